@@ -1,0 +1,27 @@
+//! One file per verb.
+
+use std::process::ExitCode;
+
+use crate::args::{Arguments, Verb};
+use crate::failure::Failure;
+use crate::printer::Printer;
+
+mod audit;
+mod control;
+mod run;
+mod schema;
+mod worker;
+
+/// Carries out the verb.
+pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    match arguments.verb {
+        Verb::Run(arguments) => run::run(arguments, printer),
+        Verb::Worker(arguments) => worker::worker(arguments),
+        Verb::Jobs(arguments) => control::jobs(arguments, printer),
+        Verb::Scale(arguments) => control::scale(arguments, printer),
+        Verb::Stop(arguments) => control::stop(&arguments, printer),
+        Verb::Watch(arguments) => control::watch(&arguments, printer),
+        Verb::Audit(arguments) => audit::audit(&arguments, printer),
+        Verb::Schema(arguments) => schema::schema(&arguments, printer),
+    }
+}

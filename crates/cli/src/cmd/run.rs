@@ -1,0 +1,153 @@
+//! `bellwether run`: trains a job.
+
+use std::fs::File;
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use bellwether_core::job::{Job, WorkerRange};
+use bellwether_core::record::Summary;
+use bellwether_core::{InputError, parse};
+use bellwether_runtime::coordinator::{self, CoordinatorError, Options, Spawn};
+use bellwether_runtime::membership::TraineeDescription;
+use bellwether_runtime::membership::coordinator::OutcomeKind;
+
+use crate::args::{Format, RunArguments};
+use crate::failure::Failure;
+use crate::printer::Printer;
+use crate::runs::{RunDir, StateDir};
+
+mod show;
+
+pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    let state_dir = StateDir::find(arguments.state.state_dir.clone())?;
+    let resumed = arguments.resume.as_deref().map(|name| state_dir.run(name)).transpose()?;
+    let job = match (&resumed, &arguments.job) {
+        (Some(run), _) => run.job()?,
+        (None, Some(path)) => read_job(path, &arguments)?,
+        (None, None) => return Err(Failure::at("run", "no job file is named")),
+    };
+    let workers = arguments.workers.unwrap_or(job.workers);
+    check_workers(&job, workers, &arguments.resize)?;
+    let trainee = describe(&job)?;
+    let old = resumed.as_ref().and_then(RunDir::endpoint);
+    let run = match resumed {
+        Some(run) => run,
+        None => state_dir.create(&job)?,
+    };
+    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+    let listen = arguments.listen.or(old.as_ref().map(|e| e.control)).unwrap_or(loopback);
+    let data_listen = old.map_or(SocketAddr::new(listen.ip(), 0), |e| e.data);
+    let options = Options {
+        run: run.name.clone(),
+        folder: run.path.clone(),
+        token: run.token()?,
+        listen,
+        data_listen,
+        workers: workers.initial(),
+        max_workers: workers.max,
+        schedule: arguments.resize.clone(),
+        spawn: (!arguments.no_spawn).then(|| spawner(&run)).transpose()?,
+        trainee: Some(trainee),
+        heartbeat_timeout: Duration::from_secs_f64(arguments.heartbeat_timeout.get()),
+        job,
+    };
+    let mut show = show::Show::new(printer, &run, arguments.state.format);
+    let (summary, kind) = coordinator::run(options, &mut |seen| show.see(seen)).map_err(|e| explain(e, &run))?;
+    show.end();
+    report(&summary, arguments.state.format, printer);
+    Ok(match kind {
+        OutcomeKind::Finished | OutcomeKind::Stopped => ExitCode::SUCCESS,
+        OutcomeKind::Failed => ExitCode::from(1),
+        OutcomeKind::Broken => ExitCode::from(3),
+    })
+}
+
+fn read_job(path: &Path, arguments: &RunArguments) -> Result<Job, Failure> {
+    let place = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|e| Failure::at(&place, e))?;
+    let mut overrides = arguments.set.clone();
+    if let Some(range) = arguments.workers {
+        overrides.push(("workers".into(), format!("\"{range}\"")));
+    }
+    let mut job = parse::job(&text, &place, &overrides)?;
+    if let Some(steps) = arguments.steps {
+        (job.steps, job.epochs) = (Some(steps), None);
+        job.check()?;
+    }
+    // Workers have other working directories, and a run is taken up from anywhere.
+    let folder = std::path::absolute(path).map_err(|e| Failure::at(&place, e))?;
+    let folder = folder.parent().unwrap_or(Path::new("/"));
+    job.paths_mut().into_iter().for_each(|p| *p = folder.join(&*p));
+    Ok(job)
+}
+
+fn check_workers(job: &Job, workers: WorkerRange, resize: &[(u64, u32)]) -> Result<(), InputError> {
+    let nodes = job.batch.virtual_nodes;
+    if workers.max > nodes {
+        return Err(InputError::new("--workers", format!("{} workers cannot share {nodes} virtual nodes", workers.max))
+            .hint(format!("use at most {nodes}, or raise batch.virtual_nodes (this changes the job's identity)")));
+    }
+    if let Some((step, count)) = resize.iter().find(|(_, count)| *count > nodes) {
+        return Err(InputError::new("--resize", format!("{step}:{count}: {count} workers cannot share {nodes} virtual nodes"))
+            .hint(format!("use at most {nodes}")));
+    }
+    if !resize.windows(2).all(|pair| pair[0].0 < pair[1].0) {
+        return Err(InputError::new("--resize", "the steps do not rise").hint("sort them, each step once"));
+    }
+    Ok(())
+}
+
+/// Builds the trainee once here, so that bad data are refused before anything is started.
+fn describe(job: &Job) -> Result<TraineeDescription, InputError> {
+    let trainee = bellwether_workloads::build(job, &|path| std::fs::read(path))?;
+    Ok(TraineeDescription {
+        fingerprint: trainee.fingerprint(),
+        training_samples: trainee.training_samples(),
+        held_out_samples: trainee.held_out_samples(),
+        layout: trainee.layout().clone(),
+    })
+}
+
+/// Workers are processes of this same program, in a process group of their own: they outlive us.
+fn spawner(run: &RunDir) -> Result<Spawn, Failure> {
+    let program = std::env::current_exe().map_err(|e| Failure::at("this program", e))?;
+    let run = run.clone();
+    Ok(Box::new(move |worker, address| {
+        let log = File::options().create(true).append(true).open(run.path.join(format!("worker-{worker}.log")))?;
+        Command::new(&program)
+            .arg("worker")
+            .args(["--join", &address.to_string()])
+            .arg("--token-file")
+            .arg(run.token_file())
+            .args(["--worker-id", &worker.to_string()])
+            .env("RAYON_NUM_THREADS", "1")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .process_group(0)
+            .spawn()
+    }))
+}
+
+fn explain(error: CoordinatorError, run: &RunDir) -> Failure {
+    let place = run.name.clone();
+    let hint = match &error {
+        CoordinatorError::Busy(_) => format!("`bellwether watch {place}` shows it"),
+        CoordinatorError::Checkpoint(_) => "remove the checkpoints that are not this job's, or name another folder".into(),
+        CoordinatorError::System { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => {
+            "another program has the port; choose one with --listen HOST:PORT".into()
+        }
+        CoordinatorError::System { .. } => String::new(),
+    };
+    InputError::new(place, error.to_string()).hint(hint).into()
+}
+
+fn report(summary: &Summary, format: Format, printer: &Printer) {
+    match format {
+        Format::Json => printer.out(serde_json::to_string(summary).unwrap_or_default()),
+        Format::Table => printer.out(show::table(summary)),
+    }
+}

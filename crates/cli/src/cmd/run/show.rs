@@ -1,0 +1,116 @@
+//! What a person sees of a run: a line that moves, a note for every change, a table at the end.
+
+use std::time::Duration;
+
+use bellwether_core::record::{Event, Summary};
+use bellwether_core::units::Bytes;
+use bellwether_runtime::coordinator::Observation;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::args::Format;
+use crate::printer::Printer;
+use crate::runs::RunDir;
+
+/// Shows a run while it goes on.
+pub(super) struct Show<'p> {
+    printer: &'p Printer,
+    bar: Option<ProgressBar>,
+}
+
+impl<'p> Show<'p> {
+    pub(super) fn new(printer: &'p Printer, run: &RunDir, format: Format) -> Self {
+        if format == Format::Table {
+            printer.note(format_args!("{} in {}", run.name, run.path.display()));
+        }
+        let bar = printer.interactive.then(|| {
+            let bar = ProgressBar::new(0);
+            let style = ProgressStyle::with_template("{bar:24} step {pos}/{len}  {msg}  {elapsed} (left: {eta})");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.enable_steady_tick(Duration::from_millis(200));
+            bar
+        });
+        Show { printer, bar }
+    }
+
+    pub(super) fn see(&mut self, seen: Observation<'_>) {
+        match seen {
+            Observation::Status(status) => {
+                let Some(bar) = &self.bar else { return };
+                bar.set_length(status.total_steps);
+                bar.set_position(status.step);
+                let loss = if status.loss.is_finite() { format!("loss {:.4}  ", status.loss) } else { String::new() };
+                let wanted = if status.wanted == status.workers { String::new() } else { format!(" of {}", status.wanted) };
+                bar.set_message(format!(
+                    "{loss}{:.0} examples/s  {}{wanted} workers  {}",
+                    status.examples_per_s, status.workers, status.phase
+                ));
+            }
+            Observation::Journal(event) => {
+                if let Some(note) = sentence(event) {
+                    match &self.bar {
+                        Some(bar) => bar.suspend(|| self.printer.note(&note)),
+                        None => self.printer.note(&note),
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn end(self) {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// What a person would want to hear of an event, if anything.
+fn sentence(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::Crashed { worker, step, evidence, .. } => format!("step {step}: worker {worker} is lost: {evidence}"),
+        Event::Recovered { step, seconds, .. } => format!("step {step}: training goes on after {:.0} ms", seconds * 1e3),
+        Event::Resized { step, from, to, stall_s, reason, .. } => {
+            format!("step {step}: {from} → {to} workers, {:.1} ms at the boundary ({reason})", stall_s * 1e3)
+        }
+        Event::Evaluated { step, loss, accuracy } => match accuracy {
+            Some(accuracy) => format!("step {step}: held-out loss {loss:.4}, accuracy {:.2} %", accuracy * 100.0),
+            None => format!("step {step}: held-out loss {loss:.4}"),
+        },
+        Event::CheckpointFailed { step, reason } => {
+            format!("warning: the checkpoint of step {step} is not there: {reason}")
+        }
+        Event::Warning { message } => format!("warning: {message}"),
+        Event::Refused { peer, reason } => format!("refused {peer}: {reason}"),
+        Event::RolledBack { to } => format!("no worker is left with the state; going back to step {to}"),
+        _ => return None,
+    })
+}
+
+/// The result as a table.
+pub(super) fn table(summary: &Summary) -> String {
+    let number = |value: Option<f64>| value.map_or("–".into(), |v| format!("{v:.4}"));
+    let workers: Vec<String> = summary.workers.iter().map(u32::to_string).collect();
+    let mut rows = vec![
+        ("run", summary.run.clone()),
+        ("outcome", [summary.outcome.as_str(), &summary.reason].join(" ").trim().to_string()),
+        ("steps", summary.steps.to_string()),
+        ("examples", summary.examples.to_string()),
+        ("final loss", number(summary.final_loss)),
+        ("held-out loss", number(summary.held_out_loss)),
+        ("accuracy", summary.accuracy.map_or("–".into(), |a| format!("{:.2} %", a * 100.0))),
+        ("examples/s", format!("{:.0}", summary.examples_per_s)),
+        ("time", format!("{:.1} s", summary.elapsed_s)),
+        ("workers", workers.join(" → ")),
+        ("peak memory of a worker", Bytes(summary.peak_resident_bytes).to_string()),
+    ];
+    for resize in &summary.resizes {
+        let text = format!("step {}: {} → {}, {:.1} ms ({})", resize.step, resize.from, resize.to, resize.stall_s * 1e3, resize.reason);
+        rows.push(("resize", text));
+    }
+    for crash in &summary.crashes {
+        let next = crash.seconds.map_or("no step followed".into(), |s| format!("next step after {:.0} ms", s * 1e3));
+        rows.push(("crash", format!("step {}: worker {}, {next}", crash.step, crash.worker)));
+    }
+    rows.push(("parameters", summary.params_digest.clone().unwrap_or("–".into())));
+    rows.push(("checkpoint", summary.checkpoint.clone().unwrap_or("–".into())));
+    rows.iter().map(|(name, value)| format!("{name:<24} {value}")).collect::<Vec<_>>().join("\n")
+}

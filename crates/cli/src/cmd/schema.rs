@@ -1,0 +1,17 @@
+//! `bellwether schema`: the JSON schema of a file format.
+
+use std::process::ExitCode;
+
+use bellwether_core::job::Job;
+
+use crate::args::{SchemaArguments, SchemaKind};
+use crate::failure::Failure;
+use crate::printer::Printer;
+
+pub(crate) fn schema(arguments: &SchemaArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    let schema = match arguments.format {
+        SchemaKind::Job => Job::schema(),
+    };
+    printer.out(format_args!("{schema:#}"));
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,30 @@
+//! `bellwether worker`: joins a run.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bellwether_core::InputError;
+use bellwether_runtime::worker::{Options, WorkerError, run};
+
+use crate::args::WorkerArguments;
+use crate::failure::Failure;
+use crate::runs::read_token;
+
+pub(crate) fn worker(arguments: WorkerArguments) -> Result<ExitCode, Failure> {
+    let options = Options {
+        token: read_token(&arguments.token_file)?,
+        coordinator: arguments.join.clone(),
+        worker: arguments.worker_id,
+        listen: arguments.listen,
+        orphan_timeout: Duration::from_secs_f64(arguments.orphan_timeout.get()),
+    };
+    let build = |job: &_| bellwether_workloads::build(job, &|path| std::fs::read(path)).map_err(|e| e.to_string());
+    match run(options, build) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(WorkerError::Refused(why)) => {
+            Err(InputError::new(arguments.join, format!("the worker was refused: {why}")).into())
+        }
+        Err(error @ WorkerError::Orphaned(_)) => Err(Failure::No(error.to_string())),
+        Err(error) => Err(Failure::at("worker", error)),
+    }
+}

@@ -1,0 +1,141 @@
+//! The state directory: a folder per run, with all that is needed to take the run up again.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use bellwether_core::InputError;
+use bellwether_core::job::Job;
+use bellwether_runtime::control::Token;
+use bellwether_runtime::coordinator::Endpoint;
+
+use crate::failure::Failure;
+
+/// The folder that holds the runs.
+#[derive(Debug, Clone)]
+pub(crate) struct StateDir(PathBuf);
+
+/// One run on disk.
+#[derive(Debug, Clone)]
+pub(crate) struct RunDir {
+    /// `NAME-NUMBER`.
+    pub(crate) name: String,
+    /// Its folder.
+    pub(crate) path: PathBuf,
+}
+
+impl StateDir {
+    /// The directory that was asked for, or `bellwether` in the user's state directory (XDG).
+    pub(crate) fn find(asked: Option<PathBuf>) -> Result<StateDir, Failure> {
+        let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        let path = asked
+            .or_else(|| variable("XDG_STATE_HOME").map(|p| p.join("bellwether")))
+            .or_else(|| variable("HOME").map(|p| p.join(".local/state/bellwether")));
+        path.map(StateDir).ok_or_else(|| {
+            InputError::new("state directory", "neither XDG_STATE_HOME nor HOME is set")
+                .hint("pass --state-dir DIR")
+                .into()
+        })
+    }
+
+    /// All runs, by name.
+    pub(crate) fn runs(&self) -> Vec<RunDir> {
+        let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
+        let mut runs: Vec<RunDir> = entries
+            .filter(|e| e.path().join("job.json").is_file())
+            .filter_map(|e| Some(RunDir { name: e.file_name().into_string().ok()?, path: e.path() }))
+            .collect();
+        runs.sort_by(|a, b| (a.number(), &a.name).cmp(&(b.number(), &b.name)));
+        runs
+    }
+
+    /// The run with this name, or the newest of the job with this name, or the one in this folder.
+    pub(crate) fn run(&self, asked: &str) -> Result<RunDir, Failure> {
+        let runs = self.runs();
+        let exact = runs.iter().find(|r| r.name == asked);
+        let newest = || runs.iter().rev().find(|r| r.job_name() == asked);
+        if let Some(run) = exact.or_else(newest) {
+            return Ok(run.clone());
+        }
+        let path = PathBuf::from(asked);
+        if path.join("job.json").is_file() {
+            let name = path.file_name().map_or(asked.to_string(), |n| n.to_string_lossy().into_owned());
+            return Ok(RunDir { name, path });
+        }
+        let names: Vec<String> = runs.iter().map(|r| r.name.clone()).collect();
+        let error = InputError::new(asked, format!("there is no such run in {}", self.0.display()));
+        let hint = match bellwether_core::parse::nearest(asked, &names) {
+            Some(near) => format!("did you mean `{near}`? `bellwether jobs` lists all runs"),
+            None => "`bellwether jobs` lists all runs; --state-dir says where to look".into(),
+        };
+        Err(error.hint(hint).into())
+    }
+
+    /// Makes the folder of a new run of `job`.
+    pub(crate) fn create(&self, job: &Job) -> Result<RunDir, Failure> {
+        let failed = |path: &Path, e: std::io::Error| Failure::at(path.display().to_string(), e);
+        fs::create_dir_all(&self.0).map_err(|e| failed(&self.0, e))?;
+        let mut number = 1 + self.runs().iter().filter(|r| r.job_name() == job.name).map(RunDir::number).max().unwrap_or(0);
+        let run = loop {
+            let name = format!("{}-{number}", job.name);
+            let path = self.0.join(&name);
+            match fs::create_dir(&path) {
+                Ok(()) => break RunDir { name, path },
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
+                Err(e) => return Err(failed(&path, e)),
+            }
+        };
+        let token = Token::random().map_err(|e| Failure::at("random token", e))?;
+        let path = run.token_file();
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(|e| failed(&path, e))?;
+        writeln!(file, "{}", token.to_text()).map_err(|e| failed(&path, e))?;
+        let path = run.path.join("job.json");
+        let text = serde_json::to_vec_pretty(job).map_err(|e| Failure::at("job", e))?;
+        fs::write(&path, text).map_err(|e| failed(&path, e))?;
+        Ok(run)
+    }
+}
+
+impl RunDir {
+    /// The number at the end of the name.
+    pub(crate) fn number(&self) -> u64 {
+        self.name.rsplit_once('-').and_then(|(_, n)| n.parse().ok()).unwrap_or(0)
+    }
+
+    /// The name without its number.
+    pub(crate) fn job_name(&self) -> &str {
+        self.name.rsplit_once('-').map_or(&self.name, |(name, _)| name)
+    }
+
+    /// Where the run's token lies.
+    pub(crate) fn token_file(&self) -> PathBuf {
+        self.path.join("token")
+    }
+
+    /// The run's token.
+    pub(crate) fn token(&self) -> Result<Token, Failure> {
+        read_token(&self.token_file())
+    }
+
+    /// The job as it was when the run was made.
+    pub(crate) fn job(&self) -> Result<Job, Failure> {
+        let path = self.path.join("job.json");
+        let text = fs::read_to_string(&path).map_err(|e| Failure::at(path.display().to_string(), e))?;
+        serde_json::from_str(&text).map_err(|e| Failure::at(path.display().to_string(), e))
+    }
+
+    /// Where the run's coordinator is, or was when it died.
+    pub(crate) fn endpoint(&self) -> Option<Endpoint> {
+        serde_json::from_slice(&fs::read(self.path.join("endpoint.json")).ok()?).ok()
+    }
+}
+
+/// Reads a token file.
+pub(crate) fn read_token(path: &Path) -> Result<Token, Failure> {
+    let place = path.display().to_string();
+    let text = fs::read_to_string(path).map_err(|e| Failure::at(&place, e))?;
+    Token::parse(&text).ok_or_else(|| {
+        InputError::new(place, "is not a token").hint("a token file holds 64 hexadecimal digits; every run makes its own").into()
+    })
+}

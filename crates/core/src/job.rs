@@ -1,0 +1,435 @@
+//! The job file: what is trained, on what, how, and by how many workers.
+//!
+//! [`Job`] is what a user writes in TOML. A value of it has been checked ([`Job::check`]), so that
+//! later stages need not ask again whether a batch divides or a rate is finite.
+//!
+//! The part of it that decides bits (everything but `name`, `workers`, `evaluation` and
+//! `checkpoint`) is the job's identity, see [`Job::identity`].
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::error::InputError;
+use crate::units::{Bytes, Seconds};
+
+mod check;
+mod workers;
+
+pub use workers::WorkerRange;
+
+/// A training job, as its author describes it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Job {
+    /// Name of the job: letters, digits, `-`, `_` and `.`; a run's folder is named after it.
+    pub name: String,
+    /// What may change while workers come and go.
+    #[serde(default)]
+    pub mode: Mode,
+    /// Seed of everything random: initial parameters, sample order, dropout.
+    #[serde(default)]
+    pub seed: u64,
+    /// Number of workers, or a range `"min..max"` within which it may be chosen.
+    #[serde(default)]
+    pub workers: WorkerRange,
+    /// Passes over the training set; exactly one of `epochs` and `steps` is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epochs: Option<u64>,
+    /// Optimizer steps; exactly one of `epochs` and `steps` is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u64>,
+    /// The network.
+    pub model: Model,
+    /// The training and held-out samples.
+    pub data: Data,
+    /// The global batch and its cut into virtual nodes.
+    pub batch: Batch,
+    /// The update rule.
+    pub optimizer: Optimizer,
+    /// How the learning rate moves over the run.
+    #[serde(default)]
+    pub schedule: Schedule,
+    /// When the held-out set is evaluated.
+    #[serde(default)]
+    pub evaluation: Evaluation,
+    /// When and where checkpoints are written.
+    #[serde(default)]
+    pub checkpoint: Checkpoint,
+}
+
+/// What a change of the number of workers may change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Nothing: the trained parameters are the same bytes for any number of workers.
+    #[default]
+    Exact,
+}
+
+/// The network to train.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Model {
+    /// Fully connected layers with ReLU between them.
+    Mlp {
+        /// Width of each hidden layer, first to last.
+        hidden: Vec<usize>,
+        /// Chance that a hidden activation is dropped in training, 0…1.
+        #[serde(default)]
+        dropout: f64,
+    },
+    /// Two 5×5 convolutions with max-pooling, then three fully connected layers (LeNet-5 shape).
+    Convnet {
+        /// Filters of the two convolutions.
+        #[serde(default = "convnet_filters")]
+        filters: [usize; 2],
+        /// Widths of the two hidden fully connected layers.
+        #[serde(default = "convnet_hidden")]
+        hidden: [usize; 2],
+    },
+    /// Residual network with batch normalisation: three stages of `blocks` basic blocks.
+    Resnet {
+        /// Basic blocks per stage: 3 gives ResNet-20.
+        #[serde(default = "resnet_blocks")]
+        blocks: usize,
+        /// Channels of the first stage; each further stage doubles them.
+        #[serde(default = "resnet_width")]
+        width: usize,
+    },
+    /// Causal transformer on bytes (pre-LayerNorm, learned positions, GELU).
+    Transformer {
+        /// Bytes of context per sample.
+        context: usize,
+        /// Width of the residual stream.
+        width: usize,
+        /// Number of blocks.
+        layers: usize,
+        /// Attention heads; must divide `width`.
+        heads: usize,
+        /// Chance that an activation is dropped in training, 0…1.
+        #[serde(default)]
+        dropout: f64,
+    },
+    /// No network: a device that sleeps and fills gradients, to try shapes and speeds that this machine lacks.
+    Synthetic {
+        /// Time that one micro-batch takes on a saturated device.
+        step_time: Seconds,
+        /// Relative spread of that time (standard deviation of its logarithm).
+        #[serde(default)]
+        spread: f64,
+        /// Bytes of parameters.
+        parameters: Bytes,
+        /// Samples that saturate the device: a smaller micro-batch takes as long as this many samples,
+        /// a larger one takes proportionally longer. 0 makes the time independent of the samples.
+        #[serde(default)]
+        saturation: usize,
+    },
+}
+
+fn convnet_filters() -> [usize; 2] {
+    [6, 16]
+}
+fn convnet_hidden() -> [usize; 2] {
+    [120, 84]
+}
+fn resnet_blocks() -> usize {
+    3
+}
+fn resnet_width() -> usize {
+    16
+}
+
+/// Where samples come from. Relative paths start at the job file's folder.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Data {
+    /// The 1,797 handwritten digits of 8×8 pixels that ship with the program.
+    Digits {
+        /// Share of the samples held out for evaluation, 0…1.
+        #[serde(default = "held_out")]
+        held_out: f64,
+    },
+    /// MNIST-like IDX files, plain or gzip-compressed.
+    Idx {
+        /// IDX3 file of training images.
+        images: PathBuf,
+        /// IDX1 file of training labels.
+        labels: PathBuf,
+        /// IDX3 file of held-out images; without it a share of the training images is held out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        test_images: Option<PathBuf>,
+        /// IDX1 file of held-out labels.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        test_labels: Option<PathBuf>,
+        /// Share of the samples held out when no test files are given, 0…1.
+        #[serde(default = "held_out")]
+        held_out: f64,
+    },
+    /// CIFAR-10 binary batches.
+    Cifar10 {
+        /// Training batches (`data_batch_1.bin` …).
+        files: Vec<PathBuf>,
+        /// Held-out batches; without them a share of the training images is held out.
+        #[serde(default)]
+        test_files: Vec<PathBuf>,
+        /// Share of the samples held out when no test files are given, 0…1.
+        #[serde(default = "held_out")]
+        held_out: f64,
+    },
+    /// Numbers separated by commas; the last column is the class label (0, 1, 2 …).
+    Csv {
+        /// The file, plain or gzip-compressed.
+        path: PathBuf,
+        /// Whether the first line names the columns.
+        #[serde(default)]
+        header: bool,
+        /// Factor on every feature, for example 0.0625 for pixels 0…16.
+        #[serde(default = "unit_scale")]
+        scale: f32,
+        /// Share of the samples held out for evaluation, 0…1.
+        #[serde(default = "held_out")]
+        held_out: f64,
+    },
+    /// A text, cut into windows of the model's context, for the transformer.
+    Text {
+        /// The file.
+        path: PathBuf,
+        /// Share of the text (its end) held out for evaluation, 0…1.
+        #[serde(default = "held_out")]
+        held_out: f64,
+    },
+    /// Inputs drawn at random and labelled by a random network: a task of any size without a file.
+    Teacher {
+        /// Number of samples, before the held-out ones are taken out.
+        samples: u64,
+        /// Input features.
+        features: usize,
+        /// Classes that the teacher tells apart.
+        classes: usize,
+        /// Share of the samples held out for evaluation, 0…1.
+        #[serde(default = "held_out")]
+        held_out: f64,
+    },
+    /// Nothing but indices, for the synthetic device.
+    Indices {
+        /// Number of samples of an epoch.
+        samples: u64,
+    },
+}
+
+fn held_out() -> f64 {
+    0.2
+}
+fn unit_scale() -> f32 {
+    1.0
+}
+
+/// The global batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Batch {
+    /// Samples per optimizer step, over all workers.
+    pub size: u64,
+    /// Virtual nodes: equal parts of the batch, each computed by one worker. They are part of the
+    /// job's identity; workers may never be more than this.
+    pub virtual_nodes: u32,
+}
+
+/// The update rule. Rates and decays are per step.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Optimizer {
+    /// Stochastic gradient descent.
+    Sgd {
+        /// Learning rate before the schedule's factor.
+        learning_rate: f64,
+        /// Momentum, 0…1.
+        #[serde(default)]
+        momentum: f64,
+        /// Nesterov's look-ahead; needs momentum.
+        #[serde(default)]
+        nesterov: bool,
+        /// Weight decay, added to the gradient.
+        #[serde(default)]
+        weight_decay: f64,
+        /// Largest Euclidean norm of the global gradient; a longer one is scaled down.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        clip_norm: Option<f64>,
+    },
+    /// Adam, with weight decay added to the gradient.
+    Adam {
+        /// Learning rate before the schedule's factor.
+        learning_rate: f64,
+        /// Decay rates of the first and second moment.
+        #[serde(default = "betas")]
+        betas: [f64; 2],
+        /// Added to the denominator.
+        #[serde(default = "epsilon")]
+        epsilon: f64,
+        /// Weight decay, added to the gradient.
+        #[serde(default)]
+        weight_decay: f64,
+        /// Largest Euclidean norm of the global gradient; a longer one is scaled down.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        clip_norm: Option<f64>,
+    },
+    /// Adam with weight decay decoupled from the gradient.
+    Adamw {
+        /// Learning rate before the schedule's factor.
+        learning_rate: f64,
+        /// Decay rates of the first and second moment.
+        #[serde(default = "betas")]
+        betas: [f64; 2],
+        /// Added to the denominator.
+        #[serde(default = "epsilon")]
+        epsilon: f64,
+        /// Weight decay, applied to the parameters, times the learning rate.
+        #[serde(default = "adamw_decay")]
+        weight_decay: f64,
+        /// Largest Euclidean norm of the global gradient; a longer one is scaled down.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        clip_norm: Option<f64>,
+    },
+}
+
+fn betas() -> [f64; 2] {
+    [0.9, 0.999]
+}
+fn epsilon() -> f64 {
+    1e-8
+}
+fn adamw_decay() -> f64 {
+    0.01
+}
+
+/// Factor on the learning rate, by step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Schedule {
+    /// Always 1.
+    Constant {
+        /// Steps over which the rate rises linearly from 0.
+        #[serde(default)]
+        warm_up_steps: u64,
+    },
+    /// Multiplied by `factor` at each of the given steps.
+    Step {
+        /// Steps at which the rate changes, rising.
+        at: Vec<u64>,
+        /// Factor at each of them.
+        factor: f64,
+        /// Steps over which the rate rises linearly from 0.
+        #[serde(default)]
+        warm_up_steps: u64,
+    },
+    /// Half a cosine from 1 down to `floor` at the last step.
+    Cosine {
+        /// Factor at the end, 0…1.
+        #[serde(default)]
+        floor: f64,
+        /// Steps over which the rate rises linearly from 0.
+        #[serde(default)]
+        warm_up_steps: u64,
+    },
+}
+
+impl Default for Schedule {
+    fn default() -> Self {
+        Schedule::Constant { warm_up_steps: 0 }
+    }
+}
+
+/// When the held-out set is evaluated. The end of the run always evaluates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Evaluation {
+    /// Steps between evaluations; 0 evaluates at the end only.
+    #[serde(default)]
+    pub every_steps: u64,
+}
+
+/// When and where checkpoints are written. Stopping and ending always write one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Checkpoint {
+    /// Steps between checkpoints; 0 writes at the end only.
+    #[serde(default)]
+    pub every_steps: u64,
+    /// How many of the newest are kept.
+    #[serde(default = "keep")]
+    pub keep: usize,
+    /// Folder; the run's own `checkpoints` folder when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<PathBuf>,
+}
+
+fn keep() -> usize {
+    3
+}
+
+impl Default for Checkpoint {
+    fn default() -> Self {
+        Checkpoint { every_steps: 0, keep: keep(), folder: None }
+    }
+}
+
+impl Job {
+    /// Optimizer steps of the whole run when an epoch has `samples` training samples.
+    pub fn total_steps(&self, samples: u64) -> u64 {
+        match (self.steps, self.epochs) {
+            (Some(steps), _) => steps,
+            (None, Some(epochs)) => epochs.saturating_mul(samples.div_ceil(self.batch.size)),
+            (None, None) => 0,
+        }
+    }
+
+    /// The part of the job that decides bits, as canonical text. Two runs with the same identity and
+    /// the same kernel class train the same bytes. Where data lies is not part of it; what the data
+    /// contain is, through the trainee's fingerprint.
+    pub fn identity(&self) -> String {
+        let parts = serde_json::json!({
+            "mode": self.mode,
+            "seed": self.seed,
+            "model": self.model,
+            "batch": self.batch,
+            "optimizer": self.optimizer,
+            "schedule": self.schedule,
+            "epochs": self.epochs,
+            "steps": self.steps,
+        });
+        parts.to_string()
+    }
+
+    /// The JSON schema of the job file.
+    pub fn schema() -> serde_json::Value {
+        schemars::schema_for!(Job).to_value()
+    }
+
+    /// Every path in the job, so that the command line can resolve or copy them.
+    pub fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
+        let mut paths: Vec<&mut PathBuf> = match &mut self.data {
+            Data::Idx { images, labels, test_images, test_labels, .. } => {
+                [Some(images), Some(labels), test_images.as_mut(), test_labels.as_mut()]
+                    .into_iter()
+                    .flatten()
+                    .collect()
+            }
+            Data::Cifar10 { files, test_files, .. } => files.iter_mut().chain(test_files).collect(),
+            Data::Csv { path, .. } | Data::Text { path, .. } => vec![path],
+            Data::Digits { .. } | Data::Teacher { .. } | Data::Indices { .. } => vec![],
+        };
+        paths.extend(self.checkpoint.folder.as_mut());
+        paths
+    }
+
+    /// Checks what the type system cannot: ranges, divisibility, what fits together.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is wrong, with the key it concerns.
+    pub fn check(&self) -> Result<(), InputError> {
+        check::job(self)
+    }
+}

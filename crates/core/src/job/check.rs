@@ -1,0 +1,203 @@
+//! The checks that a job file must pass, beyond its shape.
+
+use super::{Data, Job, Model, Optimizer, Schedule};
+use crate::error::InputError;
+
+type Check = Result<(), InputError>;
+
+fn ensure(holds: bool, key: &str, what: impl Into<String>, hint: &str) -> Check {
+    if holds { Ok(()) } else { Err(InputError::new(key, what).hint(hint)) }
+}
+
+fn share(key: &str, value: f64) -> Check {
+    ensure((0.0..1.0).contains(&value), key, format!("{value} is not in 0…1 (1 excluded)"), "write a share such as 0.2")
+}
+
+fn positive(key: &str, value: f64) -> Check {
+    ensure(value.is_finite() && value > 0.0, key, format!("{value} is not a positive number"), "")
+}
+
+fn not_negative(key: &str, value: f64) -> Check {
+    ensure(value.is_finite() && value >= 0.0, key, format!("{value} is negative or not finite"), "")
+}
+
+pub(super) fn job(job: &Job) -> Check {
+    let named = !job.name.is_empty()
+        && job.name.len() <= 100
+        && !job.name.starts_with('.')
+        && job.name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    ensure(
+        named,
+        "name",
+        format!("`{}` cannot name a folder", job.name),
+        "use at most 100 letters, digits, `-`, `_` and `.`, not starting with `.`",
+    )?;
+    let lengths = usize::from(job.steps.is_some()) + usize::from(job.epochs.is_some());
+    ensure(lengths == 1, "steps", format!("{lengths} of `steps` and `epochs` are given"), "give exactly one of them")?;
+    ensure(
+        job.steps.or(job.epochs).unwrap_or(0) > 0,
+        if job.steps.is_some() { "steps" } else { "epochs" },
+        "must be at least 1",
+        "",
+    )?;
+    batch(job)?;
+    model(&job.model)?;
+    data(&job.data)?;
+    pairing(job)?;
+    optimizer(&job.optimizer)?;
+    schedule(&job.schedule)?;
+    ensure(job.checkpoint.keep > 0, "checkpoint.keep", "must be at least 1", "keep 2 or more to survive a damaged file")
+}
+
+fn batch(job: &Job) -> Check {
+    let (size, nodes) = (job.batch.size, u64::from(job.batch.virtual_nodes));
+    ensure((1..=1 << 16).contains(&nodes), "batch.virtual_nodes", format!("{nodes} is not in 1…65536"), "")?;
+    ensure((1..=1 << 24).contains(&size), "batch.size", format!("{size} is not in 1…16777216"), "")?;
+    let (below, above) = ((size / nodes).max(1) * nodes, size.div_ceil(nodes) * nodes);
+    ensure(
+        size.is_multiple_of(nodes),
+        "batch.size",
+        format!("{size} samples do not divide into {nodes} equal virtual nodes"),
+        &if below == above {
+            format!("use a batch of {above}, or other virtual nodes")
+        } else {
+            format!("use a batch of {below} or {above}, or other virtual nodes")
+        },
+    )?;
+    ensure(
+        u64::from(job.workers.max) <= nodes,
+        "workers",
+        format!("{} workers cannot share {nodes} virtual nodes", job.workers.max),
+        &format!("use at most {nodes} workers, or raise batch.virtual_nodes (this changes the job's identity)"),
+    )
+}
+
+fn model(model: &Model) -> Check {
+    let width = |key: &str, value: usize| {
+        ensure((1..=1 << 16).contains(&value), key, format!("{value} is not in 1…65536"), "")
+    };
+    match model {
+        Model::Mlp { hidden, dropout } => {
+            hidden.iter().try_for_each(|w| width("model.hidden", *w))?;
+            share("model.dropout", *dropout)
+        }
+        Model::Convnet { filters, hidden } => {
+            filters.iter().try_for_each(|w| width("model.filters", *w))?;
+            hidden.iter().try_for_each(|w| width("model.hidden", *w))
+        }
+        Model::Resnet { blocks, width: w } => {
+            ensure((1..=200).contains(blocks), "model.blocks", format!("{blocks} is not in 1…200"), "")?;
+            width("model.width", *w)
+        }
+        Model::Transformer { context, width: w, layers, heads, dropout } => {
+            width("model.context", *context)?;
+            width("model.width", *w)?;
+            ensure((1..=1000).contains(layers), "model.layers", format!("{layers} is not in 1…1000"), "")?;
+            ensure(
+                *heads >= 1 && w.is_multiple_of(*heads),
+                "model.heads",
+                format!("{heads} heads do not divide a width of {w}"),
+                "choose a number of heads that divides model.width",
+            )?;
+            share("model.dropout", *dropout)
+        }
+        Model::Synthetic { spread, parameters, .. } => {
+            not_negative("model.spread", *spread)?;
+            ensure(
+                (4..=1 << 36).contains(&parameters.0),
+                "model.parameters",
+                format!("{parameters} is not in 4B…64GiB"),
+                "",
+            )
+        }
+    }
+}
+
+fn data(data: &Data) -> Check {
+    match data {
+        Data::Digits { held_out }
+        | Data::Idx { held_out, .. }
+        | Data::Cifar10 { held_out, .. }
+        | Data::Csv { held_out, .. }
+        | Data::Text { held_out, .. } => share("data.held_out", *held_out)?,
+        Data::Teacher { samples, features, classes, held_out } => {
+            share("data.held_out", *held_out)?;
+            ensure((1..=1 << 32).contains(samples), "data.samples", format!("{samples} is not in 1…2^32"), "")?;
+            ensure((1..=1 << 16).contains(features), "data.features", format!("{features} is not in 1…65536"), "")?;
+            ensure((2..=1 << 12).contains(classes), "data.classes", format!("{classes} is not in 2…4096"), "")?;
+        }
+        Data::Indices { samples } => {
+            ensure((1..=1 << 40).contains(samples), "data.samples", format!("{samples} is not in 1…2^40"), "")?;
+        }
+    }
+    match data {
+        Data::Idx { test_images, test_labels, .. } => ensure(
+            test_images.is_some() == test_labels.is_some(),
+            "data.test_labels",
+            "test_images and test_labels must be given together",
+            "",
+        ),
+        Data::Cifar10 { files, .. } => ensure(!files.is_empty(), "data.files", "no file is named", ""),
+        _ => Ok(()),
+    }
+}
+
+/// Which model can learn which data.
+fn pairing(job: &Job) -> Check {
+    let fits = match (&job.model, &job.data) {
+        (Model::Synthetic { .. }, Data::Indices { .. }) => true,
+        (Model::Synthetic { .. }, _) | (_, Data::Indices { .. }) => false,
+        (Model::Transformer { .. }, Data::Text { .. }) => true,
+        (Model::Transformer { .. }, _) | (_, Data::Text { .. }) => false,
+        (Model::Convnet { .. } | Model::Resnet { .. }, Data::Csv { .. } | Data::Teacher { .. }) => false,
+        _ => true,
+    };
+    ensure(
+        fits,
+        "data.kind",
+        "this model cannot learn this kind of data",
+        "mlp learns digits, idx, cifar10, csv and teacher; convnet and resnet learn the images among them; \
+         transformer learns text; synthetic takes indices",
+    )
+}
+
+fn optimizer(optimizer: &Optimizer) -> Check {
+    let (rate, decay, clip) = match optimizer {
+        Optimizer::Sgd { learning_rate, momentum, nesterov, weight_decay, clip_norm } => {
+            share("optimizer.momentum", *momentum)?;
+            ensure(
+                !nesterov || *momentum > 0.0,
+                "optimizer.nesterov",
+                "Nesterov's look-ahead needs momentum",
+                "set optimizer.momentum, for example to 0.9",
+            )?;
+            (learning_rate, weight_decay, clip_norm)
+        }
+        Optimizer::Adam { learning_rate, betas, epsilon, weight_decay, clip_norm }
+        | Optimizer::Adamw { learning_rate, betas, epsilon, weight_decay, clip_norm } => {
+            share("optimizer.betas", betas[0])?;
+            share("optimizer.betas", betas[1])?;
+            positive("optimizer.epsilon", *epsilon)?;
+            (learning_rate, weight_decay, clip_norm)
+        }
+    };
+    positive("optimizer.learning_rate", *rate)?;
+    not_negative("optimizer.weight_decay", *decay)?;
+    clip.map_or(Ok(()), |norm| positive("optimizer.clip_norm", norm))
+}
+
+fn schedule(schedule: &Schedule) -> Check {
+    match schedule {
+        Schedule::Constant { .. } => Ok(()),
+        Schedule::Step { at, factor, .. } => {
+            positive("schedule.factor", *factor)?;
+            ensure(at.windows(2).all(|w| w[0] < w[1]), "schedule.at", "the steps do not rise", "sort them, each once")
+        }
+        Schedule::Cosine { floor, .. } => ensure(
+            (0.0..=1.0).contains(floor),
+            "schedule.floor",
+            format!("{floor} is not in 0…1"),
+            "the rate falls to this share of its start",
+        ),
+    }
+}

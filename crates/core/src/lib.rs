@@ -1,0 +1,12 @@
+//! The words of the project: units, the job a user describes, and the records a run leaves.
+//!
+//! Nothing here reads a file, looks at a clock, starts a thread or draws a random number.
+//! Every stage of the road (profile, model, plan, schedule, run, observe) speaks in these types.
+
+pub mod error;
+pub mod job;
+pub mod parse;
+pub mod record;
+pub mod units;
+
+pub use error::InputError;

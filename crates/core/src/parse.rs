@@ -1,0 +1,109 @@
+//! Reads job files: TOML with overrides, and errors that name the place and the nearest known word.
+
+use toml::{Table, Value};
+
+use crate::error::InputError;
+use crate::job::Job;
+
+/// Reads a job from the text of a TOML file. `place` names the file in errors; `overrides` are pairs of a
+/// dotted key and a value as they would stand in the file (a bare word counts as a string).
+///
+/// # Errors
+///
+/// What is wrong first: the syntax, an unknown or misspelt key, a value out of range.
+///
+/// ```
+/// # use bellwether_core::parse::job;
+/// let error = job("nam = \"x\"", "job.toml", &[]).unwrap_err();
+/// assert_eq!(error.place, "job.toml, line 1");
+/// assert!(error.hint.contains("`name`"), "{error}");
+/// ```
+pub fn job(text: &str, place: &str, overrides: &[(String, String)]) -> Result<Job, InputError> {
+    let mut table: Table = toml::from_str(text).map_err(|e| located(&e, text, place))?;
+    let mut source = text.to_string();
+    let mut place = place.to_string();
+    if !overrides.is_empty() {
+        for (key, value) in overrides {
+            set(&mut table, key, value)?;
+        }
+        // Without overrides the text is read as it stands, so that errors name its lines.
+        if let Err(error) = toml::from_str::<Job>(text)
+            && toml::from_str::<Job>(&table.to_string()).is_err()
+            && error.message().starts_with("unknown")
+        {
+            return Err(located(&error, text, &place));
+        }
+        source = table.to_string();
+        place = format!("{place} with --set");
+    }
+    let job: Job = toml::from_str(&source).map_err(|e| {
+        let error = located(&e, &source, &place);
+        if overrides.is_empty() { error } else { InputError { place: place.clone(), ..error } }
+    })?;
+    job.check().map_err(|e| InputError { place: format!("{place}: {}", e.place), ..e })?;
+    Ok(job)
+}
+
+/// Sets `a.b.c` in nested tables.
+fn set(table: &mut Table, key: &str, value: &str) -> Result<(), InputError> {
+    let place = format!("--set {key}={value}");
+    let parsed: Result<Table, _> = toml::from_str(&format!("value = {value}"));
+    let value = match parsed {
+        Ok(mut parsed) => parsed.remove("value").unwrap_or(Value::Boolean(false)),
+        Err(_) => Value::String(value.to_string()),
+    };
+    let mut parts: Vec<&str> = key.split('.').collect();
+    let last = parts.pop().filter(|l| !l.is_empty());
+    let last = last.ok_or_else(|| InputError::new(&place, "the key is empty").hint("write --set KEY=VALUE"))?;
+    let mut inner = table;
+    for part in parts {
+        let entry = inner.entry(part).or_insert_with(|| Value::Table(Table::new()));
+        inner = entry
+            .as_table_mut()
+            .ok_or_else(|| InputError::new(&place, format!("`{part}` is a value and has no keys")))?;
+    }
+    inner.insert(last.to_string(), value);
+    Ok(())
+}
+
+/// Turns an error of the TOML reader into ours: with the line, and the nearest known word.
+fn located(error: &toml::de::Error, text: &str, place: &str) -> InputError {
+    let message = error.message();
+    let unknown = message.starts_with("unknown").then(|| quoted(message)).unwrap_or_default();
+    // Tables with a `kind` lose the exact place; the word itself finds the line again.
+    let by_word = unknown.first().and_then(|word| {
+        text.lines().position(|line| {
+            let line = line.trim_start().trim_start_matches('[');
+            line.starts_with(word.as_str()) || line.contains(&format!("\"{word}\""))
+        })
+    });
+    let by_span = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count());
+    let line = by_word.or(by_span);
+    let place = line.map_or(place.to_string(), |line| format!("{place}, line {}", line + 1));
+    let what = message.split(", expected").next().unwrap_or(message).to_string();
+    match unknown.split_first() {
+        Some((word, known)) if !known.is_empty() => {
+            let hint = match nearest(word, known) {
+                Some(near) => format!("did you mean `{near}`? known here: {}", known.join(", ")),
+                None => format!("known here: {}", known.join(", ")),
+            };
+            InputError::new(place, what).hint(hint)
+        }
+        _ => InputError::new(place, message.to_string()),
+    }
+}
+
+/// The words in backticks.
+fn quoted(message: &str) -> Vec<String> {
+    message.split('`').skip(1).step_by(2).map(str::to_string).collect()
+}
+
+/// The known word that is spelt most like `word`, if any comes near.
+pub fn nearest<'a>(word: &str, known: &'a [String]) -> Option<&'a String> {
+    known
+        .iter()
+        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
+        .min_by_key(|(distance, _)| *distance)
+        .filter(|(distance, candidate)| *distance <= 1 + candidate.len() / 3)
+        .map(|(_, candidate)| candidate)
+}

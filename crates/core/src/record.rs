@@ -1,0 +1,258 @@
+//! What a run leaves behind: the journal's events and the summary printed at its end.
+//!
+//! The journal is a file of JSON lines, one [`Line`] each. It is enough to restart a coordinator and to
+//! prove that each sample of an epoch is in exactly one committed step.
+
+use serde::{Deserialize, Serialize};
+
+/// One line of the journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// Seconds since the Unix epoch, by the coordinator's clock.
+    pub time_s: f64,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// What happened in a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// A coordinator began, for the first time or after its predecessor died.
+    CoordinatorStarted {
+        /// Process number.
+        process: u32,
+        /// Version of the program.
+        version: String,
+        /// Whether the run had been begun before.
+        resumed: bool,
+    },
+    /// The size of the task, from the first worker that loaded the data.
+    TaskKnown {
+        /// Kernel class of the workers.
+        fingerprint: String,
+        /// Samples of an epoch.
+        training_samples: u64,
+        /// Held-out samples.
+        held_out_samples: u64,
+        /// Parameters of the model.
+        parameters: u64,
+        /// Steps of the whole run.
+        total_steps: u64,
+        /// Samples of a full step.
+        batch: u64,
+        /// Virtual nodes.
+        virtual_nodes: u32,
+    },
+    /// A worker process was started on this machine.
+    WorkerStarted {
+        /// Who.
+        worker: u64,
+    },
+    /// A worker opened its session.
+    WorkerAttached {
+        /// Who.
+        worker: u64,
+        /// Where its data plane listens.
+        address: String,
+        /// Process number on its machine.
+        process: u32,
+        /// Steps of the state it holds, when it comes back to a restarted coordinator.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        held_step: Option<u64>,
+    },
+    /// A connection or a worker was not let in.
+    Refused {
+        /// Its address, or the worker's number.
+        peer: String,
+        /// Why.
+        reason: String,
+    },
+    /// A membership began.
+    Membership {
+        /// Its number.
+        epoch: u64,
+        /// The boundary at which it began.
+        step: u64,
+        /// Active workers in rank order.
+        workers: Vec<u64>,
+        /// First virtual node of each, then the number of all.
+        bounds: Vec<u32>,
+        /// Workers that receive state.
+        shadows: Vec<u64>,
+        /// Why.
+        reason: String,
+    },
+    /// The number of workers was asked to change.
+    ScaleRequested {
+        /// Workers wanted from now on.
+        workers: u32,
+        /// Who asked.
+        by: String,
+    },
+    /// The number of active workers changed as planned.
+    Resized {
+        /// The boundary.
+        step: u64,
+        /// Active workers before.
+        from: u32,
+        /// Active workers after.
+        to: u32,
+        /// Time that no survivor was expected to lose.
+        expected_stall_s: f64,
+        /// Longest time that a survivor spent at the boundaries of this change.
+        stall_s: f64,
+        /// Seconds from the decision to the switch, hidden behind training.
+        hidden_s: f64,
+        /// Why.
+        reason: String,
+    },
+    /// An active worker went away without a word.
+    Crashed {
+        /// Who.
+        worker: u64,
+        /// Committed steps at that time.
+        step: u64,
+        /// How it was noticed.
+        evidence: String,
+        /// Seconds to the next committed step that were expected.
+        expected_s: f64,
+    },
+    /// The first step after a crash was committed.
+    Recovered {
+        /// The worker that was lost.
+        worker: u64,
+        /// The step.
+        step: u64,
+        /// Seconds from the evidence to the commit.
+        seconds: f64,
+    },
+    /// Steps became part of the result: each of them exactly once.
+    Committed {
+        /// First of them.
+        first: u64,
+        /// Last of them.
+        last: u64,
+    },
+    /// No worker was left: steps at and after `to` count as not done.
+    RolledBack {
+        /// Steps that remain.
+        to: u64,
+    },
+    /// The held-out set was evaluated.
+    Evaluated {
+        /// Steps applied before.
+        step: u64,
+        /// Mean loss.
+        loss: f64,
+        /// Right predictions, as a share; absent where it does not apply.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        accuracy: Option<f64>,
+    },
+    /// A checkpoint was written.
+    Checkpointed {
+        /// Steps in it.
+        step: u64,
+        /// Its file.
+        path: String,
+        /// Its size.
+        bytes: u64,
+        /// Seconds to receive and write it.
+        seconds: f64,
+    },
+    /// A checkpoint could not be written or used; training goes on.
+    CheckpointFailed {
+        /// Steps in it.
+        step: u64,
+        /// Why.
+        reason: String,
+    },
+    /// Something that a person should know.
+    Warning {
+        /// In one sentence.
+        message: String,
+    },
+    /// Someone asked the run to stop.
+    StopRequested {
+        /// Who.
+        by: String,
+    },
+    /// The run is over.
+    Ended {
+        /// Committed steps.
+        step: u64,
+        /// How it ended.
+        outcome: String,
+        /// Digest of parameters, optimizer and state; absent when no worker could tell.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        params_digest: Option<String>,
+    },
+}
+
+/// One planned change of the number of workers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Resize {
+    /// The boundary.
+    pub step: u64,
+    /// Workers before.
+    pub from: u32,
+    /// Workers after.
+    pub to: u32,
+    /// Longest time that a survivor spent for it.
+    pub stall_s: f64,
+    /// Why.
+    pub reason: String,
+}
+
+/// One unplanned loss of a worker.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Crash {
+    /// Committed steps when it was noticed.
+    pub step: u64,
+    /// Who.
+    pub worker: u64,
+    /// Seconds from the crash to the next committed step; absent when none followed.
+    pub seconds: Option<f64>,
+}
+
+/// The result of a run, printed as JSON at its end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Name of the job.
+    pub job: String,
+    /// The run: `NAME-NUMBER`.
+    pub run: String,
+    /// The run's folder.
+    pub run_dir: String,
+    /// `finished`, `stopped` or `failed`.
+    pub outcome: String,
+    /// Why it failed; empty otherwise.
+    pub reason: String,
+    /// Committed steps.
+    pub steps: u64,
+    /// Samples in them.
+    pub examples: u64,
+    /// Mean training loss of the last committed step.
+    pub final_loss: Option<f64>,
+    /// Mean loss on the held-out set at the end.
+    pub held_out_loss: Option<f64>,
+    /// Share of right predictions on the held-out set at the end, 0…1.
+    pub accuracy: Option<f64>,
+    /// Samples per second of this coordinator's time, start-up excluded.
+    pub examples_per_s: f64,
+    /// Seconds from the start of this coordinator to the end.
+    pub elapsed_s: f64,
+    /// BLAKE3 over parameters, then optimizer and model state, in layout order, in hex.
+    pub params_digest: Option<String>,
+    /// Active workers at each membership epoch, in order.
+    pub workers: Vec<u32>,
+    /// Planned changes of the number of workers.
+    pub resizes: Vec<Resize>,
+    /// Unplanned losses.
+    pub crashes: Vec<Crash>,
+    /// Largest resident memory that a worker reported.
+    pub peak_resident_bytes: u64,
+    /// The last checkpoint.
+    pub checkpoint: Option<String>,
+}

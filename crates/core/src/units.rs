@@ -1,0 +1,146 @@
+//! Quantities that users write with their unit: `"20ms"`, `"16MiB"`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A span of time in seconds, never negative and always finite.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub struct Seconds(f64);
+
+/// An amount of memory or traffic in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub struct Bytes(pub u64);
+
+const TIME_UNITS: [(&str, f64); 7] =
+    [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("min", 60.0), ("h", 3600.0), ("s", 1.0)];
+
+const BYTE_UNITS: [(&str, f64); 8] = [
+    ("KiB", 1024.0),
+    ("MiB", 1_048_576.0),
+    ("GiB", 1_073_741_824.0),
+    ("TiB", 1_099_511_627_776.0),
+    ("KB", 1e3),
+    ("MB", 1e6),
+    ("GB", 1e9),
+    ("B", 1.0),
+];
+
+impl Seconds {
+    /// # Panics
+    ///
+    /// When `seconds` is negative or not finite: such a span is a bug of the caller.
+    pub fn new(seconds: f64) -> Self {
+        assert!(seconds.is_finite() && seconds >= 0.0, "a span of time is finite and not negative: {seconds}");
+        Seconds(seconds)
+    }
+
+    /// The span in seconds.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+}
+
+/// Splits `"20ms"` into its number and the factor of its unit.
+fn quantity(text: &str, units: &[(&str, f64)]) -> Result<f64, String> {
+    let text = text.trim();
+    let known = || units.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let (name, factor) = units
+        .iter()
+        .find(|(name, _)| text.ends_with(name))
+        .ok_or_else(|| format!("`{text}` has no unit; write one of {known}", known = known()))?;
+    let number = text[..text.len() - name.len()].trim();
+    match number.parse::<f64>() {
+        Ok(value) if value.is_finite() && value >= 0.0 => Ok(value * factor),
+        _ => Err(format!("`{number}` in `{text}` is not a number of {name} that is zero or more")),
+    }
+}
+
+impl FromStr for Seconds {
+    type Err = String;
+
+    /// ```
+    /// use bellwether_core::units::Seconds;
+    /// assert_eq!("20ms".parse::<Seconds>().unwrap().get(), 0.02);
+    /// assert!("20".parse::<Seconds>().is_err());
+    /// ```
+    fn from_str(text: &str) -> Result<Self, String> {
+        quantity(text, &TIME_UNITS).map(Seconds)
+    }
+}
+
+impl FromStr for Bytes {
+    type Err = String;
+
+    /// ```
+    /// use bellwether_core::units::Bytes;
+    /// assert_eq!("16KiB".parse::<Bytes>().unwrap(), Bytes(16_384));
+    /// ```
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bytes = quantity(text, &BYTE_UNITS)?;
+        if bytes >= 9e18 {
+            return Err(format!("`{text}` is more bytes than any machine has"));
+        }
+        Ok(Bytes(bytes.round() as u64))
+    }
+}
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            s if s == 0.0 => write!(f, "0s"),
+            s if s < 1e-3 => write!(f, "{}us", round(s * 1e6)),
+            s if s < 1.0 => write!(f, "{}ms", round(s * 1e3)),
+            s => write!(f, "{}s", round(s)),
+        }
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, factor) = match self.0 {
+            b if b < 1 << 10 => ("B", 1.0),
+            b if b < 1 << 20 => ("KiB", 1024.0),
+            b if b < 1 << 30 => ("MiB", 1_048_576.0),
+            _ => ("GiB", 1_073_741_824.0),
+        };
+        write!(f, "{}{name}", round(self.0 as f64 / factor))
+    }
+}
+
+/// Rounds away the noise of binary fractions, so that `0.02 s` prints as `20ms`.
+fn round(value: f64) -> f64 {
+    (value * 1e6).round() / 1e6
+}
+
+impl TryFrom<String> for Seconds {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Seconds> for String {
+    fn from(value: Seconds) -> String {
+        value.to_string()
+    }
+}
+
+impl TryFrom<String> for Bytes {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Bytes> for String {
+    fn from(value: Bytes) -> String {
+        format!("{}B", value.0)
+    }
+}

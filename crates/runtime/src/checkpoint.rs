@@ -1,0 +1,232 @@
+//! Checkpoints: one safetensors file each, written atomically, verified on reading.
+//!
+//! Tensors are named `parameters/NAME`, `optimizer/SLOT/NAME` and `state/NAME`; the metadata names the
+//! step, the job's identity, the kernel class and a digest of the content. The newest `keep` files stay.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+
+use crate::state::{TrainingState, hex};
+use crate::trainee::{Layout, Tensor};
+
+/// The folder in which a run keeps its checkpoints.
+#[derive(Debug, Clone)]
+pub struct Store {
+    folder: PathBuf,
+    keep: usize,
+    /// Hash of the job's identity: a checkpoint of another job is refused.
+    identity: String,
+}
+
+/// A checkpoint could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// The file could not be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The content is not what was written.
+    #[error("{path}: the checkpoint is damaged: {what}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// How it shows.
+        what: String,
+    },
+    /// It belongs to another job.
+    #[error("{path}: the checkpoint belongs to another job: {what}")]
+    OtherJob {
+        /// The file.
+        path: PathBuf,
+        /// What differs.
+        what: String,
+    },
+}
+
+/// A checkpoint that was read and verified.
+#[derive(Debug)]
+pub struct Loaded {
+    /// Its content.
+    pub state: TrainingState,
+    /// Its file.
+    pub path: PathBuf,
+    /// Newer files that could not be used, with the reason.
+    pub skipped: Vec<CheckpointError>,
+}
+
+impl Store {
+    /// The store in `folder` for the job with this identity text.
+    pub fn new(folder: PathBuf, keep: usize, identity: &str) -> Self {
+        Store { folder, keep, identity: hex(blake3::hash(identity.as_bytes()).as_bytes()) }
+    }
+
+    /// The file of the checkpoint after `step` steps.
+    pub fn path(&self, step: u64) -> PathBuf {
+        self.folder.join(format!("step-{step:012}.safetensors"))
+    }
+
+    /// Steps of the checkpoints present, newest first.
+    pub fn steps(&self) -> Vec<u64> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let mut steps: Vec<u64> = entries
+            .filter_map(|e| {
+                let name = e.file_name().into_string().ok()?;
+                name.strip_prefix("step-")?.strip_suffix(".safetensors")?.parse().ok()
+            })
+            .collect();
+        steps.sort_unstable_by(|a, b| b.cmp(a));
+        steps
+    }
+
+    /// Writes a checkpoint and removes those beyond the newest `keep`.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written; older checkpoints stay as they are.
+    pub fn write(
+        &self,
+        state: &TrainingState,
+        layout: &Layout,
+        slots: &[&str],
+        fingerprint: &str,
+    ) -> Result<(PathBuf, u64), CheckpointError> {
+        let path = self.path(state.step);
+        let temporary = path.with_extension("part");
+        let metadata = HashMap::from([
+            ("format".to_string(), "bellwether 1".to_string()),
+            ("step".to_string(), state.step.to_string()),
+            ("identity".to_string(), self.identity.clone()),
+            ("kernel_class".to_string(), fingerprint.to_string()),
+            ("digest".to_string(), hex(&state.digest())),
+        ]);
+        let bytes = safetensors::serialize(views(state, layout, slots), Some(metadata))
+            .map_err(|e| self.damaged(&path, e.to_string()))?;
+        let size = bytes.len() as u64;
+        let written = fs::create_dir_all(&self.folder).and_then(|()| write_atomically(&temporary, &path, &bytes));
+        if let Err(source) = written {
+            let _ = fs::remove_file(&temporary);
+            return Err(CheckpointError::Io { path, source });
+        }
+        for old in self.steps().into_iter().skip(self.keep) {
+            let _ = fs::remove_file(self.path(old));
+        }
+        Ok((path, size))
+    }
+
+    /// Reads and verifies the checkpoint after `step` steps.
+    ///
+    /// # Errors
+    ///
+    /// When the file is missing, damaged, or of another job or layout.
+    pub fn read(&self, step: u64, layout: &Layout, slots: &[&str]) -> Result<TrainingState, CheckpointError> {
+        let path = self.path(step);
+        let bytes = fs::read(&path).map_err(|source| CheckpointError::Io { path: path.clone(), source })?;
+        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| self.damaged(&path, e.to_string()))?;
+        let metadata = header.metadata().clone().unwrap_or_default();
+        let entry = |key: &str| metadata.get(key).cloned().unwrap_or_default();
+        if entry("identity") != self.identity {
+            let what = "its model, batch, optimizer, length or seed differ from the job file's".into();
+            return Err(CheckpointError::OtherJob { path, what });
+        }
+        let tensors = SafeTensors::deserialize(&bytes).map_err(|e| self.damaged(&path, e.to_string()))?;
+        let mut state = TrainingState::zeros(layout, slots.len());
+        state.step = step;
+        if entry("step") != step.to_string() {
+            return Err(self.damaged(&path, format!("it says that it is of step {}", entry("step"))));
+        }
+        fill(&tensors, "parameters", &layout.parameters, &mut state.parameters)
+            .and_then(|()| {
+                slots.iter().zip(&mut state.slots).try_for_each(|(slot, values)| {
+                    fill(&tensors, &format!("optimizer/{slot}"), &layout.parameters, values)
+                })
+            })
+            .and_then(|()| fill(&tensors, "state", &layout.state, &mut state.model_state))
+            .map_err(|what| CheckpointError::OtherJob { path: path.clone(), what })?;
+        if hex(&state.digest()) != entry("digest") {
+            return Err(self.damaged(&path, "its content does not have the digest it was written with".into()));
+        }
+        Ok(state)
+    }
+
+    /// The newest checkpoint that can be used, or `None` when there is no file at all.
+    ///
+    /// # Errors
+    ///
+    /// When there are files and none can be used: the reason of the newest one.
+    pub fn newest(&self, layout: &Layout, slots: &[&str]) -> Result<Option<Loaded>, CheckpointError> {
+        let mut skipped = Vec::new();
+        for step in self.steps() {
+            match self.read(step, layout, slots) {
+                Ok(state) => return Ok(Some(Loaded { state, path: self.path(step), skipped })),
+                // The previous one is of another job too.
+                Err(error @ CheckpointError::OtherJob { .. }) => return Err(error),
+                Err(error) => skipped.push(error),
+            }
+        }
+        if skipped.is_empty() { Ok(None) } else { Err(skipped.swap_remove(0)) }
+    }
+
+    fn damaged(&self, path: &Path, what: String) -> CheckpointError {
+        CheckpointError::Damaged { path: path.into(), what }
+    }
+}
+
+fn views<'a>(state: &'a TrainingState, layout: &'a Layout, slots: &[&str]) -> Vec<(String, TensorView<'a>)> {
+    let mut views = Vec::new();
+    let mut add = |prefix: &str, tensors: &'a [Tensor], values: &'a [f32]| {
+        let mut rest = values;
+        for tensor in tensors {
+            let (head, tail) = rest.split_at(tensor.len());
+            rest = tail;
+            let view = TensorView::new(Dtype::F32, tensor.shape.clone(), bytemuck::cast_slice(head));
+            views.push((format!("{prefix}/{}", tensor.name), view.expect("the layout gives the length")));
+        }
+    };
+    add("parameters", &layout.parameters, &state.parameters);
+    for (slot, values) in slots.iter().zip(&state.slots) {
+        add(&format!("optimizer/{slot}"), &layout.parameters, values);
+    }
+    add("state", &layout.state, &state.model_state);
+    views
+}
+
+fn fill(tensors: &SafeTensors<'_>, prefix: &str, layout: &[Tensor], values: &mut [f32]) -> Result<(), String> {
+    let mut rest = values;
+    for expected in layout {
+        let name = format!("{prefix}/{}", expected.name);
+        let view = tensors.tensor(&name).map_err(|_| format!("it has no tensor `{name}`"))?;
+        if view.dtype() != Dtype::F32 || view.shape() != expected.shape {
+            return Err(format!("`{name}` has shape {:?}, the job's model needs {:?}", view.shape(), expected.shape));
+        }
+        let (head, tail) = rest.split_at_mut(expected.len());
+        rest = tail;
+        for (value, bytes) in head.iter_mut().zip(view.data().as_chunks::<4>().0) {
+            *value = f32::from_le_bytes(*bytes);
+        }
+    }
+    Ok(())
+}
+
+/// Writes `bytes` so that `path` has either its old content or all of the new, also after a power cut.
+///
+/// # Errors
+///
+/// As the file system says; a partial `temporary` file may be left.
+pub fn write_atomically(temporary: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create(temporary)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(temporary, path)?;
+    if let Some(folder) = path.parent() {
+        File::open(folder)?.sync_all()?;
+    }
+    Ok(())
+}

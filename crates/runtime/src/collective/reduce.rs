@@ -1,0 +1,173 @@
+//! The additions that join all members' partial sums, as a short program over blocks in cache.
+
+use std::ops::Range;
+
+use crate::tree::{add_assign, children};
+
+/// Values per block: a few blocks lie in the first-level cache together.
+const BLOCK: usize = 2048;
+
+/// Where an operand comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operand {
+    /// The partial sum of the n-th maximal node, over all members in rank order.
+    Input(usize),
+    /// The block that an earlier addition left.
+    Block(usize),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Addition {
+    left: Operand,
+    right: Operand,
+    /// Block that takes the sum; the last addition goes to the output instead.
+    to: usize,
+}
+
+/// Adds the partial sums of `inputs` maximal nodes along the canonical tree.
+#[derive(Debug)]
+pub(super) struct Reduction {
+    additions: Vec<Addition>,
+    blocks: usize,
+}
+
+impl Reduction {
+    /// The additions above `nodes`, which partition `0..virtual_nodes` into canonical nodes.
+    pub(super) fn new(virtual_nodes: u32, nodes: &[Range<u32>]) -> Reduction {
+        let mut reduction = Reduction { additions: Vec::new(), blocks: 0 };
+        let mut next = 0;
+        reduction.visit(0..virtual_nodes, nodes, &mut next, 0);
+        assert_eq!(next, nodes.len(), "maximal nodes are nodes of the tree, in order");
+        reduction
+    }
+
+    fn visit(&mut self, node: Range<u32>, nodes: &[Range<u32>], next: &mut usize, depth: usize) -> Operand {
+        if nodes[*next] == node {
+            *next += 1;
+            return Operand::Input(*next - 1);
+        }
+        let (left, right) = children(&node).expect("a leaf is a maximal node");
+        let left = self.visit(left, nodes, next, depth);
+        let taken = usize::from(matches!(left, Operand::Block(_)));
+        let right = self.visit(right, nodes, next, depth + taken);
+        self.additions.push(Addition { left, right, to: depth });
+        self.blocks = self.blocks.max(depth + 1);
+        Operand::Block(depth)
+    }
+
+    /// Values of scratch that [`run`](Reduction::run) needs.
+    pub(super) fn scratch_length(&self) -> usize {
+        // The last addition writes to the output.
+        if self.additions.len() < 2 { 0 } else { self.blocks * BLOCK }
+    }
+
+    /// Writes the sum of all inputs to `out`.
+    ///
+    /// `input(i, range)` is the values `range` of input `i`, where `0..out.len()` is all of it.
+    pub(super) fn run<'a>(
+        &self,
+        input: impl Fn(usize, Range<usize>) -> &'a [f32],
+        scratch: &mut [f32],
+        out: &mut [f32],
+    ) {
+        match self.additions.as_slice() {
+            [] => out.copy_from_slice(input(0, 0..out.len())),
+            // One addition needs no scratch, hence no blocks.
+            [only] => self.last(*only, 0..out.len(), &input, scratch, out),
+            [additions @ .., last] => {
+                let mut start = 0;
+                while start < out.len() {
+                    let range = start..out.len().min(start + BLOCK);
+                    for addition in additions {
+                        Self::intermediate(*addition, range.clone(), &input, scratch);
+                    }
+                    self.last(*last, range.clone(), &input, scratch, &mut out[range.clone()]);
+                    start = range.end;
+                }
+            }
+        }
+    }
+
+    fn intermediate<'a>(
+        addition: Addition,
+        range: Range<usize>,
+        input: &impl Fn(usize, Range<usize>) -> &'a [f32],
+        scratch: &mut [f32],
+    ) {
+        let length = range.len();
+        let (to, beyond) = scratch[addition.to * BLOCK..].split_at_mut(BLOCK);
+        let to = &mut to[..length];
+        match (addition.left, addition.right) {
+            (Operand::Input(left), Operand::Input(right)) => {
+                add(input(left, range.clone()), input(right, range), to);
+            }
+            (Operand::Block(_), Operand::Input(right)) => add_assign(to, input(right, range)),
+            (Operand::Input(left), Operand::Block(_)) => add_before(input(left, range), to),
+            // The right operand lies in the next block.
+            (Operand::Block(_), Operand::Block(_)) => add_assign(to, &beyond[..length]),
+        }
+    }
+
+    fn last<'a>(
+        &self,
+        addition: Addition,
+        range: Range<usize>,
+        input: &impl Fn(usize, Range<usize>) -> &'a [f32],
+        scratch: &[f32],
+        out: &mut [f32],
+    ) {
+        let length = range.len();
+        let operand = |operand| match operand {
+            Operand::Input(index) => input(index, range.clone()),
+            Operand::Block(block) => &scratch[block * BLOCK..block * BLOCK + length],
+        };
+        add(operand(addition.left), operand(addition.right), out);
+    }
+}
+
+/// `out[i] = left[i] + right[i]`.
+#[inline]
+fn add(left: &[f32], right: &[f32], out: &mut [f32]) {
+    assert!(left.len() == out.len() && right.len() == out.len(), "operands of one length");
+    for ((o, l), r) in out.iter_mut().zip(left).zip(right) {
+        *o = *l + *r;
+    }
+}
+
+/// `right[i] = left[i] + right[i]`.
+#[inline]
+fn add_before(left: &[f32], right: &mut [f32]) {
+    assert_eq!(left.len(), right.len(), "operands of one length");
+    for (r, l) in right.iter_mut().zip(left) {
+        *r += *l;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operands_go_left_to_right_and_blocks_are_shared() {
+        // 0..6 over single leaves: ((0+1)+(2+3))+(4+5).
+        let leaves: Vec<Range<u32>> = (0..6).map(|leaf| leaf..leaf + 1).collect();
+        let reduction = Reduction::new(6, &leaves);
+        assert_eq!(reduction.additions.len(), 5);
+        assert_eq!(reduction.blocks, 2);
+        let values: Vec<Vec<f32>> = (0..6).map(|leaf| vec![2f32.powi(leaf * 5); 5000]).collect();
+        let mut scratch = vec![0.0; reduction.scratch_length()];
+        let mut out = vec![0.0; 5000];
+        reduction.run(|i, range| &values[i][range], &mut scratch, &mut out);
+        let expected =
+            ((values[0][0] + values[1][0]) + (values[2][0] + values[3][0])) + (values[4][0] + values[5][0]);
+        assert!(out.iter().all(|v| v.to_bits() == expected.to_bits()));
+    }
+
+    #[test]
+    fn a_single_input_is_copied() {
+        let reduction = Reduction::new(4, std::slice::from_ref(&(0..4)));
+        let mut out = [0.0; 3];
+        reduction.run(|_, range| &[1.0, 2.0, 3.0][range], &mut [], &mut out);
+        assert_eq!(out, [1.0, 2.0, 3.0]);
+    }
+}

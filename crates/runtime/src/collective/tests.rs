@@ -1,0 +1,477 @@
+//! Collectives between threads over real sockets: the right bits, and what happens when peers fail.
+
+use std::io::Write as _;
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use socket2::SockRef;
+
+use super::*;
+use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
+use crate::mesh::Mesh;
+use crate::tree::{Accumulator, ranges};
+
+const JOB: u64 = 0xB311;
+
+/// One membership and the sizes of its plan.
+#[derive(Debug, Clone)]
+struct Case {
+    virtual_nodes: u32,
+    workers: u32,
+    shadows: u64,
+    length: usize,
+    small_bytes_max: usize,
+    piece_bytes: usize,
+    /// Size asked for the sockets' buffers; 0 leaves them alone.
+    buffer_bytes: usize,
+    /// Seed of delays; 0 for none.
+    delays: u64,
+}
+
+impl Case {
+    fn new(virtual_nodes: u32, workers: u32, length: usize) -> Case {
+        Case {
+            virtual_nodes,
+            workers,
+            shadows: 0,
+            length,
+            small_bytes_max: 32 * 1024,
+            piece_bytes: 128 * 1024,
+            buffer_bytes: 0,
+            delays: 0,
+        }
+    }
+
+    /// Worker ids: members are 10, 11, ...; shadows 100, 101, ...
+    fn ids(&self) -> Vec<u64> {
+        (0..u64::from(self.workers)).map(|i| 10 + i).chain((0..self.shadows).map(|i| 100 + i)).collect()
+    }
+
+    fn collective(&self, me: u64, length: usize) -> Collective {
+        let ranges = ranges(self.virtual_nodes, self.workers).into_iter();
+        let members = ranges.enumerate().map(|(i, nodes)| Member { worker: 10 + i as u64, nodes }).collect();
+        let shadows = (0..self.shadows).map(|i| 100 + i).collect();
+        let plan = CollectivePlan::with_sizes(
+            self.virtual_nodes,
+            members,
+            shadows,
+            me,
+            length,
+            self.small_bytes_max,
+            self.piece_bytes,
+        );
+        Collective::new(plan.unwrap())
+    }
+
+    fn meshes(&self) -> Vec<(u64, Mesh)> {
+        let ids = self.ids();
+        let mut meshes: Vec<(u64, Mesh)> = ids.iter().map(|id| (*id, Mesh::new())).collect();
+        for a in 0..ids.len() {
+            for b in 0..a {
+                let (left, right) = socket_pair(self.buffer_bytes);
+                meshes[a].1.insert(ids[b], left).unwrap();
+                meshes[b].1.insert(ids[a], right).unwrap();
+            }
+        }
+        meshes
+    }
+}
+
+fn socket_pair(buffer_bytes: usize) -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let left = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (right, _) = listener.accept().unwrap();
+    if buffer_bytes > 0 {
+        for stream in [&left, &right] {
+            SockRef::from(stream).set_send_buffer_size(buffer_bytes).unwrap();
+            SockRef::from(stream).set_recv_buffer_size(buffer_bytes).unwrap();
+        }
+    }
+    (left, right)
+}
+
+fn stamp(step: u64) -> Stamp {
+    Stamp { job: JOB, epoch: 3, step }
+}
+
+fn leaf_value(step: u64, leaf: u32, index: usize) -> f32 {
+    let mut x = (step << 48) ^ (u64::from(leaf) << 32) ^ index as u64;
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^= x >> 31;
+    // Exponents far apart, so that another order of additions shows.
+    ((x as u32) as f32 / 4e9 - 0.5) * 2f32.powi((x >> 40) as i32 % 24)
+}
+
+fn accumulate(case: &Case, step: u64, range: std::ops::Range<u32>) -> Accumulator {
+    let mut accumulator = Accumulator::new(case.virtual_nodes, range.clone(), case.length);
+    for leaf in range {
+        for (index, value) in accumulator.leaf().iter_mut().enumerate() {
+            *value = leaf_value(step, leaf, index);
+        }
+        accumulator.push();
+    }
+    accumulator
+}
+
+fn control_of(worker: u64, step: u64) -> Vec<u8> {
+    let length = match (worker + step) % 4 {
+        0 => 0,
+        1 => 7,
+        2 => 5000,
+        _ => CONTROL_BYTES_MAX,
+    };
+    vec![worker as u8 ^ step as u8; length]
+}
+
+fn pause(case: &Case, worker: u64, step: u64) {
+    if case.delays != 0 {
+        let x = (case.delays ^ (worker << 7) ^ step).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        std::thread::sleep(Duration::from_micros(x % 4000));
+    }
+}
+
+/// Runs `body` and fails if it is not over in time.
+fn with_watchdog<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let result = body();
+        let _ = sender.send(());
+        result
+    });
+    match receiver.recv_timeout(Duration::from_secs(60)) {
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("a collective hangs"),
+        _ => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+    }
+}
+
+/// Two steps with an exchange of control bytes between, on all workers; checks everything.
+fn check(case: &Case) {
+    let case = case.clone();
+    with_watchdog(move || {
+        let expected: Vec<Vec<f32>> =
+            (0..2).map(|s| accumulate(&case, s, 0..case.virtual_nodes).partials()[0].to_vec()).collect();
+        std::thread::scope(|scope| {
+            for (me, mesh) in case.meshes() {
+                let (case, expected) = (&case, &expected);
+                scope.spawn(move || work(case, me, mesh, expected));
+            }
+        });
+    });
+}
+
+fn work(case: &Case, me: u64, mut mesh: Mesh, expected: &[Vec<f32>]) {
+    let (_waker, wake) = wake_pair().unwrap();
+    let mut collective = case.collective(me, case.length);
+    let mut boundary = case.collective(me, 0);
+    let range = collective.plan().rank().map(|rank| collective.plan().members()[rank].nodes.clone());
+    let mut out = vec![f32::NAN; case.length];
+    for step in 0..2 {
+        pause(case, me, step);
+        let control = control_of(me, step);
+        let outcome = match &range {
+            Some(range) => {
+                let sums = accumulate(case, step, range.clone());
+                collective.run(&mut mesh, stamp(step), &control, &sums.partials(), &mut out, &wake)
+            }
+            None => collective.receive(&mut mesh, stamp(step), &mut out, &wake),
+        };
+        let outcome = outcome.unwrap();
+        let wrong = out.iter().zip(&expected[step as usize]).position(|(a, b)| a.to_bits() != b.to_bits());
+        assert_eq!(wrong, None, "worker {me} step {step} of {case:?}");
+        let headers: Vec<Vec<u8>> = (0..u64::from(case.workers)).map(|i| control_of(10 + i, step)).collect();
+        assert!(outcome.headers == headers && outcome.dead_shadows.is_empty());
+        let outcome = match range {
+            Some(_) => boundary.run(&mut mesh, stamp(step), &control, &[], &mut [], &wake),
+            None => boundary.receive(&mut mesh, stamp(step), &mut [], &wake),
+        };
+        assert!(outcome.unwrap().headers == headers);
+    }
+}
+
+#[test]
+fn all_memberships_of_few_virtual_nodes_give_the_canonical_bits() {
+    for virtual_nodes in 1..=8 {
+        for workers in 1..=virtual_nodes.min(5) {
+            for (length, small_bytes_max) in [(0, 0), (1, 1024), (3, 0), (17, 0), (1000, 0), (1000, 1 << 20)]
+            {
+                let mut case = Case::new(virtual_nodes, workers, length);
+                case.small_bytes_max = small_bytes_max;
+                case.piece_bytes = 256;
+                case.shadows = u64::from(virtual_nodes % 2);
+                check(&case);
+            }
+        }
+    }
+}
+
+#[test]
+fn vectors_of_some_mebibytes_with_production_sizes() {
+    for (virtual_nodes, workers) in [(4, 2), (4, 4), (6, 4), (7, 3)] {
+        let mut case = Case::new(virtual_nodes, workers, 700_001);
+        case.shadows = 1;
+        check(&case);
+    }
+}
+
+#[test]
+fn tiny_socket_buffers_do_not_dead_lock() {
+    for (virtual_nodes, workers) in [(4, 2), (5, 5)] {
+        let mut case = Case::new(virtual_nodes, workers, 300_000);
+        case.shadows = 1;
+        // Less than a segment of the loopback device would only measure TCP's timers.
+        case.buffer_bytes = 32 * 1024;
+        case.piece_bytes = 16 * 1024;
+        case.delays = 1;
+        check(&case);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 20, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_membership_gives_the_canonical_bits(
+        virtual_nodes in 1u32..=16,
+        workers in 1u32..=16,
+        length in prop_oneof![Just(0usize), Just(1), Just(3), Just(17), Just(1000), Just(100_000), 0usize..40_000],
+        shadows in 0u64..3,
+        small_bytes_max in prop_oneof![Just(0usize), Just(32 * 1024)],
+        piece_bytes in prop_oneof![Just(64usize), Just(4096), Just(128 * 1024)],
+        buffer_bytes in prop_oneof![Just(0usize), Just(32 * 1024)],
+        delays in 0u64..1000,
+    ) {
+        let workers = workers.min(virtual_nodes);
+        let piece_bytes = if length > 10_000 { piece_bytes.max(4096) } else { piece_bytes };
+        check(&Case { virtual_nodes, workers, shadows, length, small_bytes_max, piece_bytes, buffer_bytes, delays });
+    }
+}
+
+/// Runs one member of `case` on its own mesh until its collective ends.
+fn one_member(
+    case: &Case,
+    me: u64,
+    mesh: &mut Mesh,
+    wake: &WakeReceiver,
+    out: &mut [f32],
+) -> Result<Outcome, CollectiveError> {
+    let mut collective = case.collective(me, case.length);
+    let range = collective.plan().members()[collective.plan().rank().unwrap()].nodes.clone();
+    let sums = accumulate(case, 0, range);
+    collective.run(mesh, stamp(0), b"control", &sums.partials(), out, wake)
+}
+
+#[test]
+fn a_member_that_dies_is_named_by_every_other() {
+    for length in [10, 2_000_000] {
+        with_watchdog(move || {
+            let case = Case::new(4, 4, length);
+            let mut meshes = case.meshes();
+            let (_, victim) = meshes.remove(2);
+            std::thread::scope(|scope| {
+                for (me, mut mesh) in meshes {
+                    let case = &case;
+                    scope.spawn(move || {
+                        let (_waker, wake) = wake_pair().unwrap();
+                        let error = one_member(case, me, &mut mesh, &wake, &mut vec![0.0; length]);
+                        match error.unwrap_err() {
+                            CollectiveError::PeerLost { worker, .. } => assert_eq!(worker, 12),
+                            other => panic!("{other:?}"),
+                        }
+                        // As the runtime does, keep the mesh until all know.
+                        std::thread::sleep(Duration::from_millis(500));
+                    });
+                }
+                std::thread::sleep(Duration::from_millis(100));
+                drop(victim);
+            });
+        });
+    }
+}
+
+#[test]
+fn a_member_that_dies_in_mid_stream_never_leaves_others_hanging() {
+    with_watchdog(|| {
+        let case = Case::new(4, 4, 4_000_000);
+        std::thread::scope(|scope| {
+            for (me, mut mesh) in case.meshes() {
+                let case = &case;
+                scope.spawn(move || {
+                    let (waker, wake) = wake_pair().unwrap();
+                    if me == 11 {
+                        std::thread::spawn(move || {
+                            std::thread::sleep(Duration::from_millis(60));
+                            waker.wake();
+                        });
+                    } else {
+                        std::mem::forget(waker);
+                    }
+                    let result = one_member(case, me, &mut mesh, &wake, &mut vec![0.0; case.length]);
+                    // With luck the collective was over before the interruption; both are fine.
+                    assert!(me != 11 || result.is_ok() || result == Err(CollectiveError::Interrupted));
+                });
+            }
+        });
+    });
+}
+
+#[test]
+fn a_waker_interrupts_and_nothing_was_written_before_all_contributed() {
+    for length in [5, 1_000_000] {
+        with_watchdog(move || {
+            let case = Case::new(6, 3, length);
+            let mut meshes = case.meshes();
+            // It never takes part.
+            let (_, idle) = meshes.remove(1);
+            std::thread::scope(|scope| {
+                for (me, mut mesh) in meshes {
+                    let case = &case;
+                    scope.spawn(move || {
+                        let (waker, wake) = wake_pair().unwrap();
+                        let mut out = vec![-7.0; length];
+                        let begin = Instant::now();
+                        scope.spawn(move || {
+                            std::thread::sleep(Duration::from_millis(300));
+                            waker.wake();
+                            std::thread::sleep(Duration::from_millis(300));
+                        });
+                        let error = one_member(case, me, &mut mesh, &wake, &mut out);
+                        assert_eq!(error, Err(CollectiveError::Interrupted));
+                        assert!(begin.elapsed() >= Duration::from_millis(299));
+                        assert!(out.iter().all(|v| *v == -7.0), "an old result was overwritten early");
+                        assert!(wake.drain() && !wake.drain());
+                        std::thread::sleep(Duration::from_millis(300));
+                    });
+                }
+            });
+            drop(idle);
+        });
+    }
+}
+
+/// All members of `case` run; worker 100, its shadow, does what `shadow` does with its mesh.
+fn check_with_shadow(case: Case, shadow: impl FnOnce(Mesh) + Send + 'static) {
+    with_watchdog(move || {
+        let expected = accumulate(&case, 0, 0..case.virtual_nodes).partials()[0].to_vec();
+        let mut meshes = case.meshes();
+        let (_, of_shadow) = meshes.pop().unwrap();
+        std::thread::scope(|scope| {
+            for (me, mut mesh) in meshes {
+                let (case, expected) = (&case, &expected);
+                scope.spawn(move || {
+                    let (_waker, wake) = wake_pair().unwrap();
+                    let mut collective = case.collective(me, case.length);
+                    collective.set_shadow_patience(Duration::from_millis(200));
+                    let range = collective.plan().members()[collective.plan().rank().unwrap()].nodes.clone();
+                    let mut out = vec![0.0; case.length];
+                    let mut dead = Vec::new();
+                    // A small vector may still fit the buffers of a dead connection once or twice.
+                    for _ in 0..4 {
+                        let sums = accumulate(case, 0, range.clone());
+                        let outcome =
+                            collective.run(&mut mesh, stamp(0), b"", &sums.partials(), &mut out, &wake);
+                        dead.extend(outcome.unwrap().dead_shadows);
+                        assert!(out.iter().zip(expected).all(|(a, b)| a.to_bits() == b.to_bits()));
+                        if !dead.is_empty() {
+                            mesh.remove(100);
+                        }
+                        std::thread::sleep(Duration::from_millis(50));
+                    }
+                    assert_eq!(dead.first(), Some(&100));
+                });
+            }
+            scope.spawn(move || shadow(of_shadow));
+        });
+    });
+}
+
+#[test]
+fn a_shadow_that_dies_costs_the_members_nothing() {
+    for length in [10, 3_000_000] {
+        let mut case = Case::new(4, 3, length);
+        case.shadows = 1;
+        check_with_shadow(case, |mesh| {
+            std::thread::sleep(Duration::from_millis(20));
+            drop(mesh);
+        });
+    }
+}
+
+#[test]
+fn a_shadow_that_does_not_read_is_given_up() {
+    let mut case = Case::new(4, 3, 4_000_000);
+    case.shadows = 1;
+    case.buffer_bytes = 64 * 1024;
+    check_with_shadow(case, |mesh| {
+        std::thread::sleep(Duration::from_secs(3));
+        drop(mesh);
+    });
+}
+
+#[test]
+fn a_shadow_that_talks_is_given_up() {
+    let mut case = Case::new(4, 2, 3_000_000);
+    case.shadows = 1;
+    check_with_shadow(case, |mesh| {
+        for worker in [10, 11] {
+            mesh.get(worker).unwrap().write_all(b"let me in").unwrap();
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    });
+}
+
+/// What member 10 says when the authenticated peer 11 sends `bytes`.
+fn answer_to(case: Case, bytes: Vec<u8>) -> String {
+    with_watchdog(move || {
+        let mut meshes = case.meshes();
+        let (_, peer) = meshes.pop().unwrap();
+        let (me, mut mesh) = meshes.pop().unwrap();
+        peer.get(10).unwrap().write_all(&bytes).unwrap();
+        let (_waker, wake) = wake_pair().unwrap();
+        match one_member(&case, me, &mut mesh, &wake, &mut vec![0.0; case.length]) {
+            Err(CollectiveError::PeerLost { worker: 11, why }) => why,
+            other => panic!("{other:?}"),
+        }
+    })
+}
+
+fn frame(kind: FrameKind, length_bytes: u32, index: u32, stamp: Stamp) -> [u8; FRAME_HEADER_BYTES] {
+    FrameHeader { kind, length_bytes, index, stamp }.encode()
+}
+
+#[test]
+fn frames_that_are_not_due_are_refused() {
+    let control = frame(FrameKind::Control, 0, 0, stamp(0));
+    let after_control = |second: [u8; FRAME_HEADER_BYTES]| [control, second].concat();
+    for (length, due) in [(10, 4 * 10), (1_000_000, 128 * 1024)] {
+        let answer = |bytes: Vec<u8>| answer_to(Case::new(2, 2, length), bytes);
+        let old = frame(FrameKind::Control, 0, 0, Stamp { epoch: 2, ..stamp(0) });
+        assert_eq!(answer(old.to_vec()), "frame of membership epoch 2, this is epoch 3");
+        assert_eq!(
+            answer(frame(FrameKind::Control, 0, 0, stamp(1)).to_vec()),
+            "frame of step 1, this is step 0"
+        );
+        let early = frame(FrameKind::Contribution, due, 0, stamp(0));
+        assert_eq!(answer(early.to_vec()), "frame Contribution 0 out of turn");
+        let long = frame(FrameKind::Contribution, u32::MAX, 0, stamp(0));
+        assert_eq!(answer(after_control(long)), format!("frame of {} bytes where {due} are due", u32::MAX));
+        let later = frame(FrameKind::Contribution, due, 1, stamp(0));
+        assert_eq!(answer(after_control(later)), "frame Contribution 1 out of turn");
+        assert_eq!(answer(after_control(control)), "frame Control 0 out of turn");
+        let long = frame(FrameKind::Control, u32::MAX, 0, stamp(0)).to_vec();
+        assert_eq!(answer(long), format!("frame of {} bytes where 65536 are due", u32::MAX));
+        assert!(answer(vec![0xA5; 100]).starts_with("bad frame magic"));
+    }
+    let result = frame(FrameKind::Result, 40, 0, stamp(0));
+    assert_eq!(answer_to(Case::new(2, 2, 10), after_control(result)), "frame Result 0 out of turn");
+}
+
+#[test]
+fn a_missing_connection_is_a_lost_peer() {
+    let case = Case::new(2, 2, 10);
+    let (_waker, wake) = wake_pair().unwrap();
+    let error = one_member(&case, 10, &mut Mesh::new(), &wake, &mut [0.0; 10]).unwrap_err();
+    assert!(matches!(error, CollectiveError::PeerLost { worker: 11, .. }));
+}

@@ -1,0 +1,240 @@
+//! Between the generated messages of the wire and the words of the membership protocol.
+//!
+//! Reading never panics: a message that lacks a part, or carries a number out of range, is `None`, and
+//! the session that sent it ends.
+
+use super::generated as wire;
+use crate::membership::{
+    Active, EvaluationRecord, FromWorker, Load, Membership, Report, Shadow, StepRecord, SwitchRecord, ToWorker,
+    TraineeDescription,
+};
+use crate::trainee::{Layout, Tensor};
+
+/// Most tensors or members that a message may list.
+const LIST_MAX: usize = 1 << 20;
+
+fn list<T, U>(items: Vec<T>, each: impl Fn(T) -> Option<U>) -> Option<Vec<U>> {
+    if items.len() > LIST_MAX { None } else { items.into_iter().map(each).collect() }
+}
+
+/// A membership for the wire.
+pub fn write_membership(m: &Membership) -> wire::MembershipEpoch {
+    wire::MembershipEpoch {
+        epoch: m.epoch,
+        active: m
+            .active
+            .iter()
+            .map(|a| wire::Member { worker: a.worker, address: a.address.clone(), first: a.nodes.start, end: a.nodes.end })
+            .collect(),
+        shadows: m
+            .shadows
+            .iter()
+            .map(|s| wire::Member { worker: s.worker, address: s.address.clone(), first: 0, end: 0 })
+            .collect(),
+        from_step: m.from_step,
+        hold_at: m.hold_at,
+        stop: m.stop,
+        promoted: m.promoted.clone(),
+    }
+}
+
+/// A membership from the wire.
+pub fn read_membership(m: wire::MembershipEpoch) -> Option<Membership> {
+    Some(Membership {
+        epoch: m.epoch,
+        active: list(m.active, |a| {
+            (a.first < a.end).then_some(Active { worker: a.worker, address: a.address, nodes: a.first..a.end })
+        })?,
+        shadows: list(m.shadows, |s| Some(Shadow { worker: s.worker, address: s.address }))?,
+        promoted: m.promoted,
+        from_step: m.from_step,
+        hold_at: m.hold_at,
+        stop: m.stop,
+    })
+}
+
+/// A message to a worker, for the wire.
+pub fn write_to_worker(message: &ToWorker) -> wire::ToWorker {
+    use wire::to_worker::Body;
+    let body = match message {
+        ToWorker::Prepare(m) => Body::Prepare(wire::Prepare { membership: Some(write_membership(m)) }),
+        ToWorker::Recover { membership, load } => Body::Recover(wire::Recover {
+            membership: Some(write_membership(membership)),
+            load: load.map(|load| match load {
+                Load::Fresh => wire::recover::Load::Fresh(true),
+                Load::Checkpoint(step) => wire::recover::Load::CheckpointStep(step),
+            }),
+        }),
+        ToWorker::Start { epoch, step, behind, source } => {
+            Body::Start(wire::Start { epoch: *epoch, step: *step, behind: behind.clone(), source: *source })
+        }
+        ToWorker::Bye { reason, refused } => Body::Bye(wire::Bye { reason: reason.clone(), refused: *refused }),
+    };
+    wire::ToWorker { body: Some(body) }
+}
+
+/// A message to a worker, from the wire. `Welcome` is no part of the membership protocol.
+pub fn read_to_worker(message: wire::ToWorker) -> Option<ToWorker> {
+    use wire::to_worker::Body;
+    Some(match message.body? {
+        Body::Prepare(m) => ToWorker::Prepare(read_membership(m.membership?)?),
+        Body::Recover(m) => ToWorker::Recover {
+            membership: read_membership(m.membership?)?,
+            load: m.load.map(|load| match load {
+                wire::recover::Load::Fresh(_) => Load::Fresh,
+                wire::recover::Load::CheckpointStep(step) => Load::Checkpoint(step),
+            }),
+        },
+        Body::Start(m) => ToWorker::Start { epoch: m.epoch, step: m.step, behind: m.behind, source: m.source },
+        Body::Bye(m) => ToWorker::Bye { reason: m.reason, refused: m.refused },
+        Body::Welcome(_) => return None,
+    })
+}
+
+fn write_tensors(tensors: &[Tensor]) -> Vec<wire::Tensor> {
+    let tensor = |t: &Tensor| wire::Tensor { name: t.name.clone(), shape: t.shape.iter().map(|d| *d as u64).collect() };
+    tensors.iter().map(tensor).collect()
+}
+
+fn read_tensors(tensors: Vec<wire::Tensor>) -> Option<Vec<Tensor>> {
+    let mut total = 0usize;
+    list(tensors, |t| {
+        let shape: Vec<usize> = list(t.shape, |d| usize::try_from(d).ok())?;
+        shape.iter().try_fold(1usize, |product, d| product.checked_mul(*d))?;
+        Some(Tensor { name: t.name, shape })
+    })
+    .filter(|tensors| {
+        tensors.iter().all(|t| total.checked_add(t.len()).map(|sum| total = sum).is_some())
+            && total.checked_mul(16).is_some()
+    })
+}
+
+/// A trainee's description, for the wire.
+pub fn write_trainee(t: &TraineeDescription) -> wire::Trainee {
+    wire::Trainee {
+        fingerprint: t.fingerprint.clone(),
+        training_samples: t.training_samples,
+        held_out_samples: t.held_out_samples,
+        parameters: write_tensors(&t.layout.parameters),
+        state: write_tensors(&t.layout.state),
+    }
+}
+
+/// A trainee's description, from the wire.
+pub fn read_trainee(t: wire::Trainee) -> Option<TraineeDescription> {
+    Some(TraineeDescription {
+        fingerprint: t.fingerprint,
+        training_samples: t.training_samples,
+        held_out_samples: t.held_out_samples,
+        layout: Layout { parameters: read_tensors(t.parameters)?, state: read_tensors(t.state)? },
+    })
+}
+
+/// An evaluation, for the wire.
+pub fn write_evaluation(e: &EvaluationRecord) -> wire::EvaluationRecord {
+    wire::EvaluationRecord {
+        step: e.step,
+        loss: e.loss,
+        correct: e.correct,
+        predictions: e.predictions,
+        samples: e.samples,
+    }
+}
+
+/// An evaluation, from the wire.
+pub fn read_evaluation(e: wire::EvaluationRecord) -> EvaluationRecord {
+    EvaluationRecord {
+        step: e.step,
+        loss: e.loss,
+        correct: e.correct,
+        predictions: e.predictions,
+        samples: e.samples,
+    }
+}
+
+fn write_report(r: &Report) -> wire::Report {
+    let step = |s: &StepRecord| wire::StepRecord {
+        step: s.step,
+        loss: s.loss,
+        duration_s: s.duration_s,
+        compute_s: s.compute_s,
+    };
+    let switch = |s: &SwitchRecord| wire::SwitchRecord { epoch: s.epoch, step: s.step, stall_s: s.stall_s };
+    wire::Report {
+        epoch: r.epoch,
+        step: r.step,
+        steps: r.steps.iter().map(step).collect(),
+        evaluations: r.evaluations.iter().map(write_evaluation).collect(),
+        switches: r.switches.iter().map(switch).collect(),
+        resident_bytes: r.resident_bytes,
+    }
+}
+
+fn read_report(r: wire::Report) -> Option<Report> {
+    let step = |s: wire::StepRecord| {
+        Some(StepRecord { step: s.step, loss: s.loss, duration_s: s.duration_s, compute_s: s.compute_s })
+    };
+    let switch = |s: wire::SwitchRecord| Some(SwitchRecord { epoch: s.epoch, step: s.step, stall_s: s.stall_s });
+    Some(Report {
+        epoch: r.epoch,
+        step: r.step,
+        steps: list(r.steps, step)?,
+        evaluations: list(r.evaluations, |e| Some(read_evaluation(e)))?,
+        switches: list(r.switches, switch)?,
+        resident_bytes: r.resident_bytes,
+    })
+}
+
+/// A message from a worker, for the wire.
+pub fn write_from_worker(message: &FromWorker) -> wire::FromWorker {
+    use wire::from_worker::Body;
+    let body = match message {
+        FromWorker::Warmed(t) => Body::Warmed(write_trainee(t)),
+        FromWorker::Heartbeat => Body::Heartbeat(wire::Heartbeat {}),
+        FromWorker::Ready { epoch, step } => Body::Ready(wire::Ready { epoch: *epoch, step: *step }),
+        FromWorker::Lost { epoch, step, peer, why } => {
+            Body::Lost(wire::Lost { epoch: *epoch, step: *step, peer: peer.unwrap_or(0), why: why.clone() })
+        }
+        FromWorker::Report(report) => Body::Report(write_report(report)),
+        FromWorker::CaughtUp { epoch, step } => Body::CaughtUp(wire::CaughtUp { epoch: *epoch, step: *step }),
+        FromWorker::Leave => Body::Leave(wire::Leave {}),
+        FromWorker::Left { epoch, step } => Body::Left(wire::Left { epoch: *epoch, step: *step }),
+        FromWorker::Failed { what } => Body::Failed(wire::Failed {
+            kind: wire::failed::Kind::Worker.into(),
+            step: 0,
+            what: what.clone(),
+        }),
+        FromWorker::NotFinite { step, what } => Body::Failed(wire::Failed {
+            kind: wire::failed::Kind::NotFinite.into(),
+            step: *step,
+            what: what.clone(),
+        }),
+        FromWorker::Finished { step, digest } => {
+            Body::Finished(wire::Finished { step: *step, digest: digest.to_vec() })
+        }
+    };
+    wire::FromWorker { body: Some(body) }
+}
+
+/// A message from a worker, from the wire. `Attach` opens the session and is no part of it.
+pub fn read_from_worker(message: wire::FromWorker) -> Option<FromWorker> {
+    use wire::from_worker::Body;
+    Some(match message.body? {
+        Body::Attach(_) => return None,
+        Body::Warmed(t) => FromWorker::Warmed(read_trainee(t)?),
+        Body::Heartbeat(_) => FromWorker::Heartbeat,
+        Body::Ready(m) => FromWorker::Ready { epoch: m.epoch, step: m.step },
+        Body::Lost(m) => {
+            FromWorker::Lost { epoch: m.epoch, step: m.step, peer: (m.peer != 0).then_some(m.peer), why: m.why }
+        }
+        Body::Report(r) => FromWorker::Report(read_report(r)?),
+        Body::CaughtUp(m) => FromWorker::CaughtUp { epoch: m.epoch, step: m.step },
+        Body::Leave(_) => FromWorker::Leave,
+        Body::Left(m) => FromWorker::Left { epoch: m.epoch, step: m.step },
+        Body::Failed(m) => match m.kind() {
+            wire::failed::Kind::Worker => FromWorker::Failed { what: m.what },
+            wire::failed::Kind::NotFinite => FromWorker::NotFinite { step: m.step, what: m.what },
+        },
+        Body::Finished(m) => FromWorker::Finished { step: m.step, digest: m.digest.try_into().ok()? },
+    })
+}

@@ -1,0 +1,569 @@
+//! The coordinator of one run: carries out what [`membership::coordinator`](crate::membership::coordinator)
+//! decides, keeps the journal, and writes the checkpoints.
+//!
+//! A run is a folder: `job.json` and `token` (written by whoever creates it), `journal.jsonl`,
+//! `metrics.jsonl`, `endpoint.json` while a coordinator lives, and `checkpoints/`. A coordinator that
+//! finds a journal goes on where it ends.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bellwether_core::job::Job;
+use bellwether_core::record::{Event as Journaled, Summary};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::checkpoint::{CheckpointError, Store};
+use crate::control::generated as wire;
+use crate::control::server::{Input, Outgoing, Server, envelope, welcome};
+use crate::control::{Token, convert};
+use crate::journal::{self, Journal};
+use crate::membership::coordinator::{Action, Config, Coordinator, Event, Outcome, OutcomeKind};
+use crate::membership::{StepRecord, TraineeDescription, WorkerId};
+use crate::mesh::Listener;
+use crate::optimizer::Optimizer;
+use crate::order::SampleOrder;
+use crate::state::hex;
+use checkpoints::{Checkpoints, Stored};
+
+mod checkpoints;
+mod status;
+
+/// The longest time between two looks at the clock and at child processes.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Starts a worker process with this number for the coordinator at this address.
+pub type Spawn = Box<dyn FnMut(WorkerId, SocketAddr) -> std::io::Result<Child>>;
+
+/// How a run is coordinated.
+pub struct Options {
+    /// The job, checked.
+    pub job: Job,
+    /// Name of the run, for people.
+    pub run: String,
+    /// The run's folder; it exists.
+    pub folder: PathBuf,
+    /// The run's token.
+    pub token: Token,
+    /// Where the control plane listens. A restarted coordinator must listen where its workers look.
+    pub listen: SocketAddr,
+    /// Where the data plane listens, for checkpoints.
+    pub data_listen: SocketAddr,
+    /// Workers at the start.
+    pub workers: u32,
+    /// Most workers that those who join by hand may raise the number to.
+    pub max_workers: u32,
+    /// Scheduled changes of the number of workers, by step.
+    pub schedule: Vec<(u64, u32)>,
+    /// How to start workers; without it all join by hand.
+    pub spawn: Option<Spawn>,
+    /// What the trainee is on this machine, when known: workers are held to it.
+    pub trainee: Option<TraineeDescription>,
+    /// Silence after which a worker counts as lost.
+    pub heartbeat_timeout: Duration,
+}
+
+/// Where a living coordinator can be reached: the content of `endpoint.json`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// Control plane.
+    pub control: SocketAddr,
+    /// Data plane.
+    pub data: SocketAddr,
+    /// The coordinator's process.
+    pub process: u32,
+}
+
+/// What an observer of the run is shown.
+#[derive(Debug)]
+pub enum Observation<'a> {
+    /// A line was written to the journal.
+    Journal(&'a Journaled),
+    /// The state of things, at most ten times a second.
+    Status(&'a wire::Status),
+}
+
+/// The run could not be coordinated at all.
+#[derive(Debug, thiserror::Error)]
+pub enum CoordinatorError {
+    /// The system does not give what is needed.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// Another coordinator is at work on this run.
+    #[error("another coordinator is at work on the run in {0}")]
+    Busy(PathBuf),
+    /// The checkpoints present cannot be used for this job.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+}
+
+fn system(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> CoordinatorError {
+    let what = what.into();
+    move |source| CoordinatorError::System { what, source }
+}
+
+/// Everything that reaches the coordinator's main loop.
+enum Incoming {
+    Control(Input),
+    Stored(Stored),
+}
+
+/// Coordinates a run until it ends.
+///
+/// # Errors
+///
+/// When the run cannot begin. What goes wrong later is in the summary's outcome.
+pub fn run(options: Options, observe: &mut dyn FnMut(Observation<'_>)) -> Result<(Summary, OutcomeKind), CoordinatorError> {
+    let lock = File::create(options.folder.join("lock")).map_err(system("lock the run's folder"))?;
+    if rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
+        return Err(CoordinatorError::Busy(options.folder));
+    }
+    let mut run = Run::open(options, observe)?;
+    run.begin()?;
+    let outcome = run.work();
+    let kind = outcome.kind;
+    Ok((run.close(outcome), kind))
+}
+
+struct Session {
+    id: u64,
+    outgoing: Outgoing,
+}
+
+struct Run<'o> {
+    options: Options,
+    observe: &'o mut dyn FnMut(Observation<'_>),
+    machine: Coordinator,
+    journal: Journal,
+    metrics: File,
+    journal_path: PathBuf,
+    incoming: Receiver<Incoming>,
+    server: Server,
+    data: Listener,
+    checkpoints: Arc<Checkpoints>,
+    status: watch::Sender<wire::Status>,
+    sessions: BTreeMap<WorkerId, Session>,
+    workers_by_session: BTreeMap<u64, WorkerId>,
+    children: BTreeMap<WorkerId, Child>,
+    /// Workers that were let go and are expected to end by themselves.
+    began: Instant,
+    /// When the first membership began, with the steps that were done then.
+    training_since: Option<(Instant, u64)>,
+    order: Option<SampleOrder>,
+    resumed: bool,
+    shown: Instant,
+    outcome: Option<Outcome>,
+    last_checkpoint: Option<String>,
+}
+
+fn unix_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
+}
+
+impl<'o> Run<'o> {
+    fn open(options: Options, observe: &'o mut dyn FnMut(Observation<'_>)) -> Result<Self, CoordinatorError> {
+        let journal_path = options.folder.join("journal.jsonl");
+        let lines = match journal::read(&journal_path) {
+            Ok(lines) => lines,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(system(format!("read {}", journal_path.display()))(error)),
+        };
+        let resumed = (!lines.is_empty()).then(|| journal::resumed(&lines));
+        let append = |name: &str| {
+            let path = options.folder.join(name);
+            File::options().create(true).append(true).open(&path).map_err(system(format!("open {}", path.display())))
+        };
+        let (sender, incoming) = channel();
+        let (inputs, queue) = channel();
+        let forward = sender.clone();
+        std::thread::spawn(move || queue.into_iter().try_for_each(|input| forward.send(Incoming::Control(input))));
+        let (status, watched) = watch::channel(wire::Status { run: options.run.clone(), ..Default::default() });
+        let place = |what: &str, address: SocketAddr| system(format!("listen on {address} for {what}"));
+        let server = Server::start(options.listen, options.token.clone(), inputs.clone(), watched)
+            .map_err(place("the control plane", options.listen))?;
+        let refused = Mutex::new(inputs);
+        let on_refusal = Arc::new(move |refusal: crate::mesh::Refusal| {
+            let peer = refusal.peer.map_or("unknown".into(), |p| p.to_string());
+            let reason = format!("on the data plane: it {}", refusal.reason);
+            if let Ok(inputs) = refused.lock() {
+                let _ = inputs.send(Input::Refused { peer, reason });
+            }
+        });
+        let token = &options.token;
+        let data = Listener::bind(options.data_listen, token.job_tag(), token.bytes(), on_refusal)
+            .map_err(place("the data plane", options.data_listen))?;
+        let folder = options.job.checkpoint.folder.clone().unwrap_or_else(|| options.folder.join("checkpoints"));
+        let store = Store::new(folder, options.job.checkpoint.keep, &options.job.identity());
+        let checkpoints = Checkpoints::start(store, data.inbox(), move |stored| {
+            let _ = sender.send(Incoming::Stored(stored));
+        })
+        .map_err(system("start a thread"))?;
+        let config = Config {
+            virtual_nodes: options.job.batch.virtual_nodes,
+            wanted: options.workers,
+            max_workers: options.max_workers,
+            schedule: options.schedule.clone(),
+            spawns: options.spawn.is_some(),
+            heartbeat_timeout_s: options.heartbeat_timeout.as_secs_f64(),
+            boot_timeout_s: 120.0,
+            reattach_grace_s: 1.5,
+            max_barren_crashes: 20,
+            resumed: resumed.clone(),
+            checkpoint: None,
+            trainee: None,
+        };
+        Ok(Run {
+            machine: Coordinator::new(config, 0.0),
+            journal: Journal::open(&journal_path).map_err(system("open the journal"))?,
+            metrics: append("metrics.jsonl")?,
+            journal_path,
+            incoming,
+            server,
+            data,
+            checkpoints,
+            status,
+            sessions: BTreeMap::new(),
+            workers_by_session: BTreeMap::new(),
+            children: BTreeMap::new(),
+            began: Instant::now(),
+            training_since: None,
+            order: None,
+            resumed: resumed.is_some(),
+            shown: Instant::now(),
+            outcome: None,
+            last_checkpoint: None,
+            options,
+            observe,
+        })
+    }
+
+    fn begin(&mut self) -> Result<(), CoordinatorError> {
+        let endpoint =
+            Endpoint { control: self.server.address(), data: self.data.local_addr(), process: std::process::id() };
+        let path = self.options.folder.join("endpoint.json");
+        let text = serde_json::to_vec_pretty(&endpoint).expect("an endpoint is plain data");
+        crate::checkpoint::write_atomically(&path.with_extension("part"), &path, &text)
+            .map_err(system(format!("write {}", path.display())))?;
+        self.write(&Journaled::CoordinatorStarted {
+            process: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            resumed: self.resumed,
+        });
+        if let Some(trainee) = self.options.trainee.clone() {
+            self.learn(&trainee)?;
+        }
+        self.handle(Event::Tick);
+        Ok(())
+    }
+
+    /// The size of the task is known: everything that depends on it is set.
+    fn learn(&mut self, trainee: &TraineeDescription) -> Result<(), CoordinatorError> {
+        let job = &self.options.job;
+        let total_steps = job.total_steps(trainee.training_samples);
+        let order = SampleOrder {
+            samples: trainee.training_samples,
+            batch: job.batch.size,
+            virtual_nodes: job.batch.virtual_nodes,
+            seed: job.seed,
+        };
+        let slots = Optimizer::new(job, total_steps).slots();
+        self.machine.set_total_steps(total_steps);
+        self.machine.expect_trainee(trainee.clone());
+        self.order = Some(order);
+        self.checkpoints.learn(trainee.clone(), slots);
+        let known = Journaled::TaskKnown {
+            fingerprint: trainee.fingerprint.clone(),
+            training_samples: order.samples,
+            held_out_samples: trainee.held_out_samples,
+            parameters: trainee.layout.parameter_count() as u64,
+            total_steps,
+            batch: order.batch,
+            virtual_nodes: order.virtual_nodes,
+        };
+        self.write(&known);
+        // A new run begins from its seed, whatever lies in the folder.
+        if !self.resumed {
+            return Ok(());
+        }
+        if let Some(loaded) = self.checkpoints.newest()? {
+            for error in &loaded.skipped {
+                let event = Journaled::CheckpointFailed { step: loaded.state.step, reason: error.to_string() };
+                self.write(&event);
+            }
+            self.last_checkpoint = Some(loaded.path.display().to_string());
+            self.machine.set_checkpoint(Some(loaded.state.step));
+        }
+        Ok(())
+    }
+
+    fn work(&mut self) -> Outcome {
+        loop {
+            if let Some(outcome) = self.outcome.take() {
+                return outcome;
+            }
+            match self.incoming.recv_timeout(TICK) {
+                Ok(Incoming::Control(input)) => self.input(input),
+                Ok(Incoming::Stored(stored)) => self.stored(stored),
+                Err(RecvTimeoutError::Timeout) => self.tick(),
+                // The senders live in the server and the checkpoints, which live as long as this.
+                Err(RecvTimeoutError::Disconnected) => unreachable!("the control plane outlives the loop"),
+            }
+            self.show();
+        }
+    }
+
+    fn tick(&mut self) {
+        let mut ended = Vec::new();
+        for (worker, child) in &mut self.children {
+            if let Ok(Some(status)) = child.try_wait() {
+                ended.push((*worker, status));
+            }
+        }
+        for (worker, status) in ended {
+            self.children.remove(&worker);
+            self.handle(Event::Gone(worker, format!("its process ended ({status})")));
+        }
+        self.handle(Event::Tick);
+    }
+
+    fn input(&mut self, input: Input) {
+        match input {
+            Input::Opened { session, attach, outgoing } => self.opened(session, attach, outgoing),
+            Input::Said(session, message) => {
+                let Some(worker) = self.workers_by_session.get(&session).copied() else { return };
+                if let crate::membership::FromWorker::Warmed(trainee) = &message
+                    && self.order.is_none()
+                    && let Err(error) = self.learn(trainee)
+                {
+                    self.outcome =
+                        Some(Outcome { kind: OutcomeKind::Failed, reason: error.to_string(), digest: None });
+                    return;
+                }
+                self.handle(Event::Said(worker, message));
+            }
+            Input::Closed(session, why) => {
+                if let Some(worker) = self.workers_by_session.remove(&session) {
+                    self.sessions.remove(&worker);
+                    self.handle(Event::Gone(worker, why));
+                }
+            }
+            Input::Scale(workers, answer) => {
+                let nodes = self.options.job.batch.virtual_nodes;
+                let accepted = (1..=nodes).contains(&workers);
+                let message = if accepted {
+                    format!("{} is on its way to {workers} workers", self.options.run)
+                } else {
+                    format!("{workers} workers cannot share {nodes} virtual nodes; choose 1…{nodes}")
+                };
+                let _ = answer.send(wire::Reply { accepted, message });
+                if accepted {
+                    self.write(&Journaled::ScaleRequested { workers, by: "control".into() });
+                    self.handle(Event::Scale(workers));
+                }
+            }
+            Input::Stop(answer) => {
+                let message = format!("{} stops at the next step and leaves a checkpoint", self.options.run);
+                let _ = answer.send(wire::Reply { accepted: true, message });
+                self.stop("control");
+            }
+            Input::Signal => self.stop("signal"),
+            Input::Refused { peer, reason } => self.write(&Journaled::Refused { peer, reason }),
+        }
+    }
+
+    fn stop(&mut self, by: &str) {
+        self.write(&Journaled::StopRequested { by: by.into() });
+        self.handle(Event::Stop);
+    }
+
+    fn opened(&mut self, session: u64, attach: wire::Attach, outgoing: Outgoing) {
+        let worker = if attach.worker == 0 { self.machine.new_worker() } else { attach.worker };
+        let trainee = match attach.trainee.map(convert::read_trainee) {
+            Some(None) => {
+                let reason = "its description of the trainee makes no sense".to_string();
+                return self.write(&Journaled::Refused { peer: format!("worker {worker}"), reason });
+            }
+            other => other.flatten(),
+        };
+        let job = serde_json::to_string(&self.options.job).expect("a job is plain data");
+        let data_address = self.data.local_addr().to_string();
+        if outgoing.send(Ok(welcome(worker, job, data_address, self.options.run.clone()))).is_err() {
+            return;
+        }
+        let held = attach.held.map(|h| (h.epoch, h.step));
+        let event = Event::Attached { worker, address: attach.address, process: attach.process, held, trainee };
+        // The old session, if any, belongs to a connection that is dead: its end is no news any more.
+        if let Some(old) = self.sessions.remove(&worker) {
+            self.workers_by_session.remove(&old.id);
+        }
+        let actions = self.machine.handle(event, self.began.elapsed().as_secs_f64());
+        self.sessions.insert(worker, Session { id: session, outgoing });
+        self.workers_by_session.insert(session, worker);
+        self.act(actions);
+    }
+
+    fn handle(&mut self, event: Event) {
+        let actions = self.machine.handle(event, self.began.elapsed().as_secs_f64());
+        self.act(actions);
+    }
+
+    fn act(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Send(worker, message) => {
+                    if let Some(session) = self.sessions.get(&worker) {
+                        // A closed session is on its way as an input of its own.
+                        let _ = session.outgoing.send(Ok(envelope(&message)));
+                    }
+                }
+                Action::Spawn(worker) => self.spawn(worker),
+                Action::Close(worker) => self.release(worker),
+                Action::Journal(event) => self.write(&event),
+                Action::Committed(records) => self.committed(&records),
+                Action::End(outcome) => self.outcome = Some(outcome),
+            }
+        }
+    }
+
+    fn spawn(&mut self, worker: WorkerId) {
+        let address = self.server.address();
+        let Some(spawn) = &mut self.options.spawn else { return };
+        match spawn(worker, address) {
+            Ok(child) => drop(self.children.insert(worker, child)),
+            Err(error) => self.handle(Event::Gone(worker, format!("its process could not be started: {error}"))),
+        }
+    }
+
+    /// Ends a worker's session, and its process if it is ours and does not end by itself.
+    fn release(&mut self, worker: WorkerId) {
+        if let Some(session) = self.sessions.remove(&worker) {
+            self.workers_by_session.remove(&session.id);
+        }
+        if let Some(mut child) = self.children.remove(&worker) {
+            std::thread::spawn(move || {
+                let patience = Instant::now() + Duration::from_secs(2);
+                while Instant::now() < patience {
+                    if !matches!(child.try_wait(), Ok(None)) {
+                        return;
+                    }
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                let _ = child.kill();
+                let _ = child.wait();
+            });
+        }
+    }
+
+    fn committed(&mut self, records: &[StepRecord]) {
+        let workers = self.machine.membership().active.len();
+        let mut text = String::new();
+        for record in records {
+            let line = serde_json::json!({
+                "step": record.step,
+                "loss": record.loss,
+                "duration_s": record.duration_s,
+                "compute_s": record.compute_s,
+                "workers": workers,
+            });
+            text.push_str(&line.to_string());
+            text.push('\n');
+        }
+        // Metrics are for people and models; a run is not stopped for them.
+        let _ = self.metrics.write_all(text.as_bytes());
+    }
+
+    fn stored(&mut self, stored: Stored) {
+        let step = stored.step;
+        let result = match stored.result {
+            Ok((path, bytes)) => {
+                let path = path.display().to_string();
+                self.last_checkpoint = Some(path.clone());
+                self.write(&Journaled::Checkpointed { step, path, bytes, seconds: stored.seconds });
+                Ok(())
+            }
+            Err(reason) => {
+                self.write(&Journaled::CheckpointFailed { step, reason: reason.clone() });
+                Err(reason)
+            }
+        };
+        self.handle(Event::Checkpoint(step, result));
+    }
+
+    fn write(&mut self, event: &Journaled) {
+        if matches!(event, Journaled::Membership { .. }) && self.training_since.is_none() {
+            self.training_since = Some((Instant::now(), self.machine.progress().committed()));
+        }
+        if let Err(error) = self.journal.write(unix_s(), event) {
+            // The disk may be full: training goes on, and the observer hears of it.
+            let message = format!("a line of {} was lost: {error}", self.journal_path.display());
+            (self.observe)(Observation::Journal(&Journaled::Warning { message }));
+        }
+        (self.observe)(Observation::Journal(event));
+    }
+
+    /// Waits for the workers to end, and tells the result.
+    fn close(mut self, outcome: Outcome) -> Summary {
+        self.sessions.clear();
+        let patience = Instant::now() + Duration::from_secs(3);
+        while Instant::now() < patience && self.children.values_mut().any(|c| matches!(c.try_wait(), Ok(None))) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        for child in self.children.values_mut() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let status = self.current_status();
+        (self.observe)(Observation::Status(&status));
+        let _ = std::fs::remove_file(self.options.folder.join("endpoint.json"));
+        self.summary(&outcome)
+    }
+
+    fn summary(&self, outcome: &Outcome) -> Summary {
+        let progress = self.machine.progress();
+        let steps = progress.committed();
+        let samples = |step| self.order.map_or(0, |order| order.samples_before(step));
+        let (since, first) = self.training_since.unwrap_or((self.began, steps));
+        let elapsed_s = since.elapsed().as_secs_f64();
+        let evaluation = progress.evaluation.filter(|e| e.step == steps && e.samples > 0);
+        Summary {
+            job: self.options.job.name.clone(),
+            run: self.options.run.clone(),
+            run_dir: display(&self.options.folder),
+            outcome: match outcome.kind {
+                OutcomeKind::Finished => "finished".into(),
+                OutcomeKind::Stopped => "stopped".into(),
+                OutcomeKind::Failed | OutcomeKind::Broken => "failed".into(),
+            },
+            reason: outcome.reason.clone(),
+            steps,
+            examples: samples(steps),
+            final_loss: progress.last.map(|l| l.loss),
+            held_out_loss: evaluation.map(|e| e.loss),
+            accuracy: evaluation.filter(|e| e.predictions > 0).map(|e| e.correct as f64 / e.predictions as f64),
+            examples_per_s: (samples(steps).saturating_sub(samples(first))) as f64 / elapsed_s,
+            elapsed_s: self.began.elapsed().as_secs_f64(),
+            params_digest: outcome.digest.map(|d| hex(&d)),
+            workers: progress.worker_counts.clone(),
+            resizes: progress.resizes.clone(),
+            crashes: progress.crashes.clone(),
+            peak_resident_bytes: progress.peak_resident_bytes,
+            checkpoint: self.last_checkpoint.clone(),
+        }
+    }
+}
+
+fn display(path: &Path) -> String {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.into()).display().to_string()
+}

@@ -1,0 +1,72 @@
+//! The state of a run as others see it: `GetStatus`, `Watch`, and the terminal.
+
+use std::time::{Duration, Instant};
+
+use super::{Observation, Run};
+use crate::control::{convert, generated as wire};
+use crate::membership::coordinator::Stage;
+
+/// Time between two looks at the status.
+const PERIOD: Duration = Duration::from_millis(100);
+
+impl Run<'_> {
+    /// Shows the status to whoever watches, when it is time.
+    pub(super) fn show(&mut self) {
+        if self.shown.elapsed() < PERIOD {
+            return;
+        }
+        self.shown = Instant::now();
+        let status = self.current_status();
+        (self.observe)(Observation::Status(&status));
+        self.status.send_replace(status);
+    }
+
+    pub(super) fn current_status(&self) -> wire::Status {
+        let (machine, progress) = (&self.machine, self.machine.progress());
+        let trainee = machine.trainee();
+        let total_steps = trainee.map_or(0, |t| self.options.job.total_steps(t.training_samples));
+        let step = progress.committed();
+        let batch = self.options.job.batch.size as f64;
+        let membership = machine.membership();
+        let nodes = |worker| membership.rank(worker).map_or(0, |rank| membership.active[rank].nodes.len() as u32);
+        let members = machine
+            .workers()
+            .map(|(worker, stage, address, process, step)| wire::WorkerStatus {
+                worker,
+                stage: stage_name(stage).into(),
+                address: address.into(),
+                process,
+                virtual_nodes: nodes(worker),
+                step,
+            })
+            .collect();
+        wire::Status {
+            run: self.options.run.clone(),
+            phase: machine.phase().into(),
+            epoch: membership.epoch,
+            step,
+            total_steps,
+            loss: progress.last.map_or(f64::NAN, |l| l.loss),
+            examples_per_s: progress.mean_step_s().map_or(0.0, |mean_s| batch / mean_s),
+            workers: membership.active.len() as u32,
+            wanted: machine.wanted(),
+            members,
+            evaluation: progress.evaluation.as_ref().map(convert::write_evaluation),
+            elapsed_s: self.began.elapsed().as_secs_f64(),
+            examples: self.order.map_or(0, |order| order.samples_before(step)),
+        }
+    }
+}
+
+fn stage_name(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Started => "starting",
+        Stage::Booting => "warming up",
+        Stage::Standby => "standby",
+        Stage::Holding => "holding state",
+        Stage::Shadow => "receiving state",
+        Stage::CaughtUp => "ready to join",
+        Stage::Active => "active",
+        Stage::Leaving => "leaving",
+    }
+}

@@ -1,0 +1,40 @@
+//! Elastic training: workers join, leave, slow down and die between two steps, and the trained model is
+//! the same, bit for bit.
+//!
+//! # What is promised
+//!
+//! 1. *The same bits.* Parameters after step t depend on the job (model, data, seed, global batch,
+//!    virtual nodes, optimizer) and on the kernel class; not on the number of workers, their mapping to
+//!    virtual nodes, or any resize, crash or restart.
+//! 2. *The global batch never changes.*
+//! 3. *A step is a transaction.* It commits on all members or is redone by those who remain; a committed
+//!    step is never lost while one worker lives; a sample of an epoch is in exactly one committed step.
+//! 4. *Resizing is not an interruption.* A newcomer boots, warms up and receives state while the others
+//!    train; it takes its virtual nodes at a step boundary.
+//! 5. *A crash costs at most the step in flight.* A broken connection is evidence at once.
+//! 6. *Nobody joins without the job's token*, and no message is trusted for its length.
+//!
+//! # What it assumes
+//!
+//! - The trainee keeps the laws of [`trainee::Trainee`]: its gradients are pure.
+//! - All workers of a run are of one kernel class; others are refused.
+//! - The machine's memory and the network do not change bits unnoticed (TCP's checksum is trusted).
+//! - The token's file is private, and a network other than loopback is trusted not to be read: the data
+//!   plane authenticates both ends but does not encrypt.
+
+pub mod allreduce_bench;
+pub mod checkpoint;
+pub mod collective;
+pub mod control;
+pub mod coordinator;
+pub mod frame;
+pub mod journal;
+pub mod membership;
+pub mod mesh;
+pub mod optimizer;
+pub mod order;
+pub mod state;
+pub mod trainee;
+pub mod transfer;
+pub mod tree;
+pub mod worker;

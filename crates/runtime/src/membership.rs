@@ -1,0 +1,351 @@
+//! Who takes part in a job, and since when: the words of the membership protocol.
+//!
+//! A *membership* is numbered by its epoch. Two pure state machines speak about it:
+//! [`coordinator::Coordinator`] decides which membership comes next, [`member::Member`] decides what
+//! one worker does next. Both take events and return actions; neither reads a clock, opens a socket or
+//! starts a thread, so that a seeded simulation can run hundreds of histories with faults
+//! (`tests/membership.rs`).
+//!
+//! # The protocol in five sentences
+//!
+//! - *Planned change*: the coordinator sends `Prepare`; everyone connects to whom they lack in the
+//!   background; every collective carries each member's prepared epoch, and the first boundary at which
+//!   all members of the present epoch say the same newer number is where they switch. Nobody waits.
+//! - *Growing* takes two such changes: first the newcomer is a shadow, which receives state while the
+//!   others compute and every result from then on; once it holds everything it becomes active.
+//! - *Crash*: the coordinator sends `Recover`; all in-flight work is dropped, connections are made anew,
+//!   everyone says how far they are (`Ready`), those one step behind get the last result from one who
+//!   still holds it, and `Start` goes on from the most advanced step.
+//! - A step is committed when every active member has applied it; since members are never more than
+//!   one step apart, a committed step lives on in every survivor.
+//! - Without a coordinator the workers stop at once, keep their state, and wait for it to come back.
+
+use std::ops::Range;
+
+use crate::trainee::Layout;
+
+pub mod coordinator;
+pub mod member;
+
+/// Names a worker process for the whole life of a run; never reused, never 0.
+pub type WorkerId = u64;
+
+/// An active member: a worker that computes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Active {
+    /// Who.
+    pub worker: WorkerId,
+    /// Where its data plane listens, `host:port`.
+    pub address: String,
+    /// The virtual nodes it computes; never empty.
+    pub nodes: Range<u32>,
+}
+
+/// A member that receives state and results and contributes nothing yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shadow {
+    /// Who.
+    pub worker: WorkerId,
+    /// Where its data plane listens, `host:port`.
+    pub address: String,
+}
+
+/// Who takes part from some boundary on.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Membership {
+    /// Number of this membership; later ones have larger numbers.
+    pub epoch: u64,
+    /// In rank order; their virtual nodes cover the job's without a gap.
+    pub active: Vec<Active>,
+    /// Newcomers that are receiving state.
+    pub shadows: Vec<Shadow>,
+    /// Members that were shadows in the membership before this one.
+    pub promoted: Vec<WorkerId>,
+    /// First boundary (number of applied steps) at which this may begin.
+    pub from_step: u64,
+    /// Boundary at which the members wait for the next membership.
+    pub hold_at: Option<u64>,
+    /// After the switch nothing is trained any more: checkpoint, report, leave.
+    pub stop: bool,
+}
+
+impl Membership {
+    /// The rank of `worker` among the active members.
+    pub fn rank(&self, worker: WorkerId) -> Option<usize> {
+        self.active.iter().position(|m| m.worker == worker)
+    }
+
+    /// Whether `worker` is a shadow here.
+    pub fn shadows(&self, worker: WorkerId) -> bool {
+        self.shadows.iter().any(|m| m.worker == worker)
+    }
+
+    /// Whether `worker` takes part in any role.
+    pub fn contains(&self, worker: WorkerId) -> bool {
+        self.rank(worker).is_some() || self.shadows(worker)
+    }
+
+    /// Those whom `worker` must be connected to: active members to everyone, shadows to the active.
+    pub fn peers(&self, worker: WorkerId) -> Vec<(WorkerId, &str)> {
+        let active = self.active.iter().map(|m| (m.worker, m.address.as_str()));
+        let shadows = self.shadows.iter().map(|m| (m.worker, m.address.as_str()));
+        let others: Vec<_> = if self.rank(worker).is_some() {
+            active.chain(shadows).collect()
+        } else if self.shadows(worker) {
+            active.collect()
+        } else {
+            Vec::new()
+        };
+        others.into_iter().filter(|(peer, _)| *peer != worker).collect()
+    }
+
+    /// The peers to whom a *planned* change makes a new connection; the others stay connected from the
+    /// membership before. A shadow's connections are always new, so that its state stream starts anew.
+    pub fn new_peers(&self, worker: WorkerId) -> Vec<(WorkerId, &str)> {
+        let promoted = |id: WorkerId| self.promoted.contains(&id);
+        let mut peers = self.peers(worker);
+        if !self.shadows(worker) {
+            peers.retain(|(peer, _)| self.shadows(*peer) || (promoted(worker) && promoted(*peer)));
+        }
+        peers
+    }
+
+    /// Whether the same workers take part in the same roles, from the same boundary on.
+    pub fn same_as(&self, other: &Membership) -> bool {
+        let bare = |m: &Membership| Membership { epoch: 0, promoted: Vec::new(), from_step: 0, ..m.clone() };
+        bare(self) == bare(other)
+    }
+}
+
+/// Where a worker without state gets it from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    /// Computed from the seed.
+    Fresh,
+    /// The coordinator's checkpoint after this many steps.
+    Checkpoint(u64),
+}
+
+/// From the coordinator to one worker.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ToWorker {
+    /// Connect to the new members and switch when all have.
+    Prepare(Membership),
+    /// Drop what is in flight and form this membership anew.
+    Recover {
+        /// The membership to form; workers outside it go back to standby.
+        membership: Membership,
+        /// Given when no worker holds any state.
+        load: Option<Load>,
+    },
+    /// All members of the recovery are ready.
+    Start {
+        /// The recovery's epoch.
+        epoch: u64,
+        /// The step to go on from.
+        step: u64,
+        /// Members one step behind.
+        behind: Vec<WorkerId>,
+        /// Who still holds the last result; meaningless when nobody is behind.
+        source: WorkerId,
+    },
+    /// The worker is not needed any more.
+    Bye {
+        /// Why.
+        reason: String,
+        /// Whether it was never let in.
+        refused: bool,
+    },
+}
+
+/// What a warmed-up worker says about its trainee; all workers of a job must agree on it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TraineeDescription {
+    /// The kernel class: what decides bits beyond the job.
+    pub fingerprint: String,
+    /// Samples of an epoch.
+    pub training_samples: u64,
+    /// Held-out samples.
+    pub held_out_samples: u64,
+    /// Names and shapes.
+    pub layout: Layout,
+}
+
+/// One applied step, as its worker saw it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StepRecord {
+    /// Which step: the first is 0.
+    pub step: u64,
+    /// Mean loss of its samples.
+    pub loss: f64,
+    /// Seconds from boundary to boundary.
+    pub duration_s: f64,
+    /// Seconds of it spent on gradients.
+    pub compute_s: f64,
+}
+
+/// One evaluation of the held-out set.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct EvaluationRecord {
+    /// Steps applied before it.
+    pub step: u64,
+    /// Mean loss.
+    pub loss: f64,
+    /// Right predictions.
+    pub correct: u64,
+    /// Predictions made; 0 where accuracy does not apply.
+    pub predictions: u64,
+    /// Samples evaluated.
+    pub samples: u64,
+}
+
+/// What a planned switch cost one worker.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SwitchRecord {
+    /// The epoch that began.
+    pub epoch: u64,
+    /// The boundary.
+    pub step: u64,
+    /// Seconds this worker spent at the boundary for the sake of the switch.
+    pub stall_s: f64,
+}
+
+/// A worker's account of its progress.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Report {
+    /// The epoch it is in.
+    pub epoch: u64,
+    /// Steps it has applied.
+    pub step: u64,
+    /// The newest applied steps, oldest first.
+    pub steps: Vec<StepRecord>,
+    /// Evaluations since the last report.
+    pub evaluations: Vec<EvaluationRecord>,
+    /// Switches since the last report.
+    pub switches: Vec<SwitchRecord>,
+    /// Resident memory of the process.
+    pub resident_bytes: u64,
+}
+
+/// From one worker to the coordinator, after its session was opened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FromWorker {
+    /// The job was read and one batch computed.
+    Warmed(TraineeDescription),
+    /// Still there.
+    Heartbeat,
+    /// The recovery's connections stand, and the worker holds the state after `step` steps.
+    Ready {
+        /// The recovery's epoch.
+        epoch: u64,
+        /// Applied steps.
+        step: u64,
+    },
+    /// A collective or connection failed; the worker waits for a recovery.
+    Lost {
+        /// The epoch it was in or was forming.
+        epoch: u64,
+        /// Applied steps.
+        step: u64,
+        /// Who is to blame, if anyone.
+        peer: Option<WorkerId>,
+        /// What happened.
+        why: String,
+    },
+    /// Progress.
+    Report(Report),
+    /// A shadow holds the whole state.
+    CaughtUp {
+        /// The epoch it is a shadow in.
+        epoch: u64,
+        /// Applied steps.
+        step: u64,
+    },
+    /// The worker was asked to go and would like to leave at a boundary.
+    Leave,
+    /// The worker has left.
+    Left {
+        /// The epoch that began without it.
+        epoch: u64,
+        /// The boundary.
+        step: u64,
+    },
+    /// This worker cannot go on.
+    Failed {
+        /// Why.
+        what: String,
+    },
+    /// The loss of `step` is not finite; every worker sees the same.
+    NotFinite {
+        /// The step that was not committed.
+        step: u64,
+        /// What was not finite.
+        what: String,
+    },
+    /// The last step is done and the state has been handed over.
+    Finished {
+        /// Applied steps.
+        step: u64,
+        /// BLAKE3 over parameters, optimizer and model state.
+        digest: [u8; 32],
+    },
+}
+
+/// Why the coordinator changed the membership: the reason in the journal.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reason {
+    /// The first membership.
+    Formed,
+    /// A worker went away without a word.
+    Crash {
+        /// Who.
+        worker: WorkerId,
+        /// The evidence.
+        evidence: String,
+    },
+    /// Two living workers lost their connection.
+    Link {
+        /// What broke.
+        evidence: String,
+    },
+    /// The coordinator came back and found its workers waiting.
+    Reattached,
+    /// No worker was left; the state comes from a checkpoint.
+    Restored {
+        /// Steps in the checkpoint.
+        step: u64,
+    },
+    /// The number of workers moves towards the one wanted.
+    Resize {
+        /// Workers wanted.
+        wanted: u32,
+    },
+    /// A worker asked to leave.
+    Leave {
+        /// Who.
+        worker: WorkerId,
+    },
+    /// Newcomers begin to receive state.
+    Shadow,
+    /// A worker that was still joining went away.
+    JoinerLost,
+    /// The run was asked to stop.
+    Stop,
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Reason::Formed => write!(f, "the first workers are ready"),
+            Reason::Crash { worker, evidence } => write!(f, "worker {worker} is lost: {evidence}"),
+            Reason::Link { evidence } => write!(f, "a connection between workers broke: {evidence}"),
+            Reason::Reattached => write!(f, "the coordinator came back"),
+            Reason::Restored { step } => write!(f, "no worker was left; restored from step {step}"),
+            Reason::Resize { wanted } => write!(f, "{wanted} workers are wanted"),
+            Reason::Leave { worker } => write!(f, "worker {worker} asked to leave"),
+            Reason::Shadow => write!(f, "newcomers begin to receive state"),
+            Reason::JoinerLost => write!(f, "a joining worker is lost"),
+            Reason::Stop => write!(f, "the run was asked to stop"),
+        }
+    }
+}

@@ -1,0 +1,635 @@
+//! Which membership comes next: the coordinator's half of the protocol, as a pure state machine.
+//!
+//! The shell ([`crate::coordinator`]) feeds [`Coordinator::handle`] with events and carries out the
+//! actions. After every event the machine compares the workers it has with the workers that are wanted
+//! and proposes the next membership; nothing else starts a change.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bellwether_core::record::Event as Journal;
+
+use super::{EvaluationRecord, FromWorker, Load, Membership, Reason, Report, ToWorker, TraineeDescription, WorkerId};
+
+mod plan;
+mod progress;
+mod recovery;
+
+pub use progress::Progress;
+
+/// What the coordinator knows before any worker speaks.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Virtual nodes of the job.
+    pub virtual_nodes: u32,
+    /// Workers wanted at the start.
+    pub wanted: u32,
+    /// Most workers that those who join by hand may raise the number to.
+    pub max_workers: u32,
+    /// Scheduled changes: at this boundary, this many workers. Rising steps.
+    pub schedule: Vec<(u64, u32)>,
+    /// Whether this machine may start worker processes itself.
+    pub spawns: bool,
+    /// Seconds of silence after which a worker counts as lost.
+    pub heartbeat_timeout_s: f64,
+    /// Seconds within which a started worker must be warm.
+    pub boot_timeout_s: f64,
+    /// Seconds that a restarted coordinator waits for its workers.
+    pub reattach_grace_s: f64,
+    /// Crashes without a step between them after which the run fails.
+    pub max_barren_crashes: u32,
+    /// What the journal of a coordinator that died says.
+    pub resumed: Option<Resumed>,
+    /// Step of the newest usable checkpoint.
+    pub checkpoint: Option<u64>,
+    /// The description to which the first worker of a resumed run is held.
+    pub trainee: Option<TraineeDescription>,
+}
+
+/// The state of a run, as its journal tells it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Resumed {
+    /// Highest epoch in the journal.
+    pub epoch: u64,
+    /// Highest worker number in the journal.
+    pub last_worker: WorkerId,
+    /// Active workers of the last membership; empty when the run had been stopped in good order.
+    pub active: Vec<WorkerId>,
+    /// Committed steps.
+    pub committed: u64,
+}
+
+/// What happens to the coordinator. Times are seconds on one clock that never goes back.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// A worker opened a session.
+    Attached {
+        /// Who; from [`Coordinator::new_worker`] when it had no number.
+        worker: WorkerId,
+        /// Where its data plane listens.
+        address: String,
+        /// Process number on its machine.
+        process: u32,
+        /// Epoch and step of a state it holds.
+        held: Option<(u64, u64)>,
+        /// What it warmed up in an earlier session.
+        trainee: Option<TraineeDescription>,
+    },
+    /// A worker said something.
+    Said(WorkerId, FromWorker),
+    /// A worker's session broke, or its process ended.
+    Gone(WorkerId, String),
+    /// Someone wants this many workers.
+    Scale(u32),
+    /// Someone wants the run to stop.
+    Stop,
+    /// A checkpoint arrived and was written (`Ok`), or could not be.
+    Checkpoint(u64, Result<(), String>),
+    /// Time passed.
+    Tick,
+}
+
+/// What the shell does for the coordinator.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Send a message.
+    Send(WorkerId, ToWorker),
+    /// Start a worker process with this number.
+    Spawn(WorkerId),
+    /// Close the session; kill the process if it is ours.
+    Close(WorkerId),
+    /// Write a line to the journal.
+    Journal(Journal),
+    /// The steps up to this number are committed; their records.
+    Committed(Vec<super::StepRecord>),
+    /// The run is over.
+    End(Outcome),
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// How.
+    pub kind: OutcomeKind,
+    /// Why, when it failed.
+    pub reason: String,
+    /// Digest that all workers agree on.
+    pub digest: Option<[u8; 32]>,
+}
+
+/// How a run ended, in a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutcomeKind {
+    /// All steps are done.
+    Finished,
+    /// It was asked to stop; it can be resumed.
+    Stopped,
+    /// It cannot go on: exit code 1.
+    Failed,
+    /// Workers disagree about the result: a bug of ours, exit code 3.
+    Broken,
+}
+
+/// How far a worker is on its way in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Its process was started.
+    Started,
+    /// It has a session and warms up.
+    Booting,
+    /// Warm, without state.
+    Standby,
+    /// Holds state from before this coordinator's time.
+    Holding,
+    /// Receives state.
+    Shadow,
+    /// Holds all state, not yet computing.
+    CaughtUp,
+    /// Computes.
+    Active,
+    /// Computes until the next boundary at which it is left out.
+    Leaving,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Worker {
+    pub(super) stage: Stage,
+    pub(super) address: String,
+    pub(super) process: u32,
+    pub(super) heard_s: f64,
+    pub(super) started_s: f64,
+    pub(super) step: u64,
+    pub(super) epoch: u64,
+    pub(super) finished: Option<(u64, [u8; 32])>,
+    pub(super) trainee: Option<TraineeDescription>,
+    /// Number of its session, or of its last failure to join: a plan that is older counts on one that is gone.
+    pub(super) incarnation: u64,
+}
+
+/// A membership that was sent with `Prepare` and may be in force without our knowing.
+#[derive(Debug, Clone)]
+struct Proposal {
+    membership: Membership,
+    reason: Reason,
+    /// When it was sent.
+    since_s: f64,
+    /// Newest incarnation at that time.
+    incarnation: u64,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Phase {
+    /// Too few workers have state to form a membership.
+    Gathering {
+        /// Until when workers of an earlier coordinator are waited for.
+        grace_until_s: f64,
+    },
+    /// A recovery was sent; these are ready, with their steps.
+    Recovering {
+        /// The recovery was sent with this.
+        load: Option<Load>,
+        ready: BTreeMap<WorkerId, u64>,
+    },
+    /// Steps are being done.
+    Running,
+    /// Over.
+    Ended,
+}
+
+/// The coordinator of one run.
+#[derive(Debug, Clone)]
+pub struct Coordinator {
+    config: Config,
+    now_s: f64,
+    phase: Phase,
+    workers: BTreeMap<WorkerId, Worker>,
+    last_worker: WorkerId,
+    last_epoch: u64,
+    current: Membership,
+    /// Sent with `Prepare`, not known to be adopted, oldest first. The members may adopt any of them, and a
+    /// later one after an earlier one.
+    proposed: Vec<Proposal>,
+    /// The newest session or failure to join.
+    incarnations: u64,
+    /// Numbers given to workers that nobody has started for us, until they attach.
+    by_hand: BTreeSet<WorkerId>,
+    /// Members that may come back with the state while there is no membership.
+    awaited: Vec<WorkerId>,
+    /// Nothing was formed yet since this coordinator took over from one that died.
+    taking_over: bool,
+    /// Why the recovery under way was begun.
+    recovery_reason: Reason,
+    wanted: u32,
+    schedule: VecDeque<(u64, u32)>,
+    trainee: Option<TraineeDescription>,
+    total_steps: Option<u64>,
+    progress: Progress,
+    checkpoint: Option<u64>,
+    /// Checkpoints of these steps arrived, or could not be written: nothing more will come of them.
+    settled: BTreeSet<u64>,
+    stopping: bool,
+    failure: Option<String>,
+    barren_crashes: u32,
+    boot_failures: u32,
+    formation_failures: u32,
+    /// A connection broke; unless a crash explains it by then, all members form anew.
+    suspect_at_s: Option<f64>,
+    suspicion: String,
+    /// When the current number of workers was asked for.
+    wanted_since_s: f64,
+    actions: Vec<Action>,
+}
+
+/// Boots that fail in a row before no further worker is started.
+const MAX_BOOT_FAILURES: u32 = 3;
+
+impl Coordinator {
+    /// A coordinator at time `now_s`, before any worker attached.
+    pub fn new(config: Config, now_s: f64) -> Self {
+        let resumed = config.resumed.clone().unwrap_or_default();
+        let grace_s = if resumed.active.is_empty() { 0.0 } else { config.reattach_grace_s };
+        let mut schedule: VecDeque<(u64, u32)> = config.schedule.clone().into();
+        let mut wanted = config.wanted;
+        while let Some((_, workers)) = schedule.pop_front_if(|(step, _)| *step <= resumed.committed && *step > 0) {
+            wanted = workers;
+        }
+        Coordinator {
+            now_s,
+            phase: Phase::Gathering { grace_until_s: now_s + grace_s },
+            workers: BTreeMap::new(),
+            last_worker: resumed.last_worker,
+            last_epoch: resumed.epoch,
+            current: Membership::default(),
+            proposed: Vec::new(),
+            incarnations: 0,
+            by_hand: BTreeSet::new(),
+            taking_over: !resumed.active.is_empty(),
+            awaited: resumed.active,
+            recovery_reason: Reason::Formed,
+            wanted: wanted.min(config.virtual_nodes),
+            schedule,
+            trainee: config.trainee.clone(),
+            total_steps: None,
+            progress: Progress::new(resumed.committed),
+            checkpoint: config.checkpoint,
+            settled: BTreeSet::new(),
+            stopping: false,
+            failure: None,
+            barren_crashes: 0,
+            boot_failures: 0,
+            formation_failures: 0,
+            suspect_at_s: None,
+            suspicion: String::new(),
+            wanted_since_s: now_s,
+            actions: Vec::new(),
+            config,
+        }
+    }
+
+    /// Tells the length of the run, which depends on the data.
+    pub fn set_total_steps(&mut self, steps: u64) {
+        self.total_steps = Some(steps);
+    }
+
+    /// Holds workers to this description.
+    pub fn expect_trainee(&mut self, trainee: TraineeDescription) {
+        self.trainee.get_or_insert(trainee);
+    }
+
+    /// Tells the step of the newest usable checkpoint, known once the layout is.
+    pub fn set_checkpoint(&mut self, step: Option<u64>) {
+        self.checkpoint = step;
+    }
+
+    /// A number for a worker that has none.
+    pub fn new_worker(&mut self) -> WorkerId {
+        let worker = self.next_worker();
+        self.by_hand.insert(worker);
+        worker
+    }
+
+    fn next_worker(&mut self) -> WorkerId {
+        self.last_worker += 1;
+        self.last_worker
+    }
+
+    fn next_incarnation(&mut self) -> u64 {
+        self.incarnations += 1;
+        self.incarnations
+    }
+
+    /// What has been done so far.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// The membership in force.
+    pub fn membership(&self) -> &Membership {
+        &self.current
+    }
+
+    /// Workers wanted.
+    pub fn wanted(&self) -> u32 {
+        self.wanted
+    }
+
+    /// What the first worker said about the task.
+    pub fn trainee(&self) -> Option<&TraineeDescription> {
+        self.trainee.as_ref()
+    }
+
+    /// A word for what is going on.
+    pub fn phase(&self) -> &'static str {
+        match self.phase {
+            Phase::Gathering { .. } => "gathering workers",
+            Phase::Recovering { .. } => "recovering",
+            Phase::Running if self.stopping => "stopping",
+            Phase::Running => "training",
+            Phase::Ended => "ended",
+        }
+    }
+
+    /// Number, stage, address, process and applied steps of each worker.
+    pub fn workers(&self) -> impl Iterator<Item = (WorkerId, Stage, &str, u32, u64)> {
+        self.workers.iter().map(|(id, w)| (*id, w.stage, w.address.as_str(), w.process, w.step))
+    }
+
+    /// Takes an event in and returns what to do, in order.
+    pub fn handle(&mut self, event: Event, now_s: f64) -> Vec<Action> {
+        self.now_s = self.now_s.max(now_s);
+        if self.phase != Phase::Ended {
+            self.take(event);
+            self.check_silence();
+            self.advance();
+        }
+        std::mem::take(&mut self.actions)
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Attached { worker, address, process, held, trainee } => {
+                self.attached(worker, address, process, held, trainee);
+            }
+            Event::Said(worker, message) => {
+                if let Some(w) = self.workers.get_mut(&worker) {
+                    w.heard_s = self.now_s;
+                    self.said(worker, message);
+                }
+            }
+            Event::Gone(worker, why) => self.gone(worker, &why),
+            Event::Scale(workers) => self.want(workers),
+            Event::Stop => self.stopping = true,
+            Event::Checkpoint(step, result) => {
+                self.settled.insert(step);
+                if result.is_ok() {
+                    self.checkpoint = self.checkpoint.max(Some(step));
+                }
+            }
+            Event::Tick => {}
+        }
+    }
+
+    fn want(&mut self, workers: u32) {
+        self.wanted = workers.clamp(1, self.config.virtual_nodes);
+        self.wanted_since_s = self.now_s;
+        self.boot_failures = 0;
+    }
+
+    fn attached(
+        &mut self,
+        worker: WorkerId,
+        address: String,
+        process: u32,
+        held: Option<(u64, u64)>,
+        trainee: Option<TraineeDescription>,
+    ) {
+        // The old session of this worker may be dead without our knowing.
+        let known = self.workers.remove(&worker).map(|w| w.stage);
+        self.last_worker = self.last_worker.max(worker);
+        self.journal(Journal::WorkerAttached {
+            worker,
+            address: address.clone(),
+            process,
+            held_step: held.map(|h| h.1),
+        });
+        if self.by_hand.remove(&worker) && self.wanted < self.config.max_workers {
+            self.want(self.wanted + 1);
+        }
+        // Only a coordinator that has no members yet can use a state it did not follow; a member that was
+        // away for a moment still has all of it.
+        let gathering = matches!(self.phase, Phase::Gathering { .. });
+        let stage = match (held, &trainee, known) {
+            (Some(_), Some(_), _) if gathering => Stage::Holding,
+            (Some(_), Some(_), Some(member @ (Stage::Active | Stage::Leaving))) => member,
+            (_, Some(_), _) => Stage::Standby,
+            (_, None, _) => Stage::Booting,
+        };
+        let (epoch, step) = held.unwrap_or((0, 0));
+        self.last_epoch = self.last_epoch.max(epoch);
+        let incarnation = self.next_incarnation();
+        let entry = Worker { stage, address, process, step, epoch, ..Worker::new(self.now_s, incarnation) };
+        self.workers.insert(worker, entry);
+        if let Some(trainee) = trainee {
+            self.warmed(worker, trainee);
+        }
+        if !matches!(known, None | Some(Stage::Started)) {
+            self.came_back(worker);
+        }
+    }
+
+    fn warmed(&mut self, worker: WorkerId, trainee: TraineeDescription) {
+        if let Some(ours) = &self.trainee
+            && let Some(difference) = difference(ours, &trainee)
+        {
+            return self.refuse(worker, difference);
+        }
+        self.boot_failures = 0;
+        let entry = self.workers.get_mut(&worker).expect("only a known worker warms up");
+        entry.trainee = Some(trainee.clone());
+        if entry.stage == Stage::Booting {
+            (entry.stage, entry.started_s) = (Stage::Standby, self.now_s);
+        }
+        self.trainee.get_or_insert(trainee);
+    }
+
+    fn refuse(&mut self, worker: WorkerId, reason: String) {
+        self.journal(Journal::Refused { peer: format!("worker {worker}"), reason: reason.clone() });
+        self.send(worker, ToWorker::Bye { reason, refused: true });
+        self.close(worker);
+    }
+
+    fn said(&mut self, worker: WorkerId, message: FromWorker) {
+        match message {
+            FromWorker::Heartbeat => {}
+            FromWorker::Warmed(trainee) => self.warmed(worker, trainee),
+            FromWorker::Ready { epoch, step } => self.ready(worker, epoch, step),
+            FromWorker::Report(report) => self.reported(worker, report),
+            FromWorker::CaughtUp { epoch, step } => {
+                // It can only be complete because the sources have begun.
+                let current = self.adopted(epoch, step);
+                let entry = self.workers.get_mut(&worker).expect("it just spoke");
+                if current && entry.stage == Stage::Shadow {
+                    (entry.stage, entry.step, entry.epoch) = (Stage::CaughtUp, step, epoch);
+                }
+            }
+            FromWorker::Leave => self.asked_to_leave(worker),
+            FromWorker::Left { epoch, step } => {
+                self.adopted(epoch, step);
+                self.left(worker);
+            }
+            FromWorker::Lost { epoch, peer, why, .. } => self.lost(worker, epoch, peer, &why),
+            FromWorker::Failed { what } => {
+                self.journal(Journal::Warning { message: format!("worker {worker} cannot go on: {what}") });
+                self.gone(worker, &what);
+            }
+            FromWorker::NotFinite { step, what } => {
+                let message = format!("{what} at step {step}; the step was not committed");
+                self.failure.get_or_insert(message);
+            }
+            FromWorker::Finished { step, digest } => {
+                // While a recovery is under way this can only be about what was before.
+                if self.phase == Phase::Running {
+                    let entry = self.workers.get_mut(&worker).expect("it just spoke");
+                    entry.step = entry.step.max(step);
+                    entry.finished = Some((step, digest));
+                    self.commit();
+                }
+            }
+        }
+    }
+
+    fn asked_to_leave(&mut self, worker: WorkerId) {
+        let Some(entry) = self.workers.get_mut(&worker) else { return };
+        match entry.stage {
+            Stage::Leaving => {}
+            Stage::Active => {
+                entry.stage = Stage::Leaving;
+                self.journal(Journal::Warning { message: format!("worker {worker} was asked to leave") });
+                // One fewer, unless others take its place: the user asked this process to go, not the job to
+                // wait.
+                self.want(self.wanted.saturating_sub(1).max(1));
+            }
+            _ => {
+                self.dismiss(worker, "it asked to leave");
+                self.left(worker);
+            }
+        }
+    }
+
+    /// Lets a worker go that is not a member.
+    fn dismiss(&mut self, worker: WorkerId, reason: &str) {
+        self.send(worker, ToWorker::Bye { reason: reason.into(), refused: false });
+    }
+
+    /// Marks workers that have been silent for too long, or never came up, as gone.
+    fn check_silence(&mut self) {
+        let now_s = self.now_s;
+        let (heartbeat_s, boot_s) = (self.config.heartbeat_timeout_s, self.config.boot_timeout_s);
+        let late: Vec<(WorkerId, String)> = self
+            .workers
+            .iter()
+            .filter_map(|(id, w)| match w.stage {
+                Stage::Started | Stage::Booting if now_s - w.started_s > boot_s => {
+                    Some((*id, format!("it was not ready {boot_s} s after its start")))
+                }
+                Stage::Started => None,
+                _ if now_s - w.heard_s > heartbeat_s => Some((*id, format!("it was silent for {heartbeat_s} s"))),
+                _ => None,
+            })
+            .collect();
+        for (worker, why) in late {
+            self.gone(worker, &why);
+        }
+    }
+
+    fn send(&mut self, worker: WorkerId, message: ToWorker) {
+        self.actions.push(Action::Send(worker, message));
+    }
+
+    fn close(&mut self, worker: WorkerId) {
+        if self.workers.remove(&worker).is_some() {
+            self.actions.push(Action::Close(worker));
+        }
+    }
+
+    fn journal(&mut self, event: Journal) {
+        self.actions.push(Action::Journal(event));
+    }
+
+    /// The last evaluation.
+    pub fn evaluation(&self) -> Option<EvaluationRecord> {
+        self.progress.evaluation
+    }
+
+    fn reported(&mut self, worker: WorkerId, report: Report) {
+        let switched = report.switches.iter().find(|s| s.epoch == report.epoch).map_or(report.step, |s| s.step);
+        // A newcomer may be ahead of the members in following a plan.
+        let proposal = self.proposed.iter().find(|p| p.membership.epoch == report.epoch);
+        if proposal.is_some_and(|p| p.membership.rank(worker).is_some()) {
+            self.adopted(report.epoch, switched);
+        }
+        let entry = self.workers.get_mut(&worker).expect("it just spoke");
+        if report.epoch >= entry.epoch && report.epoch == self.current.epoch {
+            (entry.epoch, entry.step) = (report.epoch, report.step);
+        }
+        for evaluation in self.progress.take(&report) {
+            let accuracy = (evaluation.predictions > 0)
+                .then(|| evaluation.correct as f64 / evaluation.predictions as f64);
+            self.journal(Journal::Evaluated { step: evaluation.step, loss: evaluation.loss, accuracy });
+        }
+        for switch in &report.switches {
+            self.progress.stalled(switch.epoch, switch.stall_s);
+        }
+        self.commit();
+    }
+
+    /// Commits what all active members have applied.
+    fn commit(&mut self) {
+        if self.phase != Phase::Running {
+            return;
+        }
+        let epoch = self.current.epoch;
+        let applied = |id: &WorkerId| self.workers.get(id).filter(|w| w.epoch == epoch).map_or(0, |w| w.step);
+        let step = self.current.active.iter().map(|m| applied(&m.worker)).min().unwrap_or(0);
+        if step > self.progress.committed() {
+            self.barren_crashes = 0;
+            self.commit_to(step);
+        }
+    }
+
+    fn commit_to(&mut self, step: u64) {
+        let (first, records) = self.progress.commit(step);
+        self.journal(Journal::Committed { first, last: step - 1 });
+        self.actions.push(Action::Committed(records));
+        for crash in self.progress.recovered(self.now_s) {
+            self.journal(crash);
+        }
+    }
+}
+
+impl Worker {
+    fn new(now_s: f64, incarnation: u64) -> Self {
+        Worker {
+            stage: Stage::Started,
+            address: String::new(),
+            process: 0,
+            heard_s: now_s,
+            started_s: now_s,
+            step: 0,
+            epoch: 0,
+            finished: None,
+            trainee: None,
+            incarnation,
+        }
+    }
+}
+
+/// What keeps a worker from joining, or `None` when both compute the same bits.
+fn difference(ours: &TraineeDescription, theirs: &TraineeDescription) -> Option<String> {
+    if ours.fingerprint != theirs.fingerprint {
+        return Some(format!(
+            "its kernel class differs, so it would not compute the same bits: the run has `{}`, it has `{}`",
+            ours.fingerprint, theirs.fingerprint
+        ));
+    }
+    (ours != theirs).then(|| "its model or data have other sizes than the run's".to_string())
+}

@@ -1,0 +1,306 @@
+//! Planned changes: which membership is wanted next, and what is learnt when it begins.
+
+use bellwether_core::record::{Event as Journal, Resize};
+
+use super::{Action, Coordinator, MAX_BOOT_FAILURES, Outcome, OutcomeKind, Phase, Proposal, Stage, Worker};
+use crate::membership::{Active, Membership, Reason, Shadow, ToWorker, WorkerId};
+
+/// How long warm newcomers wait for others that are still starting, so that they join together.
+const WAVE_PATIENCE_S: f64 = 2.0;
+
+impl Coordinator {
+    /// Compares what is with what is wanted and takes the next step towards it.
+    pub(super) fn advance(&mut self) {
+        if self.barren_crashes > self.config.max_barren_crashes {
+            let crashes = self.barren_crashes;
+            return self.give_up(format!("{crashes} workers were lost in a row without a step between them"));
+        }
+        match self.phase {
+            Phase::Gathering { grace_until_s } => self.gather(grace_until_s),
+            Phase::Recovering { .. } => self.try_start(),
+            Phase::Running => {
+                self.recover_if_suspect();
+                self.finish_if_done();
+                if self.phase == Phase::Running {
+                    self.spawn_missing();
+                    self.propose();
+                }
+            }
+            Phase::Ended => {}
+        }
+    }
+
+    /// Workers that should exist: those wanted now, or at the next scheduled change (they boot ahead).
+    pub(super) fn needed(&self) -> u32 {
+        let next = self.schedule.front().map_or(0, |(_, workers)| *workers);
+        self.wanted.max(next).min(self.config.virtual_nodes)
+    }
+
+    pub(super) fn spawn_missing(&mut self) {
+        if !self.config.spawns || self.stopping || self.failure.is_some() || self.boot_failures >= MAX_BOOT_FAILURES {
+            return;
+        }
+        let present = self.workers.values().filter(|w| w.stage != Stage::Leaving).count();
+        for _ in present..self.needed() as usize {
+            let worker = self.next_worker();
+            let incarnation = self.next_incarnation();
+            self.workers.insert(worker, Worker::new(self.now_s, incarnation));
+            self.journal(Journal::WorkerStarted { worker });
+            self.actions.push(Action::Spawn(worker));
+        }
+    }
+
+    pub(super) fn staged(&self, stage: Stage) -> Vec<WorkerId> {
+        self.workers.iter().filter(|(_, w)| w.stage == stage).map(|(id, _)| *id).collect()
+    }
+
+    /// The membership of these workers: virtual nodes shared out evenly in rank order.
+    pub(super) fn compose(&self, active: &[WorkerId], shadows: &[WorkerId]) -> Membership {
+        let (nodes, count) = (u64::from(self.config.virtual_nodes), active.len() as u64);
+        let bound = |rank: usize| (nodes * rank as u64 / count) as u32;
+        let address = |id: &WorkerId| self.workers[id].address.clone();
+        Membership {
+            epoch: 0,
+            active: active
+                .iter()
+                .enumerate()
+                .map(|(rank, id)| Active { worker: *id, address: address(id), nodes: bound(rank)..bound(rank + 1) })
+                .collect(),
+            shadows: shadows.iter().map(|id| Shadow { worker: *id, address: address(id) }).collect(),
+            promoted: active.iter().copied().filter(|id| self.current.rank(*id).is_none()).collect(),
+            from_step: 0,
+            hold_at: self.schedule.front().map(|(step, _)| *step),
+            stop: false,
+        }
+    }
+
+    /// The next membership on the way to what is wanted, with its reason; `None` when nothing is to do.
+    fn desired(&self) -> Option<(Membership, Reason)> {
+        // An earlier plan may be in force already: whoever is not active there has left, or starts anew.
+        let sure = |id: &WorkerId| self.proposed.iter().all(|p| p.membership.rank(*id).is_some());
+        let members: Vec<WorkerId> = self.current.active.iter().map(|m| m.worker).filter(sure).collect();
+        if members.is_empty() {
+            return None;
+        }
+        if self.stopping {
+            return Some((Membership { stop: true, ..self.compose(&members, &[]) }, Reason::Stop));
+        }
+        let stays = |id: &WorkerId| self.workers.get(id).is_some_and(|w| w.stage == Stage::Active);
+        let staying: Vec<WorkerId> = members.iter().copied().filter(stays).collect();
+        let wanted = self.wanted as usize;
+        let complete = self.staged(Stage::CaughtUp);
+        let (caught_up, again): (Vec<WorkerId>, Vec<WorkerId>) = complete.into_iter().partition(sure);
+        let remains = |id: &WorkerId| self.proposed.iter().all(|p| p.membership.contains(*id));
+        let receiving: Vec<WorkerId> =
+            self.staged(Stage::Shadow).into_iter().chain(again).filter(remains).collect();
+        let leaving = members.iter().copied().find(|id| !stays(id));
+        let room = wanted.saturating_sub(staying.len());
+        let joins = if receiving.is_empty() { &caught_up[..room.min(caught_up.len())] } else { &[] };
+        let mut active: Vec<WorkerId> = staying.iter().copied().take(wanted).collect();
+        active.extend(joins);
+        if !active.is_empty() && (leaving.is_some() || !joins.is_empty() || active.len() < staying.len()) {
+            let reason = match leaving {
+                Some(worker) => Reason::Leave { worker },
+                None => Reason::Resize { wanted: self.wanted },
+            };
+            let mut shadows = receiving;
+            shadows.extend(caught_up.iter().filter(|id| !active.contains(id)));
+            shadows.truncate((self.needed() as usize).saturating_sub(active.len()));
+            return Some((self.compose(&active, &self.newcomers(active.len(), &shadows)), reason));
+        }
+        let stuck = self.proposed.last().is_some_and(|p| !self.intact(p));
+        if receiving.is_empty() || stuck {
+            let mut shadows = caught_up.clone();
+            shadows.extend(receiving);
+            let newcomers = self.newcomers(staying.len(), &shadows);
+            if newcomers.len() > caught_up.len() {
+                return Some((self.compose(&members, &newcomers), Reason::Shadow));
+            }
+        }
+        self.scheduled(&staying, &caught_up)
+    }
+
+    /// Warm workers to admit as shadows beside `present` others, and those that are shadows already.
+    fn newcomers(&self, present: usize, already: &[WorkerId]) -> Vec<WorkerId> {
+        let mut shadows = already.to_vec();
+        let standby = self.staged(Stage::Standby);
+        let booting = self.workers.values().any(|w| matches!(w.stage, Stage::Started | Stage::Booting));
+        let patient = standby.iter().any(|id| self.now_s - self.workers[id].started_s > WAVE_PATIENCE_S);
+        if !booting || patient {
+            let room = (self.needed() as usize).saturating_sub(present + already.len());
+            shadows.extend(standby.into_iter().take(room));
+        }
+        shadows
+    }
+
+    /// The change that the schedule asks for next, once its newcomers hold the state.
+    fn scheduled(&self, staying: &[WorkerId], caught_up: &[WorkerId]) -> Option<(Membership, Reason)> {
+        let (step, workers) = *self.schedule.front()?;
+        let mut workers = workers.clamp(1, self.config.virtual_nodes) as usize;
+        let ready = staying.len() + caught_up.len();
+        if workers > ready && self.config.spawns && self.boot_failures >= MAX_BOOT_FAILURES {
+            // Nobody else will come: better fewer than none.
+            let coming = [Stage::Started, Stage::Booting, Stage::Standby, Stage::Shadow];
+            if !self.workers.values().any(|w| coming.contains(&w.stage)) {
+                workers = ready;
+            }
+        }
+        if workers > ready || ready == 0 {
+            return None;
+        }
+        let active: Vec<WorkerId> = staying.iter().chain(caught_up).copied().take(workers).collect();
+        let next = Membership {
+            from_step: step,
+            hold_at: self.schedule.get(1).map(|(step, _)| *step),
+            ..self.compose(&active, &[])
+        };
+        Some((next, Reason::Resize { wanted: workers as u32 }))
+    }
+
+    fn propose(&mut self) {
+        let Some((mut next, reason)) = self.desired() else { return };
+        if let Some(latest) = self.proposed.last() {
+            let proposed = &latest.membership;
+            let future = proposed.from_step > self.progress.committed() + 1;
+            if self.intact(latest) && (proposed.same_as(&next) || !(future || self.stopping)) {
+                return;
+            }
+        } else {
+            let receives =
+                |id: WorkerId| matches!(self.workers[&id].stage, Stage::Shadow | Stage::CaughtUp);
+            if self.current.same_as(&next) && next.shadows.iter().all(|m| receives(m.worker)) {
+                return;
+            }
+        }
+        self.last_epoch += 1;
+        next.epoch = self.last_epoch;
+        // Whoever takes part now or may do so by an earlier plan must hear of it, or it would wait for ever.
+        let concerned = |id: WorkerId| {
+            let earlier = self.proposed.iter().any(|p| p.membership.contains(id));
+            earlier || self.current.contains(id) || next.contains(id)
+        };
+        let concerned: Vec<WorkerId> = self.workers.keys().copied().filter(|id| concerned(*id)).collect();
+        for worker in concerned {
+            self.send(worker, ToWorker::Prepare(next.clone()));
+        }
+        let (since_s, incarnation) = (self.now_s, self.incarnations);
+        self.proposed.push(Proposal { membership: next, reason, since_s, incarnation });
+    }
+
+    /// Whether everyone in it is there and still as it was when the plan was made.
+    fn intact(&self, proposal: &Proposal) -> bool {
+        let as_before =
+            |id: WorkerId| self.workers.get(&id).is_some_and(|w| w.incarnation <= proposal.incarnation);
+        let Membership { active, shadows, .. } = &proposal.membership;
+        active.iter().all(|m| as_before(m.worker)) && shadows.iter().all(|m| as_before(m.worker))
+    }
+
+    /// Takes note that a member is in `epoch`; returns whether that is the membership in force.
+    pub(super) fn adopted(&mut self, epoch: u64, step: u64) -> bool {
+        let place = self.proposed.iter().position(|p| p.membership.epoch == epoch);
+        if let Some(place) = place.filter(|_| self.phase == Phase::Running) {
+            let proposal = self.proposed.drain(..=place).next_back().expect("it has a place");
+            self.adopt(proposal, step);
+        }
+        self.current.epoch == epoch
+    }
+
+    fn adopt(&mut self, proposal: Proposal, step: u64) {
+        let Proposal { membership: next, ref reason, since_s, incarnation } = proposal;
+        let (from, to) = (self.current.active.len() as u32, next.active.len() as u32);
+        for member in &self.current.active {
+            if next.rank(member.worker).is_none()
+                && let Some(w) = self.workers.get_mut(&member.worker)
+            {
+                w.stage = Stage::Leaving;
+            }
+        }
+        let mut dropped = Vec::new();
+        for (id, worker) in &mut self.workers {
+            match worker.stage {
+                Stage::Leaving => {}
+                _ if next.rank(*id).is_some() => worker.stage = Stage::Active,
+                // One that came anew since then is no part of this plan.
+                _ if next.shadows(*id) && worker.incarnation <= incarnation => worker.stage = Stage::Shadow,
+                _ if next.shadows(*id) => worker.stage = Stage::Standby,
+                Stage::Shadow | Stage::CaughtUp => dropped.push(*id),
+                _ => {}
+            }
+        }
+        for worker in dropped {
+            self.dismiss(worker, "it is not needed any more");
+            self.close(worker);
+        }
+        if self.schedule.front().is_some_and(|(at, _)| *at == next.from_step && next.from_step > 0) {
+            self.schedule.pop_front();
+            (self.wanted, self.wanted_since_s) = (to, since_s);
+        }
+        self.current = next;
+        self.journal_membership(step, reason);
+        if from != to {
+            let hidden_s = self.now_s - if to > from { self.wanted_since_s.min(since_s) } else { since_s };
+            let resize = Resize { step, from, to, stall_s: 0.0, reason: reason.to_string() };
+            self.progress.resized(self.current.epoch, resize, hidden_s);
+        }
+    }
+
+    pub(super) fn journal_membership(&mut self, step: u64, reason: &Reason) {
+        let m = &self.current;
+        let event = Journal::Membership {
+            epoch: m.epoch,
+            step,
+            workers: m.active.iter().map(|a| a.worker).collect(),
+            bounds: m.active.iter().map(|a| a.nodes.start).chain(m.active.last().map(|a| a.nodes.end)).collect(),
+            shadows: m.shadows.iter().map(|s| s.worker).collect(),
+            reason: reason.to_string(),
+        };
+        let count = m.active.len() as u32;
+        if self.progress.worker_counts.last() != Some(&count) || m.shadows.is_empty() {
+            self.progress.worker_counts.push(count);
+        }
+        self.journal(event);
+    }
+
+    /// Ends the run when all members have handed over the same result.
+    fn finish_if_done(&mut self) {
+        let finished = |id: &WorkerId| self.workers.get(id).and_then(|w| w.finished);
+        let ends: Vec<_> = self.current.active.iter().map(|m| finished(&m.worker)).collect();
+        let Some(Some((step, digest))) = ends.first().copied() else { return };
+        if ends.iter().any(Option::is_none) || !self.settled.contains(&step) {
+            return;
+        }
+        if ends.iter().flatten().any(|end| *end != (step, digest)) {
+            let reason = "workers disagree about the trained parameters; please report this".to_string();
+            return self.end(Outcome { kind: OutcomeKind::Broken, reason, digest: None });
+        }
+        let (kind, reason) = match self.failure.take() {
+            Some(reason) => (OutcomeKind::Failed, reason),
+            None if self.total_steps.is_some_and(|total| step >= total) => (OutcomeKind::Finished, String::new()),
+            None => (OutcomeKind::Stopped, String::new()),
+        };
+        self.end(Outcome { kind, reason, digest: Some(digest) });
+    }
+
+    pub(super) fn give_up(&mut self, reason: String) {
+        self.end(Outcome { kind: OutcomeKind::Failed, reason, digest: None });
+    }
+
+    pub(super) fn end(&mut self, outcome: Outcome) {
+        self.phase = Phase::Ended;
+        for worker in self.workers.keys().copied().collect::<Vec<_>>() {
+            self.send(worker, ToWorker::Bye { reason: "the run is over".into(), refused: false });
+        }
+        let kind = match outcome.kind {
+            OutcomeKind::Finished => "finished",
+            OutcomeKind::Stopped => "stopped",
+            OutcomeKind::Failed => "failed",
+            OutcomeKind::Broken => "broken",
+        };
+        self.journal(Journal::Ended {
+            step: self.progress.committed(),
+            outcome: if outcome.reason.is_empty() { kind.into() } else { format!("{kind}: {}", outcome.reason) },
+            params_digest: outcome.digest.map(|d| crate::state::hex(&d)),
+        });
+        self.actions.push(Action::End(outcome));
+    }
+}

@@ -1,0 +1,136 @@
+//! What a run has achieved so far: committed steps, losses, evaluations, and what changes cost.
+
+use std::collections::BTreeMap;
+
+use bellwether_core::record::{Crash, Event as Journal, Resize};
+
+use crate::membership::{EvaluationRecord, Report, StepRecord, WorkerId};
+
+/// The account of a run.
+#[derive(Debug, Clone, Default)]
+pub struct Progress {
+    committed: u64,
+    /// Reported steps that are not committed yet.
+    pending: BTreeMap<u64, StepRecord>,
+    /// The last committed step that a worker reported.
+    pub last: Option<StepRecord>,
+    /// The last evaluation.
+    pub evaluation: Option<EvaluationRecord>,
+    /// Active workers at each membership.
+    pub worker_counts: Vec<u32>,
+    /// Planned changes.
+    pub resizes: Vec<Resize>,
+    /// Losses.
+    pub crashes: Vec<Crash>,
+    /// Largest resident memory of a worker.
+    pub peak_resident_bytes: u64,
+    /// Moving average of the time of a step.
+    mean_step_s: Option<f64>,
+    stalls: BTreeMap<u64, f64>,
+    open_resize: Option<OpenResize>,
+    /// Indices into `crashes` with the time of the evidence.
+    open_crashes: Vec<(usize, f64)>,
+}
+
+#[derive(Debug, Clone)]
+struct OpenResize {
+    epoch: u64,
+    resize: Resize,
+    hidden_s: f64,
+}
+
+impl Progress {
+    pub(super) fn new(committed: u64) -> Self {
+        Progress { committed, ..Progress::default() }
+    }
+
+    /// Steps of the result so far.
+    pub fn committed(&self) -> u64 {
+        self.committed
+    }
+
+    /// Average time of recent steps, in seconds.
+    pub fn mean_step_s(&self) -> Option<f64> {
+        self.mean_step_s
+    }
+
+    /// Takes the records of a report in; returns evaluations that are new.
+    pub(super) fn take(&mut self, report: &Report) -> Vec<EvaluationRecord> {
+        self.peak_resident_bytes = self.peak_resident_bytes.max(report.resident_bytes);
+        for record in &report.steps {
+            if record.step >= self.committed {
+                self.pending.insert(record.step, *record);
+            }
+        }
+        let known = self.evaluation.map(|e| e.step);
+        let mut new: Vec<EvaluationRecord> = Vec::new();
+        for evaluation in &report.evaluations {
+            if known.is_none_or(|step| evaluation.step > step) && new.iter().all(|e| e.step < evaluation.step) {
+                new.push(*evaluation);
+            }
+        }
+        self.evaluation = new.last().copied().or(self.evaluation);
+        new
+    }
+
+    /// Commits all steps below `step`; returns the first of them and the records that are known.
+    pub(super) fn commit(&mut self, step: u64) -> (u64, Vec<StepRecord>) {
+        let first = std::mem::replace(&mut self.committed, step);
+        let later = self.pending.split_off(&step);
+        let records: Vec<StepRecord> = std::mem::replace(&mut self.pending, later).into_values().collect();
+        for record in &records {
+            let mean = self.mean_step_s.get_or_insert(record.duration_s);
+            *mean += 0.1 * (record.duration_s - *mean);
+        }
+        self.last = records.last().copied().or(self.last);
+        (first, records)
+    }
+
+    pub(super) fn roll_back(&mut self, to: u64) {
+        self.committed = to;
+        self.pending.clear();
+        self.evaluation = self.evaluation.filter(|e| e.step <= to);
+    }
+
+    pub(super) fn stalled(&mut self, epoch: u64, stall_s: f64) {
+        let stall = self.stalls.entry(epoch).or_default();
+        *stall = stall.max(stall_s);
+    }
+
+    pub(super) fn resized(&mut self, epoch: u64, resize: Resize, hidden_s: f64) {
+        self.open_resize = Some(OpenResize { epoch, resize, hidden_s });
+    }
+
+    pub(super) fn crashed(&mut self, worker: WorkerId, at_s: f64) {
+        self.open_crashes.push((self.crashes.len(), at_s));
+        self.crashes.push(Crash { step: self.committed, worker, seconds: None });
+        self.open_resize = None;
+    }
+
+    /// Closes what a commit proves to be over; returns the lines for the journal.
+    pub(super) fn recovered(&mut self, now_s: f64) -> Vec<Journal> {
+        let mut lines = Vec::new();
+        for (index, at_s) in self.open_crashes.drain(..) {
+            let seconds = now_s - at_s;
+            let crash = &mut self.crashes[index];
+            crash.seconds = Some(seconds);
+            lines.push(Journal::Recovered { worker: crash.worker, step: self.committed - 1, seconds });
+        }
+        if let Some(OpenResize { epoch, mut resize, hidden_s }) = self.open_resize.take() {
+            let later = self.stalls.split_off(&(epoch + 1));
+            // The shadow memberships that led here count too: everything since the last resize.
+            resize.stall_s = std::mem::replace(&mut self.stalls, later).into_values().fold(0.0, f64::max);
+            lines.push(Journal::Resized {
+                step: resize.step,
+                from: resize.from,
+                to: resize.to,
+                expected_stall_s: 0.0,
+                stall_s: resize.stall_s,
+                hidden_s,
+                reason: resize.reason.clone(),
+            });
+            self.resizes.push(resize);
+        }
+        lines
+    }
+}

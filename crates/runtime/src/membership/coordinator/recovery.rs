@@ -1,0 +1,290 @@
+//! Unplanned changes: workers that vanish, a coordinator that comes back, a start from nothing.
+
+use std::collections::BTreeMap;
+
+use bellwether_core::record::Event as Journal;
+
+use super::{Coordinator, MAX_BOOT_FAILURES, Outcome, OutcomeKind, Phase, Stage};
+use crate::membership::{Load, Reason, ToWorker, WorkerId};
+
+/// How long a broken connection between two workers may wait for evidence that one of them is dead.
+const SUSPICION_S: f64 = 0.05;
+
+/// Recoveries in a row that may fail for want of the same connection.
+const MAX_FORMATION_FAILURES: u32 = 3;
+
+impl Coordinator {
+    /// A worker's session broke or its process ended.
+    pub(super) fn gone(&mut self, worker: WorkerId, why: &str) {
+        let Some(entry) = self.workers.get(&worker) else { return };
+        let stage = entry.stage;
+        self.close(worker);
+        if matches!(stage, Stage::Started | Stage::Booting) {
+            self.boot_failed(worker, why);
+            return;
+        }
+        match self.phase {
+            Phase::Running | Phase::Recovering { .. } if self.is_relied_on(worker) => {
+                let survivors = self.current.active.len().saturating_sub(1).max(1) as f64;
+                let mean_s = self.progress.mean_step_s().unwrap_or(0.0);
+                let expected_s = mean_s * (1.0 + (survivors + 1.0) / survivors) / 2.0;
+                let step = self.progress.committed();
+                self.journal(Journal::Crashed { worker, step, evidence: why.into(), expected_s });
+                self.progress.crashed(worker, self.now_s);
+                self.barren_crashes += 1;
+                self.recover(Reason::Crash { worker, evidence: why.into() });
+            }
+            _ => self.journal(Journal::Warning { message: format!("worker {worker} went away: {why}") }),
+        }
+    }
+
+    /// Whether the members wait for what this worker contributes, by the membership in force or by one that
+    /// may be in force without our knowing.
+    fn is_relied_on(&self, worker: WorkerId) -> bool {
+        let planned = self.proposed.iter().any(|p| p.membership.rank(worker).is_some());
+        planned || self.current.rank(worker).is_some()
+    }
+
+    /// A worker that we believed to be there opened a new session.
+    pub(super) fn came_back(&mut self, worker: WorkerId) {
+        let evidence = "it opened a new session".to_string();
+        let running = matches!(self.phase, Phase::Running | Phase::Recovering { .. });
+        if running && self.is_relied_on(worker) {
+            self.barren_crashes += 1;
+            self.recover(Reason::Link { evidence: format!("worker {worker}: {evidence}") });
+        }
+    }
+
+    /// A worker has said goodbye.
+    pub(super) fn left(&mut self, worker: WorkerId) {
+        let relied_on = self.is_relied_on(worker);
+        self.close(worker);
+        if relied_on && matches!(self.phase, Phase::Running | Phase::Recovering { .. }) {
+            // It left by a plan that a recovery has overtaken.
+            self.recover(Reason::Leave { worker });
+        }
+    }
+
+    fn boot_failed(&mut self, worker: WorkerId, why: &str) {
+        self.boot_failures += 1;
+        self.journal(Journal::Warning { message: format!("worker {worker} did not come up: {why}") });
+        if self.boot_failures < MAX_BOOT_FAILURES {
+            return;
+        }
+        let alone = self.workers.values().all(|w| matches!(w.stage, Stage::Started | Stage::Booting));
+        if alone && matches!(self.phase, Phase::Gathering { .. }) {
+            self.give_up(format!("no worker comes up: {why}"));
+        } else {
+            let message = "no further worker is started until the number of workers is set again".into();
+            self.journal(Journal::Warning { message });
+        }
+    }
+
+    /// A worker reports a broken connection.
+    pub(super) fn lost(&mut self, worker: WorkerId, epoch: u64, peer: Option<WorkerId>, why: &str) {
+        if let Some(proposal) = self.proposed.iter().find(|p| p.membership.epoch == epoch) {
+            let planned = &proposal.membership;
+            if planned.shadows(worker) {
+                return self.failed_to_join(worker);
+            }
+            let unreachable = peer.filter(|p| planned.new_peers(worker).iter().any(|(id, _)| id == p));
+            if let Some(peer) = unreachable {
+                // A newcomer that members cannot reach is of no use.
+                return self.gone(peer, &format!("worker {worker} cannot reach it: {why}"));
+            }
+            if planned.rank(worker).is_some() {
+                self.adopted(epoch, self.progress.committed());
+            }
+        }
+        // In a recovery, what happened before it is no news; later, even a member that did not get as far
+        // as the others keeps them waiting.
+        let running = self.phase == Phase::Running;
+        if self.current.epoch != epoch && !(running && epoch < self.current.epoch) {
+            return;
+        }
+        if self.current.rank(worker).is_none() {
+            return self.failed_to_join(worker);
+        }
+        if !running
+            && self.formation_failures + 1 >= MAX_FORMATION_FAILURES
+            && let Some(peer) = peer
+        {
+            self.formation_failures = 0;
+            return self.gone(peer, &format!("worker {worker} cannot reach it: {why}"));
+        }
+        // The evidence of a crash is on its way, if there was one: acting on it needs one recovery, not two.
+        let dead = peer.is_some_and(|p| !self.workers.contains_key(&p));
+        let at_s = if dead || peer.is_none() { self.now_s } else { self.now_s + SUSPICION_S };
+        self.suspicion = format!("worker {worker}: {why}");
+        self.suspect_at_s = Some(self.suspect_at_s.map_or(at_s, |s: f64| s.min(at_s)));
+    }
+
+    /// A shadow does not receive the state any more: it has to begin anew.
+    fn failed_to_join(&mut self, worker: WorkerId) {
+        let incarnation = self.next_incarnation();
+        if let Some(w) = self.workers.get_mut(&worker)
+            && matches!(w.stage, Stage::Shadow | Stage::CaughtUp | Stage::Standby)
+        {
+            (w.stage, w.started_s, w.incarnation) = (Stage::Standby, self.now_s, incarnation);
+        }
+    }
+
+    pub(super) fn recover_if_suspect(&mut self) {
+        if self.suspect_at_s.is_some_and(|at_s| at_s <= self.now_s) {
+            self.barren_crashes += 1;
+            self.formation_failures += u32::from(self.phase != Phase::Running);
+            let evidence = self.suspicion.clone();
+            self.recover(Reason::Link { evidence });
+        }
+    }
+
+    /// Forms a new membership of the members that are left.
+    fn recover(&mut self, reason: Reason) {
+        let load = if let Phase::Recovering { load, .. } = self.phase { load } else { None };
+        let computes = |id: &WorkerId| {
+            self.workers.get(id).is_some_and(|w| matches!(w.stage, Stage::Active | Stage::Leaving))
+        };
+        let mut members: Vec<WorkerId> =
+            self.current.active.iter().map(|m| m.worker).filter(computes).collect();
+        if members.is_empty() {
+            // Shadows that hold everything are as good.
+            members = self.staged(Stage::CaughtUp);
+            members.truncate(self.config.virtual_nodes as usize);
+        }
+        if members.is_empty() {
+            self.recovery_reason = reason;
+            return self.fall_back();
+        }
+        self.form(&members, load, reason);
+    }
+
+    /// No worker holds the state any more, unless one of those that are lost comes back.
+    fn fall_back(&mut self) {
+        self.awaited = self.current.active.iter().map(|m| m.worker).collect();
+        self.proposed.clear();
+        self.suspect_at_s = None;
+        for worker in self.workers.values_mut() {
+            if !matches!(worker.stage, Stage::Started | Stage::Booting) {
+                worker.stage = Stage::Standby;
+            }
+        }
+        self.current = Default::default();
+        self.phase = Phase::Gathering { grace_until_s: self.now_s + self.config.reattach_grace_s };
+    }
+
+    fn form(&mut self, members: &[WorkerId], load: Option<Load>, reason: Reason) {
+        self.last_epoch += 1;
+        let mut membership = self.compose(members, &[]);
+        membership.epoch = self.last_epoch;
+        let everyone: Vec<WorkerId> = self
+            .workers
+            .iter()
+            .filter(|(_, w)| !matches!(w.stage, Stage::Started | Stage::Booting))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in everyone {
+            let worker = self.workers.get_mut(&id).expect("taken from the map");
+            worker.finished = None;
+            if !members.contains(&id) {
+                (worker.stage, worker.started_s) = (Stage::Standby, self.now_s);
+            } else if worker.stage != Stage::Leaving {
+                worker.stage = Stage::Active;
+            }
+            self.send(id, ToWorker::Recover { membership: membership.clone(), load });
+        }
+        self.current = membership;
+        self.proposed.clear();
+        self.awaited.clear();
+        self.taking_over = false;
+        self.suspect_at_s = None;
+        self.settled.clear();
+        self.recovery_reason = reason;
+        self.phase = Phase::Recovering { load, ready: BTreeMap::new() };
+    }
+
+    /// Before the first membership of this coordinator: waits for workers, then forms it.
+    pub(super) fn gather(&mut self, grace_until_s: f64) {
+        let holding = self.staged(Stage::Holding);
+        let all_back = !self.awaited.is_empty() && self.awaited.iter().all(|id| holding.contains(id));
+        let patient = !all_back && self.now_s < grace_until_s;
+        if patient {
+            // Others start meanwhile, unless a whole run's workers are about to come back.
+            if !self.taking_over {
+                self.spawn_missing();
+            }
+            return;
+        }
+        if let Some(newest) = holding.iter().map(|id| self.workers[id].step).max() {
+            // More than one step behind, nobody holds the results that are missing.
+            let near = |id: &WorkerId| self.workers[id].step + 1 >= newest;
+            let mut members: Vec<WorkerId> = holding.into_iter().filter(near).collect();
+            let number = |id: &WorkerId| (u64::MAX - self.workers[id].step, !self.awaited.contains(id), *id);
+            members.sort_by_key(number);
+            members.truncate(self.config.virtual_nodes as usize);
+            members.sort_unstable();
+            return self.form(&members, None, Reason::Reattached);
+        }
+        if self.stopping {
+            return self.end(Outcome { kind: OutcomeKind::Stopped, reason: String::new(), digest: None });
+        }
+        self.spawn_missing();
+        let standby = self.staged(Stage::Standby);
+        let hopeless = self.boot_failures >= MAX_BOOT_FAILURES && !standby.is_empty();
+        if standby.len() < self.wanted as usize && !hopeless {
+            return;
+        }
+        let members = standby[..standby.len().min(self.wanted as usize)].to_vec();
+        let to = self.checkpoint.unwrap_or(0);
+        if to < self.progress.committed() {
+            self.journal(Journal::RolledBack { to });
+            self.progress.roll_back(to);
+        } else if to > self.progress.committed() {
+            // The checkpoint came, but not the report of the steps in it.
+            self.commit_to(to);
+        }
+        let (load, reason) = match self.checkpoint {
+            Some(step) => (Load::Checkpoint(step), Reason::Restored { step }),
+            None => (Load::Fresh, Reason::Formed),
+        };
+        self.form(&members, Some(load), reason);
+    }
+
+    pub(super) fn ready(&mut self, worker: WorkerId, epoch: u64, step: u64) {
+        if let Phase::Recovering { ready, .. } = &mut self.phase
+            && self.current.epoch == epoch
+            && self.current.rank(worker).is_some()
+        {
+            ready.insert(worker, step);
+        }
+    }
+
+    /// Goes on when all members of a recovery are ready.
+    pub(super) fn try_start(&mut self) {
+        self.recover_if_suspect();
+        let Phase::Recovering { ready, .. } = &self.phase else { return };
+        if self.current.active.iter().any(|m| !ready.contains_key(&m.worker)) {
+            return;
+        }
+        let ready = ready.clone();
+        let step = ready.values().copied().max().expect("a recovery has members");
+        let too_far: Vec<WorkerId> = ready.iter().filter(|(_, s)| **s + 1 < step).map(|(id, _)| *id).collect();
+        if !too_far.is_empty() {
+            let members: Vec<WorkerId> = ready.keys().copied().filter(|id| !too_far.contains(id)).collect();
+            let reason = self.recovery_reason.clone();
+            return self.form(&members, None, reason);
+        }
+        let behind: Vec<WorkerId> = ready.iter().filter(|(_, s)| **s < step).map(|(id, _)| *id).collect();
+        let source = *ready.iter().find(|(_, s)| **s == step).expect("the maximum is among them").0;
+        let epoch = self.current.epoch;
+        for (id, at) in &ready {
+            let worker = self.workers.get_mut(id).expect("a lost member would have begun a new recovery");
+            (worker.epoch, worker.step) = (epoch, *at);
+            self.send(*id, ToWorker::Start { epoch, step, behind: behind.clone(), source });
+        }
+        self.phase = Phase::Running;
+        self.formation_failures = 0;
+        let reason = self.recovery_reason.clone();
+        self.journal_membership(step, &reason);
+        self.commit();
+    }
+}

@@ -1,0 +1,202 @@
+//! Data-plane connections between the workers of a job.
+//!
+//! A worker listens with a [`Listener`]; of two workers, the one with the larger id [`dial`]s the
+//! smaller one's listener. Both sides prove with the job's token that they belong to the job before
+//! the connection is handed on, through the [`Inbox`] on the listening side. A [`Mesh`] is the set of
+//! finished connections of one worker in one membership epoch, as the collective uses them.
+
+mod handshake;
+mod listener;
+
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::TcpStream;
+
+use socket2::SockRef;
+
+pub use handshake::{ConnectionKind, DialError, Hello, PROTOCOL_VERSION, RefusalReason, dial};
+pub use listener::{
+    Arrival, HANDSHAKE_DEADLINE, HANDSHAKES_MAX, Inbox, InboxError, Listener, OnRefusal, Refusal,
+};
+
+/// Bytes read ahead of the current frame, kept with the connection because they may belong to the
+/// next step.
+const STASH_BYTES: usize = 4096;
+
+/// The connections of one worker to its peers, by worker id.
+#[derive(Debug, Default)]
+pub struct Mesh {
+    links: BTreeMap<u64, Link>,
+}
+
+impl Mesh {
+    /// A mesh without connections.
+    pub fn new() -> Mesh {
+        Mesh::default()
+    }
+
+    /// Adds the connection to `worker`, made nonblocking; an older one to the same worker is closed.
+    ///
+    /// # Errors
+    ///
+    /// When the socket refuses its options.
+    pub fn insert(&mut self, worker: u64, stream: TcpStream) -> io::Result<()> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        self.links.insert(worker, Link::new(stream));
+        Ok(())
+    }
+
+    /// Takes the connection to `worker` out; dropping the stream closes it.
+    ///
+    /// The stream is nonblocking, and bytes the collective read ahead are gone.
+    pub fn remove(&mut self, worker: u64) -> Option<TcpStream> {
+        self.links.remove(&worker).map(|link| link.stream)
+    }
+
+    /// The connection to `worker`.
+    pub fn get(&self, worker: u64) -> Option<&TcpStream> {
+        self.links.get(&worker).map(|link| &link.stream)
+    }
+
+    /// Ids of the connected workers, ascending.
+    pub fn workers(&self) -> impl Iterator<Item = u64> + '_ {
+        self.links.keys().copied()
+    }
+
+    /// Number of connections.
+    pub fn len(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Whether there is no connection.
+    pub fn is_empty(&self) -> bool {
+        self.links.is_empty()
+    }
+
+    /// Closes all connections.
+    pub fn clear(&mut self) {
+        self.links.clear();
+    }
+
+    /// All links, ascending by worker id.
+    pub(crate) fn links_mut(&mut self) -> impl Iterator<Item = (u64, &mut Link)> {
+        self.links.iter_mut().map(|(worker, link)| (*worker, link))
+    }
+}
+
+/// What one attempt to read or write moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moved {
+    /// So many bytes, at least one.
+    Bytes(usize),
+    /// The socket is not ready.
+    NotReady,
+    /// The peer closed its side (reading only).
+    Closed,
+}
+
+/// One nonblocking connection with what was read ahead from it.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) stream: TcpStream,
+    stash: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// Size asked for the socket's buffers; 0 while the system sizes them.
+    buffer_bytes: usize,
+}
+
+impl Link {
+    fn new(stream: TcpStream) -> Link {
+        Link { stream, stash: vec![0; STASH_BYTES], start: 0, end: 0, buffer_bytes: 0 }
+    }
+
+    /// Keeps the buffers of a connection within one host this small, so that what is in flight stays in
+    /// cache. Between hosts the system sizes them by the delay.
+    pub(crate) fn limit_buffers(&mut self, bytes: usize) {
+        if self.buffer_bytes == bytes {
+            return;
+        }
+        self.buffer_bytes = bytes;
+        let ends = self.stream.local_addr().ok().zip(self.stream.peer_addr().ok());
+        if ends.is_some_and(|(local, peer)| local.ip() == peer.ip()) {
+            let socket = SockRef::from(&self.stream);
+            // Only speed depends on it.
+            let _ = socket.set_send_buffer_size(bytes);
+            let _ = socket.set_recv_buffer_size(bytes);
+        }
+    }
+
+    /// Bytes read ahead and not yet taken.
+    pub(crate) fn stashed(&self) -> &[u8] {
+        &self.stash[self.start..self.end]
+    }
+
+    /// Drops the first `count` bytes of the stash.
+    pub(crate) fn consume(&mut self, count: usize) {
+        self.start += count;
+        debug_assert!(self.start <= self.end);
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+    }
+
+    /// Reads into the stash. Says also whether the socket filled it (if not, it is empty for now).
+    pub(crate) fn fill_stash(&mut self) -> io::Result<(Moved, bool)> {
+        self.make_room();
+        let moved = moved(self.stream.read(&mut self.stash[self.end..]))?;
+        if let Moved::Bytes(count) = moved {
+            self.end += count;
+        }
+        Ok((moved, self.end == self.stash.len()))
+    }
+
+    /// Reads into `target`, first from the stash, else from the socket; in the same system call up to
+    /// `ahead` bytes beyond `target` go to the stash. Returns the bytes put in `target`, and whether the
+    /// socket gave all that was asked for (if not, it is empty for now).
+    pub(crate) fn read_into(&mut self, target: &mut [u8], ahead: usize) -> io::Result<(Moved, bool)> {
+        let stashed = self.stashed();
+        if !stashed.is_empty() {
+            let count = stashed.len().min(target.len());
+            target[..count].copy_from_slice(&stashed[..count]);
+            self.consume(count);
+            return Ok((Moved::Bytes(count), true));
+        }
+        let ahead = &mut self.stash[..ahead];
+        let asked = target.len() + ahead.len();
+        let mut slices = [IoSliceMut::new(target), IoSliceMut::new(ahead)];
+        let moved = moved(self.stream.read_vectored(&mut slices))?;
+        let Moved::Bytes(count) = moved else { return Ok((moved, false)) };
+        let in_target = count.min(target.len());
+        (self.start, self.end) = (0, count - in_target);
+        Ok((Moved::Bytes(in_target), count == asked))
+    }
+
+    /// Writes the slices in one system call.
+    pub(crate) fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<Moved> {
+        moved(self.stream.write_vectored(slices))
+    }
+
+    /// Moves what is left of the stash to its front.
+    fn make_room(&mut self) {
+        if self.start > 0 {
+            self.stash.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+    }
+}
+
+fn moved(result: io::Result<usize>) -> io::Result<Moved> {
+    match result {
+        Ok(0) => Ok(Moved::Closed),
+        Ok(count) => Ok(Moved::Bytes(count)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Moved::NotReady),
+        // Nonblocking calls are restarted by the caller's next attempt.
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Moved::NotReady),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+//! The update rule, on flat vectors, element by element.
+//!
+//! An update of a range of parameters depends on that range only (and on numbers that all workers
+//! share), so a newcomer can update the part of the state that it has already received.
+//!
+//! # Model
+//!
+//! ```text
+//! g = c * sum / n + l * p             l = 0 for AdamW
+//! SGD:    m' = u m + g                step = g + u m' (Nesterov), m', or g (u = 0)
+//!         p' = p - r step
+//! Adam:   m' = b1 m + (1 - b1) g      v' = b2 v + (1 - b2) g^2
+//!         p' = p - r (m' / (1 - b1^t)) / (sqrt(v' / (1 - b2^t)) + e)
+//! AdamW:  p (1 - r l) in place of p
+//! ```
+//!
+//! with p a parameter, sum its gradient summed over n samples, c ≤ 1 the clipping factor, l the weight
+//! decay, u the momentum, r the learning rate of the step and t the number of the step, counted from 1.
+//!
+//! # Source
+//!
+//! Sutskever et al., ICML 2013, in the form of PyTorch's `SGD` (the first momentum is the gradient);
+//! Kingma and Ba, ICLR 2015; Loshchilov and Hutter, ICLR 2019.
+
+use bellwether_core::job::{Job, Optimizer as Rule, Schedule};
+
+/// The job's update rule with its schedule.
+#[derive(Debug, Clone)]
+pub struct Optimizer {
+    rule: Rule,
+    schedule: Schedule,
+    total_steps: u64,
+}
+
+/// What all elements of one update share.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Update {
+    /// Number of the step; the first is 0.
+    pub step: u64,
+    /// Factor on the summed gradient: clipping over samples.
+    pub scale: f32,
+}
+
+impl Optimizer {
+    /// The optimizer of a job that runs for `total_steps`.
+    pub fn new(job: &Job, total_steps: u64) -> Self {
+        Optimizer { rule: job.optimizer, schedule: job.schedule.clone(), total_steps }
+    }
+
+    /// Names of the vectors that the rule keeps, each as long as the parameters.
+    pub fn slots(&self) -> &'static [&'static str] {
+        match self.rule {
+            Rule::Sgd { momentum: 0.0, .. } => &[],
+            Rule::Sgd { .. } => &["momentum"],
+            Rule::Adam { .. } | Rule::Adamw { .. } => &["moment1", "moment2"],
+        }
+    }
+
+    /// Factor on the summed gradient of `samples` samples with sum of squares `square_sum`.
+    pub fn scale(&self, samples: u64, square_sum: f64) -> f32 {
+        let (Rule::Sgd { clip_norm, .. } | Rule::Adam { clip_norm, .. } | Rule::Adamw { clip_norm, .. }) = self.rule;
+        let mean = 1.0 / samples as f64;
+        let norm = square_sum.sqrt() * mean;
+        match clip_norm {
+            Some(limit) if norm > limit => (mean * limit / norm) as f32,
+            _ => mean as f32,
+        }
+    }
+
+    /// Learning rate of `step`.
+    pub fn learning_rate(&self, step: u64) -> f64 {
+        let (Rule::Sgd { learning_rate, .. } | Rule::Adam { learning_rate, .. } | Rule::Adamw { learning_rate, .. }) =
+            self.rule;
+        let (Schedule::Constant { warm_up_steps }
+        | Schedule::Step { warm_up_steps, .. }
+        | Schedule::Cosine { warm_up_steps, .. }) = self.schedule;
+        if step < warm_up_steps {
+            return learning_rate * (step + 1) as f64 / warm_up_steps as f64;
+        }
+        let factor = match &self.schedule {
+            Schedule::Constant { .. } => 1.0,
+            Schedule::Step { at, factor, .. } => at.iter().filter(|s| **s <= step).fold(1.0, |f, _| f * factor),
+            Schedule::Cosine { floor, .. } => {
+                let span = self.total_steps.saturating_sub(warm_up_steps).max(1) as f64;
+                let done = ((step - warm_up_steps) as f64 / span).min(1.0);
+                // libm's cosine: the system's may round differently from machine to machine.
+                floor + (1.0 - floor) * 0.5 * (1.0 + libm::cos(std::f64::consts::PI * done))
+            }
+        };
+        learning_rate * factor
+    }
+
+    /// Updates a range of parameters and of each slot from the same range of the summed gradient.
+    ///
+    /// # Panics
+    ///
+    /// When the slices differ in length or the number of slots is not the rule's.
+    pub fn update(&self, update: Update, parameters: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]) {
+        assert_eq!(parameters.len(), gradient.len());
+        assert_eq!(slots.len(), self.slots().len());
+        assert!(slots.iter().all(|s| s.len() == parameters.len()));
+        let rate = self.learning_rate(update.step);
+        match self.rule {
+            Rule::Sgd { momentum, nesterov, weight_decay, .. } => {
+                let sgd = Sgd {
+                    rate: rate as f32,
+                    momentum: momentum as f32,
+                    decay: weight_decay as f32,
+                    scale: update.scale,
+                    first: update.step == 0,
+                };
+                match slots {
+                    [] => sgd.plain(parameters, gradient),
+                    [slot] if nesterov => sgd.nesterov(parameters, slot, gradient),
+                    [slot, ..] => sgd.momentum(parameters, slot, gradient),
+                }
+            }
+            Rule::Adam { betas, epsilon, weight_decay, .. } => {
+                let adam = Adam::new(rate, betas, epsilon, update, weight_decay as f32, 1.0);
+                adam.apply(parameters, slots, gradient);
+            }
+            Rule::Adamw { betas, epsilon, weight_decay, .. } => {
+                let shrink = (1.0 - rate * weight_decay) as f32;
+                Adam::new(rate, betas, epsilon, update, 0.0, shrink).apply(parameters, slots, gradient);
+            }
+        }
+    }
+}
+
+struct Sgd {
+    rate: f32,
+    momentum: f32,
+    decay: f32,
+    scale: f32,
+    first: bool,
+}
+
+impl Sgd {
+    fn plain(&self, parameters: &mut [f32], gradient: &[f32]) {
+        for (p, sum) in parameters.iter_mut().zip(gradient) {
+            *p -= self.rate * (sum * self.scale + self.decay * *p);
+        }
+    }
+
+    fn momentum(&self, parameters: &mut [f32], slot: &mut [f32], gradient: &[f32]) {
+        let keep = if self.first { 0.0 } else { self.momentum };
+        for ((p, m), sum) in parameters.iter_mut().zip(slot).zip(gradient) {
+            *m = keep * *m + (sum * self.scale + self.decay * *p);
+            *p -= self.rate * *m;
+        }
+    }
+
+    fn nesterov(&self, parameters: &mut [f32], slot: &mut [f32], gradient: &[f32]) {
+        let keep = if self.first { 0.0 } else { self.momentum };
+        for ((p, m), sum) in parameters.iter_mut().zip(slot).zip(gradient) {
+            let g = sum * self.scale + self.decay * *p;
+            *m = keep * *m + g;
+            *p -= self.rate * (g + self.momentum * *m);
+        }
+    }
+}
+
+struct Adam {
+    beta1: f32,
+    beta2: f32,
+    epsilon: f32,
+    scale: f32,
+    decay: f32,
+    shrink: f32,
+    /// r / (1 - b1^t)
+    step_size: f32,
+    /// 1 / sqrt(1 - b2^t)
+    root: f32,
+}
+
+impl Adam {
+    fn new(rate: f64, betas: [f64; 2], epsilon: f64, update: Update, decay: f32, shrink: f32) -> Self {
+        let correction = |beta: f64| 1.0 - libm::pow(beta, (update.step + 1) as f64);
+        Adam {
+            beta1: betas[0] as f32,
+            beta2: betas[1] as f32,
+            epsilon: epsilon as f32,
+            scale: update.scale,
+            decay,
+            shrink,
+            step_size: (rate / correction(betas[0])) as f32,
+            root: (1.0 / libm::sqrt(correction(betas[1]))) as f32,
+        }
+    }
+
+    fn apply(&self, parameters: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]) {
+        let [first, second] = slots else { unreachable!("Adam keeps two slots") };
+        for (((p, m), v), sum) in parameters.iter_mut().zip(first.iter_mut()).zip(second.iter_mut()).zip(gradient) {
+            let g = sum * self.scale + self.decay * *p;
+            *m = self.beta1 * *m + (1.0 - self.beta1) * g;
+            *v = self.beta2 * *v + (1.0 - self.beta2) * (g * g);
+            *p = *p * self.shrink - self.step_size * *m / (v.sqrt() * self.root + self.epsilon);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! All that training changes: parameters, optimizer slots, model state, and how far it is.
+
+use std::ops::Range;
+
+use crate::optimizer::{Optimizer, Update};
+use crate::trainee::Layout;
+
+/// Elements of the parameter vector in one chunk of a state stream.
+pub const CHUNK_ELEMENTS: usize = 1 << 16;
+
+/// The replica of one worker.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TrainingState {
+    /// Applied steps.
+    pub step: u64,
+    /// Parameters in layout order.
+    pub parameters: Vec<f32>,
+    /// Optimizer slots, each as long as the parameters.
+    pub slots: Vec<Vec<f32>>,
+    /// Model state in layout order.
+    pub model_state: Vec<f32>,
+}
+
+/// A result of one step: what the update needs, the same on all workers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Reduced<'a> {
+    /// Sums over the step's samples: gradient of each parameter, then each model state value times samples.
+    pub sums: &'a [f32],
+    /// Samples of the step.
+    pub samples: u64,
+    /// What the elements share.
+    pub update: Update,
+}
+
+impl TrainingState {
+    /// A state of zeros for this layout and number of slots.
+    pub fn zeros(layout: &Layout, slots: usize) -> Self {
+        let count = layout.parameter_count();
+        TrainingState {
+            step: 0,
+            parameters: vec![0.0; count],
+            slots: vec![vec![0.0; count]; slots],
+            model_state: vec![0.0; layout.state_count()],
+        }
+    }
+
+    /// Bytes of the whole state.
+    pub fn bytes(&self) -> u64 {
+        4 * (self.parameters.len() * (1 + self.slots.len()) + self.model_state.len()) as u64
+    }
+
+    /// BLAKE3 over parameters, then optimizer slots, then model state (little-endian `f32`).
+    pub fn digest(&self) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(bytemuck::cast_slice(&self.parameters));
+        for slot in &self.slots {
+            hasher.update(bytemuck::cast_slice(slot));
+        }
+        hasher.update(bytemuck::cast_slice(&self.model_state));
+        hasher.finalize().into()
+    }
+
+    /// Number of chunks that a stream of the state consists of. The last holds the model state.
+    pub fn chunks(&self) -> usize {
+        self.parameters.len().div_ceil(CHUNK_ELEMENTS) + usize::from(!self.model_state.is_empty())
+    }
+
+    fn chunk_range(&self, chunk: usize) -> Option<Range<usize>> {
+        let start = chunk * CHUNK_ELEMENTS;
+        (start < self.parameters.len()).then(|| start..(start + CHUNK_ELEMENTS).min(self.parameters.len()))
+    }
+
+    /// Number of `f32` in a chunk.
+    pub fn chunk_len(&self, chunk: usize) -> usize {
+        self.chunk_range(chunk).map_or(self.model_state.len(), |r| r.len() * (1 + self.slots.len()))
+    }
+
+    /// Copies a chunk out: the parameters of its range, then each slot's, or the model state.
+    pub fn read_chunk(&self, chunk: usize, out: &mut Vec<f32>) {
+        out.clear();
+        match self.chunk_range(chunk) {
+            Some(range) => {
+                out.extend_from_slice(&self.parameters[range.clone()]);
+                self.slots.iter().for_each(|slot| out.extend_from_slice(&slot[range.clone()]));
+            }
+            None => out.extend_from_slice(&self.model_state),
+        }
+    }
+
+    /// Copies a chunk in.
+    ///
+    /// # Panics
+    ///
+    /// When `values` has another length than [`chunk_len`](Self::chunk_len): the stream has checked it.
+    pub fn write_chunk(&mut self, chunk: usize, values: &[f32]) {
+        let Some(range) = self.chunk_range(chunk) else {
+            return self.model_state.copy_from_slice(values);
+        };
+        let mut parts = values.chunks_exact(range.len());
+        let mut next = || parts.next().expect("a chunk has a part for the parameters and for each slot");
+        self.parameters[range.clone()].copy_from_slice(next());
+        for slot in &mut self.slots {
+            slot[range.clone()].copy_from_slice(next());
+        }
+    }
+
+    /// Applies the update to the whole state and counts the step.
+    pub fn apply(&mut self, optimizer: &Optimizer, reduced: Reduced<'_>) {
+        for chunk in 0..self.chunks() {
+            self.apply_chunk(optimizer, reduced, chunk);
+        }
+        self.step += 1;
+    }
+
+    /// Applies the update to one chunk, without counting the step.
+    pub fn apply_chunk(&mut self, optimizer: &Optimizer, reduced: Reduced<'_>, chunk: usize) {
+        let Some(range) = self.chunk_range(chunk) else {
+            let sums = &reduced.sums[self.parameters.len()..];
+            for (value, sum) in self.model_state.iter_mut().zip(sums) {
+                *value = sum / reduced.samples as f32;
+            }
+            return;
+        };
+        let mut slots: Vec<&mut [f32]> = self.slots.iter_mut().map(|slot| &mut slot[range.clone()]).collect();
+        optimizer.update(reduced.update, &mut self.parameters[range.clone()], &mut slots, &reduced.sums[range]);
+    }
+}
+
+/// Lower-case hexadecimal digits of `bytes`.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}

@@ -1,0 +1,150 @@
+//! The seam to a deep-learning framework: what it must offer, and no more.
+
+use std::fmt;
+
+/// A named tensor of the flat parameter or state vector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tensor {
+    /// Path of the tensor in the model, for example `"block.0.weight"`; unique in its layout.
+    pub name: String,
+    /// Sizes of its dimensions, outermost first; the product is its number of `f32`.
+    pub shape: Vec<usize>,
+}
+
+impl Tensor {
+    /// Number of `f32` values.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether the tensor holds no value.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Names and shapes of all tensors, in the order in which they lie in the flat vectors.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Layout {
+    /// What the optimizer updates.
+    pub parameters: Vec<Tensor>,
+    /// What the model keeps besides, such as running statistics of batch normalisation.
+    pub state: Vec<Tensor>,
+}
+
+impl Layout {
+    /// Number of `f32` in the flat parameter vector.
+    pub fn parameter_count(&self) -> usize {
+        self.parameters.iter().map(Tensor::len).sum()
+    }
+
+    /// Number of `f32` in the flat state vector.
+    pub fn state_count(&self) -> usize {
+        self.state.iter().map(Tensor::len).sum()
+    }
+}
+
+/// The samples that one virtual node computes in one step (or part of an evaluation).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MicroBatch<'a> {
+    /// Indices into the training set (for `gradient`) or the held-out set (for `evaluate`); never empty.
+    pub samples: &'a [u64],
+}
+
+/// Flat parameters and state, as they stand between two steps.
+#[derive(Debug, Clone, Copy)]
+pub struct Weights<'a> {
+    /// Parameters in layout order.
+    pub parameters: &'a [f32],
+    /// State in layout order.
+    pub state: &'a [f32],
+    /// Two calls with the same version see the same bytes, so a trainee may keep an uploaded copy.
+    pub version: u64,
+}
+
+/// Loss of a micro-batch.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Loss {
+    /// Sum of the samples' losses (for a transformer, each sample's mean over its positions).
+    pub sum: f64,
+}
+
+/// Result of evaluating some held-out samples.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Evaluation {
+    /// Sum of the samples' losses.
+    pub loss_sum: f64,
+    /// Predictions that were right.
+    pub correct: u64,
+    /// Predictions made (samples, or positions of a text); 0 where accuracy does not apply.
+    pub predictions: u64,
+}
+
+/// A trainee could not compute; the worker that holds it leaves the job with this message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TraineeError(pub String);
+
+impl fmt::Display for TraineeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for TraineeError {}
+
+/// A model with its data, ready to be trained by the runtime.
+///
+/// The runtime owns parameters, optimizer, learning rate, reduction and checkpoints; it names the
+/// samples. A trainee knows no network, no membership and no number of workers.
+///
+/// # Laws
+///
+/// - `gradient` and `evaluate` are pure: the same arguments give the same bytes, whatever was called
+///   before, in whatever process of the same [`fingerprint`](Trainee::fingerprint).
+/// - `gradient` writes every element of both output slices.
+/// - Outputs are sums over the micro-batch, except the state: see `state_out`.
+/// - `initialize` is a pure function of the seed.
+pub trait Trainee {
+    /// Names and shapes; the same for the trainee's whole life.
+    fn layout(&self) -> &Layout;
+
+    /// Number of training samples of an epoch.
+    fn training_samples(&self) -> u64;
+
+    /// Number of held-out samples.
+    fn held_out_samples(&self) -> u64;
+
+    /// Writes the initial parameters and state for `seed`.
+    fn initialize(&mut self, seed: u64, parameters: &mut [f32], state: &mut [f32]);
+
+    /// Gradient of the *sum* of the samples' losses with respect to the parameters.
+    ///
+    /// - `seed`: source of all randomness in this call (dropout, augmentation).
+    /// - `gradient_out`: `parameter_count` values.
+    /// - `state_out`: `state_count` values: the state as this micro-batch alone would leave it, given
+    ///   `weights.state`. The runtime averages them over the virtual nodes, weighted by samples.
+    ///
+    /// # Errors
+    ///
+    /// When the trainee cannot compute at all (its data are gone, memory is short). A loss that is not
+    /// finite is no error: the runtime sees it.
+    fn gradient(
+        &mut self,
+        weights: Weights<'_>,
+        batch: MicroBatch<'_>,
+        seed: u64,
+        gradient_out: &mut [f32],
+        state_out: &mut [f32],
+    ) -> Result<Loss, TraineeError>;
+
+    /// Loss and right predictions on held-out samples, in inference mode.
+    ///
+    /// # Errors
+    ///
+    /// As for [`gradient`](Trainee::gradient).
+    fn evaluate(&mut self, weights: Weights<'_>, batch: MicroBatch<'_>) -> Result<Evaluation, TraineeError>;
+
+    /// All that decides bits beyond the job file: back-end, version, instruction set, threads, and a
+    /// digest of the data. Workers of one job must agree on it.
+    fn fingerprint(&self) -> String;
+}

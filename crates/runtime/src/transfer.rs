@@ -1,0 +1,208 @@
+//! Streams of training state over a data-plane connection: to a newcomer, to the coordinator's
+//! checkpoint, and from a checkpoint back.
+//!
+//! A stream is a sequence of messages with a fixed header: `Begin` with a step, chunks (see
+//! [`TrainingState::read_chunk`]) each with the step at which it was copied, and `End`. To a newcomer the
+//! chunks are copied one by one while the sender trains on, so their steps rise along the stream; the
+//! newcomer applies every later result to what it has, and nothing grows stale. Chunks to a checkpoint
+//! are all of one step: the sender's next update waits for them.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::sync::RwLock;
+
+use crate::state::TrainingState;
+
+const MAGIC: u32 = 0x4257_7374;
+const HEADER_BYTES: usize = 32;
+
+/// What a message is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The stream begins; its sender had applied `step` steps.
+    Begin,
+    /// A chunk, copied when `step` steps were applied.
+    Chunk,
+    /// All chunks of this stream were sent.
+    End,
+    /// Asks for the checkpoint of `step`.
+    Fetch,
+}
+
+/// Header of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// What it is.
+    pub kind: Kind,
+    /// See [`Kind`].
+    pub step: u64,
+    /// Which chunk.
+    pub chunk: u64,
+    /// Number of `f32` that follow; 0 unless it is a chunk.
+    pub values: u64,
+}
+
+impl Header {
+    /// The header as bytes, little-endian.
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let kind: u32 = match self.kind {
+            Kind::Begin => 1,
+            Kind::Chunk => 2,
+            Kind::End => 3,
+            Kind::Fetch => 4,
+        };
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[4..8].copy_from_slice(&kind.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.step.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.chunk.to_le_bytes());
+        bytes[24..].copy_from_slice(&self.values.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a header; `None` when it is none. Allocates nothing.
+    pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Header> {
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        let kind = match (word(0), word(4)) {
+            (MAGIC, 1) => Kind::Begin,
+            (MAGIC, 2) => Kind::Chunk,
+            (MAGIC, 3) => Kind::End,
+            (MAGIC, 4) => Kind::Fetch,
+            _ => return None,
+        };
+        Some(Header { kind, step: long(8), chunk: long(16), values: long(24) })
+    }
+}
+
+fn bad(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// Sends a message without values.
+///
+/// # Errors
+///
+/// As the connection says.
+pub fn send_mark(stream: &mut TcpStream, kind: Kind, step: u64) -> io::Result<()> {
+    stream.write_all(&Header { kind, step, chunk: 0, values: 0 }.encode())
+}
+
+/// Reads the next header.
+///
+/// # Errors
+///
+/// As the connection says, or when the bytes are no header.
+pub fn receive_header(stream: &mut TcpStream) -> io::Result<Header> {
+    let mut bytes = [0; HEADER_BYTES];
+    stream.read_exact(&mut bytes)?;
+    Header::decode(&bytes).ok_or_else(|| bad("not a header of a state stream"))
+}
+
+/// Sends the chunks `first, first + stride, …` while the state may change between them; then `End`.
+/// `begun` is the step at which the receiver became a shadow.
+///
+/// # Errors
+///
+/// As the connection says.
+pub fn send_live(
+    stream: &mut TcpStream,
+    state: &RwLock<TrainingState>,
+    begun: u64,
+    first: usize,
+    stride: usize,
+) -> io::Result<()> {
+    send_mark(stream, Kind::Begin, begun)?;
+    let chunks = read(state).chunks();
+    let mut values = Vec::new();
+    for chunk in (first..chunks).step_by(stride) {
+        // Copied under the lock, sent outside it: a slow receiver never delays an update.
+        let step = {
+            let state = read(state);
+            state.read_chunk(chunk, &mut values);
+            state.step
+        };
+        send_chunk(stream, step, chunk, &values)?;
+    }
+    let step = read(state).step;
+    send_mark(stream, Kind::End, step)
+}
+
+/// Sends the whole state as it is; the caller keeps it from changing.
+///
+/// # Errors
+///
+/// As the connection says.
+pub fn send_whole(stream: &mut TcpStream, state: &TrainingState) -> io::Result<()> {
+    send_mark(stream, Kind::Begin, state.step)?;
+    let mut values = Vec::new();
+    for chunk in 0..state.chunks() {
+        state.read_chunk(chunk, &mut values);
+        send_chunk(stream, state.step, chunk, &values)?;
+    }
+    send_mark(stream, Kind::End, state.step)
+}
+
+fn send_chunk(stream: &mut TcpStream, step: u64, chunk: usize, values: &[f32]) -> io::Result<()> {
+    let header = Header { kind: Kind::Chunk, step, chunk: chunk as u64, values: values.len() as u64 };
+    stream.write_all(&header.encode())?;
+    stream.write_all(bytemuck::cast_slice(values))
+}
+
+/// Reads the values of a chunk whose length the receiver knows from the layout.
+///
+/// # Errors
+///
+/// As the connection says, or when the header names another chunk or length than there is.
+pub fn receive_chunk(
+    stream: &mut TcpStream,
+    header: &Header,
+    state: &TrainingState,
+    values: &mut Vec<f32>,
+) -> io::Result<usize> {
+    let chunk = usize::try_from(header.chunk).ok().filter(|c| *c < state.chunks());
+    let chunk = chunk.ok_or_else(|| bad("a chunk that the model does not have"))?;
+    if header.values != state.chunk_len(chunk) as u64 {
+        return Err(bad("a chunk of another length than the model's"));
+    }
+    values.resize(state.chunk_len(chunk), 0.0);
+    stream.read_exact(bytemuck::cast_slice_mut(values))?;
+    Ok(chunk)
+}
+
+/// Receives a whole state whose `Begin` has been read, into `state` (of the right layout).
+///
+/// # Errors
+///
+/// As the connection says, or when chunks are missing or do not belong to one step.
+pub fn receive_whole(stream: &mut TcpStream, begin: Header, state: &mut TrainingState) -> io::Result<()> {
+    let mut missing = state.chunks();
+    let mut seen = vec![false; missing];
+    let mut values = Vec::new();
+    loop {
+        let header = receive_header(stream)?;
+        match header.kind {
+            Kind::Chunk if header.step == begin.step => {
+                let chunk = receive_chunk(stream, &header, state, &mut values)?;
+                state.write_chunk(chunk, &values);
+                missing -= usize::from(!std::mem::replace(&mut seen[chunk], true));
+            }
+            Kind::End if missing == 0 => {
+                state.step = begin.step;
+                return Ok(());
+            }
+            Kind::End => return Err(bad("the stream ended before all chunks had come")),
+            _ => return Err(bad("a message out of place in a state stream")),
+        }
+    }
+}
+
+/// The lock of a state is poisoned only by a panic in an update, after which no state is worth having.
+pub(crate) fn read(state: &RwLock<TrainingState>) -> std::sync::RwLockReadGuard<'_, TrainingState> {
+    state.read().expect("no update has panicked")
+}
+
+/// As [`read`], for writing.
+pub(crate) fn write(state: &RwLock<TrainingState>) -> std::sync::RwLockWriteGuard<'_, TrainingState> {
+    state.write().expect("no update has panicked")
+}

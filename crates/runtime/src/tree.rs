@@ -1,0 +1,402 @@
+//! The canonical summation tree over virtual nodes, and sums along it.
+//!
+//! Adding `f32` is not associative, so the order of additions decides bits. Every sum of a job
+//! therefore follows one binary tree over its virtual nodes (the leaves `0..V`), whoever holds
+//! them: a node `[lo, hi)` with more than one leaf splits at the largest power of two below its
+//! number of leaves. A worker holds a contiguous range of leaves, adds up the subtrees that lie
+//! wholly inside it, and leaves the few remaining additions to the collective.
+//!
+//! One limit: where both operands are NaN, the payload of the result is the processor's choice.
+
+use std::ops::Range;
+
+/// Splits a canonical node in its two children; `None` for a leaf (or an empty range).
+pub fn children(node: &Range<u32>) -> Option<(Range<u32>, Range<u32>)> {
+    let leaves = node.end.saturating_sub(node.start);
+    if leaves < 2 {
+        return None;
+    }
+    // The largest power of two strictly below `leaves`.
+    let left_leaves = 1u32 << (31 - (leaves - 1).leading_zeros());
+    let middle = node.start + left_leaves;
+    Some((node.start..middle, middle..node.end))
+}
+
+/// The leaves of each of `workers` workers: worker `i` holds `[i*V/W, (i+1)*V/W)`.
+///
+/// # Panics
+///
+/// If `workers` is 0.
+pub fn ranges(virtual_nodes: u32, workers: u32) -> Vec<Range<u32>> {
+    assert!(workers > 0, "a range needs a worker that holds it");
+    let bound = |i: u32| {
+        let bound = u64::from(i) * u64::from(virtual_nodes) / u64::from(workers);
+        u32::try_from(bound).expect("a bound never exceeds the number of virtual nodes")
+    };
+    (0..workers).map(|i| bound(i)..bound(i + 1)).collect()
+}
+
+/// The largest canonical nodes that lie wholly inside `range`, from left to right.
+///
+/// Together they are exactly `range`; an empty range has none.
+pub fn maximal_nodes(virtual_nodes: u32, range: Range<u32>) -> Vec<Range<u32>> {
+    fn visit(node: Range<u32>, range: &Range<u32>, found: &mut Vec<Range<u32>>) {
+        if node.end <= range.start || range.end <= node.start {
+            return;
+        }
+        if range.start <= node.start && node.end <= range.end {
+            found.push(node);
+        } else if let Some((left, right)) = children(&node) {
+            visit(left, range, found);
+            visit(right, range, found);
+        }
+    }
+    let mut found = Vec::new();
+    if range.start < range.end {
+        visit(0..virtual_nodes, &range, &mut found);
+    }
+    found
+}
+
+/// `left[i] += right[i]`, the one addition of partial sums.
+///
+/// # Panics
+///
+/// If the lengths differ.
+#[inline]
+pub fn add_assign(left: &mut [f32], right: &[f32]) {
+    assert_eq!(left.len(), right.len(), "partial sums of one vector have one length");
+    for (l, r) in left.iter_mut().zip(right) {
+        *l += *r;
+    }
+}
+
+/// Sum of one number per leaf along the canonical tree (for losses).
+///
+/// No leaves give 0.
+pub fn sum_f64(leaves: &[f64]) -> f64 {
+    match leaves.len() {
+        0 => 0.0,
+        1 => leaves[0],
+        n => {
+            // The split of `children`, for lengths beyond u32 too.
+            let left = 1usize << (usize::BITS - 1 - (n - 1).leading_zeros());
+            sum_f64(&leaves[..left]) + sum_f64(&leaves[left..])
+        }
+    }
+}
+
+/// Adds up the leaf vectors of one worker's range, in leaf order, along the canonical tree.
+///
+/// Only the partial sums still needed are kept: two siblings are merged as soon as both are there
+/// (`left += right`). Buffers are reused from step to step.
+///
+/// ```
+/// use bellwether_runtime::tree::Accumulator;
+///
+/// let mut accumulator = Accumulator::new(4, 0..4, 2);
+/// for leaf in 0..4 {
+///     accumulator.leaf().fill(leaf as f32);
+///     accumulator.push();
+/// }
+/// assert_eq!(accumulator.partials(), [[6.0, 6.0]]);
+/// accumulator.reset();
+/// ```
+#[derive(Debug)]
+pub struct Accumulator {
+    length: usize,
+    range: Range<u32>,
+    /// For each leaf of the range: how many merges follow its arrival.
+    merges: Vec<u32>,
+    nodes: usize,
+    pushed: usize,
+    /// Partial sums, leftmost first; then the leaf being filled, if `leaf` was called.
+    stack: Vec<Vec<f32>>,
+    filling: Option<Vec<f32>>,
+    free: Vec<Vec<f32>>,
+    buffers: usize,
+}
+
+impl Accumulator {
+    /// An accumulator for the leaves `range` of `virtual_nodes`, of vectors of `length` values.
+    ///
+    /// # Panics
+    ///
+    /// If `range` is not inside `0..virtual_nodes`.
+    pub fn new(virtual_nodes: u32, range: Range<u32>, length: usize) -> Accumulator {
+        let mut accumulator = Accumulator {
+            length,
+            range: 0..0,
+            merges: Vec::new(),
+            nodes: 0,
+            pushed: 0,
+            stack: Vec::new(),
+            filling: None,
+            free: Vec::new(),
+            buffers: 0,
+        };
+        accumulator.assign(virtual_nodes, range);
+        accumulator
+    }
+
+    /// Takes another range of leaves (after a change of membership) and keeps the buffers.
+    ///
+    /// # Panics
+    ///
+    /// If `range` is not inside `0..virtual_nodes`.
+    pub fn assign(&mut self, virtual_nodes: u32, range: Range<u32>) {
+        assert!(range.start <= range.end && range.end <= virtual_nodes, "a range lies inside the leaves");
+        self.reset();
+        let nodes = maximal_nodes(virtual_nodes, range.clone());
+        self.merges.clear();
+        self.merges.resize((range.end - range.start) as usize, 0);
+        for node in &nodes {
+            count_merges(node, range.start, &mut self.merges);
+        }
+        self.nodes = nodes.len();
+        self.range = range;
+        // Buffers beyond the need of the new range are given back.
+        let need = self.buffers_needed();
+        self.free.truncate(need);
+        self.buffers = self.free.len();
+    }
+
+    /// The leaves this accumulator expects.
+    pub fn range(&self) -> Range<u32> {
+        self.range.clone()
+    }
+
+    /// Most buffers that can be alive at once for this range.
+    pub fn buffers_needed(&self) -> usize {
+        let mut depth = 0usize;
+        let mut most = 0usize;
+        for merges in &self.merges {
+            depth += 1;
+            most = most.max(depth);
+            depth -= *merges as usize;
+        }
+        most
+    }
+
+    /// Buffers of `length` values that exist now, in use or free.
+    pub fn buffers(&self) -> usize {
+        self.buffers
+    }
+
+    /// A buffer for the next leaf's vector, contents unspecified; the same one until `push`.
+    ///
+    /// # Panics
+    ///
+    /// If all leaves of the range have been pushed.
+    pub fn leaf(&mut self) -> &mut [f32] {
+        assert!(self.pushed < self.merges.len(), "all leaves of the range have been pushed");
+        if self.filling.is_none() {
+            let buffer = self.free.pop().unwrap_or_else(|| {
+                self.buffers += 1;
+                vec![0.0; self.length]
+            });
+            self.filling = Some(buffer);
+        }
+        self.filling.as_deref_mut().expect("a buffer was just put there")
+    }
+
+    /// Takes the vector written in [`leaf`](Accumulator::leaf) and merges what can be merged.
+    ///
+    /// # Panics
+    ///
+    /// If `leaf` was not called since the last `push`.
+    pub fn push(&mut self) {
+        let leaf = self.filling.take().expect("a leaf is filled before it is pushed");
+        self.stack.push(leaf);
+        for _ in 0..self.merges[self.pushed] {
+            let right = self.stack.pop().expect("a merge has a right operand");
+            let left = self.stack.last_mut().expect("a merge has a left operand");
+            add_assign(left, &right);
+            self.free.push(right);
+        }
+        self.pushed += 1;
+    }
+
+    /// Whether every leaf of the range has been pushed.
+    pub fn is_complete(&self) -> bool {
+        self.pushed == self.merges.len()
+    }
+
+    /// The partial sums, one per maximal node of the range, from left to right.
+    ///
+    /// # Panics
+    ///
+    /// If leaves are missing.
+    pub fn partials(&self) -> Vec<&[f32]> {
+        assert!(self.is_complete(), "{} of {} leaves were pushed", self.pushed, self.merges.len());
+        debug_assert_eq!(self.stack.len(), self.nodes);
+        self.stack.iter().map(Vec::as_slice).collect()
+    }
+
+    /// Frees all partial sums for the next step; the buffers stay.
+    pub fn reset(&mut self) {
+        self.pushed = 0;
+        self.free.append(&mut self.stack);
+        self.free.extend(self.filling.take());
+    }
+}
+
+/// Adds, for each leaf under `node`, the merges that its arrival allows; `first` is leaf 0 of `merges`.
+fn count_merges(node: &Range<u32>, first: u32, merges: &mut [u32]) {
+    if let Some((left, right)) = children(node) {
+        count_merges(&left, first, merges);
+        count_merges(&right, first, merges);
+        merges[(node.end - 1 - first) as usize] += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The definition, written down a second time: a recursion over whole leaf vectors.
+    pub(crate) fn sum_by_definition(leaves: &[Vec<f32>]) -> Vec<f32> {
+        if leaves.len() == 1 {
+            return leaves[0].clone();
+        }
+        let mut split = 1;
+        while split * 2 < leaves.len() {
+            split *= 2;
+        }
+        let (left, right) = leaves.split_at(split);
+        let (left, right) = (sum_by_definition(left), sum_by_definition(right));
+        left.iter().zip(&right).map(|(l, r)| l + r).collect()
+    }
+
+    fn noise(seed: u64) -> impl Iterator<Item = f32> {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        std::iter::repeat_with(move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            // Widely different exponents, so that the order of additions shows in the bits.
+            let exponent = (state >> 40) as u32 % 40;
+            (state as u32 as f32 / 2f32.powi(32) - 0.5) * 2f32.powi(exponent as i32 - 20)
+        })
+    }
+
+    fn bits(values: &[f32]) -> Vec<u32> {
+        values.iter().map(|v| v.to_bits()).collect()
+    }
+
+    /// Partials of one worker, and the most buffers that existed.
+    fn accumulate(leaves: &[Vec<f32>], range: Range<u32>) -> (Vec<Vec<f32>>, usize) {
+        let mut accumulator = Accumulator::new(leaves.len() as u32, range.clone(), leaves[0].len());
+        for _ in 0..2 {
+            accumulator.reset();
+            for leaf in range.clone() {
+                accumulator.leaf().copy_from_slice(&leaves[leaf as usize]);
+                accumulator.push();
+            }
+        }
+        assert!(accumulator.buffers() <= accumulator.buffers_needed());
+        (accumulator.partials().iter().map(|p| p.to_vec()).collect(), accumulator.buffers())
+    }
+
+    /// Sums the partials of all maximal nodes along the tree.
+    fn combine(node: Range<u32>, nodes: &mut std::vec::IntoIter<(Range<u32>, Vec<f32>)>) -> Vec<f32> {
+        if nodes.as_slice()[0].0 == node {
+            return nodes.next().unwrap().1;
+        }
+        let (left, right) = children(&node).unwrap();
+        let mut sum = combine(left, nodes);
+        add_assign(&mut sum, &combine(right, nodes));
+        sum
+    }
+
+    #[test]
+    fn every_number_of_workers_gives_the_same_bits_within_the_buffer_bounds() {
+        for v in 1..=33u32 {
+            let leaves: Vec<Vec<f32>> =
+                (0..v).map(|leaf| noise(u64::from(leaf) + 7).take(19).collect()).collect();
+            let expected = sum_by_definition(&leaves);
+            for w in 1..=v {
+                let mut parts = Vec::new();
+                for range in ranges(v, w) {
+                    let nodes = maximal_nodes(v, range.clone());
+                    let (partials, buffers) = accumulate(&leaves, range);
+                    assert_eq!(nodes.len(), partials.len());
+                    let log = u32::BITS - (v - 1).leading_zeros();
+                    let bound =
+                        if v % w == 0 && (v / w).is_power_of_two() { (v / w).ilog2() + 1 } else { 2 * log };
+                    assert!(buffers as u32 <= bound, "V={v} W={w}: {buffers} buffers, bound {bound}");
+                    parts.extend(nodes.into_iter().zip(partials));
+                }
+                let sum = combine(0..v, &mut parts.into_iter());
+                assert_eq!(bits(&sum), bits(&expected), "V={v} W={w}");
+            }
+        }
+    }
+
+    #[test]
+    fn buffer_bound_holds_for_large_numbers_of_virtual_nodes() {
+        for v in [1u32, 2, 3, 63, 64, 65, 100, 255, 256, 257, 1000, 1024, 4095] {
+            for w in 1..=v.min(300) {
+                for range in ranges(v, w) {
+                    let needed = Accumulator::new(v, range, 0).buffers_needed() as u32;
+                    let log = u32::BITS - (v - 1).leading_zeros();
+                    assert!(needed <= (2 * log).max(1), "V={v} W={w}: {needed}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nodes_split_at_the_largest_power_of_two_below() {
+        assert_eq!(children(&(0..6)), Some((0..4, 4..6)));
+        assert_eq!(children(&(0..8)), Some((0..4, 4..8)));
+        assert_eq!(children(&(4..7)), Some((4..6, 6..7)));
+        assert_eq!(children(&(4..5)), None);
+        assert_eq!(maximal_nodes(7, 1..7), [1..2, 2..4, 4..7]);
+        assert_eq!(maximal_nodes(8, 3..3), []);
+    }
+
+    #[test]
+    fn a_new_range_keeps_what_buffers_it_needs() {
+        let mut accumulator = Accumulator::new(8, 0..8, 3);
+        for _ in 0..8 {
+            accumulator.leaf().fill(1.0);
+            accumulator.push();
+        }
+        assert_eq!(accumulator.buffers(), 4);
+        accumulator.assign(8, 2..4);
+        assert_eq!(accumulator.buffers(), 2);
+        accumulator.leaf().fill(1.0);
+        accumulator.push();
+        assert!(!accumulator.is_complete());
+    }
+
+    proptest! {
+        #[test]
+        fn scalar_sum_follows_the_same_tree(leaves in proptest::collection::vec(-1e20f32..1e20, 1..70)) {
+            let exact: Vec<f64> = leaves.iter().map(|v| f64::from(*v)).collect();
+            fn definition(v: &[f64], node: Range<u32>) -> f64 {
+                match children(&node) {
+                    None => v[node.start as usize],
+                    Some((left, right)) => definition(v, left) + definition(v, right),
+                }
+            }
+            let expected = definition(&exact, 0..leaves.len() as u32);
+            prop_assert_eq!(sum_f64(&exact).to_bits(), expected.to_bits());
+        }
+
+        #[test]
+        fn maximal_nodes_partition_the_range(v in 1u32..300, a in 0u32..300, b in 0u32..300) {
+            let (a, b) = (a.min(v), b.min(v));
+            let range = a.min(b)..a.max(b);
+            let nodes = maximal_nodes(v, range.clone());
+            let mut at = range.start;
+            for node in &nodes {
+                prop_assert_eq!(node.start, at);
+                at = node.end;
+            }
+            prop_assert_eq!(at, range.end);
+        }
+    }
+}

@@ -1,0 +1,543 @@
+//! A worker process: carries out what [`Member`] says.
+//!
+//! Three kinds of threads: the main thread computes, reduces and updates; the session thread speaks with
+//! the coordinator ([`session`]); short-lived ones make connections ahead of a planned change and stream
+//! state to newcomers and checkpoints. Only the main thread changes the protocol's state.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, RwLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bellwether_core::job::Job;
+
+use crate::collective::wake_pair;
+use crate::control::Token;
+use crate::membership::member::{Effect, Member, Rules, Task};
+use crate::membership::{
+    FromWorker, Load, Membership, StepRecord, SwitchRecord, ToWorker, TraineeDescription,
+};
+use crate::mesh::{ConnectionKind, Listener};
+use crate::state::TrainingState;
+use crate::trainee::Trainee;
+use crate::transfer::{self, Kind, read, write};
+use engine::{Engine, Fault};
+use incoming::Incoming;
+use links::{Connector, Links};
+use session::{Connection, Event, Identity};
+
+mod engine;
+mod incoming;
+pub(crate) mod links;
+mod report;
+mod session;
+
+use report::Reporter;
+
+/// How a worker is started.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The coordinator's control plane, `host:port`.
+    pub coordinator: String,
+    /// The run's token.
+    pub token: Token,
+    /// The worker's number; 0 asks the coordinator for one.
+    pub worker: u64,
+    /// Where the data plane listens; peers must be able to reach it.
+    pub listen: SocketAddr,
+    /// How long the worker keeps its state and waits when the coordinator is gone.
+    pub orphan_timeout: Duration,
+}
+
+/// A worker ended before its run did.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// The coordinator did not let it in, or let it go with a reproach.
+    #[error("{0}")]
+    Refused(String),
+    /// Nobody coordinates (any more).
+    #[error("{0}")]
+    Orphaned(String),
+    /// The system does not give what is needed.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// The job cannot be trained here: its description, its data, or the trainee.
+    #[error("{0}")]
+    Task(String),
+}
+
+fn system(what: &'static str) -> impl Fn(std::io::Error) -> WorkerError {
+    move |source| WorkerError::System { what, source }
+}
+
+/// Runs a worker until its run ends, it is asked to leave, or it cannot go on.
+///
+/// `build` makes the trainee from the job as the coordinator tells it.
+///
+/// # Errors
+///
+/// See [`WorkerError`].
+pub fn run(
+    options: Options,
+    build: impl FnOnce(&Job) -> Result<Box<dyn Trainee>, String>,
+) -> Result<(), WorkerError> {
+    // Who knocks without the token is the coordinator's to log; a worker only shuts the door.
+    let listener = Listener::bind(options.listen, options.token.job_tag(), options.token.bytes(), Arc::new(|_| {}))
+        .map_err(system("listen for peers"))?;
+    let (waker, wake) = wake_pair().map_err(system("make a waker"))?;
+    let identity =
+        Identity { worker: options.worker, address: listener.local_addr().to_string(), ..Identity::default() };
+    let connection =
+        Connection::start(options.coordinator.clone(), options.token.clone(), identity, options.orphan_timeout, waker)
+            .map_err(system("start the session"))?;
+    let welcome = loop {
+        connection.mailbox.wait(Duration::from_secs(1));
+        match connection.mailbox.take().pop_front() {
+            Some(Event::Welcome(welcome)) => break welcome,
+            Some(Event::Over { why, refused: true }) => return Err(WorkerError::Refused(why)),
+            Some(Event::Over { why, .. }) => return Err(WorkerError::Orphaned(why)),
+            _ => {}
+        }
+    };
+    let job: Job = serde_json::from_str(&welcome.job)
+        .map_err(|e| WorkerError::Task(format!("the coordinator's job cannot be read: {e}")))?;
+    let fail = |what: String| {
+        connection.say(FromWorker::Failed { what: what.clone() });
+        WorkerError::Task(what)
+    };
+    let trainee = build(&job).map_err(fail)?;
+    let mut engine = Engine::new(trainee, &job, &options.token, welcome.worker, wake);
+    engine.warm_up().map_err(fail)?;
+    let description = TraineeDescription {
+        fingerprint: engine.trainee.fingerprint(),
+        training_samples: engine.trainee.training_samples(),
+        held_out_samples: engine.trainee.held_out_samples(),
+        layout: engine.trainee.layout().clone(),
+    };
+    connection.introduce(|identity| identity.trainee = Some(description.clone()));
+    connection.say(FromWorker::Warmed(description));
+    let rules = Rules {
+        total_steps: job.total_steps(engine.order.samples),
+        evaluate_every: job.evaluation.every_steps,
+        checkpoint_every: job.checkpoint.every_steps,
+    };
+    let connector = Connector { me: welcome.worker, token: options.token, inbox: listener.inbox() };
+    let worker = Worker {
+        member: Member::new(welcome.worker, rules),
+        engine,
+        connection,
+        connector,
+        data_address: welcome.data_address,
+        prepared: Vec::new(),
+        incoming: None,
+        upload: None,
+        reporter: Reporter::new(),
+        switch: None,
+        boundary: Instant::now(),
+    };
+    worker.run()
+}
+
+struct Worker {
+    member: Member,
+    engine: Engine,
+    connection: Connection,
+    connector: Connector,
+    data_address: String,
+    /// Connections for memberships that may begin.
+    prepared: Vec<(u64, Links)>,
+    incoming: Option<Arc<Incoming>>,
+    /// A checkpoint on its way to the coordinator.
+    upload: Option<JoinHandle<()>>,
+    reporter: Reporter,
+    /// A switch that happened at this boundary, and whether this worker computed before it.
+    switch: Option<(u64, bool)>,
+    /// When the last step ended.
+    boundary: Instant,
+}
+
+impl Worker {
+    fn run(mut self) -> Result<(), WorkerError> {
+        loop {
+            self.listen();
+            let task = self.member.next_task();
+            match &task {
+                Task::Wait => self.connection.mailbox.wait(Duration::from_millis(100)),
+                Task::Form { membership, load } => self.form(membership, *load),
+                Task::BeginShadow => self.begin_shadow(),
+                Task::CatchUp { source, behind } => self.catch_up(*source, behind),
+                Task::Evaluate => self.evaluate(&task),
+                Task::Checkpoint => {
+                    self.upload();
+                    self.member.checkpointed();
+                }
+                Task::Switch(membership) => self.switch(membership),
+                Task::Hold => self.hold(&task),
+                Task::Train => self.train(&task),
+                Task::Finish => self.finish(),
+                Task::Leave => {
+                    let (epoch, step) = (self.member.membership().epoch, self.member.step());
+                    self.flush();
+                    self.connection.say(FromWorker::Left { epoch, step });
+                    return Ok(());
+                }
+                Task::Exit { reason, refused: true } => return Err(WorkerError::Refused(reason.clone())),
+                Task::Exit { .. } => return Ok(()),
+            }
+        }
+    }
+
+    /// Hands everything that arrived to the state machine.
+    fn listen(&mut self) {
+        self.engine.drain_wakes();
+        for event in self.connection.mailbox.take() {
+            let effects = match event {
+                Event::Message(message) => {
+                    if matches!(message, ToWorker::Recover { .. }) {
+                        self.flush();
+                    }
+                    self.member.message(message)
+                }
+                Event::Disconnected => self.member.disconnected(),
+                Event::Reconnected(data_address) => {
+                    self.data_address = data_address;
+                    self.member.reconnected();
+                    self.reporter.resend();
+                    vec![]
+                }
+                Event::Prepared(membership, Ok(links)) => {
+                    self.prepared.push((membership.epoch, links));
+                    self.member.prepared(membership, Ok(()))
+                }
+                Event::Prepared(membership, Err(fault)) => self.member.prepared(membership, Err(fault)),
+                Event::Stream => self.check_stream(),
+                Event::Over { why, refused } => {
+                    self.member.message(ToWorker::Bye { reason: why, refused })
+                }
+                Event::Welcome(_) => vec![],
+            };
+            self.carry_out(effects);
+        }
+        if !self.member.is_shadow()
+            && let Some(incoming) = self.incoming.take()
+        {
+            incoming.close();
+        }
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                // The main thread is here, so nothing runs that could be interrupted.
+                Effect::Interrupt => {}
+                Effect::Send(message) => self.connection.say(message),
+                Effect::Prepare(membership) => self.prepare(membership),
+            }
+        }
+        self.note_held();
+    }
+
+    /// Keeps what the session would say to a coordinator that came back.
+    fn note_held(&self) {
+        let held = self.member.held();
+        self.connection.introduce(|identity| identity.held = held);
+    }
+
+    /// Connects to new peers on a thread of its own.
+    fn prepare(&mut self, membership: Membership) {
+        let (connector, mailbox) = (self.connector.clone(), Arc::clone(&self.connection.mailbox));
+        let connect = move || {
+            let peers = membership.new_peers(connector.me);
+            let links = connector.connect(&membership, &peers, &|| mailbox.urgent());
+            let links = links.map_err(|(peer, why)| (peer.unwrap_or(0), why));
+            mailbox.put(Event::Prepared(membership, links));
+        };
+        if let Err(error) = std::thread::Builder::new().name("prepare".into()).spawn(connect) {
+            self.connection.say(FromWorker::Failed { what: format!("cannot start a thread: {error}") });
+        }
+    }
+
+    fn form(&mut self, membership: &Membership, load: Option<Load>) {
+        self.engine.mesh.clear();
+        self.prepared.clear();
+        self.connector.inbox.discard_below(ConnectionKind::Mesh, membership.epoch);
+        self.connector.inbox.discard_below(ConnectionKind::State, membership.epoch);
+        let loaded = match load.map(|load| self.load(membership.epoch, load)).transpose() {
+            Ok(loaded) => loaded,
+            Err(why) => {
+                let effects = self.member.formed(membership.epoch, None, Err((None, why)));
+                return self.carry_out(effects);
+            }
+        };
+        let mailbox = Arc::clone(&self.connection.mailbox);
+        let peers = membership.peers(self.connector.me);
+        let result = self.connector.connect(membership, &peers, &|| mailbox.urgent()).and_then(|links| {
+            self.take_links(links.mesh)?;
+            self.engine.adopt(membership).map_err(|why| (None, why))
+        });
+        self.flush();
+        let effects = self.member.formed(membership.epoch, loaded, result);
+        self.carry_out(effects);
+        self.reporter.urgent();
+        self.boundary = Instant::now();
+    }
+
+    fn take_links(&mut self, links: Vec<(u64, TcpStream)>) -> Result<(), (Option<u64>, String)> {
+        for (peer, stream) in links {
+            self.engine.mesh.insert(peer, stream).map_err(|e| (Some(peer), e.to_string()))?;
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, epoch: u64, load: Load) -> Result<u64, String> {
+        match load {
+            Load::Fresh => {
+                self.engine.initialize();
+                Ok(0)
+            }
+            Load::Checkpoint(step) => {
+                let mut stream = self.connector.state_stream(epoch, &self.data_address)?;
+                let mut receive = || {
+                    transfer::send_mark(&mut stream, Kind::Fetch, step)?;
+                    let begin = transfer::receive_header(&mut stream)?;
+                    transfer::receive_whole(&mut stream, begin, &mut write(&self.engine.state))
+                };
+                receive().map_err(|e| format!("the checkpoint of step {step} did not arrive: {e}"))?;
+                self.engine.touched();
+                Ok(step)
+            }
+        }
+    }
+
+    /// Takes the prepared connections of a planned membership into use.
+    fn switch(&mut self, membership: &Membership) {
+        let me = self.connector.me;
+        let was_member = self.member.is_active();
+        let place = self.prepared.iter().position(|(epoch, _)| *epoch == membership.epoch);
+        let links = place.map(|p| self.prepared.swap_remove(p).1).unwrap_or_default();
+        self.prepared.retain(|(epoch, _)| *epoch > membership.epoch);
+        let mut incoming_streams = Vec::new();
+        if membership.shadows(me) {
+            self.engine.mesh.clear();
+            incoming_streams = links.state.into_iter().map(|(_, stream)| stream).collect();
+        } else {
+            self.send_state(membership, links.state);
+        }
+        let gone: Vec<u64> = self.engine.mesh.workers().filter(|w| !membership.contains(*w)).collect();
+        for worker in gone {
+            self.engine.mesh.remove(worker);
+        }
+        let result = self.take_links(links.mesh).and_then(|()| {
+            self.engine.adopt(membership).map_err(|why| (None, why))
+        });
+        self.member.switched(membership.clone());
+        if membership.shadows(me) {
+            self.receive_state(incoming_streams);
+        }
+        if let Err((peer, why)) = result {
+            let effects = self.member.failed(membership.epoch, peer, why);
+            self.carry_out(effects);
+        }
+        if membership.rank(me).is_some() {
+            self.switch = Some((membership.epoch, was_member));
+        }
+        self.note_held();
+        self.reporter.urgent();
+    }
+
+    /// Streams the state to every shadow, each source its share of the chunks.
+    fn send_state(&self, membership: &Membership, streams: Vec<(u64, TcpStream)>) {
+        let Some(rank) = membership.rank(self.connector.me) else { return };
+        let (stride, step) = (membership.active.len(), self.member.step());
+        for (_, mut stream) in streams {
+            let state = Arc::clone(&self.engine.state);
+            let send = move || {
+                // A shadow that dies is noticed by the coordinator; nothing is lost here.
+                let _ = transfer::send_live(&mut stream, &state, step, rank, stride);
+            };
+            // Without a thread the shadow never catches up, and is dropped.
+            let _ = std::thread::Builder::new().name("state-out".into()).spawn(send);
+        }
+    }
+
+    fn receive_state(&mut self, streams: Vec<TcpStream>) {
+        let mailbox = Arc::clone(&self.connection.mailbox);
+        if let Some(old) = self.incoming.take() {
+            old.close();
+        }
+        // A fresh state: the threads of an earlier attempt may still hold the old one.
+        let zeros = {
+            let state = read(&self.engine.state);
+            TrainingState {
+                step: 0,
+                parameters: vec![0.0; state.parameters.len()],
+                slots: vec![vec![0.0; state.parameters.len()]; state.slots.len()],
+                model_state: vec![0.0; state.model_state.len()],
+            }
+        };
+        self.engine.state = Arc::new(RwLock::new(zeros));
+        let notify = Arc::new(move || mailbox.put(Event::Stream));
+        match Incoming::start(streams, Arc::clone(&self.engine.state), notify) {
+            Ok(incoming) => self.incoming = Some(incoming),
+            Err(error) => self.connection.say(FromWorker::Failed { what: format!("cannot receive state: {error}") }),
+        }
+    }
+
+    fn begin_shadow(&mut self) {
+        match self.incoming.as_ref().and_then(|incoming| incoming.begun()) {
+            Some(step) => {
+                self.member.shadow_began(step);
+                write(&self.engine.state).step = step;
+            }
+            None => self.connection.mailbox.wait(Duration::from_millis(100)),
+        }
+    }
+
+    /// Looks whether the shadow's state is complete, or will never be.
+    fn check_stream(&mut self) -> Vec<Effect> {
+        let Some(incoming) = &self.incoming else { return vec![] };
+        if let Some(why) = incoming.failure() {
+            let epoch = self.member.membership().epoch;
+            return self.member.failed(epoch, None, format!("the state did not come: {why}"));
+        }
+        if incoming.complete() && self.member.is_shadow() && incoming.begun().is_some() {
+            self.engine.touched();
+            return self.member.shadow_complete();
+        }
+        vec![]
+    }
+
+    fn catch_up(&mut self, source: u64, behind: &[u64]) {
+        // The step that those behind lack.
+        let lacking = behind.contains(&self.connector.me);
+        let step = if lacking { self.member.step() } else { self.member.step() - 1 };
+        match self.engine.catch_up(step, source, behind) {
+            Ok(loss) => {
+                if lacking {
+                    self.reporter.step(StepRecord { step, loss, duration_s: 0.0, compute_s: 0.0 });
+                }
+                self.member.caught_up_with_result();
+                self.note_held();
+                self.reporter.urgent();
+            }
+            Err(fault) => self.fault(fault),
+        }
+    }
+
+    fn train(&mut self, task: &Task) {
+        if let Some((epoch, survivor)) = self.switch.take() {
+            let stall_s = if survivor { self.boundary.elapsed().as_secs_f64() } else { 0.0 };
+            self.reporter.switched(SwitchRecord { epoch, step: self.member.step(), stall_s });
+        }
+        let (step, offer) = (self.member.step(), self.member.offer(task));
+        let mailbox = Arc::clone(&self.connection.mailbox);
+        match self.engine.train(step, offer, self.incoming.as_deref(), &|| mailbox.urgent()) {
+            Ok(round) => {
+                self.member.round_done(task, &round.offers);
+                let duration_s = self.boundary.elapsed().as_secs_f64();
+                self.boundary = Instant::now();
+                let record = StepRecord { step, loss: round.loss, duration_s, compute_s: round.compute_s };
+                if self.member.is_active() {
+                    self.reporter.step(record);
+                }
+                self.note_held();
+                let effects = self.check_stream();
+                self.carry_out(effects);
+                let (epoch, step) = (self.member.membership().epoch, self.member.step());
+                self.reporter.flush_if_due(&self.connection, epoch, step);
+            }
+            Err(fault) => self.fault(fault),
+        }
+    }
+
+    fn hold(&mut self, task: &Task) {
+        self.flush();
+        let (step, offer) = (self.member.step(), self.member.offer(task));
+        match self.engine.hold(step, offer) {
+            Ok(offers) => self.member.round_done(task, &offers),
+            Err(fault) => self.fault(fault),
+        }
+    }
+
+    fn evaluate(&mut self, task: &Task) {
+        let began = Instant::now();
+        let (step, offer) = (self.member.step(), self.member.offer(task));
+        let mailbox = Arc::clone(&self.connection.mailbox);
+        match self.engine.evaluate(step, offer, &|| mailbox.urgent()) {
+            Ok(record) => {
+                if self.member.is_active() {
+                    self.reporter.evaluated(record);
+                }
+                self.member.evaluated();
+                // An evaluation is neither part of a step nor of a switch.
+                self.boundary += began.elapsed();
+            }
+            Err(fault) => self.fault(fault),
+        }
+    }
+
+    fn fault(&mut self, fault: Fault) {
+        let epoch = self.member.membership().epoch;
+        let effects = match fault {
+            Fault::Collective(peer, why) => {
+                self.flush();
+                self.member.failed(epoch, peer, why)
+            }
+            Fault::NotFinite(what) => self.member.not_finite(what),
+            Fault::Trainee(what) => {
+                self.connection.say(FromWorker::Failed { what: what.clone() });
+                self.member.message(ToWorker::Bye { reason: what, refused: true })
+            }
+        };
+        self.carry_out(effects);
+    }
+
+    /// Sends the state to the coordinator while the next gradients are computed; the next update waits
+    /// for it, because it is the state of one step.
+    fn upload(&mut self) {
+        self.finish_upload();
+        let epoch = self.member.membership().epoch;
+        let stream = self.connector.state_stream(epoch, &self.data_address);
+        let state = Arc::clone(&self.engine.state);
+        let (started, running) = std::sync::mpsc::channel();
+        let send = move || {
+            let state = read(&state);
+            let _ = started.send(());
+            if let Ok(mut stream) = stream {
+                // The coordinator notices a stream that ends early, and says so in the journal.
+                let _ = transfer::send_whole(&mut stream, &state);
+            }
+        };
+        self.upload = std::thread::Builder::new().name("checkpoint".into()).spawn(send).ok();
+        // The lock is held from here on: no update can come between.
+        let _ = running.recv();
+    }
+
+    fn finish_upload(&mut self) {
+        if let Some(upload) = self.upload.take() {
+            let _ = upload.join();
+        }
+    }
+
+    fn finish(&mut self) {
+        let first = self.member.membership().rank(self.connector.me) == Some(0);
+        if first {
+            self.upload();
+            self.finish_upload();
+        }
+        self.flush();
+        let digest = read(&self.engine.state).digest();
+        let effects = self.member.finished(digest);
+        self.carry_out(effects);
+    }
+
+    fn flush(&mut self) {
+        let (epoch, step) = (self.member.membership().epoch, self.member.step());
+        self.reporter.flush(&self.connection, epoch, step);
+    }
+}

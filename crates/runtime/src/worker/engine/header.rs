@@ -1,0 +1,74 @@
+//! The control bytes that every member sends with every collective: the membership it offers, and sums
+//! over its virtual nodes (of losses, right predictions, predictions), which all add up along the
+//! canonical tree as the gradients are.
+
+use std::ops::Range;
+
+use crate::tree::{children, maximal_nodes};
+
+/// One member's control bytes.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::worker) struct Header {
+    /// The epoch it is prepared for.
+    pub(in crate::worker) offer: u64,
+    /// Three sums for each maximal node of its range.
+    pub(in crate::worker) sums: Vec<[f64; 3]>,
+}
+
+impl Header {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = self.offer.to_le_bytes().to_vec();
+        self.sums.iter().flatten().for_each(|sum| bytes.extend(sum.to_le_bytes()));
+        bytes
+    }
+
+    /// Reads the bytes of a member with `nodes` maximal nodes.
+    pub(super) fn decode(bytes: &[u8], nodes: usize) -> Option<Header> {
+        if bytes.len() != 8 + nodes * 24 {
+            return None;
+        }
+        let mut words = bytes.as_chunks::<8>().0.iter();
+        let offer = u64::from_le_bytes(*words.next()?);
+        let numbers: Vec<f64> = words.map(|word| f64::from_le_bytes(*word)).collect();
+        Some(Header { offer, sums: numbers.as_chunks::<3>().0.to_vec() })
+    }
+}
+
+/// Sums of the leaves of `range` over each of its maximal nodes.
+pub(super) fn triples_per_node(virtual_nodes: u32, range: Range<u32>, leaves: &[[f64; 3]]) -> Vec<[f64; 3]> {
+    let leaf = |node: &Range<u32>| Some(leaves[(node.start - range.start) as usize]).filter(|_| node.len() == 1);
+    maximal_nodes(virtual_nodes, range.clone()).iter().map(|node| tree_sum(node, &leaf)).collect()
+}
+
+/// As [`triples_per_node`] for one number per leaf.
+pub(super) fn per_node(virtual_nodes: u32, range: Range<u32>, leaves: &[f64]) -> Vec<f64> {
+    let triples: Vec<[f64; 3]> = leaves.iter().map(|leaf| [*leaf, 0.0, 0.0]).collect();
+    triples_per_node(virtual_nodes, range, &triples).into_iter().map(|[sum, ..]| sum).collect()
+}
+
+/// Offers by rank, and the sums over all virtual nodes; or the rank whose bytes make no sense.
+pub(super) fn combine(
+    virtual_nodes: u32,
+    ranges: &[Range<u32>],
+    headers: &[Vec<u8>],
+) -> Result<(Vec<u64>, [f64; 3]), usize> {
+    let (mut offers, mut known) = (Vec::new(), std::collections::BTreeMap::new());
+    for (rank, (range, bytes)) in ranges.iter().zip(headers).enumerate() {
+        let nodes = maximal_nodes(virtual_nodes, range.clone());
+        let header = Header::decode(bytes, nodes.len()).ok_or(rank)?;
+        offers.push(header.offer);
+        known.extend(nodes.into_iter().map(|n| (n.start, n.end)).zip(header.sums));
+    }
+    let sum = tree_sum(&(0..virtual_nodes), &|node| known.get(&(node.start, node.end)).copied());
+    Ok((offers, sum))
+}
+
+/// Adds along the canonical tree down to the nodes whose sums are known.
+fn tree_sum(node: &Range<u32>, known: &dyn Fn(&Range<u32>) -> Option<[f64; 3]>) -> [f64; 3] {
+    if let Some(sum) = known(node) {
+        return sum;
+    }
+    let (left, right) = children(node).expect("a leaf is known");
+    let (left, right) = (tree_sum(&left, known), tree_sum(&right, known));
+    std::array::from_fn(|i| left[i] + right[i])
+}

@@ -1,0 +1,105 @@
+//! Makes the data-plane connections that a membership needs.
+
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::control::Token;
+use crate::membership::{Membership, WorkerId};
+use crate::mesh::{ConnectionKind, Hello, Inbox, InboxError, dial};
+
+/// Time within which all peers must be connected.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// How often a wait looks whether it is still wanted.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// New connections, by the worker at their other end.
+#[derive(Debug, Default)]
+pub(crate) struct Links {
+    /// For collectives.
+    pub(super) mesh: Vec<(WorkerId, TcpStream)>,
+    /// For state: to shadows, or from sources.
+    pub(super) state: Vec<(WorkerId, TcpStream)>,
+}
+
+/// What it takes to connect.
+#[derive(Clone)]
+pub(super) struct Connector {
+    pub(super) me: WorkerId,
+    pub(super) token: Token,
+    pub(super) inbox: Arc<Inbox>,
+}
+
+/// The first address that a name stands for.
+pub(crate) fn resolve(address: &str) -> Result<SocketAddr, String> {
+    let mut all = address.to_socket_addrs().map_err(|e| format!("{address}: {e}"))?;
+    all.next().ok_or_else(|| format!("{address} has no address"))
+}
+
+impl Connector {
+    /// Dials `address` for a stream of state.
+    pub(super) fn state_stream(&self, epoch: u64, address: &str) -> Result<TcpStream, String> {
+        self.dial(ConnectionKind::State, epoch, address, Instant::now() + DEADLINE)
+    }
+
+    fn dial(&self, kind: ConnectionKind, epoch: u64, address: &str, deadline: Instant) -> Result<TcpStream, String> {
+        let hello = Hello { kind, job: self.token.job_tag(), worker: self.me, epoch };
+        dial(resolve(address)?, &hello, &self.token.bytes(), deadline).map_err(|e| e.to_string())
+    }
+
+    /// Connects to `peers` of `membership`; a shadow also opens a state stream from every active member,
+    /// who wait for it. Of two workers the one with the larger number dials.
+    ///
+    /// # Errors
+    ///
+    /// The peer that could not be connected and why; `None` when `unwanted` said so.
+    pub(super) fn connect(
+        &self,
+        membership: &Membership,
+        peers: &[(WorkerId, &str)],
+        unwanted: &dyn Fn() -> bool,
+    ) -> Result<Links, (Option<WorkerId>, String)> {
+        let deadline = Instant::now() + DEADLINE;
+        let epoch = membership.epoch;
+        let shadow = membership.shadows(self.me);
+        let mut links = Links::default();
+        // All dials first: they need no answer from a peer's main thread, waiting does.
+        for (peer, address) in peers {
+            let call = |kind| self.dial(kind, epoch, address, deadline).map_err(|why| (Some(*peer), why));
+            if self.me > *peer {
+                links.mesh.push((*peer, call(ConnectionKind::Mesh)?));
+            }
+            if shadow {
+                links.state.push((*peer, call(ConnectionKind::State)?));
+            }
+        }
+        for (peer, _) in peers {
+            if self.me < *peer {
+                links.mesh.push((*peer, self.wait(ConnectionKind::Mesh, epoch, *peer, deadline, unwanted)?));
+            }
+            if !shadow && membership.shadows(*peer) {
+                links.state.push((*peer, self.wait(ConnectionKind::State, epoch, *peer, deadline, unwanted)?));
+            }
+        }
+        Ok(links)
+    }
+
+    fn wait(
+        &self,
+        kind: ConnectionKind,
+        epoch: u64,
+        peer: WorkerId,
+        deadline: Instant,
+        unwanted: &dyn Fn() -> bool,
+    ) -> Result<TcpStream, (Option<WorkerId>, String)> {
+        loop {
+            match self.inbox.take(kind, epoch, peer, deadline.min(Instant::now() + LOOK)) {
+                Ok(stream) => return Ok(stream),
+                Err(_) if unwanted() => return Err((None, "something newer is to be done".into())),
+                Err(InboxError::TimedOut) if Instant::now() < deadline => {}
+                Err(error) => return Err((Some(peer), error.to_string())),
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Collects what a worker tells the coordinator about its progress, and sends it not too often.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::session::Connection;
+use crate::membership::{EvaluationRecord, FromWorker, Report, StepRecord, SwitchRecord};
+
+/// Time between two reports when steps are short.
+const PERIOD: Duration = Duration::from_millis(20);
+
+/// Steps kept for a coordinator that comes back and may have missed them.
+const KEPT_STEPS: usize = 1024;
+
+/// Reports between two looks at the memory, which costs a system call or three.
+const MEMORY_PERIOD: u32 = 50;
+
+#[derive(Debug)]
+pub(super) struct Reporter {
+    pending: Report,
+    recent: VecDeque<StepRecord>,
+    last_evaluation: Option<EvaluationRecord>,
+    sent: Option<Instant>,
+    urgent: bool,
+    reports: u32,
+}
+
+impl Reporter {
+    pub(super) fn new() -> Self {
+        Reporter {
+            pending: Report::default(),
+            recent: VecDeque::new(),
+            last_evaluation: None,
+            sent: None,
+            urgent: true,
+            reports: 0,
+        }
+    }
+
+    pub(super) fn step(&mut self, record: StepRecord) {
+        if self.recent.len() == KEPT_STEPS {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(record);
+        self.pending.steps.push(record);
+    }
+
+    pub(super) fn evaluated(&mut self, record: EvaluationRecord) {
+        self.last_evaluation = Some(record);
+        self.pending.evaluations.push(record);
+        self.urgent = true;
+    }
+
+    pub(super) fn switched(&mut self, record: SwitchRecord) {
+        self.pending.switches.push(record);
+        self.urgent = true;
+    }
+
+    /// The next step is reported at once: someone waits to hear that things go on.
+    pub(super) fn urgent(&mut self) {
+        self.urgent = true;
+    }
+
+    /// A new coordinator may have missed the last reports of the old session.
+    pub(super) fn resend(&mut self) {
+        self.pending.steps = self.recent.iter().copied().collect();
+        self.pending.evaluations = self.last_evaluation.into_iter().collect();
+        self.urgent = true;
+    }
+
+    pub(super) fn flush_if_due(&mut self, connection: &Connection, epoch: u64, step: u64) {
+        if self.urgent || self.sent.is_none_or(|at| at.elapsed() >= PERIOD) {
+            self.flush(connection, epoch, step);
+        }
+    }
+
+    pub(super) fn flush(&mut self, connection: &Connection, epoch: u64, step: u64) {
+        let mut report = std::mem::take(&mut self.pending);
+        (report.epoch, report.step) = (epoch, step);
+        if self.reports.is_multiple_of(MEMORY_PERIOD) {
+            report.resident_bytes = peak_resident_bytes();
+        }
+        self.reports += 1;
+        (self.sent, self.urgent) = (Some(Instant::now()), false);
+        connection.say(FromWorker::Report(report));
+    }
+}
+
+/// The largest resident memory this process had; 0 where the system does not tell.
+fn peak_resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib: u64 = line.and_then(|l| l.trim().trim_end_matches(" kB").trim().parse().ok()).unwrap_or(0);
+    kib * 1024
+}

@@ -1,0 +1,282 @@
+//! The worker's session with its coordinator: a thread that speaks gRPC, reconnects, and hands what it
+//! hears to the main thread.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
+
+use crate::collective::Waker;
+use crate::control::client::{ClientError, Session, envelope, open_session};
+use crate::control::{Token, convert, generated as wire};
+use crate::membership::{FromWorker, Membership, ToWorker, TraineeDescription, WorkerId};
+use crate::worker::links::Links;
+
+/// Time between two signs of life.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+
+/// Time between two attempts to reach a coordinator that went away.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// What the main thread is told.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// The coordinator let the worker in, with this number and job; at the first time.
+    Welcome(wire::Welcome),
+    /// The coordinator said something.
+    Message(ToWorker),
+    /// The session broke.
+    Disconnected,
+    /// A new session is open; the coordinator's data plane is at this address now.
+    Reconnected(String),
+    /// The background connections for a membership stand or failed.
+    Prepared(Membership, Result<Links, (WorkerId, String)>),
+    /// A state stream has news.
+    Stream,
+    /// There will be no session.
+    Over {
+        /// Why.
+        why: String,
+        /// Whether the coordinator refused.
+        refused: bool,
+    },
+}
+
+/// Events for the main thread, and the means to wake it from a collective.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    events: Mutex<VecDeque<Event>>,
+    arrived: Condvar,
+    urgent: AtomicBool,
+    waker: Waker,
+}
+
+impl Mailbox {
+    pub(super) fn new(waker: Waker) -> Self {
+        Mailbox { events: Mutex::default(), arrived: Condvar::new(), urgent: AtomicBool::new(false), waker }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Event>> {
+        self.events.lock().expect("no holder of this lock panics")
+    }
+
+    pub(super) fn put(&self, event: Event) {
+        let urgent = matches!(
+            event,
+            Event::Disconnected
+                | Event::Over { .. }
+                | Event::Message(ToWorker::Recover { .. } | ToWorker::Bye { .. })
+        );
+        self.lock().push_back(event);
+        if urgent {
+            self.urgent.store(true, Ordering::Release);
+            self.waker.wake();
+        }
+        self.arrived.notify_all();
+    }
+
+    /// Whether something waits that must interrupt the step in flight.
+    pub(super) fn urgent(&self) -> bool {
+        self.urgent.load(Ordering::Acquire)
+    }
+
+    /// All that waits; the urgency is over.
+    pub(super) fn take(&self) -> VecDeque<Event> {
+        let mut events = self.lock();
+        self.urgent.store(false, Ordering::Release);
+        std::mem::take(&mut *events)
+    }
+
+    /// Waits until something is there, at most for `patience`.
+    pub(super) fn wait(&self, patience: Duration) {
+        let events = self.lock();
+        if events.is_empty() {
+            drop(self.arrived.wait_timeout(events, patience).expect("no holder of this lock panics"));
+        }
+    }
+}
+
+/// What the worker says of itself when it opens a session.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Identity {
+    pub(super) worker: WorkerId,
+    pub(super) address: String,
+    pub(super) held: Option<(u64, u64)>,
+    pub(super) trainee: Option<TraineeDescription>,
+}
+
+/// The session as the main thread sees it.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) mailbox: Arc<Mailbox>,
+    identity: Arc<Mutex<Identity>>,
+    outgoing: mpsc::UnboundedSender<FromWorker>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Connection {
+    /// Starts the thread; it keeps a session open until the worker ends.
+    pub(super) fn start(
+        coordinator: String,
+        token: Token,
+        identity: Identity,
+        orphan_timeout: Duration,
+        waker: Waker,
+    ) -> std::io::Result<Connection> {
+        let mailbox = Arc::new(Mailbox::new(waker));
+        let identity = Arc::new(Mutex::new(identity));
+        let (outgoing, receiver) = mpsc::unbounded_channel();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let keeper =
+            Keeper { coordinator, token, orphan_timeout, mailbox: Arc::clone(&mailbox), identity: Arc::clone(&identity) };
+        let thread = std::thread::Builder::new()
+            .name("session".into())
+            .spawn(move || runtime.block_on(keeper.keep(receiver)))?;
+        Ok(Connection { mailbox, identity, outgoing, thread: Some(thread) })
+    }
+
+    /// Says something to the coordinator; lost when there is no session.
+    pub(super) fn say(&self, message: FromWorker) {
+        // The thread outlives this value; a closed channel can only mean that it panicked.
+        let _ = self.outgoing.send(message);
+    }
+
+    /// Changes what the next session begins with.
+    pub(super) fn introduce(&self, change: impl FnOnce(&mut Identity)) {
+        change(&mut self.identity.lock().expect("no holder of this lock panics"));
+    }
+}
+
+impl Drop for Connection {
+    /// Sends what was said before, then closes the session.
+    fn drop(&mut self) {
+        let (closed, _) = mpsc::unbounded_channel();
+        self.outgoing = closed;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Keeper {
+    coordinator: String,
+    token: Token,
+    orphan_timeout: Duration,
+    mailbox: Arc<Mailbox>,
+    identity: Arc<Mutex<Identity>>,
+}
+
+enum End {
+    /// The worker is done.
+    Done,
+    /// The session broke.
+    Broken,
+}
+
+impl Keeper {
+    async fn keep(self, mut outgoing: mpsc::UnboundedReceiver<FromWorker>) {
+        let mut first = true;
+        let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+            return self.over("cannot listen for SIGTERM", false);
+        };
+        loop {
+            let session = tokio::select! {
+                session = self.open(first) => session,
+                // The worker is done; what it says without a session is for nobody.
+                () = async { while outgoing.recv().await.is_some() {} } => return,
+            };
+            let session = match session {
+                Ok(session) => session,
+                Err(error) => {
+                    let refused = matches!(error, ClientError::Refused { .. });
+                    return self.over(&error.to_string(), refused);
+                }
+            };
+            self.identity.lock().expect("no holder of this lock panics").worker = session.welcome.worker;
+            let welcome = session.welcome.clone();
+            let event = if first { Event::Welcome(welcome) } else { Event::Reconnected(welcome.data_address) };
+            first = false;
+            self.mailbox.put(event);
+            match self.converse(session, &mut outgoing, &mut terminate).await {
+                End::Done => return,
+                End::Broken => self.mailbox.put(Event::Disconnected),
+            }
+            // The main thread notes what it holds before the next session begins.
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    fn over(&self, why: &str, refused: bool) {
+        self.mailbox.put(Event::Over { why: why.into(), refused });
+    }
+
+    async fn open(&self, first: bool) -> Result<Session, ClientError> {
+        let begun = Instant::now();
+        loop {
+            let identity = self.identity.lock().expect("no holder of this lock panics").clone();
+            let attach = wire::Attach {
+                worker: identity.worker,
+                address: identity.address,
+                process: std::process::id(),
+                held: identity.held.map(|(epoch, step)| wire::HeldState { epoch, step }),
+                trainee: identity.trainee.as_ref().map(convert::write_trainee),
+            };
+            match open_session(&self.coordinator, &self.token, attach).await {
+                Err(ClientError::Unreachable { .. }) if !first && begun.elapsed() < self.orphan_timeout => {
+                    tokio::time::sleep(RETRY).await;
+                }
+                // A coordinator that is just starting may not listen yet.
+                Err(ClientError::Unreachable { .. }) if first && begun.elapsed() < Duration::from_secs(3) => {
+                    tokio::time::sleep(RETRY).await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn converse(
+        &self,
+        mut session: Session,
+        outgoing: &mut mpsc::UnboundedReceiver<FromWorker>,
+        terminate: &mut tokio::signal::unix::Signal,
+    ) -> End {
+        let mut heartbeat = tokio::time::interval(HEARTBEAT);
+        loop {
+            tokio::select! {
+                said = outgoing.recv() => match said {
+                    Some(message) => {
+                        if session.outgoing.send(envelope(&message)).is_err() {
+                            return End::Broken;
+                        }
+                    }
+                    None => {
+                        // Close our half and let the coordinator read all of it.
+                        drop(session.outgoing);
+                        let drain = async { while let Some(Ok(_)) = session.incoming.next().await {} };
+                        let _ = tokio::time::timeout(Duration::from_millis(500), drain).await;
+                        return End::Done;
+                    }
+                },
+                heard = session.incoming.next() => match heard {
+                    Some(Ok(message)) => match convert::read_to_worker(message) {
+                        Some(message) => self.mailbox.put(Event::Message(message)),
+                        None => return End::Broken,
+                    },
+                    _ => return End::Broken,
+                },
+                _ = heartbeat.tick() => {
+                    if session.outgoing.send(envelope(&FromWorker::Heartbeat)).is_err() {
+                        return End::Broken;
+                    }
+                }
+                _ = terminate.recv() => {
+                    let _ = session.outgoing.send(envelope(&FromWorker::Leave));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! From a job to its trainee.
+
+use std::io;
+use std::path::Path;
+
+use bellwether_core::InputError;
+use bellwether_core::job::{Data, Job, Model};
+use bellwether_runtime::trainee::Trainee;
+
+use crate::data::Dataset;
+use crate::model::network;
+use crate::network_trainee::NetworkTrainee;
+use crate::synthetic::Synthetic;
+
+/// The trainee that a checked job describes. `open` reads a whole file; the job's paths reach it as
+/// they are.
+///
+/// # Errors
+///
+/// When a file cannot be read or decoded, when model and data do not fit, or when an epoch has fewer
+/// samples than a batch.
+pub fn build(job: &Job, open: &dyn Fn(&Path) -> io::Result<Vec<u8>>) -> Result<Box<dyn Trainee>, InputError> {
+    let trainee: Box<dyn Trainee> = match (&job.model, &job.data) {
+        (Model::Synthetic { step_time, spread, parameters, saturation }, Data::Indices { samples }) => {
+            Box::new(Synthetic::new(step_time.get(), *spread, parameters.0, *saturation, *samples))
+        }
+        (model, data) => {
+            let context = if let Model::Transformer { context, .. } = model { *context } else { 1 };
+            let data = Dataset::load(data, context, open)?;
+            let network = network(model, data.image(), data.classes())?;
+            Box::new(NetworkTrainee::new(job, network, data)?)
+        }
+    };
+    let (samples, batch) = (trainee.training_samples(), job.batch.size);
+    if samples < batch {
+        return Err(InputError::new(
+            "batch.size",
+            format!("a batch of {batch} samples is larger than the training set of {samples}"),
+        )
+        .hint("use a smaller batch, more samples, or a smaller data.held_out"));
+    }
+    Ok(trainee)
+}

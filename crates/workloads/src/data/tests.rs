@@ -1,0 +1,81 @@
+//! Tests of loading: the split, the pairing of files, and what errors say.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use super::*;
+
+fn no_files(path: &Path) -> io::Result<Vec<u8>> {
+    Err(io::Error::new(io::ErrorKind::NotFound, format!("no {}", path.display())))
+}
+
+fn digits(held_out: f64) -> Dataset {
+    Dataset::load(&Data::Digits { held_out }, 0, &no_files).unwrap()
+}
+
+#[test]
+fn digits_decode_to_what_the_archive_says() {
+    let data = digits(0.2);
+    assert_eq!((data.count(Part::Training), data.count(Part::HeldOut)), (1438, 359));
+    assert_eq!((data.image(), data.classes()), ([1, 8, 8], 10));
+    let all: Vec<u64> = (0..1438).collect();
+    let batch = data.batch(Part::Training, &all).unwrap();
+    assert!(batch.values.iter().all(|value| (0.0..=1.0).contains(value)));
+    // First line of the file, wherever the split put it.
+    let first = [0.0, 0.0, 0.3125, 0.8125, 0.5625, 0.0625, 0.0, 0.0];
+    let held: Vec<u64> = (0..359).collect();
+    let held = data.batch(Part::HeldOut, &held).unwrap();
+    let found = batch.values.chunks(64).chain(held.values.chunks(64)).any(|row| row[..8] == first);
+    assert!(found, "the first digit is in neither part");
+}
+
+#[test]
+fn parts_are_disjoint_and_cover_all() {
+    for share in [0.0, 0.1, 0.5] {
+        let data = digits(share);
+        let Samples::Table { training, held_out, .. } = &data.0 else { panic!("digits are a table") };
+        let all: BTreeSet<u32> = training.iter().chain(held_out).copied().collect();
+        assert_eq!(all.len(), 1797);
+        assert_eq!(training.len() + held_out.len(), 1797);
+        assert_eq!(held_out.len(), (1797.0 * share).round() as usize);
+    }
+}
+
+#[test]
+fn an_index_outside_its_part_is_refused() {
+    assert!(digits(0.2).batch(Part::HeldOut, &[359]).unwrap_err().contains("359"));
+}
+
+#[test]
+fn plain_and_packed_files_give_the_same_digest() {
+    let (images, labels) = idx::tests::files(30, 2, 2);
+    let data = |with_test: bool| Data::Idx {
+        images: PathBuf::from("images"),
+        labels: PathBuf::from("labels"),
+        test_images: with_test.then(|| PathBuf::from("images")),
+        test_labels: with_test.then(|| PathBuf::from("labels")),
+        held_out: 0.2,
+    };
+    let plain = |path: &Path| Ok(if path.ends_with("images") { images.clone() } else { labels.clone() });
+    let packed = |path: &Path| plain(path).map(|bytes: Vec<u8>| gzip::tests::compress(&bytes));
+    let load = |with_test, open: Open<'_>| Dataset::load(&data(with_test), 0, open).unwrap();
+    assert_eq!(load(false, &plain).digest(), load(false, &packed).digest());
+    assert_eq!(load(false, &plain).count(Part::HeldOut), 6);
+    assert_eq!(load(true, &plain).count(Part::HeldOut), 30);
+    assert_ne!(load(true, &plain).digest(), load(false, &plain).digest());
+}
+
+#[test]
+fn a_missing_file_is_named_with_a_hint() {
+    let data = Data::Csv { path: PathBuf::from("here/x.csv"), header: false, scale: 1.0, held_out: 0.2 };
+    let error = Dataset::load(&data, 0, &no_files).unwrap_err();
+    assert_eq!(error.place, "here/x.csv");
+    assert!(error.hint.contains("job file's folder"));
+}
+
+#[test]
+fn a_single_sample_cannot_be_split() {
+    let data = Data::Csv { path: PathBuf::from("x.csv"), header: false, scale: 1.0, held_out: 0.2 };
+    let error = Dataset::load(&data, 0, &|_| Ok(b"1,0".to_vec())).unwrap_err();
+    assert!(error.what.contains("none is left to train on"), "{error}");
+}

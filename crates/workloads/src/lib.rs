@@ -1,0 +1,16 @@
+//! What is trained: models, data sets and the synthetic device, each behind the runtime's
+//! [`Trainee`](bellwether_runtime::trainee::Trainee).
+//!
+//! [`build()`] turns a checked job into a trainee. Files are opened by a function that the caller gives;
+//! everything else here is a function of bytes and numbers. Nothing here knows of workers, networks
+//! or clocks, except the synthetic device, which sleeps.
+
+mod build;
+pub mod data;
+mod fingerprint;
+mod model;
+mod network_trainee;
+mod random;
+mod synthetic;
+
+pub use build::build;

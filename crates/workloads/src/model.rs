@@ -1,0 +1,75 @@
+//! Networks as plain functions: each declares its parameters in an order, and its forward pass takes
+//! them in the same order.
+//!
+//! There is no module tree: parameters lie flat in the runtime, so a name, a shape and an initial
+//! distribution per tensor ([`Declaration`]) and a cursor over the uploaded tensors ([`Pass`]) are all
+//! that is needed.
+
+mod convnet;
+mod declaration;
+mod loss;
+mod mlp;
+mod pass;
+mod resnet;
+mod transformer;
+
+use bellwether_core::InputError;
+use bellwether_core::job::Model;
+use burn::tensor::Tensor;
+
+pub(crate) use self::declaration::Declaration;
+pub(crate) use self::loss::{Losses, cross_entropy};
+pub(crate) use self::pass::{Mode, Pass};
+use crate::data::Batch;
+
+/// A network that scores classes.
+pub(crate) trait Network {
+    /// Names, shapes and initial values of parameters and state.
+    fn declare(&self) -> Declaration;
+
+    /// Scores before the softmax: one row per target of the batch, one column per class. Takes the
+    /// inputs out of the batch and leaves the targets.
+    fn logits(&self, pass: &mut Pass<'_>, batch: &mut Batch) -> Tensor<2>;
+
+    /// Targets per sample, over which a sample's loss is the mean.
+    fn positions(&self) -> usize {
+        1
+    }
+}
+
+/// The network that `model` describes, for samples of shape `image` and `classes` classes.
+///
+/// # Errors
+///
+/// When the network cannot take samples of this shape.
+pub(crate) fn network(
+    model: &Model,
+    image: [usize; 3],
+    classes: usize,
+) -> Result<Box<dyn Network>, InputError> {
+    Ok(match model {
+        Model::Mlp { hidden, dropout } => {
+            let features = image.iter().product();
+            Box::new(mlp::Mlp { features, hidden: hidden.clone(), classes, dropout: *dropout })
+        }
+        Model::Convnet { filters, hidden } => {
+            Box::new(convnet::Convnet::new(image, *filters, *hidden, classes)?)
+        }
+        Model::Resnet { blocks, width } => {
+            Box::new(resnet::Resnet { image, blocks: *blocks, width: *width, classes })
+        }
+        Model::Transformer { context, width, layers, heads, dropout } => Box::new(transformer::Transformer {
+            context: *context,
+            width: *width,
+            layers: *layers,
+            heads: *heads,
+            dropout: *dropout,
+        }),
+        Model::Synthetic { .. } => {
+            return Err(InputError::new("model.kind", "the synthetic device is no network"));
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;

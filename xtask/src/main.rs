@@ -1,0 +1,50 @@
+//! Tasks of the house, run as `cargo xtask <verb>`: `test`, `tidy` and `generate`.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "these tasks are a command line of their own")]
+
+mod code;
+mod generate;
+mod problem;
+mod test;
+mod tidy;
+mod tree;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+const USAGE: &str = "\
+Usage: cargo xtask <verb>
+
+  test [-- ARGUMENTS]  run every test of the workspace, then `tidy`; ARGUMENTS go to the test programs
+  tidy                 check the tree against the rules of the house and print its size
+  generate             write the gRPC code anew from proto/bellwether.proto";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs one verb; `false` says that it did its work and found something wrong.
+fn run(arguments: &[String]) -> Result<bool> {
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["test"] => test::run(&[]),
+        ["test", "--", extra @ ..] => test::run(extra),
+        ["tidy"] => tidy::run(),
+        ["generate"] => generate::run(),
+        ["help" | "-h" | "--help"] => {
+            println!("{USAGE}");
+            Ok(true)
+        }
+        [] => bail!("no verb given\n\n{USAGE}"),
+        other => bail!("cannot understand `{}`\n\n{USAGE}", other.join(" ")),
+    }
+}
