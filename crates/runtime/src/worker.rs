@@ -465,6 +465,9 @@ impl Worker {
     }
 
     fn evaluate(&mut self, task: &Task) {
+        if self.engine.trainee.held_out_samples() == 0 {
+            return self.member.evaluated();
+        }
         let began = Instant::now();
         let (step, offer) = (self.member.step(), self.member.offer(task));
         let mailbox = Arc::clone(&self.connection.mailbox);

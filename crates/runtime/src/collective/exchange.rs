@@ -15,6 +15,11 @@ use crate::mesh::{Link, Mesh};
 /// Rounds over all peers between two looks at the waker while data keep flowing.
 const ROUNDS_PER_LOOK: u32 = 64;
 
+/// How long a wait looks again and again, yielding the core in between, before it sleeps. To be woken
+/// costs more than a short exchange: 4 bytes take 3.7 instead of 8.4 us with two workers, and 24 instead
+/// of 49 us with four on two cores (where spinning without yielding makes it 90 us).
+const YIELDING: Duration = Duration::from_micros(30);
+
 /// What a collective leaves besides the sum.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
@@ -332,9 +337,8 @@ impl Exchange<'_, '_> {
                 of_peer.push(index);
             }
         }
-        let timeout = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
-        match poll(&mut descriptors, timeout.as_ref()) {
-            Ok(_) => {}
+        match wait_ready(&mut descriptors, until) {
+            Ok(()) => {}
             Err(rustix::io::Errno::INTR) => return Ok(()),
             Err(error) => return Err(CollectiveError::System(error.to_string())),
         }
@@ -364,6 +368,19 @@ fn give_up(peer: &mut Peer, fault: &Fault) -> Result<bool, CollectiveError> {
     }
     peer.alive = false;
     Ok(true)
+}
+
+/// Waits for a descriptor, giving way to other threads for a moment before it sleeps.
+fn wait_ready(descriptors: &mut [PollFd<'_>], until: Option<Instant>) -> rustix::io::Result<()> {
+    let begin = Instant::now();
+    while begin.elapsed() < YIELDING {
+        if poll(descriptors, Some(&timespec(Duration::ZERO)))? > 0 {
+            return Ok(());
+        }
+        std::thread::yield_now();
+    }
+    let timeout = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
+    poll(descriptors, timeout.as_ref()).map(|_| ())
 }
 
 /// Looks at the waker without waiting.

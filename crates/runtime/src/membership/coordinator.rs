@@ -216,6 +216,8 @@ pub struct Coordinator {
     awaited: Vec<WorkerId>,
     /// Nothing was formed yet since this coordinator took over from one that died.
     taking_over: bool,
+    /// Who was to receive the last result at the last start; empty once a step was committed since.
+    lagging: Vec<WorkerId>,
     /// Why the recovery under way was begun.
     recovery_reason: Reason,
     wanted: u32,
@@ -263,6 +265,7 @@ impl Coordinator {
             incarnations: 0,
             by_hand: BTreeSet::new(),
             taking_over: !resumed.active.is_empty(),
+            lagging: Vec::new(),
             awaited: resumed.active,
             recovery_reason: Reason::Formed,
             wanted: wanted.min(config.virtual_nodes),
@@ -592,6 +595,7 @@ impl Coordinator {
         let step = self.current.active.iter().map(|m| applied(&m.worker)).min().unwrap_or(0);
         if step > self.progress.committed() {
             self.barren_crashes = 0;
+            self.lagging.clear();
             self.commit_to(step);
         }
     }

@@ -243,7 +243,11 @@ impl Member {
         if let Some(epoch) = self.agreed {
             return match self.prepared.iter().find(|m| m.epoch == epoch) {
                 Some(next) => Task::Switch(next.clone()),
-                None => Task::Wait,
+                // A shadow need not have prepared what the members agreed on: it waits to be asked anew.
+                None => match self.prepared.last() {
+                    Some(next) if next.shadows(self.id) && next.epoch > epoch => Task::Switch(next.clone()),
+                    _ => Task::Wait,
+                },
             };
         }
         if self.membership.hold_at == Some(self.step) {

@@ -78,22 +78,27 @@ impl Coordinator {
     fn desired(&self) -> Option<(Membership, Reason)> {
         // An earlier plan may be in force already: whoever is not active there has left, or starts anew.
         let sure = |id: &WorkerId| self.proposed.iter().all(|p| p.membership.rank(*id).is_some());
-        let members: Vec<WorkerId> = self.current.active.iter().map(|m| m.worker).filter(sure).collect();
+        let mut members: Vec<WorkerId> = self.current.active.iter().map(|m| m.worker).filter(sure).collect();
         if members.is_empty() {
             return None;
         }
         if self.stopping {
             return Some((Membership { stop: true, ..self.compose(&members, &[]) }, Reason::Stop));
         }
-        let stays = |id: &WorkerId| self.workers.get(id).is_some_and(|w| w.stage == Stage::Active);
+        let complete = self.staged(Stage::CaughtUp);
+        let (mut caught_up, again): (Vec<WorkerId>, Vec<WorkerId>) = complete.into_iter().partition(sure);
+        if !self.proposed.is_empty() {
+            // All earlier plans promote these: they count as members.
+            members.append(&mut caught_up);
+        }
+        let leaves = |id: &WorkerId| self.workers.get(id).is_none_or(|w| w.stage == Stage::Leaving);
+        let stays = |id: &WorkerId| !leaves(id);
         let staying: Vec<WorkerId> = members.iter().copied().filter(stays).collect();
         let wanted = self.wanted as usize;
-        let complete = self.staged(Stage::CaughtUp);
-        let (caught_up, again): (Vec<WorkerId>, Vec<WorkerId>) = complete.into_iter().partition(sure);
         let remains = |id: &WorkerId| self.proposed.iter().all(|p| p.membership.contains(*id));
         let receiving: Vec<WorkerId> =
             self.staged(Stage::Shadow).into_iter().chain(again).filter(remains).collect();
-        let leaving = members.iter().copied().find(|id| !stays(id));
+        let leaving = members.iter().copied().find(leaves);
         let room = wanted.saturating_sub(staying.len());
         let joins = if receiving.is_empty() { &caught_up[..room.min(caught_up.len())] } else { &[] };
         let mut active: Vec<WorkerId> = staying.iter().copied().take(wanted).collect();
@@ -113,11 +118,18 @@ impl Coordinator {
             let mut shadows = caught_up.clone();
             shadows.extend(receiving);
             let newcomers = self.newcomers(staying.len(), &shadows);
-            if newcomers.len() > caught_up.len() {
+            if newcomers.len() > caught_up.len() || stuck {
                 return Some((self.compose(&members, &newcomers), Reason::Shadow));
             }
         }
-        self.scheduled(&staying, &caught_up)
+        self.scheduled(&staying, &caught_up).or_else(|| {
+            // Two plans crossed, and the members do not know where to wait next.
+            let next = self.schedule.front().map(|(step, _)| *step);
+            let unknown = self.proposed.is_empty() && next.is_some() && next != self.current.hold_at;
+            let shadows: Vec<WorkerId> = self.current.shadows.iter().map(|m| m.worker).collect();
+            let reason = Reason::Resize { wanted: self.wanted };
+            unknown.then(|| (self.compose(&members, &shadows), reason))
+        })
     }
 
     /// Warm workers to admit as shadows beside `present` others, and those that are shadows already.

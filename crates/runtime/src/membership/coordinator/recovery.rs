@@ -122,10 +122,16 @@ impl Coordinator {
     /// A shadow does not receive the state any more: it has to begin anew.
     fn failed_to_join(&mut self, worker: WorkerId) {
         let incarnation = self.next_incarnation();
+        let relied_on = self.is_relied_on(worker);
         if let Some(w) = self.workers.get_mut(&worker)
             && matches!(w.stage, Stage::Shadow | Stage::CaughtUp | Stage::Standby)
         {
             (w.stage, w.started_s, w.incarnation) = (Stage::Standby, self.now_s, incarnation);
+        }
+        if relied_on {
+            // The members may have switched, and wait for it.
+            self.barren_crashes += 1;
+            self.recover(Reason::JoinerLost);
         }
     }
 
@@ -214,18 +220,18 @@ impl Coordinator {
             }
             return;
         }
-        if let Some(newest) = holding.iter().map(|id| self.workers[id].step).max() {
-            // More than one step behind, nobody holds the results that are missing.
-            let near = |id: &WorkerId| self.workers[id].step + 1 >= newest;
-            let mut members: Vec<WorkerId> = holding.into_iter().filter(near).collect();
-            let number = |id: &WorkerId| (u64::MAX - self.workers[id].step, !self.awaited.contains(id), *id);
-            members.sort_by_key(number);
-            members.truncate(self.config.virtual_nodes as usize);
-            members.sort_unstable();
+        let members = self.best_holders(&holding);
+        if !members.is_empty() {
             return self.form(&members, None, Reason::Reattached);
+        }
+        for id in holding {
+            self.workers.get_mut(&id).expect("it is there").stage = Stage::Standby;
         }
         if self.stopping {
             return self.end(Outcome { kind: OutcomeKind::Stopped, reason: String::new(), digest: None });
+        }
+        if let Some(failure) = self.failure.take() {
+            return self.give_up(failure);
         }
         self.spawn_missing();
         let standby = self.staged(Stage::Standby);
@@ -249,6 +255,24 @@ impl Coordinator {
         self.form(&members, Some(load), reason);
     }
 
+    /// Of the workers that hold a state, those that can go on together; none if a checkpoint is newer.
+    fn best_holders(&self, holding: &[WorkerId]) -> Vec<WorkerId> {
+        let step = |id: &WorkerId| self.workers[id].step;
+        let Some(newest) = holding.iter().map(step).max().filter(|s| Some(*s) >= self.checkpoint) else {
+            return Vec::new();
+        };
+        let (mut members, others): (Vec<WorkerId>, Vec<WorkerId>) =
+            holding.iter().copied().partition(|id| step(id) == newest);
+        // Of those behind, only members of the same epoch can be sure that the last result was kept for them.
+        let epoch = |id: &WorkerId| self.workers[id].epoch;
+        let same_epoch = |id: &WorkerId| members.iter().all(|m| epoch(m) == epoch(id));
+        let near: Vec<WorkerId> = others.into_iter().filter(|id| step(id) + 1 == newest && same_epoch(id)).collect();
+        members.extend(near);
+        members.truncate(self.config.virtual_nodes as usize);
+        members.sort_unstable();
+        members
+    }
+
     pub(super) fn ready(&mut self, worker: WorkerId, epoch: u64, step: u64) {
         if let Phase::Recovering { ready, .. } = &mut self.phase
             && self.current.epoch == epoch
@@ -267,7 +291,9 @@ impl Coordinator {
         }
         let ready = ready.clone();
         let step = ready.values().copied().max().expect("a recovery has members");
-        let too_far: Vec<WorkerId> = ready.iter().filter(|(_, s)| **s + 1 < step).map(|(id, _)| *id).collect();
+        // A second attempt to hand over the same result would fail as the first.
+        let hopeless = |id: &WorkerId, s: u64| s + 1 < step || s < step && self.lagging.contains(id);
+        let too_far: Vec<WorkerId> = ready.iter().filter(|(id, s)| hopeless(id, **s)).map(|(id, _)| *id).collect();
         if !too_far.is_empty() {
             let members: Vec<WorkerId> = ready.keys().copied().filter(|id| !too_far.contains(id)).collect();
             let reason = self.recovery_reason.clone();
@@ -275,6 +301,12 @@ impl Coordinator {
         }
         let behind: Vec<WorkerId> = ready.iter().filter(|(_, s)| **s < step).map(|(id, _)| *id).collect();
         let source = *ready.iter().find(|(_, s)| **s == step).expect("the maximum is among them").0;
+        if step < self.progress.committed() {
+            // Whoever had the rest is gone.
+            self.journal(Journal::RolledBack { to: step });
+            self.progress.roll_back(step);
+        }
+        self.lagging.clone_from(&behind);
         let epoch = self.current.epoch;
         for (id, at) in &ready {
             let worker = self.workers.get_mut(id).expect("a lost member would have begun a new recovery");
