@@ -54,7 +54,8 @@ fn set(table: &mut Table, key: &str, value: &str) -> Result<(), InputError> {
     };
     let mut parts: Vec<&str> = key.split('.').collect();
     let last = parts.pop().filter(|l| !l.is_empty());
-    let last = last.ok_or_else(|| InputError::new(&place, "the key is empty").hint("write --set KEY=VALUE"))?;
+    let last =
+        last.ok_or_else(|| InputError::new(&place, "the key is empty").hint("write --set KEY=VALUE"))?;
     let mut inner = table;
     for part in parts {
         let entry = inner.entry(part).or_insert_with(|| Value::Table(Table::new()));
@@ -69,7 +70,7 @@ fn set(table: &mut Table, key: &str, value: &str) -> Result<(), InputError> {
 /// Turns an error of the TOML reader into ours: with the line, and the nearest known word.
 fn located(error: &toml::de::Error, text: &str, place: &str) -> InputError {
     let message = error.message();
-    let unknown = message.starts_with("unknown").then(|| quoted(message)).unwrap_or_default();
+    let unknown = if message.starts_with("unknown") { quoted(message) } else { Vec::new() };
     // Tables with a `kind` lose the exact place; the word itself finds the line again.
     let by_word = unknown.first().and_then(|word| {
         text.lines().position(|line| {

@@ -37,7 +37,10 @@ impl Seconds {
     ///
     /// When `seconds` is negative or not finite: such a span is a bug of the caller.
     pub fn new(seconds: f64) -> Self {
-        assert!(seconds.is_finite() && seconds >= 0.0, "a span of time is finite and not negative: {seconds}");
+        assert!(
+            seconds.is_finite() && seconds >= 0.0,
+            "a span of time is finite and not negative: {seconds}"
+        );
         Seconds(seconds)
     }
 
@@ -94,7 +97,7 @@ impl FromStr for Bytes {
 impl fmt::Display for Seconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            s if s == 0.0 => write!(f, "0s"),
+            0.0 => write!(f, "0s"),
             s if s < 1e-3 => write!(f, "{}us", round(s * 1e6)),
             s if s < 1.0 => write!(f, "{}ms", round(s * 1e3)),
             s => write!(f, "{}s", round(s)),

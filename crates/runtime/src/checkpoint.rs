@@ -110,7 +110,8 @@ impl Store {
         let bytes = safetensors::serialize(views(state, layout, slots), Some(metadata))
             .map_err(|e| self.damaged(&path, e.to_string()))?;
         let size = bytes.len() as u64;
-        let written = fs::create_dir_all(&self.folder).and_then(|()| write_atomically(&temporary, &path, &bytes));
+        let written =
+            fs::create_dir_all(&self.folder).and_then(|()| write_atomically(&temporary, &path, &bytes));
         if let Err(source) = written {
             let _ = fs::remove_file(&temporary);
             return Err(CheckpointError::Io { path, source });
@@ -129,7 +130,8 @@ impl Store {
     pub fn read(&self, step: u64, layout: &Layout, slots: &[&str]) -> Result<TrainingState, CheckpointError> {
         let path = self.path(step);
         let bytes = fs::read(&path).map_err(|source| CheckpointError::Io { path: path.clone(), source })?;
-        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|e| self.damaged(&path, e.to_string()))?;
+        let (_, header) =
+            SafeTensors::read_metadata(&bytes).map_err(|e| self.damaged(&path, e.to_string()))?;
         let metadata = header.metadata().clone().unwrap_or_default();
         let entry = |key: &str| metadata.get(key).cloned().unwrap_or_default();
         if entry("identity") != self.identity {
@@ -151,7 +153,9 @@ impl Store {
             .and_then(|()| fill(&tensors, "state", &layout.state, &mut state.model_state))
             .map_err(|what| CheckpointError::OtherJob { path: path.clone(), what })?;
         if hex(&state.digest()) != entry("digest") {
-            return Err(self.damaged(&path, "its content does not have the digest it was written with".into()));
+            return Err(
+                self.damaged(&path, "its content does not have the digest it was written with".into())
+            );
         }
         Ok(state)
     }
@@ -198,13 +202,22 @@ fn views<'a>(state: &'a TrainingState, layout: &'a Layout, slots: &[&str]) -> Ve
     views
 }
 
-fn fill(tensors: &SafeTensors<'_>, prefix: &str, layout: &[Tensor], values: &mut [f32]) -> Result<(), String> {
+fn fill(
+    tensors: &SafeTensors<'_>,
+    prefix: &str,
+    layout: &[Tensor],
+    values: &mut [f32],
+) -> Result<(), String> {
     let mut rest = values;
     for expected in layout {
         let name = format!("{prefix}/{}", expected.name);
         let view = tensors.tensor(&name).map_err(|_| format!("it has no tensor `{name}`"))?;
         if view.dtype() != Dtype::F32 || view.shape() != expected.shape {
-            return Err(format!("`{name}` has shape {:?}, the job's model needs {:?}", view.shape(), expected.shape));
+            return Err(format!(
+                "`{name}` has shape {:?}, the job's model needs {:?}",
+                view.shape(),
+                expected.shape
+            ));
         }
         let (head, tail) = rest.split_at_mut(expected.len());
         rest = tail;

@@ -28,13 +28,14 @@
 //!
 //! All sockets are nonblocking and served by one thread, so what one connection does never keeps a
 //! member from serving another. A member stops reading from a peer for two reasons only: the peer's
-//! data of this step are complete, or the peer is [`LOOKAHEAD`](plan::LOOKAHEAD) pieces ahead of the piece that
-//! is reduced next. Look at the piece an owner reduces next, and a member from whom it is missing. That member is not ahead, so the
-//! owner reads its connection. What lies before the piece on that connection are contributions and
-//! results, which the owner takes at once; and what the member sends are its own partial sums, which
-//! depend on nobody. So the piece arrives, every segment is reduced in the end, every result becomes
-//! sendable, and is read by peers whose only reason to pause (being ahead) passes by the same argument.
-//! Frames on one connection are sent whole, in turn; there is no circular wait.
+//! data of this step are complete, or the peer is a fixed number of pieces ahead of the piece that is
+//! reduced next. Look at the piece an owner reduces next, and a member from whom it is missing. That
+//! member is not ahead, so the owner reads its connection. What lies before the piece on that
+//! connection are contributions and results, which the owner takes at once; and what the member sends
+//! are its own partial sums, which depend on nobody. So the piece arrives, every segment is reduced in
+//! the end, every result becomes sendable, and is read by peers whose only reason to pause (being
+//! ahead) passes by the same argument. Frames on one connection are sent whole, in turn; there is no
+//! circular wait.
 
 mod exchange;
 mod peer;

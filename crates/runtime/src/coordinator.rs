@@ -125,7 +125,10 @@ enum Incoming {
 /// # Errors
 ///
 /// When the run cannot begin. What goes wrong later is in the summary's outcome.
-pub fn run(options: Options, observe: &mut dyn FnMut(Observation<'_>)) -> Result<(Summary, OutcomeKind), CoordinatorError> {
+pub fn run(
+    options: Options,
+    observe: &mut dyn FnMut(Observation<'_>),
+) -> Result<(Summary, OutcomeKind), CoordinatorError> {
     let lock = File::create(options.folder.join("lock")).map_err(system("lock the run's folder"))?;
     if rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
         return Err(CoordinatorError::Busy(options.folder));
@@ -183,13 +186,24 @@ impl<'o> Run<'o> {
         let resumed = (!lines.is_empty()).then(|| journal::resumed(&lines));
         let append = |name: &str| {
             let path = options.folder.join(name);
-            File::options().create(true).append(true).open(&path).map_err(system(format!("open {}", path.display())))
+            File::options()
+                .create(true)
+                .append(true)
+                .open(&path)
+                .map_err(system(format!("open {}", path.display())))
         };
         let (sender, incoming) = channel();
         let (inputs, queue) = channel();
         let forward = sender.clone();
-        std::thread::spawn(move || queue.into_iter().try_for_each(|input| forward.send(Incoming::Control(input))));
-        let (status, watched) = watch::channel(wire::Status { run: options.run.clone(), ..Default::default() });
+        std::thread::spawn(move || {
+            for input in queue {
+                if forward.send(Incoming::Control(input)).is_err() {
+                    return;
+                }
+            }
+        });
+        let (status, watched) =
+            watch::channel(wire::Status { run: options.run.clone(), ..Default::default() });
         let place = |what: &str, address: SocketAddr| system(format!("listen on {address} for {what}"));
         let server = Server::start(options.listen, options.token.clone(), inputs.clone(), watched)
             .map_err(place("the control plane", options.listen))?;
@@ -204,7 +218,8 @@ impl<'o> Run<'o> {
         let token = &options.token;
         let data = Listener::bind(options.data_listen, token.job_tag(), token.bytes(), on_refusal)
             .map_err(place("the data plane", options.data_listen))?;
-        let folder = options.job.checkpoint.folder.clone().unwrap_or_else(|| options.folder.join("checkpoints"));
+        let folder =
+            options.job.checkpoint.folder.clone().unwrap_or_else(|| options.folder.join("checkpoints"));
         let store = Store::new(folder, options.job.checkpoint.keep, &options.job.identity());
         let checkpoints = Checkpoints::start(store, data.inbox(), move |stored| {
             let _ = sender.send(Incoming::Stored(stored));
@@ -250,8 +265,11 @@ impl<'o> Run<'o> {
     }
 
     fn begin(&mut self) -> Result<(), CoordinatorError> {
-        let endpoint =
-            Endpoint { control: self.server.address(), data: self.data.local_addr(), process: std::process::id() };
+        let endpoint = Endpoint {
+            control: self.server.address(),
+            data: self.data.local_addr(),
+            process: std::process::id(),
+        };
         let path = self.options.folder.join("endpoint.json");
         let text = serde_json::to_vec_pretty(&endpoint).expect("an endpoint is plain data");
         crate::checkpoint::write_atomically(&path.with_extension("part"), &path, &text)
@@ -299,7 +317,8 @@ impl<'o> Run<'o> {
         }
         if let Some(loaded) = self.checkpoints.newest()? {
             for error in &loaded.skipped {
-                let event = Journaled::CheckpointFailed { step: loaded.state.step, reason: error.to_string() };
+                let event =
+                    Journaled::CheckpointFailed { step: loaded.state.step, reason: error.to_string() };
                 self.write(&event);
             }
             self.last_checkpoint = Some(loaded.path.display().to_string());
@@ -403,7 +422,8 @@ impl<'o> Run<'o> {
             return;
         }
         let held = attach.held.map(|h| (h.epoch, h.step));
-        let event = Event::Attached { worker, address: attach.address, process: attach.process, held, trainee };
+        let event =
+            Event::Attached { worker, address: attach.address, process: attach.process, held, trainee };
         // The old session, if any, belongs to a connection that is dead: its end is no news any more.
         if let Some(old) = self.sessions.remove(&worker) {
             self.workers_by_session.remove(&old.id);
@@ -442,7 +462,9 @@ impl<'o> Run<'o> {
         let Some(spawn) = &mut self.options.spawn else { return };
         match spawn(worker, address) {
             Ok(child) => drop(self.children.insert(worker, child)),
-            Err(error) => self.handle(Event::Gone(worker, format!("its process could not be started: {error}"))),
+            Err(error) => {
+                self.handle(Event::Gone(worker, format!("its process could not be started: {error}")))
+            }
         }
     }
 
@@ -517,7 +539,9 @@ impl<'o> Run<'o> {
     fn close(mut self, outcome: Outcome) -> Summary {
         self.sessions.clear();
         let patience = Instant::now() + Duration::from_secs(3);
-        while Instant::now() < patience && self.children.values_mut().any(|c| matches!(c.try_wait(), Ok(None))) {
+        while Instant::now() < patience
+            && self.children.values_mut().any(|c| matches!(c.try_wait(), Ok(None)))
+        {
             std::thread::sleep(Duration::from_millis(5));
         }
         for child in self.children.values_mut() {
@@ -551,7 +575,9 @@ impl<'o> Run<'o> {
             examples: samples(steps),
             final_loss: progress.last.map(|l| l.loss),
             held_out_loss: evaluation.map(|e| e.loss),
-            accuracy: evaluation.filter(|e| e.predictions > 0).map(|e| e.correct as f64 / e.predictions as f64),
+            accuracy: evaluation
+                .filter(|e| e.predictions > 0)
+                .map(|e| e.correct as f64 / e.predictions as f64),
             examples_per_s: (samples(steps).saturating_sub(samples(first))) as f64 / elapsed_s,
             elapsed_s: self.began.elapsed().as_secs_f64(),
             params_digest: outcome.digest.map(|d| hex(&d)),

@@ -58,7 +58,8 @@ impl Optimizer {
 
     /// Factor on the summed gradient of `samples` samples with sum of squares `square_sum`.
     pub fn scale(&self, samples: u64, square_sum: f64) -> f32 {
-        let (Rule::Sgd { clip_norm, .. } | Rule::Adam { clip_norm, .. } | Rule::Adamw { clip_norm, .. }) = self.rule;
+        let (Rule::Sgd { clip_norm, .. } | Rule::Adam { clip_norm, .. } | Rule::Adamw { clip_norm, .. }) =
+            self.rule;
         let mean = 1.0 / samples as f64;
         let norm = square_sum.sqrt() * mean;
         match clip_norm {
@@ -69,8 +70,9 @@ impl Optimizer {
 
     /// Learning rate of `step`.
     pub fn learning_rate(&self, step: u64) -> f64 {
-        let (Rule::Sgd { learning_rate, .. } | Rule::Adam { learning_rate, .. } | Rule::Adamw { learning_rate, .. }) =
-            self.rule;
+        let (Rule::Sgd { learning_rate, .. }
+        | Rule::Adam { learning_rate, .. }
+        | Rule::Adamw { learning_rate, .. }) = self.rule;
         let (Schedule::Constant { warm_up_steps }
         | Schedule::Step { warm_up_steps, .. }
         | Schedule::Cosine { warm_up_steps, .. }) = self.schedule;
@@ -79,7 +81,9 @@ impl Optimizer {
         }
         let factor = match &self.schedule {
             Schedule::Constant { .. } => 1.0,
-            Schedule::Step { at, factor, .. } => at.iter().filter(|s| **s <= step).fold(1.0, |f, _| f * factor),
+            Schedule::Step { at, factor, .. } => {
+                at.iter().filter(|s| **s <= step).fold(1.0, |f, _| f * factor)
+            }
             Schedule::Cosine { floor, .. } => {
                 let span = self.total_steps.saturating_sub(warm_up_steps).max(1) as f64;
                 let done = ((step - warm_up_steps) as f64 / span).min(1.0);
@@ -190,7 +194,9 @@ impl Adam {
 
     fn apply(&self, parameters: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]) {
         let [first, second] = slots else { unreachable!("Adam keeps two slots") };
-        for (((p, m), v), sum) in parameters.iter_mut().zip(first.iter_mut()).zip(second.iter_mut()).zip(gradient) {
+        for (((p, m), v), sum) in
+            parameters.iter_mut().zip(first.iter_mut()).zip(second.iter_mut()).zip(gradient)
+        {
             let g = sum * self.scale + self.decay * *p;
             *m = self.beta1 * *m + (1.0 - self.beta1) * g;
             *v = self.beta2 * *v + (1.0 - self.beta2) * (g * g);

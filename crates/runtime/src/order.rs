@@ -113,11 +113,13 @@ impl SampleOrder {
     /// number; the last step of an epoch is shared out as evenly as whole samples allow.
     pub fn micro_batch(&self, step: u64, node: u32, out: &mut Vec<u64>) {
         let (epoch, positions) = self.positions(step);
-        let (count, nodes, node) = (positions.end - positions.start, u64::from(self.virtual_nodes), u64::from(node));
+        let (count, nodes, node) =
+            (positions.end - positions.start, u64::from(self.virtual_nodes), u64::from(node));
         let order = Permutation::new(self.samples, mix(mix(self.seed, 0x6f72), epoch));
         out.clear();
         out.extend(
-            (positions.start + count * node / nodes..positions.start + count * (node + 1) / nodes).map(|p| order.at(p)),
+            (positions.start + count * node / nodes..positions.start + count * (node + 1) / nodes)
+                .map(|p| order.at(p)),
         );
     }
 }

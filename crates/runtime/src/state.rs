@@ -122,7 +122,12 @@ impl TrainingState {
             return;
         };
         let mut slots: Vec<&mut [f32]> = self.slots.iter_mut().map(|slot| &mut slot[range.clone()]).collect();
-        optimizer.update(reduced.update, &mut self.parameters[range.clone()], &mut slots, &reduced.sums[range]);
+        optimizer.update(
+            reduced.update,
+            &mut self.parameters[range.clone()],
+            &mut slots,
+            &reduced.sums[range],
+        );
     }
 }
 

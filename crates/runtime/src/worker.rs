@@ -87,14 +87,23 @@ pub fn run(
     build: impl FnOnce(&Job) -> Result<Box<dyn Trainee>, String>,
 ) -> Result<(), WorkerError> {
     // Who knocks without the token is the coordinator's to log; a worker only shuts the door.
-    let listener = Listener::bind(options.listen, options.token.job_tag(), options.token.bytes(), Arc::new(|_| {}))
-        .map_err(system("listen for peers"))?;
+    let listener =
+        Listener::bind(options.listen, options.token.job_tag(), options.token.bytes(), Arc::new(|_| {}))
+            .map_err(system("listen for peers"))?;
     let (waker, wake) = wake_pair().map_err(system("make a waker"))?;
-    let identity =
-        Identity { worker: options.worker, address: listener.local_addr().to_string(), ..Identity::default() };
-    let connection =
-        Connection::start(options.coordinator.clone(), options.token.clone(), identity, options.orphan_timeout, waker)
-            .map_err(system("start the session"))?;
+    let identity = Identity {
+        worker: options.worker,
+        address: listener.local_addr().to_string(),
+        ..Identity::default()
+    };
+    let connection = Connection::start(
+        options.coordinator.clone(),
+        options.token.clone(),
+        identity,
+        options.orphan_timeout,
+        waker,
+    )
+    .map_err(system("start the session"))?;
     let welcome = loop {
         connection.mailbox.wait(Duration::from_secs(1));
         match connection.mailbox.take().pop_front() {
@@ -216,9 +225,7 @@ impl Worker {
                 }
                 Event::Prepared(membership, Err(fault)) => self.member.prepared(membership, Err(fault)),
                 Event::Stream => self.check_stream(),
-                Event::Over { why, refused } => {
-                    self.member.message(ToWorker::Bye { reason: why, refused })
-                }
+                Event::Over { why, refused } => self.member.message(ToWorker::Bye { reason: why, refused }),
                 Event::Welcome(_) => vec![],
             };
             self.carry_out(effects);
@@ -332,9 +339,9 @@ impl Worker {
         for worker in gone {
             self.engine.mesh.remove(worker);
         }
-        let result = self.take_links(links.mesh).and_then(|()| {
-            self.engine.adopt(membership).map_err(|why| (None, why))
-        });
+        let result = self
+            .take_links(links.mesh)
+            .and_then(|()| self.engine.adopt(membership).map_err(|why| (None, why)));
         self.member.switched(membership.clone());
         if membership.shadows(me) {
             self.receive_state(incoming_streams);
@@ -384,7 +391,9 @@ impl Worker {
         let notify = Arc::new(move || mailbox.put(Event::Stream));
         match Incoming::start(streams, Arc::clone(&self.engine.state), notify) {
             Ok(incoming) => self.incoming = Some(incoming),
-            Err(error) => self.connection.say(FromWorker::Failed { what: format!("cannot receive state: {error}") }),
+            Err(error) => {
+                self.connection.say(FromWorker::Failed { what: format!("cannot receive state: {error}") })
+            }
         }
     }
 

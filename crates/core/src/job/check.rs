@@ -10,7 +10,12 @@ fn ensure(holds: bool, key: &str, what: impl Into<String>, hint: &str) -> Check 
 }
 
 fn share(key: &str, value: f64) -> Check {
-    ensure((0.0..1.0).contains(&value), key, format!("{value} is not in 0…1 (1 excluded)"), "write a share such as 0.2")
+    ensure(
+        (0.0..1.0).contains(&value),
+        key,
+        format!("{value} is not in 0…1 (1 excluded)"),
+        "write a share such as 0.2",
+    )
 }
 
 fn positive(key: &str, value: f64) -> Check {
@@ -33,7 +38,12 @@ pub(super) fn job(job: &Job) -> Check {
         "use at most 100 letters, digits, `-`, `_` and `.`, not starting with `.`",
     )?;
     let lengths = usize::from(job.steps.is_some()) + usize::from(job.epochs.is_some());
-    ensure(lengths == 1, "steps", format!("{lengths} of `steps` and `epochs` are given"), "give exactly one of them")?;
+    ensure(
+        lengths == 1,
+        "steps",
+        format!("{lengths} of `steps` and `epochs` are given"),
+        "give exactly one of them",
+    )?;
     ensure(
         job.steps.or(job.epochs).unwrap_or(0) > 0,
         if job.steps.is_some() { "steps" } else { "epochs" },
@@ -46,7 +56,12 @@ pub(super) fn job(job: &Job) -> Check {
     pairing(job)?;
     optimizer(&job.optimizer)?;
     schedule(&job.schedule)?;
-    ensure(job.checkpoint.keep > 0, "checkpoint.keep", "must be at least 1", "keep 2 or more to survive a damaged file")
+    ensure(
+        job.checkpoint.keep > 0,
+        "checkpoint.keep",
+        "must be at least 1",
+        "keep 2 or more to survive a damaged file",
+    )
 }
 
 fn batch(job: &Job) -> Check {
@@ -68,7 +83,9 @@ fn batch(job: &Job) -> Check {
         u64::from(job.workers.max) <= nodes,
         "workers",
         format!("{} workers cannot share {nodes} virtual nodes", job.workers.max),
-        &format!("use at most {nodes} workers, or raise batch.virtual_nodes (this changes the job's identity)"),
+        &format!(
+            "use at most {nodes} workers, or raise batch.virtual_nodes (this changes the job's identity)"
+        ),
     )
 }
 
@@ -122,12 +139,32 @@ fn data(data: &Data) -> Check {
         | Data::Text { held_out, .. } => share("data.held_out", *held_out)?,
         Data::Teacher { samples, features, classes, held_out } => {
             share("data.held_out", *held_out)?;
-            ensure((1..=1 << 32).contains(samples), "data.samples", format!("{samples} is not in 1…2^32"), "")?;
-            ensure((1..=1 << 16).contains(features), "data.features", format!("{features} is not in 1…65536"), "")?;
-            ensure((2..=1 << 12).contains(classes), "data.classes", format!("{classes} is not in 2…4096"), "")?;
+            ensure(
+                (1..=1 << 32).contains(samples),
+                "data.samples",
+                format!("{samples} is not in 1…2^32"),
+                "",
+            )?;
+            ensure(
+                (1..=1 << 16).contains(features),
+                "data.features",
+                format!("{features} is not in 1…65536"),
+                "",
+            )?;
+            ensure(
+                (2..=1 << 12).contains(classes),
+                "data.classes",
+                format!("{classes} is not in 2…4096"),
+                "",
+            )?;
         }
         Data::Indices { samples } => {
-            ensure((1..=1 << 40).contains(samples), "data.samples", format!("{samples} is not in 1…2^40"), "")?;
+            ensure(
+                (1..=1 << 40).contains(samples),
+                "data.samples",
+                format!("{samples} is not in 1…2^40"),
+                "",
+            )?;
         }
     }
     match data {
@@ -191,7 +228,12 @@ fn schedule(schedule: &Schedule) -> Check {
         Schedule::Constant { .. } => Ok(()),
         Schedule::Step { at, factor, .. } => {
             positive("schedule.factor", *factor)?;
-            ensure(at.windows(2).all(|w| w[0] < w[1]), "schedule.at", "the steps do not rise", "sort them, each once")
+            ensure(
+                at.windows(2).all(|w| w[0] < w[1]),
+                "schedule.at",
+                "the steps do not rise",
+                "sort them, each once",
+            )
         }
         Schedule::Cosine { floor, .. } => ensure(
             (0.0..=1.0).contains(floor),

@@ -50,7 +50,9 @@ impl FromStr for WorkerRange {
             None => (number(text)?, number(text)?),
         };
         if min == 0 || max < min {
-            return Err(format!("`{text}` must have at least 1 worker and no fewer at its end than at its start"));
+            return Err(format!(
+                "`{text}` must have at least 1 worker and no fewer at its end than at its start"
+            ));
         }
         Ok(WorkerRange { min, max })
     }

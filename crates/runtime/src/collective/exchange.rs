@@ -15,9 +15,10 @@ use crate::mesh::{Link, Mesh};
 /// Rounds over all peers between two looks at the waker while data keep flowing.
 const ROUNDS_PER_LOOK: u32 = 64;
 
-/// How long a wait looks again and again, yielding the core in between, before it sleeps. To be woken
-/// costs more than a short exchange: 4 bytes take 3.7 instead of 8.4 us with two workers, and 24 instead
-/// of 49 us with four on two cores (where spinning without yielding makes it 90 us).
+/// How long a wait for a vector that is not large looks again and again, yielding the core in between,
+/// before it sleeps: to be woken costs more than a short exchange. 4 bytes take 3.7 instead of 8.4 us with
+/// two workers, and 24 instead of 49 us with four on two cores (where spinning without yielding makes it
+/// 90 us). Large vectors gain nothing, and lose where other programs want the cores.
 const YIELDING: Duration = Duration::from_micros(30);
 
 /// What a collective leaves besides the sum.
@@ -337,7 +338,7 @@ impl Exchange<'_, '_> {
                 of_peer.push(index);
             }
         }
-        match wait_ready(&mut descriptors, until) {
+        match wait_ready(&mut descriptors, until, !self.step.plan.is_large()) {
             Ok(()) => {}
             Err(rustix::io::Errno::INTR) => return Ok(()),
             Err(error) => return Err(CollectiveError::System(error.to_string())),
@@ -370,10 +371,14 @@ fn give_up(peer: &mut Peer, fault: &Fault) -> Result<bool, CollectiveError> {
     Ok(true)
 }
 
-/// Waits for a descriptor, giving way to other threads for a moment before it sleeps.
-fn wait_ready(descriptors: &mut [PollFd<'_>], until: Option<Instant>) -> rustix::io::Result<()> {
+/// Waits for a descriptor; if it `yields`, gives way to other threads for a moment before it sleeps.
+fn wait_ready(
+    descriptors: &mut [PollFd<'_>],
+    until: Option<Instant>,
+    yields: bool,
+) -> rustix::io::Result<()> {
     let begin = Instant::now();
-    while begin.elapsed() < YIELDING {
+    while yields && begin.elapsed() < YIELDING {
         if poll(descriptors, Some(&timespec(Duration::ZERO)))? > 0 {
             return Ok(());
         }

@@ -215,11 +215,15 @@ impl CollectivePlan {
         &self.members
     }
 
+    /// Whether the vector leaves the caches.
+    pub(super) fn is_large(&self) -> bool {
+        4 * self.length >= LARGE_BYTES
+    }
+
     /// Size to ask for the buffers of connections within one host; none to leave them to the system.
     pub(super) fn buffer_bytes(&self) -> Option<usize> {
         let peers = (self.members.len() + self.shadows.len()).saturating_sub(1);
-        let limited = peers > 1 && 4 * self.length >= LARGE_BYTES;
-        limited.then(|| (IN_FLIGHT_BYTES / peers).max(IN_FLIGHT_BYTES_MIN))
+        (peers > 1 && self.is_large()).then(|| (IN_FLIGHT_BYTES / peers).max(IN_FLIGHT_BYTES_MIN))
     }
 
     /// Number of pieces of a rank's segment (in small mode, of the vector).

@@ -94,14 +94,19 @@ pub struct Session {
 /// # Errors
 ///
 /// When nobody answers, or the coordinator refuses the token, the protocol or the worker.
-pub async fn open_session(address: &str, token: &Token, attach: wire::Attach) -> Result<Session, ClientError> {
+pub async fn open_session(
+    address: &str,
+    token: &Token,
+    attach: wire::Attach,
+) -> Result<Session, ClientError> {
     let (channel, credentials) = connect(address, token).await?;
     let mut client = MembershipClient::with_interceptor(channel, credentials);
     let (outgoing, receiver) = mpsc::unbounded_channel();
     let body = Some(wire::from_worker::Body::Attach(attach));
     let gone = |why: &str| ClientError::Unreachable { address: address.into(), why: why.into() };
     outgoing.send(wire::FromWorker { body }).map_err(|_| gone("the session closed"))?;
-    let response = client.session(UnboundedReceiverStream::new(receiver)).await.map_err(|s| refused(address, &s))?;
+    let response =
+        client.session(UnboundedReceiverStream::new(receiver)).await.map_err(|s| refused(address, &s))?;
     let mut incoming = response.into_inner();
     match incoming.next().await {
         Some(Ok(wire::ToWorker { body: Some(wire::to_worker::Body::Welcome(welcome)) })) => {
@@ -134,9 +139,10 @@ impl Control {
     ///
     /// When nobody answers at the address.
     pub fn connect(address: &str, token: &Token) -> Result<Control, ClientError> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| {
-            ClientError::Unreachable { address: address.into(), why: e.to_string() }
-        })?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|e| ClientError::Unreachable { address: address.into(), why: e.to_string() })?;
         let (channel, credentials) = runtime.block_on(connect(address, token))?;
         let client = ControlClient::with_interceptor(channel, credentials);
         Ok(Control { runtime, client, address: address.into() })

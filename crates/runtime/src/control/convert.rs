@@ -5,8 +5,8 @@
 
 use super::generated as wire;
 use crate::membership::{
-    Active, EvaluationRecord, FromWorker, Load, Membership, Report, Shadow, StepRecord, SwitchRecord, ToWorker,
-    TraineeDescription,
+    Active, EvaluationRecord, FromWorker, Load, Membership, Report, Shadow, StepRecord, SwitchRecord,
+    ToWorker, TraineeDescription,
 };
 use crate::trainee::{Layout, Tensor};
 
@@ -24,7 +24,12 @@ pub fn write_membership(m: &Membership) -> wire::MembershipEpoch {
         active: m
             .active
             .iter()
-            .map(|a| wire::Member { worker: a.worker, address: a.address.clone(), first: a.nodes.start, end: a.nodes.end })
+            .map(|a| wire::Member {
+                worker: a.worker,
+                address: a.address.clone(),
+                first: a.nodes.start,
+                end: a.nodes.end,
+            })
             .collect(),
         shadows: m
             .shadows
@@ -43,7 +48,11 @@ pub fn read_membership(m: wire::MembershipEpoch) -> Option<Membership> {
     Some(Membership {
         epoch: m.epoch,
         active: list(m.active, |a| {
-            (a.first < a.end).then_some(Active { worker: a.worker, address: a.address, nodes: a.first..a.end })
+            (a.first < a.end).then_some(Active {
+                worker: a.worker,
+                address: a.address,
+                nodes: a.first..a.end,
+            })
         })?,
         shadows: list(m.shadows, |s| Some(Shadow { worker: s.worker, address: s.address }))?,
         promoted: m.promoted,
@@ -68,7 +77,9 @@ pub fn write_to_worker(message: &ToWorker) -> wire::ToWorker {
         ToWorker::Start { epoch, step, behind, source } => {
             Body::Start(wire::Start { epoch: *epoch, step: *step, behind: behind.clone(), source: *source })
         }
-        ToWorker::Bye { reason, refused } => Body::Bye(wire::Bye { reason: reason.clone(), refused: *refused }),
+        ToWorker::Bye { reason, refused } => {
+            Body::Bye(wire::Bye { reason: reason.clone(), refused: *refused })
+        }
     };
     wire::ToWorker { body: Some(body) }
 }
@@ -85,14 +96,19 @@ pub fn read_to_worker(message: wire::ToWorker) -> Option<ToWorker> {
                 wire::recover::Load::CheckpointStep(step) => Load::Checkpoint(step),
             }),
         },
-        Body::Start(m) => ToWorker::Start { epoch: m.epoch, step: m.step, behind: m.behind, source: m.source },
+        Body::Start(m) => {
+            ToWorker::Start { epoch: m.epoch, step: m.step, behind: m.behind, source: m.source }
+        }
         Body::Bye(m) => ToWorker::Bye { reason: m.reason, refused: m.refused },
         Body::Welcome(_) => return None,
     })
 }
 
 fn write_tensors(tensors: &[Tensor]) -> Vec<wire::Tensor> {
-    let tensor = |t: &Tensor| wire::Tensor { name: t.name.clone(), shape: t.shape.iter().map(|d| *d as u64).collect() };
+    let tensor = |t: &Tensor| wire::Tensor {
+        name: t.name.clone(),
+        shape: t.shape.iter().map(|d| *d as u64).collect(),
+    };
     tensors.iter().map(tensor).collect()
 }
 
@@ -174,7 +190,8 @@ fn read_report(r: wire::Report) -> Option<Report> {
     let step = |s: wire::StepRecord| {
         Some(StepRecord { step: s.step, loss: s.loss, duration_s: s.duration_s, compute_s: s.compute_s })
     };
-    let switch = |s: wire::SwitchRecord| Some(SwitchRecord { epoch: s.epoch, step: s.step, stall_s: s.stall_s });
+    let switch =
+        |s: wire::SwitchRecord| Some(SwitchRecord { epoch: s.epoch, step: s.step, stall_s: s.stall_s });
     Some(Report {
         epoch: r.epoch,
         step: r.step,
@@ -224,9 +241,12 @@ pub fn read_from_worker(message: wire::FromWorker) -> Option<FromWorker> {
         Body::Warmed(t) => FromWorker::Warmed(read_trainee(t)?),
         Body::Heartbeat(_) => FromWorker::Heartbeat,
         Body::Ready(m) => FromWorker::Ready { epoch: m.epoch, step: m.step },
-        Body::Lost(m) => {
-            FromWorker::Lost { epoch: m.epoch, step: m.step, peer: (m.peer != 0).then_some(m.peer), why: m.why }
-        }
+        Body::Lost(m) => FromWorker::Lost {
+            epoch: m.epoch,
+            step: m.step,
+            peer: (m.peer != 0).then_some(m.peer),
+            why: m.why,
+        },
         Body::Report(r) => FromWorker::Report(read_report(r)?),
         Body::CaughtUp(m) => FromWorker::CaughtUp { epoch: m.epoch, step: m.step },
         Body::Leave(_) => FromWorker::Leave,

@@ -128,7 +128,12 @@ fn bind(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
-async fn serve(listener: TcpListener, token: Token, inputs: Sender<Input>, status: watch::Receiver<wire::Status>) {
+async fn serve(
+    listener: TcpListener,
+    token: Token,
+    inputs: Sender<Input>,
+    status: watch::Receiver<wire::Status>,
+) {
     let (connections, incoming) = mpsc::channel(64);
     tokio::spawn(accept(listener, connections, inputs.clone()));
     tokio::spawn(signals(inputs.clone()));
@@ -149,7 +154,8 @@ async fn serve(listener: TcpListener, token: Token, inputs: Sender<Input>, statu
 /// Passes on the first wish to end; a second one ends the process at once.
 async fn signals(inputs: Sender<Input>) {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    let (Ok(mut interrupt), Ok(mut terminate)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
     else {
         return;
     };
@@ -236,7 +242,9 @@ impl Gate {
     fn admit(&self, request: Request<()>) -> Result<Request<()>, Status> {
         let text = |key| request.metadata().get(key).and_then(|v| v.to_str().ok());
         let refusal = match (text(TOKEN_KEY), text(PROTOCOL_KEY).map(str::parse::<u32>)) {
-            (None, _) => Status::unauthenticated("it carries no token; pass --token-file with the run's token"),
+            (None, _) => {
+                Status::unauthenticated("it carries no token; pass --token-file with the run's token")
+            }
             (Some(bearer), _) if !self.token.matches(bearer) => {
                 Status::unauthenticated("its token is not this run's; pass --token-file with the run's token")
             }

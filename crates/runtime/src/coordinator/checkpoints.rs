@@ -83,7 +83,8 @@ impl Checkpoints {
     }
 
     fn serve(&self, mut stream: TcpStream, tell: &dyn Fn(Stored)) {
-        let limits = stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
+        let limits =
+            stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
         let Ok(first) = limits.and_then(|()| transfer::receive_header(&mut stream)) else { return };
         match first.kind {
             // A worker that asks and hears nothing says so itself.

@@ -28,7 +28,8 @@ impl Run<'_> {
         let step = progress.committed();
         let batch = self.options.job.batch.size as f64;
         let membership = machine.membership();
-        let nodes = |worker| membership.rank(worker).map_or(0, |rank| membership.active[rank].nodes.len() as u32);
+        let nodes =
+            |worker| membership.rank(worker).map_or(0, |rank| membership.active[rank].nodes.len() as u32);
         let members = machine
             .workers()
             .map(|(worker, stage, address, process, step)| wire::WorkerStatus {

@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bellwether_core::record::Event as Journal;
 
-use super::{EvaluationRecord, FromWorker, Load, Membership, Reason, Report, ToWorker, TraineeDescription, WorkerId};
+use super::{
+    EvaluationRecord, FromWorker, Load, Membership, Reason, Report, ToWorker, TraineeDescription, WorkerId,
+};
 
 mod plan;
 mod progress;
@@ -163,6 +165,8 @@ pub(super) struct Worker {
     pub(super) trainee: Option<TraineeDescription>,
     /// Number of its session, or of its last failure to join: a plan that is older counts on one that is gone.
     pub(super) incarnation: u64,
+    /// On standby, it still holds the state with which it came back.
+    pub(super) holds: bool,
 }
 
 /// A membership that was sent with `Prepare` and may be in force without our knowing.
@@ -251,7 +255,9 @@ impl Coordinator {
         let grace_s = if resumed.active.is_empty() { 0.0 } else { config.reattach_grace_s };
         let mut schedule: VecDeque<(u64, u32)> = config.schedule.clone().into();
         let mut wanted = config.wanted;
-        while let Some((_, workers)) = schedule.pop_front_if(|(step, _)| *step <= resumed.committed && *step > 0) {
+        while let Some((_, workers)) =
+            schedule.pop_front_if(|(step, _)| *step <= resumed.committed && *step > 0)
+        {
             wanted = workers;
         }
         Coordinator {
@@ -429,7 +435,8 @@ impl Coordinator {
         let (epoch, step) = held.unwrap_or((0, 0));
         self.last_epoch = self.last_epoch.max(epoch);
         let incarnation = self.next_incarnation();
-        let entry = Worker { stage, address, process, step, epoch, ..Worker::new(self.now_s, incarnation) };
+        let holds = held.is_some();
+        let entry = Worker { stage, address, process, step, epoch, holds, ..Worker::new(self.now_s, incarnation) };
         self.workers.insert(worker, entry);
         if let Some(trainee) = trainee {
             self.warmed(worker, trainee);
@@ -535,7 +542,9 @@ impl Coordinator {
                     Some((*id, format!("it was not ready {boot_s} s after its start")))
                 }
                 Stage::Started => None,
-                _ if now_s - w.heard_s > heartbeat_s => Some((*id, format!("it was silent for {heartbeat_s} s"))),
+                _ if now_s - w.heard_s > heartbeat_s => {
+                    Some((*id, format!("it was silent for {heartbeat_s} s")))
+                }
                 _ => None,
             })
             .collect();
@@ -564,7 +573,8 @@ impl Coordinator {
     }
 
     fn reported(&mut self, worker: WorkerId, report: Report) {
-        let switched = report.switches.iter().find(|s| s.epoch == report.epoch).map_or(report.step, |s| s.step);
+        let switched =
+            report.switches.iter().find(|s| s.epoch == report.epoch).map_or(report.step, |s| s.step);
         // A newcomer may be ahead of the members in following a plan.
         let proposal = self.proposed.iter().find(|p| p.membership.epoch == report.epoch);
         if proposal.is_some_and(|p| p.membership.rank(worker).is_some()) {
@@ -623,6 +633,7 @@ impl Worker {
             finished: None,
             trainee: None,
             incarnation,
+            holds: false,
         }
     }
 }

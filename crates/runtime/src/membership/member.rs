@@ -205,9 +205,7 @@ impl Member {
     /// What to do now.
     pub fn next_task(&self) -> Task {
         match &self.stage {
-            Stage::Dismissed { reason, refused } => {
-                Task::Exit { reason: reason.clone(), refused: *refused }
-            }
+            Stage::Dismissed { reason, refused } => Task::Exit { reason: reason.clone(), refused: *refused },
             Stage::Gone => Task::Leave,
             _ if !self.connected => Task::Wait,
             Stage::Forming(load) => Task::Form { membership: self.membership.clone(), load: *load },
@@ -269,7 +267,11 @@ impl Member {
     pub fn message(&mut self, message: ToWorker) -> Vec<Effect> {
         match message {
             ToWorker::Prepare(next) => {
-                if next.epoch > self.membership.epoch { vec![Effect::Prepare(next)] } else { vec![] }
+                if next.epoch > self.membership.epoch {
+                    vec![Effect::Prepare(next)]
+                } else {
+                    vec![]
+                }
             }
             // Whoever has left is on its way out.
             ToWorker::Recover { .. } if matches!(self.stage, Stage::Gone | Stage::Dismissed { .. }) => vec![],
@@ -327,7 +329,11 @@ impl Member {
     }
 
     /// The background connections of a planned membership stand, or could not be made.
-    pub fn prepared(&mut self, membership: Membership, result: Result<(), (WorkerId, String)>) -> Vec<Effect> {
+    pub fn prepared(
+        &mut self,
+        membership: Membership,
+        result: Result<(), (WorkerId, String)>,
+    ) -> Vec<Effect> {
         match result {
             Ok(()) => {
                 if membership.epoch > self.membership.epoch && self.connected {
@@ -346,7 +352,12 @@ impl Member {
     }
 
     /// [`Task::Form`] was carried out; `loaded` is the step of a newly loaded state.
-    pub fn formed(&mut self, epoch: u64, loaded: Option<u64>, result: Result<(), (Option<WorkerId>, String)>) -> Vec<Effect> {
+    pub fn formed(
+        &mut self,
+        epoch: u64,
+        loaded: Option<u64>,
+        result: Result<(), (Option<WorkerId>, String)>,
+    ) -> Vec<Effect> {
         if let Some(step) = loaded {
             self.step = step;
             self.has_state = true;

@@ -75,7 +75,13 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    pub(super) fn new(trainee: Box<dyn Trainee>, job: &Job, token: &Token, me: WorkerId, wake: WakeReceiver) -> Self {
+    pub(super) fn new(
+        trainee: Box<dyn Trainee>,
+        job: &Job,
+        token: &Token,
+        me: WorkerId,
+        wake: WakeReceiver,
+    ) -> Self {
         let order = SampleOrder {
             samples: trainee.training_samples(),
             batch: job.batch.size,
@@ -130,7 +136,8 @@ impl Engine {
         }
         let state = read(&self.state);
         let (gradient, model_state) = self.out.split_at_mut(state.parameters.len());
-        let weights = Weights { parameters: &state.parameters, state: &state.model_state, version: self.version };
+        let weights =
+            Weights { parameters: &state.parameters, state: &state.model_state, version: self.version };
         let batch = MicroBatch { samples: &self.samples };
         self.trainee.gradient(weights, batch, 0, gradient, model_state).map(|_| ()).map_err(|e| e.to_string())
     }
@@ -153,7 +160,8 @@ impl Engine {
         let m = &self.membership;
         let members = m.active.iter().map(|a| Member { worker: a.worker, nodes: a.nodes.clone() }).collect();
         let shadows = m.shadows.iter().map(|s| s.worker).collect();
-        CollectivePlan::new(self.order.virtual_nodes, members, shadows, self.me, length).map_err(|e| e.to_string())
+        CollectivePlan::new(self.order.virtual_nodes, members, shadows, self.me, length)
+            .map_err(|e| e.to_string())
     }
 
     fn stamp(&self, step: u64) -> Stamp {
@@ -186,7 +194,8 @@ impl Engine {
         self.accumulator.reset();
         let mut losses = Vec::with_capacity(range.len());
         let state = read(&self.state);
-        let weights = Weights { parameters: &state.parameters, state: &state.model_state, version: self.version };
+        let weights =
+            Weights { parameters: &state.parameters, state: &state.model_state, version: self.version };
         for node in range.clone() {
             if urgent() {
                 return Err(Fault::Collective(None, "interrupted".into()));
@@ -219,7 +228,16 @@ impl Engine {
         } else {
             collective.receive(&mut self.mesh, stamp, &mut self.out, &self.wake)
         };
-        result.map_err(fault)
+        let outcome = result.map_err(fault)?;
+        self.drop_dead(&outcome);
+        Ok(outcome)
+    }
+
+    /// A shadow that died is not served again; the coordinator hears of it by its session.
+    fn drop_dead(&mut self, outcome: &Outcome) {
+        for shadow in &outcome.dead_shadows {
+            self.mesh.remove(*shadow);
+        }
     }
 
     /// Exchanges headers only.
@@ -232,6 +250,7 @@ impl Engine {
             collective.receive(&mut self.mesh, stamp, &mut [], &self.wake)
         };
         let outcome = result.map_err(fault)?;
+        self.drop_dead(&outcome);
         self.read_headers(&outcome)
     }
 
@@ -251,7 +270,12 @@ impl Engine {
     }
 
     /// Applies the sums in `out` as the result of `step`.
-    fn apply(&mut self, step: u64, incoming: Option<&Incoming>, urgent: &dyn Fn() -> bool) -> Result<(), Fault> {
+    fn apply(
+        &mut self,
+        step: u64,
+        incoming: Option<&Incoming>,
+        urgent: &dyn Fn() -> bool,
+    ) -> Result<(), Fault> {
         let samples = self.order.samples_in(step);
         let parameters = self.out.len() - read(&self.state).model_state.len();
         let square_sum = square_sum(&self.out[..parameters]);
@@ -274,12 +298,16 @@ impl Engine {
     }
 
     /// Hands the last result from `source` to those `behind`, who apply it; returns its loss.
-    pub(super) fn catch_up(&mut self, step: u64, source: WorkerId, behind: &[WorkerId]) -> Result<f64, Fault> {
+    pub(super) fn catch_up(
+        &mut self,
+        step: u64,
+        source: WorkerId,
+        behind: &[WorkerId],
+    ) -> Result<f64, Fault> {
         let members = vec![Member { worker: source, nodes: 0..self.order.virtual_nodes }];
         let plan =
             CollectivePlan::new(self.order.virtual_nodes, members, behind.to_vec(), self.me, self.out.len());
-        let mut collective =
-            Collective::new(plan.map_err(|e| Fault::Collective(None, e.to_string()))?);
+        let mut collective = Collective::new(plan.map_err(|e| Fault::Collective(None, e.to_string()))?);
         let stamp = self.stamp(step);
         if self.me == source {
             let copy = self.out.clone();
@@ -289,16 +317,22 @@ impl Engine {
             return Ok(self.last_loss);
         }
         let outcome = collective.receive(&mut self.mesh, stamp, &mut self.out, &self.wake).map_err(fault)?;
-        let loss: [u8; 8] = outcome.headers[0].as_slice().try_into().map_err(|_| {
-            Fault::Collective(Some(source), "it sent no loss with the last result".into())
-        })?;
+        let loss: [u8; 8] = outcome.headers[0]
+            .as_slice()
+            .try_into()
+            .map_err(|_| Fault::Collective(Some(source), "it sent no loss with the last result".into()))?;
         self.last_loss = f64::from_le_bytes(loss);
         self.apply(step, None, &|| false)?;
         Ok(self.last_loss)
     }
 
     /// Evaluates the held-out set together; every member learns the result.
-    pub(super) fn evaluate(&mut self, step: u64, offer: u64, urgent: &dyn Fn() -> bool) -> Result<EvaluationRecord, Fault> {
+    pub(super) fn evaluate(
+        &mut self,
+        step: u64,
+        offer: u64,
+        urgent: &dyn Fn() -> bool,
+    ) -> Result<EvaluationRecord, Fault> {
         let (range, nodes) = (self.accumulator.range(), u64::from(self.order.virtual_nodes));
         let held_out = self.trainee.held_out_samples();
         let mut leaves = Vec::with_capacity(range.len());
@@ -316,8 +350,11 @@ impl Engine {
                 self.samples.extend(start..next);
                 start = next;
                 let state = read(&self.state);
-                let weights =
-                    Weights { parameters: &state.parameters, state: &state.model_state, version: self.version };
+                let weights = Weights {
+                    parameters: &state.parameters,
+                    state: &state.model_state,
+                    version: self.version,
+                };
                 let part = self.trainee.evaluate(weights, MicroBatch { samples: &self.samples });
                 let part = part.map_err(|e| Fault::Trainee(e.to_string()))?;
                 total.loss_sum += part.loss_sum;
@@ -329,7 +366,13 @@ impl Engine {
         let sums = header::triples_per_node(self.order.virtual_nodes, range, &leaves);
         let (_, [loss, correct, predictions]) = self.confer(step, &Header { offer, sums })?;
         let loss = if held_out > 0 { loss / held_out as f64 } else { f64::NAN };
-        Ok(EvaluationRecord { step, loss, correct: correct as u64, predictions: predictions as u64, samples: held_out })
+        Ok(EvaluationRecord {
+            step,
+            loss,
+            correct: correct as u64,
+            predictions: predictions as u64,
+            samples: held_out,
+        })
     }
 
     /// Takes back wakes that came for what has been dealt with.

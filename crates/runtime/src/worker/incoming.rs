@@ -46,8 +46,12 @@ impl Incoming {
             closed: false,
         };
         let kept = streams.iter().map(TcpStream::try_clone).collect::<Result<_, _>>()?;
-        let incoming =
-            Arc::new(Incoming { received: Mutex::new(received), changed: Condvar::new(), state, streams: kept });
+        let incoming = Arc::new(Incoming {
+            received: Mutex::new(received),
+            changed: Condvar::new(),
+            state,
+            streams: kept,
+        });
         for (source, stream) in streams.into_iter().enumerate() {
             let (incoming, notify) = (Arc::clone(&incoming), Arc::clone(&notify));
             std::thread::Builder::new().name(format!("state-in-{source}")).spawn(move || {
@@ -78,7 +82,8 @@ impl Incoming {
             let header = transfer::receive_header(&mut stream)?;
             match header.kind {
                 Kind::Chunk => {
-                    let chunk = transfer::receive_chunk(&mut stream, &header, &read(&self.state), &mut values)?;
+                    let chunk =
+                        transfer::receive_chunk(&mut stream, &header, &read(&self.state), &mut values)?;
                     let mut received = self.lock();
                     if received.closed {
                         return Ok(());

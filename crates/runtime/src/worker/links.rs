@@ -43,7 +43,13 @@ impl Connector {
         self.dial(ConnectionKind::State, epoch, address, Instant::now() + DEADLINE)
     }
 
-    fn dial(&self, kind: ConnectionKind, epoch: u64, address: &str, deadline: Instant) -> Result<TcpStream, String> {
+    fn dial(
+        &self,
+        kind: ConnectionKind,
+        epoch: u64,
+        address: &str,
+        deadline: Instant,
+    ) -> Result<TcpStream, String> {
         let hello = Hello { kind, job: self.token.job_tag(), worker: self.me, epoch };
         dial(resolve(address)?, &hello, &self.token.bytes(), deadline).map_err(|e| e.to_string())
     }
@@ -79,7 +85,9 @@ impl Connector {
                 links.mesh.push((*peer, self.wait(ConnectionKind::Mesh, epoch, *peer, deadline, unwanted)?));
             }
             if !shadow && membership.shadows(*peer) {
-                links.state.push((*peer, self.wait(ConnectionKind::State, epoch, *peer, deadline, unwanted)?));
+                links
+                    .state
+                    .push((*peer, self.wait(ConnectionKind::State, epoch, *peer, deadline, unwanted)?));
             }
         }
         Ok(links)

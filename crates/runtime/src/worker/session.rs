@@ -131,8 +131,13 @@ impl Connection {
         let identity = Arc::new(Mutex::new(identity));
         let (outgoing, receiver) = mpsc::unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let keeper =
-            Keeper { coordinator, token, orphan_timeout, mailbox: Arc::clone(&mailbox), identity: Arc::clone(&identity) };
+        let keeper = Keeper {
+            coordinator,
+            token,
+            orphan_timeout,
+            mailbox: Arc::clone(&mailbox),
+            identity: Arc::clone(&identity),
+        };
         let thread = std::thread::Builder::new()
             .name("session".into())
             .spawn(move || runtime.block_on(keeper.keep(receiver)))?;
@@ -198,7 +203,8 @@ impl Keeper {
             };
             self.identity.lock().expect("no holder of this lock panics").worker = session.welcome.worker;
             let welcome = session.welcome.clone();
-            let event = if first { Event::Welcome(welcome) } else { Event::Reconnected(welcome.data_address) };
+            let event =
+                if first { Event::Welcome(welcome) } else { Event::Reconnected(welcome.data_address) };
             first = false;
             self.mailbox.put(event);
             match self.converse(session, &mut outgoing, &mut terminate).await {

@@ -8,6 +8,9 @@ use crate::membership::{Active, Membership, Reason, Shadow, ToWorker, WorkerId};
 /// How long warm newcomers wait for others that are still starting, so that they join together.
 const WAVE_PATIENCE_S: f64 = 2.0;
 
+/// Reports are no older than this, so that a plan for a later boundary can still be replaced.
+const UNHEARD_S: f64 = 0.5;
+
 impl Coordinator {
     /// Compares what is with what is wanted and takes the next step towards it.
     pub(super) fn advance(&mut self) {
@@ -37,7 +40,11 @@ impl Coordinator {
     }
 
     pub(super) fn spawn_missing(&mut self) {
-        if !self.config.spawns || self.stopping || self.failure.is_some() || self.boot_failures >= MAX_BOOT_FAILURES {
+        if !self.config.spawns
+            || self.stopping
+            || self.failure.is_some()
+            || self.boot_failures >= MAX_BOOT_FAILURES
+        {
             return;
         }
         let present = self.workers.values().filter(|w| w.stage != Stage::Leaving).count();
@@ -64,7 +71,11 @@ impl Coordinator {
             active: active
                 .iter()
                 .enumerate()
-                .map(|(rank, id)| Active { worker: *id, address: address(id), nodes: bound(rank)..bound(rank + 1) })
+                .map(|(rank, id)| Active {
+                    worker: *id,
+                    address: address(id),
+                    nodes: bound(rank)..bound(rank + 1),
+                })
                 .collect(),
             shadows: shadows.iter().map(|id| Shadow { worker: *id, address: address(id) }).collect(),
             promoted: active.iter().copied().filter(|id| self.current.rank(*id).is_none()).collect(),
@@ -85,14 +96,15 @@ impl Coordinator {
         if self.stopping {
             return Some((Membership { stop: true, ..self.compose(&members, &[]) }, Reason::Stop));
         }
+        let leaves = |id: &WorkerId| self.workers.get(id).is_none_or(|w| w.stage == Stage::Leaving);
+        let stays = |id: &WorkerId| !leaves(id);
+        let now: Vec<WorkerId> = members.iter().copied().filter(stays).collect();
         let complete = self.staged(Stage::CaughtUp);
         let (mut caught_up, again): (Vec<WorkerId>, Vec<WorkerId>) = complete.into_iter().partition(sure);
         if !self.proposed.is_empty() {
             // All earlier plans promote these: they count as members.
             members.append(&mut caught_up);
         }
-        let leaves = |id: &WorkerId| self.workers.get(id).is_none_or(|w| w.stage == Stage::Leaving);
-        let stays = |id: &WorkerId| !leaves(id);
         let staying: Vec<WorkerId> = members.iter().copied().filter(stays).collect();
         let wanted = self.wanted as usize;
         let remains = |id: &WorkerId| self.proposed.iter().all(|p| p.membership.contains(*id));
@@ -103,7 +115,7 @@ impl Coordinator {
         let joins = if receiving.is_empty() { &caught_up[..room.min(caught_up.len())] } else { &[] };
         let mut active: Vec<WorkerId> = staying.iter().copied().take(wanted).collect();
         active.extend(joins);
-        if !active.is_empty() && (leaving.is_some() || !joins.is_empty() || active.len() < staying.len()) {
+        if !active.is_empty() && (leaving.is_some() || active != now) {
             let reason = match leaving {
                 Some(worker) => Reason::Leave { worker },
                 None => Reason::Resize { wanted: self.wanted },
@@ -173,13 +185,12 @@ impl Coordinator {
         let Some((mut next, reason)) = self.desired() else { return };
         if let Some(latest) = self.proposed.last() {
             let proposed = &latest.membership;
-            let future = proposed.from_step > self.progress.committed() + 1;
+            let future = proposed.from_step > self.progress.committed() + self.steps_unheard_of();
             if self.intact(latest) && (proposed.same_as(&next) || !(future || self.stopping)) {
                 return;
             }
         } else {
-            let receives =
-                |id: WorkerId| matches!(self.workers[&id].stage, Stage::Shadow | Stage::CaughtUp);
+            let receives = |id: WorkerId| matches!(self.workers[&id].stage, Stage::Shadow | Stage::CaughtUp);
             if self.current.same_as(&next) && next.shadows.iter().all(|m| receives(m.worker)) {
                 return;
             }
@@ -193,10 +204,19 @@ impl Coordinator {
         };
         let concerned: Vec<WorkerId> = self.workers.keys().copied().filter(|id| concerned(*id)).collect();
         for worker in concerned {
+            if let Some(w) = self.workers.get_mut(&worker) {
+                // A newcomer drops what it holds.
+                w.holds &= !next.shadows(worker);
+            }
             self.send(worker, ToWorker::Prepare(next.clone()));
         }
         let (since_s, incarnation) = (self.now_s, self.incarnations);
         self.proposed.push(Proposal { membership: next, reason, since_s, incarnation });
+    }
+
+    /// Steps that the members may be ahead of what is known.
+    fn steps_unheard_of(&self) -> u64 {
+        2 + self.progress.mean_step_s().map_or(0, |step_s| (UNHEARD_S / step_s.max(1e-6)) as u64)
     }
 
     /// Whether everyone in it is there and still as it was when the plan was made.
@@ -262,7 +282,12 @@ impl Coordinator {
             epoch: m.epoch,
             step,
             workers: m.active.iter().map(|a| a.worker).collect(),
-            bounds: m.active.iter().map(|a| a.nodes.start).chain(m.active.last().map(|a| a.nodes.end)).collect(),
+            bounds: m
+                .active
+                .iter()
+                .map(|a| a.nodes.start)
+                .chain(m.active.last().map(|a| a.nodes.end))
+                .collect(),
             shadows: m.shadows.iter().map(|s| s.worker).collect(),
             reason: reason.to_string(),
         };
@@ -287,7 +312,9 @@ impl Coordinator {
         }
         let (kind, reason) = match self.failure.take() {
             Some(reason) => (OutcomeKind::Failed, reason),
-            None if self.total_steps.is_some_and(|total| step >= total) => (OutcomeKind::Finished, String::new()),
+            None if self.total_steps.is_some_and(|total| step >= total) => {
+                (OutcomeKind::Finished, String::new())
+            }
             None => (OutcomeKind::Stopped, String::new()),
         };
         self.end(Outcome { kind, reason, digest: Some(digest) });
@@ -310,7 +337,11 @@ impl Coordinator {
         };
         self.journal(Journal::Ended {
             step: self.progress.committed(),
-            outcome: if outcome.reason.is_empty() { kind.into() } else { format!("{kind}: {}", outcome.reason) },
+            outcome: if outcome.reason.is_empty() {
+                kind.into()
+            } else {
+                format!("{kind}: {}", outcome.reason)
+            },
             params_digest: outcome.digest.map(|d| crate::state::hex(&d)),
         });
         self.actions.push(Action::End(outcome));

@@ -65,7 +65,8 @@ impl Progress {
         let known = self.evaluation.map(|e| e.step);
         let mut new: Vec<EvaluationRecord> = Vec::new();
         for evaluation in &report.evaluations {
-            if known.is_none_or(|step| evaluation.step > step) && new.iter().all(|e| e.step < evaluation.step) {
+            if known.is_none_or(|step| evaluation.step > step) && new.iter().all(|e| e.step < evaluation.step)
+            {
                 new.push(*evaluation);
             }
         }

@@ -90,7 +90,12 @@ impl Coordinator {
             let unreachable = peer.filter(|p| planned.new_peers(worker).iter().any(|(id, _)| id == p));
             if let Some(peer) = unreachable {
                 // A newcomer that members cannot reach is of no use.
-                return self.gone(peer, &format!("worker {worker} cannot reach it: {why}"));
+                self.gone(peer, &format!("worker {worker} cannot reach it: {why}"));
+                if self.current.rank(worker).is_none() && self.is_relied_on(worker) {
+                    // The members agree among themselves, and may be waiting for it by now.
+                    self.recover(Reason::JoinerLost);
+                }
+                return;
             }
             if planned.rank(worker).is_some() {
                 self.adopted(epoch, self.progress.committed());
@@ -126,6 +131,7 @@ impl Coordinator {
         if let Some(w) = self.workers.get_mut(&worker)
             && matches!(w.stage, Stage::Shadow | Stage::CaughtUp | Stage::Standby)
         {
+            w.holds |= w.stage == Stage::CaughtUp;
             (w.stage, w.started_s, w.incarnation) = (Stage::Standby, self.now_s, incarnation);
         }
         if relied_on {
@@ -150,29 +156,30 @@ impl Coordinator {
         let computes = |id: &WorkerId| {
             self.workers.get(id).is_some_and(|w| matches!(w.stage, Stage::Active | Stage::Leaving))
         };
-        let mut members: Vec<WorkerId> =
-            self.current.active.iter().map(|m| m.worker).filter(computes).collect();
-        if members.is_empty() {
-            // Shadows that hold everything are as good.
-            members = self.staged(Stage::CaughtUp);
-            members.truncate(self.config.virtual_nodes as usize);
+        let members: Vec<WorkerId> = self.current.active.iter().map(|m| m.worker).filter(computes).collect();
+        // One that was a shadow a moment ago may be some steps behind; then the others may come back.
+        let committed = self.progress.committed();
+        if load.is_some() && !members.is_empty() || members.iter().any(|id| self.workers[id].step >= committed) {
+            return self.form(&members, load, reason);
         }
-        if members.is_empty() {
-            self.recovery_reason = reason;
-            return self.fall_back();
-        }
-        self.form(&members, load, reason);
+        self.recovery_reason = reason;
+        self.fall_back();
     }
 
-    /// No worker holds the state any more, unless one of those that are lost comes back.
+    /// No worker is known to hold all of the state: one of those that are lost may come back with it.
+    /// Otherwise some may hold the state of earlier steps, shadows among them.
     fn fall_back(&mut self) {
-        self.awaited = self.current.active.iter().map(|m| m.worker).collect();
+        let missing = |id: &WorkerId| self.workers.get(id).is_none_or(|w| w.stage == Stage::Standby);
+        self.awaited = self.current.active.iter().map(|m| m.worker).filter(missing).collect();
         self.proposed.clear();
         self.suspect_at_s = None;
         for worker in self.workers.values_mut() {
-            if !matches!(worker.stage, Stage::Started | Stage::Booting) {
-                worker.stage = Stage::Standby;
-            }
+            worker.stage = match worker.stage {
+                Stage::Active | Stage::Leaving | Stage::CaughtUp => Stage::Holding,
+                Stage::Standby if worker.holds => Stage::Holding,
+                Stage::Shadow => Stage::Standby,
+                other => other,
+            };
         }
         self.current = Default::default();
         self.phase = Phase::Gathering { grace_until_s: self.now_s + self.config.reattach_grace_s };
@@ -191,6 +198,7 @@ impl Coordinator {
         for id in everyone {
             let worker = self.workers.get_mut(&id).expect("taken from the map");
             worker.finished = None;
+            worker.holds = false;
             if !members.contains(&id) {
                 (worker.stage, worker.started_s) = (Stage::Standby, self.now_s);
             } else if worker.stage != Stage::Leaving {
@@ -266,7 +274,8 @@ impl Coordinator {
         // Of those behind, only members of the same epoch can be sure that the last result was kept for them.
         let epoch = |id: &WorkerId| self.workers[id].epoch;
         let same_epoch = |id: &WorkerId| members.iter().all(|m| epoch(m) == epoch(id));
-        let near: Vec<WorkerId> = others.into_iter().filter(|id| step(id) + 1 == newest && same_epoch(id)).collect();
+        let near: Vec<WorkerId> =
+            others.into_iter().filter(|id| step(id) + 1 == newest && same_epoch(id)).collect();
         members.extend(near);
         members.truncate(self.config.virtual_nodes as usize);
         members.sort_unstable();
@@ -293,7 +302,8 @@ impl Coordinator {
         let step = ready.values().copied().max().expect("a recovery has members");
         // A second attempt to hand over the same result would fail as the first.
         let hopeless = |id: &WorkerId, s: u64| s + 1 < step || s < step && self.lagging.contains(id);
-        let too_far: Vec<WorkerId> = ready.iter().filter(|(id, s)| hopeless(id, **s)).map(|(id, _)| *id).collect();
+        let too_far: Vec<WorkerId> =
+            ready.iter().filter(|(id, s)| hopeless(id, **s)).map(|(id, _)| *id).collect();
         if !too_far.is_empty() {
             let members: Vec<WorkerId> = ready.keys().copied().filter(|id| !too_far.contains(id)).collect();
             let reason = self.recovery_reason.clone();

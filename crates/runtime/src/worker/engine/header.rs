@@ -36,7 +36,8 @@ impl Header {
 
 /// Sums of the leaves of `range` over each of its maximal nodes.
 pub(super) fn triples_per_node(virtual_nodes: u32, range: Range<u32>, leaves: &[[f64; 3]]) -> Vec<[f64; 3]> {
-    let leaf = |node: &Range<u32>| Some(leaves[(node.start - range.start) as usize]).filter(|_| node.len() == 1);
+    let leaf =
+        |node: &Range<u32>| Some(leaves[(node.start - range.start) as usize]).filter(|_| node.len() == 1);
     maximal_nodes(virtual_nodes, range.clone()).iter().map(|node| tree_sum(node, &leaf)).collect()
 }
 

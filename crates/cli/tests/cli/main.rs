@@ -1,0 +1,17 @@
+//! Tests of the `bellwether` command from outside: real processes, real signals, real sockets.
+//!
+//! Every test has folders of its own and ends only processes that it started. What is compared is what
+//! happened, never how long it took; the generous time limits only turn a hang into a failure.
+
+mod bad_input;
+mod by_hand;
+mod checkpoints;
+mod coordinator;
+mod crash;
+mod examples;
+mod harness;
+mod jobs;
+mod output;
+mod random_schedule;
+mod same_bits;
+mod strangers;

@@ -1,0 +1,142 @@
+//! Untrusted bytes: no decoder panics, none allocates by a claim, and what is written is read back.
+
+use bellwether_runtime::control::generated as wire;
+use bellwether_runtime::control::{Token, convert};
+use bellwether_runtime::membership::{
+    Active, EvaluationRecord, FromWorker, Load, Membership, Report, Shadow, StepRecord, SwitchRecord, ToWorker,
+    TraineeDescription,
+};
+use bellwether_runtime::trainee::{Layout, Tensor};
+use bellwether_runtime::transfer::{Header, Kind};
+use prost::Message;
+use proptest::prelude::*;
+
+fn membership() -> impl Strategy<Value = Membership> {
+    let member = (1u64..9, "[a-z0-9.:]{0,12}", 0u32..5, 1u32..5);
+    (any::<u64>(), proptest::collection::vec(member, 0..4), any::<u64>(), any::<Option<u64>>(), any::<bool>()).prop_map(
+        |(epoch, members, from_step, hold_at, stop)| Membership {
+            epoch,
+            active: members
+                .iter()
+                .map(|(worker, address, first, count)| Active {
+                    worker: *worker,
+                    address: address.clone(),
+                    nodes: *first..first + count,
+                })
+                .collect(),
+            shadows: members.iter().map(|m| Shadow { worker: m.0, address: m.1.clone() }).collect(),
+            promoted: members.iter().map(|m| m.0).collect(),
+            from_step,
+            hold_at,
+            stop,
+        },
+    )
+}
+
+fn to_worker() -> impl Strategy<Value = ToWorker> {
+    prop_oneof![
+        membership().prop_map(ToWorker::Prepare),
+        (membership(), any::<Option<u64>>()).prop_map(|(membership, step)| ToWorker::Recover {
+            membership,
+            load: step.map(|s| if s == 0 { Load::Fresh } else { Load::Checkpoint(s) }),
+        }),
+        (any::<u64>(), any::<u64>(), any::<Vec<u64>>(), any::<u64>())
+            .prop_map(|(epoch, step, behind, source)| ToWorker::Start { epoch, step, behind, source }),
+        (".*", any::<bool>()).prop_map(|(reason, refused)| ToWorker::Bye { reason, refused }),
+    ]
+}
+
+fn from_worker() -> impl Strategy<Value = FromWorker> {
+    let two = || (any::<u64>(), any::<u64>());
+    prop_oneof![
+        Just(FromWorker::Heartbeat),
+        Just(FromWorker::Leave),
+        two().prop_map(|(epoch, step)| FromWorker::Ready { epoch, step }),
+        two().prop_map(|(epoch, step)| FromWorker::CaughtUp { epoch, step }),
+        two().prop_map(|(epoch, step)| FromWorker::Left { epoch, step }),
+        (two(), 1u64.., ".*").prop_map(|((epoch, step), peer, why)| FromWorker::Lost {
+            epoch,
+            step,
+            peer: Some(peer),
+            why
+        }),
+        (any::<u64>(), ".*").prop_map(|(step, what)| FromWorker::NotFinite { step, what }),
+        ".*".prop_map(|what| FromWorker::Failed { what }),
+        (any::<u64>(), any::<[u8; 32]>()).prop_map(|(step, digest)| FromWorker::Finished { step, digest }),
+        (two(), 0u64..99, -1e9f64..1e9).prop_map(|((epoch, step), n, x)| {
+            FromWorker::Report(Report {
+                epoch,
+                step,
+                steps: vec![StepRecord { step, loss: x, duration_s: x, compute_s: x }],
+                evaluations: vec![EvaluationRecord { step, loss: x, correct: n, predictions: n, samples: n }],
+                switches: vec![SwitchRecord { epoch, step, stall_s: x }],
+                resident_bytes: n,
+            })
+        }),
+        (".*", two(), 0usize..99).prop_map(|(fingerprint, (a, b), size)| {
+            let tensors = vec![Tensor { name: fingerprint.clone(), shape: vec![size, 3] }];
+            FromWorker::Warmed(TraineeDescription {
+                fingerprint,
+                training_samples: a,
+                held_out_samples: b,
+                layout: Layout { parameters: tensors.clone(), state: tensors },
+            })
+        }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn words_survive_the_wire(to in to_worker(), from in from_worker()) {
+        let bytes = convert::write_to_worker(&to).encode_to_vec();
+        prop_assert_eq!(convert::read_to_worker(wire::ToWorker::decode(&*bytes).unwrap()), Some(to));
+        let bytes = convert::write_from_worker(&from).encode_to_vec();
+        prop_assert_eq!(convert::read_from_worker(wire::FromWorker::decode(&*bytes).unwrap()), Some(from));
+    }
+
+    #[test]
+    fn no_bytes_make_a_reader_panic(
+        bytes in proptest::collection::vec(any::<u8>(), 0..300), to in to_worker(), from in from_worker(), at in any::<prop::sample::Index>(), flip in 1u8..,
+    ) {
+        let mutate = |mut valid: Vec<u8>| {
+            if !valid.is_empty() {
+                let at = at.index(valid.len());
+                valid[at] ^= flip;
+            }
+            valid
+        };
+        for bytes in [bytes, mutate(convert::write_to_worker(&to).encode_to_vec()), mutate(convert::write_from_worker(&from).encode_to_vec())] {
+            if let Ok(message) = wire::ToWorker::decode(&*bytes) {
+                let _ = convert::read_to_worker(message);
+            }
+            if let Ok(message) = wire::FromWorker::decode(&*bytes) {
+                let _ = convert::read_from_worker(message);
+            }
+        }
+    }
+
+    #[test]
+    fn headers_of_state_streams_survive_and_random_ones_do_not_pass(step: u64, chunk: u64, values: u64, noise: [u8; 32]) {
+        for kind in [Kind::Begin, Kind::Chunk, Kind::End, Kind::Fetch] {
+            let header = Header { kind, step, chunk, values };
+            prop_assert_eq!(Header::decode(&header.encode()), Some(header));
+        }
+        prop_assert_eq!(Header::decode(&noise), None);
+    }
+
+    #[test]
+    fn tokens_are_exactly_64_digits(text in "[0-9a-fA-F]{60,68}") {
+        prop_assert_eq!(Token::parse(&text).map(|t| t.to_text()), (text.len() == 64).then(|| text.to_lowercase()));
+    }
+}
+
+#[test]
+fn shapes_whose_size_overflows_are_refused() {
+    let tensor = |shape: Vec<u64>| wire::Trainee {
+        parameters: vec![wire::Tensor { name: "w".into(), shape }],
+        ..wire::Trainee::default()
+    };
+    assert!(convert::read_trainee(tensor(vec![1 << 40, 1 << 40])).is_none());
+    assert!(convert::read_trainee(tensor(vec![u64::MAX])).is_none());
+    assert!(convert::read_trainee(tensor(vec![3, 4])).is_some());
+}
