@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use crate::printer::Printer;
 
 mod audit;
+pub(crate) mod bench;
 mod control;
 mod run;
 mod schema;
@@ -22,6 +23,7 @@ pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCo
         Verb::Stop(arguments) => control::stop(&arguments, printer),
         Verb::Watch(arguments) => control::watch(&arguments, printer),
         Verb::Audit(arguments) => audit::audit(&arguments, printer),
+        Verb::Bench(arguments) => bench::bench(arguments, printer),
         Verb::Schema(arguments) => schema::schema(&arguments, printer),
     }
 }

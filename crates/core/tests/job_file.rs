@@ -155,3 +155,10 @@ proptest! {
         prop_assert_eq!(String::from(Bytes(bytes)).parse::<Bytes>(), Ok(Bytes(bytes)));
     }
 }
+
+#[test]
+fn the_job_in_the_readme_is_a_good_one() {
+    let readme = include_str!("../../../README.md");
+    let block = readme.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    assert_eq!(read(block).unwrap().name, "digits");
+}

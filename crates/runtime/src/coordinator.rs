@@ -39,6 +39,12 @@ mod status;
 /// The longest time between two looks at the clock and at child processes.
 const TICK: Duration = Duration::from_millis(10);
 
+/// Refusals that are written to the journal in one period.
+const REFUSALS_MAX: u32 = 50;
+
+/// See [`REFUSALS_MAX`].
+const REFUSAL_PERIOD: Duration = Duration::from_secs(10);
+
 /// Starts a worker process with this number for the coordinator at this address.
 pub type Spawn = Box<dyn FnMut(WorkerId, SocketAddr) -> std::io::Result<Child>>;
 
@@ -160,13 +166,15 @@ struct Run<'o> {
     sessions: BTreeMap<WorkerId, Session>,
     workers_by_session: BTreeMap<u64, WorkerId>,
     children: BTreeMap<WorkerId, Child>,
-    /// Workers that were let go and are expected to end by themselves.
     began: Instant,
     /// When the first membership began, with the steps that were done then.
     training_since: Option<(Instant, u64)>,
     order: Option<SampleOrder>,
     resumed: bool,
     shown: Instant,
+    /// Strangers sent away in the present period.
+    refusals: u32,
+    refusals_since: Instant,
     outcome: Option<Outcome>,
     last_checkpoint: Option<String>,
 }
@@ -257,6 +265,8 @@ impl<'o> Run<'o> {
             order: None,
             resumed: resumed.is_some(),
             shown: Instant::now(),
+            refusals: 0,
+            refusals_since: Instant::now(),
             outcome: None,
             last_checkpoint: None,
             options,
@@ -398,7 +408,22 @@ impl<'o> Run<'o> {
                 self.stop("control");
             }
             Input::Signal => self.stop("signal"),
-            Input::Refused { peer, reason } => self.write(&Journaled::Refused { peer, reason }),
+            Input::Refused { peer, reason } => self.refused(peer, reason),
+        }
+    }
+
+    /// Notes who was sent away; of a flood only the beginning, so that strangers cannot fill the disk.
+    fn refused(&mut self, peer: String, reason: String) {
+        if self.refusals_since.elapsed() >= REFUSAL_PERIOD {
+            if self.refusals > REFUSALS_MAX {
+                let message = format!("{} more strangers were refused", self.refusals - REFUSALS_MAX);
+                self.write(&Journaled::Warning { message });
+            }
+            (self.refusals_since, self.refusals) = (Instant::now(), 0);
+        }
+        self.refusals += 1;
+        if self.refusals <= REFUSALS_MAX {
+            self.write(&Journaled::Refused { peer, reason });
         }
     }
 

@@ -21,7 +21,8 @@ fn layout() -> Layout {
 fn state(step: u64) -> TrainingState {
     let mut state = TrainingState::zeros(&layout(), SLOTS.len());
     state.step = step;
-    let values = state.parameters.iter_mut().chain(state.slots.iter_mut().flatten()).chain(&mut state.model_state);
+    let values =
+        state.parameters.iter_mut().chain(state.slots.iter_mut().flatten()).chain(&mut state.model_state);
     for (i, value) in values.enumerate() {
         *value = (i as f32 + step as f32).sin();
     }
@@ -89,7 +90,10 @@ fn a_checkpoint_of_another_job_is_refused() {
     let mut wider = layout();
     wider.parameters[1].shape = vec![8];
     assert!(matches!(store(folder.path()).newest(&wider, &SLOTS), Err(CheckpointError::OtherJob { .. })));
-    assert!(matches!(store(folder.path()).newest(&layout(), &["momentum"]), Err(CheckpointError::OtherJob { .. })));
+    assert!(matches!(
+        store(folder.path()).newest(&layout(), &["momentum"]),
+        Err(CheckpointError::OtherJob { .. })
+    ));
 }
 
 #[test]
@@ -136,7 +140,11 @@ fn the_ledger_holds_for_whole_histories_and_for_rollbacks() {
 
 #[test]
 fn the_ledger_finds_what_is_wrong() {
-    for lines in [vec![committed(1, 2)], vec![committed(0, 2), committed(2, 3)], vec![committed(0, 2), committed(4, 5)]] {
+    for lines in [
+        vec![committed(1, 2)],
+        vec![committed(0, 2), committed(2, 3)],
+        vec![committed(0, 2), committed(4, 5)],
+    ] {
         assert!(journal::ledger(&lines, ORDER).is_err(), "{lines:?}");
     }
 }

@@ -11,11 +11,17 @@ use proptest::prelude::*;
 fn job(rule: Rule, schedule: Schedule) -> Job {
     let text = "name='x'\nsteps=100\n[model]\nkind='mlp'\nhidden=[]\n[data]\nkind='digits'\n\
                 [batch]\nsize=8\nvirtual_nodes=4\n[optimizer]\nkind='sgd'\nlearning_rate=0.1";
-    Job { optimizer: rule, schedule, ..parse::job(text, "", &[]).unwrap() }
+    Job { optimizer: rule, schedule, ..parse::job(text, "", &[]).expect("a good job file") }
 }
 
 fn rules() -> Vec<Rule> {
-    let sgd = |momentum, nesterov| Rule::Sgd { learning_rate: 0.1, momentum, nesterov, weight_decay: 0.01, clip_norm: None };
+    let sgd = |momentum, nesterov| Rule::Sgd {
+        learning_rate: 0.1,
+        momentum,
+        nesterov,
+        weight_decay: 0.01,
+        clip_norm: None,
+    };
     let (learning_rate, betas, epsilon, weight_decay, clip_norm) = (0.01, [0.9, 0.999], 1e-8, 0.1, None);
     vec![
         sgd(0.0, false),
@@ -116,7 +122,13 @@ fn schedules_are_as_documented() {
 
 #[test]
 fn clipping_scales_the_mean_gradient_to_the_limit() {
-    let rule = Rule::Sgd { learning_rate: 0.1, momentum: 0.0, nesterov: false, weight_decay: 0.0, clip_norm: Some(2.0) };
+    let rule = Rule::Sgd {
+        learning_rate: 0.1,
+        momentum: 0.0,
+        nesterov: false,
+        weight_decay: 0.0,
+        clip_norm: Some(2.0),
+    };
     let optimizer = Optimizer::new(&job(rule, Schedule::default()), 100);
     // Sum of gradients with norm 40 over 8 samples: mean norm 5, scaled by 2/5.
     assert_eq!(optimizer.scale(8, 1600.0), 0.125 * 0.4);

@@ -3,18 +3,18 @@
 use bellwether_runtime::control::generated as wire;
 use bellwether_runtime::control::{Token, convert};
 use bellwether_runtime::membership::{
-    Active, EvaluationRecord, FromWorker, Load, Membership, Report, Shadow, StepRecord, SwitchRecord, ToWorker,
-    TraineeDescription,
+    Active, EvaluationRecord, FromWorker, Load, Membership, Report, Shadow, StepRecord, SwitchRecord,
+    ToWorker, TraineeDescription,
 };
 use bellwether_runtime::trainee::{Layout, Tensor};
 use bellwether_runtime::transfer::{Header, Kind};
-use prost::Message;
 use proptest::prelude::*;
+use prost::Message;
 
 fn membership() -> impl Strategy<Value = Membership> {
     let member = (1u64..9, "[a-z0-9.:]{0,12}", 0u32..5, 1u32..5);
-    (any::<u64>(), proptest::collection::vec(member, 0..4), any::<u64>(), any::<Option<u64>>(), any::<bool>()).prop_map(
-        |(epoch, members, from_step, hold_at, stop)| Membership {
+    (any::<u64>(), proptest::collection::vec(member, 0..4), any::<u64>(), any::<Option<u64>>(), any::<bool>())
+        .prop_map(|(epoch, members, from_step, hold_at, stop)| Membership {
             epoch,
             active: members
                 .iter()
@@ -29,8 +29,7 @@ fn membership() -> impl Strategy<Value = Membership> {
             from_step,
             hold_at,
             stop,
-        },
-    )
+        })
 }
 
 fn to_worker() -> impl Strategy<Value = ToWorker> {

@@ -436,7 +436,8 @@ impl Coordinator {
         self.last_epoch = self.last_epoch.max(epoch);
         let incarnation = self.next_incarnation();
         let holds = held.is_some();
-        let entry = Worker { stage, address, process, step, epoch, holds, ..Worker::new(self.now_s, incarnation) };
+        let entry =
+            Worker { stage, address, process, step, epoch, holds, ..Worker::new(self.now_s, incarnation) };
         self.workers.insert(worker, entry);
         if let Some(trainee) = trainee {
             self.warmed(worker, trainee);

@@ -159,7 +159,9 @@ impl Coordinator {
         let members: Vec<WorkerId> = self.current.active.iter().map(|m| m.worker).filter(computes).collect();
         // One that was a shadow a moment ago may be some steps behind; then the others may come back.
         let committed = self.progress.committed();
-        if load.is_some() && !members.is_empty() || members.iter().any(|id| self.workers[id].step >= committed) {
+        if load.is_some() && !members.is_empty()
+            || members.iter().any(|id| self.workers[id].step >= committed)
+        {
             return self.form(&members, load, reason);
         }
         self.recovery_reason = reason;

@@ -1,0 +1,223 @@
+//! `bellwether bench`: measures this program on this machine, beside what bounds it and what others reach.
+//!
+//! Every verb here runs the real thing: processes of this very binary, on loopback, in a folder of their
+//! own that is removed at the end.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use bellwether_core::units::Bytes;
+use bellwether_runtime::allreduce_bench::MemberOptions;
+use clap::{Args, Subcommand};
+
+use crate::args::Format;
+use crate::failure::Failure;
+use crate::printer::Printer;
+use report::Report;
+
+mod allreduce;
+mod coordinator;
+mod crash;
+mod jobs;
+mod joiner;
+mod memory;
+mod overhead;
+mod plain;
+mod published;
+mod report;
+mod resize;
+mod statistics;
+mod training;
+mod trial;
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// All-reduce between processes, beside plain TCP
+    Allreduce(AllreduceArguments),
+    /// Time from the death of a worker, or of the coordinator, to the next committed step
+    Crash(CrashArguments),
+    /// What growing and shrinking cost those who stay
+    Resize(ResizeArguments),
+    /// What elasticity costs per step when nothing changes
+    Overhead(OverheadArguments),
+    /// Examples per second of real models, beside a plain loop over the same model
+    Training(TrainingArguments),
+    /// Peak memory of a worker, beside what its vectors need
+    Memory(MemoryArguments),
+    /// One process of `bench allreduce`
+    #[command(hide = true)]
+    AllreduceMember {
+        #[arg(long)]
+        control: std::net::SocketAddr,
+        #[arg(long)]
+        rank: u32,
+    },
+    /// One process of a plain loop, which nothing can join or leave
+    #[command(hide = true)]
+    PlainMember(PlainArguments),
+}
+
+#[derive(Debug, Args)]
+struct OutputArguments {
+    /// How the result is printed
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+}
+
+#[derive(Debug, Args)]
+struct AllreduceArguments {
+    /// Number of processes
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    workers: u32,
+    /// Sizes of the vectors, multiples of 4 bytes [default: 4 B to 256 MiB]
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size)]
+    bytes: Vec<Bytes>,
+    /// Seconds to spend on each size
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    seconds_per_size: f64,
+    /// Leave PyTorch's gloo out even where Python has it
+    #[arg(long)]
+    no_gloo: bool,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+#[derive(Debug, Args)]
+struct CrashArguments {
+    /// Numbers of workers to try
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "2,4")]
+    workers: Vec<u32>,
+    /// Workers to kill per case
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    kills: u32,
+    /// Coordinators to kill per number of workers
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    coordinator_kills: u32,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+#[derive(Debug, Args)]
+struct ResizeArguments {
+    /// Numbers of workers to double and to come back to
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "2,4")]
+    workers: Vec<u32>,
+    /// How often each change is made
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    repetitions: u32,
+    /// Newcomers to kill in each stage of joining
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    kills: u32,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+#[derive(Debug, Args)]
+struct OverheadArguments {
+    /// Numbers of workers to try
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2")]
+    workers: Vec<u32>,
+    /// Alternations between the runtime and the plain loop
+    #[arg(long, value_name = "N", default_value_t = 7)]
+    rounds: u32,
+    /// Steps of each
+    #[arg(long, value_name = "N", default_value_t = 250)]
+    steps: u64,
+    /// Bytes of parameters
+    #[arg(long, value_name = "SIZE", default_value = "1MiB")]
+    parameters: Bytes,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+#[derive(Debug, Args)]
+struct TrainingArguments {
+    /// Models to train
+    #[arg(long, value_name = "MODEL,…", value_delimiter = ',', value_parser = ["mlp", "convnet", "resnet", "transformer"],
+          default_value = "mlp,convnet,resnet,transformer")]
+    models: Vec<String>,
+    /// Alternations between the runtime and the plain loop
+    #[arg(long, value_name = "N", default_value_t = 7)]
+    rounds: u32,
+    /// Seconds that each run should train
+    #[arg(long, value_name = "SECONDS", default_value_t = 3.0)]
+    seconds: f64,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+#[derive(Debug, Args)]
+struct MemoryArguments {
+    /// Numbers of workers to try
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2,4,8,3")]
+    workers: Vec<u32>,
+    /// Bytes of parameters
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    parameters: Bytes,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+#[derive(Debug, Args)]
+struct PlainArguments {
+    /// The job file
+    #[arg(long)]
+    job: PathBuf,
+    /// Where the members meet and leave their samples
+    #[arg(long)]
+    folder: PathBuf,
+    #[arg(long)]
+    rank: u32,
+    #[arg(long)]
+    workers: u32,
+}
+
+/// A size with a unit; a bare number counts bytes.
+fn size(text: &str) -> Result<Bytes, String> {
+    let text = text.trim();
+    text.parse::<u64>().map_or_else(|_| text.parse(), |bytes| Ok(Bytes(bytes)))
+}
+
+pub(crate) fn bench(arguments: BenchArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    let (report, output) = match arguments.what {
+        What::Allreduce(arguments) => (allreduce::measure(&arguments, printer)?, arguments.output),
+        What::Crash(arguments) => (crash::measure(&arguments, printer)?, arguments.output),
+        What::Resize(arguments) => (resize::measure(&arguments, printer)?, arguments.output),
+        What::Overhead(arguments) => (overhead::measure(&arguments, printer)?, arguments.output),
+        What::Training(arguments) => (training::measure(&arguments, printer)?, arguments.output),
+        What::Memory(arguments) => (memory::measure(&arguments, printer)?, arguments.output),
+        What::AllreduceMember { control, rank } => {
+            let options = MemberOptions { control, rank };
+            let result = bellwether_runtime::allreduce_bench::member(&options);
+            return result.map(|()| ExitCode::SUCCESS).map_err(|e| Failure::at("bench allreduce-member", e));
+        }
+        What::PlainMember(arguments) => return plain::member(&arguments).map(|()| ExitCode::SUCCESS),
+    };
+    print(report, output.format, printer);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(report: Report, format: Format, printer: &Printer) {
+    match format {
+        Format::Json => printer.out(report.finish()),
+        Format::Table => printer.out(report.table()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_need_no_unit() {
+        assert_eq!(size("4"), Ok(Bytes(4)));
+        assert_eq!(size(" 16KiB"), Ok(Bytes(16 << 10)));
+        assert!(size("many").is_err());
+    }
+}

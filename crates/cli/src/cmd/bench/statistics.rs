@@ -1,0 +1,96 @@
+//! Medians and other quantiles, the clock, the machine's load, and dice.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bellwether_runtime::order::mix;
+
+/// Seconds since the Unix epoch: the clock of the journal's lines.
+pub(super) fn now_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
+}
+
+/// The value below which `share` of the samples lie, interpolated; NaN without samples.
+pub(super) fn quantile(samples: &[f64], share: f64) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };
+    let place = share * last as f64;
+    let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+    below + (above - below) * place.fract()
+}
+
+pub(super) fn median(samples: &[f64]) -> f64 {
+    quantile(samples, 0.5)
+}
+
+pub(super) fn largest(samples: &[f64]) -> f64 {
+    samples.iter().copied().fold(f64::NAN, f64::max)
+}
+
+pub(super) fn smallest(samples: &[f64]) -> f64 {
+    samples.iter().copied().fold(f64::NAN, f64::min)
+}
+
+pub(super) fn mean(samples: &[f64]) -> f64 {
+    samples.iter().sum::<f64>() / samples.len() as f64
+}
+
+/// Runnable processes on average over 1, 5 and 15 minutes, where the system tells.
+pub(super) fn load_average() -> Option<[f64; 3]> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    let mut words = text.split_whitespace().map_while(|word| word.parse().ok());
+    Some([words.next()?, words.next()?, words.next()?])
+}
+
+/// Random moments and victims. Nobody needs them to be unpredictable, only to be spread evenly.
+#[derive(Debug)]
+pub(super) struct Dice {
+    state: u64,
+}
+
+impl Dice {
+    pub(super) fn new() -> Dice {
+        Dice { state: SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64) }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(1);
+        mix(self.state, 0x6469_6365)
+    }
+
+    /// One of `choices`; `None` when there are none.
+    pub(super) fn pick<T: Copy>(&mut self, choices: &[T]) -> Option<T> {
+        let count = choices.len() as u64;
+        (count > 0).then(|| choices[(self.next() % count) as usize])
+    }
+
+    /// A time from nothing to `most_s` seconds.
+    pub(super) fn time(&mut self, most_s: f64) -> Duration {
+        Duration::from_secs_f64(most_s * (self.next() >> 11) as f64 / (1u64 << 53) as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_interpolated() {
+        let samples = [4.0, 1.0, 3.0, 2.0];
+        assert!((median(&samples) - 2.5).abs() < 1e-12);
+        assert!((quantile(&samples, 1.0) - 4.0).abs() < 1e-12);
+        assert!((quantile(&[7.0], 0.9) - 7.0).abs() < 1e-12);
+        assert!(median(&[]).is_nan() && largest(&[]).is_nan());
+        assert!((largest(&samples) - 4.0).abs() < 1e-12 && (smallest(&samples) - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn dice_reach_every_side() {
+        let mut dice = Dice::new();
+        let mut seen = [false; 3];
+        (0..200).for_each(|_| seen[dice.pick(&[0, 1, 2]).unwrap()] = true);
+        assert_eq!(seen, [true; 3]);
+        assert_eq!(dice.pick::<u8>(&[]), None);
+        assert!((0..100).all(|_| dice.time(0.5) <= Duration::from_millis(500)));
+    }
+}

@@ -1,0 +1,297 @@
+//! A real run in a folder of its own: started, watched through its journal, killed, taken up again.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use bellwether_core::record::{Event, Line};
+use bellwether_runtime::control::Token;
+use bellwether_runtime::control::client::Control;
+use bellwether_runtime::coordinator::Endpoint;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::failure::Failure;
+
+/// Time between two looks into the journal.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// What is waited for never takes this long, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+static FOLDERS: AtomicU32 = AtomicU32::new(0);
+
+/// A folder among the system's temporary ones that is removed in the end.
+#[derive(Debug)]
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    pub(super) fn new() -> Result<Folder, Failure> {
+        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("bellwether-bench-{}-{number}", std::process::id()));
+        fs::create_dir(&path).map_err(|e| Failure::at(path.display().to_string(), e))?;
+        Ok(Folder(path))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(super) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> Result<PathBuf, Failure> {
+        let path = self.0.join(name);
+        fs::write(&path, content).map_err(|e| Failure::at(path.display().to_string(), e))?;
+        Ok(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What cannot be removed is the system's to clean up.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// This same program, quiet.
+pub(super) fn program() -> Result<Command, Failure> {
+    let mut command = Command::new(std::env::current_exe().map_err(|e| Failure::at("this program", e))?);
+    command.env("BELLWETHER_NO_PROGRESS", "1").env("RAYON_NUM_THREADS", "1");
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    Ok(command)
+}
+
+/// One line of `metrics.jsonl`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Step {
+    pub(super) step: u64,
+    pub(super) duration_s: f64,
+    pub(super) compute_s: f64,
+    pub(super) workers: u64,
+}
+
+/// The membership in force.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Members {
+    pub(super) step: u64,
+    pub(super) active: Vec<u64>,
+    pub(super) shadows: Vec<u64>,
+}
+
+/// A run of this program.
+#[derive(Debug)]
+pub(super) struct Trial {
+    folder: Folder,
+    child: Child,
+    /// Bytes of the journal that were read.
+    read_bytes: u64,
+    lines: Vec<Line>,
+    committed: u64,
+    members: Members,
+}
+
+impl Trial {
+    /// Starts a run of the job in `text` and waits until it trains.
+    pub(super) fn start(text: &str, workers: u32) -> Result<Trial, Failure> {
+        let mut trial = Trial::launch(Folder::new()?, text, workers)?;
+        trial.settle(workers as usize, 3)?;
+        Ok(trial)
+    }
+
+    /// Starts a run in `folder`.
+    pub(super) fn launch(folder: Folder, text: &str, workers: u32) -> Result<Trial, Failure> {
+        let job = folder.write("job.toml", text)?;
+        let mut command = program()?;
+        command.arg("run").arg(job).args(["--workers", &workers.to_string()]);
+        let child = spawn(command, &folder)?;
+        let members = Members::default();
+        Ok(Trial { folder, child, read_bytes: 0, lines: Vec::new(), committed: 0, members })
+    }
+
+    fn run_dir(&self) -> PathBuf {
+        self.folder.path().join("state/bench-1")
+    }
+
+    /// Reads what the journal has gained.
+    fn look(&mut self) -> Result<(), Failure> {
+        let path = self.run_dir().join("journal.jsonl");
+        // The run may not have come so far.
+        let Ok(mut file) = File::open(&path) else { return Ok(()) };
+        let mut text = String::new();
+        let read = file.seek(SeekFrom::Start(self.read_bytes)).and_then(|_| file.read_to_string(&mut text));
+        read.map_err(|e| Failure::at(path.display().to_string(), e))?;
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        self.read_bytes += whole as u64;
+        for text in text[..whole].lines() {
+            let line: Line = serde_json::from_str(text).map_err(|e| Failure::at(path.display().to_string(), e))?;
+            match &line.event {
+                Event::Committed { last, .. } => self.committed = last + 1,
+                Event::RolledBack { to } => self.committed = *to,
+                Event::Membership { step, workers, shadows, .. } => {
+                    self.members = Members { step: *step, active: workers.clone(), shadows: shadows.clone() };
+                }
+                _ => {}
+            }
+            self.lines.push(line);
+        }
+        Ok(())
+    }
+
+    /// Follows the journal until `found` sees in it what it looks for.
+    pub(super) fn wait<T>(&mut self, what: &str, mut found: impl FnMut(&Trial) -> Option<T>) -> Result<T, Failure> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let ended = matches!(self.child.try_wait(), Ok(Some(_)));
+            self.look()?;
+            if let Some(found) = found(self) {
+                return Ok(found);
+            }
+            if ended || Instant::now() > deadline {
+                let said = fs::read_to_string(self.folder.path().join("said")).unwrap_or_default();
+                let why = if ended { "the run ended" } else { "the run took too long" };
+                return Err(Failure::at("bench", format!("{why} while waiting for {what}: {}", said.trim())));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Waits until exactly this many workers train, and have done so for some steps.
+    pub(super) fn settle(&mut self, workers: usize, steps: u64) -> Result<(), Failure> {
+        self.wait(&format!("{workers} workers"), |trial| {
+            let Members { step, active, shadows } = &trial.members;
+            (active.len() == workers && shadows.is_empty() && trial.committed >= step + steps).then_some(())
+        })
+    }
+
+    /// A place in the journal: all lines so far.
+    pub(super) fn mark(&mut self) -> Result<usize, Failure> {
+        self.look()?;
+        Ok(self.lines.len())
+    }
+
+    /// Lines of the journal from a mark on.
+    pub(super) fn since(&self, mark: usize) -> &[Line] {
+        &self.lines[mark..]
+    }
+
+    pub(super) fn committed(&self) -> u64 {
+        self.committed
+    }
+
+    pub(super) fn members(&self) -> &Members {
+        &self.members
+    }
+
+    /// The process of a worker that has attached.
+    pub(super) fn process(&self, worker: u64) -> Option<u32> {
+        self.lines.iter().rev().find_map(|line| match &line.event {
+            Event::WorkerAttached { worker: who, process, .. } if *who == worker => Some(*process),
+            _ => None,
+        })
+    }
+
+    /// Ends a worker without a warning.
+    pub(super) fn kill(&self, worker: u64) {
+        if let Some(process) = self.process(worker) {
+            kill(process);
+        }
+    }
+
+    /// Ends the coordinator without a warning; its workers stay.
+    pub(super) fn kill_coordinator(&mut self) {
+        // It cannot have ended before it was waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Starts another coordinator for the same run.
+    pub(super) fn resume(&mut self) -> Result<(), Failure> {
+        let mut command = program()?;
+        command.args(["run", "--resume", "bench-1"]);
+        self.child = spawn(command, &self.folder)?;
+        Ok(())
+    }
+
+    /// A client of the run's control plane.
+    pub(super) fn control(&self) -> Result<Control, Failure> {
+        let read = |name: &str| {
+            let path = self.run_dir().join(name);
+            fs::read_to_string(&path).map_err(|e| Failure::at(path.display().to_string(), e))
+        };
+        let endpoint: Endpoint =
+            serde_json::from_str(&read("endpoint.json")?).map_err(|e| Failure::at("endpoint.json", e))?;
+        let token = Token::parse(&read("token")?).ok_or_else(|| Failure::at("token", "is not a token"))?;
+        Control::connect(&endpoint.control.to_string(), &token).map_err(|e| Failure::at("bench", e))
+    }
+
+    /// The steps that were committed so far, as a worker timed them.
+    pub(super) fn steps(&self) -> Vec<Step> {
+        let text = fs::read_to_string(self.run_dir().join("metrics.jsonl")).unwrap_or_default();
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        let step = |line: &str| {
+            let value: Value = serde_json::from_str(line).ok()?;
+            Some(Step {
+                step: value["step"].as_u64()?,
+                duration_s: value["duration_s"].as_f64()?,
+                compute_s: value["compute_s"].as_f64()?,
+                workers: value["workers"].as_u64()?,
+            })
+        };
+        text[..whole].lines().filter_map(step).collect()
+    }
+
+    /// Waits for the run to end by itself; returns its steps and gives its folder back.
+    pub(super) fn finish(mut self) -> Result<Vec<Step>, Failure> {
+        self.wait("the end", |trial| {
+            trial.lines.iter().rev().find(|line| matches!(line.event, Event::Ended { .. })).map(|_| ())
+        })?;
+        let _ = self.child.wait();
+        Ok(self.steps())
+    }
+}
+
+fn spawn(mut command: Command, folder: &Folder) -> Result<Child, Failure> {
+    let said = File::create(folder.path().join("said")).map_err(|e| Failure::at("bench", e))?;
+    let state = folder.path().join("state");
+    command.arg("--state-dir").arg(state).args(["--format", "json"]).stderr(said);
+    command.spawn().map_err(|e| Failure::at("this program", e))
+}
+
+fn kill(process: u32) {
+    if let Some(pid) = i32::try_from(process).ok().and_then(Pid::from_raw) {
+        // One that has ended needs no killing.
+        let _ = kill_process(pid, Signal::KILL);
+    }
+}
+
+impl Drop for Trial {
+    /// Coordinator first, so that it starts no more workers; those that have not attached end by themselves.
+    fn drop(&mut self) {
+        let over = matches!(self.child.try_wait(), Ok(Some(status)) if status.success());
+        if over {
+            return;
+        }
+        self.kill_coordinator();
+        let _ = self.look();
+        let workers: Vec<u64> = self.lines.iter().filter_map(|line| match &line.event {
+            Event::WorkerAttached { worker, .. } => Some(*worker),
+            _ => None,
+        }).collect();
+        let gone = |worker: &u64| !is_worker(self.process(*worker).unwrap_or(0), self.folder.path());
+        workers.iter().filter(|worker| !gone(worker)).for_each(|worker| self.kill(*worker));
+    }
+}
+
+/// Whether this process still is a worker of the run in `folder`: its number may have been given away again.
+fn is_worker(process: u32, folder: &Path) -> bool {
+    let command = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&command).contains(&*folder.to_string_lossy())
+}
+
+/// The largest resident memory that a process had, where the system tells.
+pub(super) fn peak_resident_bytes(process: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().trim_end_matches("kB").trim().parse::<u64>().ok().map(|kib| kib * 1024)
+}
