@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Child;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
@@ -21,20 +21,21 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::checkpoint::{CheckpointError, Store};
+use crate::control::Token;
 use crate::control::generated as wire;
-use crate::control::server::{Input, Outgoing, Server, envelope, welcome};
-use crate::control::{Token, convert};
+use crate::control::server::{Input, Outgoing, Server, envelope};
 use crate::journal::{self, Journal};
 use crate::membership::coordinator::{Action, Config, Coordinator, Event, Outcome, OutcomeKind};
 use crate::membership::{StepRecord, TraineeDescription, WorkerId};
 use crate::mesh::Listener;
 use crate::optimizer::Optimizer;
 use crate::order::SampleOrder;
-use crate::state::hex;
 use checkpoints::{Checkpoints, Stored};
 
 mod checkpoints;
+mod inputs;
 mod status;
+mod summary;
 
 /// The longest time between two looks at the clock and at child processes.
 const TICK: Duration = Duration::from_millis(10);
@@ -367,98 +368,6 @@ impl<'o> Run<'o> {
         self.handle(Event::Tick);
     }
 
-    fn input(&mut self, input: Input) {
-        match input {
-            Input::Opened { session, attach, outgoing } => self.opened(session, attach, outgoing),
-            Input::Said(session, message) => {
-                let Some(worker) = self.workers_by_session.get(&session).copied() else { return };
-                if let crate::membership::FromWorker::Warmed(trainee) = &message
-                    && self.order.is_none()
-                    && let Err(error) = self.learn(trainee)
-                {
-                    self.outcome =
-                        Some(Outcome { kind: OutcomeKind::Failed, reason: error.to_string(), digest: None });
-                    return;
-                }
-                self.handle(Event::Said(worker, message));
-            }
-            Input::Closed(session, why) => {
-                if let Some(worker) = self.workers_by_session.remove(&session) {
-                    self.sessions.remove(&worker);
-                    self.handle(Event::Gone(worker, why));
-                }
-            }
-            Input::Scale(workers, answer) => {
-                let nodes = self.options.job.batch.virtual_nodes;
-                let accepted = (1..=nodes).contains(&workers);
-                let message = if accepted {
-                    format!("{} is on its way to {workers} workers", self.options.run)
-                } else {
-                    format!("{workers} workers cannot share {nodes} virtual nodes; choose 1…{nodes}")
-                };
-                let _ = answer.send(wire::Reply { accepted, message });
-                if accepted {
-                    self.write(&Journaled::ScaleRequested { workers, by: "control".into() });
-                    self.handle(Event::Scale(workers));
-                }
-            }
-            Input::Stop(answer) => {
-                let message = format!("{} stops at the next step and leaves a checkpoint", self.options.run);
-                let _ = answer.send(wire::Reply { accepted: true, message });
-                self.stop("control");
-            }
-            Input::Signal => self.stop("signal"),
-            Input::Refused { peer, reason } => self.refused(peer, reason),
-        }
-    }
-
-    /// Notes who was sent away; of a flood only the beginning, so that strangers cannot fill the disk.
-    fn refused(&mut self, peer: String, reason: String) {
-        if self.refusals_since.elapsed() >= REFUSAL_PERIOD {
-            if self.refusals > REFUSALS_MAX {
-                let message = format!("{} more strangers were refused", self.refusals - REFUSALS_MAX);
-                self.write(&Journaled::Warning { message });
-            }
-            (self.refusals_since, self.refusals) = (Instant::now(), 0);
-        }
-        self.refusals += 1;
-        if self.refusals <= REFUSALS_MAX {
-            self.write(&Journaled::Refused { peer, reason });
-        }
-    }
-
-    fn stop(&mut self, by: &str) {
-        self.write(&Journaled::StopRequested { by: by.into() });
-        self.handle(Event::Stop);
-    }
-
-    fn opened(&mut self, session: u64, attach: wire::Attach, outgoing: Outgoing) {
-        let worker = if attach.worker == 0 { self.machine.new_worker() } else { attach.worker };
-        let trainee = match attach.trainee.map(convert::read_trainee) {
-            Some(None) => {
-                let reason = "its description of the trainee makes no sense".to_string();
-                return self.write(&Journaled::Refused { peer: format!("worker {worker}"), reason });
-            }
-            other => other.flatten(),
-        };
-        let job = serde_json::to_string(&self.options.job).expect("a job is plain data");
-        let data_address = self.data.local_addr().to_string();
-        if outgoing.send(Ok(welcome(worker, job, data_address, self.options.run.clone()))).is_err() {
-            return;
-        }
-        let held = attach.held.map(|h| (h.epoch, h.step));
-        let event =
-            Event::Attached { worker, address: attach.address, process: attach.process, held, trainee };
-        // The old session, if any, belongs to a connection that is dead: its end is no news any more.
-        if let Some(old) = self.sessions.remove(&worker) {
-            self.workers_by_session.remove(&old.id);
-        }
-        let actions = self.machine.handle(event, self.began.elapsed().as_secs_f64());
-        self.sessions.insert(worker, Session { id: session, outgoing });
-        self.workers_by_session.insert(session, worker);
-        self.act(actions);
-    }
-
     fn handle(&mut self, event: Event) {
         let actions = self.machine.handle(event, self.began.elapsed().as_secs_f64());
         self.act(actions);
@@ -578,43 +487,4 @@ impl<'o> Run<'o> {
         let _ = std::fs::remove_file(self.options.folder.join("endpoint.json"));
         self.summary(&outcome)
     }
-
-    fn summary(&self, outcome: &Outcome) -> Summary {
-        let progress = self.machine.progress();
-        let steps = progress.committed();
-        let samples = |step| self.order.map_or(0, |order| order.samples_before(step));
-        let (since, first) = self.training_since.unwrap_or((self.began, steps));
-        let elapsed_s = since.elapsed().as_secs_f64();
-        let evaluation = progress.evaluation.filter(|e| e.step == steps && e.samples > 0);
-        Summary {
-            job: self.options.job.name.clone(),
-            run: self.options.run.clone(),
-            run_dir: display(&self.options.folder),
-            outcome: match outcome.kind {
-                OutcomeKind::Finished => "finished".into(),
-                OutcomeKind::Stopped => "stopped".into(),
-                OutcomeKind::Failed | OutcomeKind::Broken => "failed".into(),
-            },
-            reason: outcome.reason.clone(),
-            steps,
-            examples: samples(steps),
-            final_loss: progress.last.map(|l| l.loss),
-            held_out_loss: evaluation.map(|e| e.loss),
-            accuracy: evaluation
-                .filter(|e| e.predictions > 0)
-                .map(|e| e.correct as f64 / e.predictions as f64),
-            examples_per_s: (samples(steps).saturating_sub(samples(first))) as f64 / elapsed_s,
-            elapsed_s: self.began.elapsed().as_secs_f64(),
-            params_digest: outcome.digest.map(|d| hex(&d)),
-            workers: progress.worker_counts.clone(),
-            resizes: progress.resizes.clone(),
-            crashes: progress.crashes.clone(),
-            peak_resident_bytes: progress.peak_resident_bytes,
-            checkpoint: self.last_checkpoint.clone(),
-        }
-    }
-}
-
-fn display(path: &Path) -> String {
-    std::fs::canonicalize(path).unwrap_or_else(|_| path.into()).display().to_string()
 }

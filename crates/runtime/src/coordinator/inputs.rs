@@ -1,0 +1,105 @@
+//! What reaches the coordinator over the control plane, turned into events of the state machine.
+
+use std::time::Instant;
+
+use bellwether_core::record::Event as Journaled;
+
+use super::{REFUSAL_PERIOD, REFUSALS_MAX, Run, Session};
+use crate::control::server::{Input, Outgoing, welcome};
+use crate::control::{convert, generated as wire};
+use crate::membership::FromWorker;
+use crate::membership::coordinator::{Event, Outcome, OutcomeKind};
+
+impl Run<'_> {
+    pub(super) fn input(&mut self, input: Input) {
+        match input {
+            Input::Opened { session, attach, outgoing } => self.opened(session, attach, outgoing),
+            Input::Said(session, message) => {
+                let Some(worker) = self.workers_by_session.get(&session).copied() else { return };
+                if let FromWorker::Warmed(trainee) = &message
+                    && self.order.is_none()
+                    && let Err(error) = self.learn(trainee)
+                {
+                    self.outcome =
+                        Some(Outcome { kind: OutcomeKind::Failed, reason: error.to_string(), digest: None });
+                    return;
+                }
+                self.handle(Event::Said(worker, message));
+            }
+            Input::Closed(session, why) => {
+                if let Some(worker) = self.workers_by_session.remove(&session) {
+                    self.sessions.remove(&worker);
+                    self.handle(Event::Gone(worker, why));
+                }
+            }
+            Input::Scale(workers, answer) => {
+                let nodes = self.options.job.batch.virtual_nodes;
+                let accepted = (1..=nodes).contains(&workers);
+                let message = if accepted {
+                    format!("{} is on its way to {workers} workers", self.options.run)
+                } else {
+                    format!("{workers} workers cannot share {nodes} virtual nodes; choose 1…{nodes}")
+                };
+                let _ = answer.send(wire::Reply { accepted, message });
+                if accepted {
+                    self.write(&Journaled::ScaleRequested { workers, by: "control".into() });
+                    self.handle(Event::Scale(workers));
+                }
+            }
+            Input::Stop(answer) => {
+                let message = format!("{} stops at the next step and leaves a checkpoint", self.options.run);
+                let _ = answer.send(wire::Reply { accepted: true, message });
+                self.stop("control");
+            }
+            Input::Signal => self.stop("signal"),
+            Input::Refused { peer, reason } => self.refused(peer, reason),
+        }
+    }
+
+    /// Notes who was sent away; of a flood only the beginning, so that strangers cannot fill the disk.
+    fn refused(&mut self, peer: String, reason: String) {
+        if self.refusals_since.elapsed() >= REFUSAL_PERIOD {
+            if self.refusals > REFUSALS_MAX {
+                let message = format!("{} more strangers were refused", self.refusals - REFUSALS_MAX);
+                self.write(&Journaled::Warning { message });
+            }
+            (self.refusals_since, self.refusals) = (Instant::now(), 0);
+        }
+        self.refusals += 1;
+        if self.refusals <= REFUSALS_MAX {
+            self.write(&Journaled::Refused { peer, reason });
+        }
+    }
+
+    fn stop(&mut self, by: &str) {
+        self.write(&Journaled::StopRequested { by: by.into() });
+        self.handle(Event::Stop);
+    }
+
+    fn opened(&mut self, session: u64, attach: wire::Attach, outgoing: Outgoing) {
+        let worker = if attach.worker == 0 { self.machine.new_worker() } else { attach.worker };
+        let trainee = match attach.trainee.map(convert::read_trainee) {
+            Some(None) => {
+                let reason = "its description of the trainee makes no sense".to_string();
+                return self.write(&Journaled::Refused { peer: format!("worker {worker}"), reason });
+            }
+            other => other.flatten(),
+        };
+        let job = serde_json::to_string(&self.options.job).expect("a job is plain data");
+        let data_address = self.data.local_addr().to_string();
+        if outgoing.send(Ok(welcome(worker, job, data_address, self.options.run.clone()))).is_err() {
+            return;
+        }
+        let held = attach.held.map(|h| (h.epoch, h.step));
+        let event =
+            Event::Attached { worker, address: attach.address, process: attach.process, held, trainee };
+        // The old session, if any, belongs to a connection that is dead: its end is no news any more.
+        if let Some(old) = self.sessions.remove(&worker) {
+            self.workers_by_session.remove(&old.id);
+        }
+        let actions = self.machine.handle(event, self.began.elapsed().as_secs_f64());
+        self.sessions.insert(worker, Session { id: session, outgoing });
+        self.workers_by_session.insert(session, worker);
+        self.act(actions);
+    }
+}

@@ -1,0 +1,50 @@
+//! The result of a run, from the account that the state machine keeps.
+
+use std::path::Path;
+
+use bellwether_core::record::Summary;
+
+use super::Run;
+use crate::membership::coordinator::{Outcome, OutcomeKind};
+use crate::state::hex;
+
+impl Run<'_> {
+    pub(super) fn summary(&self, outcome: &Outcome) -> Summary {
+        let progress = self.machine.progress();
+        let steps = progress.committed();
+        let samples = |step| self.order.map_or(0, |order| order.samples_before(step));
+        let (since, first) = self.training_since.unwrap_or((self.began, steps));
+        let elapsed_s = since.elapsed().as_secs_f64();
+        let evaluation = progress.evaluation.filter(|e| e.step == steps && e.samples > 0);
+        Summary {
+            job: self.options.job.name.clone(),
+            run: self.options.run.clone(),
+            run_dir: display(&self.options.folder),
+            outcome: match outcome.kind {
+                OutcomeKind::Finished => "finished".into(),
+                OutcomeKind::Stopped => "stopped".into(),
+                OutcomeKind::Failed | OutcomeKind::Broken => "failed".into(),
+            },
+            reason: outcome.reason.clone(),
+            steps,
+            examples: samples(steps),
+            final_loss: progress.last.map(|l| l.loss),
+            held_out_loss: evaluation.map(|e| e.loss),
+            accuracy: evaluation
+                .filter(|e| e.predictions > 0)
+                .map(|e| e.correct as f64 / e.predictions as f64),
+            examples_per_s: (samples(steps).saturating_sub(samples(first))) as f64 / elapsed_s,
+            elapsed_s: self.began.elapsed().as_secs_f64(),
+            params_digest: outcome.digest.map(|d| hex(&d)),
+            workers: progress.worker_counts.clone(),
+            resizes: progress.resizes.clone(),
+            crashes: progress.crashes.clone(),
+            peak_resident_bytes: progress.peak_resident_bytes,
+            checkpoint: self.last_checkpoint.clone(),
+        }
+    }
+}
+
+fn display(path: &Path) -> String {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.into()).display().to_string()
+}

@@ -1,0 +1,126 @@
+//! State on its way: to newcomers, from sources, to the coordinator's checkpoint and back.
+
+use std::net::TcpStream;
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use super::Worker;
+use super::incoming::Incoming;
+use super::session::Event;
+use crate::membership::member::Effect;
+use crate::membership::{FromWorker, Load, Membership};
+use crate::state::TrainingState;
+use crate::transfer::{self, Kind, read, write};
+
+impl Worker {
+    pub(super) fn load(&mut self, epoch: u64, load: Load) -> Result<u64, String> {
+        match load {
+            Load::Fresh => {
+                self.engine.initialize();
+                Ok(0)
+            }
+            Load::Checkpoint(step) => {
+                let mut stream = self.connector.state_stream(epoch, &self.data_address)?;
+                let mut receive = || {
+                    transfer::send_mark(&mut stream, Kind::Fetch, step)?;
+                    let begin = transfer::receive_header(&mut stream)?;
+                    transfer::receive_whole(&mut stream, begin, &mut write(&self.engine.state))
+                };
+                receive().map_err(|e| format!("the checkpoint of step {step} did not arrive: {e}"))?;
+                self.engine.touched();
+                Ok(step)
+            }
+        }
+    }
+
+    /// Streams the state to every shadow, each source its share of the chunks.
+    pub(super) fn send_state(&self, membership: &Membership, streams: Vec<(u64, TcpStream)>) {
+        let Some(rank) = membership.rank(self.connector.me) else { return };
+        let (stride, step) = (membership.active.len(), self.member.step());
+        for (_, mut stream) in streams {
+            let state = Arc::clone(&self.engine.state);
+            let send = move || {
+                // A shadow that dies is noticed by the coordinator; nothing is lost here.
+                let _ = transfer::send_live(&mut stream, &state, step, rank, stride);
+            };
+            // Without a thread the shadow never catches up, and is dropped.
+            let _ = std::thread::Builder::new().name("state-out".into()).spawn(send);
+        }
+    }
+
+    pub(super) fn receive_state(&mut self, streams: Vec<TcpStream>) {
+        let mailbox = Arc::clone(&self.connection.mailbox);
+        if let Some(old) = self.incoming.take() {
+            old.close();
+        }
+        // A fresh state: the threads of an earlier attempt may still hold the old one.
+        let zeros = {
+            let state = read(&self.engine.state);
+            TrainingState {
+                step: 0,
+                parameters: vec![0.0; state.parameters.len()],
+                slots: vec![vec![0.0; state.parameters.len()]; state.slots.len()],
+                model_state: vec![0.0; state.model_state.len()],
+            }
+        };
+        self.engine.state = Arc::new(RwLock::new(zeros));
+        let notify = Arc::new(move || mailbox.put(Event::Stream));
+        match Incoming::start(streams, Arc::clone(&self.engine.state), notify) {
+            Ok(incoming) => self.incoming = Some(incoming),
+            Err(error) => {
+                self.connection.say(FromWorker::Failed { what: format!("cannot receive state: {error}") })
+            }
+        }
+    }
+
+    pub(super) fn begin_shadow(&mut self) {
+        match self.incoming.as_ref().and_then(|incoming| incoming.begun()) {
+            Some(step) => {
+                self.member.shadow_began(step);
+                write(&self.engine.state).step = step;
+            }
+            None => self.connection.mailbox.wait(Duration::from_millis(100)),
+        }
+    }
+
+    /// Looks whether the shadow's state is complete, or will never be.
+    pub(super) fn check_stream(&mut self) -> Vec<Effect> {
+        let Some(incoming) = &self.incoming else { return vec![] };
+        if let Some(why) = incoming.failure() {
+            let epoch = self.member.membership().epoch;
+            return self.member.failed(epoch, None, format!("the state did not come: {why}"));
+        }
+        if incoming.complete() && self.member.is_shadow() && incoming.begun().is_some() {
+            self.engine.touched();
+            return self.member.shadow_complete();
+        }
+        vec![]
+    }
+
+    /// Sends the state to the coordinator while the next gradients are computed; the next update waits
+    /// for it, because it is the state of one step.
+    pub(super) fn upload(&mut self) {
+        self.finish_upload();
+        let epoch = self.member.membership().epoch;
+        let stream = self.connector.state_stream(epoch, &self.data_address);
+        let state = Arc::clone(&self.engine.state);
+        let (started, running) = std::sync::mpsc::channel();
+        let send = move || {
+            let state = read(&state);
+            let _ = started.send(());
+            if let Ok(mut stream) = stream {
+                // The coordinator notices a stream that ends early, and says so in the journal.
+                let _ = transfer::send_whole(&mut stream, &state);
+            }
+        };
+        self.upload = std::thread::Builder::new().name("checkpoint".into()).spawn(send).ok();
+        // The lock is held from here on: no update can come between.
+        let _ = running.recv();
+    }
+
+    pub(super) fn finish_upload(&mut self) {
+        if let Some(upload) = self.upload.take() {
+            let _ = upload.join();
+        }
+    }
+}
