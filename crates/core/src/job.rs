@@ -360,7 +360,7 @@ pub struct Checkpoint {
     /// How many of the newest are kept.
     #[serde(default = "keep")]
     pub keep: usize,
-    /// Folder; the run's own `checkpoints` folder when absent.
+    /// Folder in which each run has a subfolder; the run's own `checkpoints` folder when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<PathBuf>,
 }

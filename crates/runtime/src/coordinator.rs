@@ -11,29 +11,28 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Child;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bellwether_core::job::Job;
 use bellwether_core::record::{Event as Journaled, Summary};
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
 
-use crate::checkpoint::{CheckpointError, Store};
+use crate::checkpoint::CheckpointError;
 use crate::control::Token;
 use crate::control::generated as wire;
-use crate::control::server::{Input, Outgoing, Server, envelope};
+use crate::control::server::{Input, Outgoing, envelope};
 use crate::journal::{self, Journal};
-use crate::membership::coordinator::{Action, Config, Coordinator, Event, Outcome, OutcomeKind};
+use crate::membership::coordinator::{Action, Config, Coordinator, Event, Outcome, OutcomeKind, Resumed};
 use crate::membership::{StepRecord, TraineeDescription, WorkerId};
-use crate::mesh::Listener;
 use crate::optimizer::Optimizer;
 use crate::order::SampleOrder;
-use checkpoints::{Checkpoints, Stored};
+use checkpoints::Stored;
+use planes::Planes;
 
 mod checkpoints;
 mod inputs;
+mod planes;
 mod status;
 mod summary;
 
@@ -159,11 +158,7 @@ struct Run<'o> {
     journal: Journal,
     metrics: File,
     journal_path: PathBuf,
-    incoming: Receiver<Incoming>,
-    server: Server,
-    data: Listener,
-    checkpoints: Arc<Checkpoints>,
-    status: watch::Sender<wire::Status>,
+    planes: Planes,
     sessions: BTreeMap<WorkerId, Session>,
     workers_by_session: BTreeMap<u64, WorkerId>,
     children: BTreeMap<WorkerId, Child>,
@@ -178,6 +173,23 @@ struct Run<'o> {
     refusals_since: Instant,
     outcome: Option<Outcome>,
     last_checkpoint: Option<String>,
+}
+
+fn config(options: &Options, resumed: Option<Resumed>) -> Config {
+    Config {
+        virtual_nodes: options.job.batch.virtual_nodes,
+        wanted: options.workers,
+        max_workers: options.max_workers,
+        schedule: options.schedule.clone(),
+        spawns: options.spawn.is_some(),
+        heartbeat_timeout_s: options.heartbeat_timeout.as_secs_f64(),
+        boot_timeout_s: 120.0,
+        reattach_grace_s: 1.5,
+        max_barren_crashes: 20,
+        resumed,
+        checkpoint: None,
+        trainee: None,
+    }
 }
 
 fn unix_s() -> f64 {
@@ -201,63 +213,13 @@ impl<'o> Run<'o> {
                 .open(&path)
                 .map_err(system(format!("open {}", path.display())))
         };
-        let (sender, incoming) = channel();
-        let (inputs, queue) = channel();
-        let forward = sender.clone();
-        std::thread::spawn(move || {
-            for input in queue {
-                if forward.send(Incoming::Control(input)).is_err() {
-                    return;
-                }
-            }
-        });
-        let (status, watched) =
-            watch::channel(wire::Status { run: options.run.clone(), ..Default::default() });
-        let place = |what: &str, address: SocketAddr| system(format!("listen on {address} for {what}"));
-        let server = Server::start(options.listen, options.token.clone(), inputs.clone(), watched)
-            .map_err(place("the control plane", options.listen))?;
-        let refused = Mutex::new(inputs);
-        let on_refusal = Arc::new(move |refusal: crate::mesh::Refusal| {
-            let peer = refusal.peer.map_or("unknown".into(), |p| p.to_string());
-            let reason = format!("on the data plane: it {}", refusal.reason);
-            if let Ok(inputs) = refused.lock() {
-                let _ = inputs.send(Input::Refused { peer, reason });
-            }
-        });
-        let token = &options.token;
-        let data = Listener::bind(options.data_listen, token.job_tag(), token.bytes(), on_refusal)
-            .map_err(place("the data plane", options.data_listen))?;
-        let folder =
-            options.job.checkpoint.folder.clone().unwrap_or_else(|| options.folder.join("checkpoints"));
-        let store = Store::new(folder, options.job.checkpoint.keep, &options.job.identity());
-        let checkpoints = Checkpoints::start(store, data.inbox(), move |stored| {
-            let _ = sender.send(Incoming::Stored(stored));
-        })
-        .map_err(system("start a thread"))?;
-        let config = Config {
-            virtual_nodes: options.job.batch.virtual_nodes,
-            wanted: options.workers,
-            max_workers: options.max_workers,
-            schedule: options.schedule.clone(),
-            spawns: options.spawn.is_some(),
-            heartbeat_timeout_s: options.heartbeat_timeout.as_secs_f64(),
-            boot_timeout_s: 120.0,
-            reattach_grace_s: 1.5,
-            max_barren_crashes: 20,
-            resumed: resumed.clone(),
-            checkpoint: None,
-            trainee: None,
-        };
+        let planes = Planes::open(&options)?;
         Ok(Run {
-            machine: Coordinator::new(config, 0.0),
+            machine: Coordinator::new(config(&options, resumed.clone()), 0.0),
             journal: Journal::open(&journal_path).map_err(system("open the journal"))?,
             metrics: append("metrics.jsonl")?,
             journal_path,
-            incoming,
-            server,
-            data,
-            checkpoints,
-            status,
+            planes,
             sessions: BTreeMap::new(),
             workers_by_session: BTreeMap::new(),
             children: BTreeMap::new(),
@@ -277,8 +239,8 @@ impl<'o> Run<'o> {
 
     fn begin(&mut self) -> Result<(), CoordinatorError> {
         let endpoint = Endpoint {
-            control: self.server.address(),
-            data: self.data.local_addr(),
+            control: self.planes.server.address(),
+            data: self.planes.data.local_addr(),
             process: std::process::id(),
         };
         let path = self.options.folder.join("endpoint.json");
@@ -311,7 +273,7 @@ impl<'o> Run<'o> {
         self.machine.set_total_steps(total_steps);
         self.machine.expect_trainee(trainee.clone());
         self.order = Some(order);
-        self.checkpoints.learn(trainee.clone(), slots);
+        self.planes.checkpoints.learn(trainee.clone(), slots);
         let known = Journaled::TaskKnown {
             fingerprint: trainee.fingerprint.clone(),
             training_samples: order.samples,
@@ -326,7 +288,7 @@ impl<'o> Run<'o> {
         if !self.resumed {
             return Ok(());
         }
-        if let Some(loaded) = self.checkpoints.newest()? {
+        if let Some(loaded) = self.planes.checkpoints.newest()? {
             for error in &loaded.skipped {
                 let event =
                     Journaled::CheckpointFailed { step: loaded.state.step, reason: error.to_string() };
@@ -343,7 +305,7 @@ impl<'o> Run<'o> {
             if let Some(outcome) = self.outcome.take() {
                 return outcome;
             }
-            match self.incoming.recv_timeout(TICK) {
+            match self.planes.incoming.recv_timeout(TICK) {
                 Ok(Incoming::Control(input)) => self.input(input),
                 Ok(Incoming::Stored(stored)) => self.stored(stored),
                 Err(RecvTimeoutError::Timeout) => self.tick(),
@@ -392,7 +354,7 @@ impl<'o> Run<'o> {
     }
 
     fn spawn(&mut self, worker: WorkerId) {
-        let address = self.server.address();
+        let address = self.planes.server.address();
         let Some(spawn) = &mut self.options.spawn else { return };
         match spawn(worker, address) {
             Ok(child) => drop(self.children.insert(worker, child)),

@@ -86,7 +86,7 @@ impl Run<'_> {
             other => other.flatten(),
         };
         let job = serde_json::to_string(&self.options.job).expect("a job is plain data");
-        let data_address = self.data.local_addr().to_string();
+        let data_address = self.planes.data.local_addr().to_string();
         if outgoing.send(Ok(welcome(worker, job, data_address, self.options.run.clone()))).is_err() {
             return;
         }

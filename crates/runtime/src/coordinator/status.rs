@@ -18,7 +18,7 @@ impl Run<'_> {
         self.shown = Instant::now();
         let status = self.current_status();
         (self.observe)(Observation::Status(&status));
-        self.status.send_replace(status);
+        self.planes.status.send_replace(status);
     }
 
     pub(super) fn current_status(&self) -> wire::Status {

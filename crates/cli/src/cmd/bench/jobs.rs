@@ -23,7 +23,7 @@ impl Synthetic {
         let Synthetic { step_ms, parameters, virtual_nodes, steps, adam } = self;
         let optimizer = if *adam { "adam" } else { "sgd" };
         format!(
-            "name = \"bench\"\nseed = 1\nsteps = {steps}\n\
+            "name = \"bench\"\nseed = 1\nsteps = {steps}\nworkers = 1\n\
              [model]\nkind = \"synthetic\"\nstep_time = \"{step_ms}ms\"\nparameters = \"{parameters}\"\n\
              [data]\nkind = \"indices\"\nsamples = 1000000\n\
              [batch]\nsize = {virtual_nodes}\nvirtual_nodes = {virtual_nodes}\n\

@@ -29,6 +29,7 @@ enum Moment {
 struct Attempt {
     step_s: f64,
     longest_s: f64,
+    calm_wait_s: f64,
     commit_step_s: f64,
     longest_commit_gap_s: f64,
     /// Seconds from the request until the newcomer, or the one after it, is active.
@@ -62,6 +63,7 @@ pub(super) fn measure(report: &mut Report, kills: u32, printer: &Printer) -> Res
                 .with("repetitions", attempts.len())
                 .with("step_s", median(&column(|a| a.step_s)))
                 .spread("wait", "s", &wait_s)
+                .with("undisturbed_wait_worst_s", largest(&column(|a| a.calm_wait_s)))
                 .with("commit_wait_median_s", median(&commit_wait_s))
                 .with("commit_wait_worst_s", largest(&commit_wait_s))
                 .with("joined_median_s", median(&column(|a| a.joined_s)))
@@ -110,8 +112,10 @@ fn attempt(trial: &mut Trial, moment: Moment, dice: &mut Dice) -> Result<Attempt
         }
     }
     let steps = trial.steps();
+    let calm = durations(&steps, first, begun);
     let result = Attempt {
-        step_s: median(&durations(&steps, first, begun)),
+        step_s: median(&calm),
+        calm_wait_s: largest(&calm) - median(&calm),
         longest_s: largest(&durations(&steps, begun, last)),
         commit_step_s: median(&gaps_s),
         longest_commit_gap_s: longest_gap_s(trial.since(mark), last),

@@ -36,6 +36,13 @@ impl Coordinator {
             }
             _ => self.journal(Journal::Warning { message: format!("worker {worker} went away: {why}") }),
         }
+        if let Phase::Gathering { grace_until_s } = &mut self.phase
+            && stage == Stage::Holding
+        {
+            // It may come back as it did before.
+            *grace_until_s = grace_until_s.max(self.now_s + self.config.reattach_grace_s);
+            self.awaited.push(worker);
+        }
     }
 
     /// Whether the members wait for what this worker contributes, by the membership in force or by one that

@@ -1,0 +1,65 @@
+//! What the coordinator listens on: the control plane, the data plane, and the queue both end in.
+
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::watch;
+
+use super::checkpoints::Checkpoints;
+use super::{CoordinatorError, Incoming, Options, system};
+use crate::checkpoint::Store;
+use crate::control::generated as wire;
+use crate::control::server::{Input, Server};
+use crate::mesh::Listener;
+
+/// Everything that listens for the coordinator, and the queue it all ends in.
+pub(super) struct Planes {
+    pub(super) incoming: Receiver<Incoming>,
+    pub(super) server: Server,
+    pub(super) data: Listener,
+    pub(super) checkpoints: Arc<Checkpoints>,
+    pub(super) status: watch::Sender<wire::Status>,
+}
+
+impl Planes {
+    pub(super) fn open(options: &Options) -> Result<Planes, CoordinatorError> {
+        let (sender, incoming) = channel();
+        let (inputs, queue) = channel();
+        let forward = sender.clone();
+        std::thread::spawn(move || {
+            for input in queue {
+                if forward.send(Incoming::Control(input)).is_err() {
+                    return;
+                }
+            }
+        });
+        let (status, watched) =
+            watch::channel(wire::Status { run: options.run.clone(), ..Default::default() });
+        let place = |what: &str, address: SocketAddr| system(format!("listen on {address} for {what}"));
+        let server = Server::start(options.listen, options.token.clone(), inputs.clone(), watched)
+            .map_err(place("the control plane", options.listen))?;
+        let refused = Mutex::new(inputs);
+        let on_refusal = Arc::new(move |refusal: crate::mesh::Refusal| {
+            let peer = refusal.peer.map_or("unknown".into(), |p| p.to_string());
+            let reason = format!("on the data plane: it {}", refusal.reason);
+            if let Ok(inputs) = refused.lock() {
+                let _ = inputs.send(Input::Refused { peer, reason });
+            }
+        });
+        let token = &options.token;
+        let data = Listener::bind(options.data_listen, token.job_tag(), token.bytes(), on_refusal)
+            .map_err(place("the data plane", options.data_listen))?;
+        // A folder of the run's own, also where the job names one: no run prunes another's checkpoints.
+        let folder = match &options.job.checkpoint.folder {
+            Some(folder) => folder.join(&options.run),
+            None => options.folder.join("checkpoints"),
+        };
+        let store = Store::new(folder, options.job.checkpoint.keep, &options.job.identity());
+        let checkpoints = Checkpoints::start(store, data.inbox(), move |stored| {
+            let _ = sender.send(Incoming::Stored(stored));
+        })
+        .map_err(system("start a thread"))?;
+        Ok(Planes { incoming, server, data, checkpoints, status })
+    }
+}
