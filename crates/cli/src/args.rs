@@ -143,7 +143,8 @@ pub(crate) enum SchemaKind {
 fn resize(text: &str) -> Result<(u64, u32), String> {
     let wrong = || format!("`{text}` is not STEP:N, for example 20:4");
     let (step, workers) = text.split_once(':').ok_or_else(wrong)?;
-    let (step, workers) = (step.trim().parse().map_err(|_| wrong())?, workers.trim().parse().map_err(|_| wrong())?);
+    let (step, workers) =
+        (step.trim().parse().map_err(|_| wrong())?, workers.trim().parse().map_err(|_| wrong())?);
     if step == 0 || workers == 0 {
         return Err(format!("`{text}`: the step and the number of workers are at least 1"));
     }

@@ -3,6 +3,7 @@
 mod args;
 mod cmd;
 mod failure;
+mod history;
 mod printer;
 mod runs;
 
@@ -16,6 +17,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let arguments = args::Arguments::parse();
+    // Bits depend on the number of threads in a kernel: one, in every process, whoever started it.
+    let _ = rayon::ThreadPoolBuilder::new().num_threads(1).build_global();
     let printer = printer::Printer::new();
     match cmd::dispatch(arguments, &printer) {
         Ok(code) => code,

@@ -32,11 +32,12 @@ impl StateDir {
         let path = asked
             .or_else(|| variable("XDG_STATE_HOME").map(|p| p.join("bellwether")))
             .or_else(|| variable("HOME").map(|p| p.join(".local/state/bellwether")));
-        path.map(StateDir).ok_or_else(|| {
+        let path = path.ok_or_else(|| {
             InputError::new("state directory", "neither XDG_STATE_HOME nor HOME is set")
                 .hint("pass --state-dir DIR")
-                .into()
-        })
+        })?;
+        // A run is looked at and taken up again from anywhere.
+        std::path::absolute(&path).map(StateDir).map_err(|e| Failure::at(path.display().to_string(), e))
     }
 
     /// All runs, by name.
@@ -76,7 +77,13 @@ impl StateDir {
     pub(crate) fn create(&self, job: &Job) -> Result<RunDir, Failure> {
         let failed = |path: &Path, e: std::io::Error| Failure::at(path.display().to_string(), e);
         fs::create_dir_all(&self.0).map_err(|e| failed(&self.0, e))?;
-        let mut number = 1 + self.runs().iter().filter(|r| r.job_name() == job.name).map(RunDir::number).max().unwrap_or(0);
+        let mut number = 1 + self
+            .runs()
+            .iter()
+            .filter(|r| r.job_name() == job.name)
+            .map(RunDir::number)
+            .max()
+            .unwrap_or(0);
         let run = loop {
             let name = format!("{}-{number}", job.name);
             let path = self.0.join(&name);
@@ -88,7 +95,12 @@ impl StateDir {
         };
         let token = Token::random().map_err(|e| Failure::at("random token", e))?;
         let path = run.token_file();
-        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(|e| failed(&path, e))?;
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|e| failed(&path, e))?;
         writeln!(file, "{}", token.to_text()).map_err(|e| failed(&path, e))?;
         let path = run.path.join("job.json");
         let text = serde_json::to_vec_pretty(job).map_err(|e| Failure::at("job", e))?;
@@ -125,6 +137,19 @@ impl RunDir {
         serde_json::from_str(&text).map_err(|e| Failure::at(path.display().to_string(), e))
     }
 
+    /// The scheduled changes of the number of workers, kept for whoever takes the run up again.
+    pub(crate) fn schedule(&self) -> Vec<(u64, u32)> {
+        let text = fs::read(self.path.join("schedule.json")).unwrap_or_default();
+        serde_json::from_slice(&text).unwrap_or_default()
+    }
+
+    /// Keeps the scheduled changes.
+    pub(crate) fn keep_schedule(&self, schedule: &[(u64, u32)]) -> Result<(), Failure> {
+        let path = self.path.join("schedule.json");
+        let text = serde_json::to_vec(schedule).map_err(|e| Failure::at("schedule", e))?;
+        fs::write(&path, text).map_err(|e| Failure::at(path.display().to_string(), e))
+    }
+
     /// Where the run's coordinator is, or was when it died.
     pub(crate) fn endpoint(&self) -> Option<Endpoint> {
         serde_json::from_slice(&fs::read(self.path.join("endpoint.json")).ok()?).ok()
@@ -134,8 +159,12 @@ impl RunDir {
 /// Reads a token file.
 pub(crate) fn read_token(path: &Path) -> Result<Token, Failure> {
     let place = path.display().to_string();
-    let text = fs::read_to_string(path).map_err(|e| Failure::at(&place, e))?;
+    let hint = "every run makes its own token; it lies in the run's folder, which `bellwether run` names";
+    let text = fs::read_to_string(path)
+        .map_err(|e| InputError::new(&place, format!("the token file cannot be read: {e}")).hint(hint))?;
     Token::parse(&text).ok_or_else(|| {
-        InputError::new(place, "is not a token").hint("a token file holds 64 hexadecimal digits; every run makes its own").into()
+        InputError::new(place, "is not a token")
+            .hint("a token file holds 64 hexadecimal digits; every run makes its own")
+            .into()
     })
 }

@@ -38,10 +38,29 @@ pub fn job(text: &str, place: &str, overrides: &[(String, String)]) -> Result<Jo
     }
     let job: Job = toml::from_str(&source).map_err(|e| {
         let error = located(&e, &source, &place);
-        if overrides.is_empty() { error } else { InputError { place: place.clone(), ..error } }
+        if overrides.is_empty() {
+            return error;
+        }
+        InputError { place: culprit(text, overrides).unwrap_or(place.clone()), ..error }
     })?;
     job.check().map_err(|e| InputError { place: format!("{place}: {}", e.place), ..e })?;
     Ok(job)
+}
+
+/// The override without which the job could be read.
+fn culprit(text: &str, overrides: &[(String, String)]) -> Option<String> {
+    let readable_without = |one: usize| {
+        let mut table: Table = toml::from_str(text).ok()?;
+        for (number, (key, value)) in overrides.iter().enumerate() {
+            if number != one {
+                set(&mut table, key, value).ok()?;
+            }
+        }
+        toml::from_str::<Job>(&table.to_string()).ok()
+    };
+    let one = (0..overrides.len()).find(|one| readable_without(*one).is_some())?;
+    let (key, value) = &overrides[one];
+    Some(format!("--set {key}={value}"))
 }
 
 /// Sets `a.b.c` in nested tables.

@@ -148,6 +148,7 @@ pub fn run(
         reporter: Reporter::new(),
         switch: None,
         boundary: Instant::now(),
+        orphaned: false,
     };
     worker.run()
 }
@@ -168,6 +169,8 @@ struct Worker {
     switch: Option<(u64, bool)>,
     /// When the last step ended.
     boundary: Instant,
+    /// Nobody coordinates any more.
+    orphaned: bool,
 }
 
 impl Worker {
@@ -196,6 +199,7 @@ impl Worker {
                     return Ok(());
                 }
                 Task::Exit { reason, refused: true } => return Err(WorkerError::Refused(reason.clone())),
+                Task::Exit { reason, .. } if self.orphaned => return Err(WorkerError::Orphaned(reason.clone())),
                 Task::Exit { .. } => return Ok(()),
             }
         }
@@ -225,7 +229,10 @@ impl Worker {
                 }
                 Event::Prepared(membership, Err(fault)) => self.member.prepared(membership, Err(fault)),
                 Event::Stream => self.check_stream(),
-                Event::Over { why, refused } => self.member.message(ToWorker::Bye { reason: why, refused }),
+                Event::Over { why, refused } => {
+                    self.orphaned = !refused;
+                    self.member.message(ToWorker::Bye { reason: why, refused })
+                }
                 Event::Welcome(_) => vec![],
             };
             self.carry_out(effects);

@@ -23,7 +23,8 @@ pub(crate) fn audit(arguments: &JobArguments, printer: &Printer) -> Result<ExitC
         _ => None,
     });
     let order = order.ok_or_else(|| Failure::No(format!("{}: no step was done yet", run.name)))?;
-    let ledger = journal::ledger(&lines, order).map_err(|what| Failure::No(format!("{}: {what}", run.name)))?;
+    let ledger =
+        journal::ledger(&lines, order).map_err(|what| Failure::No(format!("{}: {what}", run.name)))?;
     match arguments.state.format {
         Format::Json => printer.out(serde_json::json!({
             "run": run.name, "steps": ledger.steps, "samples": ledger.samples, "epochs": ledger.epochs,

@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use bellwether_core::InputError;
-use bellwether_core::record::Event;
 use bellwether_runtime::control::client::{ClientError, Control};
 use bellwether_runtime::control::generated::{Reply, Status};
-use bellwether_runtime::journal;
+use serde::Serialize;
 
 use crate::args::{Format, JobArguments, ScaleArguments, StateArguments};
 use crate::failure::Failure;
+use crate::history::{History, last_loss};
 use crate::printer::Printer;
 use crate::runs::{RunDir, StateDir};
 
@@ -20,12 +20,20 @@ impl From<ClientError> for Failure {
 }
 
 fn connect(run: &RunDir) -> Result<Control, Failure> {
-    let not_running = |why: String| {
-        InputError::new(&run.name, why).hint(format!("`bellwether run --resume {}` takes it up again", run.name))
+    let not_running = |why: String| -> Failure {
+        let again = format!("`bellwether run --resume {}` takes it up again", run.name);
+        let (what, hint) = match History::read(run).map(|history| history.state()) {
+            Ok(state) if state == "finished" => {
+                ("the run is finished".into(), "`bellwether jobs` lists all runs".into())
+            }
+            Ok(state) if state == "stopped" || state == "failed" => (format!("the run has {state}"), again),
+            _ => (why, again),
+        };
+        InputError::new(&run.name, what).hint(hint).into()
     };
     let endpoint = run.endpoint().ok_or_else(|| not_running("the run is not running".into()))?;
     Control::connect(&endpoint.control.to_string(), &run.token()?)
-        .map_err(|error| not_running(format!("its coordinator is gone ({error})")).into())
+        .map_err(|error| not_running(format!("its coordinator is gone ({error})")))
 }
 
 fn steer(
@@ -59,11 +67,12 @@ pub(crate) fn watch(arguments: &JobArguments, printer: &Printer) -> Result<ExitC
     connect(&run)?.watch(|status| {
         let state = (status.step, status.phase.clone(), status.workers);
         if last.as_ref() != Some(&state) {
-            match arguments.state.format {
-                Format::Json => printer.out(json(&status)),
-                Format::Table => printer.out(line(&status)),
-            }
             last = Some(state);
+            // Nobody to read it, nothing to follow.
+            return match arguments.state.format {
+                Format::Json => printer.line(json(&status)),
+                Format::Table => printer.line(line(&status)),
+            };
         }
         true
     })?;
@@ -75,10 +84,11 @@ pub(crate) fn line(status: &Status) -> String {
     let evaluation = status.evaluation.filter(|e| e.predictions > 0).map_or(String::new(), |e| {
         format!("  held-out {:.2} %", 100.0 * e.correct as f64 / e.predictions as f64)
     });
+    let loss = if status.loss.is_finite() { format!("{:.4}", status.loss) } else { "–".into() };
+    let plural = if status.workers == 1 { "" } else { "s" };
     format!(
-        "{}  step {}/{}  loss {:.4}  {:.0} examples/s  {} workers{}  {}",
-        status.run, status.step, status.total_steps, status.loss, status.examples_per_s, status.workers, evaluation,
-        status.phase
+        "{}  step {}/{}  loss {loss}  {:.0} examples/s  {} worker{plural}{evaluation}  {}",
+        status.run, status.step, status.total_steps, status.examples_per_s, status.workers, status.phase
     )
 }
 
@@ -101,47 +111,75 @@ fn json(status: &Status) -> serde_json::Value {
     })
 }
 
-pub(crate) fn jobs(arguments: StateArguments, printer: &Printer) -> Result<ExitCode, Failure> {
-    let mut rows = Vec::new();
-    for run in StateDir::find(arguments.state_dir)?.runs() {
-        let status = run.endpoint().and_then(|_| connect(&run).ok()?.status().ok());
-        let row = match status {
-            Some(s) => [run.name, s.phase, format!("{}/{}", s.step, s.total_steps), s.workers.to_string()],
-            None => {
-                let (state, step) = past(&run);
-                [run.name, state, step.to_string(), "0".into()]
-            }
-        };
-        rows.push(row);
-    }
-    match arguments.format {
-        Format::Json => {
-            let rows: Vec<_> = rows
-                .iter()
-                .map(|[run, state, step, workers]| {
-                    serde_json::json!({ "run": run, "state": state, "step": step, "workers": workers })
-                })
-                .collect();
-            printer.out(serde_json::Value::Array(rows));
+/// What is known of a run in a line of `bellwether jobs`.
+#[derive(Debug, Serialize)]
+struct Row {
+    run: String,
+    state: String,
+    step: u64,
+    total_steps: Option<u64>,
+    loss: Option<f64>,
+    workers: u32,
+    age_s: Option<f64>,
+}
+
+impl Row {
+    fn of(run: &RunDir) -> Row {
+        // A run whose journal cannot be read is still a run.
+        let history = History::read(run).unwrap_or_default();
+        let age_s = history.age_s();
+        let name = run.name.clone();
+        match run.endpoint().and_then(|_| connect(run).ok()?.status().ok()) {
+            Some(s) => Row {
+                run: name,
+                state: s.phase,
+                step: s.step,
+                total_steps: Some(s.total_steps).filter(|steps| *steps > 0),
+                loss: Some(s.loss).filter(|loss| loss.is_finite()),
+                workers: s.workers,
+                age_s,
+            },
+            None => Row {
+                run: name,
+                state: history.state(),
+                step: history.committed(),
+                total_steps: history.total_steps(),
+                loss: last_loss(run),
+                workers: 0,
+                age_s,
+            },
         }
+    }
+
+    fn line(&self) -> String {
+        let total = self.total_steps.map_or("?".into(), |steps| steps.to_string());
+        let loss = self.loss.map_or("–".into(), |loss| format!("{loss:.4}"));
+        let age = self.age_s.map_or("–".into(), age);
+        let Row { run, state, step, workers, .. } = self;
+        format!("{run:<28} {state:<18} {:>15} {loss:>9} {workers:>8} {age:>8}", format!("{step}/{total}"))
+    }
+}
+
+/// A time in one unit, as one says it.
+fn age(seconds: f64) -> String {
+    match seconds {
+        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
+        s if s < 172_800.0 => format!("{:.0} h", s / 3600.0),
+        s => format!("{:.0} days", s / 86_400.0),
+    }
+}
+
+pub(crate) fn jobs(arguments: StateArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    let rows: Vec<Row> = StateDir::find(arguments.state_dir)?.runs().iter().map(Row::of).collect();
+    match arguments.format {
+        Format::Json => printer.out(serde_json::to_string(&rows).map_err(|e| Failure::at("jobs", e))?),
         Format::Table => {
-            printer.out(format_args!("{:<28} {:<24} {:>16} {:>8}", "RUN", "STATE", "STEP", "WORKERS"));
-            for [run, state, step, workers] in rows {
-                printer.out(format_args!("{run:<28} {state:<24} {step:>16} {workers:>8}"));
-            }
+            let titles = ["RUN", "STATE", "STEP", "LOSS", "WORKERS", "AGE"];
+            let [run, state, step, loss, workers, age] = titles;
+            printer.out(format_args!("{run:<28} {state:<18} {step:>15} {loss:>9} {workers:>8} {age:>8}"));
+            rows.iter().for_each(|row| printer.out(row.line()));
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// What the journal says of a run that has no coordinator.
-fn past(run: &RunDir) -> (String, u64) {
-    let lines = journal::read(&run.path.join("journal.jsonl")).unwrap_or_default();
-    let step = journal::resumed(&lines).committed;
-    let state = lines.iter().rev().find_map(|line| match &line.event {
-        Event::Ended { outcome, .. } => Some(outcome.split(':').next().unwrap_or(outcome).to_string()),
-        Event::CoordinatorStarted { .. } => Some("coordinator gone".into()),
-        _ => None,
-    });
-    (state.unwrap_or_else(|| "new".into()), step)
 }

@@ -16,6 +16,7 @@ use bellwether_runtime::membership::coordinator::OutcomeKind;
 
 use crate::args::{Format, RunArguments};
 use crate::failure::Failure;
+use crate::history::History;
 use crate::printer::Printer;
 use crate::runs::{RunDir, StateDir};
 
@@ -29,53 +30,99 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
         (None, Some(path)) => read_job(path, &arguments)?,
         (None, None) => return Err(Failure::at("run", "no job file is named")),
     };
-    let workers = arguments.workers.unwrap_or(job.workers);
+    let mut workers = arguments.workers.unwrap_or(job.workers);
     check_workers(&job, workers, &arguments.resize)?;
+    let mut schedule = arguments.resize.clone();
+    if let Some(run) = &resumed {
+        let history = unfinished(run)?;
+        if schedule.is_empty() {
+            schedule = run.schedule();
+        }
+        if arguments.workers.is_some() {
+            // What is asked for now overrules what the schedule said for the steps that are done.
+            schedule.retain(|(step, _)| *step > history.committed());
+        } else if let Some(count) = history.scaled_to() {
+            workers = WorkerRange { min: count, max: workers.max.max(count) };
+        }
+    }
     let trainee = describe(&job)?;
     let old = resumed.as_ref().and_then(RunDir::endpoint);
     let run = match resumed {
         Some(run) => run,
         None => state_dir.create(&job)?,
     };
+    run.keep_schedule(&schedule)?;
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
-    let listen = arguments.listen.or(old.as_ref().map(|e| e.control)).unwrap_or(loopback);
-    let data_listen = old.map_or(SocketAddr::new(listen.ip(), 0), |e| e.data);
+    let listen = arguments.listen.or(old.map(|e| e.control)).unwrap_or(loopback);
+    reachable("--listen", listen)?;
     let options = Options {
         run: run.name.clone(),
         folder: run.path.clone(),
         token: run.token()?,
         listen,
-        data_listen,
+        data_listen: SocketAddr::new(listen.ip(), 0),
         workers: workers.initial(),
         max_workers: workers.max,
-        schedule: arguments.resize.clone(),
+        schedule,
         spawn: (!arguments.no_spawn).then(|| spawner(&run)).transpose()?,
         trainee: Some(trainee),
         heartbeat_timeout: Duration::from_secs_f64(arguments.heartbeat_timeout.get()),
         job,
     };
-    let mut show = show::Show::new(printer, &run, arguments.state.format);
-    let (summary, kind) = coordinator::run(options, &mut |seen| show.see(seen)).map_err(|e| explain(e, &run))?;
+    let mut show = show::Show::new(printer, &run, &arguments);
+    let (summary, kind) =
+        coordinator::run(options, &mut |seen| show.see(seen)).map_err(|e| explain(e, &run))?;
     show.end();
     report(&summary, arguments.state.format, printer);
-    Ok(match kind {
-        OutcomeKind::Finished | OutcomeKind::Stopped => ExitCode::SUCCESS,
-        OutcomeKind::Failed => ExitCode::from(1),
-        OutcomeKind::Broken => ExitCode::from(3),
-    })
+    Ok(conclude(&summary, kind, printer))
+}
+
+/// The exit code, and what a person should hear beside the result.
+fn conclude(summary: &Summary, kind: OutcomeKind, printer: &Printer) -> ExitCode {
+    let Summary { run, run_dir, reason, .. } = summary;
+    match kind {
+        OutcomeKind::Finished => ExitCode::SUCCESS,
+        OutcomeKind::Stopped => {
+            printer.note(format_args!("`bellwether run --resume {run}` goes on from here"));
+            ExitCode::SUCCESS
+        }
+        OutcomeKind::Failed | OutcomeKind::Broken => {
+            printer.error(&format_args!(
+                "{run}: {reason}\n  hint: journal.jsonl and worker-*.log in {run_dir} tell more"
+            ));
+            ExitCode::from(if kind == OutcomeKind::Failed { 1 } else { 3 })
+        }
+    }
+}
+
+/// The past of a run that is to be taken up again; a finished one is not.
+fn unfinished(run: &RunDir) -> Result<History, Failure> {
+    let history = History::read(run)?;
+    if !history.is_finished() {
+        return Ok(history);
+    }
+    let what = format!("the run is finished: all {} steps are done", history.committed());
+    let hint = "start a new one with `bellwether run JOB.toml`; --steps or --set makes it longer";
+    Err(InputError::new(&run.name, what).hint(hint).into())
 }
 
 fn read_job(path: &Path, arguments: &RunArguments) -> Result<Job, Failure> {
     let place = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|e| Failure::at(&place, e))?;
+    let text = std::fs::read_to_string(path).map_err(|e| {
+        InputError::new(&place, format!("the job file cannot be read: {e}"))
+            .hint("`bellwether run JOB.toml` takes the path of a job file; examples/ has some")
+    })?;
     let mut overrides = arguments.set.clone();
     if let Some(range) = arguments.workers {
         overrides.push(("workers".into(), format!("\"{range}\"")));
     }
-    let mut job = parse::job(&text, &place, &overrides)?;
+    let mut job = parse::job(&text, &place, &overrides).map_err(|error| match arguments.workers {
+        Some(_) if error.place.ends_with(": workers") => InputError { place: "--workers".into(), ..error },
+        _ => error,
+    })?;
     if let Some(steps) = arguments.steps {
         (job.steps, job.epochs) = (Some(steps), None);
-        job.check()?;
+        job.check().map_err(|error| InputError { place: format!("--{}", error.place), ..error })?;
     }
     // Workers have other working directories, and a run is taken up from anywhere.
     let folder = std::path::absolute(path).map_err(|e| Failure::at(&place, e))?;
@@ -84,15 +131,32 @@ fn read_job(path: &Path, arguments: &RunArguments) -> Result<Job, Failure> {
     Ok(job)
 }
 
+/// An address that stands for all of a machine's cannot be told to others.
+pub(super) fn reachable(flag: &str, address: SocketAddr) -> Result<(), InputError> {
+    if address.ip().is_unspecified() {
+        let what = format!("{} is no address that others can reach", address.ip());
+        return Err(InputError::new(flag, what).hint("name one address of this machine, for example its address in your private network"));
+    }
+    Ok(())
+}
+
 fn check_workers(job: &Job, workers: WorkerRange, resize: &[(u64, u32)]) -> Result<(), InputError> {
     let nodes = job.batch.virtual_nodes;
     if workers.max > nodes {
-        return Err(InputError::new("--workers", format!("{} workers cannot share {nodes} virtual nodes", workers.max))
-            .hint(format!("use at most {nodes}, or raise batch.virtual_nodes (this changes the job's identity)")));
+        return Err(InputError::new(
+            "--workers",
+            format!("{} workers cannot share {nodes} virtual nodes", workers.max),
+        )
+        .hint(format!(
+            "use at most {nodes}, or raise batch.virtual_nodes (this changes the job's identity)"
+        )));
     }
     if let Some((step, count)) = resize.iter().find(|(_, count)| *count > nodes) {
-        return Err(InputError::new("--resize", format!("{step}:{count}: {count} workers cannot share {nodes} virtual nodes"))
-            .hint(format!("use at most {nodes}")));
+        return Err(InputError::new(
+            "--resize",
+            format!("{step}:{count}: {count} workers cannot share {nodes} virtual nodes"),
+        )
+        .hint(format!("use at most {nodes}")));
     }
     if !resize.windows(2).all(|pair| pair[0].0 < pair[1].0) {
         return Err(InputError::new("--resize", "the steps do not rise").hint("sort them, each step once"));
@@ -116,14 +180,16 @@ fn spawner(run: &RunDir) -> Result<Spawn, Failure> {
     let program = std::env::current_exe().map_err(|e| Failure::at("this program", e))?;
     let run = run.clone();
     Ok(Box::new(move |worker, address| {
-        let log = File::options().create(true).append(true).open(run.path.join(format!("worker-{worker}.log")))?;
+        let log =
+            File::options().create(true).append(true).open(run.path.join(format!("worker-{worker}.log")))?;
         Command::new(&program)
             .arg("worker")
             .args(["--join", &address.to_string()])
+            // Workers on other machines must reach these as they reach the coordinator.
+            .args(["--listen", &SocketAddr::new(address.ip(), 0).to_string()])
             .arg("--token-file")
             .arg(run.token_file())
             .args(["--worker-id", &worker.to_string()])
-            .env("RAYON_NUM_THREADS", "1")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -136,10 +202,15 @@ fn explain(error: CoordinatorError, run: &RunDir) -> Failure {
     let place = run.name.clone();
     let hint = match &error {
         CoordinatorError::Busy(_) => format!("`bellwether watch {place}` shows it"),
-        CoordinatorError::Checkpoint(_) => "remove the checkpoints that are not this job's, or name another folder".into(),
-        CoordinatorError::System { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => {
-            "another program has the port; choose one with --listen HOST:PORT".into()
+        CoordinatorError::Checkpoint(_) => {
+            "remove the checkpoints that cannot be used; without any, the run begins anew from its seed".into()
         }
+        CoordinatorError::System { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => match run.endpoint() {
+            Some(_) => "another program has the port where this run's workers look for it: end that program; or choose \
+                        another port with --listen HOST:PORT, and the run goes on from its last checkpoint"
+                .into(),
+            None => "another program has the port; choose one with --listen HOST:PORT".into(),
+        },
         CoordinatorError::System { .. } => String::new(),
     };
     InputError::new(place, error.to_string()).hint(hint).into()

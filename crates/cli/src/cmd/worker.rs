@@ -11,6 +11,7 @@ use crate::failure::Failure;
 use crate::runs::read_token;
 
 pub(crate) fn worker(arguments: WorkerArguments) -> Result<ExitCode, Failure> {
+    super::run::reachable("--listen", arguments.listen)?;
     let options = Options {
         token: read_token(&arguments.token_file)?,
         coordinator: arguments.join.clone(),
@@ -18,12 +19,11 @@ pub(crate) fn worker(arguments: WorkerArguments) -> Result<ExitCode, Failure> {
         listen: arguments.listen,
         orphan_timeout: Duration::from_secs_f64(arguments.orphan_timeout.get()),
     };
-    let build = |job: &_| bellwether_workloads::build(job, &|path| std::fs::read(path)).map_err(|e| e.to_string());
+    let build =
+        |job: &_| bellwether_workloads::build(job, &|path| std::fs::read(path)).map_err(|e| e.to_string());
     match run(options, build) {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(WorkerError::Refused(why)) => {
-            Err(InputError::new(arguments.join, format!("the worker was refused: {why}")).into())
-        }
+        Err(WorkerError::Refused(why)) => Err(InputError::new("this worker was refused", why).into()),
         Err(error @ WorkerError::Orphaned(_)) => Err(Failure::No(error.to_string())),
         Err(error) => Err(Failure::at("worker", error)),
     }

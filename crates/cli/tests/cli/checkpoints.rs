@@ -1,1 +1,133 @@
-//! Not written yet.
+//! Checkpoints that are damaged, of another job, or cannot be written, and a loss that is no number.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use bellwether_core::record::Event;
+
+use crate::harness::{PROGRAM, Scene};
+use crate::jobs::{self, Recipe};
+
+/// The checkpoint files of the first run, oldest first.
+fn files(scene: &Scene) -> Vec<PathBuf> {
+    let entries = fs::read_dir(scene.run_folder().join("checkpoints")).expect("a folder").flatten();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    files.sort();
+    files
+}
+
+/// A run that was stopped with some checkpoints.
+fn stopped(recipe: &Recipe) -> Scene {
+    let scene = recipe.scene();
+    let mut run = scene.train(&["--workers", "2", "--set", "checkpoint.every_steps=50"]);
+    assert!(run.reach(200));
+    assert_eq!(scene.call(&["stop", "job"]).code, Some(0));
+    assert_eq!(run.summary().outcome, "stopped");
+    scene
+}
+
+fn damage(path: &PathBuf) {
+    let mut bytes = fs::read(path).expect("it is there");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(path, bytes).expect("it can be written");
+}
+
+#[test]
+fn a_damaged_checkpoint_gives_way_to_the_one_before() {
+    let recipe = jobs::momentum().steps(2000);
+    let scene = stopped(&recipe);
+    let files = files(&scene);
+    assert!(files.len() >= 2, "{files:?}");
+    let newest = files.last().expect("there are two");
+    damage(newest);
+    let ended = scene.resume(&[]).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    ended.says(&["warning", &newest.display().to_string(), "damaged"]);
+    let summary: serde_json::Value = serde_json::from_str(&ended.stdout).expect("a summary");
+    assert_eq!(summary["params_digest"], recipe.digest());
+    scene.audit();
+}
+
+#[test]
+fn a_cut_checkpoint_gives_way_to_the_one_before() {
+    let recipe = jobs::adam_dropout().steps(2000);
+    let scene = stopped(&recipe);
+    let newest = files(&scene).pop().expect("there is one");
+    let bytes = fs::read(&newest).expect("it is there");
+    fs::write(&newest, &bytes[..bytes.len() / 3]).expect("it can be written");
+    let summary = scene.resume(&[]).summary();
+    assert_eq!(summary.params_digest, Some(recipe.digest()));
+}
+
+#[test]
+fn without_a_sound_checkpoint_the_run_is_refused() {
+    let scene = stopped(&jobs::momentum().steps(2000));
+    files(&scene).iter().for_each(damage);
+    let newest = files(&scene).pop().expect("there is one").display().to_string();
+    scene.resume(&[]).end().refused_with(&["job-1", &newest, "damaged", "remove"]);
+}
+
+#[test]
+fn a_checkpoint_of_another_job_is_refused() {
+    let scene = stopped(&jobs::momentum().steps(2000));
+    let other = stopped(&jobs::momentum().steps(1999));
+    let folder = scene.run_folder().join("checkpoints");
+    fs::remove_dir_all(&folder).expect("it is there");
+    fs::create_dir(&folder).expect("it can be made");
+    for file in files(&other) {
+        fs::copy(&file, folder.join(file.file_name().expect("it has a name"))).expect("it can be copied");
+    }
+    scene.resume(&[]).end().refused_with(&["job-1", "belongs to another job", "remove"]);
+}
+
+#[test]
+fn a_loss_that_is_no_number_ends_the_run_before_that_step() {
+    let scene = jobs::momentum().steps(2000).scene();
+    let settings = ["--set", "optimizer.learning_rate=1e6", "--set", "checkpoint.every_steps=1"];
+    let ended = scene.train(&settings).end();
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let summary: bellwether_core::record::Summary = serde_json::from_str(&ended.stdout).expect("a summary");
+    assert_eq!(summary.outcome, "failed");
+    assert!(summary.reason.contains(&format!("step {}", summary.steps)), "{summary:?}");
+    assert!(summary.reason.contains("not finite") && summary.reason.contains("learning rate"), "{summary:?}");
+    assert!(summary.final_loss.is_some_and(f64::is_finite), "the step is not committed: {summary:?}");
+    let path = summary.checkpoint.expect("the last good step is kept");
+    assert!(path.contains(&format!("step-{:012}", summary.steps)), "{path}");
+    // It fails again at the same step, from that checkpoint.
+    let again = scene.resume(&[]).summary();
+    assert_eq!((again.outcome, again.steps, again.reason), ("failed".into(), summary.steps, summary.reason));
+    scene.audit();
+}
+
+/// Whether this process may mount a file system of its own.
+fn may_mount() -> bool {
+    let probe = Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
+    probe.is_ok_and(|output| output.status.success())
+}
+
+#[test]
+fn a_full_disk_costs_checkpoints_but_not_the_run() {
+    if !may_mount() {
+        println!("skipped: this user may not mount a file system, so no disk can be full");
+        return;
+    }
+    let recipe = jobs::momentum().steps(2000);
+    let scene = recipe.scene();
+    let full = scene.path("full");
+    fs::create_dir(&full).expect("it can be made");
+    let script = "mount -t tmpfs -o size=64k none \"$1\" && shift && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script, "sh"]).arg(&full).arg(PROGRAM);
+    command.args(["run", "job.toml", "--format", "json", "--set", "checkpoint.folder=full"]);
+    command.args(["--set", "checkpoint.every_steps=100", "--set", "checkpoint.keep=9"]);
+    command.current_dir(scene.path(".")).env("XDG_STATE_HOME", scene.path("state"));
+    let ended = scene.start_command(command).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    ended.says(&["warning", "No space left"]);
+    let summary: serde_json::Value = serde_json::from_str(&ended.stdout).expect("a summary");
+    assert_eq!(summary["params_digest"], recipe.digest());
+    let failed = |event: &Event| matches!(event, Event::CheckpointFailed { .. }).then_some(());
+    assert!(!scene.picked(failed).is_empty());
+}

@@ -28,7 +28,10 @@ fn the_next_coordinator_finds_the_workers_of_the_last() {
         let endpoint = scene.endpoint();
         run.kill();
         let committed = scene.step();
-        assert!(before.iter().all(|(_, process)| is_alive(*process)), "the workers outlive their coordinator");
+        assert!(
+            before.iter().all(|(_, process)| is_alive(*process)),
+            "the workers outlive their coordinator"
+        );
         let resumed = scene.resume(&[]);
         resumed.until("workers that come back", |event| match event {
             Event::WorkerAttached { held_step: Some(step), .. } if *step >= committed => Some(()),
@@ -43,7 +46,10 @@ fn the_next_coordinator_finds_the_workers_of_the_last() {
             Event::WorkerAttached { process, .. } => Some(*process),
             _ => None,
         });
-        assert!(ever.iter().all(|process| before.iter().any(|(_, p)| p == process)), "no other process was started");
+        assert!(
+            ever.iter().all(|process| before.iter().any(|(_, p)| p == process)),
+            "no other process was started"
+        );
         scene.audit();
     }
 }
@@ -112,7 +118,10 @@ fn the_old_port_is_taken_meanwhile() {
     assert!(run.reach(1));
     let endpoint = scene.endpoint();
     run.kill();
-    let taken = wait_for(|| format!("a free {}", endpoint.control), || std::net::TcpListener::bind(endpoint.control).ok());
+    let taken = wait_for(
+        || format!("a free {}", endpoint.control),
+        || std::net::TcpListener::bind(endpoint.control).ok(),
+    );
     let refused = scene.resume(&[]).end();
     refused.refused_with(&[&endpoint.control.to_string(), "--listen"]);
     drop(taken);

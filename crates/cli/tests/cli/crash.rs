@@ -38,7 +38,8 @@ fn killed_at(recipe: &Recipe, seed: u64, workers: &str, at: &[u64]) -> Summary {
 
 #[test]
 fn kills_between_short_steps() {
-    for (seed, recipe) in [jobs::momentum().steps(1500), jobs::adam_dropout().steps(1500)].iter().enumerate() {
+    for (seed, recipe) in [jobs::momentum().steps(1500), jobs::adam_dropout().steps(1500)].iter().enumerate()
+    {
         let summary = killed_at(recipe, seed as u64, "3", &[20, 300, 600]);
         assert!(!summary.crashes.is_empty(), "{summary:?}");
     }

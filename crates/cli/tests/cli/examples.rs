@@ -1,1 +1,77 @@
-//! Not written yet.
+//! The examples train, and the schema knows every key they use.
+
+use bellwether_core::record::Summary;
+use serde_json::Value;
+
+use crate::harness::Scene;
+
+/// The examples' folder.
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+
+fn trains(name: &str) {
+    let scene = Scene::new("");
+    let path = format!("{FOLDER}/{name}.toml");
+    let ended = scene.call(&["run", &path, "--steps", "3", "--format", "json"]);
+    assert_eq!(ended.code, Some(0), "{name}: {ended:?}");
+    let summary: Summary = serde_json::from_str(&ended.stdout).expect("a summary");
+    assert_eq!((summary.job.as_str(), summary.steps, summary.outcome.as_str()), (name, 3, "finished"));
+}
+
+#[test]
+fn every_example_trains() {
+    let names = ["digits", "convnet", "resnet", "transformer", "teacher", "synthetic"];
+    names.into_iter().for_each(trains);
+    let files = std::fs::read_dir(FOLDER).expect("the examples are there").flatten();
+    let jobs = files.filter(|entry| entry.path().extension().is_some_and(|e| e == "toml")).count();
+    assert_eq!(jobs, names.len(), "an example is not named here");
+}
+
+/// All names of properties, at any depth.
+fn properties(schema: &Value, found: &mut Vec<String>) {
+    if let Value::Object(map) = schema {
+        if let Some(Value::Object(properties)) = map.get("properties") {
+            found.extend(properties.keys().cloned());
+        }
+    }
+    match schema {
+        Value::Object(map) => map.values().for_each(|value| properties(value, found)),
+        Value::Array(values) => values.iter().for_each(|value| properties(value, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_schema_names_every_key() {
+    let ended = Scene::new("").call(&["schema", "job"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    let schema: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    assert!(
+        schema["$schema"].as_str().is_some_and(|s| s.starts_with("https://json-schema.org/")),
+        "{schema}"
+    );
+    assert_eq!(schema["type"], "object");
+    let mut known = Vec::new();
+    properties(&schema, &mut known);
+    for name in ["digits", "convnet", "resnet", "transformer", "teacher", "synthetic"] {
+        let text = std::fs::read_to_string(format!("{FOLDER}/{name}.toml")).expect("an example");
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let key = line.split_once('=').map(|(key, _)| key.trim()).or(line.strip_prefix('['));
+            let Some(key) = key.map(|key| key.trim_end_matches(']')) else { continue };
+            assert!(known.iter().any(|k| k == key), "`{key}` of {name} is not in the schema");
+        }
+    }
+    for key in [
+        "mode",
+        "workers",
+        "epochs",
+        "checkpoint",
+        "keep",
+        "folder",
+        "betas",
+        "clip_norm",
+        "header",
+        "test_files",
+    ] {
+        assert!(known.iter().any(|k| k == key), "`{key}` is not in the schema");
+    }
+}

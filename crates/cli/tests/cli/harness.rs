@@ -72,7 +72,8 @@ pub(crate) fn is_alive(process: u32) -> bool {
 
 impl Scene {
     pub(crate) fn new(job: &str) -> Scene {
-        let scene = Scene { folder: TempDir::new().expect("a folder for the test"), commands: AtomicU32::new(0) };
+        let scene =
+            Scene { folder: TempDir::new().expect("a folder for the test"), commands: AtomicU32::new(0) };
         scene.write("job.toml", job);
         scene
     }
@@ -98,7 +99,8 @@ impl Scene {
     /// Starts a command with both streams in files.
     pub(crate) fn start_command(&self, mut command: Command) -> Live<'_> {
         let number = self.commands.fetch_add(1, Ordering::Relaxed);
-        let (stdout, stderr) = (self.path(&format!("{number}.stdout")), self.path(&format!("{number}.stderr")));
+        let (stdout, stderr) =
+            (self.path(&format!("{number}.stdout")), self.path(&format!("{number}.stderr")));
         let file = |path: &Path| File::create(path).expect("the test's folder can be written");
         command.stdout(file(&stdout)).stderr(file(&stderr));
         let child = command.spawn().expect("the program can be started");
@@ -179,10 +181,7 @@ impl Scene {
     /// Where the first run's coordinator listens.
     pub(crate) fn endpoint(&self) -> Endpoint {
         let path = self.run_folder().join("endpoint.json");
-        wait_for(
-            || format!("no {}", path.display()),
-            || serde_json::from_slice(&fs::read(&path).ok()?).ok(),
-        )
+        wait_for(|| format!("no {}", path.display()), || serde_json::from_slice(&fs::read(&path).ok()?).ok())
     }
 
     /// Proves the exactly-once ledger.
@@ -244,7 +243,13 @@ impl Live<'_> {
     pub(crate) fn reach(&mut self, step: u64) -> bool {
         let scene = self.scene;
         wait_for(
-            || format!("step {step} of\n{}{}", self_story(scene), fs::read_to_string(&self.stderr).unwrap_or_default()),
+            || {
+                format!(
+                    "step {step} of\n{}{}",
+                    self_story(scene),
+                    fs::read_to_string(&self.stderr).unwrap_or_default()
+                )
+            },
             || {
                 let ended = self.child.try_wait().expect("a child can be waited for").is_some();
                 if scene.step() >= step { Some(true) } else { ended.then_some(false) }
@@ -255,14 +260,23 @@ impl Live<'_> {
     /// Waits until the journal of the first run has an event for which `pick` gives something.
     pub(crate) fn until<T>(&self, what: &str, pick: impl Fn(&Event) -> Option<T>) -> T {
         let scene = self.scene;
-        wait_for(|| format!("{what} in\n{}{}", self_story(scene), self.stderr()), || scene.picked(&pick).pop())
+        wait_for(
+            || format!("{what} in\n{}{}", self_story(scene), self.stderr()),
+            || scene.picked(&pick).pop(),
+        )
     }
 
     /// Waits for its end.
     pub(crate) fn end(mut self) -> Ended {
         let scene = self.scene;
         let status = wait_for(
-            || format!("an end of\n{}{}", self_story(scene), fs::read_to_string(&self.stderr).unwrap_or_default()),
+            || {
+                format!(
+                    "an end of\n{}{}",
+                    self_story(scene),
+                    fs::read_to_string(&self.stderr).unwrap_or_default()
+                )
+            },
             || self.child.try_wait().expect("a child can be waited for"),
         );
         Ended { code: status.code(), stdout: self.stdout(), stderr: self.stderr() }

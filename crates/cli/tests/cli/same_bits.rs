@@ -46,7 +46,8 @@ fn twelve_virtual_nodes_are_the_same_on_five_and_seven_workers() {
 
 #[test]
 fn scheduled_changes_happen_exactly_at_their_steps() {
-    for recipe in [jobs::momentum(), jobs::adam_dropout(), jobs::batch_norm().steps(100), jobs::transformer()] {
+    for recipe in [jobs::momentum(), jobs::adam_dropout(), jobs::batch_norm().steps(100), jobs::transformer()]
+    {
         let summary = recipe.scene().train(&["--workers", "2", "--resize", "20:4,50:1,80:3"]).summary();
         let changes: Vec<_> = summary.resizes.iter().map(|r| (r.step, r.from, r.to)).collect();
         assert_eq!(changes, [(20, 2, 4), (50, 4, 1), (80, 1, 3)], "{summary:?}");

@@ -165,7 +165,7 @@ pub(super) struct Worker {
     pub(super) trainee: Option<TraineeDescription>,
     /// Number of its session, or of its last failure to join: a plan that is older counts on one that is gone.
     pub(super) incarnation: u64,
-    /// On standby, it still holds the state with which it came back.
+    /// It stands still with the state after `step` steps; otherwise it may be further by now.
     pub(super) holds: bool,
 }
 
@@ -487,7 +487,7 @@ impl Coordinator {
                 self.adopted(epoch, step);
                 self.left(worker);
             }
-            FromWorker::Lost { epoch, peer, why, .. } => self.lost(worker, epoch, peer, &why),
+            FromWorker::Lost { epoch, step, peer, why } => self.lost(worker, (epoch, step), peer, &why),
             FromWorker::Failed { what } => {
                 self.journal(Journal::Warning { message: format!("worker {worker} cannot go on: {what}") });
                 self.gone(worker, &what);

@@ -198,7 +198,8 @@ impl Keeper {
                 Ok(session) => session,
                 Err(error) => {
                     let refused = matches!(error, ClientError::Refused { .. });
-                    return self.over(&error.to_string(), refused);
+                    let waited = format!("{error}; waited {:?} for one", self.patience(first));
+                    return self.over(&if refused { error.to_string() } else { waited }, refused);
                 }
             };
             self.identity.lock().expect("no holder of this lock panics").worker = session.welcome.worker;
@@ -220,6 +221,11 @@ impl Keeper {
         self.mailbox.put(Event::Over { why: why.into(), refused });
     }
 
+    /// How long to wait for a coordinator. One that is just starting may not listen yet.
+    fn patience(&self, first: bool) -> Duration {
+        if first { Duration::from_secs(3) } else { self.orphan_timeout }
+    }
+
     async fn open(&self, first: bool) -> Result<Session, ClientError> {
         let begun = Instant::now();
         loop {
@@ -232,11 +238,7 @@ impl Keeper {
                 trainee: identity.trainee.as_ref().map(convert::write_trainee),
             };
             match open_session(&self.coordinator, &self.token, attach).await {
-                Err(ClientError::Unreachable { .. }) if !first && begun.elapsed() < self.orphan_timeout => {
-                    tokio::time::sleep(RETRY).await;
-                }
-                // A coordinator that is just starting may not listen yet.
-                Err(ClientError::Unreachable { .. }) if first && begun.elapsed() < Duration::from_secs(3) => {
+                Err(ClientError::Unreachable { .. }) if begun.elapsed() < self.patience(first) => {
                     tokio::time::sleep(RETRY).await;
                 }
                 result => return result,

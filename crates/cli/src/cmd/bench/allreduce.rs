@@ -30,7 +30,9 @@ pub(super) fn measure(arguments: &AllreduceArguments, printer: &Printer) -> Resu
     let options = BenchOptions { workers, sizes_bytes, seconds_per_size, gloo: !arguments.no_gloo };
     let measured = allreduce_bench::run(&options, spawn).map_err(|e| Failure::at("bench allreduce", e))?;
     for row in &measured.rows {
-        let gloo = |value: fn(&allreduce_bench::Spread) -> f64| row.gloo_latency_s.as_ref().map_or(Value::Null, |g| json!(value(g)));
+        let gloo = |value: fn(&allreduce_bench::Spread) -> f64| {
+            row.gloo_latency_s.as_ref().map_or(Value::Null, |g| json!(value(g)))
+        };
         report.row(
             Row::new(Bytes(row.bytes).to_string())
                 .with("repetitions", row.repetitions)

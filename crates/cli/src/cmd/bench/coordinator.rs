@@ -42,7 +42,12 @@ pub(super) fn measure(
             .samples("workers_back_samples_s", &attached_s)
             .samples("next_commit_samples_s", &committed_s),
     );
-    report.at_most(format!("{case}: worst time until all workers are back"), "s", largest(&attached_s), BOUND_S);
+    report.at_most(
+        format!("{case}: worst time until all workers are back"),
+        "s",
+        largest(&attached_s),
+        BOUND_S,
+    );
     report.note(format!(
         "{case}: seconds count from the start of the resumed process; median to the next commit {:.0} ms.",
         median(&committed_s) * 1e3
@@ -64,7 +69,9 @@ fn kill(trial: &mut Trial, workers: u32, dice: &mut Dice) -> Result<(f64, f64), 
     let attached_s = trial.wait("all workers to come back", |trial| {
         let back = |worker: &u64| {
             trial.since(mark).iter().find_map(|line| match &line.event {
-                Event::WorkerAttached { worker: who, held_step: Some(_), .. } if who == worker => Some(line.time_s),
+                Event::WorkerAttached { worker: who, held_step: Some(_), .. } if who == worker => {
+                    Some(line.time_s)
+                }
                 _ => None,
             })
         };

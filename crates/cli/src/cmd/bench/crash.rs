@@ -103,7 +103,11 @@ fn kill(trial: &mut Trial, workers: u32, dice: &mut Dice) -> Result<Kill, Failur
         trial.since(mark).iter().find(|l| matches!(l.event, Event::Crashed { .. })).map(|l| l.time_s)
     })?;
     let (formed_s, committed_s) = recovered(trial, mark)?;
-    Ok(Kill { noticed_s: noticed_s - killed_s, formed_s: formed_s - noticed_s, total_s: committed_s - killed_s })
+    Ok(Kill {
+        noticed_s: noticed_s - killed_s,
+        formed_s: formed_s - noticed_s,
+        total_s: committed_s - killed_s,
+    })
 }
 
 /// Waits for the first membership after a mark and for the commit of a step that was begun in it: their times.

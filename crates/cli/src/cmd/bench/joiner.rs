@@ -94,7 +94,8 @@ fn attempt(trial: &mut Trial, moment: Moment, dice: &mut Dice) -> Result<Attempt
         })
     })?;
     if moment == Moment::Receiving {
-        trial.wait("the stream of state", |trial| trial.members().shadows.contains(&attached).then_some(()))?;
+        trial
+            .wait("the stream of state", |trial| trial.members().shadows.contains(&attached).then_some(()))?;
         std::thread::sleep(dice.time(0.05));
     }
     if moment != Moment::Never {

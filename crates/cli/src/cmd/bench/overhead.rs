@@ -95,7 +95,8 @@ fn of_runtime(arguments: &OverheadArguments, workers: u32) -> Result<Medians, Fa
     let trial = Trial::launch(Folder::new()?, &job(arguments, workers), workers)?;
     let first = (arguments.steps as f64 * WARM_UP) as u64;
     let steps = trial.finish()?;
-    let samples: Vec<_> = steps.iter().filter(|s| s.step >= first).map(|s| [s.duration_s, s.compute_s]).collect();
+    let samples: Vec<_> =
+        steps.iter().filter(|s| s.step >= first).map(|s| [s.duration_s, s.compute_s]).collect();
     Ok(Medians::of(&samples))
 }
 

@@ -89,7 +89,8 @@ struct Peers {
 fn connect(arguments: &PlainArguments, length: usize) -> Result<Peers, Failure> {
     let token = read_token(&arguments.folder.join("plain-token"))?;
     let (rank, tag) = (u64::from(arguments.rank), token.job_tag());
-    let listener = Listener::bind(([127, 0, 0, 1], 0).into(), tag, token.bytes(), Arc::new(|_| {})).map_err(failed)?;
+    let listener =
+        Listener::bind(([127, 0, 0, 1], 0).into(), tag, token.bytes(), Arc::new(|_| {})).map_err(failed)?;
     let part = arguments.folder.join(format!("part-{rank}"));
     fs::write(&part, listener.local_addr().to_string()).map_err(failed)?;
     fs::rename(&part, arguments.folder.join(format!("address-{rank}"))).map_err(failed)?;

@@ -45,7 +45,10 @@ pub(super) const ALLREDUCE: &[Published] = &[
 
 /// Examples per second on one thread, forward, backward and plain SGD.
 pub(super) const TRAINING: &[Published] = &[
-    figure("burn 0.22 flex with x86-v4, plain loop: MLP, LeNet, ResNet-20, transformer", "81,303, 5,034, 92.1, 64.2 /s"),
+    figure(
+        "burn 0.22 flex with x86-v4, plain loop: MLP, LeNet, ResNet-20, transformer",
+        "81,303, 5,034, 92.1, 64.2 /s",
+    ),
     figure("PyTorch 2.15: MLP, LeNet, ResNet-20, transformer", "67,673, 7,692, 303.6, 238.2 /s"),
 ];
 

@@ -83,7 +83,8 @@ impl Report {
 
     /// The whole as JSON.
     pub(super) fn finish(self) -> String {
-        let rows: Vec<Value> = self.rows.into_iter().map(|row| Value::Object(Map::from_iter(row.0))).collect();
+        let rows: Vec<Value> =
+            self.rows.into_iter().map(|row| Value::Object(Map::from_iter(row.0))).collect();
         let bar = |b: &Bar| json!({ "name": b.name, "unit": b.unit, "measured": b.measured, "bound": b.bound, "met": b.met });
         let report = json!({
             "bench": self.verb,
@@ -106,7 +107,12 @@ impl Report {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "bench {}, {}", self.verb, machine_text());
         let load = |load: Option<[f64; 3]>| load.map_or("unknown".into(), |l| format!("{:.2}", l[0]));
-        let _ = writeln!(text, "load average {} before, {} after\n", load(self.load_average_before), load(load_average()));
+        let _ = writeln!(
+            text,
+            "load average {} before, {} after\n",
+            load(self.load_average_before),
+            load(load_average())
+        );
         text.push_str(&grid(&self.rows));
         if !self.bars.is_empty() {
             let _ = writeln!(text, "\nBars");
@@ -120,7 +126,12 @@ impl Report {
             let _ = writeln!(text, "\n{note}");
         }
         if !self.published.is_empty() {
-            let _ = writeln!(text, "\nBeside it ({})\n{}", published::SOURCE, published::text(self.published).trim_end());
+            let _ = writeln!(
+                text,
+                "\nBeside it ({})\n{}",
+                published::SOURCE,
+                published::text(self.published).trim_end()
+            );
         }
         text.trim_end().to_string()
     }
@@ -151,14 +162,18 @@ fn grid(rows: &[Row]) -> String {
     let mut rest = rows;
     while let Some(first) = rest.first() {
         // Rows of the same shape share a heading.
-        let names = |row: &Row| row.0.iter().filter(|(_, v)| !v.is_array()).map(|(n, _)| n.clone()).collect::<Vec<_>>();
+        let names = |row: &Row| {
+            row.0.iter().filter(|(_, v)| !v.is_array()).map(|(n, _)| n.clone()).collect::<Vec<_>>()
+        };
         let heading = names(first);
         let same = rest.iter().position(|row| names(row) != heading).unwrap_or(rest.len());
         let (block, after) = rest.split_at(same);
         rest = after;
         let mut lines = vec![heading.iter().map(|name| plain_name(name)).collect::<Vec<_>>()];
         for row in block {
-            lines.push(row.0.iter().filter(|(_, v)| !v.is_array()).map(|(name, value)| cell(name, value)).collect());
+            lines.push(
+                row.0.iter().filter(|(_, v)| !v.is_array()).map(|(name, value)| cell(name, value)).collect(),
+            );
         }
         let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
         let widths: Vec<usize> = (0..heading.len()).map(width).collect();
@@ -177,7 +192,8 @@ fn grid(rows: &[Row]) -> String {
 }
 
 fn plain_name(name: &str) -> String {
-    let bare = ["_bytes_per_s", "_examples_per_s", "_bytes", "_s"].iter().find_map(|unit| name.strip_suffix(unit));
+    let bare =
+        ["_bytes_per_s", "_examples_per_s", "_bytes", "_s"].iter().find_map(|unit| name.strip_suffix(unit));
     bare.unwrap_or(name).replace('_', " ")
 }
 
@@ -187,7 +203,9 @@ fn cell(name: &str, value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Bool(yes) => if *yes { "yes" } else { "no" }.into(),
         Value::Number(n) => {
-            let unit = ["_examples_per_s", "_bytes_per_s", "_bytes", "_s"].iter().find(|unit| name.ends_with(**unit));
+            let unit = ["_examples_per_s", "_bytes_per_s", "_bytes", "_s"]
+                .iter()
+                .find(|unit| name.ends_with(**unit));
             let value = n.as_f64().unwrap_or(f64::NAN);
             match unit {
                 None if n.is_u64() || n.is_i64() => n.to_string(),

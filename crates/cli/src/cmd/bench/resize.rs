@@ -54,7 +54,8 @@ pub(super) fn measure(arguments: &ResizeArguments, printer: &Printer) -> Result<
     });
     let mut report = Report::begin("resize", settings, published::RESIZE);
     let parameters = Bytes(1 << 20);
-    let job = Synthetic { step_ms: 20, parameters, virtual_nodes: VIRTUAL_NODES, steps: ENDLESS, adam: false };
+    let job =
+        Synthetic { step_ms: 20, parameters, virtual_nodes: VIRTUAL_NODES, steps: ENDLESS, adam: false };
     for few in &arguments.workers {
         let many = 2 * few;
         printer.note(format_args!("{few} to {many} workers and back, {} times", arguments.repetitions));
@@ -96,7 +97,12 @@ fn row(report: &mut Report, case: &str, changes: &[Change]) {
     report.at_most(format!("{case}: worst wait beyond one step"), "s", largest(&wait_s), SLACK_S);
     if case.starts_with("shrink") {
         let memberships = column(|c| c.memberships as f64);
-        report.at_most(format!("{case}: boundaries at which the membership changes"), "", largest(&memberships), 1.0);
+        report.at_most(
+            format!("{case}: boundaries at which the membership changes"),
+            "",
+            largest(&memberships),
+            1.0,
+        );
     }
 }
 

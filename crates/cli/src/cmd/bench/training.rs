@@ -120,7 +120,12 @@ fn row(report: &mut Report, shape: &Shape, plain: &[f64], runtime: &[f64], nodes
     );
     if shape.bar {
         let ratio = median(&ratios);
-        report.bar(format!("{}: runtime over plain loop, at least", shape.name), ratio, BOUND, ratio >= BOUND);
+        report.bar(
+            format!("{}: runtime over plain loop, at least", shape.name),
+            ratio,
+            BOUND,
+            ratio >= BOUND,
+        );
     }
 }
 
@@ -149,7 +154,12 @@ fn of_plain(shape: &Shape, arguments: &TrainingArguments, data: &Folder) -> Resu
     Ok(speed(&durations_s, shape.batch))
 }
 
-fn of_runtime(shape: &Shape, arguments: &TrainingArguments, data: &Folder, nodes: u32) -> Result<f64, Failure> {
+fn of_runtime(
+    shape: &Shape,
+    arguments: &TrainingArguments,
+    data: &Folder,
+    nodes: u32,
+) -> Result<f64, Failure> {
     let trial = Trial::launch(Folder::new()?, &job(shape, arguments, data, nodes), 1)?;
     let durations_s: Vec<f64> = trial.finish()?.iter().map(|step| step.duration_s).collect();
     Ok(speed(&durations_s, shape.batch))
@@ -193,7 +203,8 @@ mod tests {
         let folder = Folder::new().unwrap();
         write_data(&folder).unwrap();
         for shape in SHAPES.iter().filter(|shape| shape.name != "resnet") {
-            let job = bellwether_core::parse::job(&job(shape, &arguments, &folder, 1), shape.name, &[]).unwrap();
+            let job =
+                bellwether_core::parse::job(&job(shape, &arguments, &folder, 1), shape.name, &[]).unwrap();
             let trainee = bellwether_workloads::build(&job, &|path| std::fs::read(path)).unwrap();
             assert_eq!(trainee.training_samples() % shape.batch, 0, "{}", shape.name);
         }

@@ -124,7 +124,8 @@ impl Trial {
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         self.read_bytes += whole as u64;
         for text in text[..whole].lines() {
-            let line: Line = serde_json::from_str(text).map_err(|e| Failure::at(path.display().to_string(), e))?;
+            let line: Line =
+                serde_json::from_str(text).map_err(|e| Failure::at(path.display().to_string(), e))?;
             match &line.event {
                 Event::Committed { last, .. } => self.committed = last + 1,
                 Event::RolledBack { to } => self.committed = *to,
@@ -139,7 +140,11 @@ impl Trial {
     }
 
     /// Follows the journal until `found` sees in it what it looks for.
-    pub(super) fn wait<T>(&mut self, what: &str, mut found: impl FnMut(&Trial) -> Option<T>) -> Result<T, Failure> {
+    pub(super) fn wait<T>(
+        &mut self,
+        what: &str,
+        mut found: impl FnMut(&Trial) -> Option<T>,
+    ) -> Result<T, Failure> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let ended = matches!(self.child.try_wait(), Ok(Some(_)));
@@ -274,10 +279,14 @@ impl Drop for Trial {
         }
         self.kill_coordinator();
         let _ = self.look();
-        let workers: Vec<u64> = self.lines.iter().filter_map(|line| match &line.event {
-            Event::WorkerAttached { worker, .. } => Some(*worker),
-            _ => None,
-        }).collect();
+        let workers: Vec<u64> = self
+            .lines
+            .iter()
+            .filter_map(|line| match &line.event {
+                Event::WorkerAttached { worker, .. } => Some(*worker),
+                _ => None,
+            })
+            .collect();
         let gone = |worker: &u64| !is_worker(self.process(*worker).unwrap_or(0), self.folder.path());
         workers.iter().filter(|worker| !gone(worker)).for_each(|worker| self.kill(*worker));
     }

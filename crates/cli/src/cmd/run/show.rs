@@ -1,52 +1,62 @@
 //! What a person sees of a run: a line that moves, a note for every change, a table at the end.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bellwether_core::record::{Event, Summary};
 use bellwether_core::units::Bytes;
+use bellwether_runtime::control::generated::Status;
 use bellwether_runtime::coordinator::Observation;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::args::Format;
+use crate::args::{Format, RunArguments};
 use crate::printer::Printer;
 use crate::runs::RunDir;
+
+/// Time between two lines on how far the run is, where no line can be rewritten.
+const PERIOD: Duration = Duration::from_secs(5);
 
 /// Shows a run while it goes on.
 pub(super) struct Show<'p> {
     printer: &'p Printer,
     bar: Option<ProgressBar>,
+    run: RunDir,
+    by_hand: bool,
+    told: Instant,
 }
 
 impl<'p> Show<'p> {
-    pub(super) fn new(printer: &'p Printer, run: &RunDir, format: Format) -> Self {
-        if format == Format::Table {
+    pub(super) fn new(printer: &'p Printer, run: &RunDir, arguments: &RunArguments) -> Self {
+        if arguments.state.format == Format::Table {
             printer.note(format_args!("{} in {}", run.name, run.path.display()));
         }
         let bar = printer.interactive.then(|| {
             let bar = ProgressBar::new(0);
-            let style = ProgressStyle::with_template("{bar:24} step {pos}/{len}  {msg}  {elapsed} (left: {eta})");
+            let style =
+                ProgressStyle::with_template("{bar:24} step {pos}/{len}  {msg}  {elapsed} (left: {eta})");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar.enable_steady_tick(Duration::from_millis(200));
             bar
         });
-        Show { printer, bar }
+        Show { printer, bar, run: run.clone(), by_hand: arguments.no_spawn, told: Instant::now() }
     }
 
     pub(super) fn see(&mut self, seen: Observation<'_>) {
         match seen {
-            Observation::Status(status) => {
-                let Some(bar) = &self.bar else { return };
-                bar.set_length(status.total_steps);
-                bar.set_position(status.step);
-                let loss = if status.loss.is_finite() { format!("loss {:.4}  ", status.loss) } else { String::new() };
-                let wanted = if status.wanted == status.workers { String::new() } else { format!(" of {}", status.wanted) };
-                bar.set_message(format!(
-                    "{loss}{:.0} examples/s  {}{wanted} workers  {}",
-                    status.examples_per_s, status.workers, status.phase
-                ));
-            }
+            Observation::Status(status) => match &self.bar {
+                Some(bar) => {
+                    bar.set_length(status.total_steps);
+                    bar.set_position(status.step);
+                    bar.set_message(message(status));
+                }
+                None if !self.printer.quiet && self.told.elapsed() >= PERIOD => {
+                    self.told = Instant::now();
+                    let Status { step, total_steps, .. } = status;
+                    self.printer.note(format_args!("step {step}/{total_steps}: {}", message(status)));
+                }
+                None => {}
+            },
             Observation::Journal(event) => {
-                if let Some(note) = sentence(event) {
+                if let Some(note) = self.invitation(event).or_else(|| sentence(event)) {
                     match &self.bar {
                         Some(bar) => bar.suspend(|| self.printer.note(&note)),
                         None => self.printer.note(&note),
@@ -56,6 +66,18 @@ impl<'p> Show<'p> {
         }
     }
 
+    /// How to join, once the coordinator listens and starts no workers itself.
+    fn invitation(&self, event: &Event) -> Option<String> {
+        let listens = matches!(event, Event::CoordinatorStarted { .. });
+        let endpoint = self.run.endpoint().filter(|_| listens && self.by_hand)?;
+        let token = self.run.token_file();
+        Some(format!(
+            "workers join with: bellwether worker --join {} --token-file {}",
+            endpoint.control,
+            token.display()
+        ))
+    }
+
     pub(super) fn end(self) {
         if let Some(bar) = self.bar {
             bar.finish_and_clear();
@@ -63,16 +85,34 @@ impl<'p> Show<'p> {
     }
 }
 
+/// How far the run is, in half a line.
+fn message(status: &Status) -> String {
+    let loss = if status.loss.is_finite() { format!("loss {:.4}  ", status.loss) } else { String::new() };
+    let wanted =
+        if status.wanted == status.workers { String::new() } else { format!(" of {}", status.wanted) };
+    let plural = if status.workers == 1 && wanted.is_empty() { "" } else { "s" };
+    format!(
+        "{loss}{:.0} examples/s  {}{wanted} worker{plural}  {}",
+        status.examples_per_s, status.workers, status.phase
+    )
+}
+
 /// What a person would want to hear of an event, if anything.
 fn sentence(event: &Event) -> Option<String> {
     Some(match event {
-        Event::Crashed { worker, step, evidence, .. } => format!("step {step}: worker {worker} is lost: {evidence}"),
-        Event::Recovered { step, seconds, .. } => format!("step {step}: training goes on after {:.0} ms", seconds * 1e3),
+        Event::Crashed { worker, step, evidence, .. } => {
+            format!("step {step}: worker {worker} is lost: {evidence}")
+        }
+        Event::Recovered { step, seconds, .. } => {
+            format!("step {step}: training goes on after {:.0} ms", seconds * 1e3)
+        }
         Event::Resized { step, from, to, stall_s, reason, .. } => {
             format!("step {step}: {from} → {to} workers, {:.1} ms at the boundary ({reason})", stall_s * 1e3)
         }
         Event::Evaluated { step, loss, accuracy } => match accuracy {
-            Some(accuracy) => format!("step {step}: held-out loss {loss:.4}, accuracy {:.2} %", accuracy * 100.0),
+            Some(accuracy) => {
+                format!("step {step}: held-out loss {loss:.4}, accuracy {:.2} %", accuracy * 100.0)
+            }
             None => format!("step {step}: held-out loss {loss:.4}"),
         },
         Event::CheckpointFailed { step, reason } => {
@@ -103,11 +143,19 @@ pub(super) fn table(summary: &Summary) -> String {
         ("peak memory of a worker", Bytes(summary.peak_resident_bytes).to_string()),
     ];
     for resize in &summary.resizes {
-        let text = format!("step {}: {} → {}, {:.1} ms ({})", resize.step, resize.from, resize.to, resize.stall_s * 1e3, resize.reason);
+        let text = format!(
+            "step {}: {} → {}, {:.1} ms ({})",
+            resize.step,
+            resize.from,
+            resize.to,
+            resize.stall_s * 1e3,
+            resize.reason
+        );
         rows.push(("resize", text));
     }
     for crash in &summary.crashes {
-        let next = crash.seconds.map_or("no step followed".into(), |s| format!("next step after {:.0} ms", s * 1e3));
+        let next =
+            crash.seconds.map_or("no step followed".into(), |s| format!("next step after {:.0} ms", s * 1e3));
         rows.push(("crash", format!("step {}: worker {}, {next}", crash.step, crash.worker)));
     }
     rows.push(("parameters", summary.params_digest.clone().unwrap_or("–".into())));

@@ -88,11 +88,12 @@ impl Coordinator {
     }
 
     /// A worker reports a broken connection.
-    pub(super) fn lost(&mut self, worker: WorkerId, epoch: u64, peer: Option<WorkerId>, why: &str) {
+    pub(super) fn lost(&mut self, worker: WorkerId, at: (u64, u64), peer: Option<WorkerId>, why: &str) {
+        let (epoch, step) = at;
         if let Some(proposal) = self.proposed.iter().find(|p| p.membership.epoch == epoch) {
             let planned = &proposal.membership;
             if planned.shadows(worker) {
-                return self.failed_to_join(worker);
+                return self.failed_to_join(worker, step);
             }
             let unreachable = peer.filter(|p| planned.new_peers(worker).iter().any(|(id, _)| id == p));
             if let Some(peer) = unreachable {
@@ -115,7 +116,7 @@ impl Coordinator {
             return;
         }
         if self.current.rank(worker).is_none() {
-            return self.failed_to_join(worker);
+            return self.failed_to_join(worker, step);
         }
         if !running
             && self.formation_failures + 1 >= MAX_FORMATION_FAILURES
@@ -132,13 +133,15 @@ impl Coordinator {
     }
 
     /// A shadow does not receive the state any more: it has to begin anew.
-    fn failed_to_join(&mut self, worker: WorkerId) {
+    fn failed_to_join(&mut self, worker: WorkerId, step: u64) {
         let incarnation = self.next_incarnation();
         let relied_on = self.is_relied_on(worker);
         if let Some(w) = self.workers.get_mut(&worker)
             && matches!(w.stage, Stage::Shadow | Stage::CaughtUp | Stage::Standby)
         {
-            w.holds |= w.stage == Stage::CaughtUp;
+            if w.stage == Stage::CaughtUp {
+                (w.holds, w.step) = (true, step);
+            }
             (w.stage, w.started_s, w.incarnation) = (Stage::Standby, self.now_s, incarnation);
         }
         if relied_on {
@@ -275,11 +278,14 @@ impl Coordinator {
     /// Of the workers that hold a state, those that can go on together; none if a checkpoint is newer.
     fn best_holders(&self, holding: &[WorkerId]) -> Vec<WorkerId> {
         let step = |id: &WorkerId| self.workers[id].step;
-        let Some(newest) = holding.iter().map(step).max().filter(|s| Some(*s) >= self.checkpoint) else {
+        let Some(newest) = holding.iter().map(step).max() else { return Vec::new() };
+        let exact = |id: &WorkerId| self.workers[id].holds;
+        if Some(newest) < self.checkpoint && holding.iter().all(exact) {
             return Vec::new();
-        };
+        }
+        // Who may be further than is known will tell when it is ready.
         let (mut members, others): (Vec<WorkerId>, Vec<WorkerId>) =
-            holding.iter().copied().partition(|id| step(id) == newest);
+            holding.iter().copied().partition(|id| step(id) == newest || !exact(id));
         // Of those behind, only members of the same epoch can be sure that the last result was kept for them.
         let epoch = |id: &WorkerId| self.workers[id].epoch;
         let same_epoch = |id: &WorkerId| members.iter().all(|m| epoch(m) == epoch(id));
@@ -317,6 +323,10 @@ impl Coordinator {
             let members: Vec<WorkerId> = ready.keys().copied().filter(|id| !too_far.contains(id)).collect();
             let reason = self.recovery_reason.clone();
             return self.form(&members, None, reason);
+        }
+        if let Some(checkpoint) = self.checkpoint.filter(|c| *c > step) {
+            let members: Vec<WorkerId> = ready.keys().copied().collect();
+            return self.form(&members, Some(Load::Checkpoint(checkpoint)), Reason::Restored { step: checkpoint });
         }
         let behind: Vec<WorkerId> = ready.iter().filter(|(_, s)| **s < step).map(|(id, _)| *id).collect();
         let source = *ready.iter().find(|(_, s)| **s == step).expect("the maximum is among them").0;

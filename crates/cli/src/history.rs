@@ -1,0 +1,86 @@
+//! What a run's journal says of it when nobody coordinates it.
+
+use std::io::{Read, Seek, SeekFrom};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bellwether_core::record::{Event, Line};
+use bellwether_runtime::journal;
+
+use crate::failure::Failure;
+use crate::runs::RunDir;
+
+/// The past of a run.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    lines: Vec<Line>,
+}
+
+impl History {
+    /// Reads the journal; a run without one has no past.
+    pub(crate) fn read(run: &RunDir) -> Result<History, Failure> {
+        let path = run.path.join("journal.jsonl");
+        match journal::read(&path) {
+            Ok(lines) => Ok(History { lines }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(History::default()),
+            Err(error) => Err(Failure::at(path.display().to_string(), error)),
+        }
+    }
+
+    fn last<T>(&self, pick: impl Fn(&Event) -> Option<T>) -> Option<T> {
+        self.lines.iter().rev().find_map(|line| pick(&line.event))
+    }
+
+    /// How the run ended or was left, in a word or two.
+    pub(crate) fn state(&self) -> String {
+        let state = self.last(|event| match event {
+            Event::Ended { outcome, .. } => Some(outcome.split(':').next().unwrap_or(outcome).to_string()),
+            Event::CoordinatorStarted { .. } => Some("coordinator gone".into()),
+            _ => None,
+        });
+        state.unwrap_or_else(|| "new".into())
+    }
+
+    /// Whether all steps are done.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.state() == "finished"
+    }
+
+    /// Committed steps.
+    pub(crate) fn committed(&self) -> u64 {
+        journal::resumed(&self.lines).committed
+    }
+
+    /// Steps of the whole run, once known.
+    pub(crate) fn total_steps(&self) -> Option<u64> {
+        self.last(|event| match event {
+            Event::TaskKnown { total_steps, .. } => Some(*total_steps),
+            _ => None,
+        })
+    }
+
+    /// The number of workers that somebody asked for last while the run went on.
+    pub(crate) fn scaled_to(&self) -> Option<u32> {
+        self.last(|event| match event {
+            Event::ScaleRequested { workers, .. } => Some(*workers),
+            _ => None,
+        })
+    }
+
+    /// Seconds since the run began.
+    pub(crate) fn age_s(&self) -> Option<f64> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+        Some((now.as_secs_f64() - self.lines.first()?.time_s).max(0.0))
+    }
+}
+
+/// Training loss of the last committed step, from the end of the run's metrics.
+pub(crate) fn last_loss(run: &RunDir) -> Option<f64> {
+    let mut file = std::fs::File::open(run.path.join("metrics.jsonl")).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(4096))).ok()?;
+    let mut end = Vec::new();
+    file.take(4096).read_to_end(&mut end).ok()?;
+    let text = String::from_utf8_lossy(&end);
+    let line: serde_json::Value = serde_json::from_str(text.lines().last()?).ok()?;
+    line["loss"].as_f64()
+}
