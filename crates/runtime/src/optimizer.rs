@@ -56,7 +56,15 @@ impl Optimizer {
         }
     }
 
-    /// Factor on the summed gradient of `samples` samples with sum of squares `square_sum`.
+    /// Whether the rule clips, and so needs the gradient's sum of squares.
+    pub fn clips(&self) -> bool {
+        let (Rule::Sgd { clip_norm, .. } | Rule::Adam { clip_norm, .. } | Rule::Adamw { clip_norm, .. }) =
+            self.rule;
+        clip_norm.is_some()
+    }
+
+    /// Factor on the summed gradient of `samples` samples with sum of squares `square_sum`, which counts
+    /// only when the rule [clips](Self::clips).
     pub fn scale(&self, samples: u64, square_sum: f64) -> f32 {
         let (Rule::Sgd { clip_norm, .. } | Rule::Adam { clip_norm, .. } | Rule::Adamw { clip_norm, .. }) =
             self.rule;

@@ -155,9 +155,11 @@ impl Accumulator {
         }
         self.nodes = nodes.len();
         self.range = range;
-        // Buffers beyond the need of the new range are given back.
+        // Buffers beyond the need of the new range are given back; after an empty one they may be needed again.
         let need = self.buffers_needed();
-        self.free.truncate(need);
+        if need > 0 {
+            self.free.truncate(need);
+        }
         self.buffers = self.free.len();
     }
 

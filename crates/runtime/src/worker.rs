@@ -199,7 +199,9 @@ impl Worker {
                     return Ok(());
                 }
                 Task::Exit { reason, refused: true } => return Err(WorkerError::Refused(reason.clone())),
-                Task::Exit { reason, .. } if self.orphaned => return Err(WorkerError::Orphaned(reason.clone())),
+                Task::Exit { reason, .. } if self.orphaned => {
+                    return Err(WorkerError::Orphaned(reason.clone()));
+                }
                 Task::Exit { .. } => return Ok(()),
             }
         }

@@ -87,9 +87,15 @@ fn conclude(summary: &Summary, kind: OutcomeKind, printer: &Printer) -> ExitCode
             ExitCode::SUCCESS
         }
         OutcomeKind::Failed | OutcomeKind::Broken => {
-            printer.error(&format_args!(
-                "{run}: {reason}\n  hint: journal.jsonl and worker-*.log in {run_dir} tell more"
-            ));
+            let hint = if reason.starts_with("the loss is") {
+                "start anew with a smaller optimizer.learning_rate, or with optimizer.clip_norm; \
+                 the checkpoint of the last good step is kept"
+                    .to_string()
+            } else {
+                format!("journal.jsonl and worker-*.log in {run_dir} tell more")
+            };
+            let failure = InputError::new(run, reason).hint(hint);
+            printer.error(&failure);
             ExitCode::from(if kind == OutcomeKind::Failed { 1 } else { 3 })
         }
     }
@@ -135,7 +141,8 @@ fn read_job(path: &Path, arguments: &RunArguments) -> Result<Job, Failure> {
 pub(super) fn reachable(flag: &str, address: SocketAddr) -> Result<(), InputError> {
     if address.ip().is_unspecified() {
         let what = format!("{} is no address that others can reach", address.ip());
-        return Err(InputError::new(flag, what).hint("name one address of this machine, for example its address in your private network"));
+        return Err(InputError::new(flag, what)
+            .hint("name one address of this machine, for example its address in your private network"));
     }
     Ok(())
 }

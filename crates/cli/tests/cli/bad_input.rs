@@ -15,7 +15,7 @@ fn edited(from: &str, to: &str) -> Ended {
 #[test]
 fn an_unknown_key_names_the_nearest() {
     edited("hidden", "hiden").refused_with(&[
-        "job.toml, line 7",
+        "job.toml, line 9",
         "unknown field `hiden`",
         "did you mean `hidden`?",
     ]);
@@ -25,12 +25,12 @@ fn an_unknown_key_names_the_nearest() {
 #[test]
 fn an_unknown_word_names_the_nearest() {
     edited("\"mlp\"", "\"mlpp\"").refused_with(&[
-        "job.toml, line 6",
+        "job.toml, line 8",
         "`mlpp`",
         "did you mean `mlp`?",
         "transformer",
     ]);
-    edited("\"sgd\"", "\"sdg\"").refused_with(&["job.toml, line 11", "`sdg`", "did you mean `sgd`?"]);
+    edited("\"sgd\"", "\"sdg\"").refused_with(&["job.toml, line 13", "`sdg`", "did you mean `sgd`?"]);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn a_missing_file_is_named() {
     let scene = images();
     std::fs::remove_file(scene.path("labels")).expect("it is there");
     let path = scene.path("labels").display().to_string();
-    scene.call(&["run", "job.toml"]).refused_with(&[&path, "No such file", "data.labels"]);
+    scene.call(&["run", "job.toml"]).refused_with(&[&path, "No such file", "hint"]);
     scene.call(&["run", "other.toml"]).refused_with(&["other.toml", "No such file"]);
     assert!(!scene.path("state").exists(), "a refused job leaves no run");
 }
@@ -156,9 +156,9 @@ fn damaged_images_are_refused() {
     let path = scene.path("images").display().to_string();
     let whole = std::fs::read(&path).expect("it is there");
     scene.write("images", &whole[..300]);
-    scene.call(&["run", "job.toml"]).refused_with(&[&path, "300", "416"]);
+    scene.call(&["run", "job.toml"]).refused_with(&[&path, "claims 400 bytes", "holds 284"]);
     scene.write("images", [&[0, 0, 9, 3], &whole[4..]].concat());
-    scene.call(&["run", "job.toml"]).refused_with(&[&path, "magic"]);
+    scene.call(&["run", "job.toml"]).refused_with(&[&path, "it starts with 00 00 09 03, not 00 00 08 03"]);
     scene.write("images", []);
     scene.call(&["run", "job.toml"]).refused_with(&[&path]);
 }
@@ -172,9 +172,9 @@ fn a_bad_cell_is_told_with_its_line() {
     scene.write("table.csv", &table);
     assert_eq!(scene.call(&["run", "job.toml", "--steps", "1"]).code, Some(0));
     scene.write("table.csv", table.replace("0.5,3,", "0.5,three,"));
-    scene.call(&["run", "job.toml"]).refused_with(&["table.csv", "line 5", "three"]);
+    scene.call(&["run", "job.toml"]).refused_with(&["table.csv", "table.csv:5:2", "`three` is not a number"]);
     scene.write("table.csv", table.replace("0.5,3,1", "0.5,3,1,1"));
-    scene.call(&["run", "job.toml"]).refused_with(&["table.csv", "line 5"]);
+    scene.call(&["run", "job.toml"]).refused_with(&["table.csv:5"]);
 }
 
 #[test]

@@ -28,10 +28,8 @@ fn every_example_trains() {
 
 /// All names of properties, at any depth.
 fn properties(schema: &Value, found: &mut Vec<String>) {
-    if let Value::Object(map) = schema {
-        if let Some(Value::Object(properties)) = map.get("properties") {
-            found.extend(properties.keys().cloned());
-        }
+    if let Some(Value::Object(properties)) = schema.get("properties") {
+        found.extend(properties.keys().cloned());
     }
     match schema {
         Value::Object(map) => map.values().for_each(|value| properties(value, found)),

@@ -246,7 +246,7 @@ impl Live<'_> {
             || {
                 format!(
                     "step {step} of\n{}{}",
-                    self_story(scene),
+                    scene.story(),
                     fs::read_to_string(&self.stderr).unwrap_or_default()
                 )
             },
@@ -260,10 +260,7 @@ impl Live<'_> {
     /// Waits until the journal of the first run has an event for which `pick` gives something.
     pub(crate) fn until<T>(&self, what: &str, pick: impl Fn(&Event) -> Option<T>) -> T {
         let scene = self.scene;
-        wait_for(
-            || format!("{what} in\n{}{}", self_story(scene), self.stderr()),
-            || scene.picked(&pick).pop(),
-        )
+        wait_for(|| format!("{what} in\n{}{}", scene.story(), self.stderr()), || scene.picked(&pick).pop())
     }
 
     /// Waits for its end.
@@ -273,7 +270,7 @@ impl Live<'_> {
             || {
                 format!(
                     "an end of\n{}{}",
-                    self_story(scene),
+                    scene.story(),
                     fs::read_to_string(&self.stderr).unwrap_or_default()
                 )
             },
@@ -302,10 +299,6 @@ impl Drop for Live<'_> {
             let _ = self.child.wait();
         }
     }
-}
-
-fn self_story(scene: &Scene) -> String {
-    scene.story()
 }
 
 impl Ended {

@@ -3,6 +3,8 @@
 //! Every test has folders of its own and ends only processes that it started. What is compared is what
 //! happened, never how long it took; the generous time limits only turn a hang into a failure.
 
+#![allow(clippy::print_stdout, reason = "a failed test tells its seed")]
+
 mod bad_input;
 mod by_hand;
 mod checkpoints;

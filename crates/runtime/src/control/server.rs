@@ -22,6 +22,9 @@ use super::generated::membership_server::{Membership, MembershipServer};
 use super::{PROTOCOL, PROTOCOL_KEY, TOKEN_KEY, Token, convert, generated as wire};
 use crate::membership::{FromWorker, WorkerId};
 
+#[cfg(test)]
+mod tests;
+
 /// Time within which a new connection must say what it speaks.
 const GREETING_PATIENCE: Duration = Duration::from_secs(5);
 

@@ -134,8 +134,11 @@ impl Engine {
         if self.samples.is_empty() {
             return Ok(());
         }
+        // Memory that was never written to is slow at its first use, and the others would wait for it.
+        self.out.fill(0.0);
+        self.accumulator.assign(self.order.virtual_nodes, 0..1);
         let state = read(&self.state);
-        let (gradient, model_state) = self.out.split_at_mut(state.parameters.len());
+        let (gradient, model_state) = self.accumulator.leaf().split_at_mut(state.parameters.len());
         let weights =
             Weights { parameters: &state.parameters, state: &state.model_state, version: self.version };
         let batch = MicroBatch { samples: &self.samples };
@@ -278,11 +281,12 @@ impl Engine {
     ) -> Result<(), Fault> {
         let samples = self.order.samples_in(step);
         let parameters = self.out.len() - read(&self.state).model_state.len();
-        let square_sum = square_sum(&self.out[..parameters]);
+        let gradient = &self.out[..parameters];
+        let square_sum = if self.optimizer.clips() { square_sum(gradient) } else { 0.0 };
         if !self.last_loss.is_finite() {
             return Err(Fault::NotFinite(format!("the loss is {}", self.last_loss)));
         }
-        if !square_sum.is_finite() {
+        if !all_finite(gradient) {
             return Err(Fault::NotFinite("the gradient is not finite".into()));
         }
         let update = Update { step, scale: self.optimizer.scale(samples, square_sum) };
@@ -389,8 +393,16 @@ fn fault(error: CollectiveError) -> Fault {
     Fault::Collective(peer, error.to_string())
 }
 
-/// Sum of squares in a fixed order that vectorises: sixteen lanes, added up at the end. Finite only when
-/// every value is, since the square of the largest `f32` fits an `f64`.
+/// Whether no value is infinite or not a number: one that is has all bits of its exponent set, and only
+/// then does adding one to the exponent reach the sign. Integers, so that it vectorises.
+fn all_finite(values: &[f32]) -> bool {
+    const EXPONENT: u32 = 0x7f80_0000;
+    const ONE: u32 = 1 << 23;
+    let seen = values.iter().fold(0, |seen, value| seen | ((value.to_bits() & EXPONENT) + ONE));
+    seen >> 31 == 0
+}
+
+/// Sum of squares in a fixed order that vectorises: sixteen lanes, added up at the end.
 fn square_sum(values: &[f32]) -> f64 {
     let mut lanes = [0.0f64; 16];
     let (blocks, rest) = values.as_chunks::<16>();
@@ -401,4 +413,19 @@ fn square_sum(values: &[f32]) -> f64 {
     }
     let rest: f64 = rest.iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
     lanes.iter().sum::<f64>() + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_finite_values_are_finite() {
+        let mut values = [0.0, -0.0, f32::MAX, f32::MIN, f32::MIN_POSITIVE, 1e-45, -1.5];
+        assert!(all_finite(&values) && all_finite(&[]));
+        for wrong in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN] {
+            values[3] = wrong;
+            assert!(!all_finite(&values), "{wrong}");
+        }
+    }
 }

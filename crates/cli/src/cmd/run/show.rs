@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use bellwether_core::record::{Event, Summary};
-use bellwether_core::units::Bytes;
 use bellwether_runtime::control::generated::Status;
 use bellwether_runtime::coordinator::Observation;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -48,7 +47,7 @@ impl<'p> Show<'p> {
                     bar.set_position(status.step);
                     bar.set_message(message(status));
                 }
-                None if !self.printer.quiet && self.told.elapsed() >= PERIOD => {
+                None if !self.printer.quiet && status.phase != "ended" && self.told.elapsed() >= PERIOD => {
                     self.told = Instant::now();
                     let Status { step, total_steps, .. } = status;
                     self.printer.note(format_args!("step {step}/{total_steps}: {}", message(status)));
@@ -128,7 +127,9 @@ fn sentence(event: &Event) -> Option<String> {
 /// The result as a table.
 pub(super) fn table(summary: &Summary) -> String {
     let number = |value: Option<f64>| value.map_or("–".into(), |v| format!("{v:.4}"));
-    let workers: Vec<String> = summary.workers.iter().map(u32::to_string).collect();
+    // Epochs in which only newcomers changed are of no interest here.
+    let mut workers: Vec<String> = summary.workers.iter().map(u32::to_string).collect();
+    workers.dedup();
     let mut rows = vec![
         ("run", summary.run.clone()),
         ("outcome", [summary.outcome.as_str(), &summary.reason].join(" ").trim().to_string()),
@@ -140,7 +141,10 @@ pub(super) fn table(summary: &Summary) -> String {
         ("examples/s", format!("{:.0}", summary.examples_per_s)),
         ("time", format!("{:.1} s", summary.elapsed_s)),
         ("workers", workers.join(" → ")),
-        ("peak memory of a worker", Bytes(summary.peak_resident_bytes).to_string()),
+        (
+            "peak memory of a worker",
+            format!("{:.1} MiB", summary.peak_resident_bytes as f64 / f64::from(1 << 20)),
+        ),
     ];
     for resize in &summary.resizes {
         let text = format!(

@@ -101,7 +101,8 @@ impl Coordinator {
         let now: Vec<WorkerId> = members.iter().copied().filter(stays).collect();
         let complete = self.staged(Stage::CaughtUp);
         let (mut caught_up, again): (Vec<WorkerId>, Vec<WorkerId>) = complete.into_iter().partition(sure);
-        if !self.proposed.is_empty() {
+        let promised = !self.proposed.is_empty() && !caught_up.is_empty();
+        if promised {
             // All earlier plans promote these: they count as members.
             members.append(&mut caught_up);
         }
@@ -130,7 +131,7 @@ impl Coordinator {
             let mut shadows = caught_up.clone();
             shadows.extend(receiving);
             let newcomers = self.newcomers(staying.len(), &shadows);
-            if newcomers.len() > caught_up.len() || stuck {
+            if newcomers.len() > caught_up.len() || stuck && promised {
                 return Some((self.compose(&members, &newcomers), Reason::Shadow));
             }
         }
@@ -138,7 +139,8 @@ impl Coordinator {
             // Two plans crossed, and the members do not know where to wait next.
             let next = self.schedule.front().map(|(step, _)| *step);
             let unknown = self.proposed.is_empty() && next.is_some() && next != self.current.hold_at;
-            let shadows: Vec<WorkerId> = self.current.shadows.iter().map(|m| m.worker).collect();
+            let mut shadows = self.staged(Stage::Shadow);
+            shadows.extend(self.staged(Stage::CaughtUp));
             let reason = Reason::Resize { wanted: self.wanted };
             unknown.then(|| (self.compose(&members, &shadows), reason))
         })

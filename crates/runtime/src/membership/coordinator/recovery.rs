@@ -326,7 +326,11 @@ impl Coordinator {
         }
         if let Some(checkpoint) = self.checkpoint.filter(|c| *c > step) {
             let members: Vec<WorkerId> = ready.keys().copied().collect();
-            return self.form(&members, Some(Load::Checkpoint(checkpoint)), Reason::Restored { step: checkpoint });
+            return self.form(
+                &members,
+                Some(Load::Checkpoint(checkpoint)),
+                Reason::Restored { step: checkpoint },
+            );
         }
         let behind: Vec<WorkerId> = ready.iter().filter(|(_, s)| **s < step).map(|(id, _)| *id).collect();
         let source = *ready.iter().find(|(_, s)| **s == step).expect("the maximum is among them").0;

@@ -1,0 +1,417 @@
+//! Targeted histories: the cases in which the protocol is easy to get wrong.
+
+use bellwether_core::record::Event as Journal;
+use bellwether_runtime::membership::coordinator::{Action, Config, Coordinator, Event, OutcomeKind, Resumed};
+use bellwether_runtime::membership::member::{Effect, Member, Rules, Task};
+use bellwether_runtime::membership::{Active, FromWorker, Load, Membership, Report, Shadow, SwitchRecord};
+use bellwether_runtime::membership::{ToWorker, TraineeDescription, WorkerId};
+
+use super::scenario::{Fault, Scenario};
+use super::world::{Happening, World};
+
+const RULES: Rules = Rules { total_steps: 100, evaluate_every: 0, checkpoint_every: 0 };
+
+fn config(wanted: u32) -> Config {
+    Config {
+        virtual_nodes: 8,
+        wanted,
+        max_workers: wanted,
+        schedule: Vec::new(),
+        spawns: false,
+        heartbeat_timeout_s: 100.0,
+        boot_timeout_s: 100.0,
+        reattach_grace_s: 1.0,
+        max_barren_crashes: 10,
+        resumed: None,
+        checkpoint: None,
+        trainee: None,
+    }
+}
+
+/// A coordinator under test, and what it said to whom.
+struct Bench {
+    coordinator: Coordinator,
+    now_s: f64,
+}
+
+impl Bench {
+    fn new(config: Config) -> Bench {
+        let mut coordinator = Coordinator::new(config, 0.0);
+        coordinator.set_total_steps(RULES.total_steps);
+        Bench { coordinator, now_s: 0.0 }
+    }
+
+    fn take(&mut self, event: Event) -> Vec<Action> {
+        self.now_s += 0.01;
+        self.coordinator.handle(event, self.now_s)
+    }
+
+    fn says(&mut self, worker: WorkerId, message: FromWorker) -> Vec<Action> {
+        self.take(Event::Said(worker, message))
+    }
+
+    fn attach(&mut self, worker: WorkerId, held: Option<(u64, u64)>, warm: bool) -> Vec<Action> {
+        let trainee = warm.then(TraineeDescription::default);
+        self.take(Event::Attached { worker, address: format!("host:{worker}"), process: 1, held, trainee })
+    }
+
+    /// A coordinator with these workers in step at step 0.
+    fn running(config: Config, workers: WorkerId) -> Bench {
+        let mut bench = Bench::new(config);
+        for worker in 1..=workers {
+            bench.attach(worker, None, true);
+        }
+        let epoch = bench.coordinator.membership().epoch;
+        for worker in 1..=workers {
+            bench.says(worker, FromWorker::Ready { epoch, step: 0 });
+        }
+        assert_eq!(bench.coordinator.phase(), "training");
+        bench
+    }
+
+    fn reports(&mut self, worker: WorkerId, epoch: u64, step: u64) -> Vec<Action> {
+        let switches = vec![SwitchRecord { epoch, step, stall_s: 0.0 }];
+        self.says(worker, FromWorker::Report(Report { epoch, step, switches, ..Report::default() }))
+    }
+}
+
+fn sent(actions: &[Action], to: WorkerId) -> Vec<&ToWorker> {
+    let message = |action| match action {
+        &Action::Send(worker, ref message) if worker == to => Some(message),
+        _ => None,
+    };
+    actions.iter().filter_map(message).collect()
+}
+
+fn recovery(actions: &[Action], to: WorkerId) -> Option<(Membership, Option<Load>)> {
+    sent(actions, to).into_iter().find_map(|message| match message {
+        ToWorker::Recover { membership, load } => Some((membership.clone(), *load)),
+        _ => None,
+    })
+}
+
+fn plan(actions: &[Action], to: WorkerId) -> Option<Membership> {
+    sent(actions, to).into_iter().find_map(|message| match message {
+        ToWorker::Prepare(membership) => Some(membership.clone()),
+        _ => None,
+    })
+}
+
+fn active(membership: &Membership) -> Vec<WorkerId> {
+    membership.active.iter().map(|m| m.worker).collect()
+}
+
+fn membership(epoch: u64, workers: &[WorkerId], shadows: &[WorkerId]) -> Membership {
+    let address = |id: &WorkerId| format!("host:{id}");
+    let nodes = |rank: usize| rank as u32..rank as u32 + 1;
+    let member =
+        |(rank, id): (usize, &WorkerId)| Active { worker: *id, address: address(id), nodes: nodes(rank) };
+    Membership {
+        epoch,
+        active: workers.iter().enumerate().map(member).collect(),
+        shadows: shadows.iter().map(|id| Shadow { worker: *id, address: address(id) }).collect(),
+        ..Membership::default()
+    }
+}
+
+/// A member that is in step in epoch 1 after `step` steps.
+fn running_member(id: WorkerId, workers: &[WorkerId], step: u64) -> Member {
+    let mut member = Member::new(id, RULES);
+    member.message(ToWorker::Recover { membership: membership(1, workers, &[]), load: Some(Load::Fresh) });
+    assert!(matches!(member.next_task(), Task::Form { .. }));
+    member.formed(1, Some(step), Ok(()));
+    member.message(ToWorker::Start { epoch: 1, step, behind: vec![], source: id });
+    assert_eq!(member.next_task(), Task::Train);
+    member
+}
+
+#[test]
+fn whoever_missed_the_last_result_gets_it_from_one_who_has_it() {
+    let mut bench = Bench::running(config(3), 3);
+    let actions = bench.take(Event::Gone(3, "killed".into()));
+    let (next, load) = recovery(&actions, 1).expect("a crash begins a recovery");
+    assert_eq!((active(&next), load), (vec![1, 2], None));
+    bench.says(1, FromWorker::Ready { epoch: next.epoch, step: 5 });
+    let actions = bench.says(2, FromWorker::Ready { epoch: next.epoch, step: 4 });
+    let start = ToWorker::Start { epoch: next.epoch, step: 5, behind: vec![2], source: 1 };
+    assert_eq!(sent(&actions, 2), [&start]);
+
+    let mut member = running_member(2, &[1, 2, 3], 4);
+    member.message(ToWorker::Recover { membership: next.clone(), load: None });
+    member.formed(next.epoch, None, Ok(()));
+    member.message(start);
+    assert_eq!(member.next_task(), Task::CatchUp { source: 1, behind: vec![2] });
+    // Even if another recovery begins while the result is being applied, it counts.
+    member.message(ToWorker::Recover { membership: membership(9, &[2], &[]), load: None });
+    member.caught_up_with_result();
+    assert_eq!(member.step(), 5);
+}
+
+#[test]
+fn a_joiner_that_dies_before_the_switch_costs_the_members_nothing() {
+    let mut bench = Bench::running(config(2), 2);
+    bench.take(Event::Scale(3));
+    let actions = bench.attach(3, None, true);
+    let shadowed = plan(&actions, 1).expect("the newcomer becomes a shadow");
+    assert!(shadowed.shadows(3));
+    let actions = bench.take(Event::Gone(3, "killed".into()));
+    assert!(recovery(&actions, 1).is_none());
+    // The members may adopt the plan all the same; a later newcomer is asked in.
+    bench.reports(1, shadowed.epoch, 4);
+    let actions = bench.attach(4, None, true);
+    assert!(plan(&actions, 1).expect("a plan").shadows(4));
+}
+
+#[test]
+fn a_joiner_that_dies_around_its_promotion_begins_a_recovery() {
+    for adopted in [false, true] {
+        let mut bench = Bench::running(config(2), 2);
+        bench.take(Event::Scale(3));
+        let actions = bench.attach(3, None, true);
+        let shadowed = plan(&actions, 1).expect("a plan").epoch;
+        bench.reports(1, shadowed, 4);
+        let actions = bench.says(3, FromWorker::CaughtUp { epoch: shadowed, step: 6 });
+        let promoted = plan(&actions, 1).expect("a plan");
+        assert_eq!((active(&promoted), &promoted.promoted), (vec![1, 2, 3], &vec![3]));
+        if adopted {
+            bench.reports(1, promoted.epoch, 8);
+        }
+        // The members may have switched without our knowing, so they may wait for it.
+        let actions = bench.take(Event::Gone(3, "killed".into()));
+        let (next, load) = recovery(&actions, 1).expect("a recovery");
+        assert_eq!((active(&next), load), (vec![1, 2], None));
+        assert!(next.epoch > promoted.epoch);
+    }
+}
+
+#[test]
+fn a_plan_that_replaces_another_promotes_nobody_who_may_have_begun_anew() {
+    let mut bench = Bench::running(config(1), 1);
+    bench.take(Event::Scale(3));
+    let actions = bench.attach(2, None, true);
+    let first = plan(&actions, 1).expect("a plan").epoch;
+    bench.reports(1, first, 4);
+    // Worker 2 begins anew in this plan, beside worker 3, which dies.
+    let actions = bench.attach(3, None, true);
+    assert!(plan(&actions, 1).is_none(), "a shadow that receives is not disturbed");
+    let actions = bench.says(2, FromWorker::CaughtUp { epoch: first, step: 5 });
+    let second = plan(&actions, 1).expect("a plan");
+    assert_eq!((active(&second), second.shadows(3)), (vec![1, 2], true));
+    let actions = bench.take(Event::Gone(3, "killed".into()));
+    let third = plan(&actions, 1).expect("a plan without the dead");
+    assert_eq!((active(&third), third.shadows.len()), (vec![1, 2], 0));
+}
+
+#[test]
+fn members_keep_their_state_when_the_coordinator_dies_during_a_plan() {
+    let mut member = running_member(1, &[1, 2], 7);
+    let next = membership(3, &[1, 2], &[4]);
+    assert_eq!(member.message(ToWorker::Prepare(next.clone())), [Effect::Prepare(next.clone())]);
+    member.prepared(next.clone(), Ok(()));
+    assert_eq!(member.offer(&Task::Train), 3);
+    member.round_done(&Task::Train, &[3, 3]);
+    assert_eq!(member.next_task(), Task::Switch(next));
+    assert_eq!(member.disconnected(), [Effect::Interrupt]);
+    assert_eq!((member.next_task(), member.held()), (Task::Wait, Some((1, 8))));
+
+    let resumed = Resumed { epoch: 1, last_worker: 2, active: vec![1, 2], committed: 7 };
+    let mut bench = Bench::new(Config { resumed: Some(resumed), ..config(2) });
+    assert!(recovery(&bench.attach(1, Some((1, 8)), true), 1).is_none());
+    let actions = bench.attach(2, Some((3, 8)), true);
+    let (next, load) = recovery(&actions, 1).expect("all are back");
+    assert_eq!((active(&next), load), (vec![1, 2], None));
+    assert!(next.epoch > 3, "no epoch is used twice");
+}
+
+#[test]
+fn a_recovery_of_a_recovery_still_loads() {
+    let mut bench = Bench::new(config(2));
+    bench.attach(1, None, true);
+    let actions = bench.attach(2, None, true);
+    assert_eq!(recovery(&actions, 1).expect("the first membership").1, Some(Load::Fresh));
+    let actions = bench.take(Event::Gone(2, "killed".into()));
+    let (next, load) = recovery(&actions, 1).expect("another");
+    assert_eq!((active(&next), load), (vec![1], Some(Load::Fresh)));
+}
+
+#[test]
+fn late_workers_do_not_bring_their_old_state() {
+    let mut bench = Bench::running(config(2), 2);
+    let actions = bench.take(Event::Gone(2, "its session broke".into()));
+    let epoch = recovery(&actions, 1).expect("a recovery").0.epoch;
+    bench.says(1, FromWorker::Ready { epoch, step: 3 });
+    let actions = bench.attach(2, Some((1, 3)), true);
+    let next = plan(&actions, 2).expect("it begins anew");
+    assert!(next.shadows(2) && next.rank(2).is_none());
+
+    let mut member = running_member(2, &[1, 2], 3);
+    member.disconnected();
+    member.reconnected();
+    member.prepared(next.clone(), Ok(()));
+    assert_eq!(member.next_task(), Task::Switch(next.clone()));
+    member.switched(next);
+    assert_eq!((member.held(), member.next_task()), (None, Task::BeginShadow));
+}
+
+#[test]
+fn a_member_that_opens_a_new_session_stays() {
+    let mut bench = Bench::running(config(2), 2);
+    let actions = bench.attach(2, Some((1, 3)), true);
+    assert!(!actions.contains(&Action::Close(2)), "its new session must not be closed");
+    assert_eq!(active(&recovery(&actions, 2).expect("a recovery").0), [1, 2]);
+}
+
+#[test]
+fn a_stale_end_is_not_the_end() {
+    let mut bench = Bench::running(config(2), 2);
+    let finished = |step, byte| FromWorker::Finished { step, digest: [byte; 32] };
+    bench.take(Event::Stop);
+    bench.says(1, finished(3, 1));
+    let actions = bench.take(Event::Gone(2, "killed".into()));
+    let epoch = recovery(&actions, 1).expect("a recovery").0.epoch;
+    // This was said before the recovery was heard of.
+    bench.says(1, finished(3, 1));
+    bench.says(1, FromWorker::Ready { epoch, step: 3 });
+    let actions = bench.take(Event::Tick);
+    let stop = plan(&actions, 1).expect("the run still has to stop").epoch;
+    bench.take(Event::Checkpoint(3, Ok(())));
+    assert_eq!(bench.coordinator.phase(), "stopping");
+    bench.reports(1, stop, 4);
+    bench.says(1, finished(4, 2));
+    // Uploads may overtake one another.
+    bench.take(Event::Checkpoint(4, Ok(())));
+    let ended = |a: &Action| matches!(a, Action::End(o) if o.kind == OutcomeKind::Stopped && o.digest == Some([2; 32]));
+    assert_eq!(bench.coordinator.phase(), "ended");
+    let mut bench = Bench::running(config(1), 1);
+    let actions = bench.take(Event::Stop);
+    bench.reports(1, plan(&actions, 1).expect("a plan").epoch, 4);
+    bench.says(1, finished(4, 2));
+    bench.take(Event::Checkpoint(4, Ok(())));
+    assert_eq!(bench.coordinator.phase(), "ended");
+    let mut bench = Bench::running(config(1), 1);
+    let actions = bench.take(Event::Stop);
+    bench.reports(1, plan(&actions, 1).expect("a plan").epoch, 4);
+    bench.take(Event::Checkpoint(4, Ok(())));
+    bench.take(Event::Checkpoint(2, Ok(())));
+    assert!(bench.says(1, finished(4, 2)).iter().any(ended));
+}
+
+#[test]
+fn a_member_that_broke_before_a_switch_is_not_forgotten() {
+    let mut bench = Bench::running(config(2), 2);
+    bench.take(Event::Scale(3));
+    let actions = bench.attach(3, None, true);
+    let next = plan(&actions, 1).expect("a plan").epoch;
+    bench.reports(1, next, 4);
+    let lost = FromWorker::Lost { epoch: next - 1, step: 3, peer: Some(1), why: "reset".into() };
+    let mut actions = bench.says(2, lost);
+    bench.now_s += 0.1;
+    actions.extend(bench.take(Event::Tick));
+    assert_eq!(active(&recovery(&actions, 1).expect("it keeps the others waiting").0), [1, 2]);
+}
+
+#[test]
+fn what_a_recovery_overtakes_has_no_effect() {
+    let mut member = running_member(1, &[1, 2], 7);
+    let next = membership(2, &[1], &[]);
+    let recovery = membership(3, &[1], &[]);
+    member.message(ToWorker::Recover { membership: recovery.clone(), load: None });
+    member.switched(next);
+    assert_eq!(member.next_task(), Task::Form { membership: recovery, load: None });
+    assert_eq!(member.finished([0; 32]), []);
+    assert_eq!(member.failed(1, Some(2), "too late".into()), []);
+    assert!(matches!(member.next_task(), Task::Form { .. }));
+    member.formed(3, None, Ok(()));
+    member.message(ToWorker::Start { epoch: 3, step: 7, behind: vec![], source: 1 });
+    // A loss that is not finite is seen by all who do the step, so it is done again.
+    member.not_finite("the loss".into());
+    assert_eq!(member.next_task(), Task::Finish);
+    member.message(ToWorker::Recover { membership: membership(4, &[1], &[]), load: None });
+    member.formed(4, None, Ok(()));
+    member.message(ToWorker::Start { epoch: 4, step: 7, behind: vec![], source: 1 });
+    assert_eq!(member.next_task(), Task::Train);
+}
+
+#[test]
+fn only_workers_that_someone_starts_raise_the_number() {
+    let resumed = Resumed { epoch: 1, last_worker: 5, active: vec![], committed: 0 };
+    let mut bench = Bench::new(Config { resumed: Some(resumed), max_workers: 8, ..config(2) });
+    // Started by the coordinator before, and still booting when that died.
+    bench.attach(5, None, false);
+    assert_eq!(bench.coordinator.wanted(), 2);
+    let worker = bench.coordinator.new_worker();
+    bench.attach(worker, None, false);
+    assert_eq!((worker, bench.coordinator.wanted()), (6, 3));
+}
+
+#[test]
+fn the_ledger_has_no_gap_when_a_checkpoint_is_ahead_of_the_reports() {
+    let resumed = Resumed { epoch: 1, last_worker: 1, active: vec![], committed: 8 };
+    let mut bench = Bench::new(Config { resumed: Some(resumed), checkpoint: Some(10), ..config(1) });
+    let actions = bench.attach(2, None, true);
+    assert!(actions.contains(&Action::Journal(Journal::Committed { first: 8, last: 9 })));
+    assert_eq!(recovery(&actions, 2).expect("a start").1, Some(Load::Checkpoint(10)));
+}
+
+/// A history without chance faults.
+fn quiet(wanted: u32, schedule: &[(u64, u32)]) -> Scenario {
+    Scenario {
+        virtual_nodes: 8,
+        wanted,
+        max_workers: wanted,
+        schedule: schedule.to_vec(),
+        rules: Rules { total_steps: 60, evaluate_every: 10, checkpoint_every: 7 },
+        spawns: true,
+        scales: Vec::new(),
+        poison: None,
+        stop_at_s: None,
+        ..Scenario::new(5)
+    }
+}
+
+fn run(scenario: Scenario, faults: &[(f64, Fault)]) -> World {
+    let mut world = World::new(scenario, false);
+    for (time, fault) in faults {
+        world.at(*time, Happening::Fault(*fault));
+    }
+    world.run();
+    assert_eq!(world.violation, None);
+    assert!(world.finished());
+    world
+}
+
+#[test]
+fn a_schedule_grows_and_shrinks_at_its_steps() {
+    let world = run(quiet(2, &[(20, 4), (40, 1)]), &[]);
+    let counts = world.workers_by_step();
+    assert!(counts[..20].iter().all(|n| *n == 2), "{counts:?}");
+    assert!(counts[20..40].iter().all(|n| *n == 4), "{counts:?}");
+    assert!(counts[40..].iter().all(|n| *n == 1), "{counts:?}");
+}
+
+#[test]
+fn the_only_worker_is_killed_and_the_run_goes_on_from_a_checkpoint_or_the_seed() {
+    for (every, rolled_back_to) in [(7, true), (0, false)] {
+        let mut scenario = quiet(1, &[]);
+        scenario.rules.checkpoint_every = every;
+        scenario.faults_until_s = 2.0;
+        let world = run(scenario, &[(1.3, Fault::KillAll)]);
+        let to = world.journal.iter().find_map(|event| match event {
+            Journal::RolledBack { to } => Some(*to),
+            _ => None,
+        });
+        assert_eq!(to.expect("steps are lost") > 0, rolled_back_to);
+    }
+}
+
+#[test]
+fn the_only_worker_leaves_when_another_has_taken_its_place() {
+    let mut scenario = quiet(1, &[]);
+    scenario.rules.total_steps = 200;
+    scenario.faults_until_s = 1.0;
+    let world = run(scenario, &[(0.95, Fault::Leave)]);
+    let lost = |event: &Journal| matches!(event, Journal::RolledBack { .. } | Journal::Crashed { .. });
+    assert!(!world.journal.iter().any(lost));
+    let switched = |event: &Journal| matches!(event, Journal::Membership { workers, .. } if *workers == [2]);
+    assert!(world.journal.iter().any(switched));
+}

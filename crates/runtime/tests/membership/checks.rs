@@ -1,0 +1,295 @@
+//! What must hold, whatever happens.
+
+use bellwether_core::record::Event as Journal;
+use bellwether_runtime::membership::coordinator::{Outcome, OutcomeKind};
+use bellwether_runtime::membership::{Load, Membership, ToWorker, WorkerId};
+
+use super::control::GRACE_S;
+use super::rounds::Kind;
+use super::world::World;
+
+/// Seconds without a disturbance after which the number of workers must be the one wanted.
+const SETTLED_S: f64 = 9.0;
+
+impl World {
+    /// A worker that holds a state holds the right bits.
+    pub(crate) fn check_process(&mut self, id: WorkerId) {
+        let process = &self.processes[&id];
+        let active = process.member.is_active();
+        let Some((epoch, step)) = process.member.held() else {
+            if active {
+                self.violate(format!("worker {id} is active and holds no state"));
+            }
+            return;
+        };
+        let right = process.state.as_ref().is_some_and(|state| {
+            !state.partial && state.step == step && self.digests.get(step as usize) == Some(&state.digest)
+        });
+        if !right {
+            let state = process.state.clone();
+            self.violate(format!("worker {id} says it holds step {step} of epoch {epoch} but has {state:?}"));
+        }
+    }
+
+    /// Without faults, no active worker waits but for a scheduled change.
+    pub(crate) fn check_wait(&mut self, id: WorkerId) {
+        let member = &self.processes[&id].member;
+        if !self.scenario.calm() || !member.is_active() || self.outcome.is_some() {
+            return;
+        }
+        if member.membership().hold_at != Some(member.step()) {
+            let step = member.step();
+            self.violate(format!("worker {id} has to wait at boundary {step} although nothing is wrong"));
+        }
+    }
+
+    /// A step is reduced to the same result by every membership that ever does it.
+    pub(crate) fn check_result(&mut self, epoch: u64, step: u64, sum: u64) {
+        if self.results.get(step as usize) != Some(&sum) {
+            self.violate(format!("epoch {epoch} reduces step {step} to a wrong result"));
+        }
+        self.watch.reduced.insert(step, sum);
+    }
+
+    /// The membership in force never goes back.
+    pub(crate) fn check_membership(&mut self, before: u64) {
+        let Some(coordinator) = &self.coordinator else { return };
+        let now = coordinator.membership().epoch;
+        // No membership at all has epoch 0.
+        if now < before && now != 0 {
+            self.violate(format!("epoch {now} follows {before}"));
+        }
+    }
+
+    fn check_shape(&mut self, membership: &Membership) {
+        let epoch = membership.epoch;
+        let nodes = self.scenario.virtual_nodes;
+        let mut next = 0;
+        for member in &membership.active {
+            if member.nodes.start != next || member.nodes.is_empty() {
+                self.violate(format!("epoch {epoch} does not share out {nodes} nodes: {membership:?}"));
+            }
+            next = member.nodes.end;
+        }
+        let mut everyone: Vec<WorkerId> = membership.active.iter().map(|m| m.worker).collect();
+        everyone.extend(membership.shadows.iter().map(|m| m.worker));
+        let all = everyone.len();
+        everyone.sort_unstable();
+        everyone.dedup();
+        if next != nodes || membership.active.len() > nodes as usize || everyone.len() != all {
+            self.violate(format!("epoch {epoch} has a wrong shape: {membership:?}"));
+        }
+        let newest = self.watch.memberships.last_key_value().map_or(0, |(epoch, _)| *epoch);
+        match self.watch.memberships.get(&epoch) {
+            Some(known) if known != membership => {
+                self.violate(format!("epoch {epoch} means {known:?} and {membership:?}"));
+            }
+            Some(_) => {}
+            None if epoch <= newest => self.violate(format!("epoch {epoch} comes after {newest}")),
+            None => {
+                self.watch.memberships.insert(epoch, membership.clone());
+            }
+        }
+    }
+
+    /// Looks at a message to a worker.
+    pub(crate) fn check_message(&mut self, _to: WorkerId, message: &ToWorker) {
+        match message {
+            ToWorker::Prepare(membership) => self.check_shape(membership),
+            ToWorker::Recover { membership, load } => {
+                self.check_shape(membership);
+                if let Some(load) = load {
+                    let step = if let Load::Checkpoint(step) = load { *step } else { 0 };
+                    self.check_loss(step, membership.epoch);
+                }
+            }
+            ToWorker::Start { step, .. } => self.check_loss(*step, u64::MAX),
+            ToWorker::Bye { .. } => {}
+        }
+    }
+
+    /// Going on from `step` loses no committed step that a living member holds.
+    fn check_loss(&mut self, step: u64, _epoch: u64) {
+        let committed = self.watch.committed;
+        if step >= committed {
+            return;
+        }
+        if let Some(holder) = self.holder_of(committed) {
+            self.violate(format!(
+                "{committed} steps are committed, the run goes on from {step}, {holder} holds all"
+            ));
+        }
+    }
+
+    /// A living member, within reach of the coordinator, that holds at least so many steps.
+    fn holder_of(&self, steps: u64) -> Option<WorkerId> {
+        let journaled = self.watch.journaled.0;
+        let holds = |id: &WorkerId| {
+            let process = &self.processes[id];
+            let member = &process.member;
+            let connected = process.session.is_some_and(|s| self.attached.get(id) == Some(&s));
+            let back_soon = process.session.is_none()
+                && self.now - process.disconnected_s < GRACE_S.min(self.scenario.orphan_s) * 0.5;
+            process.alive
+                && !process.stood_still
+                && !process.leaving
+                && member.membership().epoch >= journaled
+                && member.membership().rank(*id).is_some()
+                && member.held().is_some_and(|(_, held)| held >= steps)
+                && (connected || back_soon)
+        };
+        self.processes.keys().copied().find(|id| holds(id))
+    }
+
+    /// Looks at a line of the journal.
+    pub(crate) fn check_journal(&mut self, event: &Journal) {
+        match event {
+            Journal::Committed { first, last } => {
+                let committed = self.watch.committed;
+                if *first != committed || last < first {
+                    self.violate(format!("steps {first} to {last} are committed after {committed}"));
+                }
+                self.watch.committed = last + 1;
+                self.check_committed(*last);
+            }
+            Journal::RolledBack { to } => {
+                let committed = self.watch.committed;
+                if *to >= committed {
+                    self.violate(format!("rolled back to {to} with {committed} steps committed"));
+                }
+                if let Some(holder) = self.holder_of(committed) {
+                    self.violate(format!("rolled back to {to} although {holder} holds {committed} steps"));
+                }
+                self.watch.committed = *to;
+                self.watch.rolled_back += 1;
+            }
+            Journal::Membership { epoch, step, workers, .. } => {
+                if *epoch <= self.watch.journaled.0 {
+                    let before = self.watch.journaled.0;
+                    self.violate(format!("epoch {epoch} is journaled after {before}"));
+                }
+                self.watch.journaled = (*epoch, *step, workers.clone());
+            }
+            Journal::Crashed { .. } => {
+                self.watch.crashes += 1;
+                if self.scenario.calm() {
+                    self.violate("a crash without a fault".into());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A committed step has been reduced, by all members.
+    fn check_committed(&mut self, last: u64) {
+        if !self.watch.reduced.contains_key(&last) && !self.stored.keys().any(|s| *s > last) {
+            self.violate(format!("step {last} is committed but was never done"));
+        }
+        let Some(coordinator) = &self.coordinator else { return };
+        let membership = coordinator.membership();
+        if membership.epoch != self.watch.journaled.0 {
+            // Steps of a checkpoint that is about to be loaded.
+            return;
+        }
+        let lacks = |id: &WorkerId| {
+            let process = &self.processes[id];
+            process.alive && process.member.held().is_some_and(|(_, step)| step <= last)
+        };
+        if let Some(id) = membership.active.iter().map(|m| m.worker).find(lacks) {
+            self.violate(format!("step {last} is committed but member {id} has not applied it"));
+        }
+    }
+
+    /// Looks at the end of a run.
+    pub(crate) fn check_outcome(&mut self, outcome: &Outcome) {
+        let allowed = match outcome.kind {
+            OutcomeKind::Finished => true,
+            OutcomeKind::Stopped => self.watch.stop_asked,
+            OutcomeKind::Failed => {
+                let poisoned = self.scenario.poison.is_some() && outcome.reason.contains("not committed");
+                let lost = self.scenario.max_barren_crashes < 100 && outcome.reason.contains("in a row");
+                let nobody = !self.scenario.calm() && outcome.reason.contains("no worker comes up");
+                poisoned || lost || nobody
+            }
+            OutcomeKind::Broken => false,
+        };
+        if !allowed {
+            return self.violate(format!("the run ends with {outcome:?}"));
+        }
+        let Some(digest) = outcome.digest else {
+            if outcome.kind == OutcomeKind::Finished {
+                self.violate("finished without a digest".into());
+            }
+            return;
+        };
+        let digest = u64::from_le_bytes(digest[..8].try_into().expect("eight bytes"));
+        let committed = self.watch.committed;
+        if self.digests.get(committed as usize) != Some(&digest) {
+            self.violate(format!("after {committed} steps the run ends with other bits"));
+        }
+        let total = self.scenario.rules.total_steps;
+        if outcome.kind == OutcomeKind::Finished && committed != total {
+            self.violate(format!("finished after {committed} steps of {total}"));
+        }
+        self.check_wanted(outcome);
+    }
+
+    /// If there was time enough, the wanted number of workers computes in the end.
+    fn check_wanted(&mut self, outcome: &Outcome) {
+        let Some(coordinator) = &self.coordinator else { return };
+        let quiet = self.now - self.watch.disturbed_s.max(self.scenario.faults_until_s + 0.5);
+        let (active, wanted) = (coordinator.membership().active.len(), coordinator.wanted());
+        let stopping = outcome.kind != OutcomeKind::Finished || self.watch.stopped > 0;
+        if quiet <= SETTLED_S || stopping || !self.scenario.schedule.is_empty() {
+            return;
+        }
+        self.watch.wanted_checked += 1;
+        if active != wanted as usize {
+            let text = self.everyone();
+            self.violate(format!("{active} workers at the end although {wanted} are wanted: {text}"));
+        }
+    }
+
+    /// Looks at the whole history once the run is over.
+    pub(crate) fn check_end(&mut self) {
+        if self.outcome.is_none() {
+            return self.violate("nothing happens any more and the run has not ended".into());
+        }
+        if let Some((id, process)) = self.processes.iter().find(|(_, p)| p.alive && p.session.is_some()) {
+            let text = format!("worker {id} is still there: {:?}", process.activity);
+            return self.violate(text);
+        }
+        if self.scenario.calm() && self.watch.failures > 0 {
+            self.violate("a round failed without a fault".into());
+        }
+        if self.scenario.calm() && self.watch.stopped == 0 && self.scenario.poison.is_none() {
+            self.check_schedule();
+        }
+    }
+
+    /// How many workers computed each step, the last time it was done.
+    pub(crate) fn workers_by_step(&self) -> Vec<usize> {
+        let mut workers = vec![0; self.scenario.rules.total_steps as usize];
+        for epoch in self.data.epochs.values() {
+            let rounds = epoch.rounds.iter().filter(|r| r.kind == Kind::Train && r.complete);
+            rounds.for_each(|round| workers[round.step as usize] = epoch.membership.active.len());
+        }
+        workers
+    }
+
+    /// Without faults, scheduled changes happen exactly at their steps.
+    fn check_schedule(&mut self) {
+        let workers = self.workers_by_step();
+        let mut expected = self.scenario.wanted as usize;
+        for (step, wanted) in self.scenario.schedule.clone() {
+            self.watch.schedules_checked += 1;
+            let (at, before) = (workers[step as usize], step.checked_sub(1).map(|s| workers[s as usize]));
+            let steady = self.scenario.scales.is_empty() && before.is_some_and(|b| b != expected);
+            if at != wanted as usize || steady {
+                let text = format!("{wanted} workers are due at step {step}: {before:?} before, {at} at it");
+                self.violate(text);
+            }
+            expected = wanted as usize;
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! What goes wrong, and what people ask for.
+
+use bellwether_core::record::Event as Journal;
+use bellwether_runtime::membership::coordinator::Event;
+use bellwether_runtime::membership::{FromWorker, WorkerId};
+
+use super::control::HEARTBEAT_TIMEOUT_S;
+use super::scenario::Fault;
+use super::world::{Happening, World};
+
+impl World {
+    fn living(&self) -> Vec<WorkerId> {
+        self.processes.iter().filter(|(_, p)| p.alive).map(|(id, _)| *id).collect()
+    }
+
+    /// Something goes wrong.
+    pub(crate) fn fault(&mut self, fault: Fault) {
+        if self.outcome.is_some() {
+            return;
+        }
+        // Mostly workers that have come up: a run that never begins shows little.
+        let warm = self.random.chance(0.9) && fault != Fault::KillAll;
+        let living: Vec<WorkerId> =
+            self.living().into_iter().filter(|id| !warm || self.processes[id].warm).collect();
+        self.note(|| format!("fault {fault:?}"));
+        self.watch.disturbed_s = self.now;
+        match fault {
+            Fault::Kill => {
+                if let Some(id) = self.random.pick(&living) {
+                    self.kill(id);
+                }
+            }
+            Fault::KillSeveral => {
+                for id in living {
+                    if self.random.chance(0.5) {
+                        self.kill(id);
+                    }
+                }
+            }
+            Fault::KillAll => living.into_iter().for_each(|id| self.kill(id)),
+            Fault::KillCoordinator => {
+                if self.random.chance(0.5) {
+                    self.kill_coordinator();
+                } else {
+                    self.dies_after = Some(self.random.below(5));
+                }
+            }
+            Fault::Glitch => {
+                if let Some(id) = self.random.pick(&living) {
+                    self.glitch(id);
+                }
+            }
+            Fault::Silence => {
+                if let Some(id) = self.random.pick(&living) {
+                    self.stand_still(id);
+                }
+            }
+            Fault::BreakLink => {
+                let (a, b) = (self.random.pick(&living), self.random.pick(&living));
+                if let (Some(a), Some(b)) = (a, b)
+                    && a != b
+                {
+                    self.break_link(a, b);
+                }
+            }
+            Fault::Leave => {
+                if let Some(id) = self.random.pick(&living) {
+                    self.ask_to_leave(id);
+                }
+            }
+            Fault::Scale => {
+                let workers = 1 + self.random.below(u64::from(self.scenario.virtual_nodes) + 1) as u32;
+                self.scale(workers);
+            }
+            Fault::Join => self.join_by_hand(),
+        }
+    }
+
+    /// A worker begins something rare: a good moment for trouble.
+    pub(crate) fn snipe(&mut self, id: WorkerId) {
+        if !self.in_fault_phase() || !self.random.chance(self.scenario.sniper) {
+            return;
+        }
+        let has = |world: &World, fault| world.scenario.has(fault);
+        let victim = if self.random.chance(0.5) { Some(id) } else { self.random.pick(&self.living()) };
+        let Some(victim) = victim else { return };
+        self.watch.disturbed_s = self.now;
+        let delay = self.random.between(0.0, 0.004);
+        if has(self, Fault::KillCoordinator) && self.random.chance(0.4) {
+            self.after(delay, Happening::Fault(Fault::KillCoordinator));
+        } else if has(self, Fault::Glitch) && self.random.chance(0.4) {
+            self.glitch(victim);
+        } else if has(self, Fault::Kill) {
+            self.kill(victim);
+        }
+    }
+
+    fn stand_still(&mut self, id: WorkerId) {
+        let long = self.random.chance(0.5);
+        let seconds = self.random.between(0.05, if long { 2.5 * HEARTBEAT_TIMEOUT_S } else { 0.5 });
+        let process = self.process(id);
+        if !process.still {
+            (process.still, process.stood_still) = (true, true);
+            self.after(seconds, Happening::Resume(id));
+        }
+    }
+
+    /// A worker that stood still goes on; what came meanwhile is there at once.
+    pub(crate) fn resume(&mut self, id: WorkerId) {
+        let process = self.process(id);
+        process.still = false;
+        for happening in std::mem::take(&mut process.deferred) {
+            self.after(0.0, happening);
+        }
+    }
+
+    fn ask_to_leave(&mut self, id: WorkerId) {
+        self.process(id).leaving = true;
+        if self.processes[&id].session.is_some() {
+            self.send_up(id, FromWorker::Leave);
+        }
+    }
+
+    /// Someone wants another number of workers.
+    pub(crate) fn scale(&mut self, workers: u32) {
+        self.watch.disturbed_s = self.now;
+        self.asked = Some(workers);
+        if self.coordinator.is_some() {
+            self.journal.push(Journal::ScaleRequested { workers, by: "test".into() });
+            self.coordinate(Event::Scale(workers));
+        }
+    }
+
+    /// Someone wants the run to stop.
+    pub(crate) fn ask_to_stop(&mut self) {
+        if self.coordinator.is_none() {
+            return self.after(0.5, Happening::Stop);
+        }
+        if self.outcome.is_none() {
+            self.watch.stop_asked = true;
+            self.coordinate(Event::Stop);
+        }
+    }
+
+    fn join_by_hand(&mut self) {
+        let Some(coordinator) = &mut self.coordinator else { return };
+        let known = coordinator.trainee().is_some();
+        let id = coordinator.new_worker();
+        let alien = known && self.random.chance(0.1);
+        if self.processes.contains_key(&id) {
+            return self.violate(format!("worker number {id} is given twice"));
+        }
+        self.create_process(id, None, if alien { "b" } else { "a" });
+        self.welcome_by_hand(id);
+    }
+
+    /// The operator starts workers by hand if there are fewer than wanted.
+    pub(crate) fn operate(&mut self) {
+        if let Some(coordinator) = &self.coordinator
+            && self.outcome.is_none()
+        {
+            let wanted = coordinator.wanted() as usize;
+            let here = self.processes.values().filter(|p| p.alive && !p.leaving).count();
+            if here < wanted {
+                self.join_by_hand();
+            }
+        }
+        let delay = self.random.between(0.1, 0.6);
+        self.after(delay, Happening::Operator);
+    }
+}
