@@ -92,8 +92,18 @@ fn values_that_cannot_be_are_named_with_their_key() {
         ("epochs = 2", "", "steps", "0 of `steps` and `epochs`"),
         ("name = \"digits\"", "name = \"../x\"", "name", "cannot name a folder"),
         ("kind = \"digits\"", "kind = \"digits\"\nheld_out = 1.0", "data.held_out", "0…1"),
-        ("kind = \"mlp\"\nhidden = [64, 32]", "kind = \"transformer\"\ncontext=8\nwidth=8\nlayers=1\nheads=3", "model.heads", "3 heads"),
-        ("kind = \"mlp\"\nhidden = [64, 32]", "kind = \"transformer\"\ncontext=8\nwidth=8\nlayers=1\nheads=2", "data.kind", "cannot learn"),
+        (
+            "kind = \"mlp\"\nhidden = [64, 32]",
+            "kind = \"transformer\"\ncontext=8\nwidth=8\nlayers=1\nheads=3",
+            "model.heads",
+            "3 heads",
+        ),
+        (
+            "kind = \"mlp\"\nhidden = [64, 32]",
+            "kind = \"transformer\"\ncontext=8\nwidth=8\nlayers=1\nheads=2",
+            "data.kind",
+            "cannot learn",
+        ),
     ] {
         let error = with(from, to);
         assert!(error.place.contains(key) && error.what.contains(word), "{key} {word}: {error}");
@@ -130,7 +140,9 @@ fn identity_is_what_decides_bits() {
 #[test]
 fn the_schema_names_every_key_of_the_good_file() {
     let schema = Job::schema().to_string();
-    for key in ["name", "epochs", "workers", "virtual_nodes", "learning_rate", "nesterov", "held_out", "hidden"] {
+    for key in
+        ["name", "epochs", "workers", "virtual_nodes", "learning_rate", "nesterov", "held_out", "hidden"]
+    {
         assert!(schema.contains(&format!("\"{key}\"")), "{key}");
     }
 }

@@ -54,7 +54,7 @@ fn survives(recipe: &Recipe, seed: u64, blows: u64) {
     let mut story = Vec::new();
     let mut run = scene.train(&["--workers", "3", "--set", "checkpoint.every_steps=40"]);
     for _ in 0..blows {
-        let step = scene.step() + random.below(30);
+        let step = scene.step() + 1 + random.below(30);
         if !run.reach(step) {
             break;
         }

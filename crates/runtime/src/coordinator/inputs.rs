@@ -36,7 +36,11 @@ impl Run<'_> {
                 let nodes = self.options.job.batch.virtual_nodes;
                 let accepted = (1..=nodes).contains(&workers);
                 let message = if accepted {
-                    format!("{} is on its way to {workers} worker{}", self.options.run, if workers == 1 { "" } else { "s" })
+                    format!(
+                        "{} is on its way to {workers} worker{}",
+                        self.options.run,
+                        if workers == 1 { "" } else { "s" }
+                    )
                 } else {
                     format!("{workers} workers cannot share {nodes} virtual nodes; choose 1…{nodes}")
                 };
