@@ -341,6 +341,7 @@ impl std::fmt::Display for Reason {
             Reason::Link { evidence } => write!(f, "a connection between workers broke: {evidence}"),
             Reason::Reattached => write!(f, "the coordinator came back"),
             Reason::Restored { step } => write!(f, "no worker was left; restored from step {step}"),
+            Reason::Resize { wanted: 1 } => write!(f, "1 worker is wanted"),
             Reason::Resize { wanted } => write!(f, "{wanted} workers are wanted"),
             Reason::Leave { worker } => write!(f, "worker {worker} asked to leave"),
             Reason::Shadow => write!(f, "newcomers begin to receive state"),

@@ -34,7 +34,7 @@ fn store(folder: &Path) -> Store {
 }
 
 fn write(store: &Store, step: u64) {
-    store.write(&state(step), &layout(), &SLOTS, "class").unwrap();
+    store.write(&state(step), &layout(), &SLOTS, "class").expect("a folder that can be written");
 }
 
 #[test]

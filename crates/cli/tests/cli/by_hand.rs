@@ -13,7 +13,6 @@ fn join(scene: &Scene) -> Live<'_> {
 }
 
 #[test]
-#[ignore = "a worker that joins by hand raises the number wanted even when it is one of those waited for"]
 fn two_workers_join_and_a_third_is_absorbed() {
     let recipe = jobs::momentum().steps(4000);
     let scene = recipe.scene();

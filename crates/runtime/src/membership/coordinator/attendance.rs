@@ -23,7 +23,9 @@ impl Coordinator {
             process,
             held_step: held.map(|h| h.1),
         });
-        if self.by_hand.remove(&worker) && self.wanted < self.config.max_workers {
+        // One that fills an open place is one of those wanted; one more raises their number.
+        let spare = self.workers.len() >= self.wanted as usize;
+        if self.by_hand.remove(&worker) && spare && self.wanted < self.config.max_workers {
             self.want(self.wanted + 1);
         }
         // Only a coordinator that has no members yet can use a state it did not follow; a member that was
