@@ -13,10 +13,12 @@ use super::{
 };
 
 mod attendance;
+mod outcome;
 mod plan;
 mod progress;
 mod recovery;
 
+pub use outcome::{Outcome, OutcomeKind};
 pub use progress::Progress;
 
 /// What the coordinator knows before any worker speaks.
@@ -106,30 +108,6 @@ pub enum Action {
     Committed(Vec<super::StepRecord>),
     /// The run is over.
     End(Outcome),
-}
-
-/// How a run ended.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
-    /// How.
-    pub kind: OutcomeKind,
-    /// Why, when it failed.
-    pub reason: String,
-    /// Digest that all workers agree on.
-    pub digest: Option<[u8; 32]>,
-}
-
-/// How a run ended, in a word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OutcomeKind {
-    /// All steps are done.
-    Finished,
-    /// It was asked to stop; it can be resumed.
-    Stopped,
-    /// It cannot go on: exit code 1.
-    Failed,
-    /// Workers disagree about the result: a bug of ours, exit code 3.
-    Broken,
 }
 
 /// How far a worker is on its way in.

@@ -156,10 +156,67 @@ fn a_joiner_that_dies_before_the_switch_costs_the_members_nothing() {
     assert!(shadowed.shadows(3));
     let actions = bench.take(Event::Gone(3, "killed".into()));
     assert!(recovery(&actions, 1).is_none());
-    // The members may adopt the plan all the same; a later newcomer is asked in.
-    bench.reports(1, shadowed.epoch, 4);
+    // A later newcomer is asked in; the members may adopt both plans, one after the other.
     let actions = bench.attach(4, None, true);
-    assert!(plan(&actions, 1).expect("a plan").shadows(4));
+    let next = plan(&actions, 1).expect("a plan");
+    assert!(next.shadows(4) && !next.shadows(3));
+    for epoch in [shadowed.epoch, next.epoch] {
+        bench.reports(1, epoch, 4);
+        assert_eq!(bench.coordinator.membership().epoch, epoch);
+    }
+}
+
+#[test]
+fn a_plan_that_cannot_be_prepared_is_replaced() {
+    let mut bench = Bench::running(config(3), 3);
+    let actions = bench.says(2, FromWorker::Leave);
+    let first = plan(&actions, 1).expect("a plan without worker 2").epoch;
+    bench.attach(4, None, true);
+    bench.take(Event::Scale(4));
+    bench.says(3, FromWorker::Leave);
+    let actions = bench.reports(1, first, 4);
+    let second = plan(&actions, 1).expect("a plan without worker 3");
+    assert_eq!((active(&second), second.shadows(4)), (vec![1], true));
+    // Not everyone can connect to the newcomer, so not everyone can agree to the plan.
+    let actions = bench.take(Event::Gone(4, "killed".into()));
+    let third = plan(&actions, 1).expect("the same without the newcomer");
+    assert_eq!((active(&third), third.shadows.len()), (vec![1], 0));
+}
+
+#[test]
+fn a_worker_that_is_asked_twice_leaves_once() {
+    let mut bench = Bench::running(config(4), 4);
+    let actions = bench.says(2, FromWorker::Leave);
+    let next = plan(&actions, 1).expect("a plan");
+    assert_eq!(active(&next), [1, 3, 4]);
+    bench.says(2, FromWorker::Leave);
+    assert_eq!(bench.coordinator.wanted(), 3);
+    let actions = bench.says(2, FromWorker::Left { epoch: next.epoch, step: 4 });
+    assert!(recovery(&actions, 1).is_none() && actions.contains(&Action::Close(2)));
+    assert_eq!(bench.coordinator.membership().epoch, next.epoch);
+}
+
+#[test]
+fn a_shadow_whose_connection_broke_begins_anew() {
+    let mut bench = Bench::running(config(1), 1);
+    bench.take(Event::Scale(2));
+    let actions = bench.attach(2, None, true);
+    let epoch = plan(&actions, 1).expect("a plan").epoch;
+    bench.reports(1, epoch, 4);
+    let lost = FromWorker::Lost { epoch, step: 4, peer: Some(1), why: "reset".into() };
+    let actions = bench.says(2, lost);
+    assert!(recovery(&actions, 1).is_none(), "the members lack nothing");
+    let again = plan(&actions, 2).expect("another plan");
+    assert!(again.shadows(2) && again.epoch > epoch);
+}
+
+#[test]
+fn a_run_has_no_more_members_than_virtual_nodes() {
+    let resumed = Resumed { epoch: 4, last_worker: 2, active: vec![1, 2], committed: 7 };
+    let mut bench = Bench::new(Config { virtual_nodes: 1, resumed: Some(resumed), ..config(1) });
+    bench.attach(1, Some((4, 7)), true);
+    let actions = bench.attach(2, Some((4, 7)), true);
+    assert_eq!(active(&recovery(&actions, 1).expect("all are back").0), [1]);
 }
 
 #[test]
@@ -339,9 +396,12 @@ fn only_workers_that_someone_starts_raise_the_number() {
     // Started by the coordinator before, and still booting when that died.
     bench.attach(5, None, false);
     assert_eq!(bench.coordinator.wanted(), 2);
-    let worker = bench.coordinator.new_worker();
-    bench.attach(worker, None, false);
-    assert_eq!((worker, bench.coordinator.wanted()), (6, 3));
+    for (number, wanted) in [(6, 2), (7, 3)] {
+        // The first fills an open place, the second is one more.
+        let worker = bench.coordinator.new_worker();
+        bench.attach(worker, None, false);
+        assert_eq!((worker, bench.coordinator.wanted()), (number, wanted));
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::rounds::Kind;
 use super::world::World;
 
 /// Seconds without a disturbance after which the number of workers must be the one wanted.
-const SETTLED_S: f64 = 9.0;
+const SETTLED_S: f64 = 12.0;
 
 impl World {
     /// A worker that holds a state holds the right bits.
@@ -93,23 +93,28 @@ impl World {
     }
 
     /// Looks at a message to a worker.
-    pub(crate) fn check_message(&mut self, _to: WorkerId, message: &ToWorker) {
+    pub(crate) fn check_message(&mut self, message: &ToWorker) {
         match message {
             ToWorker::Prepare(membership) => self.check_shape(membership),
             ToWorker::Recover { membership, load } => {
                 self.check_shape(membership);
                 if let Some(load) = load {
                     let step = if let Load::Checkpoint(step) = load { *step } else { 0 };
-                    self.check_loss(step, membership.epoch);
+                    self.check_loss(step);
                 }
             }
-            ToWorker::Start { step, .. } => self.check_loss(*step, u64::MAX),
+            ToWorker::Start { step, .. } => {
+                let committed = self.watch.committed;
+                if *step < committed {
+                    self.violate(format!("the run goes on from {step} with {committed} steps committed"));
+                }
+            }
             ToWorker::Bye { .. } => {}
         }
     }
 
     /// Going on from `step` loses no committed step that a living member holds.
-    fn check_loss(&mut self, step: u64, _epoch: u64) {
+    fn check_loss(&mut self, step: u64) {
         let committed = self.watch.committed;
         if step >= committed {
             return;

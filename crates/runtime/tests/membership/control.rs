@@ -288,7 +288,7 @@ impl World {
     fn carry_out(&mut self, action: Action) {
         match action {
             Action::Send(worker, message) => {
-                self.check_message(worker, &message);
+                self.check_message(&message);
                 if let Some(session) = self.attached.get(&worker) {
                     self.down(*session, Down::Message(message));
                 }

@@ -243,7 +243,11 @@ impl World {
     fn deliver(&mut self, id: WorkerId) {
         let delay = self.random.between(0.0005, 0.008);
         let delay = if self.random.chance(0.03) { delay * 20.0 } else { delay };
-        let lag = if self.processes[&id].member.is_shadow() { self.scenario.shadow_lag_s } else { 0.0 };
+        let lag = if self.processes[&id].member.is_shadow() && self.in_fault_phase() {
+            self.scenario.shadow_lag_s
+        } else {
+            0.0
+        };
         let delay = delay + self.random.between(0.0, 1.0) * lag;
         let serial = self.processes[&id].serial;
         self.after(delay, Happening::Receipt(id, serial));

@@ -101,8 +101,7 @@ impl Coordinator {
         let now: Vec<WorkerId> = members.iter().copied().filter(stays).collect();
         let complete = self.staged(Stage::CaughtUp);
         let (mut caught_up, again): (Vec<WorkerId>, Vec<WorkerId>) = complete.into_iter().partition(sure);
-        let promised = !self.proposed.is_empty() && !caught_up.is_empty();
-        if promised {
+        if !self.proposed.is_empty() {
             // All earlier plans promote these: they count as members.
             members.append(&mut caught_up);
         }
@@ -126,12 +125,14 @@ impl Coordinator {
             shadows.truncate((self.needed() as usize).saturating_sub(active.len()));
             return Some((self.compose(&active, &self.newcomers(active.len(), &shadows)), reason));
         }
+        // A plan that not all can prepare has to be replaced, if it was to change anything.
         let stuck = self.proposed.last().is_some_and(|p| !self.intact(p));
+        let undone = self.current.active.iter().map(|m| m.worker).ne(members.iter().copied());
         if receiving.is_empty() || stuck {
             let mut shadows = caught_up.clone();
             shadows.extend(receiving);
             let newcomers = self.newcomers(staying.len(), &shadows);
-            if newcomers.len() > caught_up.len() || stuck && promised {
+            if newcomers.len() > caught_up.len() || stuck && undone {
                 return Some((self.compose(&members, &newcomers), Reason::Shadow));
             }
         }
