@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use super::session::Connection;
 use crate::membership::{EvaluationRecord, FromWorker, Report, StepRecord, SwitchRecord};
 
-/// Time between two reports when steps are short: each wakes the session and the coordinator, which may take a
-/// core from a worker.
-const PERIOD: Duration = Duration::from_millis(100);
+/// Time between two reports when steps are short.
+const PERIOD: Duration = Duration::from_millis(20);
 
 /// Steps kept for a coordinator that comes back and may have missed them.
 const KEPT_STEPS: usize = 1024;
