@@ -66,6 +66,9 @@ pub fn read(path: &Path) -> io::Result<Vec<Line>> {
     }
 }
 
+/// More memberships than one coordinator proposes between two that begin.
+const PROPOSALS_MAX: u64 = 1000;
+
 /// What a restarted coordinator must know.
 pub fn resumed(lines: &[Line]) -> Resumed {
     let mut resumed = Resumed::default();
@@ -80,6 +83,8 @@ pub fn resumed(lines: &[Line]) -> Resumed {
             Event::WorkerStarted { worker } | Event::WorkerAttached { worker, .. } => {
                 resumed.last_worker = resumed.last_worker.max(*worker);
             }
+            // Only memberships that began are in the journal; the numbers of those proposed stay theirs.
+            Event::CoordinatorStarted { .. } => resumed.epoch += PROPOSALS_MAX,
             Event::Committed { last, .. } => resumed.committed = last + 1,
             Event::RolledBack { to } => resumed.committed = *to,
             Event::Ended { .. } => resumed.active.clear(),

@@ -179,7 +179,13 @@ impl Worker {
             self.listen();
             let task = self.member.next_task();
             match &task {
-                Task::Wait => self.connection.mailbox.wait(Duration::from_millis(100)),
+                Task::Wait => {
+                    // The coordinator may have to hear of a switch before it ends this wait.
+                    if self.reporter.is_urgent() && (self.member.is_active() || self.member.is_shadow()) {
+                        self.flush();
+                    }
+                    self.connection.mailbox.wait(Duration::from_millis(100));
+                }
                 Task::Form { membership, load } => self.form(membership, *load),
                 Task::BeginShadow => self.begin_shadow(),
                 Task::CatchUp { source, behind } => self.catch_up(*source, behind),

@@ -61,6 +61,11 @@ impl Reporter {
         self.urgent = true;
     }
 
+    /// Whether someone waits for the next report.
+    pub(super) fn is_urgent(&self) -> bool {
+        self.urgent
+    }
+
     /// A new coordinator may have missed the last reports of the old session.
     pub(super) fn resend(&mut self) {
         self.pending.steps = self.recent.iter().copied().collect();
