@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use bellwether_core::record::{Event as Journal, Line};
 use bellwether_runtime::journal::resumed;
-use bellwether_runtime::membership::coordinator::Resumed;
 use bellwether_runtime::membership::coordinator::{Action, Config, Coordinator, Event, Outcome, OutcomeKind};
 use bellwether_runtime::membership::{FromWorker, Membership, WorkerId};
 
@@ -226,7 +225,7 @@ impl World {
         self.generation += 1;
         let lines: Vec<Line> =
             self.journal.iter().map(|event| Line { time_s: 0.0, event: event.clone() }).collect();
-        let known = (self.generation > 1).then(|| with_fresh_epochs(resumed(&lines), &lines));
+        let known = (self.generation > 1).then(|| resumed(&lines));
         let started =
             Journal::CoordinatorStarted { process: 1, version: "0".into(), resumed: known.is_some() };
         self.journal.push(started);
@@ -457,16 +456,6 @@ impl World {
         let away = self.random.between(0.05, 2.0);
         self.after(away, Happening::CoordinatorStarts);
     }
-}
-
-/// Epochs that were sent but never journaled must not be used again: every coordinator process leaves a gap.
-fn with_fresh_epochs(known: Resumed, lines: &[Line]) -> Resumed {
-    let epoch = lines.iter().fold(0, |epoch, line| match &line.event {
-        Journal::CoordinatorStarted { .. } => epoch + 1000,
-        Journal::Membership { epoch: journaled, .. } => epoch.max(*journaled),
-        _ => epoch,
-    });
-    Resumed { epoch, ..known }
 }
 
 fn trainee_known(coordinator: &Coordinator) -> bool {

@@ -4,6 +4,7 @@ use bellwether_core::record::{Event as Journal, Resize};
 
 use super::{Action, Coordinator, MAX_BOOT_FAILURES, Outcome, OutcomeKind, Phase, Proposal, Stage, Worker};
 use crate::membership::{Active, Membership, Reason, Shadow, ToWorker, WorkerId};
+use crate::tree::ranges;
 
 /// How long warm newcomers wait for others that are still starting, so that they join together.
 const WAVE_PATIENCE_S: f64 = 2.0;
@@ -63,19 +64,14 @@ impl Coordinator {
 
     /// The membership of these workers: virtual nodes shared out evenly in rank order.
     pub(super) fn compose(&self, active: &[WorkerId], shadows: &[WorkerId]) -> Membership {
-        let (nodes, count) = (u64::from(self.config.virtual_nodes), active.len() as u64);
-        let bound = |rank: usize| (nodes * rank as u64 / count) as u32;
+        let ranges = ranges(self.config.virtual_nodes, active.len().max(1) as u32);
         let address = |id: &WorkerId| self.workers[id].address.clone();
         Membership {
             epoch: 0,
             active: active
                 .iter()
-                .enumerate()
-                .map(|(rank, id)| Active {
-                    worker: *id,
-                    address: address(id),
-                    nodes: bound(rank)..bound(rank + 1),
-                })
+                .zip(ranges)
+                .map(|(id, nodes)| Active { worker: *id, address: address(id), nodes })
                 .collect(),
             shadows: shadows.iter().map(|id| Shadow { worker: *id, address: address(id) }).collect(),
             promoted: active.iter().copied().filter(|id| self.current.rank(*id).is_none()).collect(),
