@@ -4,8 +4,11 @@
 //! Every stage of the road (profile, model, plan, schedule, run, observe) speaks in these types.
 
 pub mod error;
+pub mod fitted;
 pub mod job;
 pub mod parse;
+pub mod prediction;
+pub mod profile;
 pub mod record;
 pub mod units;
 

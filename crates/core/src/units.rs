@@ -18,6 +18,25 @@ pub struct Seconds(f64);
 #[schemars(with = "String")]
 pub struct Bytes(pub u64);
 
+/// A rate of traffic in bytes per second, positive and finite. Written in bits, as links are sold.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+pub struct BytesPerSecond(f64);
+
+const RATE_UNITS: [(&str, f64); 12] = [
+    ("Gbit/s", 1.25e8),
+    ("Mbit/s", 1.25e5),
+    ("kbit/s", 125.0),
+    ("Gbps", 1.25e8),
+    ("Mbps", 1.25e5),
+    ("kbps", 125.0),
+    ("GiB/s", 1_073_741_824.0),
+    ("MiB/s", 1_048_576.0),
+    ("GB/s", 1e9),
+    ("MB/s", 1e6),
+    ("KB/s", 1e3),
+    ("B/s", 1.0),
+];
+
 const TIME_UNITS: [(&str, f64); 7] =
     [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("min", 60.0), ("h", 3600.0), ("s", 1.0)];
 
@@ -91,6 +110,30 @@ impl FromStr for Bytes {
             return Err(format!("`{text}` is more bytes than any machine has"));
         }
         Ok(Bytes(bytes.round() as u64))
+    }
+}
+
+impl BytesPerSecond {
+    /// The rate in bytes per second.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+}
+
+impl FromStr for BytesPerSecond {
+    type Err = String;
+
+    /// ```
+    /// use bellwether_core::units::BytesPerSecond;
+    /// assert_eq!("10Gbps".parse::<BytesPerSecond>().unwrap().get(), 1.25e9);
+    /// assert_eq!("100Mbit/s".parse::<BytesPerSecond>().unwrap().get(), 1.25e7);
+    /// assert!("0Gbps".parse::<BytesPerSecond>().is_err());
+    /// ```
+    fn from_str(text: &str) -> Result<Self, String> {
+        match quantity(text, &RATE_UNITS)? {
+            0.0 => Err(format!("`{text}` carries nothing; a bandwidth is more than zero")),
+            rate => Ok(BytesPerSecond(rate)),
+        }
     }
 }
 

@@ -51,7 +51,8 @@ fn headings_of(path: &str) -> &'static [&'static str] {
     if ["lib.rs", "mod.rs", "error.rs", "tests.rs"].contains(&name) {
         return &[];
     }
-    if path.starts_with("crates/model/src/") {
+    // A model is a file at the top of its crate; a folder beside it holds its parts.
+    if path.strip_prefix("crates/model/src/").is_some_and(|rest| !rest.contains('/') && rest != "import.rs") {
         &MODEL
     } else if path.starts_with("crates/sched/src/policy/") {
         &POLICY

@@ -1,0 +1,190 @@
+//! The seam between models and whoever asks them: a job and a configuration in, a prediction out.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// What a model must know of a job beside what it was fitted to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobDescription {
+    /// Its name.
+    pub name: String,
+    /// The model that it trains, in the words of the profile or table that describes it.
+    pub model: String,
+    /// Samples of a step that its author chose; statistical efficiency is 1 there.
+    pub batch: u64,
+}
+
+/// Where and how a job might run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Configuration {
+    /// Devices, grouped by the node that holds them.
+    pub devices: Vec<DeviceGroup>,
+    /// Samples of a step of all workers together (of one worker's step times the workers, where nobody waits).
+    pub batch: u64,
+    /// Micro-batches that each worker computes one after another before it exchanges anything.
+    pub accumulation: u32,
+    /// Who waits for whom.
+    pub protocol: Protocol,
+    /// Parameter servers; 0 for none.
+    pub servers: u32,
+    /// The link of each node to the others.
+    pub link: Link,
+    /// The link between devices of one node, where it is another.
+    pub local_link: Option<Link>,
+    /// Jobs that use the same devices at the same time.
+    pub shared_with: Vec<String>,
+}
+
+/// Devices of one type in one node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceGroup {
+    /// The node.
+    pub node: u32,
+    /// Type of the device.
+    pub device: String,
+    /// How many of them.
+    pub count: u32,
+}
+
+/// A link, the same in both directions at once.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Link {
+    /// Bytes per second in each direction.
+    pub bandwidth_bytes_per_s: f64,
+    /// Seconds that the first byte takes.
+    pub latency_s: f64,
+}
+
+/// Who waits for whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    /// All wait for all, every step.
+    Bsp,
+    /// Nobody waits.
+    Asp,
+    /// Nobody is more than this many steps ahead of the slowest.
+    Ssp(u32),
+    /// Nobody waits; pairs average their parameters, and there is no server.
+    Gossip,
+}
+
+/// What keeps a configuration from being faster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bottleneck {
+    /// The workers' devices.
+    Compute,
+    /// A network link.
+    Link,
+    /// A parameter server's own work.
+    Server,
+}
+
+/// Whether a prediction lies where its model was measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Validity {
+    /// It does.
+    Interpolated,
+    /// It does not, and this is why.
+    Extrapolated(String),
+}
+
+/// What a model says of one configuration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Prediction {
+    /// Samples per second, all workers together.
+    pub examples_per_s: f64,
+    /// Lower end of the 95 % interval of `examples_per_s`.
+    pub low: f64,
+    /// Upper end of it.
+    pub high: f64,
+    /// Seconds from one step of a worker to its next.
+    pub step_s: f64,
+    /// What bounds the throughput.
+    pub bottleneck: Bottleneck,
+    /// Whether the model was measured there.
+    pub validity: Validity,
+}
+
+/// Predicts what a job does in a configuration.
+///
+/// # Laws
+///
+/// - Everything in a [`Prediction`] is finite and positive, and `low <= examples_per_s <= high`.
+/// - The same question gets the same answer.
+pub trait StepModel {
+    /// Throughput and step time of `job` in `configuration`.
+    ///
+    /// # Errors
+    ///
+    /// One sentence, when the model cannot speak of such a configuration at all.
+    fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String>;
+
+    /// Progress per sample at `batch`, relative to that at the job's own batch, after `progress` samples.
+    fn efficiency(&self, _job: &JobDescription, _batch: u64, _progress: f64) -> f64 {
+        1.0
+    }
+}
+
+impl Configuration {
+    /// Workers: one per device.
+    pub fn workers(&self) -> u32 {
+        self.devices.iter().map(|group| group.count).sum()
+    }
+
+    /// Different nodes that hold devices.
+    pub fn nodes(&self) -> u32 {
+        let mut nodes: Vec<u32> = self.devices.iter().filter(|g| g.count > 0).map(|g| g.node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes.len() as u32
+    }
+}
+
+impl FromStr for Protocol {
+    type Err = String;
+
+    /// ```
+    /// use bellwether_core::prediction::Protocol;
+    /// assert_eq!("ssp:3".parse(), Ok(Protocol::Ssp(3)));
+    /// assert!("spp".parse::<Protocol>().is_err());
+    /// ```
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "bsp" => Ok(Protocol::Bsp),
+            "asp" => Ok(Protocol::Asp),
+            "gossip" => Ok(Protocol::Gossip),
+            _ => match text.strip_prefix("ssp:").map(str::parse) {
+                Some(Ok(bound)) => Ok(Protocol::Ssp(bound)),
+                _ => Err(format!(
+                    "`{text}` is no protocol; write bsp, asp, ssp:K (for example ssp:3) or gossip"
+                )),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Protocol::Bsp => write!(f, "bsp"),
+            Protocol::Asp => write!(f, "asp"),
+            Protocol::Ssp(bound) => write!(f, "ssp:{bound}"),
+            Protocol::Gossip => write!(f, "gossip"),
+        }
+    }
+}
+
+impl fmt::Display for Bottleneck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Bottleneck::Compute => "compute",
+            Bottleneck::Link => "link",
+            Bottleneck::Server => "server",
+        })
+    }
+}

@@ -1,0 +1,181 @@
+//! What was measured on one worker: the first arrow of the road, from measuring to modelling.
+//!
+//! A profile is a file of JSON. It holds one graph of operations (what a step does, and what must be done
+//! before what) and the measured durations of many steps. A transfer has bytes and no duration: how long it
+//! takes depends on who shares the link, which is for a model to say.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::InputError;
+
+mod check;
+
+/// Version of the file format that this program writes and reads.
+pub const PROFILE_VERSION: u32 = 1;
+
+/// The measurements of one worker.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// Version of the format, [`PROFILE_VERSION`].
+    pub version: u32,
+    /// Name of the job.
+    pub job: String,
+    /// Who measured: `bellwether 0.1.0`, `pytorch`, `tensorflow`.
+    pub source: String,
+    /// The device on which it was measured, in the words of whoever measured.
+    pub device: String,
+    /// Samples that one worker processes in one step of this profile.
+    pub batch: u64,
+    /// Virtual nodes that these samples are cut into; 1 where there are none.
+    pub virtual_nodes: u32,
+    /// Bytes of the model's parameters.
+    pub parameter_bytes: u64,
+    /// What travels: tensors or buckets of them, in the order in which the backward pass needs no more.
+    pub parts: Vec<Part>,
+    /// What one step does.
+    pub operations: Vec<Operation>,
+    /// Measured steps, warm-up left out. Each holds one duration per operation of `operations`.
+    pub steps: Vec<MeasuredStep>,
+    /// Costs of taking part in a collective that do not depend on the link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collective: Option<CollectiveCost>,
+    /// The link to a peer, measured by bulk transfers; absent when none was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
+    /// Time of getting a received part ready for use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parsing: Option<Parsing>,
+    /// Measured time to write a checkpoint, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_s: Option<f64>,
+}
+
+/// A piece that travels as one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Part {
+    /// Name of the tensor or bucket.
+    pub name: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// The parameter server that holds it, when the measured job had several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<u32>,
+}
+
+/// One operation of a step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Operation {
+    /// Its name.
+    pub name: String,
+    /// What it does, and on what.
+    pub kind: OperationKind,
+    /// Numbers of the operations that must be done before it; all smaller than its own or larger, but never
+    /// in a circle.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<u32>,
+}
+
+/// What an operation does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OperationKind {
+    /// Computes on the worker.
+    Compute,
+    /// Brings the part of this number to the worker.
+    Download(u32),
+    /// Gives the gradient of this part away: to its server, or to a collective.
+    Upload(u32),
+    /// Applies this part's gradient where the part is held: at its server, or at the worker itself.
+    Update(u32),
+}
+
+/// One measured step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredStep {
+    /// From its begin to its end, in seconds.
+    pub step_s: f64,
+    /// Duration of each operation, in seconds, in the order of [`Profile::operations`]; 0 for transfers.
+    pub operations_s: Vec<f64>,
+}
+
+/// Costs of a collective beside the link: what reducing and copying bytes takes a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CollectiveCost {
+    /// Seconds per byte of the vector for handling it at one worker.
+    pub s_per_byte: f64,
+    /// Seconds per step, whatever the bytes: wake-ups and headers, between two workers.
+    pub fixed_s: f64,
+}
+
+/// A measured link.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Network {
+    /// Bytes per second in one direction, of a bulk transfer.
+    pub bandwidth_bytes_per_s: f64,
+    /// Seconds that the first byte takes one way.
+    pub latency_s: f64,
+}
+
+/// Time of getting a received part ready: `fixed_s + s_per_byte · bytes`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parsing {
+    /// Seconds per part.
+    pub fixed_s: f64,
+    /// Seconds per byte.
+    pub s_per_byte: f64,
+}
+
+impl Profile {
+    /// Reads and checks a profile; `place` names it in errors.
+    ///
+    /// # Errors
+    ///
+    /// No JSON, another version, negative or absent durations, operations in a circle, numbers of parts or
+    /// operations that do not exist.
+    pub fn read(text: &str, place: &str) -> Result<Profile, InputError> {
+        check::read(text, place)
+    }
+
+    /// Checks what [`Profile::read`] checks, of a profile that was made and not read.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is wrong, with its place in the profile.
+    pub fn check(&self) -> Result<(), InputError> {
+        check::check(self)
+    }
+
+    /// Seconds of the worker's own operations in each measured step, added up.
+    pub fn compute_s(&self) -> Vec<f64> {
+        self.per_step(|kind| kind == OperationKind::Compute)
+    }
+
+    /// Seconds of the updates in each measured step, added up.
+    pub fn update_s(&self) -> Vec<f64> {
+        self.per_step(|kind| matches!(kind, OperationKind::Update(_)))
+    }
+
+    fn per_step(&self, counts: impl Fn(OperationKind) -> bool) -> Vec<f64> {
+        let sum = |step: &MeasuredStep| {
+            let pairs = step.operations_s.iter().zip(&self.operations);
+            pairs.filter(|(_, operation)| counts(operation.kind)).map(|(seconds, _)| seconds).sum()
+        };
+        self.steps.iter().map(sum).collect()
+    }
+
+    /// Bytes of the uploads of one step.
+    pub fn upload_bytes(&self) -> u64 {
+        let of = |operation: &Operation| match operation.kind {
+            OperationKind::Upload(part) => self.parts[part as usize].bytes,
+            _ => 0,
+        };
+        self.operations.iter().map(of).sum()
+    }
+}

@@ -1,0 +1,140 @@
+//! What makes a profile usable, and what to say when it is not.
+
+use serde::Deserialize;
+
+use super::{OperationKind, PROFILE_VERSION, Profile};
+use crate::error::InputError;
+
+const AGAIN: &str = "measure again with `bellwether profile`";
+
+/// Only the version, so that a profile of another version is not called malformed.
+#[derive(Deserialize)]
+struct Version {
+    version: u32,
+}
+
+pub(super) fn read(text: &str, place: &str) -> Result<Profile, InputError> {
+    let version: Version = serde_json::from_str(text).map_err(|error| {
+        InputError::new(place, format!("this is no profile: {error}")).hint(
+            "a profile is made by `bellwether profile JOB.toml`, or by `bellwether profile --import TRACE`",
+        )
+    })?;
+    if version.version != PROFILE_VERSION {
+        let what = format!(
+            "the profile has version {}, and this program reads version {PROFILE_VERSION}",
+            version.version
+        );
+        return Err(InputError::new(place, what).hint(AGAIN));
+    }
+    let profile: Profile = serde_json::from_str(text).map_err(|error| {
+        InputError::new(place, format!("the profile cannot be read: {error}")).hint(AGAIN)
+    })?;
+    profile.check().map_err(|error| InputError { place: format!("{place}: {}", error.place), ..error })?;
+    Ok(profile)
+}
+
+pub(super) fn check(profile: &Profile) -> Result<(), InputError> {
+    let wrong = |place: &str, what: String| Err(InputError::new(place, what).hint(AGAIN));
+    if profile.batch == 0 || profile.virtual_nodes == 0 {
+        return wrong("batch", "a step has at least one sample and one virtual node".into());
+    }
+    if profile.steps.is_empty() {
+        return wrong("steps", "there is no measured step".into());
+    }
+    check_operations(profile)?;
+    for (number, step) in profile.steps.iter().enumerate() {
+        let place = format!("steps[{number}]");
+        if step.operations_s.len() != profile.operations.len() {
+            let (has, wants) = (step.operations_s.len(), profile.operations.len());
+            return wrong(&place, format!("{has} durations for {wants} operations"));
+        }
+        if let Some(bad) = step.operations_s.iter().find(|seconds| !is_duration(**seconds)) {
+            return wrong(&place, format!("{bad} is no duration in seconds"));
+        }
+        if !is_duration(step.step_s) || step.step_s == 0.0 {
+            return wrong(&place, format!("a step of {} s is no step", step.step_s));
+        }
+    }
+    check_costs(profile)
+}
+
+fn check_operations(profile: &Profile) -> Result<(), InputError> {
+    let wrong =
+        |number: usize, what: String| Err(InputError::new(format!("operations[{number}]"), what).hint(AGAIN));
+    for (number, operation) in profile.operations.iter().enumerate() {
+        if let OperationKind::Download(part) | OperationKind::Upload(part) | OperationKind::Update(part) =
+            operation.kind
+            && part as usize >= profile.parts.len()
+        {
+            return wrong(
+                number,
+                format!("there is no part {part}: the profile has {}", profile.parts.len()),
+            );
+        }
+        if let Some(bad) = operation.after.iter().find(|after| **after as usize >= profile.operations.len()) {
+            return wrong(number, format!("it waits for operation {bad}, which does not exist"));
+        }
+    }
+    match circle(profile) {
+        Some(number) => {
+            let name = &profile.operations[number].name;
+            wrong(number, format!("`{name}` waits for itself through others: the graph has a circle"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// An operation on a circle of the graph, if there is one.
+fn circle(profile: &Profile) -> Option<usize> {
+    let count = profile.operations.len();
+    let mut waiting: Vec<usize> = profile.operations.iter().map(|o| o.after.len()).collect();
+    let mut followers = vec![Vec::new(); count];
+    for (number, operation) in profile.operations.iter().enumerate() {
+        operation.after.iter().for_each(|before| followers[*before as usize].push(number));
+    }
+    let mut ready: Vec<usize> = (0..count).filter(|number| waiting[*number] == 0).collect();
+    while let Some(number) = ready.pop() {
+        for follower in &followers[number] {
+            waiting[*follower] -= 1;
+            if waiting[*follower] == 0 {
+                ready.push(*follower);
+            }
+        }
+    }
+    let stuck = |number: &usize| waiting[*number] > 0;
+    // Going back from a stuck operation along stuck ones ends on the circle itself.
+    let mut number = (0..count).find(stuck)?;
+    for _ in 0..count {
+        number = profile.operations[number].after.iter().map(|before| *before as usize).find(stuck)?;
+    }
+    Some(number)
+}
+
+fn check_costs(profile: &Profile) -> Result<(), InputError> {
+    let mut costs = Vec::new();
+    if let Some(network) = profile.network {
+        if !(network.bandwidth_bytes_per_s.is_finite() && network.bandwidth_bytes_per_s > 0.0) {
+            let what =
+                format!("a bandwidth of {} bytes per second carries nothing", network.bandwidth_bytes_per_s);
+            return Err(InputError::new("network", what).hint(AGAIN));
+        }
+        costs.push(("network.latency_s", network.latency_s));
+    }
+    if let Some(cost) = profile.collective {
+        costs.extend([("collective.s_per_byte", cost.s_per_byte), ("collective.fixed_s", cost.fixed_s)]);
+    }
+    if let Some(cost) = profile.parsing {
+        costs.extend([("parsing.s_per_byte", cost.s_per_byte), ("parsing.fixed_s", cost.fixed_s)]);
+    }
+    costs.extend(profile.checkpoint_s.map(|seconds| ("checkpoint_s", seconds)));
+    match costs.into_iter().find(|(_, seconds)| !is_duration(*seconds)) {
+        Some((place, seconds)) => {
+            Err(InputError::new(place, format!("{seconds} is no duration in seconds")).hint(AGAIN))
+        }
+        None => Ok(()),
+    }
+}
+
+fn is_duration(seconds: f64) -> bool {
+    seconds.is_finite() && seconds >= 0.0
+}

@@ -1,0 +1,1 @@
+//! A discrete-event engine that knows no domain: event queue, random streams, shared resources, statistics.
