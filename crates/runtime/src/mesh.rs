@@ -124,7 +124,6 @@ impl Link {
             let socket = SockRef::from(&self.stream);
             // Only speed depends on it.
             let _ = socket.set_send_buffer_size(bytes);
-            let _ = socket.set_recv_buffer_size(bytes);
         }
     }
 

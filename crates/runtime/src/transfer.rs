@@ -10,6 +10,7 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::RwLock;
+use std::time::{Duration, Instant};
 
 use crate::state::TrainingState;
 
@@ -99,8 +100,15 @@ pub fn receive_header(stream: &mut TcpStream) -> io::Result<Header> {
     Header::decode(&bytes).ok_or_else(|| bad("not a header of a state stream"))
 }
 
+/// For each second that a live stream sends, it rests this many: a newcomer can wait, training cannot.
+const REST: u32 = 3;
+
+/// Longest rest: the time of a chunk also counts waits for the receiver, which need no rest.
+const REST_MAX: Duration = Duration::from_millis(5);
+
 /// Sends the chunks `first, first + stride, …` while the state may change between them; then `End`.
-/// `begun` is the step at which the receiver became a shadow.
+/// `begun` is the step at which the receiver became a shadow. It takes a quarter of the time of processor
+/// and link at most, so that those who train hardly notice.
 ///
 /// # Errors
 ///
@@ -116,6 +124,7 @@ pub fn send_live(
     let chunks = read(state).chunks();
     let mut values = Vec::new();
     for chunk in (first..chunks).step_by(stride) {
+        let begin = Instant::now();
         // Copied under the lock, sent outside it: a slow receiver never delays an update.
         let step = {
             let state = read(state);
@@ -123,6 +132,7 @@ pub fn send_live(
             state.step
         };
         send_chunk(stream, step, chunk, &values)?;
+        std::thread::sleep((begin.elapsed() * REST).min(REST_MAX));
     }
     let step = read(state).step;
     send_mark(stream, Kind::End, step)

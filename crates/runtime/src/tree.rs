@@ -71,21 +71,6 @@ pub fn add_assign(left: &mut [f32], right: &[f32]) {
     }
 }
 
-/// Sum of one number per leaf along the canonical tree (for losses).
-///
-/// No leaves give 0.
-pub fn sum_f64(leaves: &[f64]) -> f64 {
-    match leaves.len() {
-        0 => 0.0,
-        1 => leaves[0],
-        n => {
-            // The split of `children`, for lengths beyond u32 too.
-            let left = 1usize << (usize::BITS - 1 - (n - 1).leading_zeros());
-            sum_f64(&leaves[..left]) + sum_f64(&leaves[left..])
-        }
-    }
-}
-
 /// Adds up the leaf vectors of one worker's range, in leaf order, along the canonical tree.
 ///
 /// Only the partial sums still needed are kept: two siblings are merged as soon as both are there
@@ -163,6 +148,26 @@ impl Accumulator {
         self.buffers = self.free.len();
     }
 
+    /// Buffers that the leaves `range` need beyond those that exist.
+    ///
+    /// # Panics
+    ///
+    /// If `range` is not inside `0..virtual_nodes`.
+    pub fn lacking(&self, virtual_nodes: u32, range: Range<u32>) -> usize {
+        Accumulator::new(virtual_nodes, range, 0).buffers_needed().saturating_sub(self.buffers)
+    }
+
+    /// Takes buffers that were made elsewhere; the next `assign` keeps as many as it needs.
+    ///
+    /// # Panics
+    ///
+    /// If one is not of the vector's length.
+    pub fn give(&mut self, buffers: Vec<Vec<f32>>) {
+        assert!(buffers.iter().all(|buffer| buffer.len() == self.length), "buffers have the vector's length");
+        self.buffers += buffers.len();
+        self.free.extend(buffers);
+    }
+
     /// The leaves this accumulator expects.
     pub fn range(&self) -> Range<u32> {
         self.range.clone()
@@ -233,6 +238,19 @@ impl Accumulator {
         assert!(self.is_complete(), "{} of {} leaves were pushed", self.pushed, self.merges.len());
         debug_assert_eq!(self.stack.len(), self.nodes);
         self.stack.iter().map(Vec::as_slice).collect()
+    }
+
+    /// Exchanges the only partial sum for the buffer `out`, without a copy; `false` when there are several.
+    ///
+    /// # Panics
+    ///
+    /// If leaves are missing, or `out` is not of the vector's length.
+    pub fn swap_only(&mut self, out: &mut Vec<f32>) -> bool {
+        assert!(self.is_complete(), "{} of {} leaves were pushed", self.pushed, self.merges.len());
+        assert_eq!(out.len(), self.length, "the buffers have one length");
+        let [only] = self.stack.as_mut_slice() else { return false };
+        std::mem::swap(only, out);
+        true
     }
 
     /// Frees all partial sums for the next step; the buffers stay.
@@ -372,22 +390,16 @@ mod tests {
         accumulator.leaf().fill(1.0);
         accumulator.push();
         assert!(!accumulator.is_complete());
+        assert_eq!((accumulator.lacking(8, 0..8), accumulator.lacking(8, 3..4)), (2, 0));
+        accumulator.give(vec![vec![0.0; 3]; 2]);
+        accumulator.assign(8, 0..8);
+        assert_eq!(accumulator.buffers(), 4);
+        accumulator.give(vec![vec![0.0; 3]; 2]);
+        accumulator.assign(8, 0..8);
+        assert_eq!(accumulator.buffers(), 4);
     }
 
     proptest! {
-        #[test]
-        fn scalar_sum_follows_the_same_tree(leaves in proptest::collection::vec(-1e20f32..1e20, 1..70)) {
-            let exact: Vec<f64> = leaves.iter().map(|v| f64::from(*v)).collect();
-            fn definition(v: &[f64], node: Range<u32>) -> f64 {
-                match children(&node) {
-                    None => v[node.start as usize],
-                    Some((left, right)) => definition(v, left) + definition(v, right),
-                }
-            }
-            let expected = definition(&exact, 0..leaves.len() as u32);
-            prop_assert_eq!(sum_f64(&exact).to_bits(), expected.to_bits());
-        }
-
         #[test]
         fn maximal_nodes_partition_the_range(v in 1u32..300, a in 0u32..300, b in 0u32..300) {
             let (a, b) = (a.min(v), b.min(v));

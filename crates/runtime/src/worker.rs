@@ -22,7 +22,7 @@ use crate::trainee::Trainee;
 use crate::transfer::read;
 use engine::{Engine, Fault};
 use incoming::Incoming;
-use links::{Connector, Links};
+use links::{Connector, Preparation};
 use session::{Connection, Event, Identity};
 
 mod engine;
@@ -159,8 +159,8 @@ struct Worker {
     connection: Connection,
     connector: Connector,
     data_address: String,
-    /// Connections for memberships that may begin.
-    prepared: Vec<(u64, Links)>,
+    /// Connections and memory for memberships that may begin.
+    prepared: Vec<(u64, Preparation)>,
     incoming: Option<Arc<Incoming>>,
     /// A checkpoint on its way to the coordinator.
     upload: Option<JoinHandle<()>>,
@@ -231,8 +231,8 @@ impl Worker {
                     self.reporter.resend();
                     vec![]
                 }
-                Event::Prepared(membership, Ok(links)) => {
-                    self.prepared.push((membership.epoch, links));
+                Event::Prepared(membership, Ok(preparation)) => {
+                    self.prepared.push((membership.epoch, preparation));
                     self.member.prepared(membership, Ok(()))
                 }
                 Event::Prepared(membership, Err(fault)) => self.member.prepared(membership, Err(fault)),
@@ -270,14 +270,17 @@ impl Worker {
         self.connection.introduce(|identity| identity.held = held);
     }
 
-    /// Connects to new peers on a thread of its own.
+    /// Connects to new peers, and makes the memory that a larger share needs, on a thread of its own.
     fn prepare(&mut self, membership: Membership) {
         let (connector, mailbox) = (self.connector.clone(), Arc::clone(&self.connection.mailbox));
+        let (lacking, length) = self.engine.lacking_buffers(&membership);
         let connect = move || {
             let peers = membership.new_peers(connector.me);
             let links = connector.connect(&membership, &peers, &|| mailbox.urgent());
-            let links = links.map_err(|(peer, why)| (peer.unwrap_or(0), why));
-            mailbox.put(Event::Prepared(membership, links));
+            let preparation = links
+                .map(|links| Preparation { links, buffers: vec![vec![1.0; length]; lacking] })
+                .map_err(|(peer, why)| (peer.unwrap_or(0), why));
+            mailbox.put(Event::Prepared(membership, preparation));
         };
         if let Err(error) = std::thread::Builder::new().name("prepare".into()).spawn(connect) {
             self.connection.say(FromWorker::Failed { what: format!("cannot start a thread: {error}") });
@@ -321,7 +324,9 @@ impl Worker {
         let me = self.connector.me;
         let was_member = self.member.is_active();
         let place = self.prepared.iter().position(|(epoch, _)| *epoch == membership.epoch);
-        let links = place.map(|p| self.prepared.swap_remove(p).1).unwrap_or_default();
+        let Preparation { links, buffers } =
+            place.map(|p| self.prepared.swap_remove(p).1).unwrap_or_default();
+        self.engine.accumulator.give(buffers);
         self.prepared.retain(|(epoch, _)| *epoch > membership.epoch);
         let mut incoming_streams = Vec::new();
         if membership.shadows(me) {
@@ -373,6 +378,8 @@ impl Worker {
         if let Some((epoch, survivor)) = self.switch.take() {
             let stall_s = if survivor { self.boundary.elapsed().as_secs_f64() } else { 0.0 };
             self.reporter.switched(SwitchRecord { epoch, step: self.member.step(), stall_s });
+            // The coordinator should not have to wait for the step to know who is a member.
+            self.flush();
         }
         let (step, offer) = (self.member.step(), self.member.offer(task));
         let mailbox = Arc::clone(&self.connection.mailbox);

@@ -23,6 +23,14 @@ pub(crate) struct Links {
     pub(super) state: Vec<(WorkerId, TcpStream)>,
 }
 
+/// What is made in the background for a membership that may begin.
+#[derive(Debug, Default)]
+pub(crate) struct Preparation {
+    pub(super) links: Links,
+    /// Memory for partial sums, written to once: the first use of memory is slow, and others would wait.
+    pub(super) buffers: Vec<Vec<f32>>,
+}
+
 /// What it takes to connect.
 #[derive(Clone)]
 pub(super) struct Connector {

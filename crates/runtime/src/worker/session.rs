@@ -14,7 +14,7 @@ use crate::collective::Waker;
 use crate::control::client::{ClientError, Session, envelope, open_session};
 use crate::control::{Token, convert, generated as wire};
 use crate::membership::{FromWorker, Membership, ToWorker, TraineeDescription, WorkerId};
-use crate::worker::links::Links;
+use crate::worker::links::Preparation;
 
 /// Time between two signs of life.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -34,7 +34,7 @@ pub(super) enum Event {
     /// A new session is open; the coordinator's data plane is at this address now.
     Reconnected(String),
     /// The background connections for a membership stand or failed.
-    Prepared(Membership, Result<Links, (WorkerId, String)>),
+    Prepared(Membership, Result<Preparation, (WorkerId, String)>),
     /// A state stream has news.
     Stream,
     /// There will be no session.
