@@ -9,6 +9,8 @@ use crate::printer::Printer;
 mod audit;
 pub(crate) mod bench;
 mod control;
+mod predict;
+mod profile;
 mod run;
 mod schema;
 mod worker;
@@ -17,6 +19,8 @@ mod worker;
 pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCode, Failure> {
     match arguments.verb {
         Verb::Run(arguments) => run::run(arguments, printer),
+        Verb::Predict(arguments) => predict::predict(&arguments, printer),
+        Verb::Profile(arguments) => profile::profile(&arguments, printer),
         Verb::Worker(arguments) => worker::worker(arguments),
         Verb::Jobs(arguments) => control::jobs(arguments, printer),
         Verb::Scale(arguments) => control::scale(arguments, printer),

@@ -3,6 +3,7 @@
 mod args;
 mod cmd;
 mod failure;
+mod files;
 mod history;
 mod printer;
 mod runs;

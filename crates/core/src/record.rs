@@ -62,6 +62,15 @@ pub enum Event {
         #[serde(skip_serializing_if = "Option::is_none", default)]
         held_step: Option<u64>,
     },
+    /// A worker measured its link to the coordinator's data plane.
+    LinkMeasured {
+        /// Who.
+        worker: u64,
+        /// Bytes per second in one direction, while as many go the other way.
+        bandwidth_bytes_per_s: f64,
+        /// Seconds one way.
+        latency_s: f64,
+    },
     /// A connection or a worker was not let in.
     Refused {
         /// Its address, or the worker's number.

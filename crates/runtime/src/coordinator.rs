@@ -39,6 +39,9 @@ mod summary;
 /// The longest time between two looks at the clock and at child processes.
 const TICK: Duration = Duration::from_millis(10);
 
+/// How long a process may take to end once it was told to.
+const LEAVING_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Refusals that are written to the journal in one period.
 const REFUSALS_MAX: u32 = 50;
 
@@ -74,6 +77,8 @@ pub struct Options {
     pub trainee: Option<TraineeDescription>,
     /// Silence after which a worker counts as lost.
     pub heartbeat_timeout: Duration,
+    /// Whether workers measure their link to the data plane before they train.
+    pub measure_link: bool,
 }
 
 /// Where a living coordinator can be reached: the content of `endpoint.json`.
@@ -162,6 +167,8 @@ struct Run<'o> {
     sessions: BTreeMap<WorkerId, Session>,
     workers_by_session: BTreeMap<u64, WorkerId>,
     children: BTreeMap<WorkerId, Child>,
+    /// Processes whose workers are no part of the run any more, and until when they may take to end.
+    leaving: Vec<(WorkerId, Child, Instant)>,
     began: Instant,
     /// When the first membership began, with the steps that were done then.
     training_since: Option<(Instant, u64)>,
@@ -223,6 +230,7 @@ impl<'o> Run<'o> {
             sessions: BTreeMap::new(),
             workers_by_session: BTreeMap::new(),
             children: BTreeMap::new(),
+            leaving: Vec::new(),
             began: Instant::now(),
             training_since: None,
             order: None,
@@ -326,7 +334,9 @@ impl<'o> Run<'o> {
         for (worker, status) in ended {
             self.children.remove(&worker);
             self.handle(Event::Gone(worker, format!("its process ended ({status})")));
+            self.handle(Event::Ended(worker));
         }
+        self.see_off();
         self.handle(Event::Tick);
     }
 
@@ -369,19 +379,26 @@ impl<'o> Run<'o> {
         if let Some(session) = self.sessions.remove(&worker) {
             self.workers_by_session.remove(&session.id);
         }
-        if let Some(mut child) = self.children.remove(&worker) {
-            std::thread::spawn(move || {
-                let patience = Instant::now() + Duration::from_secs(2);
-                while Instant::now() < patience {
-                    if !matches!(child.try_wait(), Ok(None)) {
-                        return;
-                    }
-                    std::thread::sleep(Duration::from_millis(20));
+        if let Some(child) = self.children.remove(&worker) {
+            self.leaving.push((worker, child, Instant::now() + LEAVING_PATIENCE));
+        }
+    }
+
+    /// Takes note of processes that were told to go and have ended; those that stay too long are killed.
+    fn see_off(&mut self) {
+        let mut ended = Vec::new();
+        self.leaving.retain_mut(|(worker, child, until)| {
+            if matches!(child.try_wait(), Ok(None)) {
+                if Instant::now() < *until {
+                    return true;
                 }
                 let _ = child.kill();
                 let _ = child.wait();
-            });
-        }
+            }
+            ended.push(*worker);
+            false
+        });
+        ended.into_iter().for_each(|worker| self.handle(Event::Ended(worker)));
     }
 
     fn committed(&mut self, records: &[StepRecord]) {
@@ -393,6 +410,9 @@ impl<'o> Run<'o> {
                 "loss": record.loss,
                 "duration_s": record.duration_s,
                 "compute_s": record.compute_s,
+                "exchange_s": record.exchange_s,
+                "update_s": record.update_s,
+                "nodes_s": record.nodes_s,
                 "workers": workers,
             });
             text.push_str(&line.to_string());
@@ -431,16 +451,18 @@ impl<'o> Run<'o> {
         (self.observe)(Observation::Journal(event));
     }
 
+    fn processes(&mut self) -> impl Iterator<Item = &mut Child> {
+        self.children.values_mut().chain(self.leaving.iter_mut().map(|(_, child, _)| child))
+    }
+
     /// Waits for the workers to end, and tells the result.
     fn close(mut self, outcome: Outcome) -> Summary {
         self.sessions.clear();
         let patience = Instant::now() + Duration::from_secs(3);
-        while Instant::now() < patience
-            && self.children.values_mut().any(|c| matches!(c.try_wait(), Ok(None)))
-        {
+        while Instant::now() < patience && self.processes().any(|c| matches!(c.try_wait(), Ok(None))) {
             std::thread::sleep(Duration::from_millis(5));
         }
-        for child in self.children.values_mut() {
+        for child in self.processes() {
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -33,6 +33,7 @@ pub mod membership;
 pub mod mesh;
 pub mod optimizer;
 pub mod order;
+pub mod probe;
 pub mod state;
 pub mod trainee;
 pub mod transfer;

@@ -172,7 +172,7 @@ pub struct TraineeDescription {
 }
 
 /// One applied step, as its worker saw it.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct StepRecord {
     /// Which step: the first is 0.
     pub step: u64,
@@ -182,6 +182,27 @@ pub struct StepRecord {
     pub duration_s: f64,
     /// Seconds of it spent on gradients.
     pub compute_s: f64,
+    /// Seconds of it spent in the collective, waiting for others included.
+    pub exchange_s: f64,
+    /// Seconds of it spent on the update.
+    pub update_s: f64,
+    /// Seconds that the gradients of each of the worker's virtual nodes took, in order.
+    pub nodes_s: Vec<f64>,
+}
+
+impl StepRecord {
+    /// One account from those of two workers: the longest times that were worked, and the shortest exchange,
+    /// because all but the last to arrive also wait in it.
+    #[must_use]
+    pub fn merge(self, other: StepRecord) -> StepRecord {
+        let (slower, faster) = if self.compute_s >= other.compute_s { (self, other) } else { (other, self) };
+        StepRecord {
+            duration_s: slower.duration_s.max(faster.duration_s),
+            exchange_s: slower.exchange_s.min(faster.exchange_s),
+            update_s: slower.update_s.max(faster.update_s),
+            ..slower
+        }
+    }
 }
 
 /// One evaluation of the held-out set.
@@ -232,6 +253,13 @@ pub struct Report {
 pub enum FromWorker {
     /// The job was read and one batch computed.
     Warmed(TraineeDescription),
+    /// The link to the coordinator's data plane was measured.
+    LinkMeasured {
+        /// Bytes per second in one direction, while as many go the other way.
+        bandwidth_bytes_per_s: f64,
+        /// Seconds one way.
+        latency_s: f64,
+    },
     /// Still there.
     Heartbeat,
     /// The recovery's connections stand, and the worker holds the state after `step` steps.

@@ -20,7 +20,7 @@ use crate::membership::{
 use crate::mesh::{ConnectionKind, Listener};
 use crate::trainee::Trainee;
 use crate::transfer::read;
-use engine::{Engine, Fault};
+use engine::{Engine, Fault, Round};
 use incoming::Incoming;
 use links::{Connector, Preparation};
 use session::{Connection, Event, Identity};
@@ -119,6 +119,14 @@ pub fn run(
         connection.say(FromWorker::Failed { what: what.clone() });
         WorkerError::Task(what)
     };
+    let connector = Connector { me: welcome.worker, token: options.token.clone(), inbox: listener.inbox() };
+    if welcome.measure_link {
+        // Before there is anything to compute, so that nothing disturbs it.
+        match connector.probe(&welcome.data_address) {
+            Ok(link) => connection.say(link),
+            Err(why) => return Err(fail(format!("the link cannot be measured: {why}"))),
+        }
+    }
     let trainee = build(&job).map_err(fail)?;
     let mut engine = Engine::new(trainee, &job, &options.token, welcome.worker, wake);
     engine.warm_up().map_err(fail)?;
@@ -135,7 +143,6 @@ pub fn run(
         evaluate_every: job.evaluation.every_steps,
         checkpoint_every: job.checkpoint.every_steps,
     };
-    let connector = Connector { me: welcome.worker, token: options.token, inbox: listener.inbox() };
     let worker = Worker {
         member: Member::new(welcome.worker, rules),
         engine,
@@ -364,7 +371,7 @@ impl Worker {
         match self.engine.catch_up(step, source, behind) {
             Ok(loss) => {
                 if lacking {
-                    self.reporter.step(StepRecord { step, loss, duration_s: 0.0, compute_s: 0.0 });
+                    self.reporter.step(StepRecord { step, loss, ..StepRecord::default() });
                 }
                 self.member.caught_up_with_result();
                 self.note_held();
@@ -388,7 +395,8 @@ impl Worker {
                 self.member.round_done(task, &round.offers);
                 let duration_s = self.boundary.elapsed().as_secs_f64();
                 self.boundary = Instant::now();
-                let record = StepRecord { step, loss: round.loss, duration_s, compute_s: round.compute_s };
+                let Round { loss, compute_s, exchange_s, update_s, nodes_s, .. } = round;
+                let record = StepRecord { step, loss, duration_s, compute_s, exchange_s, update_s, nodes_s };
                 if self.member.is_active() {
                     self.reporter.step(record);
                 }

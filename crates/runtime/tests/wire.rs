@@ -50,6 +50,10 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
     prop_oneof![
         Just(FromWorker::Heartbeat),
         Just(FromWorker::Leave),
+        (0f64..1e12, 0f64..1e3).prop_map(|(bandwidth_bytes_per_s, latency_s)| FromWorker::LinkMeasured {
+            bandwidth_bytes_per_s,
+            latency_s
+        }),
         two().prop_map(|(epoch, step)| FromWorker::Ready { epoch, step }),
         two().prop_map(|(epoch, step)| FromWorker::CaughtUp { epoch, step }),
         two().prop_map(|(epoch, step)| FromWorker::Left { epoch, step }),
@@ -66,7 +70,15 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
             FromWorker::Report(Report {
                 epoch,
                 step,
-                steps: vec![StepRecord { step, loss: x, duration_s: x, compute_s: x }],
+                steps: vec![StepRecord {
+                    step,
+                    loss: x,
+                    duration_s: x,
+                    compute_s: x,
+                    exchange_s: x,
+                    update_s: x,
+                    nodes_s: vec![x; 3],
+                }],
                 evaluations: vec![EvaluationRecord { step, loss: x, correct: n, predictions: n, samples: n }],
                 switches: vec![SwitchRecord { epoch, step, stall_s: x }],
                 resident_bytes: n,

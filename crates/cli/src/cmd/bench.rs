@@ -21,11 +21,13 @@ mod crash;
 mod jobs;
 mod joiner;
 mod memory;
+mod namespaces;
 mod overhead;
 mod plain;
 mod published;
 mod report;
 mod resize;
+mod scaling;
 mod statistics;
 mod training;
 mod trial;
@@ -50,6 +52,8 @@ enum What {
     Training(TrainingArguments),
     /// Peak memory of a worker, beside what its vectors need
     Memory(MemoryArguments),
+    /// Throughput predicted from one worker's profile, beside that of up to 8 workers behind shaped links (needs root)
+    Scaling(ScalingArguments),
     /// One process of `bench allreduce`
     #[command(hide = true)]
     AllreduceMember {
@@ -165,6 +169,28 @@ struct MemoryArguments {
 }
 
 #[derive(Debug, Args)]
+struct ScalingArguments {
+    /// Rates of the links, as `tc` writes them, each with the most workers to try
+    #[arg(long, value_name = "RATE:N,…", value_delimiter = ',', value_parser = scaling::point,
+          default_value = "100mbit:8,1gbit:2")]
+    points: Vec<(String, u32)>,
+    /// Milliseconds that one of the 8 virtual nodes takes
+    #[arg(long, value_name = "MS", default_value_t = 50)]
+    step_ms: u64,
+    /// Bytes of parameters
+    #[arg(long, value_name = "SIZE", default_value_t = scaling::PARAMETERS)]
+    parameters: Bytes,
+    /// Measurements of each point
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    windows: u32,
+    /// Steps of each measurement
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    steps: u64,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+#[derive(Debug, Args)]
 struct PlainArguments {
     /// The job file
     #[arg(long)]
@@ -192,6 +218,7 @@ pub(crate) fn bench(arguments: BenchArguments, printer: &Printer) -> Result<Exit
         What::Overhead(arguments) => (overhead::measure(&arguments, printer)?, arguments.output),
         What::Training(arguments) => (training::measure(&arguments, printer)?, arguments.output),
         What::Memory(arguments) => (memory::measure(&arguments, printer)?, arguments.output),
+        What::Scaling(arguments) => (scaling::measure(&arguments, printer)?, arguments.output),
         What::AllreduceMember { control, rank } => {
             let options = MemberOptions { control, rank };
             let result = bellwether_runtime::allreduce_bench::member(&options);

@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     let resumed = arguments.resume.as_deref().map(|name| state_dir.run(name)).transpose()?;
     let job = match (&resumed, &arguments.job) {
         (Some(run), _) => run.job()?,
-        (None, Some(path)) => read_job(path, &arguments)?,
+        (None, Some(path)) => job_to_run(path, &arguments)?,
         (None, None) => return Err(Failure::at("run", "no job file is named")),
     };
     let mut workers = arguments.workers.unwrap_or(job.workers);
@@ -67,6 +67,7 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
         spawn: (!arguments.no_spawn).then(|| spawner(&run)).transpose()?,
         trainee: Some(trainee),
         heartbeat_timeout: Duration::from_secs_f64(arguments.heartbeat_timeout.get()),
+        measure_link: false,
         job,
     };
     let mut show = show::Show::new(printer, &run, &arguments);
@@ -112,24 +113,32 @@ fn unfinished(run: &RunDir) -> Result<History, Failure> {
     Err(InputError::new(&run.name, what).hint(hint).into())
 }
 
-fn read_job(path: &Path, arguments: &RunArguments) -> Result<Job, Failure> {
-    let place = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|e| {
-        InputError::new(&place, format!("the job file cannot be read: {e}"))
-            .hint("`bellwether run JOB.toml` takes the path of a job file; examples/ has some")
-    })?;
+fn job_to_run(path: &Path, arguments: &RunArguments) -> Result<Job, Failure> {
     let mut overrides = arguments.set.clone();
     if let Some(range) = arguments.workers {
         overrides.push(("workers".into(), format!("\"{range}\"")));
     }
-    let mut job = parse::job(&text, &place, &overrides).map_err(|error| match arguments.workers {
-        Some(_) if error.place.ends_with(": workers") => InputError { place: "--workers".into(), ..error },
-        _ => error,
+    let mut job = read_job(path, &overrides).map_err(|failure| match (arguments.workers, failure) {
+        (Some(_), Failure::Input(error)) if error.place.ends_with(": workers") => {
+            InputError { place: "--workers".into(), ..error }.into()
+        }
+        (_, failure) => failure,
     })?;
     if let Some(steps) = arguments.steps {
         (job.steps, job.epochs) = (Some(steps), None);
         job.check().map_err(|error| InputError { place: format!("--{}", error.place), ..error })?;
     }
+    Ok(job)
+}
+
+/// Reads a job file, with some of its keys set anew.
+pub(super) fn read_job(path: &Path, overrides: &[(String, String)]) -> Result<Job, Failure> {
+    let place = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|e| {
+        InputError::new(&place, format!("the job file cannot be read: {e}"))
+            .hint("`bellwether run JOB.toml` takes the path of a job file; examples/ has some")
+    })?;
+    let mut job = parse::job(&text, &place, overrides)?;
     // Workers have other working directories, and a run is taken up from anywhere.
     let folder = std::path::absolute(path).map_err(|e| Failure::at(&place, e))?;
     let folder = folder.parent().unwrap_or(Path::new("/"));
@@ -172,7 +181,7 @@ fn check_workers(job: &Job, workers: WorkerRange, resize: &[(u64, u32)]) -> Resu
 }
 
 /// Builds the trainee once here, so that bad data are refused before anything is started.
-fn describe(job: &Job) -> Result<TraineeDescription, InputError> {
+pub(super) fn describe(job: &Job) -> Result<TraineeDescription, InputError> {
     let trainee = bellwether_workloads::build(job, &|path| std::fs::read(path))?;
     Ok(TraineeDescription {
         fingerprint: trainee.fingerprint(),
@@ -183,7 +192,7 @@ fn describe(job: &Job) -> Result<TraineeDescription, InputError> {
 }
 
 /// Workers are processes of this same program, in a process group of their own: they outlive us.
-fn spawner(run: &RunDir) -> Result<Spawn, Failure> {
+pub(super) fn spawner(run: &RunDir) -> Result<Spawn, Failure> {
     let program = std::env::current_exe().map_err(|e| Failure::at("this program", e))?;
     let run = run.clone();
     Ok(Box::new(move |worker, address| {

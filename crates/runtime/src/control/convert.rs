@@ -174,6 +174,9 @@ fn write_report(r: &Report) -> wire::Report {
         loss: s.loss,
         duration_s: s.duration_s,
         compute_s: s.compute_s,
+        exchange_s: s.exchange_s,
+        update_s: s.update_s,
+        nodes_s: s.nodes_s.clone(),
     };
     let switch = |s: &SwitchRecord| wire::SwitchRecord { epoch: s.epoch, step: s.step, stall_s: s.stall_s };
     wire::Report {
@@ -188,7 +191,15 @@ fn write_report(r: &Report) -> wire::Report {
 
 fn read_report(r: wire::Report) -> Option<Report> {
     let step = |s: wire::StepRecord| {
-        Some(StepRecord { step: s.step, loss: s.loss, duration_s: s.duration_s, compute_s: s.compute_s })
+        Some(StepRecord {
+            step: s.step,
+            loss: s.loss,
+            duration_s: s.duration_s,
+            compute_s: s.compute_s,
+            exchange_s: s.exchange_s,
+            update_s: s.update_s,
+            nodes_s: s.nodes_s,
+        })
     };
     let switch =
         |s: wire::SwitchRecord| Some(SwitchRecord { epoch: s.epoch, step: s.step, stall_s: s.stall_s });
@@ -207,6 +218,12 @@ pub fn write_from_worker(message: &FromWorker) -> wire::FromWorker {
     use wire::from_worker::Body;
     let body = match message {
         FromWorker::Warmed(t) => Body::Warmed(write_trainee(t)),
+        FromWorker::LinkMeasured { bandwidth_bytes_per_s, latency_s } => {
+            Body::LinkMeasured(wire::LinkMeasured {
+                bandwidth_bytes_per_s: *bandwidth_bytes_per_s,
+                latency_s: *latency_s,
+            })
+        }
         FromWorker::Heartbeat => Body::Heartbeat(wire::Heartbeat {}),
         FromWorker::Ready { epoch, step } => Body::Ready(wire::Ready { epoch: *epoch, step: *step }),
         FromWorker::Lost { epoch, step, peer, why } => {
@@ -239,6 +256,10 @@ pub fn read_from_worker(message: wire::FromWorker) -> Option<FromWorker> {
     Some(match message.body? {
         Body::Attach(_) => return None,
         Body::Warmed(t) => FromWorker::Warmed(read_trainee(t)?),
+        Body::LinkMeasured(m) => FromWorker::LinkMeasured {
+            bandwidth_bytes_per_s: m.bandwidth_bytes_per_s,
+            latency_s: m.latency_s,
+        },
         Body::Heartbeat(_) => FromWorker::Heartbeat,
         Body::Ready(m) => FromWorker::Ready { epoch: m.epoch, step: m.step },
         Body::Lost(m) => FromWorker::Lost {

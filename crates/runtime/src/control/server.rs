@@ -20,7 +20,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::generated::control_server::{Control, ControlServer};
 use super::generated::membership_server::{Membership, MembershipServer};
 use super::{PROTOCOL, PROTOCOL_KEY, TOKEN_KEY, Token, convert, generated as wire};
-use crate::membership::{FromWorker, WorkerId};
+use crate::membership::FromWorker;
 
 #[cfg(test)]
 mod tests;
@@ -354,7 +354,6 @@ pub fn envelope(message: &crate::membership::ToWorker) -> wire::ToWorker {
 }
 
 /// The first message of a session.
-pub fn welcome(worker: WorkerId, job: String, data_address: String, run: String) -> wire::ToWorker {
-    let welcome = wire::Welcome { worker, job, data_address, run };
+pub fn welcome(welcome: wire::Welcome) -> wire::ToWorker {
     wire::ToWorker { body: Some(wire::to_worker::Body::Welcome(welcome)) }
 }

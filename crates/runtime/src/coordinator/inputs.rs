@@ -91,7 +91,14 @@ impl Run<'_> {
         };
         let job = serde_json::to_string(&self.options.job).expect("a job is plain data");
         let data_address = self.planes.data.local_addr().to_string();
-        if outgoing.send(Ok(welcome(worker, job, data_address, self.options.run.clone()))).is_err() {
+        let first = wire::Welcome {
+            worker,
+            job,
+            data_address,
+            run: self.options.run.clone(),
+            measure_link: self.options.measure_link,
+        };
+        if outgoing.send(Ok(welcome(first))).is_err() {
             return;
         }
         let held = attach.held.map(|h| (h.epoch, h.step));

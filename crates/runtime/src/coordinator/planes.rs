@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
@@ -11,7 +12,8 @@ use super::{CoordinatorError, Incoming, Options, system};
 use crate::checkpoint::Store;
 use crate::control::generated as wire;
 use crate::control::server::{Input, Server};
-use crate::mesh::Listener;
+use crate::mesh::{ConnectionKind, Inbox, InboxError, Listener};
+use crate::probe;
 
 /// Everything that listens for the coordinator, and the queue it all ends in.
 pub(super) struct Planes {
@@ -60,6 +62,22 @@ impl Planes {
             let _ = sender.send(Incoming::Stored(stored));
         })
         .map_err(system("start a thread"))?;
+        serve_probes(data.inbox()).map_err(system("start a thread"))?;
         Ok(Planes { incoming, server, data, checkpoints, status })
     }
+}
+
+/// Lets workers measure their link to this machine, one after another so that none disturbs another.
+fn serve_probes(inbox: Arc<Inbox>) -> std::io::Result<()> {
+    let serve = move || {
+        loop {
+            match inbox.take_any(ConnectionKind::Probe, Instant::now() + Duration::from_secs(3600)) {
+                // Who measures notices a probe that fails.
+                Ok((_, stream)) => drop(probe::serve(stream)),
+                Err(InboxError::TimedOut) => {}
+                Err(InboxError::Closed) => return,
+            }
+        }
+    };
+    std::thread::Builder::new().name("probes".into()).spawn(serve).map(|_| ())
 }

@@ -83,6 +83,8 @@ pub enum Event {
     Said(WorkerId, FromWorker),
     /// A worker's session broke, or its process ended.
     Gone(WorkerId, String),
+    /// The process of a worker that is gone has ended.
+    Ended(WorkerId),
     /// Someone wants this many workers.
     Scale(u32),
     /// Someone wants the run to stop.
@@ -364,6 +366,7 @@ impl Coordinator {
                 }
             }
             Event::Gone(worker, why) => self.gone(worker, &why),
+            Event::Ended(worker) => self.ended(worker),
             Event::Scale(workers) => self.want(workers),
             Event::Stop => self.stopping = true,
             Event::Checkpoint(step, result) => {
@@ -386,6 +389,12 @@ impl Coordinator {
         match message {
             FromWorker::Heartbeat => {}
             FromWorker::Warmed(trainee) => self.warmed(worker, trainee),
+            FromWorker::LinkMeasured { bandwidth_bytes_per_s, latency_s } => {
+                // A journal of JSON has no word for what is no number.
+                if bandwidth_bytes_per_s.is_finite() && latency_s.is_finite() {
+                    self.journal(Journal::LinkMeasured { worker, bandwidth_bytes_per_s, latency_s });
+                }
+            }
             FromWorker::Ready { epoch, step } => self.ready(worker, epoch, step),
             FromWorker::Report(report) => self.reported(worker, report),
             FromWorker::CaughtUp { epoch, step } => {

@@ -31,6 +31,8 @@ pub enum ConnectionKind {
     Mesh = 1,
     /// A stream of training state to a joining worker.
     State = 2,
+    /// A measurement of the link.
+    Probe = 3,
 }
 
 impl ConnectionKind {
@@ -38,6 +40,7 @@ impl ConnectionKind {
         match byte {
             1 => Some(ConnectionKind::Mesh),
             2 => Some(ConnectionKind::State),
+            3 => Some(ConnectionKind::Probe),
             _ => None,
         }
     }

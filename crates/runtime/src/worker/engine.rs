@@ -50,6 +50,12 @@ pub(super) struct Round {
     pub(super) loss: f64,
     /// Seconds spent on gradients.
     pub(super) compute_s: f64,
+    /// Seconds spent in the collective.
+    pub(super) exchange_s: f64,
+    /// Seconds spent on the update.
+    pub(super) update_s: f64,
+    /// Seconds spent on the gradients of each virtual node.
+    pub(super) nodes_s: Vec<f64>,
 }
 
 pub(super) struct Engine {
@@ -186,19 +192,33 @@ impl Engine {
         urgent: &dyn Fn() -> bool,
     ) -> Result<Round, Fault> {
         let began = Instant::now();
-        let losses = self.gradients(step, urgent)?;
-        let compute_s = began.elapsed().as_secs_f64();
+        let mut nodes_s = Vec::with_capacity(self.accumulator.range().len());
+        let losses = self.gradients(step, &mut nodes_s, urgent)?;
+        let computed = Instant::now();
         let header = Header { offer, sums: losses.into_iter().map(|loss| [loss, 0.0, 0.0]).collect() };
         let outcome = self.reduce(step, &header)?;
         let (offers, [loss_sum, ..]) = self.read_headers(&outcome)?;
         let samples = self.order.samples_in(step);
         self.last_loss = loss_sum / samples as f64;
+        let exchanged = Instant::now();
         self.apply(step, incoming, urgent)?;
-        Ok(Round { offers, loss: self.last_loss, compute_s })
+        Ok(Round {
+            offers,
+            loss: self.last_loss,
+            compute_s: (computed - began).as_secs_f64(),
+            exchange_s: (exchanged - computed).as_secs_f64(),
+            update_s: exchanged.elapsed().as_secs_f64(),
+            nodes_s,
+        })
     }
 
     /// Fills the accumulator; returns the loss sum of each maximal node of this worker's range.
-    fn gradients(&mut self, step: u64, urgent: &dyn Fn() -> bool) -> Result<Vec<f64>, Fault> {
+    fn gradients(
+        &mut self,
+        step: u64,
+        nodes_s: &mut Vec<f64>,
+        urgent: &dyn Fn() -> bool,
+    ) -> Result<Vec<f64>, Fault> {
         let range = self.accumulator.range();
         self.accumulator.reset();
         let mut losses = Vec::with_capacity(range.len());
@@ -209,6 +229,7 @@ impl Engine {
             if urgent() {
                 return Err(Fault::Collective(None, "interrupted".into()));
             }
+            let began = Instant::now();
             self.order.micro_batch(step, node, &mut self.samples);
             let leaf = self.accumulator.leaf();
             if self.samples.is_empty() {
@@ -224,6 +245,7 @@ impl Engine {
                 model_state.iter_mut().for_each(|value| *value *= count);
             }
             self.accumulator.push();
+            nodes_s.push(began.elapsed().as_secs_f64());
         }
         Ok(header::per_node(self.order.virtual_nodes, range, &losses))
     }

@@ -4,9 +4,12 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bellwether_core::profile::Network;
+
 use crate::control::Token;
-use crate::membership::{Membership, WorkerId};
+use crate::membership::{FromWorker, Membership, WorkerId};
 use crate::mesh::{ConnectionKind, Hello, Inbox, InboxError, dial};
+use crate::probe;
 
 /// Time within which all peers must be connected.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -49,6 +52,14 @@ impl Connector {
     /// Dials `address` for a stream of state.
     pub(super) fn state_stream(&self, epoch: u64, address: &str) -> Result<TcpStream, String> {
         self.dial(ConnectionKind::State, epoch, address, Instant::now() + DEADLINE)
+    }
+
+    /// Measures the link to `address`; what to tell the coordinator of it.
+    pub(super) fn probe(&self, address: &str) -> Result<FromWorker, String> {
+        let stream = self.dial(ConnectionKind::Probe, 0, address, Instant::now() + DEADLINE)?;
+        let Network { bandwidth_bytes_per_s, latency_s } =
+            probe::measure(stream).map_err(|e| e.to_string())?;
+        Ok(FromWorker::LinkMeasured { bandwidth_bytes_per_s, latency_s })
     }
 
     fn dial(

@@ -41,7 +41,7 @@ impl Reporter {
         if self.recent.len() == KEPT_STEPS {
             self.recent.pop_front();
         }
-        self.recent.push_back(record);
+        self.recent.push_back(record.clone());
         self.pending.steps.push(record);
     }
 
@@ -68,7 +68,7 @@ impl Reporter {
 
     /// A new coordinator may have missed the last reports of the old session.
     pub(super) fn resend(&mut self) {
-        self.pending.steps = self.recent.iter().copied().collect();
+        self.pending.steps = self.recent.iter().cloned().collect();
         self.pending.evaluations = self.last_evaluation.into_iter().collect();
         self.urgent = true;
     }

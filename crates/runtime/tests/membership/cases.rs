@@ -292,6 +292,16 @@ fn a_recovery_of_a_recovery_still_loads() {
 }
 
 #[test]
+fn nobody_waits_for_the_dead() {
+    let mut bench = Bench::running(config(1), 1);
+    bench.take(Event::Gone(1, "its session broke".into()));
+    // It may come back with the state.
+    assert!(recovery(&bench.attach(2, None, true), 2).is_none());
+    let (_, load) = recovery(&bench.take(Event::Ended(1)), 2).expect("nobody is waited for");
+    assert_eq!(load, Some(Load::Fresh));
+}
+
+#[test]
 fn late_workers_do_not_bring_their_old_state() {
     let mut bench = Bench::running(config(2), 2);
     let actions = bench.take(Event::Gone(2, "its session broke".into()));

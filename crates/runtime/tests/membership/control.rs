@@ -202,6 +202,7 @@ impl World {
     pub(crate) fn child_exited(&mut self, generation: u64, id: WorkerId) {
         if generation == self.generation {
             self.coordinate(Event::Gone(id, "its process ended".into()));
+            self.coordinate(Event::Ended(id));
         }
     }
 

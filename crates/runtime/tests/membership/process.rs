@@ -537,6 +537,7 @@ impl World {
             loss: sum as f64,
             duration_s: 0.02,
             compute_s: at_s.min(0.02),
+            ..StepRecord::default()
         });
     }
 

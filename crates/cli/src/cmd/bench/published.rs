@@ -63,3 +63,6 @@ pub(super) fn json(figures: &[Published]) -> Value {
 pub(super) fn text(figures: &[Published]) -> String {
     figures.iter().map(|f| format!("  {}: {}\n", f.what, f.value)).collect()
 }
+
+/// Accuracy of throughput predictions. Other workloads, so for orientation only.
+pub(super) const SCALING: &[Published] = &[];

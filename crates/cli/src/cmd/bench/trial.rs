@@ -109,6 +109,33 @@ impl Trial {
         Ok(Trial { folder, child, read_bytes: 0, lines: Vec::new(), committed: 0, members })
     }
 
+    /// Starts a run whose workers come by hand; `place` puts its command where it is to run.
+    pub(super) fn by_hand(
+        text: &str,
+        workers: u32,
+        place: impl FnOnce(&mut Command) -> Command,
+    ) -> Result<Trial, Failure> {
+        let folder = Folder::new()?;
+        let job = folder.write("job.toml", text)?;
+        let mut command = program()?;
+        command.arg("run").arg(job).args(["--workers", &workers.to_string()]);
+        let mut command = place(&mut command);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let child = spawn(command, &folder)?;
+        let members = Members::default();
+        Ok(Trial { folder, child, read_bytes: 0, lines: Vec::new(), committed: 0, members })
+    }
+
+    /// Where workers join, and the file with the token.
+    pub(super) fn door(&mut self) -> Result<(String, String), Failure> {
+        let folder = self.run_dir();
+        self.wait("the endpoint", |_| {
+            let text = fs::read_to_string(folder.join("endpoint.json")).ok()?;
+            let endpoint: Endpoint = serde_json::from_str(&text).ok()?;
+            Some((endpoint.control.to_string(), folder.join("token").display().to_string()))
+        })
+    }
+
     fn run_dir(&self) -> PathBuf {
         self.folder.path().join("state/bench-1")
     }

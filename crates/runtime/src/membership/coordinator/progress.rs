@@ -59,7 +59,9 @@ impl Progress {
         self.peak_resident_bytes = self.peak_resident_bytes.max(report.resident_bytes);
         for record in &report.steps {
             if record.step >= self.committed {
-                self.pending.insert(record.step, *record);
+                let known = self.pending.remove(&record.step);
+                let record = known.map_or(record.clone(), |known| known.merge(record.clone()));
+                self.pending.insert(record.step, record);
             }
         }
         let known = self.evaluation.map(|e| e.step);
@@ -83,7 +85,7 @@ impl Progress {
             let mean = self.mean_step_s.get_or_insert(record.duration_s);
             *mean += 0.1 * (record.duration_s - *mean);
         }
-        self.last = records.last().copied().or(self.last);
+        self.last = records.last().cloned().or(self.last.take());
         (first, records)
     }
 

@@ -45,6 +45,18 @@ impl Coordinator {
         }
     }
 
+    /// A worker that is gone will not come back: nobody has to wait for it.
+    pub(super) fn ended(&mut self, worker: WorkerId) {
+        let known = self.awaited.len();
+        self.awaited.retain(|awaited| *awaited != worker);
+        if let Phase::Gathering { grace_until_s } = &mut self.phase
+            && self.awaited.is_empty()
+            && known > 0
+        {
+            *grace_until_s = self.now_s;
+        }
+    }
+
     /// Whether the members wait for what this worker contributes, by the membership in force or by one that
     /// may be in force without our knowing.
     fn is_relied_on(&self, worker: WorkerId) -> bool {

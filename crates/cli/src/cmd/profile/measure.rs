@@ -1,0 +1,232 @@
+//! Runs a job for a moment, on one worker and then on two, and keeps what its steps took.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use bellwether_core::job::{Checkpoint, Job, WorkerRange};
+use bellwether_core::profile::{Network, Profile};
+use bellwether_core::record::Event;
+use bellwether_runtime::coordinator::{self, Observation, Options, Spawn};
+use bellwether_runtime::membership::coordinator::OutcomeKind;
+
+use super::build::{self, Measured};
+use crate::args::ProfileArguments;
+use crate::cmd::run;
+use crate::failure::Failure;
+use crate::printer::Printer;
+use crate::runs::{RunDir, StateDir};
+
+/// Steps at the beginning of each part that do not count.
+pub(super) const WARM_UP_STEPS: u64 = 10;
+
+/// A folder for the run that is removed in the end.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be removed is the system's to clean up.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What the measurement waits for, as the journal tells it.
+#[derive(Debug, Default)]
+struct Watch {
+    active: usize,
+    /// Steps committed since this membership began.
+    steps: u64,
+    part: Part,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+enum Part {
+    #[default]
+    One,
+    Growing,
+    Two,
+    Over,
+}
+
+/// What the helping thread asks of the run.
+enum Ask {
+    Scale(u32),
+    Stop,
+}
+
+pub(super) fn measure(
+    path: &Path,
+    arguments: &ProfileArguments,
+    printer: &Printer,
+) -> Result<Profile, Failure> {
+    let mut job = run::read_job(path, &arguments.set)?;
+    let trainee = run::describe(&job)?;
+    let original = job.clone();
+    endless(&mut job);
+    let scratch = std::env::temp_dir().join(format!("bellwether-profile-{}", std::process::id()));
+    let scratch = Scratch(scratch);
+    let run = StateDir::find(Some(scratch.0.clone()))?.create(&job)?;
+    let listen = arguments.listen.unwrap_or(([127, 0, 0, 1], 0).into());
+    run::reachable("--listen", listen)?;
+    let two = job.batch.virtual_nodes >= 2;
+    let options = Options {
+        run: run.name.clone(),
+        folder: run.path.clone(),
+        token: run.token()?,
+        listen,
+        data_listen: std::net::SocketAddr::new(listen.ip(), 0),
+        workers: 1,
+        max_workers: if two { 2 } else { 1 },
+        schedule: Vec::new(),
+        spawn: Some(only(run::spawner(&run)?, arguments.peer_by_hand)),
+        trainee: Some(trainee.clone()),
+        heartbeat_timeout: Duration::from_secs(5),
+        measure_link: true,
+        job,
+    };
+    let (asks, asked) = channel();
+    let helper = help(run.clone(), asked);
+    let steps = arguments.steps + WARM_UP_STEPS;
+    let mut watch = Watch::default();
+    printer
+        .note(format_args!("one worker: {WARM_UP_STEPS} steps to warm up, {} to measure", arguments.steps));
+    let invite = || {
+        if arguments.peer_by_hand {
+            let token = run.token_file();
+            printer.note(format_args!(
+                "now start the peer: bellwether worker --join {} --listen ITS-ADDRESS:0 --token-file {}",
+                run.endpoint().map_or(listen, |e| e.control),
+                token.display()
+            ));
+        } else {
+            printer.note(format_args!("two workers: as many steps again"));
+        }
+    };
+    let observe = &mut |seen: Observation<'_>| {
+        if let Observation::Journal(event) = seen {
+            watch.see(event, steps, two, &asks, arguments.peer_by_hand, &invite);
+        }
+    };
+    let ended = coordinator::run(options, observe).map_err(|e| Failure::at("profile", e));
+    drop(asks);
+    let _ = helper.join();
+    let (summary, kind) = ended?;
+    if kind != OutcomeKind::Stopped {
+        let what = format!("the job could not be measured: {}", summary.reason);
+        return Err(Failure::at(path.display().to_string(), what));
+    }
+    let measured = Measured::read(&run, arguments.steps)?;
+    Ok(build::profile(&original, &trainee, &measured))
+}
+
+/// The job, so long that it does not end by itself, and without what only costs time here.
+fn endless(job: &mut Job) {
+    (job.steps, job.epochs) = (Some(u64::from(u32::MAX)), None);
+    job.evaluation.every_steps = 0;
+    job.checkpoint = Checkpoint::default();
+    job.workers = WorkerRange { min: 1, max: job.batch.virtual_nodes.min(2) };
+}
+
+/// Starts the first worker, and others unless they come by hand.
+fn only(mut spawn: Spawn, by_hand: bool) -> Spawn {
+    let mut started = 0;
+    Box::new(move |worker, address| {
+        started += 1;
+        if by_hand && started > 1 {
+            return Err(std::io::Error::other("the peer is started by hand"));
+        }
+        spawn(worker, address)
+    })
+}
+
+/// The coordinator's own thread cannot ask it anything.
+fn help(run: RunDir, asked: Receiver<Ask>) -> std::thread::JoinHandle<()> {
+    std::thread::spawn(move || {
+        for ask in asked {
+            let Some(endpoint) = run.endpoint() else { continue };
+            let Ok(token) = run.token() else { continue };
+            let address = endpoint.control.to_string();
+            let Ok(mut control) = bellwether_runtime::control::client::Control::connect(&address, &token)
+            else {
+                continue;
+            };
+            // A run that is over already needs neither.
+            let _ = match ask {
+                Ask::Scale(workers) => control.scale(workers),
+                Ask::Stop => control.stop(),
+            };
+        }
+    })
+}
+
+impl Watch {
+    fn see(
+        &mut self,
+        event: &Event,
+        steps: u64,
+        two: bool,
+        asks: &Sender<Ask>,
+        by_hand: bool,
+        invite: &dyn Fn(),
+    ) {
+        match event {
+            Event::Membership { workers, .. } => {
+                if workers.len() != self.active {
+                    (self.active, self.steps) = (workers.len(), 0);
+                }
+                if self.active == 2 && self.part != Part::Over {
+                    self.part = Part::Two;
+                }
+            }
+            Event::Committed { first, last } => self.steps += last + 1 - first,
+            _ => return,
+        }
+        if self.steps < steps {
+            return;
+        }
+        // The helper ends only after this sender.
+        match self.part {
+            Part::One if two => {
+                self.part = Part::Growing;
+                invite();
+                if !by_hand {
+                    let _ = asks.send(Ask::Scale(2));
+                }
+            }
+            Part::One | Part::Two => {
+                self.part = Part::Over;
+                let _ = asks.send(Ask::Stop);
+            }
+            Part::Growing | Part::Over => {}
+        }
+    }
+}
+
+impl Measured {
+    /// What the run left in its folder.
+    fn read(run: &RunDir, wanted: u64) -> Result<Measured, Failure> {
+        let read = |name: &str| {
+            let path = run.path.join(name);
+            std::fs::read_to_string(&path).map_err(|e| Failure::at(path.display().to_string(), e))
+        };
+        let mut steps = Vec::new();
+        for line in read("metrics.jsonl")?.lines() {
+            // The last line may be cut off.
+            steps.extend(serde_json::from_str(line).ok());
+        }
+        let mut links = Vec::new();
+        let mut checkpoint_s = None;
+        for line in read("journal.jsonl")?.lines() {
+            let line = serde_json::from_str(line).map(|line: bellwether_core::record::Line| line.event);
+            match line {
+                Ok(Event::LinkMeasured { bandwidth_bytes_per_s, latency_s, .. }) => {
+                    links.push(Network { bandwidth_bytes_per_s, latency_s });
+                }
+                Ok(Event::Checkpointed { seconds, .. }) => checkpoint_s = Some(seconds),
+                _ => {}
+            }
+        }
+        // The first worker is on the coordinator's machine; the second may be elsewhere.
+        Ok(Measured { steps, wanted, network: links.get(1).or(links.first()).copied(), checkpoint_s })
+    }
+}

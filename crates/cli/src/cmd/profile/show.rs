@@ -1,0 +1,41 @@
+//! A profile as a table for people.
+
+use std::fmt::Write;
+
+use bellwether_core::profile::Profile;
+
+pub(super) fn table(profile: &Profile) -> String {
+    let mut text = String::new();
+    let mut row = |name: &str, value: String| {
+        let _ = writeln!(text, "{name:<24} {value}");
+    };
+    let steps: Vec<f64> = profile.steps.iter().map(|step| step.step_s).collect();
+    row("job", profile.job.clone());
+    row("measured by", profile.source.clone());
+    row("device", profile.device.clone());
+    row("steps", steps.len().to_string());
+    row("samples per step", profile.batch.to_string());
+    row("step, median", milliseconds(median(&steps)));
+    row("  gradients", milliseconds(median(&profile.compute_s())));
+    row("  update", milliseconds(median(&profile.update_s())));
+    let bytes = bellwether_core::units::Bytes(profile.upload_bytes());
+    row("exchanged per step", format!("{bytes} in {} parts", profile.parts.len()));
+    if let Some(network) = profile.network {
+        let gigabits = network.bandwidth_bytes_per_s * 8e-9;
+        row("link", format!("{gigabits:.3} Gbit/s each way, {}", milliseconds(network.latency_s)));
+    }
+    if let Some(seconds) = profile.checkpoint_s {
+        row("checkpoint", milliseconds(seconds));
+    }
+    text.trim_end().to_string()
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn milliseconds(seconds: f64) -> String {
+    format!("{:.3} ms", seconds * 1e3)
+}

@@ -1,0 +1,130 @@
+//! The exchange of this project's runtime: a full mesh, in which partial sums travel to the owners of pieces.
+//!
+//! Gradients are summed along one canonical tree over virtual nodes, so a worker whose range is not one
+//! complete subtree sends several partial sums, and the exchange then carries more than a ring would. Small
+//! vectors skip the owners: everybody sends everybody everything, in one hop.
+
+use bellwether_core::InputError;
+use bellwether_core::prediction::Link;
+use bellwether_core::profile::CollectiveCost;
+
+use super::{PLACE, check_link};
+use crate::compute::check;
+
+/// Partial sums of up to this many bytes per worker go to everybody, ...
+pub const SMALL_BYTES_MAX: u64 = 64 * 1024;
+
+/// ... if a worker sends no more than this in all. (Both are the runtime's own sizes.)
+pub const SMALL_BYTES_TOTAL_MAX: u64 = 96 * 1024;
+
+/// Virtual nodes up to which partial sums are counted.
+const VIRTUAL_NODES_MAX: u32 = 1 << 20;
+
+/// What every worker sends and receives in one step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DirectExchange {
+    workers: u32,
+    /// The most that one worker sends or receives.
+    link_bytes: f64,
+    /// Half of the most that one worker sends and receives together: with two workers, the vector.
+    handled_bytes: f64,
+    hops: f64,
+}
+
+impl DirectExchange {
+    /// The exchange of a vector of `bytes` by `workers` that share `virtual_nodes` as evenly as they go.
+    ///
+    /// # Errors
+    ///
+    /// No worker; more workers than virtual nodes; more virtual nodes than a million.
+    pub fn new(virtual_nodes: u32, workers: u32, bytes: u64) -> Result<DirectExchange, InputError> {
+        let partial_sums = partial_sums(virtual_nodes, workers)?;
+        if workers == 1 {
+            return Ok(DirectExchange { workers, link_bytes: 0.0, handled_bytes: 0.0, hops: 0.0 });
+        }
+        let peers = u64::from(workers - 1);
+        let most = partial_sums.iter().copied().max().unwrap_or(1);
+        let small =
+            bytes.saturating_mul(u64::from(most)) <= SMALL_BYTES_MAX.min(SMALL_BYTES_TOTAL_MAX / peers);
+        let (vector, peers) = (bytes as f64, peers as f64);
+        let all: f64 = partial_sums.iter().map(|&sums| f64::from(sums)).sum();
+        let segment = vector / f64::from(workers);
+        let mut exchange = DirectExchange {
+            workers,
+            link_bytes: 0.0,
+            handled_bytes: 0.0,
+            hops: if small { 1.0 } else { 2.0 },
+        };
+        for &own in &partial_sums {
+            let own = f64::from(own);
+            let (sent, received) = if small {
+                (own * vector * peers, (all - own) * vector)
+            } else {
+                // Contributions to the other segments, and the results of the own one to everybody; and back.
+                let result = segment * peers;
+                (own * (vector - segment) + result, (all - own) * segment + (vector - segment))
+            };
+            exchange.link_bytes = exchange.link_bytes.max(sent).max(received);
+            exchange.handled_bytes = exchange.handled_bytes.max((sent + received) / 2.0);
+        }
+        Ok(exchange)
+    }
+
+    /// Bytes through the busiest link in its busiest direction.
+    pub fn link_bytes(&self) -> f64 {
+        self.link_bytes
+    }
+
+    /// Seconds of the exchange over links like `link`, with measured costs beside the link.
+    ///
+    /// Pieces are handled while others travel, so the slower of link and handling counts. Handling grows with
+    /// what a worker sends and receives, relative to two workers, where it was measured; the fixed cost
+    /// is paid per peer, as one thread serves all connections.
+    ///
+    /// # Errors
+    ///
+    /// A link without bandwidth or with negative latency; negative costs.
+    pub fn seconds(&self, link: &Link, cost: &CollectiveCost) -> Result<f64, InputError> {
+        check_link("the link", link)?;
+        check::negative(PLACE, "the cost of handling in seconds per byte", cost.s_per_byte)?;
+        check::negative(PLACE, "the fixed cost in seconds", cost.fixed_s)?;
+        let wire_s = self.link_bytes / link.bandwidth_bytes_per_s;
+        let handling_s = self.handled_bytes * cost.s_per_byte;
+        let fixed_s = cost.fixed_s * f64::from(self.workers - 1);
+        Ok(wire_s.max(handling_s) + self.hops * link.latency_s + fixed_s)
+    }
+}
+
+/// Partial sums that each worker holds after adding up what it can: the complete subtrees of the canonical tree
+/// (whose nodes split at the largest power of two below their number of leaves) in its range, where worker i of W
+/// holds the virtual nodes from `i V / W` to `(i + 1) V / W`.
+///
+/// # Errors
+///
+/// No worker; more workers than virtual nodes; more virtual nodes than a million.
+pub fn partial_sums(virtual_nodes: u32, workers: u32) -> Result<Vec<u32>, InputError> {
+    if virtual_nodes > VIRTUAL_NODES_MAX || workers == 0 || workers > virtual_nodes {
+        let what = format!("{workers} workers cannot share {virtual_nodes} virtual nodes");
+        let hint =
+            format!("take from 1 worker to as many as virtual nodes, of which {VIRTUAL_NODES_MAX} at most");
+        return Err(InputError::new(PLACE, what).hint(hint));
+    }
+    let bound = |worker: u32| {
+        let bound = u64::from(worker) * u64::from(virtual_nodes) / u64::from(workers);
+        u32::try_from(bound).expect("a bound never exceeds the number of virtual nodes")
+    };
+    Ok((0..workers).map(|i| complete_subtrees(0, virtual_nodes, bound(i), bound(i + 1))).collect())
+}
+
+/// Number of the largest nodes below the node `[low, high)` that lie within `[from, to)`.
+fn complete_subtrees(low: u32, high: u32, from: u32, to: u32) -> u32 {
+    if to <= low || high <= from {
+        return 0;
+    }
+    if from <= low && high <= to {
+        return 1;
+    }
+    // A node partly inside has at least two leaves.
+    let left = 1 << (31 - (high - low - 1).leading_zeros());
+    complete_subtrees(low, low + left, from, to) + complete_subtrees(low + left, high, from, to)
+}

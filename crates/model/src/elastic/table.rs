@@ -1,0 +1,54 @@
+//! A table of measured steps, read between its local batches.
+
+use std::collections::BTreeMap;
+
+/// Measured steps by placement (replicas per node) and local batch.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct MeasuredTable {
+    placements: BTreeMap<Vec<u32>, Vec<Entry>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Entry {
+    local_batch: f64,
+    step_s: f64,
+    exchange_s: f64,
+}
+
+impl MeasuredTable {
+    /// A table without entries.
+    pub fn new() -> Self {
+        MeasuredTable::default()
+    }
+
+    /// Adds one measurement; `placement` holds the replicas of each node along the ring,
+    /// and where the ring begins does not matter.
+    pub fn insert(&mut self, placement: &[u32], local_batch: f64, step_s: f64, exchange_s: f64) {
+        let entries = self.placements.entry(turned(placement)).or_default();
+        let place = entries.partition_point(|entry| entry.local_batch < local_batch);
+        entries.insert(place, Entry { local_batch, step_s, exchange_s });
+    }
+
+    /// Seconds of a step, and of its exchange, on the straight line between the neighbouring local batches.
+    ///
+    /// `None` outside of what was measured: another placement, or a batch beyond the ends.
+    pub fn step_s(&self, placement: &[u32], local_batch: f64) -> Option<(f64, f64)> {
+        let entries = self.placements.get(&turned(placement))?;
+        let above = entries.partition_point(|entry| entry.local_batch < local_batch);
+        let high = entries.get(above)?;
+        if high.local_batch == local_batch {
+            return Some((high.step_s, high.exchange_s));
+        }
+        let low = entries.get(above.checked_sub(1)?)?;
+        let part = (local_batch - low.local_batch) / (high.local_batch - low.local_batch);
+        let between = |low: f64, high: f64| low + part * (high - low);
+        Some((between(low.step_s, high.step_s), between(low.exchange_s, high.exchange_s)))
+    }
+}
+
+/// The smallest rotation of a ring of nodes, without empty ones.
+fn turned(placement: &[u32]) -> Vec<u32> {
+    let ring: Vec<u32> = placement.iter().copied().filter(|&count| count > 0).collect();
+    let rotation = |first: usize| [&ring[first..], &ring[..first]].concat();
+    (0..ring.len()).map(rotation).min().unwrap_or_default()
+}

@@ -1,0 +1,446 @@
+//! What a profile of one worker says of any configuration: the coarse models put together.
+//!
+//! # Model
+//!
+//! ```text
+//! synchronous, all-reduce   T = E[max_w c_w] + exposed(t_ar) + u + r
+//! synchronous, servers      T = E[max_w c_w] + W S p_max / B (down) + the same (up) + u + r
+//! asynchronous, servers     X = MVA(W; Z = E[c] + r, D = p_m S / B down and up, p_m u)
+//! asynchronous, gossip      T = max(c + S/B, 2 S/B)
+//! ```
+//!
+//! | symbol | meaning                                                              | unit    |
+//! |--------|----------------------------------------------------------------------|---------|
+//! | c_w    | computing of worker w in one step: its virtual nodes, or its own batch | s     |
+//! | t_ar   | all-reduce: ring, two levels, or this project's direct exchange      | s       |
+//! | u      | update                                                               | s       |
+//! | r      | rest of a measured step that is neither computing nor update         | s       |
+//! | S, B   | bytes of the gradients; bandwidth of a link, each direction          | B, B/s  |
+//! | p_m    | share of server m of the bytes                                       | 1       |
+//! | W      | workers                                                              | 1       |
+//!
+//! # Source
+//!
+//! The parts: [`crate::compute`], [`crate::collective`], [`crate::queueing`], [`crate::phase`].
+//!
+//! # Assumes
+//!
+//! A profile with several virtual nodes is of a fixed global batch that workers share; one with a single virtual
+//! node is of one worker's batch, and each worker has its own. Devices of another speed do all computing
+//! faster or slower by that factor. Computing of a batch of other size is proportional, as one profile shows one size.
+//!
+//! # Valid
+//!
+//! Interpolated for the profile's own batch and device, and a link that was measured; extrapolated otherwise. The
+//! interval is that of the mean of the measured computing, and of [`LINK_UNCERTAINTY`] on what goes over links.
+//!
+//! # Checked by
+//!
+//! Laws in `tests/predict.rs`; live measurements behind shaped links (`bellwether bench scaling`).
+//!
+//! ```
+//! use bellwether_core::prediction::{Configuration, DeviceGroup, Link, Protocol, StepModel};
+//! use bellwether_core::profile::Profile;
+//! use bellwether_model::predict::ProfileModel;
+//!
+//! // One worker: 4 virtual nodes of 0.1 s, a vector of 1 MB.
+//! let text = r#"{"version":1,"job":"j","source":"s","device":"d","batch":8,"virtual_nodes":4,"parameter_bytes":1000000,
+//!   "parts":[{"name":"g","bytes":1000000}],
+//!   "operations":[{"name":"0","kind":"compute"},{"name":"1","kind":"compute","after":[0]},
+//!     {"name":"2","kind":"compute","after":[1]},{"name":"3","kind":"compute","after":[2]},
+//!     {"name":"up","kind":{"upload":0},"after":[3]},{"name":"update","kind":{"update":0},"after":[4]}],
+//!   "steps":[{"step_s":0.4,"operations_s":[0.1,0.1,0.1,0.1,0.0,0.0]}]}"#;
+//! let model = ProfileModel::new(Profile::read(text, "p").unwrap()).unwrap();
+//! let link = Link { bandwidth_bytes_per_s: 1e7, latency_s: 0.0 };
+//! let two = model.configuration(2, link);
+//! // 2 virtual nodes each, and a ring of two: all bytes once each way. 0.2 s + 0.1 s for 8 samples.
+//! let prediction = model.predict(&model.job(), &two).unwrap();
+//! assert!((prediction.examples_per_s - 8.0 / 0.3).abs() < 1e-9);
+//! ```
+
+use std::collections::BTreeMap;
+
+use bellwether_core::InputError;
+use bellwether_core::prediction::{
+    Bottleneck, Configuration, DeviceGroup, JobDescription, Link, Prediction, Protocol, StepModel, Validity,
+};
+use bellwether_core::profile::{CollectiveCost, OperationKind, Profile};
+
+use crate::collective::{Algorithm, Bucket, DirectExchange, all_reduce_s, hierarchical_s, overlap};
+use crate::compute::{Durations, most_virtual_nodes};
+use crate::phase::{Gossip, Servers, synchronous_all_reduce, synchronous_servers};
+use crate::queueing::{Shares, exact, fork_join};
+
+mod slowest;
+
+/// Standard error of the time that bytes take over a link, relative: what repeated bulk measurements differ by.
+pub const LINK_UNCERTAINTY: f64 = 0.03;
+
+/// Two standard errors on each side.
+const LEVEL_95: f64 = 1.96;
+
+/// A profile that answers questions.
+#[derive(Debug, Clone)]
+pub struct ProfileModel {
+    profile: Profile,
+    /// Speed of device types relative to the profiled one.
+    speeds: BTreeMap<String, f64>,
+    update_s: f64,
+    rest_s: f64,
+}
+
+/// A step in the making.
+struct Step {
+    step_s: f64,
+    /// Part of it that goes over links.
+    link_s: f64,
+    bottleneck: Bottleneck,
+}
+
+impl ProfileModel {
+    /// Takes a profile in.
+    ///
+    /// # Errors
+    ///
+    /// A profile that does not pass [`Profile::check`], or in which nothing is computed.
+    pub fn new(profile: Profile) -> Result<ProfileModel, InputError> {
+        profile.check()?;
+        let compute = mean(&profile.compute_s());
+        if compute <= 0.0 {
+            return Err(InputError::new("operations", "no operation of the profile computes for any time")
+                .hint("measure again with `bellwether profile`"));
+        }
+        let update_s = mean(&profile.update_s());
+        let step_s = mean(&profile.steps.iter().map(|step| step.step_s).collect::<Vec<_>>());
+        // Where parts were received while it was measured, the rest of a step is their wire time: not ours to replay.
+        let downloads = profile.operations.iter().any(|o| matches!(o.kind, OperationKind::Download(_)));
+        let rest_s = if downloads { 0.0 } else { (step_s - compute - update_s).max(0.0) };
+        let speeds = BTreeMap::from([(profile.device.clone(), 1.0)]);
+        Ok(ProfileModel { profile, speeds, update_s, rest_s })
+    }
+
+    /// The same with a device type of another speed: 2 computes twice as fast as the profiled one.
+    ///
+    /// # Errors
+    ///
+    /// A speed that is not positive and finite.
+    pub fn with_device(mut self, device: &str, speed: f64) -> Result<ProfileModel, InputError> {
+        if !(speed.is_finite() && speed > 0.0) {
+            return Err(InputError::new(device, format!("a speed of {speed} computes nothing"))
+                .hint("1 is the profiled device, 2 is twice as fast"));
+        }
+        self.speeds.insert(device.to_string(), speed);
+        Ok(self)
+    }
+
+    /// The profile.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Whether workers share one global batch, or each has its own.
+    pub fn shares_batch(&self) -> bool {
+        self.profile.virtual_nodes > 1
+    }
+
+    /// The job of the profile.
+    pub fn job(&self) -> JobDescription {
+        let Profile { job, parameter_bytes, batch, .. } = &self.profile;
+        JobDescription { name: job.clone(), model: format!("{parameter_bytes} B"), batch: *batch }
+    }
+
+    /// The plainest configuration of `workers`: one profiled device per node, synchronous, no servers.
+    pub fn configuration(&self, workers: u32, link: Link) -> Configuration {
+        let device = |node| DeviceGroup { node, device: self.profile.device.clone(), count: 1 };
+        let own = if self.shares_batch() { 1 } else { u64::from(workers) };
+        Configuration {
+            devices: (0..workers).map(device).collect(),
+            batch: self.profile.batch * own,
+            accumulation: 1,
+            protocol: Protocol::Bsp,
+            servers: 0,
+            link,
+            local_link: None,
+            shared_with: Vec::new(),
+        }
+    }
+
+    /// Bytes held by each of `servers`: as the profile says, or the largest part always to the emptiest.
+    pub fn server_bytes(&self, servers: u32) -> Vec<f64> {
+        let mut held = vec![0.0; servers as usize];
+        let mut free: Vec<u64> = Vec::new();
+        for part in &self.profile.parts {
+            match part.server.and_then(|server| held.get_mut(server as usize)) {
+                Some(place) => *place += part.bytes as f64,
+                None => free.push(part.bytes),
+            }
+        }
+        free.sort_unstable_by(|left, right| right.cmp(left));
+        for bytes in free {
+            let emptiest = held.iter_mut().min_by(|left, right| left.total_cmp(right));
+            if let Some(place) = emptiest {
+                *place += bytes as f64;
+            }
+        }
+        held
+    }
+
+    /// Relative speed of each worker.
+    fn worker_speeds(&self, configuration: &Configuration) -> Result<Vec<(u32, f64)>, String> {
+        let speed = |group: &DeviceGroup| {
+            let known = self.speeds.get(&group.device).map(|speed| (group.count, *speed));
+            known.ok_or_else(|| {
+                format!("nothing is known of the device `{}`; say --device {0}=SPEED", group.device)
+            })
+        };
+        configuration.devices.iter().filter(|group| group.count > 0).map(speed).collect()
+    }
+
+    /// How much more a worker computes than it did in the profile, for its share of the batch.
+    fn batch_factor(&self, configuration: &Configuration) -> f64 {
+        let own = if self.shares_batch() { 1.0 } else { f64::from(configuration.workers()) };
+        configuration.batch as f64 / own / self.profile.batch as f64
+    }
+
+    /// Measured durations of so many of a worker's virtual nodes, wherever they stood in their step.
+    fn durations(&self, nodes: u32) -> Result<Durations, InputError> {
+        if nodes >= self.profile.virtual_nodes {
+            return Durations::new(&self.profile.compute_s());
+        }
+        let mut sums_s = Vec::new();
+        for step in &self.profile.steps {
+            let of_step: Vec<f64> = step
+                .operations_s
+                .iter()
+                .zip(&self.profile.operations)
+                .filter(|(_, operation)| operation.kind == OperationKind::Compute)
+                .map(|(seconds, _)| *seconds)
+                .collect();
+            // Where computing is not cut into virtual nodes, a share of it is the best guess.
+            if of_step.len() != self.profile.virtual_nodes as usize {
+                let share = f64::from(nodes) / f64::from(self.profile.virtual_nodes);
+                sums_s.push(of_step.iter().sum::<f64>() * share);
+                continue;
+            }
+            sums_s.extend(of_step.chunks_exact(nodes as usize).map(|chunk| chunk.iter().sum::<f64>()));
+        }
+        Durations::new(&sums_s)
+    }
+
+    /// Mean of the slowest worker's computing, and of any worker's, in seconds.
+    fn slowest_s(&self, configuration: &Configuration, nodes: u32) -> Result<f64, String> {
+        let factor = self.batch_factor(configuration);
+        let durations = self.durations(nodes).map_err(|e| e.to_string())?;
+        let speeds = self.worker_speeds(configuration)?;
+        if let [(_, only), rest @ ..] = speeds.as_slice()
+            && rest.iter().all(|(_, speed)| speed == only)
+        {
+            return Ok(durations.expected_maximum_s(configuration.workers()) * factor / only);
+        }
+        Ok(slowest::expected_maximum_s(&durations, &speeds) * factor)
+    }
+
+    /// Seconds of the all-reduce that no computing hides.
+    fn exposed_s(&self, configuration: &Configuration, compute_s: f64) -> Result<f64, InputError> {
+        let (workers, link) = (configuration.workers(), &configuration.link);
+        let nodes = nodes(configuration);
+        let bytes = self.profile.upload_bytes();
+        if workers == 1 || bytes == 0 {
+            return Ok(0.0);
+        }
+        let reduce_s = |bytes: u64| match &configuration.local_link {
+            Some(local) if nodes.iter().any(|count| *count > 1) => hierarchical_s(&nodes, bytes, local, link),
+            _ => all_reduce_s(Algorithm::Ring, workers, bytes, link),
+        };
+        if self.shares_batch() {
+            // This project's own runtime.
+            if configuration.local_link.is_some() {
+                return reduce_s(bytes);
+            }
+            let free = CollectiveCost { s_per_byte: 0.0, fixed_s: 0.0 };
+            let exchange = DirectExchange::new(self.profile.virtual_nodes, workers, bytes)?;
+            return exchange.seconds(link, &self.profile.collective.unwrap_or(free));
+        }
+        let total_s = self.mean_compute_s();
+        let buckets = self
+            .ready_s()
+            .into_iter()
+            .map(|(ready_s, part)| {
+                let exchange_s = reduce_s(self.profile.parts[part as usize].bytes)?;
+                Ok(Bucket { ready_s: (ready_s * compute_s / total_s).min(compute_s), exchange_s })
+            })
+            .collect::<Result<Vec<_>, InputError>>()?;
+        Ok(overlap(&buckets, compute_s)?.exposed_s)
+    }
+
+    fn mean_compute_s(&self) -> f64 {
+        mean(&self.profile.compute_s())
+    }
+
+    /// When each upload may begin in a mean step whose operations compute one after another, and its part;
+    /// earliest first.
+    fn ready_s(&self) -> Vec<(f64, u32)> {
+        let count = self.profile.operations.len();
+        let steps = self.profile.steps.len() as f64;
+        let mean_s = |number: usize| {
+            self.profile.steps.iter().map(|step| step.operations_s[number]).sum::<f64>() / steps
+        };
+        let mut end_s = vec![0.0f64; count];
+        let mut now_s = 0.0;
+        for (number, operation) in self.profile.operations.iter().enumerate() {
+            if operation.kind == OperationKind::Compute {
+                now_s += mean_s(number);
+                end_s[number] = now_s;
+            }
+        }
+        let ready = |operation: &bellwether_core::profile::Operation| {
+            let OperationKind::Upload(part) = operation.kind else { return None };
+            let ready_s = operation.after.iter().map(|before| end_s[*before as usize]).fold(0.0, f64::max);
+            Some((ready_s, part))
+        };
+        let mut all: Vec<(f64, u32)> = self.profile.operations.iter().filter_map(ready).collect();
+        all.sort_by(|left, right| left.0.total_cmp(&right.0));
+        all
+    }
+
+    fn synchronous(&self, configuration: &Configuration) -> Result<Step, String> {
+        let say = |error: InputError| error.what;
+        let workers = configuration.workers();
+        let nodes = match self.shares_batch() {
+            true => most_virtual_nodes(self.profile.virtual_nodes, workers).map_err(say)?,
+            false => 1,
+        };
+        let compute_s = self.slowest_s(configuration, nodes)?;
+        let phase = if configuration.servers == 0 {
+            let exposed_s = self.exposed_s(configuration, compute_s).map_err(say)?;
+            synchronous_all_reduce(compute_s + self.rest_s, self.update_s, exposed_s, 0.0)
+        } else {
+            let shares = Shares::new(&self.server_bytes(configuration.servers)).map_err(say)?;
+            let update_s = self.update_s * shares.largest();
+            let (server_link, worker_link) = (configuration.link, configuration.link);
+            let servers = Servers { shares, server_link, worker_link, update_s };
+            synchronous_servers(compute_s + self.rest_s, workers, self.profile.upload_bytes(), &servers, 0.0)
+        };
+        let phase = phase.map_err(say)?;
+        let link_s = (phase.step_s - compute_s - self.rest_s - self.update_s).max(0.0);
+        Ok(Step { step_s: phase.step_s, link_s, bottleneck: phase.bottleneck })
+    }
+
+    fn asynchronous(&self, configuration: &Configuration) -> Result<Step, String> {
+        let say = |error: InputError| error.what;
+        if configuration.servers == 0 {
+            return Err("asynchronous training needs parameter servers; say how many".into());
+        }
+        let workers = configuration.workers();
+        let speeds = self.worker_speeds(configuration)?;
+        // A worker of mean speed stands for all: throughput below saturation is the sum of the speeds.
+        let speed =
+            speeds.iter().map(|(count, speed)| f64::from(*count) * speed).sum::<f64>() / f64::from(workers);
+        let factor = configuration.batch as f64 / f64::from(workers) / self.profile.batch as f64;
+        let compute_s = self.mean_compute_s() * factor / speed + self.rest_s;
+        let shares = Shares::new(&self.server_bytes(configuration.servers)).map_err(say)?;
+        let one_way_s = self.profile.upload_bytes() as f64 / configuration.link.bandwidth_bytes_per_s;
+        let delay_s = compute_s + 2.0 * configuration.link.latency_s;
+        let visits_s = [one_way_s, one_way_s, self.update_s];
+        let network = fork_join(delay_s, &visits_s, &shares).map_err(say)?;
+        let solution = exact(&network, workers).map_err(say)?;
+        let at_servers_s = (solution.cycle_s - delay_s).max(0.0);
+        let links_lead = 2.0 * one_way_s >= self.update_s;
+        let bottleneck = match at_servers_s > delay_s {
+            false => Bottleneck::Compute,
+            true if links_lead => Bottleneck::Link,
+            true => Bottleneck::Server,
+        };
+        Ok(Step { step_s: solution.cycle_s, link_s: at_servers_s, bottleneck })
+    }
+
+    fn gossip(&self, configuration: &Configuration) -> Result<Step, String> {
+        let workers = configuration.workers();
+        let speeds = self.worker_speeds(configuration)?;
+        let speed =
+            speeds.iter().map(|(count, speed)| f64::from(*count) * speed).sum::<f64>() / f64::from(workers);
+        let factor = configuration.batch as f64 / f64::from(workers) / self.profile.batch as f64;
+        let compute_s = self.mean_compute_s() * factor / speed + self.rest_s + self.update_s;
+        let gossip = Gossip {
+            compute_s,
+            bytes: self.profile.upload_bytes(),
+            link: configuration.link,
+            overlapped: false,
+            begun_by_others: 1.0,
+        };
+        let phase = gossip.step(workers).map_err(|error| error.what)?;
+        let link_s = (phase.step_s - compute_s).max(0.0);
+        Ok(Step { step_s: phase.step_s, link_s, bottleneck: phase.bottleneck })
+    }
+
+    /// Why a configuration lies beyond what was measured, if it does.
+    fn validity(&self, configuration: &Configuration) -> Validity {
+        let mut reasons = Vec::new();
+        if (self.batch_factor(configuration) - 1.0).abs() > 1e-9 && configuration.protocol == Protocol::Bsp {
+            reasons.push("another batch than the profiled one");
+        }
+        let measured = self.profile.network.is_some_and(|network| {
+            configuration.link.bandwidth_bytes_per_s <= network.bandwidth_bytes_per_s * (1.0 + 1e-9)
+        });
+        if configuration.workers() > 1 && !measured {
+            reasons.push("a link that was not measured");
+        }
+        if configuration.devices.iter().any(|group| group.device != self.profile.device) {
+            reasons.push("another device than the profiled one");
+        }
+        match reasons.is_empty() {
+            true => Validity::Interpolated,
+            false => Validity::Extrapolated(reasons.join(", ")),
+        }
+    }
+}
+
+impl StepModel for ProfileModel {
+    fn predict(&self, _: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
+        let workers = configuration.workers();
+        if workers == 0 {
+            return Err("a configuration has at least one worker".into());
+        }
+        if configuration.batch == 0 {
+            return Err("a step has at least one sample".into());
+        }
+        if workers > 1 && !(configuration.link.bandwidth_bytes_per_s > 0.0) {
+            return Err("a link without bandwidth carries nothing".into());
+        }
+        let step = match configuration.protocol {
+            Protocol::Bsp => self.synchronous(configuration)?,
+            Protocol::Asp => self.asynchronous(configuration)?,
+            Protocol::Gossip => self.gossip(configuration)?,
+            Protocol::Ssp(_) => {
+                return Err("bounded staleness has no coarse model; use the fine-grained one".into());
+            }
+        };
+        let examples_per_s = configuration.batch as f64 / step.step_s;
+        let steps = self.profile.compute_s();
+        let compute = Durations::new(&steps).map_err(|error| error.what)?;
+        let own_s = (step.step_s - step.link_s).max(0.0);
+        let compute_error = compute.squared_variation().sqrt() / (steps.len() as f64).sqrt() * own_s;
+        let error = compute_error.hypot(LINK_UNCERTAINTY * step.link_s) / step.step_s * LEVEL_95;
+        Ok(Prediction {
+            examples_per_s,
+            low: examples_per_s / (1.0 + error),
+            high: examples_per_s * (1.0 + error),
+            step_s: step.step_s,
+            bottleneck: step.bottleneck,
+            validity: self.validity(configuration),
+        })
+    }
+}
+
+/// Devices of each node.
+fn nodes(configuration: &Configuration) -> Vec<u32> {
+    let mut nodes: BTreeMap<u32, u32> = BTreeMap::new();
+    for group in &configuration.devices {
+        *nodes.entry(group.node).or_default() += group.count;
+    }
+    nodes.into_values().collect()
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
