@@ -133,7 +133,7 @@ pub trait StepModel {
 impl Configuration {
     /// Workers: one per device.
     pub fn workers(&self) -> u32 {
-        self.devices.iter().map(|group| group.count).sum()
+        self.devices.iter().fold(0, |sum, group| sum.saturating_add(group.count))
     }
 
     /// Different nodes that hold devices.

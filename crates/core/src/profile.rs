@@ -138,7 +138,7 @@ impl Profile {
     /// # Errors
     ///
     /// No JSON, another version, negative or absent durations, operations in a circle, numbers of parts or
-    /// operations that do not exist.
+    /// operations that do not exist, sizes beyond any machine.
     pub fn read(text: &str, place: &str) -> Result<Profile, InputError> {
         check::read(text, place)
     }
@@ -170,12 +170,12 @@ impl Profile {
         self.steps.iter().map(sum).collect()
     }
 
-    /// Bytes of the uploads of one step.
+    /// Bytes of the uploads of one step; a profile that [`Profile::check`] accepts has no more than 2⁶⁰.
     pub fn upload_bytes(&self) -> u64 {
         let of = |operation: &Operation| match operation.kind {
             OperationKind::Upload(part) => self.parts[part as usize].bytes,
             _ => 0,
         };
-        self.operations.iter().map(of).sum()
+        self.operations.iter().map(of).fold(0, u64::saturating_add)
     }
 }

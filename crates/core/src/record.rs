@@ -225,6 +225,25 @@ pub struct Crash {
     pub seconds: Option<f64>,
 }
 
+/// Throughput that was predicted from the first steps of a run, beside what followed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// Active workers.
+    pub workers: u32,
+    /// Steps that were measured, those of the prediction left out.
+    pub steps: u64,
+    /// Predicted samples per second.
+    pub predicted_examples_per_s: f64,
+    /// Lower end of its 95 % interval.
+    pub low: f64,
+    /// Upper end of it.
+    pub high: f64,
+    /// Measured samples per second.
+    pub measured_examples_per_s: f64,
+    /// Predicted over measured, less 1.
+    pub error: f64,
+}
+
 /// The result of a run, printed as JSON at its end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
@@ -264,4 +283,7 @@ pub struct Summary {
     pub peak_resident_bytes: u64,
     /// The last checkpoint.
     pub checkpoint: Option<String>,
+    /// Predicted beside measured throughput, by number of workers; empty where a run was too short to tell.
+    #[serde(default)]
+    pub predictions: Vec<Comparison>,
 }

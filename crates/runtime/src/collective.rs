@@ -47,6 +47,7 @@ use thiserror::Error;
 
 pub use crate::frame::{CONTROL_BYTES_MAX, Stamp};
 pub use exchange::{Collective, Outcome};
+pub use peer::Traffic;
 pub use plan::{CollectivePlan, Member, PlanError, SHADOW_PATIENCE};
 pub use wake::{WakeReceiver, Waker, wake_pair};
 

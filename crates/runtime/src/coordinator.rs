@@ -402,7 +402,8 @@ impl<'o> Run<'o> {
     }
 
     fn committed(&mut self, records: &[StepRecord]) {
-        let workers = self.machine.membership().active.len();
+        let membership = self.machine.membership();
+        let (workers, shadows) = (membership.active.len(), membership.shadows.len());
         let mut text = String::new();
         for record in records {
             let line = serde_json::json!({
@@ -413,7 +414,9 @@ impl<'o> Run<'o> {
                 "exchange_s": record.exchange_s,
                 "update_s": record.update_s,
                 "nodes_s": record.nodes_s,
+                "traffic": record.traffic,
                 "workers": workers,
+                "shadows": shadows,
             });
             text.push_str(&line.to_string());
             text.push('\n');

@@ -22,6 +22,7 @@
 
 use std::ops::Range;
 
+use crate::collective::Traffic;
 use crate::trainee::Layout;
 
 pub mod coordinator;
@@ -188,6 +189,8 @@ pub struct StepRecord {
     pub update_s: f64,
     /// Seconds that the gradients of each of the worker's virtual nodes took, in order.
     pub nodes_s: Vec<f64>,
+    /// Bytes to and from each peer, and when the last of them moved.
+    pub traffic: Vec<Traffic>,
 }
 
 impl StepRecord {

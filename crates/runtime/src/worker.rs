@@ -395,8 +395,9 @@ impl Worker {
                 self.member.round_done(task, &round.offers);
                 let duration_s = self.boundary.elapsed().as_secs_f64();
                 self.boundary = Instant::now();
-                let Round { loss, compute_s, exchange_s, update_s, nodes_s, .. } = round;
-                let record = StepRecord { step, loss, duration_s, compute_s, exchange_s, update_s, nodes_s };
+                let Round { loss, compute_s, exchange_s, update_s, nodes_s, traffic, .. } = round;
+                let record =
+                    StepRecord { step, loss, duration_s, compute_s, exchange_s, update_s, nodes_s, traffic };
                 if self.member.is_active() {
                     self.reporter.step(record);
                 }

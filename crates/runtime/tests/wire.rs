@@ -1,5 +1,6 @@
 //! Untrusted bytes: no decoder panics, none allocates by a claim, and what is written is read back.
 
+use bellwether_runtime::collective::Traffic;
 use bellwether_runtime::control::generated as wire;
 use bellwether_runtime::control::{Token, convert};
 use bellwether_runtime::membership::{
@@ -78,6 +79,13 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
                     exchange_s: x,
                     update_s: x,
                     nodes_s: vec![x; 3],
+                    traffic: vec![Traffic {
+                        peer: n,
+                        sent_bytes: n,
+                        received_bytes: n,
+                        sent_s: x,
+                        received_s: x,
+                    }],
                 }],
                 evaluations: vec![EvaluationRecord { step, loss: x, correct: n, predictions: n, samples: n }],
                 switches: vec![SwitchRecord { epoch, step, stall_s: x }],

@@ -7,6 +7,12 @@ use crate::error::InputError;
 
 const AGAIN: &str = "measure again with `bellwether profile`";
 
+/// Samples of a step, at most: what is worked out from them must not overflow.
+const BATCH_MAX: u64 = 1 << 40;
+
+/// Bytes that a step exchanges, and bytes of all parts, at most.
+const BYTES_MAX: u64 = 1 << 60;
+
 /// Only the version, so that a profile of another version is not called malformed.
 #[derive(Deserialize)]
 struct Version {
@@ -38,10 +44,17 @@ pub(super) fn check(profile: &Profile) -> Result<(), InputError> {
     if profile.batch == 0 || profile.virtual_nodes == 0 {
         return wrong("batch", "a step has at least one sample and one virtual node".into());
     }
+    if profile.batch > BATCH_MAX {
+        return wrong("batch", format!("no step has {} samples", profile.batch));
+    }
     if profile.steps.is_empty() {
         return wrong("steps", "there is no measured step".into());
     }
     check_operations(profile)?;
+    let bytes = profile.parts.iter().fold(0, |sum: u64, part| sum.saturating_add(part.bytes));
+    if bytes.max(profile.upload_bytes()) > BYTES_MAX {
+        return wrong("parts", "together they are more bytes than any machine has".into());
+    }
     for (number, step) in profile.steps.iter().enumerate() {
         let place = format!("steps[{number}]");
         if step.operations_s.len() != profile.operations.len() {

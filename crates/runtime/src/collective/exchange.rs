@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::CollectiveError;
-use super::peer::{Fault, Peer, Step, place_range, received_length};
+use super::peer::{Fault, Peer, Step, Traffic, place_range, received_length};
 use super::plan::CollectivePlan;
 use super::wake::WakeReceiver;
 use crate::frame::{CONTROL_BYTES_MAX, Stamp};
@@ -22,12 +22,14 @@ const ROUNDS_PER_LOOK: u32 = 64;
 const YIELDING: Duration = Duration::from_micros(30);
 
 /// What a collective leaves besides the sum.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// Control bytes of every member, by rank; a member's own included.
     pub headers: Vec<Vec<u8>>,
     /// Shadows that were given up in this collective; their connections are not usable any more.
     pub dead_shadows: Vec<u64>,
+    /// What was moved, by peer.
+    pub traffic: Vec<Traffic>,
 }
 
 /// One worker's side of the collectives of one plan, with the buffers they need.
@@ -151,7 +153,7 @@ impl Collective {
             peer.reset();
         }
         let Collective { plan, peers, received, blocks, inputs } = self;
-        let step = Step { plan, stamp, control, partials, reduced: 0 };
+        let step = Step { plan, stamp, control, partials, reduced: 0, began: Instant::now() };
         let links = connect(peers, mesh, plan.buffer_bytes())?;
         let mut exchange = Exchange { step, peers, links, received, blocks, inputs, out };
         exchange.run(wake)?;
@@ -161,6 +163,7 @@ impl Collective {
     fn outcome(&mut self, control: &[u8]) -> Outcome {
         let mut headers = vec![Vec::new(); self.plan.members.len()];
         let mut dead_shadows = Vec::new();
+        let traffic = self.peers.iter().filter(|peer| peer.alive).map(|peer| peer.traffic).collect();
         if let Some(rank) = self.plan.rank {
             headers[rank] = control.to_vec();
         }
@@ -171,7 +174,7 @@ impl Collective {
                 None => {}
             }
         }
-        Outcome { headers, dead_shadows }
+        Outcome { headers, dead_shadows, traffic }
     }
 }
 

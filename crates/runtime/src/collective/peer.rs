@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::time::Instant;
 
+use serde::Serialize;
 use thiserror::Error;
 
 use super::plan::{CollectivePlan, LOOKAHEAD};
@@ -37,6 +39,22 @@ pub(super) struct Step<'a> {
     pub(super) partials: &'a [&'a [f32]],
     /// Pieces reduced so far.
     pub(super) reduced: usize,
+    pub(super) began: Instant,
+}
+
+/// What one collective moved between this worker and a peer, frames and all.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Traffic {
+    /// The peer.
+    pub peer: u64,
+    /// Bytes handed to the system for it.
+    pub sent_bytes: u64,
+    /// Bytes of its frames.
+    pub received_bytes: u64,
+    /// Seconds from the begin of the collective until the last of the sent ones.
+    pub sent_s: f64,
+    /// The same for the last of the received ones.
+    pub received_s: f64,
 }
 
 #[derive(Debug)]
@@ -77,6 +95,7 @@ pub(super) struct Peer {
     control_received: bool,
     pub(super) contributions_received: usize,
     results_received: usize,
+    pub(super) traffic: Traffic,
 }
 
 impl Peer {
@@ -96,6 +115,7 @@ impl Peer {
             control_received: false,
             contributions_received: 0,
             results_received: 0,
+            traffic: Traffic { peer: worker, ..Traffic::default() },
         }
     }
 
@@ -186,6 +206,8 @@ impl Peer {
                 // A short write has filled the socket's buffer.
                 self.writable = sent == asked;
                 self.advance(sent);
+                self.traffic.sent_bytes += sent as u64;
+                self.traffic.sent_s = step.began.elapsed().as_secs_f64();
                 Ok(true)
             }
             Moved::NotReady => {
@@ -264,6 +286,8 @@ impl Peer {
                 }
                 Incoming::Payload { kind, index, length, filled } if filled == length => {
                     self.finish(kind, index);
+                    self.traffic.received_bytes += (FRAME_HEADER_BYTES + length) as u64;
+                    self.traffic.received_s = step.began.elapsed().as_secs_f64();
                     progressed = true;
                     if kind != FrameKind::Control {
                         return Ok(progressed);

@@ -1,5 +1,6 @@
 //! Collectives between threads over real sockets: the right bits, and what happens when peers fail.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
@@ -153,21 +154,33 @@ fn check(case: &Case) {
     with_watchdog(move || {
         let expected: Vec<Vec<f32>> =
             (0..2).map(|s| accumulate(&case, s, 0..case.virtual_nodes).partials()[0].to_vec()).collect();
-        std::thread::scope(|scope| {
-            for (me, mesh) in case.meshes() {
+        let traffic: BTreeMap<u64, Vec<Traffic>> = std::thread::scope(|scope| {
+            let start = |(me, mesh)| {
                 let (case, expected) = (&case, &expected);
-                scope.spawn(move || work(case, me, mesh, expected));
-            }
+                (me, scope.spawn(move || work(case, me, mesh, expected)))
+            };
+            let threads: Vec<_> = case.meshes().into_iter().map(start).collect();
+            threads.into_iter().map(|(me, thread)| (me, thread.join().unwrap())).collect()
         });
+        for (me, peers) in &traffic {
+            for to in peers {
+                let back =
+                    traffic[&to.peer].iter().find(|back| back.peer == *me).map_or(0, |b| b.received_bytes);
+                assert_eq!(to.sent_bytes, back, "what {me} sent to {} is what came, {case:?}", to.peer);
+                assert!(to.sent_s >= 0.0 && to.sent_s < 60.0 && to.received_s < 60.0);
+            }
+        }
     });
 }
 
-fn work(case: &Case, me: u64, mut mesh: Mesh, expected: &[Vec<f32>]) {
+/// Returns what the last step moved.
+fn work(case: &Case, me: u64, mut mesh: Mesh, expected: &[Vec<f32>]) -> Vec<Traffic> {
     let (_waker, wake) = wake_pair().unwrap();
     let mut collective = case.collective(me, case.length);
     let mut boundary = case.collective(me, 0);
     let range = collective.plan().rank().map(|rank| collective.plan().members()[rank].nodes.clone());
     let mut out = vec![f32::NAN; case.length];
+    let mut traffic = Vec::new();
     for step in 0..2 {
         pause(case, me, step);
         let control = control_of(me, step);
@@ -183,12 +196,14 @@ fn work(case: &Case, me: u64, mut mesh: Mesh, expected: &[Vec<f32>]) {
         assert_eq!(wrong, None, "worker {me} step {step} of {case:?}");
         let headers: Vec<Vec<u8>> = (0..u64::from(case.workers)).map(|i| control_of(10 + i, step)).collect();
         assert!(outcome.headers == headers && outcome.dead_shadows.is_empty());
+        traffic = outcome.traffic;
         let outcome = match range {
             Some(_) => boundary.run(&mut mesh, stamp(step), &control, &[], &mut [], &wake),
             None => boundary.receive(&mut mesh, stamp(step), &mut [], &wake),
         };
         assert!(outcome.unwrap().headers == headers);
     }
+    traffic
 }
 
 #[test]

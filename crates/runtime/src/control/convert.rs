@@ -4,6 +4,7 @@
 //! the session that sent it ends.
 
 use super::generated as wire;
+use crate::collective::Traffic;
 use crate::membership::{
     Active, EvaluationRecord, FromWorker, Load, Membership, Report, Shadow, StepRecord, SwitchRecord,
     ToWorker, TraineeDescription,
@@ -169,6 +170,13 @@ pub fn read_evaluation(e: wire::EvaluationRecord) -> EvaluationRecord {
 }
 
 fn write_report(r: &Report) -> wire::Report {
+    let traffic = |t: &Traffic| wire::Traffic {
+        peer: t.peer,
+        sent_bytes: t.sent_bytes,
+        received_bytes: t.received_bytes,
+        sent_s: t.sent_s,
+        received_s: t.received_s,
+    };
     let step = |s: &StepRecord| wire::StepRecord {
         step: s.step,
         loss: s.loss,
@@ -177,6 +185,7 @@ fn write_report(r: &Report) -> wire::Report {
         exchange_s: s.exchange_s,
         update_s: s.update_s,
         nodes_s: s.nodes_s.clone(),
+        traffic: s.traffic.iter().map(traffic).collect(),
     };
     let switch = |s: &SwitchRecord| wire::SwitchRecord { epoch: s.epoch, step: s.step, stall_s: s.stall_s };
     wire::Report {
@@ -190,6 +199,15 @@ fn write_report(r: &Report) -> wire::Report {
 }
 
 fn read_report(r: wire::Report) -> Option<Report> {
+    let traffic = |t: wire::Traffic| {
+        Some(Traffic {
+            peer: t.peer,
+            sent_bytes: t.sent_bytes,
+            received_bytes: t.received_bytes,
+            sent_s: t.sent_s,
+            received_s: t.received_s,
+        })
+    };
     let step = |s: wire::StepRecord| {
         Some(StepRecord {
             step: s.step,
@@ -199,6 +217,7 @@ fn read_report(r: wire::Report) -> Option<Report> {
             exchange_s: s.exchange_s,
             update_s: s.update_s,
             nodes_s: s.nodes_s,
+            traffic: list(s.traffic, traffic)?,
         })
     };
     let switch =

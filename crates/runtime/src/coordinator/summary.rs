@@ -41,6 +41,7 @@ impl Run<'_> {
             crashes: progress.crashes.clone(),
             peak_resident_bytes: progress.peak_resident_bytes,
             checkpoint: self.last_checkpoint.clone(),
+            predictions: Vec::new(),
         }
     }
 }

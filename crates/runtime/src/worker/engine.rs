@@ -12,7 +12,9 @@ use std::time::Instant;
 use bellwether_core::job::Job;
 
 use super::incoming::Incoming;
-use crate::collective::{Collective, CollectiveError, CollectivePlan, Member, Outcome, WakeReceiver};
+use crate::collective::{
+    Collective, CollectiveError, CollectivePlan, Member, Outcome, Traffic, WakeReceiver,
+};
 use crate::control::Token;
 use crate::frame::Stamp;
 use crate::membership::{EvaluationRecord, Membership, WorkerId};
@@ -56,6 +58,8 @@ pub(super) struct Round {
     pub(super) update_s: f64,
     /// Seconds spent on the gradients of each virtual node.
     pub(super) nodes_s: Vec<f64>,
+    /// What the collective moved.
+    pub(super) traffic: Vec<Traffic>,
 }
 
 pub(super) struct Engine {
@@ -209,6 +213,7 @@ impl Engine {
             exchange_s: (exchanged - computed).as_secs_f64(),
             update_s: exchanged.elapsed().as_secs_f64(),
             nodes_s,
+            traffic: outcome.traffic,
         })
     }
 
@@ -254,7 +259,8 @@ impl Engine {
         // Nobody to talk to: the only partial sum is the result.
         let alone = self.membership.active.len() == 1 && self.membership.shadows.is_empty();
         if alone && self.membership.contains(self.me) && self.accumulator.swap_only(&mut self.out) {
-            return Ok(Outcome { headers: vec![header.encode()], dead_shadows: Vec::new() });
+            let headers = vec![header.encode()];
+            return Ok(Outcome { headers, dead_shadows: Vec::new(), traffic: Vec::new() });
         }
         let stamp = self.stamp(step);
         let collective = self.bulk.as_mut().expect("a membership was adopted");
