@@ -20,6 +20,7 @@ use crate::queue::{Queue, Ticket};
 #[derive(Debug, Clone)]
 pub struct ProcessorSharing<C> {
     capacity: f64,
+    /// Largest rate of one customer; infinite for none.
     limit: f64,
     /// Customers by the virtual time at which they leave.
     customers: Queue<C>,
@@ -36,7 +37,8 @@ impl<C> ProcessorSharing<C> {
     ///
     /// When the capacity is not positive and finite.
     pub fn new(capacity: f64) -> Self {
-        Self::with_limit(capacity, capacity)
+        check_capacity(capacity);
+        Self::of(capacity, f64::INFINITY)
     }
 
     /// The same, where no customer gets more than `limit` units per second.
@@ -47,6 +49,10 @@ impl<C> ProcessorSharing<C> {
     pub fn with_limit(capacity: f64, limit: f64) -> Self {
         check_capacity(capacity);
         check_capacity(limit);
+        Self::of(capacity, limit)
+    }
+
+    fn of(capacity: f64, limit: f64) -> Self {
         let customers = Queue::new();
         ProcessorSharing { capacity, limit, customers, virtual_time: 0.0, since_s: 0.0, work_done: 0.0 }
     }

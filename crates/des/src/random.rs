@@ -19,6 +19,31 @@ fn mix(z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// The numbers `0..count` in an order that depends on `seed` only: Fisher and Yates' shuffle by the plain
+/// sequence of SplitMix64.
+///
+/// ```
+/// use bellwether_des::random::shuffled;
+/// let mut order = shuffled(5, 1);
+/// assert_eq!(order, shuffled(5, 1));
+/// order.sort_unstable();
+/// assert_eq!(order, [0, 1, 2, 3, 4]);
+/// ```
+pub fn shuffled(count: usize, seed: u64) -> Vec<usize> {
+    let mut state = seed;
+    let mut order: Vec<usize> = (0..count).collect();
+    for last in (1..count).rev() {
+        state = state.wrapping_add(GOLDEN);
+        order.swap(last, scaled(mix(state), last + 1));
+    }
+    order
+}
+
+/// A word taken as a share of 2⁶⁴, of `count`: a whole number below it.
+fn scaled(word: u64, count: usize) -> usize {
+    ((u128::from(word) * count as u128) >> 64) as usize
+}
+
 /// All random streams of one simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Streams {
@@ -91,7 +116,7 @@ impl Stream {
     /// When `count` is 0.
     pub fn below(&mut self, count: usize) -> usize {
         assert!(count > 0, "nothing to choose from");
-        ((u128::from(self.number()) * count as u128) >> 64) as usize
+        scaled(self.number(), count)
     }
 
     /// One of `choices`, each equally likely.

@@ -1,6 +1,10 @@
 //! Output statistics: means with intervals of replications and batches, warm-up removal, time averages.
 
-use statrs::distribution::{ContinuousCDF, StudentsT};
+use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
+
+/// Degrees of freedom from which on Student's t is reckoned from the normal distribution: with so many, the
+/// inverse of the beta function loses digits, and the first terms of the series are exact to about 1e-11.
+const SERIES_FROM: f64 = 1e3;
 
 /// A mean and how far the true one may be from it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -108,8 +112,52 @@ impl FromIterator<f64> for Tally {
 /// When the probability is not between 0 and 1, or the degrees of freedom are not positive.
 pub fn student_quantile(probability: f64, degrees_of_freedom: f64) -> f64 {
     assert!(probability > 0.0 && probability < 1.0, "a probability of {probability}");
-    let t = StudentsT::new(0.0, 1.0, degrees_of_freedom).expect("positive degrees of freedom");
-    t.inverse_cdf(probability)
+    assert!(degrees_of_freedom > 0.0, "{degrees_of_freedom} degrees of freedom");
+    if degrees_of_freedom < SERIES_FROM {
+        return student(degrees_of_freedom).inverse_cdf(probability);
+    }
+    // Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
+    let z = Normal::standard().inverse_cdf(probability);
+    let (z2, step) = (z * z, 1.0 / degrees_of_freedom);
+    let first = z * (z2 + 1.0) / 4.0;
+    let second = z * ((5.0 * z2 + 16.0) * z2 + 3.0) / 96.0;
+    let third = z * (((3.0 * z2 + 19.0) * z2 + 17.0) * z2 - 15.0) / 384.0;
+    z + step * (first + step * (second + step * third))
+}
+
+/// The probability that Student's t with this many degrees of freedom lies below a value.
+///
+/// # Panics
+///
+/// When the degrees of freedom are not positive.
+pub fn student_probability(value: f64, degrees_of_freedom: f64) -> f64 {
+    student(degrees_of_freedom).cdf(value)
+}
+
+fn student(degrees_of_freedom: f64) -> StudentsT {
+    StudentsT::new(0.0, 1.0, degrees_of_freedom).expect("positive degrees of freedom")
+}
+
+/// The mean of `values`; no number when there are none.
+pub fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// The value that a share `p` of `sorted` does not exceed, on the straight line between its neighbours; `p` is
+/// clamped to 0..=1. `None` without values.
+///
+/// ```
+/// use bellwether_des::statistics::percentile;
+/// assert_eq!(percentile(&[1.0, 2.0, 4.0, 9.0], 0.5), Some(3.0));
+/// assert_eq!(percentile(&[], 0.5), None);
+/// ```
+pub fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
+    let last = sorted.len().checked_sub(1)?;
+    let at = p.clamp(0.0, 1.0) * last as f64;
+    let below = (at.floor() as usize).min(last);
+    let above = (below + 1).min(last);
+    let share = at - below as f64;
+    Some(sorted[below] * (1.0 - share) + sorted[above] * share)
 }
 
 /// Runs independent replications, numbered from 0, and returns the interval of their mean.
@@ -138,8 +186,7 @@ pub fn batch_means(series: &[f64], batches: usize, level: f64) -> Interval {
         return Interval { mean, half_width: f64::INFINITY };
     }
     let used = &series[series.len() - length * batches..];
-    let mean_of = |batch: &[f64]| batch.iter().sum::<f64>() / length as f64;
-    used.chunks_exact(length).map(mean_of).collect::<Tally>().interval(level)
+    used.chunks_exact(length).map(mean).collect::<Tally>().interval(level)
 }
 
 /// How many samples at the beginning of a series belong to the warm-up, by the marginal standard error rule
@@ -151,7 +198,7 @@ pub fn batch_means(series: &[f64], batches: usize, level: f64) -> Interval {
 /// When `group` is 0.
 pub fn warm_up(series: &[f64], group: usize) -> usize {
     assert!(group > 0, "a mean of no samples");
-    let means: Vec<f64> = series.chunks_exact(group).map(|g| g.iter().sum::<f64>() / group as f64).collect();
+    let means: Vec<f64> = series.chunks_exact(group).map(mean).collect();
     // From the end, so that each suffix's variance comes from the one before.
     let mut suffix = Tally::new();
     let mut best = (f64::INFINITY, 0);

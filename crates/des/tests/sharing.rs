@@ -238,6 +238,15 @@ fn a_customer_with_a_limit_leaves_capacity_unused() {
 }
 
 #[test]
+fn a_lone_customer_gets_all_of_a_capacity_that_has_grown() {
+    let mut sharing = ProcessorSharing::new(10.0);
+    sharing.arrive(0.0, 30.0, 'a');
+    sharing.set_capacity(1.0, 20.0);
+    assert_eq!(sharing.rate(), 20.0);
+    assert_eq!(sharing.depart(), Some((2.0, 'a')));
+}
+
+#[test]
 fn a_star_of_wide_branches_needs_no_filling() {
     let mut links = MaxMinFair::new();
     let trunk = links.add_link(1.0);

@@ -1,7 +1,10 @@
 //! Random streams, quantiles, intervals and averages against known values.
 
 use bellwether_des::Streams;
-use bellwether_des::statistics::{Tally, TimeAverage, batch_means, student_quantile, warm_up};
+use bellwether_des::random::shuffled;
+use bellwether_des::statistics::{
+    Tally, TimeAverage, batch_means, mean, percentile, student_probability, student_quantile, warm_up,
+};
 use proptest::prelude::*;
 
 #[test]
@@ -38,6 +41,55 @@ fn quantiles_of_students_t_are_those_of_the_tables() {
         assert!((student_quantile(probability, 2.0) / two - 1.0).abs() < 1e-8);
     }
 }
+
+#[test]
+fn quantiles_of_students_t_are_right_with_many_degrees_of_freedom() {
+    // The beta function in 30 digits; of infinitely many, the normal distribution.
+    for (degrees, expected) in [
+        (900.0, 1.962_603_330),
+        (1e3, 1.962_339_081),
+        (1e4, 1.960_201_240),
+        (1e6, 1.959_966_357),
+        (1e15, 1.959_963_985),
+        (f64::INFINITY, 1.959_963_985),
+    ] {
+        let quantile = student_quantile(0.975, degrees);
+        assert!((quantile - expected).abs() < 1e-8, "{degrees}: {quantile}");
+    }
+}
+
+#[test]
+fn probabilities_are_the_inverse_of_quantiles() {
+    for degrees in [0.5, 1.0, 3.0, 17.5, 999.0, 1_001.0, 1e5] {
+        for probability in [0.01, 0.3, 0.5, 0.8, 0.975] {
+            let back = student_probability(student_quantile(probability, degrees), degrees);
+            assert!((back - probability).abs() < 1e-9, "{degrees}, {probability}: {back}");
+        }
+    }
+    assert_eq!(student_probability(f64::MAX, 3.0), 1.0);
+}
+
+#[test]
+fn percentiles_and_means_by_hand() {
+    let sorted = [1.0, 2.0, 4.0, 9.0];
+    assert_eq!(mean(&sorted), 4.0);
+    assert!(mean(&[]).is_nan());
+    for (p, value) in [(-1.0, 1.0), (0.0, 1.0), (0.25, 1.75), (0.5, 3.0), (1.0, 9.0), (2.0, 9.0)] {
+        assert_eq!(percentile(&sorted, p), Some(value));
+    }
+    assert_eq!(percentile(&[7.0], 0.3), Some(7.0));
+    assert_eq!(percentile(&[], 0.5), None);
+}
+
+#[test]
+fn the_order_of_a_shuffle_never_changes() {
+    // Published accuracies depend on it: these orders are a contract, as the bits of a stream are.
+    assert_eq!(shuffled(8, 0), SHUFFLED);
+    assert_ne!(shuffled(8, 1), SHUFFLED);
+    assert!(shuffled(0, 3).is_empty());
+}
+
+const SHUFFLED: [usize; 8] = [1, 2, 6, 5, 4, 0, 3, 7];
 
 #[test]
 fn distributions_have_their_moments() {

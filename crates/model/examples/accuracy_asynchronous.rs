@@ -1,8 +1,8 @@
 //! Prints how well measured asynchronous training is predicted: `cargo run --release -p bellwether-model --example
 //! accuracy_asynchronous`.
 
-#[path = "support/cm_dare.rs"]
-mod cm_dare;
+#[path = "../tests/tables/mod.rs"]
+mod tables;
 
 use std::error::Error;
 use std::io::{Write, stdout};
@@ -10,7 +10,7 @@ use std::io::{Write, stdout};
 use bellwether_core::InputError;
 use bellwether_model::calibrate::asynchronous::{Prior, ServerTime};
 use bellwether_model::calibrate::{IntervalScore, Noise};
-use cm_dare::{Intervals, Series, linear_intervals, mean_absolute, queueing_intervals, score, series};
+use tables::cm_dare::{Intervals, Series, linear_intervals, mean_absolute, queueing_intervals, score, series};
 
 type Method = Box<dyn Fn(&Series) -> Result<Intervals, InputError>>;
 

@@ -3,17 +3,15 @@
 //! Run with `cargo run --release -p bellwether-model --example accuracy_regression`.
 #![allow(clippy::print_stdout, reason = "an example whose purpose is to print")]
 
+#[path = "../tests/tables/mod.rs"]
+mod tables;
+
+use bellwether_des::random::shuffled;
 use bellwether_model::regression::validate::{
-    Errors, Fit, by_group, cross_validate, folds, grid_search, shuffled, support_vector,
+    Errors, Fit, by_group, cross_validate, folds, grid_search, support_vector,
 };
 use bellwether_model::regression::*;
-
-const K80: &str =
-    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/cm-dare/0latency_k80_new.csv"));
-const P100: &str =
-    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/cm-dare/0latency_p100_new2.csv"));
-const CHECKPOINTS: &str =
-    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/cm-dare/whole_data.csv"));
+use tables::cm_dare::{K80, P100, checkpoint_samples, normalised, step_samples};
 
 /// Stops a fit where the authors' library does by default.
 const TOLERANCE: f64 = 1e-3;
@@ -37,7 +35,7 @@ struct Data {
 }
 
 fn main() -> Result<(), Failure> {
-    let data = [step_data("step time, K80", K80)?, step_data("step time, P100", P100)?, checkpoint_data()?];
+    let data = [step_data("step time, K80", K80), step_data("step time, P100", P100), checkpoint_data()];
     println!("## Random splits: rows of one network in training and in test\n");
     println!(
         "| data | model | CV MAE (s) ± 2 sd | test MAE (s) | test MAPE (%), mean ± sd | published MAE / MAPE |"
@@ -67,22 +65,9 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-fn step_data(name: &'static str, text: &str) -> Result<Data, Failure> {
-    let rows = cm_dare::step_rows(text, name)?;
-    let known = cm_dare::step_rows(K80, "K80")?;
-    let low = rows.iter().map(|row| row.operations).fold(f64::INFINITY, f64::min);
-    let high = rows.iter().map(|row| row.operations).fold(0.0, f64::max);
-    let mut samples = Vec::new();
-    for row in &rows {
-        // The networks are the same on both devices; only the table of the K80 has the tensors of all.
-        let same = known.iter().find(|other| other.network == row.network);
-        let tensors = same.and_then(|other| other.tensors).ok_or("a network without tensors")?;
-        samples.push(Sample {
-            group: row.network.clone(),
-            features: vec![row.operations, tensors],
-            target: row.step_s,
-        });
-    }
+fn step_data(name: &'static str, table: &str) -> Data {
+    let (rows, targets) = normalised(table);
+    let samples = step_samples(table);
     let published = match name {
         "step time, K80" => [
             ("least squares", "0.068 / 19.1", "-"),
@@ -95,11 +80,11 @@ fn step_data(name: &'static str, text: &str) -> Result<Data, Failure> {
             ("SVR radial", "0.016 / 10.5", "0.038 / 15.0 (6.7, 83)"),
         ],
     };
-    Ok(Data {
+    Data {
         name,
-        rows: rows.iter().map(|row| vec![(row.operations - low) / (high - low)]).collect(),
-        targets: rows.iter().map(|row| row.step_s).collect(),
-        groups: rows.iter().map(|row| row.network.clone()).collect(),
+        rows,
+        targets,
+        groups: samples.iter().map(|sample| sample.group.clone()).collect(),
         samples,
         candidates: step_time_candidates(),
         vectors: vectors(100.0, 0.01),
@@ -108,22 +93,17 @@ fn step_data(name: &'static str, text: &str) -> Result<Data, Failure> {
             (1..=10).map(|e| f64::from(e) / 100.0).collect(),
         ),
         published,
-    })
+    }
 }
 
-fn checkpoint_data() -> Result<Data, Failure> {
-    let rows = cm_dare::checkpoint_rows(CHECKPOINTS, "checkpoints")?;
-    let sample = |row: &cm_dare::CheckpointRow| Sample {
-        group: row.network.clone(),
-        features: vec![row.megabytes, row.weight_megabytes, row.graph_megabytes],
-        target: row.checkpoint_s,
-    };
-    Ok(Data {
+fn checkpoint_data() -> Data {
+    let samples = checkpoint_samples();
+    Data {
         name: "checkpoint time",
-        rows: rows.iter().map(|row| vec![row.megabytes]).collect(),
-        targets: rows.iter().map(|row| row.checkpoint_s).collect(),
-        groups: rows.iter().map(|row| row.network.clone()).collect(),
-        samples: rows.iter().map(sample).collect(),
+        rows: samples.iter().map(|sample| sample.features[..1].to_vec()).collect(),
+        targets: samples.iter().map(|sample| sample.target).collect(),
+        groups: samples.iter().map(|sample| sample.group.clone()).collect(),
+        samples,
         candidates: checkpoint_time_candidates(),
         vectors: vec![(
             "SVR radial",
@@ -140,7 +120,7 @@ fn checkpoint_data() -> Result<Data, Failure> {
             ("SVR radial", "0.245 / 5.38", "- / 19.6"),
             ("", "", ""),
         ],
-    })
+    }
 }
 
 fn vectors(cost: f64, epsilon: f64) -> Vec<(&'static str, SupportVectorParameters)> {

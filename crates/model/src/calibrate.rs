@@ -43,33 +43,24 @@
 //! throughput that was not fitted, in `tests/accuracy_asynchronous.rs`.
 //!
 //! ```
-//! use bellwether_model::calibrate::{Range, least_squares};
-//! // y = 2 + 3 x at x = 0, 1, 2, exactly.
-//! let start = Range { start: 1.0, low: 0.0, high: f64::INFINITY };
-//! let line = |p: &[f64], r: &mut [f64]| {
-//!     for (x, r) in r.iter_mut().enumerate() {
-//!         *r = p[0] + p[1] * x as f64 - (2.0 + 3.0 * x as f64);
-//!     }
-//! };
-//! let fit = least_squares(&[start, start], 3, line).expect("three points");
-//! assert!((fit.parameters[0] - 2.0).abs() < 1e-9 && (fit.parameters[1] - 3.0).abs() < 1e-9);
+//! use bellwether_model::calibrate::interval_score;
+//! // An interval from 1 to 3, and a truth of 3.5: the width, and 2/0.05 = 40 times what it misses. 2 + 40 * 0.5 = 22.
+//! assert!((interval_score(1.0, 3.0, 3.5) - 22.0).abs() < 1e-9);
 //! ```
 
 use bellwether_core::InputError;
-use bellwether_core::fitted::{FittedModel, Measurement, Parameter};
+use bellwether_core::fitted::{FittedModel, Measurement};
 use bellwether_core::prediction::{Configuration, Prediction, Validity};
 
 pub mod all_reduce;
 pub mod asynchronous;
-mod least_squares;
 mod noise;
 mod score;
 
-pub use least_squares::{Fit, Range, delta_variance, least_squares};
 pub use noise::Noise;
 pub use score::{IntervalScore, interval_score};
 
-use crate::compute::check;
+use crate::common::{check, parameter};
 
 const PLACE: &str = "calibrate";
 
@@ -147,16 +138,7 @@ fn validity(fitted: &FittedModel, configuration: &Configuration, further: &[Stri
     if reasons.is_empty() { Validity::Interpolated } else { Validity::Extrapolated(reasons.join("; ")) }
 }
 
-/// A parameter without a standard error: a constant, or one that the data do not determine.
-fn constant(name: &str, unit: &str, value: f64) -> Parameter {
-    Parameter { name: name.to_owned(), unit: unit.to_owned(), value, standard_error: None }
-}
-
-/// The value of a parameter that the model cannot do without.
+/// The value of a parameter that is never negative and that the model cannot do without.
 fn needed(fitted: &FittedModel, name: &str) -> Result<f64, InputError> {
-    let value = fitted.value(name).filter(|value| value.is_finite() && *value >= 0.0);
-    value.ok_or_else(|| {
-        InputError::new(PLACE, format!("the fitted model `{}` has no usable `{name}`", fitted.model))
-            .hint("calibrate again; the file may be of another version")
-    })
+    parameter::needed(PLACE, fitted, name, 0.0)
 }

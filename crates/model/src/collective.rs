@@ -57,11 +57,11 @@
 use bellwether_core::InputError;
 use bellwether_core::prediction::Link;
 
-use crate::compute::check;
+use crate::common::check;
 
 mod direct;
 
-pub use direct::{DirectExchange, SMALL_BYTES_MAX, SMALL_BYTES_TOTAL_MAX, partial_sums};
+pub use direct::{DirectExchange, partial_sums};
 
 const PLACE: &str = "collective";
 
@@ -121,7 +121,7 @@ impl Algorithm {
 
 /// Levels of a binary tree over the workers: the logarithm of base 2, rounded up.
 fn levels(workers: u32) -> u32 {
-    workers.max(1).next_power_of_two().trailing_zeros()
+    u32::BITS - workers.saturating_sub(1).leading_zeros()
 }
 
 /// Seconds of one all-reduce of `bytes` over `workers`, each behind a link like `link`.
@@ -131,7 +131,7 @@ fn levels(workers: u32) -> u32 {
 /// No worker, or more than a million; a link without bandwidth or with negative latency.
 pub fn all_reduce_s(algorithm: Algorithm, workers: u32, bytes: u64, link: &Link) -> Result<f64, InputError> {
     check::workers(PLACE, workers)?;
-    check_link("the link", link)?;
+    check::link(PLACE, "the link", link)?;
     let wire_s = algorithm.link_bytes_per_byte(workers) * bytes as f64 / link.bandwidth_bytes_per_s;
     Ok(wire_s + algorithm.hops(workers) * link.latency_s)
 }
@@ -188,32 +188,18 @@ pub fn overlap(buckets: &[Bucket], backward_end_s: f64) -> Result<Overlap, Input
     let mut free_s: f64 = 0.0;
     let mut exchange_s = 0.0;
     for (index, bucket) in buckets.iter().enumerate() {
-        let place = format_args!("{PLACE}, bucket {index}");
         if !(bucket.ready_s >= 0.0 && bucket.ready_s <= backward_end_s) {
             let what = format!(
                 "it is ready after {} s, the backward pass ends after {backward_end_s} s",
                 bucket.ready_s
             );
-            return Err(
-                InputError::new(place.to_string(), what).hint("a bucket is ready within the backward pass")
-            );
+            return Err(InputError::new(format!("{PLACE}, bucket {index}"), what).hint("a bucket is ready within the backward pass"));
         }
-        if !(bucket.exchange_s >= 0.0 && bucket.exchange_s.is_finite()) {
-            let what = format!("its exchange takes {} s", bucket.exchange_s);
-            return Err(
-                InputError::new(place.to_string(), what).hint("it must be a finite number, at least 0")
-            );
-        }
+        check::negative(format_args!("{PLACE}, bucket {index}"), "its exchange in seconds", bucket.exchange_s)?;
         free_s = free_s.max(bucket.ready_s) + bucket.exchange_s;
         exchange_s += bucket.exchange_s;
     }
     let finish_s = free_s.max(backward_end_s);
     let exposed_s = finish_s - backward_end_s;
     Ok(Overlap { finish_s, exposed_s, hidden_s: (exchange_s - exposed_s).max(0.0) })
-}
-
-/// Refuses a link that nothing can pass.
-pub(crate) fn check_link(which: &str, link: &Link) -> Result<(), InputError> {
-    check::not_positive(PLACE, &format!("the bandwidth of {which} in bytes/s"), link.bandwidth_bytes_per_s)?;
-    check::negative(PLACE, &format!("the latency of {which} in seconds"), link.latency_s)
 }

@@ -51,11 +51,9 @@
 //! ```
 
 use bellwether_core::InputError;
-use bellwether_core::profile::Profile;
+use bellwether_des::statistics::{mean, percentile};
 
-use check::{negative, not_positive};
-
-pub(crate) mod check;
+use crate::common::check::{negative, not_positive};
 
 const PLACE: &str = "compute";
 
@@ -83,15 +81,6 @@ impl Durations {
         Ok(Durations { sorted_s })
     }
 
-    /// The worker's own operations in each step of a profile, updates left out.
-    ///
-    /// # Errors
-    ///
-    /// As [`new`](Durations::new).
-    pub fn of_compute(profile: &Profile) -> Result<Durations, InputError> {
-        Durations::new(&profile.compute_s())
-    }
-
     /// The same durations, each `factor` times as long: another share of the work, or another device.
     ///
     /// The relative spread is kept, as if what slows a step slowed all of it; where the parts of a step vary
@@ -117,7 +106,7 @@ impl Durations {
 
     /// Mean seconds.
     pub fn mean_s(&self) -> f64 {
-        self.sorted_s.iter().sum::<f64>() / self.sorted_s.len() as f64
+        mean(&self.sorted_s)
     }
 
     /// Standard deviation in seconds, of the sample (divided by n - 1); 0 of a single duration.
@@ -136,12 +125,7 @@ impl Durations {
     /// The duration that the fraction `p` of the steps does not exceed, interpolated between neighbours; `p`
     /// is clamped to 0..=1.
     pub fn percentile_s(&self, p: f64) -> f64 {
-        let last = self.sorted_s.len() - 1;
-        let at = p.clamp(0.0, 1.0) * last as f64;
-        let below = (at.floor() as usize).min(last);
-        let above = (below + 1).min(last);
-        let share = at - below as f64;
-        self.sorted_s[below] * (1.0 - share) + self.sorted_s[above] * share
+        percentile(&self.sorted_s, p).expect("there is at least one duration")
     }
 
     /// Mean of the slowest of `workers` independent draws, exact for the measured distribution; the mean
@@ -240,6 +224,11 @@ impl BatchTime {
             if squares < best.0 * (1.0 - 1e-9) - 1e-24 || best.0.is_infinite() {
                 best = (squares, candidate);
             }
+        }
+        let BatchTime { fixed_s, per_sample_s, floor_s } = best.1;
+        if !(fixed_s + per_sample_s + floor_s).is_finite() {
+            return Err(InputError::new(PLACE, "no line can be told from these durations")
+                .hint("measure batches that are further apart"));
         }
         Ok(best.1)
     }

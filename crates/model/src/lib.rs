@@ -2,17 +2,43 @@
 //!
 //! One module per model; each header is its specification. A model is a plain function over numbers; it
 //! reads no file and no clock, and knows no cluster and no policy.
+//!
+//! Parts of a step:
+//!
+//! - [`compute`]: computing, by batch and of the slowest worker;
+//! - [`collective`]: an all-reduce, and how much of it the backward pass hides.
+//!
+//! Whole steps:
+//!
+//! - [`phase`]: synchronous steps and gossip, phase after phase;
+//! - [`queueing`]: asynchronous steps through servers, as a closed network;
+//! - [`event`]: steps through servers, simulated operation by operation;
+//! - [`predict`]: any configuration from the profile of one worker, by the models above;
+//! - [`rescale`]: another number of workers, from the first steps of a run.
+//!
+//! From data to models:
+//!
+//! - [`calibrate`]: measured throughput, synchronous or asynchronous, to parameters and intervals;
+//! - [`scaling`]: synchronous training on counts that nobody measured, from a handful that somebody did;
+//! - [`elastic`]: throughput at any batch, and goodput;
+//! - [`convergence`]: the training that a target loss takes;
+//! - [`regression`]: step and checkpoint times of a network that was never run.
+//!
+//! From traces to profiles:
+//!
+//! - [`import`]: what the profilers of PyTorch and TensorFlow write.
 
 pub mod calibrate;
 pub mod collective;
+mod common;
 pub mod compute;
 pub mod convergence;
 pub mod elastic;
 pub mod event;
 pub mod import;
-pub mod minimize;
 pub mod phase;
 pub mod predict;
 pub mod queueing;
 pub mod regression;
+pub mod rescale;
 pub mod scaling;

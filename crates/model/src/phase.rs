@@ -63,8 +63,7 @@
 use bellwether_core::InputError;
 use bellwether_core::prediction::{Bottleneck, Link};
 
-use crate::collective::check_link;
-use crate::compute::check;
+use crate::common::check;
 use crate::queueing::Shares;
 
 const PLACE: &str = "phase";
@@ -116,8 +115,8 @@ pub fn synchronous_servers(
     check::negative(PLACE, "the slowest worker's computing in seconds", slowest_compute_s)?;
     check::negative(PLACE, "the update in seconds", servers.update_s)?;
     check::negative(PLACE, "what is hidden, in seconds,", hidden_s)?;
-    check_link("a server", &servers.server_link)?;
-    check_link("a worker", &servers.worker_link)?;
+    check::link(PLACE, "a server", &servers.server_link)?;
+    check::link(PLACE, "a worker", &servers.worker_link)?;
     let vector = bytes as f64;
     let at_server_s =
         f64::from(workers) * vector * servers.shares.largest() / servers.server_link.bandwidth_bytes_per_s;
@@ -192,7 +191,7 @@ impl Gossip {
         check::workers(PLACE, workers)?;
         check::negative(PLACE, "computing in seconds", self.compute_s)?;
         check::negative(PLACE, "exchanges that others begin", self.begun_by_others)?;
-        check_link("a worker", &self.link)?;
+        check::link(PLACE, "a worker", &self.link)?;
         if workers == 1 {
             return phase_time(self.compute_s, 0.0, 0.0, Bottleneck::Compute);
         }

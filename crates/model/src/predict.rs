@@ -26,8 +26,9 @@
 //! # Assumes
 //!
 //! A profile with several virtual nodes is of a fixed global batch that workers share; one with a single virtual
-//! node is of one worker's batch, and each worker has its own. Devices of another speed do all computing
-//! faster or slower by that factor. Computing of a batch of other size is proportional, as one profile shows one size.
+//! node is of one worker's batch, and each worker has its own. Virtual nodes are alike: what one took says what any
+//! other may take. Devices of another speed do all computing faster or slower by that factor. Computing of a batch of
+//! other size is proportional, as one profile shows one size.
 //!
 //! # Valid
 //!
@@ -71,13 +72,20 @@ use crate::compute::{Durations, most_virtual_nodes};
 use crate::phase::{Gossip, Servers, synchronous_all_reduce, synchronous_servers};
 use crate::queueing::{Shares, exact, fork_join};
 
+mod fine;
 mod slowest;
 
 /// Standard error of the time that bytes take over a link, relative: what repeated bulk measurements differ by.
 pub const LINK_UNCERTAINTY: f64 = 0.03;
 
-/// Two standard errors on each side.
+/// Most servers: a wrong number must not take the machine's memory.
+const SERVERS_MAX: u32 = 1_000_000;
+
+/// Two standard errors on each side ...
 const LEVEL_95: f64 = 1.96;
+
+/// ... of an interval that holds the truth so often.
+const LEVEL: f64 = 0.95;
 
 /// A profile that answers questions.
 #[derive(Debug, Clone)]
@@ -185,20 +193,47 @@ impl ProfileModel {
         held
     }
 
-    /// Relative speed of each worker.
-    fn worker_speeds(&self, configuration: &Configuration) -> Result<Vec<(u32, f64)>, String> {
-        let speed = |group: &DeviceGroup| {
-            let known = self.speeds.get(&group.device).map(|speed| (group.count, *speed));
-            known.ok_or_else(|| {
-                format!("nothing is known of the device `{}`; say --device {0}=SPEED", group.device)
-            })
-        };
-        configuration.devices.iter().filter(|group| group.count > 0).map(speed).collect()
+    /// How the parts are spread over `servers`.
+    fn shares(&self, servers: u32) -> Result<Shares, String> {
+        if servers > SERVERS_MAX {
+            return Err(format!("{servers} servers are more than any job has parts for"));
+        }
+        Shares::new(&self.server_bytes(servers)).map_err(|error| error.what)
     }
 
-    /// How much more a worker computes than it did in the profile, for its share of the batch.
+    /// Relative speed of a type of device.
+    fn speed(&self, device: &str) -> Result<f64, String> {
+        let known = self.speeds.get(device).copied();
+        known.ok_or_else(|| format!("nothing is known of the device `{device}`; say --device {device}=SPEED"))
+    }
+
+    /// Relative speeds of the workers, slowest first, and how many have each.
+    fn worker_speeds(&self, configuration: &Configuration) -> Result<Vec<(u32, f64)>, String> {
+        let mut speeds: Vec<(u32, f64)> = Vec::new();
+        for group in configuration.devices.iter().filter(|group| group.count > 0) {
+            let known = self.speed(&group.device)?;
+            // Mostly the neighbour's: a cluster has few types of devices.
+            match speeds.iter_mut().rev().find(|(_, speed)| *speed == known) {
+                Some((count, _)) => *count = count.saturating_add(group.count),
+                None => speeds.push((group.count, known)),
+            }
+        }
+        speeds.sort_by(|left, right| left.1.total_cmp(&right.1));
+        Ok(speeds)
+    }
+
+    /// Mean speed of the workers.
+    fn mean_speed(&self, configuration: &Configuration) -> Result<f64, String> {
+        let speeds = self.worker_speeds(configuration)?;
+        let sum: f64 = speeds.iter().map(|(count, speed)| f64::from(*count) * speed).sum();
+        Ok(sum / f64::from(configuration.workers()))
+    }
+
+    /// How much more a step of the profile would compute with this batch: all workers' step where they share it,
+    /// else one worker's.
     fn batch_factor(&self, configuration: &Configuration) -> f64 {
-        let own = if self.shares_batch() { 1.0 } else { f64::from(configuration.workers()) };
+        let shared = self.shares_batch() && configuration.protocol == Protocol::Bsp;
+        let own = if shared { 1.0 } else { f64::from(configuration.workers()) };
         configuration.batch as f64 / own / self.profile.batch as f64
     }
 
@@ -222,7 +257,17 @@ impl ProfileModel {
                 sums_s.push(of_step.iter().sum::<f64>() * share);
                 continue;
             }
-            sums_s.extend(of_step.chunks_exact(nodes as usize).map(|chunk| chunk.iter().sum::<f64>()));
+            let nodes = nodes as usize;
+            if of_step.len().is_multiple_of(nodes) {
+                sums_s.extend(of_step.chunks_exact(nodes).map(|chunk| chunk.iter().sum::<f64>()));
+                continue;
+            }
+            // Each virtual node counts as often as any other, so that none is dropped, slow or fast.
+            let mut window_s: f64 = of_step[..nodes].iter().sum();
+            for (first, last) in of_step.iter().zip(of_step.iter().cycle().skip(nodes)) {
+                sums_s.push(window_s.max(0.0));
+                window_s += last - first;
+            }
         }
         Durations::new(&sums_s)
     }
@@ -232,9 +277,7 @@ impl ProfileModel {
         let factor = self.batch_factor(configuration);
         let durations = self.durations(nodes).map_err(|e| e.to_string())?;
         let speeds = self.worker_speeds(configuration)?;
-        if let [(_, only), rest @ ..] = speeds.as_slice()
-            && rest.iter().all(|(_, speed)| speed == only)
-        {
+        if let [(_, only)] = speeds.as_slice() {
             return Ok(durations.expected_maximum_s(configuration.workers()) * factor / only);
         }
         Ok(slowest::expected_maximum_s(&durations, &speeds) * factor)
@@ -315,7 +358,7 @@ impl ProfileModel {
             let exposed_s = self.exposed_s(configuration, compute_s).map_err(say)?;
             synchronous_all_reduce(compute_s + self.rest_s, self.update_s, exposed_s, 0.0)
         } else {
-            let shares = Shares::new(&self.server_bytes(configuration.servers)).map_err(say)?;
+            let shares = self.shares(configuration.servers)?;
             let update_s = self.update_s * shares.largest();
             let (server_link, worker_link) = (configuration.link, configuration.link);
             let servers = Servers { shares, server_link, worker_link, update_s };
@@ -332,13 +375,10 @@ impl ProfileModel {
             return Err("asynchronous training needs parameter servers; say how many".into());
         }
         let workers = configuration.workers();
-        let speeds = self.worker_speeds(configuration)?;
         // A worker of mean speed stands for all: throughput below saturation is the sum of the speeds.
-        let speed =
-            speeds.iter().map(|(count, speed)| f64::from(*count) * speed).sum::<f64>() / f64::from(workers);
-        let factor = configuration.batch as f64 / f64::from(workers) / self.profile.batch as f64;
-        let compute_s = self.mean_compute_s() * factor / speed + self.rest_s;
-        let shares = Shares::new(&self.server_bytes(configuration.servers)).map_err(say)?;
+        let speed = self.mean_speed(configuration)?;
+        let compute_s = self.mean_compute_s() * self.batch_factor(configuration) / speed + self.rest_s;
+        let shares = self.shares(configuration.servers)?;
         let one_way_s = self.profile.upload_bytes() as f64 / configuration.link.bandwidth_bytes_per_s;
         let delay_s = compute_s + 2.0 * configuration.link.latency_s;
         let visits_s = [one_way_s, one_way_s, self.update_s];
@@ -356,11 +396,8 @@ impl ProfileModel {
 
     fn gossip(&self, configuration: &Configuration) -> Result<Step, String> {
         let workers = configuration.workers();
-        let speeds = self.worker_speeds(configuration)?;
-        let speed =
-            speeds.iter().map(|(count, speed)| f64::from(*count) * speed).sum::<f64>() / f64::from(workers);
-        let factor = configuration.batch as f64 / f64::from(workers) / self.profile.batch as f64;
-        let compute_s = self.mean_compute_s() * factor / speed + self.rest_s + self.update_s;
+        let own_s = self.mean_compute_s() * self.batch_factor(configuration);
+        let compute_s = own_s / self.mean_speed(configuration)? + self.rest_s + self.update_s;
         let gossip = Gossip {
             compute_s,
             bytes: self.profile.upload_bytes(),
@@ -373,10 +410,21 @@ impl ProfileModel {
         Ok(Step { step_s: phase.step_s, link_s, bottleneck: phase.bottleneck })
     }
 
+    /// Half the 95 % interval of a step's throughput, relative to it: of what was measured only now and then, and of
+    /// what goes over links, which take `link_s` of the `step_s`.
+    pub fn uncertainty(&self, step_s: f64, link_s: f64) -> f64 {
+        let steps_s = self.profile.compute_s();
+        let variation =
+            Durations::new(&steps_s).map_or(0.0, |durations| durations.squared_variation().sqrt());
+        let own_s = (step_s - link_s).max(0.0);
+        let own_error_s = variation / (steps_s.len() as f64).sqrt() * own_s;
+        LEVEL_95 * own_error_s.hypot(LINK_UNCERTAINTY * link_s) / step_s
+    }
+
     /// Why a configuration lies beyond what was measured, if it does.
-    fn validity(&self, configuration: &Configuration) -> Validity {
+    pub fn validity(&self, configuration: &Configuration) -> Validity {
         let mut reasons = Vec::new();
-        if (self.batch_factor(configuration) - 1.0).abs() > 1e-9 && configuration.protocol == Protocol::Bsp {
+        if (self.batch_factor(configuration) - 1.0).abs() > 1e-9 {
             reasons.push("another batch than the profiled one");
         }
         let measured = self.profile.network.is_some_and(|network| {
@@ -387,6 +435,9 @@ impl ProfileModel {
         }
         if configuration.devices.iter().any(|group| group.device != self.profile.device) {
             reasons.push("another device than the profiled one");
+        }
+        if !configuration.shared_with.is_empty() {
+            reasons.push("devices that other jobs share");
         }
         match reasons.is_empty() {
             true => Validity::Interpolated,
@@ -416,15 +467,15 @@ impl StepModel for ProfileModel {
             }
         };
         let examples_per_s = configuration.batch as f64 / step.step_s;
-        let steps = self.profile.compute_s();
-        let compute = Durations::new(&steps).map_err(|error| error.what)?;
-        let own_s = (step.step_s - step.link_s).max(0.0);
-        let compute_error = compute.squared_variation().sqrt() / (steps.len() as f64).sqrt() * own_s;
-        let error = compute_error.hypot(LINK_UNCERTAINTY * step.link_s) / step.step_s * LEVEL_95;
+        let error = self.uncertainty(step.step_s, step.link_s);
+        let (low, high) = (examples_per_s / (1.0 + error), examples_per_s * (1.0 + error));
+        if ![low, high, step.step_s].iter().all(|value| value.is_finite() && *value > 0.0) {
+            return Err(format!("a step of {} s is beyond all measure", step.step_s));
+        }
         Ok(Prediction {
             examples_per_s,
-            low: examples_per_s / (1.0 + error),
-            high: examples_per_s * (1.0 + error),
+            low,
+            high,
             step_s: step.step_s,
             bottleneck: step.bottleneck,
             validity: self.validity(configuration),

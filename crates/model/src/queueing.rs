@@ -62,7 +62,7 @@
 
 use bellwether_core::InputError;
 
-use crate::compute::check;
+use crate::common::check;
 
 mod multiclass;
 mod servers;
@@ -108,17 +108,14 @@ impl ClosedNetwork {
     ///
     /// # Errors
     ///
-    /// Negative seconds, or none at all.
+    /// Negative seconds, or none at all, or more than a number holds.
     pub fn new(delay_s: f64, demands_s: &[f64]) -> Result<ClosedNetwork, InputError> {
         check::negative(PLACE, "the delay in seconds", delay_s)?;
         for &demand_s in demands_s {
             check::negative(PLACE, "a station's demand in seconds", demand_s)?;
         }
         let network = ClosedNetwork { delay_s, demands_s: demands_s.to_vec() };
-        if network.lone_step_s() <= 0.0 {
-            return Err(InputError::new(PLACE, "a step takes no time at all")
-                .hint("give it a delay or a demand above 0"));
-        }
+        check::not_positive(PLACE, "the step in seconds", network.lone_step_s())?;
         Ok(network)
     }
 

@@ -60,9 +60,7 @@
 //! (`tests/regression.rs`; the example `accuracy_regression` prints the tables).
 
 mod candidate;
-pub mod cm_dare;
 mod least_squares;
-mod student;
 mod support_vector;
 pub mod validate;
 
@@ -70,7 +68,13 @@ pub use candidate::{
     Candidate, Chosen, Fitted, Method, Sample, Scale, choose, group_means, leave_one_group_out,
 };
 pub use least_squares::LeastSquares;
-pub use support_vector::{Kernel, MAXIMUM_ROWS, SupportVector, SupportVectorParameters};
+pub use support_vector::{Kernel, SupportVector, SupportVectorParameters};
+
+use bellwether_core::InputError;
+
+use crate::common::check;
+
+const PLACE: &str = "regression";
 
 /// Candidates for the step time of a network from its operations (feature 0) and its number of tensors
 /// (feature 1), in any units. A step is work over speed plus a cost per operation started, and the number of
@@ -134,18 +138,34 @@ fn vector_candidates(columns: &[usize], with: &str) -> Vec<Candidate> {
 }
 
 /// The number of features; an error where there are no rows, not as many targets, or numbers without meaning.
-fn check_rows(rows: &[Vec<f64>], targets: &[f64]) -> Result<usize, String> {
-    let width = rows.first().ok_or("there are no rows to fit to")?.len();
-    if rows.len() != targets.len() {
-        return Err(format!("{} rows and {} targets", rows.len(), targets.len()));
-    }
+fn check_rows(rows: &[Vec<f64>], targets: &[f64]) -> Result<usize, InputError> {
+    let Some(first) = rows.first() else {
+        return Err(InputError::new(PLACE, "there are no rows to fit to").hint("measure at least one"));
+    };
+    check_count(rows.len(), "targets", targets.len())?;
     for (number, (row, target)) in rows.iter().zip(targets).enumerate() {
-        if row.len() != width {
-            return Err(format!("row {number} has {} features, and the first has {width}", row.len()));
-        }
+        let place = format!("{PLACE}, row {number}");
+        check_width(&place, first.len(), row.len())?;
         if let Some(bad) = row.iter().chain([target]).find(|value| !value.is_finite()) {
-            return Err(format!("row {number} holds {bad}"));
+            return Err(InputError::new(place, format!("it holds {bad}")).hint("give finite numbers"));
         }
     }
-    Ok(width)
+    Ok(first.len())
+}
+
+/// Refuses another number of something than there are rows.
+fn check_count(rows: usize, of: &str, count: usize) -> Result<(), InputError> {
+    if rows == count {
+        return Ok(());
+    }
+    Err(InputError::new(PLACE, format!("{rows} rows and {count} {of}")).hint("give as many"))
+}
+
+/// Refuses another number of features than the first row has.
+fn check_width(place: &str, width: usize, features: usize) -> Result<(), InputError> {
+    if width == features {
+        return Ok(());
+    }
+    let what = format!("it has {features} features, and the first has {width}");
+    Err(InputError::new(place, what).hint("give every row the same features"))
 }

@@ -74,11 +74,13 @@ use bellwether_core::error::InputError;
 use bellwether_core::prediction::{
     Bottleneck, Configuration, JobDescription, Prediction, Protocol, StepModel, Validity,
 };
+use bellwether_des::statistics::student_quantile;
 
 pub use baseline::{linear_scaling_s, log_log};
 pub use form::Form;
 
-use crate::elastic::{self, Row};
+use crate::common::SPREAD_MAX;
+use crate::elastic::{self, Row, check_rows};
 use fit::Observed;
 use form::Law;
 use validity::Ranges;
@@ -133,12 +135,9 @@ impl Scaling {
     ///
     /// As [`Scaling::fit`]; or no law at all.
     pub fn fit_forms(rows: &[Row], forms: &[Form]) -> Result<Scaling, InputError> {
-        if rows.is_empty() || forms.is_empty() {
-            let what = "there is none; give at least one measured configuration and one law";
-            return Err(InputError::new("measurements", what));
-        }
-        for (index, row) in rows.iter().enumerate() {
-            row.check(index)?;
+        check_rows(rows)?;
+        if forms.is_empty() {
+            return Err(InputError::new("laws", "there are none").hint("give at least one"));
         }
         let laws: Vec<Law> = forms.iter().map(|&form| fit::fit(form, rows, None)).collect();
         let (residual_sd, freedom) = cross_validate(&laws, rows);
@@ -160,7 +159,8 @@ impl Scaling {
     /// micro-batch and `accumulation_steps` micro-batches before the exchanged one.
     pub fn predict(&self, nodes: u32, replicas: u32, local_batch: f64, accumulation_steps: u32) -> Forecast {
         let (step_s, spread) = mean_step_s(&self.laws, nodes, replicas, local_batch, accumulation_steps);
-        let half = student_95(self.freedom) * self.residual_sd.hypot(spread);
+        let half = student_quantile(0.975, f64::from(self.freedom.max(1))) * self.residual_sd.hypot(spread);
+        let half = half.min(SPREAD_MAX);
         let examples = f64::from(replicas) * local_batch * (f64::from(accumulation_steps) + 1.0);
         let examples_per_s = examples / step_s;
         let bound_by_link = |law: &&Law| law.exchange_s(nodes, replicas) > law.gradient_s(local_batch);
@@ -268,11 +268,4 @@ fn cross_validate(laws: &[Law], rows: &[Row]) -> (f64, u32) {
     counts.sort_unstable();
     counts.dedup();
     ((squares / f64::from(count)).sqrt(), counts.len() as u32)
-}
-
-/// 97.5 % point of Student's t, within 0.5 %.
-fn student_95(freedom: u32) -> f64 {
-    const FIRST: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
-    let index = freedom.max(1) as usize - 1;
-    FIRST.get(index).copied().unwrap_or_else(|| 1.96 + 2.5 / f64::from(freedom))
 }

@@ -1,12 +1,11 @@
 //! Measured throughput that the queueing model was not fitted to (CM-DARE, 12 series, 1 to 8 workers).
 
-#[path = "../examples/support/cm_dare.rs"]
-mod cm_dare;
+mod tables;
 
 use bellwether_core::prediction::Validity;
 use bellwether_model::calibrate::asynchronous::{Prior, fit, posterior, predict};
 use bellwether_model::calibrate::{IntervalScore, Noise};
-use cm_dare::{Series, linear_intervals, mean_absolute, queueing_intervals, score, series};
+use tables::cm_dare::{Series, linear_intervals, mean_absolute, queueing_intervals, score, series};
 
 fn gathered(servers: u32, errors: impl Fn(&Series) -> Vec<f64>) -> f64 {
     let all: Vec<f64> = series().iter().filter(|series| series.servers == servers).flat_map(errors).collect();

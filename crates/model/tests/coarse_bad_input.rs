@@ -28,7 +28,8 @@ fn by_queueing() {
     refused(ClosedNetwork::new(-1.0, &[1.0]), "the delay in seconds is -1");
     refused(ClosedNetwork::new(1.0, &[f64::NAN]), "NaN");
     refused(ClosedNetwork::new(1.0, &[f64::INFINITY]), "inf");
-    refused(ClosedNetwork::new(0.0, &[0.0]), "no time at all");
+    refused(ClosedNetwork::new(0.0, &[0.0]), "the step in seconds is 0");
+    refused(ClosedNetwork::new(1e308, &[1e308]), "the step in seconds is inf");
     refused(ClosedNetwork::of_lone_step(-0.1, &[]), "lone worker");
     let network = ClosedNetwork::new(1.0, &[0.1]).unwrap();
     refused(exact(&network, 0), "number of workers is 0");
@@ -65,7 +66,7 @@ fn by_collectives() {
     let bucket = |ready_s, exchange_s| Bucket { ready_s, exchange_s };
     refused(overlap(&[bucket(2.0, 1.0)], 1.0), "bucket 0: it is ready after 2 s");
     refused(overlap(&[bucket(0.0, 1.0), bucket(f64::NAN, 1.0)], 1.0), "bucket 1");
-    refused(overlap(&[bucket(0.0, -1.0)], 1.0), "exchange takes -1 s");
+    refused(overlap(&[bucket(0.0, -1.0)], 1.0), "bucket 0: its exchange in seconds is -1");
     refused(overlap(&[], f64::NAN), "backward pass");
     refused(partial_sums(2, 3), "3 workers cannot share 2 virtual nodes");
     refused(partial_sums(u32::MAX, 3), "virtual nodes");

@@ -2,10 +2,9 @@
 
 use bellwether_core::fitted::{FittedModel, Measurement};
 use bellwether_core::prediction::{Bottleneck, Configuration, DeviceGroup, Link, Protocol, Validity};
+use bellwether_des::{Stream, Streams};
 use bellwether_model::calibrate::asynchronous::{self, Prior, ServerTime};
-use bellwether_model::calibrate::{
-    Noise, Range, all_reduce, delta_variance, interval_score, least_squares, predict,
-};
+use bellwether_model::calibrate::{Noise, all_reduce, interval_score, predict};
 use bellwether_model::collective::Algorithm;
 use bellwether_model::queueing::{ClosedNetwork, low_variance};
 
@@ -34,28 +33,11 @@ fn measured(configuration: Configuration, step_s: f64) -> Measurement {
     Measurement { configuration, step_s, exchange_s: None }
 }
 
-/// Uniform numbers from a seed (SplitMix64), and Gaussian ones by sums of twelve, cut off at six.
-struct Draws(u64);
-
-impl Draws {
-    fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((bits ^ (bits >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    fn gaussian(&mut self) -> f64 {
-        (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
-    }
-
-    /// A relative deviation from the default prior of the noise: scaled inverse chi-squared.
-    fn noise(&mut self) -> f64 {
-        let noise = Noise::default();
-        let squares: f64 = (0..noise.weight as u32).map(|_| self.gaussian().powi(2)).sum();
-        noise.relative_deviation * (noise.weight / squares).sqrt()
-    }
+/// A relative deviation from the default prior of the noise: scaled inverse chi-squared.
+fn drawn_noise(draws: &mut Stream) -> f64 {
+    let noise = Noise::default();
+    let squares: f64 = (0..noise.weight as u32).map(|_| draws.normal(0.0, 1.0).powi(2)).sum();
+    noise.relative_deviation * (noise.weight / squares).sqrt()
 }
 
 fn lone_station(delay_s: f64, demand_s: f64) -> impl Fn(u32) -> f64 {
@@ -107,14 +89,14 @@ fn knowing_the_servers_time_narrows_the_interval() {
 
 #[test]
 fn asynchronous_intervals_cover_as_often_as_they_say() {
-    let mut draws = Draws(7);
+    let mut draws = Streams::new(7).stream("asynchronous", 0);
     let (mut covered, jobs) = (0, 1_000);
     for _ in 0..jobs {
         // Drawn from the prior: the knee log-uniform up to 1,000 workers, and the noise.
         let share = (-draws.uniform() * 1_000f64.ln()).exp();
         let step_s = lone_station(1.0 - share, share);
-        let noise = draws.noise();
-        let mut noisy = |w| step_s(w) * (noise * draws.gaussian()).exp();
+        let noise = drawn_noise(&mut draws);
+        let mut noisy = |w| step_s(w) * draws.normal(0.0, noise).exp();
         let measurements: Vec<Measurement> =
             (1..=3).map(|w| measured(asynchronous_at(w), noisy(w))).collect();
         let truth = 8.0 * 32.0 / noisy(8);
@@ -175,11 +157,11 @@ fn one_batch_and_one_size_leave_out_what_they_cannot_tell() {
 
 #[test]
 fn synchronous_intervals_cover_as_often_as_they_say() {
-    let mut draws = Draws(11);
+    let mut draws = Streams::new(11).stream("synchronous", 0);
     let (mut covered, jobs) = (0, 1_000);
     for _ in 0..jobs {
-        let noise = draws.noise();
-        let mut noisy = |w, s| synchronous_step_s(w, s) * (noise * draws.gaussian()).exp();
+        let noise = drawn_noise(&mut draws);
+        let mut noisy = |w, s| synchronous_step_s(w, s) * draws.normal(0.0, noise).exp();
         let measurements: Vec<Measurement> = [(1, 8), (1, 32), (2, 16), (4, 16), (8, 8), (8, 32), (4, 64)]
             .map(|(w, s)| measured(synchronous_at(w, s), noisy(w, s)))
             .to_vec();
@@ -201,48 +183,6 @@ fn a_fitted_model_survives_its_file() {
     let text = serde_json::to_string(&fitted).unwrap();
     let read: FittedModel = serde_json::from_str(&text).unwrap();
     assert_eq!(predict(&read, &asynchronous_at(5)), predict(&fitted, &asynchronous_at(5)));
-}
-
-#[test]
-fn least_squares_finds_a_curved_minimum_and_its_errors() {
-    // y = 3 exp(-0.5 x) at ten points, from far away.
-    let from = |start| Range { start, low: 0.0, high: f64::INFINITY };
-    let decay = |p: &[f64], r: &mut [f64]| {
-        for (x, r) in r.iter_mut().enumerate() {
-            *r = p[0] * (-p[1] * x as f64).exp() - 3.0 * (-0.5 * x as f64).exp();
-        }
-    };
-    let fit = least_squares(&[from(0.1), from(5.0)], 10, decay).unwrap();
-    assert!((fit.parameters[0] - 3.0).abs() < 1e-6 && (fit.parameters[1] - 0.5).abs() < 1e-6, "{fit:?}");
-    assert_eq!(fit.at_bound, [false, false]);
-    assert_eq!(fit.degrees_of_freedom(), 8);
-    assert!(fit.residual_variance().unwrap() < 1e-12);
-    // The mean of 1, 2, 6 with its textbook error: s^2 = 7, 7/3.
-    let mean = |p: &[f64], r: &mut [f64]| {
-        for (r, y) in r.iter_mut().zip([1.0, 2.0, 6.0]) {
-            *r = p[0] - y;
-        }
-    };
-    let fit = least_squares(&[from(1.0)], 3, mean).unwrap();
-    let variance = fit.residual_variance().unwrap();
-    assert!((variance - 7.0).abs() < 1e-6);
-    let error = fit.standard_errors(variance).unwrap()[0];
-    assert!((error * error - 7.0 / 3.0).abs() < 1e-6);
-    let covariance = fit.unscaled_covariance.as_deref().unwrap();
-    assert!((delta_variance(&[2.0], covariance) - 4.0 / 3.0).abs() < 1e-6);
-    // A bound that bites.
-    let low = least_squares(&[Range { start: 5.0, low: 4.0, high: 9.0 }], 3, mean).unwrap();
-    assert_eq!((low.parameters[0], low.at_bound[0]), (4.0, true));
-    // Two parameters of which only the sum matters have no covariance.
-    let sum = |p: &[f64], r: &mut [f64]| {
-        for (r, y) in r.iter_mut().zip([1.0, 2.0, 6.0]) {
-            *r = p[0] + p[1] - y;
-        }
-    };
-    let fit = least_squares(&[from(1.0), from(1.0)], 3, sum).unwrap();
-    assert!((fit.parameters[0] + fit.parameters[1] - 3.0).abs() < 1e-6);
-    assert_eq!(fit.unscaled_covariance, None);
-    assert_eq!(fit.standard_errors(1.0), None);
 }
 
 #[test]
@@ -278,6 +218,8 @@ fn unusable_measurements_are_refused() {
     refused(asynchronous::fit(&[good(1), good(2)], &none), "relative standard deviation");
     let negative = ServerTime::About { demand_s: -1.0, relative_deviation: 0.1 };
     refused(asynchronous::fit(&[good(1)], &Prior { server_time: negative, ..prior }), "seconds per step");
+    let certain = ServerTime::About { demand_s: 1e-3, relative_deviation: 1e-200 };
+    refused(asynchronous::fit(&[good(1)], &Prior { server_time: certain, ..prior }), "excludes every time");
 
     let fit = |measurements: &[Measurement]| {
         all_reduce::fit(measurements, 1_000_000, Algorithm::Ring, &Noise::default())
@@ -310,8 +252,4 @@ fn unusable_questions_are_refused() {
         predict(&FittedModel { model: "collective::magic".into(), ..fitted }, &synchronous_at(2, 8)),
         "collective::magic",
     );
-    let range = |low, high| Range { start: 1.0, low, high };
-    refused(least_squares(&[range(0.0, 2.0); 2], 1, |_, _| ()), "1 measurements do not determine 2");
-    refused(least_squares(&[range(2.0, 2.0)], 1, |_, _| ()), "parameter 0");
-    refused(least_squares(&[range(0.0, 2.0)], 1, |_, r| r[0] = f64::NAN), "no finite number");
 }

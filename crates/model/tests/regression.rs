@@ -1,31 +1,12 @@
 //! Regressions: exactness on cases solved by hand, optimality, published coefficients, left-out networks.
 
-use bellwether_model::regression::validate::{Errors, cross_validate, folds, shuffled, support_vector};
+mod tables;
+
+use bellwether_des::random::shuffled;
+use bellwether_model::regression::validate::{Errors, cross_validate, folds, support_vector};
 use bellwether_model::regression::*;
 use proptest::prelude::*;
-
-const K80: &str =
-    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/cm-dare/0latency_k80_new.csv"));
-const P100: &str =
-    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/cm-dare/0latency_p100_new2.csv"));
-const CHECKPOINTS: &str =
-    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/cm-dare/whole_data.csv"));
-
-fn steps(text: &str) -> Vec<cm_dare::StepRow> {
-    cm_dare::step_rows(text, "data").expect("the data are sound")
-}
-
-fn checkpoints() -> Vec<cm_dare::CheckpointRow> {
-    cm_dare::checkpoint_rows(CHECKPOINTS, "data").expect("the data are sound")
-}
-
-/// Features and targets of one device: normalised complexity, seconds.
-fn normalised(text: &str) -> (Vec<Vec<f64>>, Vec<f64>) {
-    let rows = steps(text);
-    let range = rows.iter().fold((f64::MAX, 0.0_f64), |(l, h), r| (l.min(r.operations), h.max(r.operations)));
-    let x = |row: &cm_dare::StepRow| vec![(row.operations - range.0) / (range.1 - range.0)];
-    (rows.iter().map(x).collect(), rows.iter().map(|row| row.step_s).collect())
-}
+use tables::cm_dare::{K80, P100, checkpoint_samples, normalised, step_rows, step_samples, to_unit};
 
 fn parameters(kernel: Kernel, cost: f64, epsilon: f64, tolerance: f64) -> SupportVectorParameters {
     SupportVectorParameters { kernel, cost, epsilon, tolerance }
@@ -49,23 +30,22 @@ fn least_squares_has_the_published_coefficients() {
         assert!(close(line.coefficients[1], slope, 5e-4), "{line:?}");
         assert!(close(line.coefficients[0], constant, 5e-4), "{line:?}");
     }
-    let both: Vec<_> = steps(K80).into_iter().chain(steps(P100)).collect();
+    let both: Vec<_> = step_rows(K80).into_iter().chain(step_rows(P100)).collect();
     let ratio: Vec<f64> = both.iter().map(|row| row.operations / row.device_tflops).collect();
-    let (low, high) = ratio.iter().fold((f64::MAX, 0.0_f64), |(l, h), r| (l.min(*r), h.max(*r)));
-    let rows: Vec<Vec<f64>> = ratio.iter().map(|r| vec![(r - low) / (high - low)]).collect();
+    let rows = to_unit(&ratio);
     let targets: Vec<f64> = both.iter().map(|row| row.step_s).collect();
     let line = LeastSquares::fit(&rows, &targets).unwrap();
     assert!(close(line.coefficients[1], 1.416, 5e-4) && close(line.coefficients[0], 0.123, 5e-4), "{line:?}");
 
-    let rows = checkpoints();
-    let targets: Vec<f64> = rows.iter().map(|row| row.checkpoint_s).collect();
-    let total: Vec<Vec<f64>> = rows.iter().map(|row| vec![row.megabytes]).collect();
+    let samples = checkpoint_samples();
+    let targets: Vec<f64> = samples.iter().map(|sample| sample.target).collect();
+    let total: Vec<Vec<f64>> = samples.iter().map(|sample| sample.features[..1].to_vec()).collect();
     let line = LeastSquares::fit(&total, &targets).unwrap();
     assert!(
         close(line.coefficients[0], 3.652, 5e-4) && close(line.coefficients[1], 0.01991, 5e-6),
         "{line:?}"
     );
-    let files: Vec<Vec<f64>> = rows.iter().map(|r| vec![r.weight_megabytes, r.graph_megabytes]).collect();
+    let files: Vec<Vec<f64>> = samples.iter().map(|sample| sample.features[1..].to_vec()).collect();
     let line = LeastSquares::fit(&files, &targets).unwrap();
     assert!(close(line.coefficients[0], 3.219, 5e-4), "{line:?}");
     assert!(
@@ -92,7 +72,7 @@ fn least_squares_knows_its_uncertainty() {
 fn least_squares_refuses_what_it_cannot_determine() {
     let rows = vec![vec![1.0, 2.0], vec![2.0, 4.0], vec![3.0, 6.0], vec![5.0, 10.0]];
     let error = LeastSquares::fit(&rows, &[1.0, 2.0, 3.0, 4.0]).unwrap_err();
-    assert!(error.contains("combination"), "{error}");
+    assert!(error.what.contains("combination"), "{error}");
     assert!(LeastSquares::fit(&[vec![1.0]], &[1.0]).is_err());
     assert!(LeastSquares::fit(&[], &[]).is_err());
     assert!(LeastSquares::fit(&[vec![1.0], vec![f64::NAN], vec![2.0]], &[1.0; 3]).is_err());
@@ -201,17 +181,7 @@ fn support_vectors_refuse_bad_parameters() {
     assert!(SupportVector::fit(&[], &[], parameters(RADIAL, 1.0, 0.1, 1e-3)).is_err());
     let far = [vec![1e200], vec![-1e200]];
     let error = SupportVector::fit(&far, &targets, parameters(SQUARE, 1.0, 0.1, 1e-3)).unwrap_err();
-    assert!(error.contains("scale"), "{error}");
-}
-
-#[test]
-fn tables_with_holes_are_refused_with_their_line() {
-    let error = cm_dare::step_rows("GPU TFLOPS,Model FLOPs\n1,2\n", "t.csv").unwrap_err();
-    assert!(error.to_string().contains("Model (temp)"), "{error}");
-    let broken = K80.replacen("0.103786051", "-0.1", 1);
-    let error = cm_dare::step_rows(&broken, "t.csv").unwrap_err();
-    assert!(error.place.contains("line 2") && error.what.contains("-0.1"), "{error}");
-    assert!(cm_dare::checkpoint_rows("", "t.csv").is_err());
+    assert!(error.hint.contains("scale"), "{error}");
 }
 
 /// Random splits see every network in training, as the published figures do: mean relative error over 20 of
@@ -226,21 +196,6 @@ fn random_splits_come_near_the_published_errors() {
         let error = Errors::of(&pairs).unwrap().mean_relative;
         assert!(low < error && error < high, "{error}");
     }
-}
-
-/// The networks are the same on both devices; only one table has all of their tensors.
-fn step_samples(text: &str) -> Vec<Sample> {
-    let known = steps(K80);
-    let tensors = |network: &str| {
-        let same = known.iter().find(|row| row.network == network);
-        same.and_then(|row| row.tensors).expect("the tensors of every network are known")
-    };
-    let of = |row: &cm_dare::StepRow| Sample {
-        group: row.network.clone(),
-        features: vec![row.operations, tensors(&row.network)],
-        target: row.step_s,
-    };
-    steps(text).iter().map(of).collect()
 }
 
 /// Leaving networks out: the number of tensors brings a line in logarithms nearer to the network whose tensors
@@ -301,4 +256,8 @@ fn a_left_out_network_takes_no_part_in_its_prediction() {
     assert!(low < value && value < high && low > 0.0);
     assert_eq!(chosen, choose(&without, &candidates).unwrap());
     assert!(choose(&samples[..13], &candidates).is_err(), "one network is too few");
+    let mut uneven = samples;
+    uneven[20].features.pop();
+    let error = choose(&uneven, &candidates).unwrap_err();
+    assert!(error.place.contains(&uneven[20].group) && error.what.contains("1 features"), "{error}");
 }

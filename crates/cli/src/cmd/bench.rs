@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use bellwether_core::job::WorkerRange;
 use bellwether_core::units::Bytes;
 use bellwether_runtime::allreduce_bench::MemberOptions;
 use clap::{Args, Subcommand};
@@ -170,10 +171,10 @@ struct MemoryArguments {
 
 #[derive(Debug, Args)]
 struct ScalingArguments {
-    /// Rates of the links, as `tc` writes them, each with the most workers to try
-    #[arg(long, value_name = "RATE:N,…", value_delimiter = ',', value_parser = scaling::point,
-          default_value = "100mbit:8,1gbit:2")]
-    points: Vec<(String, u32)>,
+    /// Rates of the links, as `tc` writes them, each with the numbers of workers to try
+    #[arg(long, value_name = "RATE:MIN..MAX,…", value_delimiter = ',', value_parser = scaling::point,
+          default_value = "100mbit:1..8,1gbit:1..2")]
+    points: Vec<(String, WorkerRange)>,
     /// Milliseconds that one of the 8 virtual nodes takes
     #[arg(long, value_name = "MS", default_value_t = 50)]
     step_ms: u64,

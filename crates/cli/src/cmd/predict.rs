@@ -4,21 +4,26 @@ use std::fs;
 use std::process::ExitCode;
 
 use bellwether_core::InputError;
+use bellwether_core::job::WorkerRange;
 use bellwether_core::prediction::{
     Bottleneck, Configuration, DeviceGroup, Link, Protocol, StepModel, Validity,
 };
 use bellwether_core::profile::Profile;
-use bellwether_model::event::{self, Outcome, Setting, TransmissionOrder};
+use bellwether_model::event::{TransmissionOrder, priority};
 use bellwether_model::predict::ProfileModel;
 use serde::Serialize;
 
-use crate::args::{Fidelity, PredictArguments};
+use crate::args::{Device, Fidelity, Order, PredictArguments};
+use crate::cmd::profile::check_folder;
 use crate::failure::Failure;
 use crate::files;
 use crate::printer::Printer;
 
 mod plot;
 mod show;
+
+/// Numbers of workers to answer for at once: more make no table, and a mistyped one must not run for ever.
+const ROWS_MAX: u32 = 4_096;
 
 /// Rows of a trace, which a viewer still opens.
 const TRACE_ROWS: usize = 200_000;
@@ -35,9 +40,9 @@ struct Row {
     high: f64,
     step_s: f64,
     bottleneck: Bottleneck,
-    /// Throughput over that of as many lone workers.
+    /// Throughput over that of the same workers each alone.
     efficiency: f64,
-    /// Whether this is the last number of workers that is worth its last worker.
+    /// Whether this is the last number of workers that is worth its last worker: the next one adds too little.
     knee: bool,
     validity: Validity,
     model: &'static str,
@@ -56,18 +61,22 @@ pub(crate) fn predict(arguments: &PredictArguments, printer: &Printer) -> Result
         model = model.with_device(&device.name, device.speed)?;
     }
     let question = Question { arguments, model: &model, link: link(arguments, &model)? };
+    question.check()?;
     let counts = question.counts()?;
     let mut rows = Vec::with_capacity(counts.len());
     for workers in &counts {
         rows.push(question.row(*workers)?);
     }
     mark_knee(&mut rows, &question)?;
+    let trace = match (&arguments.trace, counts.last()) {
+        (Some(path), Some(workers)) => Some((path, question.trace(*workers)?)),
+        _ => None,
+    };
     if let Some(path) = &arguments.plot {
         files::write_whole(path, plot::svg(&rows, &model.profile().job)?.as_bytes())?;
     }
-    if let Some(path) = &arguments.trace {
-        let workers = counts.last().copied().unwrap_or(1);
-        files::write_whole(path, question.trace(workers)?.as_bytes())?;
+    if let Some((path, text)) = trace {
+        files::write_whole(path, text.as_bytes())?;
     }
     printer.out(show::render(&rows, arguments.format));
     Ok(ExitCode::SUCCESS)
@@ -94,26 +103,107 @@ struct Question<'a> {
 }
 
 impl Question<'_> {
+    /// Refuses flags that contradict each other, and files that could not be written in the end.
+    fn check(&self) -> Result<(), Failure> {
+        let arguments = self.arguments;
+        let protocol = arguments.protocol;
+        let wrong = |flag: &str, what: String, hint: &str| Err(InputError::new(flag, what).hint(hint).into());
+        for path in [&arguments.plot, &arguments.trace].into_iter().flatten() {
+            check_folder(path)?;
+        }
+        if arguments.servers == Some(0) && self.needs_servers() {
+            let what = format!("missing servers: {protocol} keeps the parameters at parameter servers");
+            return wrong("--servers", what, "ask for 1 or more, or for --protocol bsp or gossip");
+        }
+        if protocol == Protocol::Gossip && arguments.servers.is_some_and(|servers| servers > 0) {
+            let what = "gossip has no parameter servers".into();
+            return wrong("--servers", what, "leave it out, or choose --protocol asp");
+        }
+        if arguments.order != Order::Fifo && !self.fine()? {
+            let what =
+                "only the fine-grained model of training through parameter servers knows an order".into();
+            return wrong("--order", what, "add --servers 1 and leave --model out");
+        }
+        if arguments.trace.is_some() && !self.through_servers() {
+            let what = "only training through parameter servers has a trace".into();
+            return wrong("--trace", what, "add --servers 1, for gossip --protocol asp");
+        }
+        if matches!(protocol, Protocol::Ssp(_)) && arguments.model == Fidelity::Coarse {
+            let what = format!("{protocol} has no coarse model");
+            return wrong("--model", what, "leave it out, or say --model fine");
+        }
+        self.check_devices()
+    }
+
+    /// Refuses devices of which it is not clear which workers have them.
+    fn check_devices(&self) -> Result<(), Failure> {
+        let devices = &self.arguments.device;
+        let wrong = |what: String, hint: String| Err(InputError::new("--device", what).hint(hint).into());
+        for (number, device) in devices.iter().enumerate() {
+            let Device { name, speed, .. } = device;
+            if devices[..number].iter().any(|other| other.name == *name) {
+                return wrong(format!("`{name}` is named twice"), "name each device once".into());
+            }
+            if devices.len() > 1 && device.count.is_none() {
+                let hint = format!("say how many there are of each, for example --device {name}={speed}:4");
+                return wrong(format!("it is not said how many workers have `{name}`"), hint);
+            }
+            if device.count == Some(0) {
+                return wrong(format!("0 workers have `{name}`"), "leave it out, or say how many".into());
+            }
+        }
+        Ok(())
+    }
+
     /// Numbers of workers to answer for.
     fn counts(&self) -> Result<Vec<u32>, Failure> {
-        let mixed = self.arguments.device.iter().filter_map(|d| d.count).sum::<u32>();
-        if mixed > 0 {
-            return Ok(vec![mixed]);
-        }
-        let range = self.arguments.workers;
+        let wrong = |flag: &str, what: String, hint: &str| Err(InputError::new(flag, what).hint(hint).into());
+        let mixed = self.mixed().then(|| self.arguments.device.iter().filter_map(|d| d.count).sum::<u32>());
+        let range = match (mixed, self.arguments.workers) {
+            (Some(mixed), Some(range)) if (range.min, range.max) != (mixed, mixed) => {
+                let what = format!("--device names exactly {mixed} workers");
+                return wrong("--workers", what, "leave it out, or leave the counts of --device out");
+            }
+            (Some(mixed), _) => WorkerRange { min: mixed, max: mixed },
+            (None, range) => range.unwrap_or(WorkerRange { min: 1, max: 64 }),
+        };
         let most = match (self.synchronous(), self.model.shares_batch()) {
             (true, true) => self.model.profile().virtual_nodes,
             _ => u32::MAX,
         };
-        if range.is_some_and(|range| range.min > most) {
+        if range.min > most {
+            let flag = if mixed.is_some() { "--device" } else { "--workers" };
             let what =
                 format!("the job has {most} virtual nodes, so at most {most} workers can share its batch");
-            return Err(InputError::new("--workers", what)
-                .hint("raise batch.virtual_nodes in the job file and profile it again")
-                .into());
+            return wrong(flag, what, "raise batch.virtual_nodes in the job file and profile it again");
         }
-        let (least, up_to) = range.map_or((1, 64), |range| (range.min, range.max));
-        Ok((least..=up_to.min(most)).collect())
+        let last = range.max.min(most);
+        if last - range.min >= ROWS_MAX {
+            let what = format!("{range} asks for more than {ROWS_MAX} predictions");
+            return wrong("--workers", what, "ask for fewer numbers of workers at once");
+        }
+        Ok((range.min..=last).collect())
+    }
+
+    /// Whether it is said which worker has which device.
+    fn mixed(&self) -> bool {
+        self.arguments.device.iter().any(|device| device.count.is_some())
+    }
+
+    /// Throughput of a lone worker; of mixed devices, the mean of one of each worker's.
+    fn alone(&self) -> Result<f64, Failure> {
+        if !self.mixed() {
+            return Ok(self.row(1)?.examples_per_s);
+        }
+        let (mut sum, mut workers) = (0.0, 0.0);
+        for device in &self.arguments.device {
+            let devices = vec![DeviceGroup { node: 0, device: device.name.clone(), count: 1 }];
+            let lone = Configuration { devices, ..self.configuration(1) };
+            let count = f64::from(device.count.unwrap_or(0));
+            sum += count * self.answer(1, &lone)?.examples_per_s;
+            workers += count;
+        }
+        Ok(sum / workers)
     }
 
     fn synchronous(&self) -> bool {
@@ -125,7 +215,7 @@ impl Question<'_> {
         let mut configuration = self.model.configuration(workers, self.link);
         let own = &self.model.profile().device;
         let devices = &arguments.device;
-        if devices.iter().any(|device| device.count.is_some()) {
+        if self.mixed() {
             let groups = devices.iter().enumerate().map(|(node, device)| DeviceGroup {
                 node: node as u32,
                 device: device.name.clone(),
@@ -158,29 +248,39 @@ impl Question<'_> {
         matches!(self.arguments.protocol, Protocol::Asp | Protocol::Ssp(_))
     }
 
+    fn through_servers(&self) -> bool {
+        self.needs_servers() || self.arguments.servers.is_some_and(|servers| servers > 0)
+    }
+
     /// Whether the fine-grained model answers.
     fn fine(&self) -> Result<bool, Failure> {
-        let through_servers = self.needs_servers() || self.arguments.servers.is_some_and(|s| s > 0);
-        let only_fine = matches!(self.arguments.protocol, Protocol::Ssp(_));
+        let through_servers = self.through_servers();
+        let ordered = self.arguments.order != Order::Fifo && through_servers;
+        let only_fine = ordered || matches!(self.arguments.protocol, Protocol::Ssp(_));
         match self.arguments.model {
             Fidelity::Coarse => Ok(false),
-            Fidelity::Fine if !through_servers || self.arguments.protocol == Protocol::Gossip => Err(
-                InputError::new("--model", "the fine-grained model is of training through parameter servers")
-                    .hint("add --servers 1, or leave --model out")
-                    .into(),
-            ),
+            Fidelity::Fine if !through_servers => Err(InputError::new(
+                "--model",
+                "the fine-grained model is of training through parameter servers",
+            )
+            .hint("add --servers 1, or leave --model out")
+            .into()),
             Fidelity::Fine => Ok(true),
             Fidelity::Auto => Ok(only_fine),
         }
     }
 
     fn row(&self, workers: u32) -> Result<Row, Failure> {
-        let configuration = self.configuration(workers);
-        if self.fine()? {
-            return self.fine_row(workers, &configuration);
-        }
-        let job = self.model.job();
-        let prediction = self.model.predict(&job, &configuration).map_err(|why| self.refusal(&why))?;
+        self.answer(workers, &self.configuration(workers))
+    }
+
+    fn answer(&self, workers: u32, configuration: &Configuration) -> Result<Row, Failure> {
+        let (model, prediction) = if self.fine()? {
+            ("fine", self.model.predict_fine(configuration, &self.order()?, self.arguments.seed)?)
+        } else {
+            let prediction = self.model.predict(&self.model.job(), configuration);
+            ("coarse", prediction.map_err(|why| InputError::new("predict", why))?)
+        };
         Ok(Row {
             workers,
             examples_per_s: prediction.examples_per_s,
@@ -191,119 +291,47 @@ impl Question<'_> {
             efficiency: f64::NAN,
             knee: false,
             validity: prediction.validity,
-            model: "coarse",
+            model,
         })
-    }
-
-    fn refusal(&self, why: &str) -> Failure {
-        let hint = match self.arguments.protocol {
-            Protocol::Ssp(_) => "leave --model out, or say --model fine",
-            _ => "",
-        };
-        InputError::new("predict", why).hint(hint).into()
-    }
-
-    fn fine_row(&self, workers: u32, configuration: &Configuration) -> Result<Row, Failure> {
-        let outcome = self.simulate(workers, configuration, 0)?;
-        let extrapolated = self.model.profile().network.is_none() || self.arguments.bandwidth.is_some();
-        let validity = match extrapolated {
-            true => Validity::Extrapolated("a link that was not measured".into()),
-            false => Validity::Interpolated,
-        };
-        Ok(Row {
-            workers,
-            examples_per_s: outcome.examples_per_s,
-            low: outcome.low,
-            high: outcome.high,
-            step_s: outcome.step_s,
-            bottleneck: outcome.bottleneck(),
-            efficiency: f64::NAN,
-            knee: false,
-            validity,
-            model: "fine",
-        })
-    }
-
-    fn simulate(
-        &self,
-        workers: u32,
-        configuration: &Configuration,
-        trace_rows: usize,
-    ) -> Result<Outcome, Failure> {
-        let speed = |name: &str| {
-            let known = self.arguments.device.iter().find(|device| device.name == name);
-            known.map_or(1.0, |device| device.speed)
-        };
-        let per_worker = configuration.batch as f64 / f64::from(workers);
-        let factor = self.model.profile().batch as f64 / per_worker;
-        let setting = Setting {
-            workers,
-            servers: configuration.servers,
-            server_link_bytes_per_s: self.link.bandwidth_bytes_per_s,
-            worker_link_bytes_per_s: self.link.bandwidth_bytes_per_s,
-            latency_s: self.link.latency_s,
-            protocol: configuration.protocol,
-            order: self.order()?,
-            // A smaller batch is computed faster, as by a faster device.
-            speeds: configuration.devices.iter().map(|group| speed(&group.device) * factor).collect(),
-            seed: self.arguments.seed,
-            trace_rows,
-            ..Setting::default()
-        };
-        let mut outcome = event::simulate(self.model.profile(), &setting)?;
-        for value in [&mut outcome.examples_per_s, &mut outcome.low, &mut outcome.high] {
-            *value /= factor;
-        }
-        Ok(outcome)
     }
 
     fn order(&self) -> Result<TransmissionOrder, Failure> {
         let profile = self.model.profile();
         Ok(match self.arguments.order {
-            crate::args::Order::Fifo => TransmissionOrder::Fifo,
-            crate::args::Order::RoundRobin(bytes) => TransmissionOrder::RoundRobin { window_bytes: bytes.0 },
-            crate::args::Order::Tic => TransmissionOrder::Priority(event::priority::tic(profile)?),
-            crate::args::Order::Tac => {
-                TransmissionOrder::Priority(event::priority::tac(profile, self.link.bandwidth_bytes_per_s)?)
+            Order::Fifo => TransmissionOrder::Fifo,
+            Order::RoundRobin(bytes) => TransmissionOrder::RoundRobin { window_bytes: bytes.0 },
+            Order::Tic => TransmissionOrder::Priority(priority::tic(profile)?),
+            Order::Tac => {
+                TransmissionOrder::Priority(priority::tac(profile, self.link.bandwidth_bytes_per_s)?)
             }
         })
     }
 
     /// The synthetic execution trace of `workers`.
     fn trace(&self, workers: u32) -> Result<String, Failure> {
-        let mut configuration = self.configuration(workers);
-        if configuration.servers == 0 {
-            return Err(InputError::new("--trace", "only training through parameter servers has a trace")
-                .hint("add --servers 1")
-                .into());
-        }
-        configuration.servers = configuration.servers.max(1);
-        let outcome = self.simulate(workers, &configuration, TRACE_ROWS)?;
-        Ok(event::trace::chrome_json(self.model.profile(), &outcome.trace))
+        let (configuration, seed) = (self.configuration(workers), self.arguments.seed);
+        Ok(self.model.trace(&configuration, &self.order()?, seed, TRACE_ROWS)?)
     }
 }
 
-/// Efficiency against the lone worker, and the knee: the last number of workers whose last one is worth it.
+/// Efficiency against lone workers, and the knee: the last number of workers whose last one is worth it. Where all
+/// are worth it, the knee lies beyond them, and none is marked.
 fn mark_knee(rows: &mut [Row], question: &Question<'_>) -> Result<(), Failure> {
     let alone = match rows.first() {
         Some(first) if first.workers == 1 => first.examples_per_s,
-        Some(_) if question.arguments.device.iter().all(|device| device.count.is_none()) => {
-            question.row(1)?.examples_per_s
-        }
-        Some(first) => first.examples_per_s / f64::from(first.workers),
+        Some(_) => question.alone()?,
         None => return Ok(()),
     };
-    let mut knee = 0;
-    for index in 0..rows.len() {
-        rows[index].efficiency = rows[index].examples_per_s / (alone * f64::from(rows[index].workers));
-        if index > 0 && knee == index - 1 {
-            let gained = rows[index].examples_per_s - rows[index - 1].examples_per_s;
-            let added = f64::from(rows[index].workers - rows[index - 1].workers);
-            if gained >= KNEE_EFFICIENCY * alone * added {
-                knee = index;
-            }
-        }
+    for row in rows.iter_mut() {
+        row.efficiency = row.examples_per_s / (alone * f64::from(row.workers));
     }
-    rows[knee].knee = true;
+    let worth_it = |pair: &[Row]| {
+        let gained = pair[1].examples_per_s - pair[0].examples_per_s;
+        let added = f64::from(pair[1].workers - pair[0].workers);
+        gained >= KNEE_EFFICIENCY * alone * added
+    };
+    if let Some(knee) = rows.windows(2).position(|pair| !worth_it(pair)) {
+        rows[knee].knee = true;
+    }
     Ok(())
 }

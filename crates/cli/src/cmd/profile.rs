@@ -17,10 +17,15 @@ mod build;
 mod measure;
 mod show;
 
+pub(crate) use build::StepLine;
+
 /// Most bytes that a trace may have when it is unpacked.
 const TRACE_BYTES_MAX: u64 = 4 << 30;
 
 pub(crate) fn profile(arguments: &ProfileArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    if let Some(path) = &arguments.output {
+        check_folder(path)?;
+    }
     let profile = match (&arguments.import, &arguments.job) {
         (Some(trace), _) => import(trace, printer)?,
         (None, Some(job)) => measure::measure(job, arguments, printer)?,
@@ -39,6 +44,25 @@ pub(crate) fn profile(arguments: &ProfileArguments, printer: &Printer) -> Result
     Ok(ExitCode::SUCCESS)
 }
 
+/// Refuses a file whose folder is not there, before the work for it is done.
+pub(crate) fn check_folder(path: &Path) -> Result<(), Failure> {
+    let folder = match path.parent() {
+        Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
+        Some(folder) => folder,
+        None => return Err(Failure::at(path.display().to_string(), "is no name of a file")),
+    };
+    if path.is_dir() {
+        return Err(Failure::at(path.display().to_string(), "this is a folder; name a file in it"));
+    }
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let what = format!("there is no folder `{}`", folder.display());
+    Err(InputError::new(path.display().to_string(), what)
+        .hint("make the folder first, or name another")
+        .into())
+}
+
 /// Reads a trace, packed or not.
 fn import(path: &Path, printer: &Printer) -> Result<Profile, Failure> {
     let place = path.display().to_string();
@@ -49,9 +73,10 @@ fn import(path: &Path, printer: &Printer) -> Result<Profile, Failure> {
     let unpacked = if bytes.starts_with(&[0x1f, 0x8b]) {
         let mut unpacked = Vec::new();
         let mut reader = flate2::read::MultiGzDecoder::new(bytes.as_slice()).take(TRACE_BYTES_MAX);
-        reader
-            .read_to_end(&mut unpacked)
-            .map_err(|e| InputError::new(&place, format!("the trace cannot be unpacked: {e}")))?;
+        reader.read_to_end(&mut unpacked).map_err(|e| {
+            InputError::new(&place, format!("the trace cannot be unpacked: {e}"))
+                .hint("copy it again: a whole file of gzip was expected")
+        })?;
         unpacked
     } else {
         bytes

@@ -20,6 +20,7 @@ use crate::history::History;
 use crate::printer::Printer;
 use crate::runs::{RunDir, StateDir};
 
+mod compare;
 mod show;
 
 pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode, Failure> {
@@ -33,8 +34,10 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     let mut workers = arguments.workers.unwrap_or(job.workers);
     check_workers(&job, workers, &arguments.resize)?;
     let mut schedule = arguments.resize.clone();
+    let mut first_step = 0;
     if let Some(run) = &resumed {
         let history = unfinished(run)?;
+        first_step = history.committed();
         if schedule.is_empty() {
             schedule = run.schedule();
         }
@@ -46,6 +49,7 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
         }
     }
     let trainee = describe(&job)?;
+    let bytes = 4 * (trainee.layout.parameter_count() + trainee.layout.state_count()) as u64;
     let old = resumed.as_ref().and_then(RunDir::endpoint);
     let run = match resumed {
         Some(run) => run,
@@ -55,6 +59,7 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
     let listen = arguments.listen.or(old.map(|e| e.control)).unwrap_or(loopback);
     reachable("--listen", listen)?;
+    let described = job.clone();
     let options = Options {
         run: run.name.clone(),
         folder: run.path.clone(),
@@ -71,9 +76,10 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
         job,
     };
     let mut show = show::Show::new(printer, &run, &arguments);
-    let (summary, kind) =
+    let (mut summary, kind) =
         coordinator::run(options, &mut |seen| show.see(seen)).map_err(|e| explain(e, &run))?;
     show.end();
+    summary.predictions = compare::comparisons(&run, &described, bytes, first_step, arguments.no_spawn);
     report(&summary, arguments.state.format, printer);
     Ok(conclude(&summary, kind, printer))
 }

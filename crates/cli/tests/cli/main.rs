@@ -14,6 +14,8 @@ mod examples;
 mod harness;
 mod jobs;
 mod output;
+mod predict;
+mod profile;
 mod random_schedule;
 mod same_bits;
 mod strangers;

@@ -37,6 +37,7 @@ fn a_summary_has_these_keys() {
             "crashes",
             "peak_resident_bytes",
             "checkpoint",
+            "predictions",
         ]
         .map(String::from)
         .iter()
@@ -45,6 +46,33 @@ fn a_summary_has_these_keys() {
         .sorted()
     );
     assert_eq!(keys(&summary["resizes"][0]).sorted(), ["from", "reason", "stall_s", "step", "to"]);
+}
+
+#[test]
+fn a_run_shows_predicted_beside_measured() {
+    let job = "name = \"steady\"\nsteps = 80\nworkers = 2\n\
+               [model]\nkind = \"synthetic\"\nstep_time = \"5ms\"\nparameters = \"64KiB\"\n\
+               [data]\nkind = \"indices\"\nsamples = 1000\n\
+               [batch]\nsize = 8\nvirtual_nodes = 4\n\
+               [optimizer]\nkind = \"sgd\"\nlearning_rate = 0.01\n";
+    let scene = Scene::new(job);
+    let ended = scene.call(&["run", "job.toml", "--format", "json", "--resize", "50:4"]);
+    let summary: Value = serde_json::from_str(&ended.stdout).expect("stdout has nothing but the summary");
+    let predictions = summary["predictions"].as_array().expect("an array");
+    let workers: Vec<u64> = predictions.iter().filter_map(|p| p["workers"].as_u64()).collect();
+    assert_eq!(workers, [2, 4], "{summary}");
+    for prediction in predictions {
+        let number = |name: &str| prediction[name].as_f64().expect("a number");
+        assert!(number("low") <= number("predicted_examples_per_s"), "{prediction}");
+        assert!(number("predicted_examples_per_s") <= number("high"), "{prediction}");
+        let ratio = number("predicted_examples_per_s") / number("measured_examples_per_s");
+        assert!((number("error") - (ratio - 1.0)).abs() < 1e-9, "{prediction}");
+        // The machine may be busy; but a prediction of the wrong number of virtual nodes is off by a factor.
+        assert!((0.6..1.7).contains(&ratio), "{prediction}");
+    }
+    // Half of the virtual nodes each: nearly twice as fast.
+    let predicted = |index: usize| predictions[index]["predicted_examples_per_s"].as_f64().expect("a number");
+    assert!((1.3..2.1).contains(&(predicted(1) / predicted(0))), "{summary}");
 }
 
 /// Sorts, because JSON objects have no order.

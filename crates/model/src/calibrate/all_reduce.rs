@@ -14,18 +14,16 @@ use bellwether_core::fitted::{FittedModel, Measurement, Parameter};
 use bellwether_core::prediction::{Bottleneck, Configuration, Prediction, Protocol};
 
 use super::noise::student_point;
-use super::{LEVEL, Noise, Point, Range, constant, delta_variance, fitted_range, least_squares, needed};
-use super::{points, validity};
+use super::{LEVEL, Noise, Point, fitted_range, needed, points, validity};
 use crate::collective::Algorithm;
-use crate::compute::check;
+use crate::common::{SPREAD_MAX, check};
+use crate::common::least_squares::{Range, delta_variance, least_squares};
+use crate::common::parameter::parameter;
 
 /// How the name of the fitted model begins; the algorithm follows.
-pub const MODEL_PREFIX: &str = "collective::";
+pub(super) const MODEL_PREFIX: &str = "collective::";
 
 const PLACE: &str = "calibrate all-reduce";
-
-/// Logarithm of the largest factor between a prediction and an end of its interval: what is beyond it says nothing.
-const SPREAD_MAX: f64 = 20.0;
 
 /// Relative difference of samples per worker that is rounding of the global batch.
 const SAME_SAMPLES: f64 = 1e-6;
@@ -98,13 +96,13 @@ pub fn fit(
     for (at, &term) in terms.iter().enumerate() {
         let (name, unit) = TERMS[term];
         let standard_error = errors.as_ref().map(|errors| errors[at]);
-        parameters.push(Parameter { standard_error, ..constant(name, unit, fit.parameters[at]) });
+        parameters.push(Parameter { standard_error, ..parameter(name, unit, fit.parameters[at]) });
     }
-    parameters.push(constant("parameter_bytes", "B", bytes as f64));
-    parameters.push(constant("relative_noise", "1", variance.sqrt()));
-    parameters.push(constant("degrees_of_freedom", "1", degrees));
+    parameters.push(parameter("parameter_bytes", "B", bytes as f64));
+    parameters.push(parameter("relative_noise", "1", variance.sqrt()));
+    parameters.push(parameter("degrees_of_freedom", "1", degrees));
     if !kept[0] {
-        parameters.push(constant("samples_per_step", "1", points[0].samples));
+        parameters.push(parameter("samples_per_step", "1", points[0].samples));
     }
     let covariance = fit.unscaled_covariance.as_ref().map_or_else(Vec::new, |unscaled| {
         let (fitted, all) = (terms.len(), parameters.len());

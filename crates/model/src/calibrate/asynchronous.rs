@@ -17,15 +17,16 @@
 use bellwether_core::InputError;
 use bellwether_core::fitted::{FittedModel, Measurement, Parameter};
 use bellwether_core::prediction::{Bottleneck, Configuration, Prediction, Protocol};
-use statrs::distribution::ContinuousCDF;
+use bellwether_des::statistics::{mean, student_probability};
 
-use super::noise::{student, student_point};
-use super::{LEVEL, Noise, Point, constant, fitted_range, needed, points, validity};
-use crate::compute::check;
+use super::noise::student_point;
+use super::{LEVEL, Noise, Point, fitted_range, needed, points, validity};
+use crate::common::{SPREAD_MAX, check};
+use crate::common::parameter::parameter;
 use crate::queueing::{ClosedNetwork, low_variance};
 
 /// Name of the fitted model.
-pub const MODEL: &str = "queueing";
+pub(super) const MODEL: &str = "queueing";
 
 const PLACE: &str = "calibrate asynchronous";
 
@@ -135,6 +136,10 @@ pub fn posterior(measurements: &[Measurement], prior: &Prior) -> Result<Posterio
         candidates.push(Candidate { share, weight: 0.0, log_step_s, variance: all_squares / degrees });
     }
     let largest = log_weights.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if !largest.is_finite() {
+        let what = "what is known of the servers' time excludes every time that the measurements allow";
+        return Err(InputError::new(PLACE, what).hint("say how far that time may be off"));
+    }
     let total: f64 = log_weights.iter().map(|log_weight| (log_weight - largest).exp()).sum();
     for (candidate, log_weight) in candidates.iter_mut().zip(&log_weights) {
         candidate.weight = (log_weight - largest).exp() / total;
@@ -183,7 +188,7 @@ fn match_step(share: f64, points: &[Point], squared_variation: f64) -> Result<(f
         let measured_per_s = f64::from(point.workers) / point.step_s;
         logs.push(throughput_per_s.ln() - measured_per_s.ln());
     }
-    let mean = logs.iter().sum::<f64>() / logs.len() as f64;
+    let mean = mean(&logs);
     Ok((mean, logs.iter().map(|log| (log - mean).powi(2)).sum()))
 }
 
@@ -241,7 +246,6 @@ impl Posterior {
                 InputError::new(PLACE, format!("the probability is {p}")).hint("it is between 0 and 1")
             );
         }
-        let student = student(self.degrees_of_freedom)?;
         let mut parts = Vec::with_capacity(self.candidates.len());
         for candidate in self.candidates.iter().filter(|candidate| candidate.weight > 1e-9) {
             let network = candidate.network()?;
@@ -250,7 +254,10 @@ impl Posterior {
             parts.push((candidate.weight, mean, scale));
         }
         let below = |log: f64| -> f64 {
-            parts.iter().map(|(weight, mean, scale)| weight * student.cdf((log - mean) / scale)).sum()
+            let of = |(weight, mean, scale): &(f64, f64, f64)| {
+                weight * student_probability((log - mean) / scale, self.degrees_of_freedom)
+            };
+            parts.iter().map(of).sum()
         };
         let total = below(f64::MAX);
         let mut low = parts.iter().map(|part| part.1 - 60.0 * part.2).fold(f64::INFINITY, f64::min);
@@ -288,10 +295,8 @@ pub fn fit(measurements: &[Measurement], prior: &Prior) -> Result<FittedModel, I
     // The two ends are 2 * 1.96 standard deviations apart, where the posterior is about Gaussian.
     let error = |low: f64, high: f64| determined.then_some((high - low).abs() / 3.92);
     let with_error = |name: &str, value: f64, standard_error: Option<f64>| Parameter {
-        name: name.to_owned(),
-        unit: "s".to_owned(),
-        value,
         standard_error,
+        ..parameter(name, "s", value)
     };
     let variance: f64 =
         posterior.candidates.iter().map(|candidate| candidate.weight * candidate.variance).sum();
@@ -299,14 +304,14 @@ pub fn fit(measurements: &[Measurement], prior: &Prior) -> Result<FittedModel, I
     let parameters = vec![
         with_error("delay_s", delay_s, error(pessimistic_delay_s, optimistic_delay_s)),
         with_error("demand_s", demand_s, error(optimistic_demand_s, pessimistic_demand_s)),
-        constant("optimistic_delay_s", "s", optimistic_delay_s),
-        constant("optimistic_demand_s", "s", optimistic_demand_s),
-        constant("pessimistic_delay_s", "s", pessimistic_delay_s),
-        constant("pessimistic_demand_s", "s", pessimistic_demand_s),
-        constant("squared_variation", "1", prior.squared_variation),
-        constant("relative_noise", "1", noise * student_point(posterior.degrees_of_freedom, LEVEL)?),
-        constant("servers", "1", f64::from(measurements[0].configuration.servers)),
-        constant("samples_per_step", "1", posterior.samples),
+        parameter("optimistic_delay_s", "s", optimistic_delay_s),
+        parameter("optimistic_demand_s", "s", optimistic_demand_s),
+        parameter("pessimistic_delay_s", "s", pessimistic_delay_s),
+        parameter("pessimistic_demand_s", "s", pessimistic_demand_s),
+        parameter("squared_variation", "1", prior.squared_variation),
+        parameter("relative_noise", "1", noise * student_point(posterior.degrees_of_freedom, LEVEL)?),
+        parameter("servers", "1", f64::from(measurements[0].configuration.servers)),
+        parameter("samples_per_step", "1", posterior.samples),
     ];
     let (workers, batch) = fitted_range(measurements);
     let network = ClosedNetwork::new(delay_s, &[demand_s])?;
@@ -360,8 +365,8 @@ pub fn predict(fitted: &FittedModel, configuration: &Configuration) -> Result<Pr
     let (throughput_per_s, knee) = solve("")?;
     let (most_per_s, least_per_s) = (solve("optimistic_")?.0, solve("pessimistic_")?.0);
     let noise = needed(fitted, "relative_noise")?;
-    let down = (throughput_per_s / least_per_s).ln().max(0.0).hypot(noise);
-    let up = (most_per_s / throughput_per_s).ln().max(0.0).hypot(noise);
+    let down = (throughput_per_s / least_per_s).ln().max(0.0).hypot(noise).min(SPREAD_MAX);
+    let up = (most_per_s / throughput_per_s).ln().max(0.0).hypot(noise).min(SPREAD_MAX);
     let examples_per_s = throughput_per_s * samples;
     Ok(Prediction {
         examples_per_s,

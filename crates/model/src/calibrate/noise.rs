@@ -1,9 +1,9 @@
 //! What is known of the noise of throughput measurements before any is taken.
 
 use bellwether_core::InputError;
-use statrs::distribution::{ContinuousCDF, StudentsT};
+use bellwether_des::statistics::student_quantile;
 
-use crate::compute::check;
+use crate::common::check;
 
 /// Prior knowledge of the relative standard deviation of a measurement: a scaled inverse chi-squared
 /// distribution of the variance.
@@ -41,14 +41,6 @@ impl Noise {
 
 /// The point that Student's distribution exceeds with probability `(1 - level)/2`.
 pub(super) fn student_point(degrees_of_freedom: f64, level: f64) -> Result<f64, InputError> {
-    let student = student(degrees_of_freedom)?;
-    Ok(student.inverse_cdf((1.0 + level) / 2.0))
-}
-
-/// Student's distribution of scale 1.
-pub(super) fn student(degrees_of_freedom: f64) -> Result<StudentsT, InputError> {
-    StudentsT::new(0.0, 1.0, degrees_of_freedom).map_err(|_| {
-        InputError::new("noise", format!("there are {degrees_of_freedom} degrees of freedom"))
-            .hint("they must be above 0")
-    })
+    check::not_positive("noise", "the degrees of freedom", degrees_of_freedom)?;
+    Ok(student_quantile((1.0 + level) / 2.0, degrees_of_freedom))
 }

@@ -8,14 +8,14 @@ use bellwether_core::InputError;
 use bellwether_core::prediction::Link;
 use bellwether_core::profile::CollectiveCost;
 
-use super::{PLACE, check_link};
-use crate::compute::check;
+use super::PLACE;
+use crate::common::check;
 
 /// Partial sums of up to this many bytes per worker go to everybody, ...
-pub const SMALL_BYTES_MAX: u64 = 64 * 1024;
+const SMALL_BYTES_MAX: u64 = 64 * 1024;
 
 /// ... if a worker sends no more than this in all. (Both are the runtime's own sizes.)
-pub const SMALL_BYTES_TOTAL_MAX: u64 = 96 * 1024;
+const SMALL_BYTES_TOTAL_MAX: u64 = 96 * 1024;
 
 /// Virtual nodes up to which partial sums are counted.
 const VIRTUAL_NODES_MAX: u32 = 1 << 20;
@@ -85,7 +85,7 @@ impl DirectExchange {
     ///
     /// A link without bandwidth or with negative latency; negative costs.
     pub fn seconds(&self, link: &Link, cost: &CollectiveCost) -> Result<f64, InputError> {
-        check_link("the link", link)?;
+        check::link(PLACE, "the link", link)?;
         check::negative(PLACE, "the cost of handling in seconds per byte", cost.s_per_byte)?;
         check::negative(PLACE, "the fixed cost in seconds", cost.fixed_s)?;
         let wire_s = self.link_bytes / link.bandwidth_bytes_per_s;

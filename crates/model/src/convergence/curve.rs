@@ -1,9 +1,6 @@
 //! The forms of a loss curve, and the fit of one form.
 
-use crate::minimize::{Bounds, minimize};
-
-/// Errors beyond this many times the jitter count by their size and not by their square.
-const HUBER: f64 = 1.345;
+use crate::common::minimize::{Bounds, huber, minimize};
 
 /// One point of a training curve.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -111,11 +108,7 @@ pub(super) fn fit(form: Form, points: &[Observation], floor: f64, near: Option<&
     };
     let cost = |x: &[f64]| {
         let curve = decode(x);
-        let huber = |point: &Observation| {
-            let size = (curve.loss(point.progress) - point.loss).abs() / jitter;
-            if size <= HUBER { size * size } else { HUBER * (2.0 * size - HUBER) }
-        };
-        points.iter().map(huber).sum()
+        points.iter().map(|point| huber((curve.loss(point.progress) - point.loss) / jitter)).sum()
     };
     let lowest = ((low - floor) / height).clamp(0.0, 1.0);
     let starts = match near {

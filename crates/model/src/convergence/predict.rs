@@ -1,15 +1,16 @@
 //! Prediction from the beginning of a curve.
 
 use bellwether_core::error::InputError;
-use bellwether_core::fitted::{FittedModel, Parameter};
+use bellwether_core::fitted::FittedModel;
 use bellwether_core::prediction::Validity;
+use bellwether_des::statistics::student_quantile;
 
 use super::curve::{Curve, Form, Observation, fit, jitter};
+use crate::common::check::negative;
+use crate::common::parameter::parameter;
 
 /// Parts of the curve that are left out one after another.
 const PARTS: usize = 8;
-/// 97.5 % point of Student's t with as many degrees of freedom as parts, less one.
-const STUDENT: f64 = 2.365;
 /// Fewest points of a curve that can be fitted: as many as a form has parameters.
 const FEWEST: usize = 4;
 
@@ -109,7 +110,7 @@ impl CurveFit {
         let parts: Vec<f64> = self.without_part.iter().filter_map(ln).collect();
         let forms: Vec<(f64, f64)> =
             self.curves.iter().filter_map(|(weight, curve)| Some((*weight, ln(curve)?))).collect();
-        let half = half_width(progress.ln(), &parts, &forms);
+        let half = self.half_width(progress.ln(), &parts, &forms);
         let doubt = 1.0 - forms.iter().map(|form| form.0).sum::<f64>();
         let reached = parts.len() == self.without_part.len() && doubt < NEGLIGIBLE;
         Some(TimeToTarget {
@@ -126,9 +127,19 @@ impl CurveFit {
         let parts: Vec<f64> = self.without_part.iter().map(|curve| curve.loss(progress)).collect();
         let forms: Vec<(f64, f64)> =
             self.curves.iter().map(|(weight, curve)| (*weight, curve.loss(progress))).collect();
-        let half = half_width(loss, &parts, &forms).hypot(2.0 * self.jitter);
+        let half = self.half_width(loss, &parts, &forms).hypot(2.0 * self.jitter);
         let interval = ((loss - half).max(self.floor), loss + half);
         LossForecast { loss, interval, validity: self.validity(progress) }
+    }
+
+    /// Half of the interval around `value`, from the values without one part each and from those of the forms with
+    /// their weights; Student's, as parts less one are independent.
+    fn half_width(&self, value: f64, parts: &[f64], forms: &[(f64, f64)]) -> f64 {
+        let count = parts.len().max(1) as f64;
+        let jackknife = parts.iter().map(|part| (part - value).powi(2)).sum::<f64>() * (count - 1.0) / count;
+        let spread: f64 = forms.iter().map(|(weight, form)| weight * (form - value).powi(2)).sum();
+        let freedom = self.without_part.len() - 1;
+        student_quantile(0.975, freedom as f64) * (jackknife + spread).sqrt()
     }
 
     fn validity(&self, progress: f64) -> Validity {
@@ -142,7 +153,7 @@ impl CurveFit {
     pub fn to_fitted(&self) -> FittedModel {
         let mut parameters = Vec::new();
         let mut push = |name: String, unit: &str, value: f64| {
-            parameters.push(Parameter { name, unit: unit.into(), value, standard_error: None });
+            parameters.push(parameter(name, unit, value));
         };
         for (weight, curve) in &self.curves {
             let form = match curve.form {
@@ -168,15 +179,6 @@ impl CurveFit {
     }
 }
 
-/// Half of the interval around `value`, from the values without one part each and from those of the forms with
-/// their weights.
-fn half_width(value: f64, parts: &[f64], forms: &[(f64, f64)]) -> f64 {
-    let count = parts.len().max(1) as f64;
-    let jackknife = parts.iter().map(|part| (part - value).powi(2)).sum::<f64>() * (count - 1.0) / count;
-    let spread: f64 = forms.iter().map(|(weight, form)| weight * (form - value).powi(2)).sum();
-    STUDENT * (jackknife + spread).sqrt()
-}
-
 fn check(points: &[Observation], floor: f64) -> Result<(), InputError> {
     if points.len() < FEWEST {
         let what = format!("it has {} points; at least {FEWEST} are needed", points.len());
@@ -184,13 +186,11 @@ fn check(points: &[Observation], floor: f64) -> Result<(), InputError> {
     }
     for (index, point) in points.iter().enumerate() {
         let place = format!("loss curve, point {}", index + 1);
-        let finite = point.progress.is_finite() && point.loss.is_finite() && floor.is_finite();
-        if !finite || point.progress < 0.0 || point.loss < floor {
-            let what = format!("progress {}, loss {}, floor {floor}", point.progress, point.loss);
-            return Err(InputError::new(place, format!("{what}: that cannot be")));
-        }
+        negative(&place, "its progress", point.progress)?;
+        negative(&place, format_args!("its loss, less the floor of {floor},"), point.loss - floor)?;
         if index > 0 && point.progress <= points[index - 1].progress {
-            return Err(InputError::new(place, "its progress is not above that of the point before"));
+            return Err(InputError::new(place, "its progress is not above that of the point before")
+                .hint("give the points in the order of the training"));
         }
     }
     Ok(())

@@ -2,6 +2,8 @@
 
 use bellwether_core::error::InputError;
 
+use crate::common::check::not_positive;
+
 /// Steps to a given loss with batches of `batch` samples, where `least_steps` would do with an infinite batch
 /// and gradients are applied `staleness` updates after their parameters were read.
 pub fn steps_to_target(least_steps: f64, noise_scale: f64, batch: f64, staleness: f64) -> f64 {
@@ -44,15 +46,12 @@ pub fn steps_of_progress(
 pub fn fit_steps(measured: &[(f64, f64)]) -> Result<(f64, f64), InputError> {
     let place = "steps by batch";
     for (batch, steps) in measured {
-        if !(batch.is_finite() && steps.is_finite() && *batch > 0.0 && *steps > 0.0) {
-            return Err(InputError::new(
-                place,
-                format!("batch {batch} took {steps} steps; both must be positive"),
-            ));
-        }
+        not_positive(place, "a batch in samples", *batch)?;
+        not_positive(place, "the steps that a batch took", *steps)?;
     }
+    let different = "give at least two different batches";
     if !measured.iter().any(|(batch, _)| *batch != measured[0].0) {
-        return Err(InputError::new(place, "give at least two different batches"));
+        return Err(InputError::new(place, "one batch says nothing of others").hint(different));
     }
     // 1 = S_min u + S_min phi v with u = 1/steps, v = 1/(steps batch).
     let mut sums = [0.0; 5];
@@ -65,14 +64,15 @@ pub fn fit_steps(measured: &[(f64, f64)]) -> Result<(f64, f64), InputError> {
     let [uu, uv, vv, u, v] = sums;
     let determinant = uu * vv - uv * uv;
     let (least, noise) = ((u * vv - v * uv) / determinant, (v * uu - u * uv) / determinant);
+    if !(least.is_finite() && noise.is_finite()) {
+        return Err(InputError::new(place, "the batches are too near each other to be told apart").hint(different));
+    }
     if noise <= 0.0 {
         return Ok((u / uu, 0.0));
     }
     if least <= 0.0 {
-        return Err(InputError::new(
-            place,
-            "steps fall faster than batches grow: no noise scale explains that",
-        ));
+        return Err(InputError::new(place, "steps fall faster than batches grow")
+            .hint("no noise scale explains that; look for what else changed with the batch"));
     }
     Ok((least, noise / least))
 }

@@ -1,9 +1,11 @@
 //! Fit of the throughput model to measured steps.
 
 use bellwether_core::error::InputError;
+use bellwether_des::statistics::mean;
 
 use super::Throughput;
-use crate::minimize::{Bounds, minimize};
+use crate::common::check;
+use crate::common::minimize::{Bounds, minimize};
 
 /// One measured configuration.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,15 +32,17 @@ pub struct Fit {
 }
 
 /// Smallest value of a time, in seconds: it stands for "not observed".
-const LEAST_S: f64 = 1e-8;
-const MOST_S: f64 = 1e4;
-const GAMMA: (f64, f64) = (1.0, 10.0);
+pub(crate) const LEAST_S: f64 = 1e-8;
+/// Largest value of a time, in seconds.
+pub(crate) const MOST_S: f64 = 1e4;
+/// Smallest and largest overlap.
+pub(crate) const GAMMA: (f64, f64) = (1.0, 10.0);
 /// Weight of `(gamma - 1)^2`: without it gamma wanders where the data do not care.
 const GAMMA_WEIGHT: f64 = 1e-3;
 /// Weight of `(beta/alpha)^2` of an exchange: a mild belief that it grows slowly.
 const GROWTH_WEIGHT: f64 = 1e-2;
 /// What an unobserved exchange between nodes costs at least, relative to that in a node.
-const BETWEEN_NODES: f64 = 1.1;
+pub(crate) const BETWEEN_NODES: f64 = 1.1;
 
 impl Row {
     /// Seconds of the gradient alone, where they are known.
@@ -55,27 +59,33 @@ impl Row {
     /// # Errors
     ///
     /// The number of the row and what is wrong with it.
-    pub(crate) fn check(&self, index: usize) -> Result<(), InputError> {
+    fn check(&self, index: usize) -> Result<(), InputError> {
         let place = format!("measurement {}", index + 1);
         if self.nodes == 0 || self.replicas < self.nodes {
-            let what =
-                format!("{} replicas in {} nodes; every node holds one or more", self.replicas, self.nodes);
-            return Err(InputError::new(place, what));
+            let what = format!("{} replicas in {} nodes", self.replicas, self.nodes);
+            return Err(InputError::new(place, what).hint("every node holds one or more"));
         }
-        let positive = |value: f64| value.is_finite() && value > 0.0;
-        if !positive(self.local_batch) || !positive(self.step_s) {
-            let what = format!(
-                "local batch {} and step time {} s; both must be positive",
-                self.local_batch, self.step_s
-            );
-            return Err(InputError::new(place, what));
-        }
-        if self.gradient_s().is_some_and(|gradient_s| !positive(gradient_s)) {
-            let what = "the exchange takes as long as the whole step; give the part that nothing hides";
-            return Err(InputError::new(place, what));
+        check::not_positive(&place, "the local batch in samples", self.local_batch)?;
+        check::not_positive(&place, "the step in seconds", self.step_s)?;
+        check::negative(&place, "the exchange in seconds", self.exchange_s.unwrap_or(0.0))?;
+        if self.gradient_s().is_some_and(|gradient_s| gradient_s <= 0.0) {
+            return Err(InputError::new(place, "the exchange takes as long as the whole step")
+                .hint("give the part of it that nothing hides"));
         }
         Ok(())
     }
+}
+
+/// Finds out whether there are rows, and whether each can be used.
+///
+/// # Errors
+///
+/// No row; the number of one that cannot be used, and what is wrong with it.
+pub(crate) fn check_rows(rows: &[Row]) -> Result<(), InputError> {
+    if rows.is_empty() {
+        return Err(InputError::new("measurements", "there are none").hint("measure at least one configuration"));
+    }
+    rows.iter().enumerate().try_for_each(|(index, row)| row.check(index))
 }
 
 /// Fits the model to `rows`, without accumulation.
@@ -87,14 +97,9 @@ impl Row {
 ///
 /// # Errors
 ///
-/// No row, or one that cannot be: no replica, a time or batch that is not positive.
+/// No row, or one that cannot be: no replica, a time or batch that is not positive, an exchange as long as its step.
 pub fn fit(rows: &[Row]) -> Result<Fit, InputError> {
-    if rows.is_empty() {
-        return Err(InputError::new("measurements", "none is given; measure at least one configuration"));
-    }
-    for (index, row) in rows.iter().enumerate() {
-        row.check(index)?;
-    }
+    check_rows(rows)?;
     let (bounds, starts) = search_space(rows);
     let prepared = Prepared::new(rows);
     let found = minimize(|x| prepared.objective(&decode(x)), &bounds, &starts);
@@ -182,6 +187,11 @@ fn decode(x: &[f64]) -> Throughput {
     }
 }
 
+/// Mean seconds of a step.
+pub(crate) fn mean_step_s(rows: &[Row]) -> f64 {
+    rows.iter().map(|row| row.step_s).sum::<f64>() / rows.len() as f64
+}
+
 fn search_space(rows: &[Row]) -> (Bounds, Vec<Vec<f64>>) {
     let (least, most) = (LEAST_S.ln(), MOST_S.ln());
     let mut lower = vec![least; 7];
@@ -189,11 +199,7 @@ fn search_space(rows: &[Row]) -> (Bounds, Vec<Vec<f64>>) {
     (lower[6], upper[6]) = GAMMA;
     let mut bounds = Bounds::new(lower, upper).expect("the least time is below the most");
     let gradients: Vec<f64> = rows.iter().filter_map(Row::gradient_s).collect();
-    let mean_s = if gradients.is_empty() {
-        rows.iter().map(|row| row.step_s).sum::<f64>() / rows.len() as f64
-    } else {
-        gradients.iter().sum::<f64>() / gradients.len() as f64
-    };
+    let mean_s = if gradients.is_empty() { mean_step_s(rows) } else { mean(&gradients) };
     let batch = rows[0].local_batch;
     if rows.iter().all(|row| row.local_batch == batch) {
         bounds.fix(0, (0.5 * mean_s).clamp(LEAST_S, MOST_S).ln());

@@ -4,6 +4,8 @@ use bellwether_core::error::InputError;
 use bellwether_core::fitted::{FittedModel, Parameter};
 
 use super::{Fit, Row, Throughput};
+use crate::common::parameter::{kind, needed, parameter};
+use crate::common::{inverse, squared};
 
 const MODEL: &str = "elastic";
 const COUNT: usize = 7;
@@ -21,8 +23,6 @@ const UNOBSERVED_S: f64 = 1.1e-8;
 /// Relative change of a parameter for its derivative.
 const CHANGE: f64 = 1e-5;
 
-type Matrix = Vec<Vec<f64>>;
-
 impl Throughput {
     fn values(&self) -> [f64; COUNT] {
         [self.alpha_c, self.beta_c, self.alpha_n, self.beta_n, self.alpha_r, self.beta_r, self.gamma]
@@ -38,29 +38,14 @@ impl Throughput {
     ///
     /// Another model, a parameter that is missing, or one that cannot be.
     pub fn from_fitted(fitted: &FittedModel) -> Result<Throughput, InputError> {
-        let place = || format!("fitted model `{}`", fitted.model);
-        if fitted.model != MODEL {
-            return Err(InputError::new(place(), format!("this is not the model `{MODEL}`")));
-        }
+        kind(MODEL, fitted, MODEL)?;
         let mut values = [0.0; COUNT];
         for (slot, (name, _)) in values.iter_mut().zip(PARAMETERS) {
-            let Some(value) = fitted.value(name) else {
-                return Err(InputError::new(place(), format!("the parameter `{name}` is missing")));
-            };
-            let least = if name == "gamma" { 1.0 } else { 0.0 };
-            if !(value.is_finite() && value >= least) {
-                return Err(InputError::new(
-                    place(),
-                    format!("the parameter `{name}` is {value}; it cannot be"),
-                ));
-            }
-            *slot = value;
+            *slot = needed(MODEL, fitted, name, if name == "gamma" { 1.0 } else { 0.0 })?;
         }
         if values[0] + values[1] <= 0.0 {
-            return Err(InputError::new(
-                place(),
-                "a gradient takes no time; `alpha_c` or `beta_c` must be positive",
-            ));
+            return Err(InputError::new(MODEL, "a gradient of the fitted model takes no time")
+                .hint("`alpha_c` or `beta_c` must be positive"));
         }
         Ok(Throughput::from_values(values))
     }
@@ -75,24 +60,22 @@ impl Fit {
         let step_s = |row: &Row| self.model.step_s(row.nodes, row.replicas, row.local_batch, 0);
         let free = free(&self.model, rows);
         let covariance = covariance(&self.model, rows, &free);
-        let parameter = |index: usize| Parameter {
-            name: PARAMETERS[index].0.into(),
-            unit: PARAMETERS[index].1.into(),
-            value: self.model.values()[index],
-            standard_error: covariance
-                .as_ref()
-                .filter(|_| free[index])
-                .map(|matrix| matrix[index][index].sqrt()),
+        let values = self.model.values();
+        let of = |index: usize| {
+            let (name, unit) = PARAMETERS[index];
+            let known = covariance.as_ref().filter(|_| free[index]);
+            let standard_error = known.map(|covariance| covariance[index * COUNT + index].sqrt());
+            Parameter { standard_error, ..parameter(name, unit, values[index]) }
         };
         let replicas = || rows.iter().map(|row| row.replicas);
         let batch = || rows.iter().map(|row| (row.local_batch * f64::from(row.replicas)).round() as u64);
         FittedModel {
             model: MODEL.into(),
-            parameters: (0..COUNT).map(parameter).collect(),
+            parameters: (0..COUNT).map(of).collect(),
             relative_residuals: rows.iter().map(|row| row.step_s / step_s(row) - 1.0).collect(),
             workers: (replicas().min().unwrap_or(0), replicas().max().unwrap_or(0)),
             batch: (batch().min().unwrap_or(0), batch().max().unwrap_or(0)),
-            covariance: covariance.map(|matrix| matrix.concat()).unwrap_or_default(),
+            covariance: covariance.unwrap_or_default(),
         }
     }
 }
@@ -122,56 +105,33 @@ fn errors(model: &Throughput, rows: &[Row]) -> Vec<f64> {
     rows.iter().map(step).chain(exchanging.filter_map(gradient)).collect()
 }
 
-/// `s^2 (J^T J)^-1`, with rows and columns of 0 for parameters that are not free.
-fn covariance(model: &Throughput, rows: &[Row], free: &[bool; COUNT]) -> Option<Matrix> {
+/// `s^2 (J^T J)^-1`, row by row, with rows and columns of 0 for parameters that are not free.
+fn covariance(model: &Throughput, rows: &[Row], free: &[bool; COUNT]) -> Option<Vec<f64>> {
     let base = errors(model, rows);
     let moved: Vec<usize> = (0..COUNT).filter(|&index| free[index]).collect();
     let freedom = base.len().checked_sub(moved.len()).filter(|&freedom| freedom > 0)?;
     let variance = base.iter().map(|error| error * error).sum::<f64>() / freedom as f64;
     // By logarithms of the parameters, which keeps the matrix well scaled.
-    let derivative = |&index: &usize| -> Vec<f64> {
+    let mut jacobian = vec![0.0; base.len() * moved.len()];
+    for (column, &index) in moved.iter().enumerate() {
         let shifted = |factor: f64| {
             let mut values = model.values();
             values[index] *= factor;
             errors(&Throughput::from_values(values), rows)
         };
         let (high, low) = (shifted(1.0 + CHANGE), shifted(1.0 - CHANGE));
-        high.iter().zip(low).map(|(high, low)| (high - low) / (2.0 * CHANGE)).collect()
-    };
-    let columns: Matrix = moved.iter().map(derivative).collect();
-    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-    let normal: Matrix = columns.iter().map(|a| columns.iter().map(|b| dot(a, b)).collect()).collect();
-    let inverse = inverse(normal)?;
+        for (row, (high, low)) in high.iter().zip(low).enumerate() {
+            jacobian[row * moved.len() + column] = (high - low) / (2.0 * CHANGE);
+        }
+    }
+    let inverse = inverse(&squared(&jacobian, moved.len()), moved.len())?;
     let values = model.values();
-    let mut covariance = vec![vec![0.0; COUNT]; COUNT];
+    let mut covariance = vec![0.0; COUNT * COUNT];
     for (row, &i) in moved.iter().enumerate() {
         for (column, &j) in moved.iter().enumerate() {
-            covariance[i][j] = variance * inverse[row][column] * values[i] * values[j];
+            let of_logarithms = variance * inverse[row * moved.len() + column];
+            covariance[i * COUNT + j] = of_logarithms * values[i] * values[j];
         }
     }
     Some(covariance)
-}
-
-/// Inverse of a symmetric positive matrix by Gauss and Jordan; `None` when it is singular.
-fn inverse(mut left: Matrix) -> Option<Matrix> {
-    let n = left.len();
-    let largest = left.iter().enumerate().map(|(i, row)| row[i]).fold(0.0, f64::max);
-    let mut right: Matrix = (0..n).map(|i| (0..n).map(|j| f64::from(u8::from(i == j))).collect()).collect();
-    for pivot in 0..n {
-        let scale = left[pivot][pivot];
-        if scale.is_nan() || scale <= 1e-12 * largest {
-            return None;
-        }
-        for matrix in [&mut left, &mut right] {
-            matrix[pivot].iter_mut().for_each(|value| *value /= scale);
-        }
-        for row in (0..n).filter(|&row| row != pivot) {
-            let factor = left[row][pivot];
-            for matrix in [&mut left, &mut right] {
-                let by = matrix[pivot].clone();
-                matrix[row].iter_mut().zip(by).for_each(|(value, by)| *value -= factor * by);
-            }
-        }
-    }
-    Some(right)
 }

@@ -3,6 +3,7 @@
 use bellwether_core::error::InputError;
 
 use super::{Throughput, overlapped};
+use crate::common::check;
 
 /// Global batches that the search looks at.
 const CANDIDATES: u32 = 50;
@@ -51,18 +52,8 @@ pub struct Optimum {
 /// A statistic that is negative or no number, or a squared norm of 0.
 pub fn noise_scale(initial: u64, gradient_square: f64, gradient_variance: f64) -> Result<f64, InputError> {
     let place = "gradient statistics";
-    if !(gradient_square.is_finite() && gradient_square > 0.0) {
-        return Err(InputError::new(
-            place,
-            format!("the squared norm is {gradient_square}; it must be positive"),
-        ));
-    }
-    if !(gradient_variance.is_finite() && gradient_variance >= 0.0) {
-        return Err(InputError::new(
-            place,
-            format!("the variance is {gradient_variance}; it cannot be negative"),
-        ));
-    }
+    check::not_positive(place, "the squared norm", gradient_square)?;
+    check::negative(place, "the variance", gradient_variance)?;
     Ok(initial as f64 * gradient_variance / gradient_square)
 }
 
@@ -79,18 +70,16 @@ impl Goodput {
     /// Limits that leave no batch, or a noise scale that is negative or no number.
     pub fn new(throughput: Throughput, noise_scale: f64, limits: BatchLimits) -> Result<Goodput, InputError> {
         let BatchLimits { initial, largest, local: (smallest_local, largest_local) } = limits;
+        let place = "batch limits";
         if initial == 0 || smallest_local == 0 {
-            return Err(InputError::new("batch limits", "a batch of 0 samples; give at least 1"));
+            return Err(InputError::new(place, "a batch of 0 samples").hint("give at least 1"));
         }
         if largest < initial || largest_local < smallest_local {
-            let what = format!(
-                "{initial}..{largest} samples, {smallest_local}..{largest_local} per replica: an empty range"
-            );
-            return Err(InputError::new("batch limits", what));
+            let what =
+                format!("{initial}..{largest} samples, {smallest_local}..{largest_local} per replica");
+            return Err(InputError::new(place, what).hint("the largest is no less than the smallest"));
         }
-        if !(noise_scale.is_finite() && noise_scale >= 0.0) {
-            return Err(InputError::new("noise scale", format!("{noise_scale} samples; it cannot be")));
-        }
+        check::negative("goodput", "the noise scale in samples", noise_scale)?;
         Ok(Goodput { throughput, noise_scale, limits })
     }
 

@@ -3,7 +3,7 @@
 use bellwether_core::InputError;
 
 use super::PLACE;
-use crate::compute::check;
+use crate::common::check;
 
 /// Most population vectors times stations that the exact recursion keeps (8 MB).
 pub const STATES_MAX: u64 = 1_000_000;
@@ -151,7 +151,7 @@ fn checked(classes: &[Class]) -> Result<usize, InputError> {
         for &demand_s in &class.demands_s {
             check::negative(&place, "a station's demand in seconds", demand_s)?;
         }
-        check::not_positive(&place, "a step's seconds", class.delay_s + class.demands_s.iter().sum::<f64>())?;
+        check::not_positive(&place, "the step in seconds", class.delay_s + class.demands_s.iter().sum::<f64>())?;
         if class.workers > 0 {
             check::workers(&place, class.workers)?;
         }

@@ -3,7 +3,7 @@
 use bellwether_core::InputError;
 
 use super::{ClosedNetwork, PLACE};
-use crate::compute::check;
+use crate::common::check;
 
 /// A server whose demand reaches this share of the largest delays steps beside it and is kept as a station.
 const KEPT_SHARE: f64 = 0.8;
@@ -38,10 +38,7 @@ impl Shares {
     ///
     /// No server, or more than a million.
     pub fn equal(servers: u32) -> Result<Shares, InputError> {
-        if servers == 0 || servers > check::WORKERS_MAX {
-            return Err(InputError::new(PLACE, format!("the number of servers is {servers}"))
-                .hint("training through parameter servers needs at least one"));
-        }
+        check::servers(PLACE, servers)?;
         Ok(Shares { shares: vec![1.0 / f64::from(servers); servers as usize] })
     }
 

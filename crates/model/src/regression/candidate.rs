@@ -1,7 +1,10 @@
 //! A choice among regressions by leaving out one group after another, and what it says of the next group.
 
+use bellwether_core::InputError;
+use bellwether_des::statistics::mean;
+
 use super::validate::by_group;
-use super::{Kernel, LeastSquares, SupportVector, SupportVectorParameters};
+use super::{Kernel, LeastSquares, PLACE, SupportVector, SupportVectorParameters, check, check_width};
 
 /// Features and a target, with the group (for example the network) whose rows resemble each other.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,19 +88,23 @@ pub struct Chosen {
 }
 
 impl Scale {
-    fn of(self, value: f64) -> Result<f64, String> {
+    fn of(self, value: f64) -> Result<f64, InputError> {
         match self {
             Scale::Plain => Ok(value),
             Scale::Log if value > 0.0 => Ok(value.ln()),
-            Scale::Log => Err(format!("{value} has no logarithm")),
+            Scale::Log => Err(InputError::new(PLACE, format!("{value} has no logarithm"))
+                .hint("take a candidate on the plain scale")),
         }
     }
 }
 
 impl Candidate {
-    fn row(&self, features: &[f64]) -> Result<Vec<f64>, String> {
+    fn row(&self, features: &[f64]) -> Result<Vec<f64>, InputError> {
         let of = |column: &usize| {
-            let value = features.get(*column).ok_or_else(|| format!("there is no feature {column}"))?;
+            let value = features.get(*column).ok_or_else(|| {
+                InputError::new(PLACE, format!("there is no feature {column}"))
+                    .hint(format!("`{}` needs it", self.name))
+            })?;
             self.inputs.of(*value)
         };
         self.columns.iter().map(of).collect()
@@ -108,7 +115,7 @@ impl Candidate {
     /// # Errors
     ///
     /// As the methods' own fits; a logarithm of what is not positive; a feature that does not exist.
-    pub fn fit(&self, samples: &[Sample]) -> Result<Fitted, String> {
+    pub fn fit(&self, samples: &[Sample]) -> Result<Fitted, InputError> {
         let rows: Vec<Vec<f64>> = samples.iter().map(|s| self.row(&s.features)).collect::<Result<_, _>>()?;
         let targets: Vec<f64> = samples.iter().map(|s| self.target.of(s.target)).collect::<Result<_, _>>()?;
         let form = match self.method {
@@ -138,7 +145,7 @@ impl Fitted {
     /// # Errors
     ///
     /// A feature that does not exist, or a logarithm of what is not positive.
-    pub fn predict(&self, features: &[f64]) -> Result<f64, String> {
+    pub fn predict(&self, features: &[f64]) -> Result<f64, InputError> {
         let row = self.candidate.row(features)?;
         let value = match &self.form {
             Form::Line(line) => line.predict(&row),
@@ -156,7 +163,7 @@ impl Chosen {
     /// # Errors
     ///
     /// As [`Fitted::predict`].
-    pub fn predict(&self, features: &[f64]) -> Result<f64, String> {
+    pub fn predict(&self, features: &[f64]) -> Result<f64, InputError> {
         self.fitted.predict(features)
     }
 
@@ -167,7 +174,7 @@ impl Chosen {
     /// # Errors
     ///
     /// As [`Fitted::predict`].
-    pub fn interval(&self, features: &[f64], level: f64) -> Result<(f64, f64, f64), String> {
+    pub fn interval(&self, features: &[f64], level: f64) -> Result<(f64, f64, f64), InputError> {
         let value = self.predict(features)?;
         let count = self.left_out_ratios.len();
         let rank = (((count + 1) as f64 * level).ceil() as usize).clamp(1, count);
@@ -200,7 +207,7 @@ pub fn group_means(samples: &[Sample]) -> Vec<Sample> {
 /// # Errors
 ///
 /// As [`Candidate::fit`].
-pub fn leave_one_group_out(candidate: &Candidate, samples: &[Sample]) -> Result<Vec<(f64, f64)>, String> {
+pub fn leave_one_group_out(candidate: &Candidate, samples: &[Sample]) -> Result<Vec<(f64, f64)>, InputError> {
     let groups: Vec<String> = samples.iter().map(|sample| sample.group.clone()).collect();
     let mut pairs = Vec::with_capacity(samples.len());
     for rows in by_group(&groups) {
@@ -220,22 +227,26 @@ pub fn leave_one_group_out(candidate: &Candidate, samples: &[Sample]) -> Result<
 ///
 /// # Errors
 ///
-/// Fewer than three groups, a target that is not positive, or no candidate that can be fitted.
-pub fn choose(samples: &[Sample], candidates: &[Candidate]) -> Result<Chosen, String> {
-    if let Some(bad) = samples.iter().find(|sample| !(sample.target.is_finite() && sample.target > 0.0)) {
-        return Err(format!("a target of `{}` is {}, which is not positive", bad.group, bad.target));
+/// Fewer than three groups, a target that is not positive, samples with different numbers of features, or no
+/// candidate that can be fitted.
+pub fn choose(samples: &[Sample], candidates: &[Candidate]) -> Result<Chosen, InputError> {
+    for sample in samples {
+        let place = format!("{PLACE}, `{}`", sample.group);
+        check::not_positive(&place, "the target", sample.target)?;
+        check_width(&place, samples[0].features.len(), sample.features.len())?;
     }
     let means = group_means(samples);
     if means.len() < 3 {
-        return Err(format!("{} groups are too few to leave one out; three are needed", means.len()));
+        let what = format!("{} groups are too few to leave one out", means.len());
+        return Err(InputError::new(PLACE, what).hint("three are needed"));
     }
     let mut best: Option<(usize, f64, Vec<f64>)> = None;
-    let mut last_error = "there is no candidate".to_string();
+    let mut last_error = InputError::new(PLACE, "there is no candidate").hint("give at least one");
     for (number, candidate) in candidates.iter().enumerate() {
         let pairs = match leave_one_group_out(candidate, &means) {
             Ok(pairs) => pairs,
             Err(error) => {
-                last_error = format!("{}: {error}", candidate.name);
+                last_error = InputError { place: format!("{}: {}", candidate.name, error.place), ..error };
                 continue;
             }
         };
@@ -259,9 +270,8 @@ pub fn choose(samples: &[Sample], candidates: &[Candidate]) -> Result<Chosen, St
 
 /// Mean and standard deviation; 1 where all values are equal, so that they become 0.
 fn moments(values: &[f64]) -> (f64, f64) {
-    let count = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
+    let mean = mean(values);
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64;
     (mean, if variance > 0.0 { variance.sqrt() } else { 1.0 })
 }
 

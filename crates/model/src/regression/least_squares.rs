@@ -1,6 +1,9 @@
 //! Least squares by Householder reflections, with what its residuals say of its uncertainty.
 
-use super::student::quantile;
+use bellwether_core::InputError;
+use bellwether_des::statistics::student_quantile;
+
+use super::{PLACE, check_count, check_rows};
 
 /// `y = b0 + b1 x1 + … + bp xp`, fitted by (weighted) least squares.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,9 +25,9 @@ impl LeastSquares {
     ///
     /// # Errors
     ///
-    /// One sentence: fewer rows than coefficients, rows of unequal length, numbers that are not finite, or
-    /// features that depend on each other.
-    pub fn fit(rows: &[Vec<f64>], targets: &[f64]) -> Result<LeastSquares, String> {
+    /// Fewer rows than coefficients, rows of unequal length, numbers that are not finite, or features that depend
+    /// on each other.
+    pub fn fit(rows: &[Vec<f64>], targets: &[f64]) -> Result<LeastSquares, InputError> {
         Self::fit_weighted(rows, targets, &vec![1.0; targets.len()])
     }
 
@@ -33,13 +36,12 @@ impl LeastSquares {
     /// # Errors
     ///
     /// As [`LeastSquares::fit`].
-    pub fn fit_weighted(rows: &[Vec<f64>], targets: &[f64], factors: &[f64]) -> Result<LeastSquares, String> {
-        let width = super::check_rows(rows, targets)? + 1;
-        if factors.len() != rows.len() {
-            return Err(format!("{} factors for {} rows", factors.len(), rows.len()));
-        }
+    pub fn fit_weighted(rows: &[Vec<f64>], targets: &[f64], factors: &[f64]) -> Result<LeastSquares, InputError> {
+        let width = check_rows(rows, targets)? + 1;
+        check_count(rows.len(), "factors", factors.len())?;
         if rows.len() < width {
-            return Err(format!("{} rows do not determine {width} coefficients", rows.len()));
+            let what = format!("{} rows do not determine {width} coefficients", rows.len());
+            return Err(InputError::new(PLACE, what).hint("measure more, or use fewer features"));
         }
         let with_one = |(row, factor): (&Vec<f64>, &f64)| -> Vec<f64> {
             std::iter::once(*factor).chain(row.iter().map(|value| value * factor)).collect()
@@ -52,7 +54,8 @@ impl LeastSquares {
         matrix.truncate(width);
         let coefficients = solve_upper(&matrix, &right[..width]);
         if let Some(bad) = coefficients.iter().position(|b| !b.is_finite()) {
-            return Err(format!("coefficient {bad} is not finite; bring the features to a common scale"));
+            return Err(InputError::new(PLACE, format!("coefficient {bad} is not finite"))
+                .hint("bring the features to a common scale"));
         }
         let degrees_of_freedom = rows.len() - width;
         let squares: f64 = right[width..].iter().map(|residual| residual * residual).sum();
@@ -95,7 +98,7 @@ impl LeastSquares {
         let with_one: Vec<f64> = std::iter::once(1.0).chain(row.iter().copied()).collect();
         let leverage: f64 = solve_lower(&self.triangle, &with_one).iter().map(|z| z * z).sum();
         let spread = self.residual_sd * (1.0 / (factor * factor) + leverage).sqrt();
-        let half = spread * quantile(0.5 + level / 2.0, self.degrees_of_freedom as f64);
+        let half = spread * student_quantile(0.5 + level / 2.0, self.degrees_of_freedom as f64);
         (middle - half, middle + half)
     }
 
@@ -109,12 +112,13 @@ impl LeastSquares {
 }
 
 /// Makes `matrix` zero below the diagonal in `column`, by a reflection of all rows from there on.
-fn reflect(matrix: &mut [Vec<f64>], right: &mut [f64], column: usize) -> Result<(), String> {
+fn reflect(matrix: &mut [Vec<f64>], right: &mut [f64], column: usize) -> Result<(), InputError> {
     let whole: f64 = matrix.iter().map(|row| row[column] * row[column]).sum::<f64>().sqrt();
     let norm: f64 = matrix[column..].iter().map(|row| row[column] * row[column]).sum::<f64>().sqrt();
     // What is left of the column after the ones before it are taken out; rounding leaves about 1e-16.
     if norm <= 1e-11 * whole || norm == 0.0 {
-        return Err(format!("feature {column} is a combination of those before it (0 is the constant)"));
+        let what = format!("feature {column} is a combination of those before it (0 is the constant)");
+        return Err(InputError::new(PLACE, what).hint("leave it out"));
     }
     let head = matrix[column][column];
     let target = if head > 0.0 { -norm } else { norm };

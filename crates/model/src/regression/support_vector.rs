@@ -5,6 +5,10 @@
 //! the one that most wants to rise; the second is the one that promises the largest decrease (Fan, Chen and
 //! Lin, J. Mach. Learn. Res. 6, 2005). All is computed in double precision; nothing is shrunk or cached.
 
+use bellwether_core::InputError;
+
+use super::{PLACE, check, check_rows};
+
 /// What takes the place of the product of two rows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Kernel {
@@ -49,7 +53,7 @@ pub struct SupportVector {
 }
 
 /// The kernel matrix of more rows than this does not fit a small machine.
-pub const MAXIMUM_ROWS: usize = 4_000;
+const MAXIMUM_ROWS: usize = 4_000;
 
 /// Pairs after which the solver gives up: two orders beyond what ill-conditioned problems of this field need.
 const MAXIMUM_PAIRS: usize = 50_000_000;
@@ -70,21 +74,20 @@ impl Kernel {
 }
 
 impl SupportVectorParameters {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), InputError> {
         let (gamma, offset) = match self.kernel {
             Kernel::Rbf { gamma } => (gamma, 0.0),
             Kernel::Polynomial { gamma, offset, degree } if (1..=16).contains(&degree) => (gamma, offset),
-            Kernel::Polynomial { degree, .. } => return Err(format!("degree {degree} is not in 1..=16")),
+            Kernel::Polynomial { degree, .. } => {
+                return Err(InputError::new(PLACE, format!("the kernel's degree is {degree}"))
+                    .hint("it must be from 1 to 16"));
+            }
         };
-        let positive = [("gamma", gamma), ("cost", self.cost), ("tolerance", self.tolerance)];
-        if let Some((name, value)) = positive.into_iter().find(|(_, v)| !(v.is_finite() && *v > 0.0)) {
-            return Err(format!("{name} is {value}; it must be positive"));
+        for (name, value) in [("gamma", gamma), ("the cost", self.cost), ("the tolerance", self.tolerance)] {
+            check::not_positive(PLACE, name, value)?;
         }
-        let at_least_zero = [("epsilon", self.epsilon), ("offset", offset)];
-        match at_least_zero.into_iter().find(|(_, v)| !(v.is_finite() && *v >= 0.0)) {
-            Some((name, value)) => Err(format!("{name} is {value}; it must not be negative")),
-            None => Ok(()),
-        }
+        check::negative(PLACE, "epsilon", self.epsilon)?;
+        check::negative(PLACE, "the kernel's offset", offset)
     }
 }
 
@@ -93,22 +96,24 @@ impl SupportVector {
     ///
     /// # Errors
     ///
-    /// One sentence: rows of unequal length, none or too many of them, numbers that are not finite,
+    /// Rows of unequal length, none or too many of them, numbers that are not finite,
     /// parameters out of range, or no convergence.
     pub fn fit(
         rows: &[Vec<f64>],
         targets: &[f64],
         parameters: SupportVectorParameters,
-    ) -> Result<SupportVector, String> {
+    ) -> Result<SupportVector, InputError> {
         parameters.check()?;
-        super::check_rows(rows, targets)?;
+        check_rows(rows, targets)?;
         if rows.len() > MAXIMUM_ROWS {
-            return Err(format!("{} rows are more than the {MAXIMUM_ROWS} it is made for", rows.len()));
+            let what = format!("{} rows are more than support vectors are made for", rows.len());
+            return Err(InputError::new(PLACE, what).hint(format!("take {MAXIMUM_ROWS} of them at most")));
         }
         let of = |x: &Vec<f64>| rows.iter().map(|z| parameters.kernel.value(x, z)).collect::<Vec<f64>>();
         let kernel: Vec<Vec<f64>> = rows.iter().map(of).collect();
         if kernel.iter().flatten().any(|value| !value.is_finite()) {
-            return Err("the kernel overflows; bring the features to a common scale".into());
+            return Err(InputError::new(PLACE, "the kernel overflows")
+                .hint("bring the features to a common scale"));
         }
         let (coefficients, bias) = solve(&kernel, targets, &parameters)?;
         Ok(SupportVector { parameters, rows: rows.to_vec(), coefficients, bias })
@@ -142,7 +147,7 @@ impl SupportVector {
 }
 
 /// Coefficients and bias.
-fn solve(kernel: &[Vec<f64>], y: &[f64], p: &SupportVectorParameters) -> Result<(Vec<f64>, f64), String> {
+fn solve(kernel: &[Vec<f64>], y: &[f64], p: &SupportVectorParameters) -> Result<(Vec<f64>, f64), InputError> {
     let mut b = vec![0.0; y.len()];
     let mut residual = y.to_vec();
     // By how much the objective falls per unit, when a coefficient rises or falls: the zone's cost changes sign
@@ -184,8 +189,6 @@ fn solve(kernel: &[Vec<f64>], y: &[f64], p: &SupportVectorParameters) -> Result<
             *r -= step * (up - down);
         }
     }
-    Err(format!(
-        "no optimum to within {} after {MAXIMUM_PAIRS} pairs; scale the features, or lower the cost",
-        p.tolerance
-    ))
+    let what = format!("no optimum to within {} after {MAXIMUM_PAIRS} pairs", p.tolerance);
+    Err(InputError::new(PLACE, what).hint("scale the features, or lower the cost"))
 }

@@ -1,9 +1,12 @@
 //! Checks on data that a model was not fitted to: folds by row and by group, errors, and a search over a grid.
 
-use super::{Kernel, SupportVector, SupportVectorParameters};
+use bellwether_core::InputError;
+use bellwether_des::statistics::{mean, percentile};
+
+use super::{Kernel, PLACE, SupportVector, SupportVectorParameters};
 
 /// Fits to training rows and their targets, and predicts each of the rows asked for.
-pub type Fit<'a> = Box<dyn Fn(&[Vec<f64>], &[f64], &[Vec<f64>]) -> Result<Vec<f64>, String> + 'a>;
+pub type Fit<'a> = Box<dyn Fn(&[Vec<f64>], &[f64], &[Vec<f64>]) -> Result<Vec<f64>, InputError> + 'a>;
 
 /// How far predictions lie from what was measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -21,41 +24,16 @@ pub struct Errors {
 impl Errors {
     /// Errors of pairs (measured, predicted); measured values are not zero. `None` without pairs.
     pub fn of(pairs: &[(f64, f64)]) -> Option<Errors> {
-        if pairs.is_empty() {
-            return None;
-        }
-        let count = pairs.len() as f64;
         let absolute: Vec<f64> = pairs.iter().map(|(y, f)| (f - y).abs()).collect();
         let mut relative: Vec<f64> = pairs.iter().map(|(y, f)| ((f - y) / y).abs()).collect();
         relative.sort_by(f64::total_cmp);
-        let (lower, upper) = ((relative.len() - 1) / 2, relative.len() / 2);
         Some(Errors {
-            mean_absolute: absolute.iter().sum::<f64>() / count,
-            mean_relative: relative.iter().sum::<f64>() / count,
-            median_relative: 0.5 * (relative[lower] + relative[upper]),
-            largest_relative: relative[relative.len() - 1],
+            mean_absolute: mean(&absolute),
+            mean_relative: mean(&relative),
+            median_relative: percentile(&relative, 0.5)?,
+            largest_relative: *relative.last()?,
         })
     }
-}
-
-/// The numbers `0..count` in an order that depends on `seed` only.
-pub fn shuffled(count: usize, seed: u64) -> Vec<usize> {
-    let mut state = seed;
-    // SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
-    let mut draw = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    };
-    let mut order: Vec<usize> = (0..count).collect();
-    for last in (1..count).rev() {
-        // The high word of a product takes each number with a chance equal to within 2^-50 for such counts.
-        let chosen = ((u128::from(draw()) * (last as u128 + 1)) >> 64) as usize;
-        order.swap(last, chosen);
-    }
-    order
 }
 
 /// `order` cut into `folds` parts whose sizes differ by one at most; empty parts are left out.
@@ -92,8 +70,8 @@ pub fn cross_validate(
     rows: &[Vec<f64>],
     targets: &[f64],
     folds: &[Vec<usize>],
-    fit_predict: impl Fn(&[Vec<f64>], &[f64], &[Vec<f64>]) -> Result<Vec<f64>, String>,
-) -> Result<Vec<Vec<(f64, f64)>>, String> {
+    fit_predict: impl Fn(&[Vec<f64>], &[f64], &[Vec<f64>]) -> Result<Vec<f64>, InputError>,
+) -> Result<Vec<Vec<(f64, f64)>>, InputError> {
     let one = |fold: &Vec<usize>| {
         let inside: Vec<usize> =
             folds.iter().filter(|other| !std::ptr::eq(*other, fold)).flatten().copied().collect();
@@ -130,8 +108,9 @@ pub fn grid_search(
     folds: &[Vec<usize>],
     grid: (&[Kernel], &[f64], &[f64]),
     tolerance: f64,
-) -> Result<(SupportVectorParameters, f64), String> {
+) -> Result<(SupportVectorParameters, f64), InputError> {
     let (kernels, costs, epsilons) = grid;
+    let nothing = |what: &str| InputError::new(PLACE, what).hint("give at least one of each");
     let mut best: Option<(SupportVectorParameters, f64)> = None;
     for kernel in kernels {
         for cost in costs {
@@ -139,12 +118,12 @@ pub fn grid_search(
                 let parameters =
                     SupportVectorParameters { kernel: *kernel, cost: *cost, epsilon: *epsilon, tolerance };
                 let pairs = cross_validate(rows, targets, folds, support_vector(parameters))?.concat();
-                let error = Errors::of(&pairs).ok_or("there are no folds")?.mean_absolute;
+                let error = Errors::of(&pairs).ok_or_else(|| nothing("there are no folds"))?.mean_absolute;
                 if best.is_none_or(|(_, smallest)| error < smallest) {
                     best = Some((parameters, error));
                 }
             }
         }
     }
-    best.ok_or_else(|| "the grid is empty".into())
+    best.ok_or_else(|| nothing("the grid is empty"))
 }

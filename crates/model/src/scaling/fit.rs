@@ -1,22 +1,17 @@
 //! Fit of one law to measured steps.
 
-use super::form::{Form, Law};
-use crate::elastic::Row;
-use crate::minimize::{Bounds, minimize};
+use bellwether_des::statistics::mean;
 
-const LEAST_S: f64 = 1e-8;
-const MOST_S: f64 = 1e4;
-const GAMMA: (f64, f64) = (1.0, 10.0);
+use super::form::{Form, Law};
+use crate::common::minimize::{Bounds, huber, minimize};
+use crate::elastic::{BETWEEN_NODES, GAMMA, LEAST_S, MOST_S, Row, mean_step_s};
+
 /// Error that a measured step is believed to have, relative: it sets what a prior is worth.
 const MEASURED_SD: f64 = 0.05;
 /// Standard deviation of the belief that compute and exchange add up, which is gamma = 1.
 const GAMMA_SD: f64 = 2.0;
 /// Standard deviation of the belief that an exchange does not grow: of beta/alpha around 0.
 const GROWTH_SD: f64 = 0.3;
-/// Errors beyond this many standard deviations count by their size and not by their square.
-const HUBER: f64 = 1.345;
-/// What an unobserved exchange between nodes costs at least, relative to that in a node.
-const BETWEEN_NODES: f64 = 1.1;
 
 /// What a set of rows observes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,16 +47,13 @@ pub(super) fn fit(form: Form, rows: &[Row], near: Option<&Law>) -> Law {
 
 /// Squared errors in standard deviations, and the beliefs about what the rows may leave open.
 fn cost(law: &Law, rows: &[Row]) -> f64 {
-    let huber = |error: f64| {
-        let size = (error / MEASURED_SD).abs();
-        if size <= HUBER { size * size } else { HUBER * (2.0 * size - HUBER) }
-    };
     let mut sum = 0.0;
     for row in rows {
-        sum += huber((law.step_s(row.nodes, row.replicas, row.local_batch, 0) / row.step_s).ln());
+        let step_s = law.step_s(row.nodes, row.replicas, row.local_batch, 0);
+        sum += huber((step_s / row.step_s).ln() / MEASURED_SD);
         // Of a single replica the gradient is the step, which must not count twice.
         if let (Some(gradient_s), true) = (row.gradient_s(), row.replicas > 1) {
-            sum += huber((law.gradient_s(row.local_batch) / gradient_s).ln());
+            sum += huber((law.gradient_s(row.local_batch) / gradient_s).ln() / MEASURED_SD);
         }
     }
     let [_, _, alpha_r, beta_r, alpha_n, beta_n, gamma] = law.values;
@@ -89,15 +81,14 @@ fn bounds(form: Form, rows: &[Row]) -> Bounds {
         // One batch says nothing of the share that does not depend on it: half, as in Pollux.
         let gradients: Vec<f64> = rows.iter().filter_map(Row::gradient_s).collect();
         if !gradients.is_empty() {
-            let mean_s = gradients.iter().sum::<f64>() / gradients.len() as f64;
-            bounds.fix(0, (0.5 * mean_s).clamp(LEAST_S, MOST_S).ln());
+            bounds.fix(0, (0.5 * mean(&gradients)).clamp(LEAST_S, MOST_S).ln());
         }
     }
     bounds
 }
 
 fn starts(rows: &[Row]) -> Vec<Vec<f64>> {
-    let mean_s = rows.iter().map(|row| row.step_s).sum::<f64>() / rows.len() as f64;
+    let mean_s = mean_step_s(rows);
     let per_sample_s = rows
         .iter()
         .map(|row| row.gradient_s().unwrap_or(row.step_s) / row.local_batch)

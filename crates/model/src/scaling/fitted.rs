@@ -1,11 +1,12 @@
 //! The fitted model as data, and back.
 
 use bellwether_core::error::InputError;
-use bellwether_core::fitted::{FittedModel, Parameter};
+use bellwether_core::fitted::FittedModel;
 
 use super::Scaling;
 use super::form::{Form, Law, PARAMETERS};
 use super::validity::Ranges;
+use crate::common::parameter::{kind, needed, parameter};
 
 const MODEL: &str = "scaling";
 
@@ -15,12 +16,6 @@ impl Scaling {
     /// The covariance is left open: parameters of different laws are no draw from one distribution, and the
     /// interval comes from rows left out.
     pub fn to_fitted(&self) -> FittedModel {
-        let parameter = |name: String, unit: &str, value: f64| Parameter {
-            name,
-            unit: unit.into(),
-            value,
-            standard_error: None,
-        };
         let mut parameters = Vec::new();
         for law in &self.laws {
             for ((name, unit), value) in PARAMETERS.iter().zip(law.values) {
@@ -38,8 +33,8 @@ impl Scaling {
             ("local_batch_least", "samples", ranges.local_batch.0),
             ("local_batch_most", "samples", ranges.local_batch.1),
         ];
-        parameters.extend(rest.map(|(name, unit, value)| parameter(name.into(), unit, value)));
-        parameters.extend(self.noise_scale.map(|scale| parameter("noise_scale".into(), "samples", scale)));
+        parameters.extend(rest.map(|(name, unit, value)| parameter(name, unit, value)));
+        parameters.extend(self.noise_scale.map(|scale| parameter("noise_scale", "samples", scale)));
         let counts = [ranges.in_node, ranges.over_nodes];
         let measured = || counts.iter().filter(|(_, most)| *most > 0);
         FittedModel {
@@ -61,17 +56,8 @@ impl Scaling {
     ///
     /// Another model, a parameter that is missing, or one that cannot be.
     pub fn from_fitted(fitted: &FittedModel) -> Result<Scaling, InputError> {
-        let place = || format!("fitted model `{}`", fitted.model);
-        if fitted.model != MODEL {
-            return Err(InputError::new(place(), format!("this is not the model `{MODEL}`")));
-        }
-        let value = |name: &str| match fitted.value(name) {
-            Some(value) if value.is_finite() && value >= 0.0 => Ok(value),
-            Some(value) => {
-                Err(InputError::new(place(), format!("the parameter `{name}` is {value}; it cannot be")))
-            }
-            None => Err(InputError::new(place(), format!("the parameter `{name}` is missing"))),
-        };
+        kind(MODEL, fitted, MODEL)?;
+        let value = |name: &str| needed(MODEL, fitted, name, 0.0);
         let mut laws = Vec::new();
         for form in Form::ALL {
             let name = |parameter: &str| format!("{}.{parameter}", form.name());
@@ -84,12 +70,12 @@ impl Scaling {
             }
             if law.values[6] < 1.0 || law.values[0] + law.values[1] <= 0.0 {
                 let what = format!("the law `{}` has no gradient time, or gamma below 1", form.name());
-                return Err(InputError::new(place(), what));
+                return Err(InputError::new(MODEL, what).hint("fit it again"));
             }
             laws.push(law);
         }
         if laws.is_empty() {
-            return Err(InputError::new(place(), "it holds no law; fit it again"));
+            return Err(InputError::new(MODEL, "the fitted model holds no law").hint("fit it again"));
         }
         let count = |name: &str| value(name).map(|value| value as u32);
         Ok(Scaling {

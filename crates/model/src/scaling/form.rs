@@ -61,7 +61,7 @@ impl Law {
             return 0.0;
         }
         let [_, _, alpha_r, beta_r, alpha_n, beta_n, _] = self.values;
-        let (n, k) = (f64::from(nodes), f64::from(replicas));
+        let (n, k) = (f64::from(nodes.max(1)), f64::from(replicas));
         let (alpha, beta) = if nodes > 1 { (alpha_n, beta_n) } else { (alpha_r, beta_r) };
         match self.form {
             Form::Replicas => alpha + beta * (k - 2.0),

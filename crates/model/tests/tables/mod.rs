@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::print_stdout)]
 
+pub mod cm_dare;
 pub mod curves;
 pub mod split;
 
@@ -12,6 +13,7 @@ macro_rules! data {
         include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/", $path))
     };
 }
+pub(crate) use data;
 
 /// Results computed by the published goodput model.
 pub const GOODPUT_CASES: &str = data!("reference-cases/pollux-goodput.json");
@@ -125,7 +127,8 @@ fn number(field: &str) -> f64 {
 }
 
 fn lines(table: &str) -> impl Iterator<Item = Vec<&str>> {
-    table.lines().skip(1).filter(|line| !line.is_empty()).map(|line| line.split(',').collect())
+    let rows = table.lines().skip(1).filter(|line| !line.is_empty());
+    rows.map(|line| line.split(',').map(str::trim).collect())
 }
 
 fn row(nodes: u32, replicas: u32, fields: &[&str]) -> Row {

@@ -10,6 +10,9 @@ const BURST: &str = "64kb";
 /// Bytes that may wait for a link. TCP fills what there is, so this bounds the delay and the losses.
 const QUEUE: &str = "1mb";
 
+/// Bytes of a packet, as in a cluster's network: a switch in software cannot pass eight links of small ones.
+const PACKET_BYTES: &str = "9000";
+
 /// Namespaces `0..hosts` with the addresses `10.77.0.1…`; removed when dropped.
 #[derive(Debug)]
 pub(super) struct Namespaces {
@@ -47,9 +50,12 @@ impl Namespaces {
                     &name,
                 ],
             )?;
-            call("ip", &["-n", &switch, "link", "set", &port, "master", "bridge", "up"])?;
+            call(
+                "ip",
+                &["-n", &switch, "link", "set", &port, "master", "bridge", "mtu", PACKET_BYTES, "up"],
+            )?;
             call("ip", &["-n", &name, "addr", "add", &format!("{}/24", address(host)), "dev", "uplink"])?;
-            call("ip", &["-n", &name, "link", "set", "uplink", "up"])?;
+            call("ip", &["-n", &name, "link", "set", "uplink", "mtu", PACKET_BYTES, "up"])?;
             call("ip", &["-n", &name, "link", "set", "lo", "up"])?;
             for (place, device) in [(&switch, port.as_str()), (&name, "uplink")] {
                 let shape = [

@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
+use bellwether_core::job::WorkerRange;
 use bellwether_core::prediction::{Configuration, DeviceGroup, Link, Protocol, StepModel};
 use bellwether_core::profile::Profile;
 use bellwether_core::units::Bytes;
@@ -56,21 +57,22 @@ pub(super) fn measure(arguments: &ScalingArguments, printer: &Printer) -> Result
     };
     let settings = json!({
         "step_ms": arguments.step_ms, "parameters_bytes": arguments.parameters.0, "virtual_nodes": VIRTUAL_NODES,
-        "points": arguments.points.iter().map(|(rate, most)| format!("{rate}:{most}")).collect::<Vec<_>>(),
+        "points": arguments.points.iter().map(|(rate, workers)| format!("{rate}:{workers}")).collect::<Vec<_>>(),
         "windows": arguments.windows, "steps_per_window": arguments.steps,
     });
     let mut report = Report::begin("scaling", settings, published::SCALING);
     let mut errors = Vec::new();
-    for (rate, most) in &arguments.points {
-        if *most == 0 || *most > VIRTUAL_NODES {
-            let what = format!("{most}: choose from 1 to {VIRTUAL_NODES} workers");
+    for (rate, workers) in &arguments.points {
+        let most = workers.max;
+        if workers.min == 0 || most > VIRTUAL_NODES {
+            let what = format!("{workers}: choose from 1 to {VIRTUAL_NODES} workers");
             return Err(Failure::at("--points", what));
         }
-        let hosts = Namespaces::create((*most).max(2), rate)?;
+        let hosts = Namespaces::create(most.max(2), rate)?;
         printer.note(format_args!("{rate}: a profile from one worker and a link"));
         let profile = profiled(&hosts, &job)?;
-        printer.note(format_args!("{rate}: 1 to {most} workers"));
-        errors.extend(points(&mut report, &hosts, rate, *most, &job, &profile, arguments)?);
+        printer.note(format_args!("{rate}: {workers} workers"));
+        errors.extend(points(&mut report, &hosts, (rate, *workers), &job, &profile, arguments)?);
     }
     if !errors.is_empty() {
         let mean = errors.iter().sum::<f64>() / errors.len() as f64;
@@ -133,8 +135,7 @@ fn worker(hosts: &Namespaces, host: u32, join: &str, token_file: &str) -> Result
 fn points(
     report: &mut Report,
     hosts: &Namespaces,
-    rate: &str,
-    most: u32,
+    (rate, workers): (&str, WorkerRange),
     job: &Synthetic,
     profile: &Profile,
     arguments: &ScalingArguments,
@@ -142,7 +143,7 @@ fn points(
     let model = ProfileModel::new(profile.clone())?;
     let listen = format!("{}:0", address(0));
     let mut errors = Vec::new();
-    for count in 1..=most {
+    for count in workers.min..=workers.max {
         let mut trial = Trial::by_hand(&job.text(), count, |command| {
             command.args(["--no-spawn", "--listen", &listen]);
             hosts.inside(0, command)
@@ -228,9 +229,9 @@ fn busy_share(before: (f64, f64), after: (f64, f64)) -> f64 {
     (after.0 - before.0) / (after.1 - before.1).max(1.0)
 }
 
-/// A rate as `tc` writes it, and the most workers: `100mbit:8`.
-pub(super) fn point(text: &str) -> Result<(String, u32), String> {
-    let wrong = || format!("`{text}` is not RATE:WORKERS, for example 100mbit:8");
+/// A rate as `tc` writes it, and numbers of workers: `100mbit:1..8`.
+pub(super) fn point(text: &str) -> Result<(String, WorkerRange), String> {
+    let wrong = || format!("`{text}` is not RATE:WORKERS, for example 100mbit:1..8");
     let (rate, workers) = text.split_once(':').ok_or_else(wrong)?;
     let workers = workers.parse().map_err(|_| wrong())?;
     if !rate.ends_with("bit") || !rate.starts_with(|first: char| first.is_ascii_digit()) {
@@ -248,7 +249,7 @@ mod tests {
 
     #[test]
     fn points_are_read() {
-        assert_eq!(point("100mbit:8"), Ok(("100mbit".into(), 8)));
+        assert_eq!(point("100mbit:1..8"), Ok(("100mbit".into(), WorkerRange { min: 1, max: 8 })));
         assert!(point("100mbit").is_err() && point("fast:2").is_err() && point("1gbit:x").is_err());
     }
 

@@ -17,25 +17,27 @@ pub(super) fn render(rows: &[Row], format: TableFormat) -> String {
 
 fn table(rows: &[Row]) -> String {
     let mut text = format!(
-        "{:>7}  {:>12}  {:>23}  {:>10}  {:>10}  {:<8}\n",
+        "{:>7}  {:>12}  {:>25}  {:>10}  {:>10}  {:<8}\n",
         "workers", "examples/s", "95 % interval", "step", "efficiency", "bound by"
     );
     for row in rows {
         let interval = format!("{} … {}", figure(row.low), figure(row.high));
         let _ = writeln!(
             text,
-            "{:>7}  {:>12}  {:>23}  {:>7.2} ms  {:>9.0}%  {:<8}{}",
+            "{:>7}  {:>12}  {:>25}  {:>10}  {:>9.0}%  {}{}",
             row.workers,
             figure(row.examples_per_s),
             interval,
-            row.step_s * 1e3,
+            duration(row.step_s),
             row.efficiency * 100.0,
-            row.bottleneck.to_string(),
-            if row.knee && rows.len() > 1 { "  ← knee" } else { "" }
+            row.bottleneck,
+            if row.knee { "  ← knee" } else { "" }
         );
     }
-    if rows.len() > 1 {
+    if rows.iter().any(|row| row.knee) {
         text.push_str("knee: beyond it, another worker adds less than half of what the first one does\n");
+    } else if rows.len() > 1 {
+        text.push_str("no knee: each of these workers adds at least half of what the first one does\n");
     }
     let reasons = rows.iter().filter_map(|row| match &row.validity {
         Validity::Extrapolated(why) => Some(why.as_str()),
@@ -49,8 +51,19 @@ fn table(rows: &[Row]) -> String {
 
 /// Four figures are more than a prediction is worth.
 fn figure(value: f64) -> String {
-    let digits = if value >= 1000.0 { 0 } else { (3 - value.max(1e-9).log10().floor() as i32).clamp(0, 9) };
+    if !(1e-3..1e9).contains(&value) {
+        return format!("{value:.3e}");
+    }
+    let digits = (3 - value.log10().floor() as i32).max(0);
     format!("{value:.*}", digits as usize)
+}
+
+fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s < 1e-3 => format!("{} us", figure(s * 1e6)),
+        s if s < 1.0 => format!("{} ms", figure(s * 1e3)),
+        s => format!("{} s", figure(s)),
+    }
 }
 
 fn csv(rows: &[Row]) -> String {
@@ -87,5 +100,10 @@ mod tests {
         assert_eq!(figure(0.012_345), "0.01235");
         assert_eq!(figure(12.345), "12.35");
         assert_eq!(figure(12_345.6), "12346");
+        assert_eq!(figure(7.629_4e-6), "7.629e-6");
+        assert_eq!(
+            (duration(0.069_32), duration(12.0), duration(5e-4)),
+            ("69.32 ms".into(), "12.00 s".into(), "500.0 us".into())
+        );
     }
 }

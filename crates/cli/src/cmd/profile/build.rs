@@ -18,6 +18,7 @@ const HANDLING_SEEN: f64 = 1.2;
 /// One line of a run's `metrics.jsonl`.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct StepLine {
+    pub(crate) step: u64,
     pub(crate) duration_s: f64,
     #[serde(default)]
     pub(crate) exchange_s: f64,
@@ -26,6 +27,8 @@ pub(crate) struct StepLine {
     #[serde(default)]
     pub(crate) nodes_s: Vec<f64>,
     pub(crate) workers: u32,
+    #[serde(default)]
+    pub(crate) shadows: u32,
 }
 
 /// What was measured.
@@ -42,9 +45,9 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// The first steps with this many workers, warm-up left out. (Later ones may have had a newcomer.)
+    /// The first steps with this many workers and no newcomer, warm-up left out.
     fn with_workers(&self, workers: u32) -> Vec<&StepLine> {
-        let steps = self.steps.iter().filter(|step| step.workers == workers);
+        let steps = self.steps.iter().filter(|step| step.workers == workers && step.shadows == 0);
         steps.skip(WARM_UP_STEPS as usize).take(self.wanted as usize).collect()
     }
 }

@@ -18,8 +18,9 @@ pub(super) fn table(profile: &Profile) -> String {
     row("step, median", milliseconds(median(&steps)));
     row("  gradients", milliseconds(median(&profile.compute_s())));
     row("  update", milliseconds(median(&profile.update_s())));
-    let bytes = bellwether_core::units::Bytes(profile.upload_bytes());
-    row("exchanged per step", format!("{bytes} in {} parts", profile.parts.len()));
+    let parts = profile.parts.len();
+    let plural = if parts == 1 { "" } else { "s" };
+    row("exchanged per step", format!("{} in {parts} part{plural}", bytes(profile.upload_bytes())));
     if let Some(network) = profile.network {
         let gigabits = network.bandwidth_bytes_per_s * 8e-9;
         row("link", format!("{gigabits:.3} Gbit/s each way, {}", milliseconds(network.latency_s)));
@@ -34,6 +35,14 @@ fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn bytes(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        1024..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1024.0),
+        _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+    }
 }
 
 fn milliseconds(seconds: f64) -> String {

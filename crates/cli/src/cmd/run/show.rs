@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bellwether_core::record::{Event, Summary};
+use bellwether_core::record::{Comparison, Event, Summary};
 use bellwether_runtime::control::generated::Status;
 use bellwether_runtime::coordinator::Observation;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -146,6 +146,18 @@ pub(super) fn table(summary: &Summary) -> String {
             format!("{:.1} MiB", summary.peak_resident_bytes as f64 / f64::from(1 << 20)),
         ),
     ];
+    for comparison in &summary.predictions {
+        let Comparison {
+            workers, predicted_examples_per_s, low, high, measured_examples_per_s, error, ..
+        } = comparison;
+        let plural = if *workers == 1 { "" } else { "s" };
+        let text = format!(
+            "{workers} worker{plural}: {predicted_examples_per_s:.0}/s ({low:.0} … {high:.0}), measured \
+             {measured_examples_per_s:.0}/s, error {:+.1} %",
+            error * 100.0
+        );
+        rows.push(("predicted by first steps", text));
+    }
     for resize in &summary.resizes {
         let text = format!(
             "step {}: {} → {}, {:.1} ms ({})",

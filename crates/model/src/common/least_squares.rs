@@ -5,6 +5,8 @@
 
 use bellwether_core::InputError;
 
+use super::matrix::{cholesky, inverse, solve, squared};
+
 const PLACE: &str = "least squares";
 
 /// Steps after which the search ends where it is; a well-posed fit takes about ten.
@@ -13,57 +15,46 @@ const ROUNDS_MAX: u32 = 500;
 /// Relative step of numerical derivatives: about the cube root of the rounding error, for central ones.
 const RELATIVE_STEP: f64 = 1e-5;
 
-/// A parameter's correlation with the others beyond which it counts as undetermined: `1 - R^2` below this.
-const SINGULAR: f64 = 1e-10;
-
 /// Damping at which no direction leads down any more.
 const DAMPING_MAX: f64 = 1e20;
 
 /// Where a parameter begins and within which ends it may move.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Range {
+pub(crate) struct Range {
     /// The value to begin with; its size is also the scale on which the parameter matters.
-    pub start: f64,
+    pub(crate) start: f64,
     /// Smallest value.
-    pub low: f64,
+    pub(crate) low: f64,
     /// Largest value; may be infinite.
-    pub high: f64,
+    pub(crate) high: f64,
 }
 
 /// Parameters with the smallest sum of squared residuals that was found.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Fit {
+pub(crate) struct Fit {
     /// The parameters.
-    pub parameters: Vec<f64>,
+    pub(crate) parameters: Vec<f64>,
     /// The residuals there.
-    pub residuals: Vec<f64>,
-    /// Whether each parameter lies at one of its bounds.
-    pub at_bound: Vec<bool>,
+    pub(crate) residuals: Vec<f64>,
     /// Inverse of the squared Jacobian, row by row: the covariance of the parameters for residuals of variance 1.
     /// Bounds are ignored in it, so it errs to the wide side. Absent when the data do not determine every
     /// parameter.
-    pub unscaled_covariance: Option<Vec<f64>>,
+    pub(crate) unscaled_covariance: Option<Vec<f64>>,
 }
 
 impl Fit {
     /// Sum of the squared residuals.
-    pub fn sum_of_squares(&self) -> f64 {
+    pub(crate) fn sum_of_squares(&self) -> f64 {
         self.residuals.iter().map(|residual| residual * residual).sum()
     }
 
     /// Residuals less parameters.
-    pub fn degrees_of_freedom(&self) -> usize {
+    pub(crate) fn degrees_of_freedom(&self) -> usize {
         self.residuals.len() - self.parameters.len()
     }
 
-    /// Estimated variance of a residual; none when there are as many parameters as residuals.
-    pub fn residual_variance(&self) -> Option<f64> {
-        let degrees = self.degrees_of_freedom();
-        (degrees > 0).then(|| self.sum_of_squares() / degrees as f64)
-    }
-
     /// Standard errors of the parameters for residuals of this variance; none when undetermined.
-    pub fn standard_errors(&self, residual_variance: f64) -> Option<Vec<f64>> {
+    pub(crate) fn standard_errors(&self, residual_variance: f64) -> Option<Vec<f64>> {
         let (covariance, count) = (self.unscaled_covariance.as_ref()?, self.parameters.len());
         Some((0..count).map(|i| (covariance[i * count + i] * residual_variance).max(0.0).sqrt()).collect())
     }
@@ -71,8 +62,9 @@ impl Fit {
 
 /// Variance of a value with this gradient by the parameters (delta method).
 ///
-/// `covariance` is that of the parameters, row by row; both lengths must agree, else it is infinite.
-pub fn delta_variance(gradient: &[f64], covariance: &[f64]) -> f64 {
+/// `covariance` is that of the parameters, row by row; both lengths must agree, else it is infinite, as it is where
+/// the covariance holds what is no number.
+pub(crate) fn delta_variance(gradient: &[f64], covariance: &[f64]) -> f64 {
     let count = gradient.len();
     if covariance.len() != count * count || count == 0 {
         return f64::INFINITY;
@@ -81,7 +73,9 @@ pub fn delta_variance(gradient: &[f64], covariance: &[f64]) -> f64 {
         let terms = covariance[i * count..(i + 1) * count].iter().zip(gradient);
         terms.map(|(c, g)| c * g).sum::<f64>()
     };
-    gradient.iter().enumerate().map(|(i, g)| g * row(i)).sum::<f64>().max(0.0)
+    let variance = gradient.iter().enumerate().map(|(i, g)| g * row(i)).sum::<f64>();
+    // What is no number says nothing, and must not pass for certainty.
+    if variance.is_nan() { f64::INFINITY } else { variance.max(0.0) }
 }
 
 /// Finds parameters with the smallest sum of squared residuals; a local minimum, begun from the starts.
@@ -92,7 +86,7 @@ pub fn delta_variance(gradient: &[f64], covariance: &[f64]) -> f64 {
 ///
 /// No parameter, or fewer residuals than parameters; bounds that leave no room, or a start that is no finite
 /// number; residuals that are no finite numbers at the start.
-pub fn least_squares(
+pub(crate) fn least_squares(
     ranges: &[Range],
     count: usize,
     mut residuals: impl FnMut(&[f64], &mut [f64]),
@@ -112,9 +106,8 @@ pub fn least_squares(
         }
     }
     search.differentiate(&mut residuals);
-    let at_bound = search.parameters.iter().zip(ranges).map(|(p, r)| *p <= r.low || *p >= r.high).collect();
-    let unscaled_covariance = inverse(&search.squared_jacobian(), ranges.len());
-    Ok(Fit { parameters: search.parameters, residuals: search.residuals, at_bound, unscaled_covariance })
+    let unscaled_covariance = inverse(&squared(&search.jacobian, ranges.len()), ranges.len());
+    Ok(Fit { parameters: search.parameters, residuals: search.residuals, unscaled_covariance })
 }
 
 fn check(ranges: &[Range], count: usize) -> Result<(), InputError> {
@@ -172,23 +165,10 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn squared_jacobian(&self) -> Vec<f64> {
-        let width = self.ranges.len();
-        let mut squared = vec![0.0; width * width];
-        for row in self.jacobian.chunks_exact(width) {
-            for i in 0..width {
-                for j in 0..width {
-                    squared[i * width + j] += row[i] * row[j];
-                }
-            }
-        }
-        squared
-    }
-
     /// Goes down once, with as much damping as it takes; `false` where nothing leads down any more.
     fn improve(&mut self, damping: &mut f64, residuals: &mut impl FnMut(&[f64], &mut [f64])) -> bool {
         let width = self.ranges.len();
-        let squared = self.squared_jacobian();
+        let squared = squared(&self.jacobian, width);
         let gradient: Vec<f64> = (0..width)
             .map(|j| self.jacobian.chunks_exact(width).zip(&self.residuals).map(|(row, r)| row[j] * r).sum())
             .collect();
@@ -231,63 +211,77 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Inverse of a symmetric matrix; none when it is singular to rounding.
-fn inverse(matrix: &[f64], size: usize) -> Option<Vec<f64>> {
-    // Scaled to a unit diagonal, so that the units of the parameters do not decide what is singular.
-    let scales: Vec<f64> = (0..size).map(|i| matrix[i * size + i].sqrt()).collect();
-    if scales.iter().any(|scale| !(*scale > 0.0 && scale.is_finite())) {
-        return None;
-    }
-    let scaled: Vec<f64> = matrix
-        .iter()
-        .enumerate()
-        .map(|(at, value)| value / (scales[at / size] * scales[at % size]))
-        .collect();
-    let factor = cholesky(&scaled, size)?;
-    if (0..size).any(|i| factor[i * size + i].powi(2) < SINGULAR) {
-        return None;
-    }
-    let mut inverted = vec![0.0; size * size];
-    let mut unit = vec![0.0; size];
-    for j in 0..size {
-        unit[j] = 1.0;
-        for (i, value) in solve(&factor, size, &unit).into_iter().enumerate() {
-            inverted[i * size + j] = value / (scales[i] * scales[j]);
-        }
-        unit[j] = 0.0;
-    }
-    Some(inverted)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Lower triangular factor of a symmetric matrix; none when it is not positive definite.
-fn cholesky(matrix: &[f64], size: usize) -> Option<Vec<f64>> {
-    let mut factor = vec![0.0; size * size];
-    for i in 0..size {
-        for j in 0..=i {
-            let inner: f64 = (0..j).map(|k| factor[i * size + k] * factor[j * size + k]).sum();
-            let rest = matrix[i * size + j] - inner;
-            if i != j {
-                factor[i * size + j] = rest / factor[j * size + j];
-            } else if rest > 0.0 && rest.is_finite() {
-                factor[i * size + i] = rest.sqrt();
-            } else {
-                return None;
+    fn from(start: f64) -> Range {
+        Range { start, low: 0.0, high: f64::INFINITY }
+    }
+
+    fn mean_of_three(p: &[f64], r: &mut [f64]) {
+        for (r, y) in r.iter_mut().zip([1.0, 2.0, 6.0]) {
+            *r = p[0] - y;
+        }
+    }
+
+    #[test]
+    fn a_curved_minimum_is_found_from_far_away() {
+        // y = 3 exp(-0.5 x) at ten points.
+        let decay = |p: &[f64], r: &mut [f64]| {
+            for (x, r) in r.iter_mut().enumerate() {
+                *r = p[0] * (-p[1] * x as f64).exp() - 3.0 * (-0.5 * x as f64).exp();
             }
-        }
+        };
+        let fit = least_squares(&[from(0.1), from(5.0)], 10, decay).unwrap();
+        assert!((fit.parameters[0] - 3.0).abs() < 1e-6 && (fit.parameters[1] - 0.5).abs() < 1e-6, "{fit:?}");
+        assert_eq!(fit.degrees_of_freedom(), 8);
+        assert!(fit.sum_of_squares() < 1e-11);
     }
-    Some(factor)
-}
 
-/// Solves with a factor of [`cholesky`]: forward, then backward.
-fn solve(factor: &[f64], size: usize, right: &[f64]) -> Vec<f64> {
-    let mut solution = right.to_vec();
-    for i in 0..size {
-        let inner: f64 = (0..i).map(|k| factor[i * size + k] * solution[k]).sum();
-        solution[i] = (solution[i] - inner) / factor[i * size + i];
+    #[test]
+    fn errors_are_those_of_the_textbook() {
+        // The mean of 1, 2, 6: s^2 = 7, and 7/3 of the mean.
+        let fit = least_squares(&[from(1.0)], 3, mean_of_three).unwrap();
+        let variance = fit.sum_of_squares() / fit.degrees_of_freedom() as f64;
+        assert!((variance - 7.0).abs() < 1e-6);
+        let error = fit.standard_errors(variance).unwrap()[0];
+        assert!((error * error - 7.0 / 3.0).abs() < 1e-6);
+        let covariance = fit.unscaled_covariance.as_deref().unwrap();
+        assert!((delta_variance(&[2.0], covariance) - 4.0 / 3.0).abs() < 1e-6);
+        // What cannot be said is not certain.
+        assert_eq!(delta_variance(&[1.0, 2.0], covariance), f64::INFINITY);
+        assert_eq!(delta_variance(&[1.0], &[f64::NAN]), f64::INFINITY);
     }
-    for i in (0..size).rev() {
-        let inner: f64 = (i + 1..size).map(|k| factor[k * size + i] * solution[k]).sum();
-        solution[i] = (solution[i] - inner) / factor[i * size + i];
+
+    #[test]
+    fn a_bound_bites() {
+        let fit = least_squares(&[Range { start: 5.0, low: 4.0, high: 9.0 }], 3, mean_of_three).unwrap();
+        assert_eq!(fit.parameters, [4.0]);
     }
-    solution
+
+    #[test]
+    fn what_only_matters_together_has_no_covariance() {
+        let sum = |p: &[f64], r: &mut [f64]| {
+            for (r, y) in r.iter_mut().zip([1.0, 2.0, 6.0]) {
+                *r = p[0] + p[1] - y;
+            }
+        };
+        let fit = least_squares(&[from(1.0), from(1.0)], 3, sum).unwrap();
+        assert!((fit.parameters[0] + fit.parameters[1] - 3.0).abs() < 1e-6);
+        assert_eq!(fit.unscaled_covariance, None);
+        assert_eq!(fit.standard_errors(1.0), None);
+    }
+
+    #[test]
+    fn what_cannot_be_fitted_is_refused() {
+        let range = |low, high| Range { start: 1.0, low, high };
+        let refused = |result: Result<Fit, InputError>, words: &str| {
+            let error = result.unwrap_err();
+            assert!(error.to_string().contains(words) && !error.hint.is_empty(), "{error}");
+        };
+        refused(least_squares(&[range(0.0, 2.0); 2], 1, |_, _| ()), "1 measurements do not determine 2");
+        refused(least_squares(&[range(2.0, 2.0)], 1, |_, _| ()), "parameter 0");
+        refused(least_squares(&[range(0.0, 2.0)], 1, |_, r| r[0] = f64::NAN), "no finite number");
+    }
 }

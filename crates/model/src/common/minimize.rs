@@ -37,32 +37,26 @@
 //!
 //! Functions with known minima, inside and at bounds, in this file's tests; the goodput reference cases in
 //! `tests/elastic.rs`.
-//!
-//! ```
-//! use bellwether_model::minimize::{Bounds, minimize};
-//! // (x - 3)^2 + (y + 1)^2 with y >= 0: the minimum is at the bound, (3, 0), with the value 1.
-//! let bounds = Bounds::new(vec![-10.0, 0.0], vec![10.0, 10.0]).expect("lower ends below upper ends");
-//! let found = minimize(|p| (p[0] - 3.0).powi(2) + (p[1] + 1.0).powi(2), &bounds, &[vec![0.0, 5.0]]);
-//! assert!((found.x[0] - 3.0).abs() < 1e-6 && found.x[1] == 0.0 && (found.value - 1.0).abs() < 1e-9);
-//! ```
+
+use bellwether_core::InputError;
 
 mod bfgs;
 mod simplex;
 
 /// Smallest and largest value of each parameter.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Bounds {
+pub(crate) struct Bounds {
     lower: Vec<f64>,
     upper: Vec<f64>,
 }
 
 /// Where a function is smallest.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Minimum {
+pub(crate) struct Minimum {
     /// The parameters.
-    pub x: Vec<f64>,
+    pub(crate) x: Vec<f64>,
     /// The function there.
-    pub value: f64,
+    pub(crate) value: f64,
 }
 
 impl Bounds {
@@ -71,19 +65,16 @@ impl Bounds {
     /// # Errors
     ///
     /// Lists of different lengths, an end that is not finite, or a lower end above the upper one.
-    pub fn new(lower: Vec<f64>, upper: Vec<f64>) -> Result<Bounds, String> {
+    pub(crate) fn new(lower: Vec<f64>, upper: Vec<f64>) -> Result<Bounds, InputError> {
+        let wrong = |what: String| {
+            Err(InputError::new("bounds", what).hint("give a finite range for each parameter"))
+        };
         if lower.len() != upper.len() {
-            return Err(format!(
-                "{} lower bounds and {} upper bounds; give as many",
-                lower.len(),
-                upper.len()
-            ));
+            return wrong(format!("{} lower ends and {} upper ends", lower.len(), upper.len()));
         }
         for (index, (low, high)) in lower.iter().zip(&upper).enumerate() {
             if !(low.is_finite() && high.is_finite() && low <= high) {
-                return Err(format!(
-                    "parameter {index} may lie between {low} and {high}; give a finite range"
-                ));
+                return wrong(format!("parameter {index} may lie between {low} and {high}"));
             }
         }
         Ok(Bounds { lower, upper })
@@ -94,33 +85,23 @@ impl Bounds {
     /// # Panics
     ///
     /// When there is no such parameter.
-    pub fn fix(&mut self, index: usize, value: f64) {
+    pub(crate) fn fix(&mut self, index: usize, value: f64) {
         self.lower[index] = value;
         self.upper[index] = value;
     }
 
     /// Number of parameters.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.lower.len()
     }
 
-    /// Whether there is no parameter at all.
-    pub fn is_empty(&self) -> bool {
-        self.lower.is_empty()
-    }
-
     /// Whether parameter `index` cannot move.
-    pub fn is_fixed(&self, index: usize) -> bool {
+    pub(crate) fn is_fixed(&self, index: usize) -> bool {
         self.lower[index] >= self.upper[index]
     }
 
-    /// Whether `value` lies at an end of the range of parameter `index`.
-    pub fn is_at_end(&self, index: usize, value: f64) -> bool {
-        value <= self.lower[index] || value >= self.upper[index]
-    }
-
     /// Moves every parameter into its range.
-    pub fn clip(&self, x: &mut [f64]) {
+    pub(crate) fn clip(&self, x: &mut [f64]) {
         for ((value, low), high) in x.iter_mut().zip(&self.lower).zip(&self.upper) {
             *value = value.clamp(*low, *high);
         }
@@ -129,7 +110,7 @@ impl Bounds {
 
 /// The smallest value of `f` within `bounds`, searched from every one of `starts`; a start outside of the
 /// bounds is moved in, and one that is missing is the middle of the bounds.
-pub fn minimize(f: impl Fn(&[f64]) -> f64, bounds: &Bounds, starts: &[Vec<f64>]) -> Minimum {
+pub(crate) fn minimize(f: impl Fn(&[f64]) -> f64, bounds: &Bounds, starts: &[Vec<f64>]) -> Minimum {
     let f = |x: &[f64]| {
         let value = f(x);
         if value.is_nan() { f64::INFINITY } else { value }
@@ -152,6 +133,14 @@ pub fn minimize(f: impl Fn(&[f64]) -> f64, bounds: &Bounds, starts: &[Vec<f64>])
     bfgs::descend(&f, bounds, polished.x)
 }
 
+/// The square of a small `size`, and of a large one what grows in proportion to it: errors beyond 1.345 standard
+/// deviations do not pull with their square, so that outliers hardly count (Huber, Ann. Math. Stat. 35, 1964).
+pub(crate) fn huber(size: f64) -> f64 {
+    const BEND: f64 = 1.345;
+    let size = size.abs();
+    if size <= BEND { size * size } else { BEND * (2.0 * size - BEND) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,6 +148,22 @@ mod tests {
 
     fn bounds(lower: &[f64], upper: &[f64]) -> Bounds {
         Bounds::new(lower.to_vec(), upper.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn a_minimum_at_a_bound_by_hand() {
+        // (x - 3)^2 + (y + 1)^2 with y >= 0: the minimum is at the bound, (3, 0), with the value 1.
+        let f = |p: &[f64]| (p[0] - 3.0).powi(2) + (p[1] + 1.0).powi(2);
+        let found = minimize(f, &bounds(&[-10.0, 0.0], &[10.0, 10.0]), &[vec![0.0, 5.0]]);
+        assert!((found.x[0] - 3.0).abs() < 1e-6 && found.x[1] == 0.0 && (found.value - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn large_errors_count_by_their_size() {
+        assert_eq!((huber(-1.0), huber(0.0)), (1.0, 0.0));
+        // The slope is the same on both sides of the bend, and constant beyond it.
+        let slope = |at: f64| (huber(at + 1e-6) - huber(at - 1e-6)) / 2e-6;
+        assert!((slope(1.344) - 2.688).abs() < 1e-5 && (slope(50.0) - 2.69).abs() < 1e-5);
     }
 
     #[test]

@@ -1,0 +1,90 @@
+//! Predicted beside measured: the first steps of a run say what every later number of workers should do.
+
+use std::fs;
+
+use bellwether_core::job::{Job, Model};
+use bellwether_core::record::Comparison;
+use bellwether_model::rescale::{ObservedStep, Rescale};
+
+use crate::cmd::profile::StepLine;
+use crate::runs::RunDir;
+
+/// Steps at the beginning that do not count: memory and caches are cold.
+const WARM_UP_STEPS: usize = 2;
+
+/// Most steps to learn from; of a shorter run a quarter.
+const LEARNING_STEPS: usize = 40;
+
+/// Fewer steps tell nothing, neither to learn from nor to compare with.
+const STEPS_MIN: usize = 5;
+
+/// Steps after a change of the number of workers that do not count.
+const SETTLING_STEPS: usize = 2;
+
+/// For each number of workers that trained long enough in this run from step `first` on: what the first steps
+/// predicted, and what was measured after them.
+pub(super) fn comparisons(run: &RunDir, job: &Job, bytes: u64, first: u64, by_hand: bool) -> Vec<Comparison> {
+    let text = fs::read_to_string(run.path.join("metrics.jsonl")).unwrap_or_default();
+    // The last line may be cut off.
+    let lines: Vec<StepLine> = text
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .filter(|l: &StepLine| l.step >= first)
+        .collect();
+    let Some(workers) = lines.first().map(|line| line.workers) else { return Vec::new() };
+    let learning = (lines.len() / 4).min(LEARNING_STEPS);
+    let early: Vec<ObservedStep> = lines
+        .iter()
+        .skip(WARM_UP_STEPS)
+        .take(learning)
+        .take_while(|line| line.workers == workers)
+        .filter(|line| line.shadows == 0)
+        .map(|line| ObservedStep {
+            duration_s: line.duration_s,
+            nodes_s: line.nodes_s.clone(),
+            exchange_s: line.exchange_s,
+            update_s: line.update_s,
+        })
+        .collect();
+    if early.len() < STEPS_MIN {
+        return Vec::new();
+    }
+    // Workers of other machines and devices that sleep do not share this machine's processors.
+    let shares = !by_hand && !matches!(job.model, Model::Synthetic { .. });
+    let processors = std::thread::available_parallelism().ok().filter(|_| shares);
+    let processors = processors.and_then(|count| u32::try_from(count.get()).ok());
+    let nodes = job.batch.virtual_nodes;
+    let Ok(model) = Rescale::fit(workers, &early, nodes, bytes, processors) else { return Vec::new() };
+    let rest = &lines[(WARM_UP_STEPS + learning).min(lines.len())..];
+    let mut counts: Vec<u32> = rest.iter().map(|line| line.workers).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    counts.into_iter().filter_map(|count| compare(&model, rest, count, job.batch.size)).collect()
+}
+
+fn compare(model: &Rescale, lines: &[StepLine], workers: u32, batch: u64) -> Option<Comparison> {
+    let mut durations_s = Vec::new();
+    let mut settled = 0;
+    for line in lines {
+        // While newcomers receive state, they use processors and links too.
+        settled = if line.workers == workers && line.shadows == 0 { settled + 1 } else { 0 };
+        if settled > SETTLING_STEPS {
+            durations_s.push(line.duration_s);
+        }
+    }
+    if durations_s.len() < STEPS_MIN {
+        return None;
+    }
+    let rate = model.rate(workers)?;
+    let batch = batch as f64;
+    let measured = batch * durations_s.len() as f64 / durations_s.iter().sum::<f64>();
+    Some(Comparison {
+        workers,
+        steps: durations_s.len() as u64,
+        predicted_examples_per_s: batch * rate.steps_per_s,
+        low: batch * rate.low,
+        high: batch * rate.high,
+        measured_examples_per_s: measured,
+        error: batch * rate.steps_per_s / measured - 1.0,
+    })
+}

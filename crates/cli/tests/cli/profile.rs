@@ -1,0 +1,154 @@
+//! `bellwether profile`: what it measures of a job, what it reads of other frameworks, and what it refuses.
+
+use std::io::Write;
+
+use bellwether_core::profile::{OperationKind, Profile};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use crate::harness::{Ended, Scene};
+use crate::jobs;
+
+/// Traces of other frameworks' profilers.
+const TRACES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/traces");
+
+const DIGITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits.toml");
+
+fn trace(name: &str) -> Vec<u8> {
+    std::fs::read(format!("{TRACES}/{name}.json")).expect("the trace is there")
+}
+
+/// The profile that the command left in `p.json`.
+fn profiled(scene: &Scene, ended: &Ended) -> Profile {
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let text = std::fs::read_to_string(scene.path("p.json")).expect("the profile is there");
+    Profile::read(&text, "p.json").expect("a sound profile")
+}
+
+/// What every measured profile has.
+fn is_plausible(profile: &Profile, nodes: u32, steps: usize) {
+    let nodes_usize = nodes as usize;
+    assert_eq!((profile.virtual_nodes, profile.steps.len()), (nodes, steps));
+    let computes = profile.operations.iter().filter(|o| o.kind == OperationKind::Compute).count();
+    assert_eq!(computes, nodes_usize, "one computation per virtual node");
+    assert_eq!(profile.operations.len(), nodes_usize + 2 * profile.parts.len());
+    assert_eq!(profile.upload_bytes(), profile.parts.iter().map(|part| part.bytes).sum::<u64>());
+    assert_eq!(profile.upload_bytes(), profile.parameter_bytes);
+    for ((step, compute_s), update_s) in profile.steps.iter().zip(profile.compute_s()).zip(profile.update_s())
+    {
+        assert!(compute_s > 0.0 && update_s > 0.0, "{step:?}");
+        assert!(compute_s + update_s <= step.step_s * 1.05, "{step:?}");
+    }
+    let network = profile.network.expect("the link between two processes of one machine");
+    assert!(network.bandwidth_bytes_per_s > 1e6 && network.latency_s < 0.1, "{network:?}");
+    assert!(profile.collective.is_some() && profile.checkpoint_s.is_some_and(|seconds| seconds > 0.0));
+}
+
+#[test]
+fn a_synthetic_job_is_measured() {
+    let scene = Scene::new(&jobs::slow(2));
+    let ended = scene.call(&["profile", "job.toml", "-o", "p.json", "--steps", "8"]);
+    let profile = profiled(&scene, &ended);
+    is_plausible(&profile, 4, 8);
+    assert_eq!((profile.job.as_str(), profile.batch, profile.parameter_bytes), ("job", 8, 65_536));
+    // A device that sleeps 2 ms per virtual node sleeps no less.
+    assert!(profile.compute_s().iter().all(|seconds| *seconds >= 0.008), "{:?}", profile.compute_s());
+    for word in ["synthetic", "64.0 KiB in 1 part", "Gbit/s"] {
+        assert!(ended.stdout.contains(word), "`{word}` is not in {}", ended.stdout);
+    }
+    ended.says(&["one worker", "two workers", "bellwether predict p.json"]);
+    assert!(!scene.path("state").exists(), "measuring leaves no run");
+}
+
+#[test]
+fn the_digits_are_measured() {
+    let scene = Scene::new("");
+    let ended = scene.call(&["profile", DIGITS, "-o", "p.json", "--steps", "5"]);
+    let profile = profiled(&scene, &ended);
+    is_plausible(&profile, 8, 5);
+    assert_eq!((profile.job.as_str(), profile.batch), ("digits", 64));
+    // 64 · 256 + 256 + 256 · 128 + 128 + 128 · 10 + 10 parameters of 4 bytes.
+    assert_eq!((profile.parameter_bytes, profile.parts.len()), (4 * 50_826, 6));
+}
+
+#[test]
+fn keys_can_be_set_and_the_profile_goes_to_stdout() {
+    let scene = Scene::new(&jobs::slow(1));
+    let set = ["--set", "batch.virtual_nodes=2", "--set", "model.parameters=1MiB"];
+    let ended = scene.call(&[&["profile", "job.toml", "--steps", "3"], &set[..]].concat());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    is_plausible(&Profile::read(&ended.stdout, "stdout").expect("a sound profile"), 2, 3);
+}
+
+#[test]
+fn one_virtual_node_is_measured_without_a_peer() {
+    let job = jobs::slow(1).replace("virtual_nodes = 4", "virtual_nodes = 1");
+    let scene = Scene::new(&format!("workers = 1\n{job}"));
+    let ended = scene.call(&["profile", "job.toml", "-o", "p.json", "--steps", "3"]);
+    let profile = profiled(&scene, &ended);
+    assert_eq!((profile.virtual_nodes, profile.steps.len()), (1, 3));
+    assert!(!ended.stderr.contains("two workers"), "{ended:?}");
+}
+
+#[test]
+fn traces_of_other_frameworks_are_read() {
+    for (name, source, parts) in [("pytorch-ddp-gloo", "pytorch", 3), ("tensorflow-cpu", "tensorflow", 12)] {
+        let scene = Scene::new("");
+        let whole = trace(name);
+        scene.write("trace.json", &whole);
+        let ended = scene.call(&["profile", "--import", "trace.json", "-o", "p.json"]);
+        let plain = profiled(&scene, &ended);
+        assert_eq!((plain.source.as_str(), plain.parts.len(), plain.batch), (source, parts, 256));
+        // Both trained the same network: 743,050 parameters.
+        assert_eq!((plain.parameter_bytes, plain.virtual_nodes), (4 * 743_050, 1));
+        let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
+        packer.write_all(&whole).expect("memory takes it");
+        scene.write("trace.json.gz", packer.finish().expect("memory takes it"));
+        let ended = scene.call(&["profile", "--import", "trace.json.gz", "-o", "p.json"]);
+        let packed = profiled(&scene, &ended);
+        // But for its name, which is the file's.
+        assert_eq!(Profile { job: plain.job.clone(), ..packed }, plain);
+    }
+}
+
+#[test]
+fn what_is_no_trace_is_refused() {
+    let scene = Scene::new("");
+    let import = |name: &str, content: &[u8], words: &[&str]| {
+        scene.write(name, content);
+        let ended = scene.call(&["profile", "--import", name, "-o", "p.json"]);
+        ended.refused_with(&[&[name], words].concat());
+        assert!(!scene.path("p.json").exists());
+    };
+    let whole = trace("pytorch-ddp-gloo");
+    import("text.json", b"step 1 took 20 ms", &["JSON"]);
+    import("empty.json", b"", &["empty.json"]);
+    import("half.json", &whole[..whole.len() / 2], &["half.json"]);
+    let other = br#"{"traceEvents": [{"ph": "X", "name": "frame", "cat": "v8", "pid": 1, "tid": 1, "ts": 0, "dur": 9}]}"#;
+    import("other.json", other, &["PyTorch", "TensorFlow", "hint"]);
+    let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
+    packer.write_all(&whole).expect("memory takes it");
+    let packed = packer.finish().expect("memory takes it");
+    import("half.json.gz", &packed[..packed.len() / 2], &["unpacked", "hint"]);
+    import("p2.json", crate::predict::profile().to_string().as_bytes(), &["p2.json", "hint"]);
+    let absent = scene.call(&["profile", "--import", "absent.json"]);
+    absent.refused_with(&["absent.json", "No such file", "hint"]);
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused() {
+    let scene = Scene::new(&jobs::slow(1));
+    let refused = |arguments: &[&str], words: &[&str]| {
+        scene.call(&[&["profile"], arguments].concat()).refused_with(words);
+    };
+    refused(&[], &["JOB.toml", "--help"]);
+    refused(&["other.toml"], &["other.toml", "No such file"]);
+    refused(&["job.toml", "--steps", "0"], &["--steps", "0"]);
+    refused(&["job.toml", "--set", "sead=1"], &["--set sead", "did you mean `seed`?"]);
+    refused(&["job.toml", "--import", "trace.json"], &["--import", "cannot be used with"]);
+    refused(&["job.toml", "--peer-by-hand"], &["--listen"]);
+    // Before a minute is spent on measuring.
+    refused(&["job.toml", "-o", "no/p.json"], &["no/p.json", "no folder `no`", "hint"]);
+    refused(&["job.toml", "-o", "."], &["folder"]);
+    assert!(!scene.path("state").exists(), "a refused job leaves no run");
+}

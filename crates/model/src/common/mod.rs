@@ -1,0 +1,13 @@
+//! What the models share: refusals of unusable numbers, parameters of fitted models, searches for the best ones.
+
+pub(crate) mod check;
+pub(crate) mod least_squares;
+mod matrix;
+pub(crate) mod minimize;
+pub(crate) mod parameter;
+
+pub(crate) use matrix::{inverse, squared};
+
+/// Logarithm of the largest factor between a prediction and an end of its interval: what is beyond it says nothing,
+/// and the ends stay finite.
+pub(crate) const SPREAD_MAX: f64 = 20.0;

@@ -1,0 +1,126 @@
+//! What the fine-grained model says of a configuration: several simulations, as one of them may begin by chance
+//! in a phase that its workers never leave.
+
+use bellwether_core::InputError;
+use bellwether_core::prediction::{Configuration, Prediction};
+use bellwether_des::statistics::Tally;
+
+use super::{LEVEL, ProfileModel};
+use crate::event::{self, Outcome, Resource, Setting, TransmissionOrder};
+
+/// Simulations of a configuration.
+const REPLICATIONS: u64 = 5;
+
+/// Steps of each, of all workers together, at least ...
+const STEPS_MIN: u32 = 400;
+
+/// ... and of each worker.
+const STEPS_OF_EACH: u32 = 8;
+
+/// Most workers that are told apart; the simulation itself takes fewer.
+const WORKERS_MAX: u32 = 1 << 20;
+
+impl ProfileModel {
+    /// Throughput and step time by the fine-grained model ([`crate::event`]), of training through parameter servers.
+    ///
+    /// The interval holds both how much simulations differ that begin otherwise, and how exact the profile is. Equal
+    /// seeds give equal predictions.
+    ///
+    /// # Errors
+    ///
+    /// A configuration without workers, samples, servers or bandwidth, of unknown devices, too large to simulate, or
+    /// of gossip.
+    pub fn predict_fine(
+        &self,
+        configuration: &Configuration,
+        order: &TransmissionOrder,
+        seed: u64,
+    ) -> Result<Prediction, InputError> {
+        let workers = f64::from(configuration.workers());
+        let (mut rates, mut busy) = (Tally::new(), Tally::new());
+        let mut bottleneck = None;
+        for replication in 0..REPLICATIONS {
+            let seed = seed.wrapping_mul(REPLICATIONS).wrapping_add(replication);
+            let outcome = self.simulate(configuration, order, seed, 0)?;
+            let computing = outcome.utilisation.iter().filter(|u| matches!(u.resource, Resource::Compute(_)));
+            busy.add(computing.map(|u| u.busy).sum::<f64>() / workers);
+            rates.add(outcome.examples_per_s);
+            bottleneck.get_or_insert(outcome.bottleneck());
+        }
+        let examples_per_s = rates.mean();
+        let step_s = configuration.batch as f64 / examples_per_s;
+        let measured = self.uncertainty(step_s, step_s * (1.0 - busy.mean()));
+        let error = measured.hypot(rates.interval(LEVEL).relative());
+        let (low, high) = (examples_per_s / (1.0 + error), examples_per_s * (1.0 + error));
+        match bottleneck {
+            Some(bottleneck) if [low, high, step_s].iter().all(|v| v.is_finite() && *v > 0.0) => {
+                let validity = self.validity(configuration);
+                Ok(Prediction { examples_per_s, low, high, step_s, bottleneck, validity })
+            }
+            _ => Err(InputError::new("predict", format!("a step of {step_s} s is beyond all measure"))),
+        }
+    }
+
+    /// The first `rows` operations of one simulation, as a trace for Chrome or Perfetto.
+    ///
+    /// # Errors
+    ///
+    /// As [`predict_fine`](ProfileModel::predict_fine).
+    pub fn trace(
+        &self,
+        configuration: &Configuration,
+        order: &TransmissionOrder,
+        seed: u64,
+        rows: usize,
+    ) -> Result<String, InputError> {
+        let seed = seed.wrapping_mul(REPLICATIONS);
+        let outcome = self.simulate(configuration, order, seed, rows)?;
+        Ok(event::trace::chrome_json(&self.profile, &outcome.trace))
+    }
+
+    fn simulate(
+        &self,
+        configuration: &Configuration,
+        order: &TransmissionOrder,
+        seed: u64,
+        trace_rows: usize,
+    ) -> Result<Outcome, InputError> {
+        let workers = configuration.workers();
+        if configuration.batch == 0 {
+            return Err(InputError::new("batch", "a step has at least one sample"));
+        }
+        if workers > WORKERS_MAX {
+            let what = format!("{workers} workers are more than can be simulated one by one");
+            return Err(InputError::new("workers", what).hint("use the coarse model"));
+        }
+        // Each worker computes its part of the batch: a smaller one is computed faster, as by a faster device.
+        let per_worker = configuration.batch as f64 / f64::from(workers);
+        let factor = self.profile.batch as f64 / per_worker;
+        let mut speeds = Vec::new();
+        for group in &configuration.devices {
+            let speed = self.speed(&group.device).map_err(|why| InputError::new("devices", why))?;
+            speeds.resize(speeds.len() + group.count as usize, speed * factor);
+        }
+        let bandwidth_bytes_per_s = configuration.link.bandwidth_bytes_per_s;
+        let setting = Setting {
+            workers,
+            servers: configuration.servers,
+            server_link_bytes_per_s: bandwidth_bytes_per_s,
+            worker_link_bytes_per_s: bandwidth_bytes_per_s,
+            latency_s: configuration.link.latency_s,
+            protocol: configuration.protocol,
+            order: order.clone(),
+            speeds,
+            steps: STEPS_MIN.max(STEPS_OF_EACH.saturating_mul(workers)),
+            relative_half_width: 0.0,
+            seed,
+            trace_rows,
+            ..Setting::default()
+        };
+        let mut outcome = event::simulate(&self.profile, &setting)?;
+        for value in [&mut outcome.examples_per_s, &mut outcome.low, &mut outcome.high] {
+            *value /= factor;
+        }
+        Ok(outcome)
+    }
+}

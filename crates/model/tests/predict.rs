@@ -1,0 +1,330 @@
+//! Laws of the predictions from one worker's profile, over random profiles and configurations.
+
+use bellwether_core::prediction::{Configuration, DeviceGroup, Link, Protocol, StepModel, Validity};
+use bellwether_core::profile::{
+    CollectiveCost, MeasuredStep, Network, Operation, OperationKind, PROFILE_VERSION, Part, Profile,
+};
+use bellwether_model::compute::Durations;
+use bellwether_model::predict::ProfileModel;
+use proptest::prelude::*;
+
+const ROUNDING: f64 = 1e-9;
+
+/// The profile of a step whose computations run one after another; part i leaves after computation `sent[i]`.
+fn profile(nodes: u32, computes: usize, bytes: &[u64], sent: &[usize], steps: &[Vec<f64>]) -> Profile {
+    let mut operations: Vec<Operation> = (0..computes as u32)
+        .map(|number| Operation {
+            name: format!("compute {number}"),
+            kind: OperationKind::Compute,
+            after: number.checked_sub(1).into_iter().collect(),
+        })
+        .collect();
+    for (part, after) in (0..bytes.len() as u32).zip(sent) {
+        let kind = OperationKind::Upload(part);
+        operations.push(Operation { name: format!("send {part}"), kind, after: vec![*after as u32] });
+    }
+    for part in 0..bytes.len() as u32 {
+        let (kind, after) = (OperationKind::Update(part), vec![computes as u32 + part]);
+        operations.push(Operation { name: format!("update {part}"), kind, after });
+    }
+    // Durations of the computations, then of one update per part, then of the rest of the step.
+    let step = |durations_s: &Vec<f64>| {
+        let (computing, others) = durations_s.split_at(computes);
+        let mut operations_s = computing.to_vec();
+        operations_s.extend(bytes.iter().map(|_| 0.0));
+        operations_s.extend(&others[..bytes.len()]);
+        MeasuredStep { step_s: durations_s.iter().sum(), operations_s }
+    };
+    Profile {
+        version: PROFILE_VERSION,
+        job: "test".into(),
+        source: "by hand".into(),
+        device: "device".into(),
+        batch: 96,
+        virtual_nodes: nodes,
+        parameter_bytes: bytes.iter().sum(),
+        parts: bytes
+            .iter()
+            .enumerate()
+            .map(|(number, bytes)| Part { name: format!("part {number}"), bytes: *bytes, server: None })
+            .collect(),
+        operations,
+        steps: steps.iter().map(step).collect(),
+        collective: None,
+        network: Some(Network { bandwidth_bytes_per_s: 1e9, latency_s: 1e-4 }),
+        parsing: None,
+        checkpoint_s: None,
+    }
+}
+
+/// Random profiles: of a batch that virtual nodes share, or of one worker's own.
+fn profiles() -> impl Strategy<Value = Profile> {
+    let shape =
+        (1u32..10, 1usize..6, prop::collection::vec((1u64..20_000_000, 0usize..100), 1..5), 1usize..9);
+    shape.prop_flat_map(|(nodes, layers, parts, steps)| {
+        let computes = if nodes > 1 { nodes as usize } else { layers };
+        let durations = prop::collection::vec(0.001..1.0f64, computes);
+        let others = prop::collection::vec(0.0..0.05f64, parts.len() + 1);
+        let step = (durations, others).prop_map(|(durations, others)| [durations, others].concat());
+        let costs = prop::option::of((0.0..1e-8f64, 0.0..1e-3f64));
+        (prop::collection::vec(step, steps), costs).prop_map(move |(steps, costs)| {
+            let (bytes, sent): (Vec<u64>, Vec<usize>) = parts.iter().copied().unzip();
+            let last = computes - 1;
+            let sent: Vec<usize> =
+                sent.iter().map(|sent| if nodes > 1 { last } else { sent % computes }).collect();
+            let mut profile = profile(nodes, computes, &bytes, &sent, &steps);
+            profile.collective = costs.map(|(s_per_byte, fixed_s)| CollectiveCost { s_per_byte, fixed_s });
+            profile
+        })
+    })
+}
+
+fn links() -> impl Strategy<Value = Link> {
+    (5.0..10.0f64, 0.0..0.01f64)
+        .prop_map(|(power, latency_s)| Link { bandwidth_bytes_per_s: 10f64.powf(power), latency_s })
+}
+
+/// A protocol and its number of servers.
+fn protocols() -> impl Strategy<Value = (Protocol, u32)> {
+    prop_oneof![
+        Just((Protocol::Bsp, 0)),
+        (1u32..4).prop_map(|servers| (Protocol::Bsp, servers)),
+        (1u32..4).prop_map(|servers| (Protocol::Asp, servers)),
+        Just((Protocol::Gossip, 0)),
+    ]
+}
+
+fn model(profile: &Profile) -> ProfileModel {
+    let model = ProfileModel::new(profile.clone()).expect("the profile is sound");
+    model.with_device("fast", 2.5).and_then(|m| m.with_device("slow", 0.4)).expect("speeds above 0")
+}
+
+/// `workers` of one device; at most as many as may share the batch.
+fn configuration(
+    model: &ProfileModel,
+    (protocol, servers): (Protocol, u32),
+    workers: u32,
+    link: Link,
+) -> Configuration {
+    let shared = protocol == Protocol::Bsp && model.shares_batch();
+    let workers = if shared { workers.min(model.profile().virtual_nodes) } else { workers };
+    let each = if shared { 1 } else { u64::from(workers) };
+    let batch = model.profile().batch * each;
+    Configuration { protocol, servers, batch, ..model.configuration(workers, link) }
+}
+
+fn devices(counts: &[(&str, u32)]) -> Vec<DeviceGroup> {
+    let group = |(node, (device, count)): (usize, &(&str, u32))| DeviceGroup {
+        node: node as u32,
+        device: (*device).into(),
+        count: *count,
+    };
+    counts.iter().enumerate().map(group).collect()
+}
+
+fn rate(model: &ProfileModel, configuration: &Configuration) -> f64 {
+    model.predict(&model.job(), configuration).expect("a prediction").examples_per_s
+}
+
+proptest! {
+    #[test]
+    fn the_laws_of_a_step_model_hold(
+        profile in profiles(), way in protocols(), workers in 1u32..40, link in links(), fast in 0u32..5, slow in 0u32..5,
+    ) {
+        let model = model(&profile);
+        let mut configuration = configuration(&model, way, workers, link);
+        let own = configuration.workers();
+        let (fast, slow) = (fast.min(own - 1), slow.min(own - 1 - fast.min(own - 1)));
+        configuration.devices = devices(&[("device", own - fast - slow), ("fast", fast), ("slow", slow)]);
+        let prediction = model.predict(&model.job(), &configuration).expect("a prediction");
+        let values = [prediction.low, prediction.examples_per_s, prediction.high, prediction.step_s];
+        prop_assert!(values.iter().all(|value| value.is_finite() && *value > 0.0), "{prediction:?}");
+        prop_assert!(prediction.low <= prediction.examples_per_s && prediction.examples_per_s <= prediction.high);
+        let batch = configuration.batch as f64;
+        prop_assert!((prediction.examples_per_s * prediction.step_s / batch - 1.0).abs() < ROUNDING);
+        prop_assert_eq!(&model.predict(&model.job(), &configuration).expect("again"), &prediction);
+    }
+
+    #[test]
+    fn a_lone_worker_does_what_was_measured(profile in profiles(), link in links()) {
+        let model = model(&profile);
+        let steps = profile.steps.len() as f64;
+        let step_s = profile.steps.iter().map(|step| step.step_s).sum::<f64>() / steps;
+        let predicted = rate(&model, &model.configuration(1, link));
+        prop_assert!((predicted * step_s / profile.batch as f64 - 1.0).abs() < ROUNDING);
+    }
+
+    #[test]
+    fn no_number_of_workers_beats_as_many_lone_ones(
+        profile in profiles(), way in protocols(), workers in 1u32..40, link in links(),
+    ) {
+        let model = model(&profile);
+        let many = configuration(&model, way, workers, link);
+        let alone = rate(&model, &configuration(&model, way, 1, link));
+        prop_assert!(rate(&model, &many) <= f64::from(many.workers()) * alone * (1.0 + ROUNDING));
+    }
+
+    #[test]
+    fn a_faster_link_is_never_slower(
+        profile in profiles(), way in protocols(), workers in 1u32..40, link in links(),
+        factor in prop_oneof![1.0..1.1f64, 1.0..100.0f64],
+    ) {
+        // With several servers the queueing model leaves small ones out where computing is short, and then jumps.
+        let way = if way.0 == Protocol::Asp { (way.0, 1) } else { way };
+        let model = model(&profile);
+        let slow = configuration(&model, way, workers, link);
+        let mut fast = slow.clone();
+        fast.link.bandwidth_bytes_per_s *= factor;
+        prop_assert!(rate(&model, &fast) >= rate(&model, &slow) * (1.0 - ROUNDING));
+        fast.link.latency_s /= factor;
+        prop_assert!(rate(&model, &fast) >= rate(&model, &slow) * (1.0 - ROUNDING));
+    }
+
+    #[test]
+    fn a_faster_device_is_never_slower(
+        profile in profiles(), way in protocols(), workers in 1u32..20, link in links(), fast in 1u32..20,
+    ) {
+        let model = model(&profile);
+        let before = configuration(&model, way, workers, link);
+        let own = before.workers();
+        let fast = fast.min(own);
+        let mut after = before.clone();
+        after.devices = devices(&[("device", own - fast), ("fast", fast)]);
+        prop_assert!(rate(&model, &after) >= rate(&model, &before) * (1.0 - ROUNDING));
+        after.devices = devices(&[("device", own - fast), ("slow", fast)]);
+        prop_assert!(rate(&model, &after) <= rate(&model, &before) * (1.0 + ROUNDING));
+    }
+
+    #[test]
+    fn the_slowest_of_equal_workers_is_the_expected_maximum(
+        seconds in prop::collection::vec(0.001..1.0f64, 1..20), workers in 1u32..50,
+    ) {
+        // Nothing to exchange and nothing else to do.
+        let steps: Vec<Vec<f64>> = seconds.iter().map(|seconds| vec![*seconds, 0.0]).collect();
+        let model = ProfileModel::new(profile(1, 1, &[], &[], &steps)).expect("a profile");
+        // The same speed but for its last bits goes through the sum for mixed devices.
+        let model = model.with_device("twin", 1.0 + 1e-13).expect("a speed");
+        let link = Link { bandwidth_bytes_per_s: 1e9, latency_s: 0.0 };
+        let mut asked = model.configuration(workers, link);
+        let expected_s = Durations::new(&seconds).expect("durations").expected_maximum_s(workers);
+        for twins in [0, workers / 2, workers] {
+            asked.devices = devices(&[("device", workers - twins), ("twin", twins)]);
+            let step_s = model.predict(&model.job(), &asked).expect("a prediction").step_s;
+            prop_assert!((step_s / expected_s - 1.0).abs() < ROUNDING, "{step_s} for {expected_s}");
+        }
+    }
+}
+
+/// A small generator, so that a failure can be repeated (splitmix64).
+fn uniform(state: &mut u64) -> f64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+}
+
+#[test]
+fn the_slowest_of_mixed_devices_is_what_drawing_lots_gives() {
+    const DRAWS: u32 = 100_000;
+    let link = Link { bandwidth_bytes_per_s: 1e9, latency_s: 0.0 };
+    let mut state = 11;
+    for counts in [[1, 1, 1], [3, 2, 1], [0, 5, 2], [10, 10, 0], [1, 20, 0]] {
+        // Long tails: mostly short steps, a few long ones.
+        let seconds: Vec<f64> = (0..25).map(|_| 0.1 - uniform(&mut state).ln() * 0.2).collect();
+        let steps: Vec<Vec<f64>> = seconds.iter().map(|seconds| vec![*seconds, 0.0]).collect();
+        let model = model(&profile(1, 1, &[], &[], &steps));
+        let mut asked = model.configuration(counts.iter().sum(), link);
+        let speeds = [1.0, 2.5, 0.4];
+        asked.devices = devices(&[("device", counts[0]), ("fast", counts[1]), ("slow", counts[2])]);
+        let predicted_s = model.predict(&model.job(), &asked).expect("a prediction").step_s;
+        let (mut sum, mut squares) = (0.0, 0.0);
+        for _ in 0..DRAWS {
+            let mut slowest_s = 0.0f64;
+            for (count, speed) in counts.iter().zip(speeds) {
+                for _ in 0..*count {
+                    let drawn = (uniform(&mut state) * seconds.len() as f64) as usize;
+                    slowest_s = slowest_s.max(seconds[drawn] / speed);
+                }
+            }
+            sum += slowest_s;
+            squares += slowest_s * slowest_s;
+        }
+        let draws = f64::from(DRAWS);
+        let drawn_s = sum / draws;
+        let error_s = ((squares / draws - drawn_s * drawn_s) / draws).sqrt();
+        let off = (predicted_s - drawn_s).abs();
+        assert!(
+            off <= 4.0 * error_s,
+            "{counts:?}: {predicted_s} s, drawn {drawn_s} s with error {error_s} s"
+        );
+        assert!(error_s < 0.005 * drawn_s, "{counts:?}: the lots would show nothing");
+    }
+}
+
+#[test]
+fn a_slow_virtual_node_counts_wherever_it_stands() {
+    let link = Link { bandwidth_bytes_per_s: 1e12, latency_s: 0.0 };
+    for slow in 0..5 {
+        let mut durations_s = vec![0.1; 5];
+        durations_s[slow] = 2.0;
+        durations_s.extend([0.0, 0.0]);
+        let model = ProfileModel::new(profile(5, 5, &[1], &[4], &[durations_s])).expect("a profile");
+        let alone = rate(&model, &model.configuration(1, link));
+        for workers in 2..=5 {
+            let predicted = rate(&model, &model.configuration(workers, link));
+            assert!(predicted <= f64::from(workers) * alone * (1.0 + ROUNDING), "{slow} {workers}");
+        }
+    }
+}
+
+#[test]
+fn what_lies_beyond_the_profile_is_said() {
+    let steps = vec![vec![0.5, 0.0, 0.0], vec![0.6, 0.0, 0.0]];
+    let model = model(&profile(1, 1, &[1000], &[0], &steps));
+    let measured = Link { bandwidth_bytes_per_s: 1e9, latency_s: 1e-4 };
+    let says = |configuration: &Configuration, words: &str| {
+        let prediction = model.predict(&model.job(), configuration).expect("a prediction");
+        match &prediction.validity {
+            Validity::Extrapolated(why) => assert!(why.contains(words), "{why}"),
+            Validity::Interpolated => assert!(words.is_empty(), "{configuration:?} is not measured"),
+        }
+    };
+    for way in [(Protocol::Bsp, 0), (Protocol::Asp, 1), (Protocol::Gossip, 0)] {
+        let inside = configuration(&model, way, 3, measured);
+        says(&inside, "");
+        says(&Configuration { batch: 2 * inside.batch, ..inside.clone() }, "batch");
+        says(&Configuration { devices: devices(&[("fast", 3)]), ..inside.clone() }, "device");
+        says(&Configuration { shared_with: vec!["other".into()], ..inside.clone() }, "other jobs");
+        let link = Link { bandwidth_bytes_per_s: 2e9, ..measured };
+        says(&Configuration { link, ..inside.clone() }, "link");
+    }
+}
+
+#[test]
+fn what_cannot_be_predicted_is_refused() {
+    let model = model(&profile(4, 4, &[1000], &[3], &[vec![0.1, 0.2, 0.1, 0.1, 0.01, 0.0]]));
+    let link = Link { bandwidth_bytes_per_s: 1e9, latency_s: 1e-4 };
+    let good = model.configuration(2, link);
+    let refused = |configuration: Configuration, words: &str| {
+        let why = model.predict(&model.job(), &configuration).expect_err("nothing to predict");
+        assert!(why.contains(words), "{why}");
+    };
+    refused(Configuration { devices: Vec::new(), ..good.clone() }, "at least one worker");
+    refused(Configuration { devices: devices(&[("device", 0)]), ..good.clone() }, "at least one worker");
+    refused(Configuration { devices: devices(&[("unknown", 2)]), ..good.clone() }, "`unknown`");
+    refused(Configuration { devices: devices(&[("device", 5)]), ..good.clone() }, "4 virtual nodes");
+    refused(Configuration { batch: 0, ..good.clone() }, "at least one sample");
+    refused(Configuration { protocol: Protocol::Asp, ..good.clone() }, "parameter servers");
+    refused(Configuration { protocol: Protocol::Ssp(2), servers: 1, ..good.clone() }, "fine-grained");
+    refused(Configuration { servers: u32::MAX, ..good.clone() }, "servers");
+    for bandwidth_bytes_per_s in [0.0, -1.0, f64::NAN] {
+        refused(Configuration { link: Link { bandwidth_bytes_per_s, ..link }, ..good.clone() }, "bandwidth");
+    }
+    for latency_s in [f64::INFINITY, f64::NAN, -1.0] {
+        refused(Configuration { link: Link { latency_s, ..link }, ..good.clone() }, "latency");
+    }
+    // Two of them are more than a number can hold: an error, and never an infinite step.
+    let endless = Link { latency_s: 1e308, ..link };
+    refused(Configuration { protocol: Protocol::Asp, servers: 1, link: endless, ..good.clone() }, "inf");
+}
