@@ -10,7 +10,9 @@ use std::io::{Write, stdout};
 use bellwether_core::InputError;
 use bellwether_model::calibrate::asynchronous::{Prior, ServerTime};
 use bellwether_model::calibrate::{IntervalScore, Noise};
-use tables::cm_dare::{Intervals, Series, linear_intervals, mean_absolute, queueing_intervals, score, series};
+use tables::cm_dare::{
+    Intervals, Series, linear_intervals, mean_absolute, queueing_intervals, score, series,
+};
 
 type Method = Box<dyn Fn(&Series) -> Result<Intervals, InputError>>;
 

@@ -193,9 +193,14 @@ pub fn overlap(buckets: &[Bucket], backward_end_s: f64) -> Result<Overlap, Input
                 "it is ready after {} s, the backward pass ends after {backward_end_s} s",
                 bucket.ready_s
             );
-            return Err(InputError::new(format!("{PLACE}, bucket {index}"), what).hint("a bucket is ready within the backward pass"));
+            return Err(InputError::new(format!("{PLACE}, bucket {index}"), what)
+                .hint("a bucket is ready within the backward pass"));
         }
-        check::negative(format_args!("{PLACE}, bucket {index}"), "its exchange in seconds", bucket.exchange_s)?;
+        check::negative(
+            format_args!("{PLACE}, bucket {index}"),
+            "its exchange in seconds",
+            bucket.exchange_s,
+        )?;
         free_s = free_s.max(bucket.ready_s) + bucket.exchange_s;
         exchange_s += bucket.exchange_s;
     }

@@ -64,8 +64,8 @@ mod fitted;
 mod goodput;
 mod table;
 
-pub use fit::{Fit, Row, fit, objective};
 pub(crate) use fit::{BETWEEN_NODES, GAMMA, LEAST_S, MOST_S, check_rows, mean_step_s};
+pub use fit::{Fit, Row, fit, objective};
 pub use goodput::{BatchLimits, Goodput, Optimum, efficiency, noise_scale};
 pub use table::MeasuredTable;
 

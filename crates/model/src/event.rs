@@ -311,7 +311,7 @@ impl Outcome {
 ///
 /// What [`Profile::check`] complains of; a setting without workers or servers, with a bandwidth that carries
 /// nothing, with as many speeds or levels as there are no workers or parts; a part on a server that does not
-/// exist; gossip; a step that takes no time.
+/// exist; gossip; a step that takes no time, or more than a trillion seconds.
 pub fn simulate(profile: &Profile, setting: &Setting) -> Result<Outcome, InputError> {
     profile.check()?;
     check::check(profile, setting)?;

@@ -455,7 +455,8 @@ impl StepModel for ProfileModel {
         if configuration.batch == 0 {
             return Err("a step has at least one sample".into());
         }
-        if workers > 1 && !(configuration.link.bandwidth_bytes_per_s > 0.0) {
+        let carries = configuration.link.bandwidth_bytes_per_s > 0.0;
+        if workers > 1 && !carries {
             return Err("a link without bandwidth carries nothing".into());
         }
         let step = match configuration.protocol {

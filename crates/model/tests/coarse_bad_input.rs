@@ -87,6 +87,7 @@ fn by_compute_and_phases() {
     refused(gaussian_maximum_bound_s(1.0, -1.0, 2), "standard deviation");
     refused(BatchTime::fit(&[]), "0 different batches");
     refused(BatchTime::fit(&[(1, 1.0), (2, 0.0)]), "seconds is 0");
+    refused(BatchTime::fit(&[(1, 1e-200), (2, 1e-200)]), "no line");
     refused(most_virtual_nodes(4, 5), "5 workers cannot share 4 virtual nodes");
     assert_eq!(most_virtual_nodes(8, 3), Ok(3));
     let without = Link { bandwidth_bytes_per_s: 0.0, ..LINK };

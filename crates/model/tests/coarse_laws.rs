@@ -197,6 +197,14 @@ proptest! {
 }
 
 #[test]
+fn any_number_of_workers_has_its_levels() {
+    let doubling = Algorithm::RecursiveDoubling;
+    for (workers, levels) in [(0, 0.0), (1, 0.0), (2, 1.0), (3, 2.0), (1 << 31, 31.0), (u32::MAX, 32.0)] {
+        assert_eq!(doubling.link_bytes_per_byte(workers), levels, "{workers}");
+    }
+}
+
+#[test]
 fn large_populations_are_approximated() {
     let class = |workers, delay_s| Class { workers, delay_s, demands_s: vec![0.01, 0.02] };
     assert!(multiclass(&[class(500, 1.0), class(500, 2.0)]).unwrap().exact);

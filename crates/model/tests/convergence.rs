@@ -85,6 +85,9 @@ fn curves_that_cannot_be_are_refused() {
     assert!(fit_steps(&[(8.0, 100.0), (16.0, -1.0)]).is_err());
     assert!(fit_steps(&[(8.0, 100.0), (16.0, 10.0)]).is_err(), "faster than batches grow");
     assert!(fit_steps(&[]).is_err());
+    // One and the same to rounding.
+    assert!(fit_steps(&[(1e15, 100.0), (1e15 + 1.0, 100.0)]).is_err());
+    assert!(fit_steps(&[(1.0, 1e-200), (2.0, 1e-200)]).is_err());
 }
 
 /// A quadratic of two curvatures under SGD with delayed gradients: the best step count over learning rates until the

@@ -177,6 +177,7 @@ fn rows_that_cannot_be_are_refused() {
         Row { step_s: f64::NAN, ..good },
         Row { exchange_s: Some(0.3), ..good },
         Row { exchange_s: Some(f64::NAN), ..good },
+        Row { exchange_s: Some(-0.1), ..good },
     ];
     for row in refused {
         let error = fit(&[good, row]).unwrap_err();

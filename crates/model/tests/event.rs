@@ -3,7 +3,7 @@
 mod event_profiles;
 
 use bellwether_core::prediction::{Bottleneck, Protocol};
-use bellwether_core::profile::{OperationKind, Parsing, Profile};
+use bellwether_core::profile::{MeasuredStep, OperationKind, Parsing, Profile};
 use bellwether_des::{Stream, Streams};
 use bellwether_model::event::trace::{Place, chrome_json};
 use bellwether_model::event::{
@@ -403,18 +403,21 @@ fn what_cannot_be_simulated_is_refused_with_the_reason() {
     let says = [
         (Setting { workers: 0, ..base() }, "workers: without workers"),
         (Setting { servers: 0, ..base() }, "servers: missing servers"),
-        (Setting { server_link_bytes_per_s: 0.0, ..base() }, "a bandwidth of 0 bytes"),
-        (Setting { worker_link_bytes_per_s: f64::NAN, ..base() }, "a bandwidth of NaN bytes"),
-        (Setting { latency_s: -1.0, ..base() }, "latency: -1 is no duration"),
+        (Setting { server_link_bytes_per_s: 0.0, ..base() }, "server link: the bandwidth in bytes/s is 0"),
+        (
+            Setting { worker_link_bytes_per_s: f64::NAN, ..base() },
+            "worker link: the bandwidth in bytes/s is NaN",
+        ),
+        (Setting { latency_s: -1.0, ..base() }, "link: the latency in seconds is -1"),
         (Setting { protocol: Protocol::Gossip, ..base() }, "gossip has no servers"),
         (Setting { speeds: vec![1.0, 1.0], ..base() }, "2 speeds for 1 workers"),
-        (Setting { speeds: vec![0.0], ..base() }, "a worker of speed 0"),
+        (Setting { speeds: vec![0.0], ..base() }, "the speed of a worker is 0"),
         (Setting { order: TransmissionOrder::Priority(vec![0]), ..base() }, "1 levels for 2 parts"),
         (Setting { steps: 3, ..base() }, "3 steps give no interval"),
         (Setting { compute: ComputeDiscipline::Slots(0), ..base() }, "without slots"),
         (Setting { workers: u32::MAX, servers: u32::MAX, ..base() }, "use the coarse model"),
         (Setting { protocol: Protocol::Bsp, step_end: StepEnd::Sent, ..base() }, "not when they are sent"),
-        (Setting { relative_half_width: f64::NAN, ..base() }, "NaN is no part of the throughput"),
+        (Setting { relative_half_width: f64::NAN, ..base() }, "the relative half-width is NaN"),
     ];
     for (setting, words) in says {
         let error = refused(&golden(), setting);
@@ -430,6 +433,62 @@ fn what_cannot_be_simulated_is_refused_with_the_reason() {
     graph.add(OperationKind::Download(0), &[], 0.0);
     assert!(refused(&graph.profile(1.0), base()).contains("takes no time"));
     assert!(refused(&Graph::new(&[]).profile(1.0), base()).contains("does nothing"));
+}
+
+/// Finite numbers whose sums or quotients are not: an error, and no time that the queue cannot order.
+#[test]
+fn times_that_cannot_be_added_up_are_refused() {
+    let refused = |profile: &Profile, setting: Setting, words: &str| {
+        let error = simulate(profile, &setting).unwrap_err();
+        assert!(error.to_string().contains(words) && !error.hint.is_empty(), "{error}");
+    };
+    let mut long = golden();
+    long.steps[0].operations_s[2] = 1e308;
+    refused(&long, Setting::default(), "steps[0]: it takes 1e308 s");
+    let mut long = golden();
+    long.steps = vec![MeasuredStep { step_s: 1e308, ..golden().steps[0].clone() }; 2];
+    refused(&long, Setting::default(), "steps[0]");
+    refused(&golden(), Setting { speeds: vec![1e-300], ..Setting::default() }, "steps[0]");
+    refused(&golden(), Setting { latency_s: 1e308, ..Setting::default() }, "latency");
+    refused(&golden(), Setting { worker_link_bytes_per_s: 1e-310, ..Setting::default() }, "parts[0]");
+    let mut parsed = golden();
+    parsed.parsing = Some(Parsing { fixed_s: 0.0, s_per_byte: 1e307 });
+    refused(&parsed, Setting::default(), "parts[0]");
+    let mut empty = golden();
+    empty.parts.iter_mut().for_each(|part| part.bytes = 0);
+    refused(
+        &empty,
+        Setting { workers: 2, server_link_bytes_per_s: 5e-324, ..Setting::default() },
+        "parts[0]",
+    );
+    // What is only very long is simulated.
+    let setting = Setting { server_link_bytes_per_s: 1e-4, ..Setting::default() };
+    assert!(simulate(&golden(), &setting).unwrap().step_s > 1e11);
+}
+
+/// A small file can ask for a large graph: what grows with the product of its numbers is refused.
+#[test]
+fn profiles_that_would_take_the_memory_are_refused() {
+    let mut graph = Graph::new(&vec![1; 10_000]);
+    for part in 0..10_000 {
+        let compute = graph.add(OperationKind::Compute, &[], 1e-3);
+        graph.add(OperationKind::Upload(part), &[compute], 0.0);
+    }
+    let wide = graph.profile(10.0);
+    let error = simulate(&wide, &Setting::default()).unwrap_err();
+    assert!(error.what.contains("10000 computations wait for nothing"), "{error}");
+    assert!(priority::tic(&wide).is_err());
+    let mut graph = Graph::new(&vec![1; 10_000]);
+    let mut last = graph.add(OperationKind::Download(0), &[], 0.0);
+    for _ in 0..10_000 {
+        last = graph.add(OperationKind::Compute, &[last], 1e-3);
+    }
+    let chain = graph.profile(10.0);
+    for levels in [priority::tic(&chain), priority::tac(&chain, 1e9)] {
+        let error = levels.unwrap_err();
+        assert!(error.what.contains("10000 parts are too many"), "{error}");
+    }
+    assert!(place_parts(&chain, u32::MAX).unwrap_err().what.contains("number of servers"));
 }
 
 #[test]

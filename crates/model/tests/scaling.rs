@@ -150,6 +150,23 @@ fn a_fitted_model_comes_back_from_its_file() {
     assert!(Scaling::from_fitted(&other).is_err());
 }
 
+/// Times that no law follows: the interval is wide, and its ends are numbers.
+#[test]
+fn intervals_stay_finite() {
+    let rows: Vec<Row> = exact_rows()
+        .iter()
+        .enumerate()
+        .map(|(i, row)| Row { step_s: if i % 2 == 0 { 1e-150 } else { 1e150 }, ..*row })
+        .collect();
+    let forecast = Scaling::fit(&rows).unwrap().predict(8, 32, 64.0, 0);
+    let (low, high) = forecast.interval;
+    assert!(0.0 < low && low < forecast.examples_per_s, "{forecast:?}");
+    assert!(forecast.examples_per_s < high && high.is_finite(), "{forecast:?}");
+    // Nodes that nobody counted are one.
+    let model = Scaling::fit(&exact_rows()).unwrap();
+    assert_eq!(model.predict(0, 4, 64.0, 0).step_s, model.predict(1, 4, 64.0, 0).step_s);
+}
+
 fn configuration(nodes: u32, per_node: u32, batch: u64) -> Configuration {
     let group = |node| DeviceGroup { node, device: "T4".into(), count: per_node };
     Configuration {

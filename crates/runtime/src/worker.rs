@@ -13,6 +13,7 @@ use bellwether_core::job::Job;
 
 use crate::collective::wake_pair;
 use crate::control::Token;
+use crate::control::generated::Welcome;
 use crate::membership::member::{Effect, Member, Rules, Task};
 use crate::membership::{
     FromWorker, Load, Membership, StepRecord, SwitchRecord, ToWorker, TraineeDescription,
@@ -104,15 +105,7 @@ pub fn run(
         waker,
     )
     .map_err(system("start the session"))?;
-    let welcome = loop {
-        connection.mailbox.wait(Duration::from_secs(1));
-        match connection.mailbox.take().pop_front() {
-            Some(Event::Welcome(welcome)) => break welcome,
-            Some(Event::Over { why, refused: true }) => return Err(WorkerError::Refused(why)),
-            Some(Event::Over { why, .. }) => return Err(WorkerError::Orphaned(why)),
-            _ => {}
-        }
-    };
+    let welcome = welcomed(&connection)?;
     let job: Job = serde_json::from_str(&welcome.job)
         .map_err(|e| WorkerError::Task(format!("the coordinator's job cannot be read: {e}")))?;
     let fail = |what: String| {
@@ -158,6 +151,19 @@ pub fn run(
         orphaned: false,
     };
     worker.run()
+}
+
+/// Waits until the coordinator lets this worker in.
+fn welcomed(connection: &Connection) -> Result<Welcome, WorkerError> {
+    loop {
+        connection.mailbox.wait(Duration::from_secs(1));
+        match connection.mailbox.take().pop_front() {
+            Some(Event::Welcome(welcome)) => return Ok(welcome),
+            Some(Event::Over { why, refused: true }) => return Err(WorkerError::Refused(why)),
+            Some(Event::Over { why, .. }) => return Err(WorkerError::Orphaned(why)),
+            _ => {}
+        }
+    }
 }
 
 struct Worker {

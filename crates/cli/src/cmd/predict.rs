@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use bellwether_core::InputError;
 use bellwether_core::job::WorkerRange;
@@ -64,7 +65,12 @@ pub(crate) fn predict(arguments: &PredictArguments, printer: &Printer) -> Result
     question.check()?;
     let counts = question.counts()?;
     let mut rows = Vec::with_capacity(counts.len());
-    for workers in &counts {
+    let mut noted = Instant::now();
+    for (number, workers) in counts.iter().enumerate() {
+        if noted.elapsed() >= Duration::from_secs(1) {
+            noted = Instant::now();
+            printer.note(format_args!("{number} of {} predictions made", counts.len()));
+        }
         rows.push(question.row(*workers)?);
     }
     mark_knee(&mut rows, &question)?;

@@ -16,9 +16,9 @@ use bellwether_core::prediction::{Bottleneck, Configuration, Prediction, Protoco
 use super::noise::student_point;
 use super::{LEVEL, Noise, Point, fitted_range, needed, points, validity};
 use crate::collective::Algorithm;
-use crate::common::{SPREAD_MAX, check};
 use crate::common::least_squares::{Range, delta_variance, least_squares};
 use crate::common::parameter::parameter;
+use crate::common::{SPREAD_MAX, check};
 
 /// How the name of the fitted model begins; the algorithm follows.
 pub(super) const MODEL_PREFIX: &str = "collective::";

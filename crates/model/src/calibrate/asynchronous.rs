@@ -21,8 +21,8 @@ use bellwether_des::statistics::{mean, student_probability};
 
 use super::noise::student_point;
 use super::{LEVEL, Noise, Point, fitted_range, needed, points, validity};
-use crate::common::{SPREAD_MAX, check};
 use crate::common::parameter::parameter;
+use crate::common::{SPREAD_MAX, check};
 use crate::queueing::{ClosedNetwork, low_variance};
 
 /// Name of the fitted model.

@@ -9,12 +9,7 @@ pub(crate) fn parameter(name: impl Into<String>, unit: &str, value: f64) -> Para
 }
 
 /// The value of a parameter that the model at `place` cannot do without: finite, and at least `least`.
-pub(crate) fn needed(
-    place: &str,
-    fitted: &FittedModel,
-    name: &str,
-    least: f64,
-) -> Result<f64, InputError> {
+pub(crate) fn needed(place: &str, fitted: &FittedModel, name: &str, least: f64) -> Result<f64, InputError> {
     let what = match fitted.value(name) {
         Some(value) if value.is_finite() && value >= least => return Ok(value),
         Some(value) => format!("`{name}` of the fitted model `{}` is {value}", fitted.model),

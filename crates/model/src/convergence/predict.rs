@@ -195,3 +195,26 @@ fn check(points: &[Observation], floor: f64) -> Result<(), InputError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Four parts are three degrees of freedom, whose 97.5 % point is 3.182.
+    #[test]
+    fn few_parts_widen_the_interval() {
+        let curve =
+            |asymptote| Curve { form: Form::Hyperbola, height: 1.0, scale: 1.0, exponent: 1.0, asymptote };
+        let fit = CurveFit {
+            curves: vec![(1.0, curve(2.0))],
+            without_part: [1.9, 2.1, 1.9, 2.1].map(curve).to_vec(),
+            jitter: 0.0,
+            floor: 0.0,
+            last: 1.0,
+            relative_residuals: Vec::new(),
+        };
+        let (low, high) = fit.loss_at(1.0).interval;
+        // Squares of 4 · 0.01, times 3/4.
+        assert!(((high - low) / 2.0 - 3.182_446 * 0.03_f64.sqrt()).abs() < 1e-6, "{low} {high}");
+    }
+}

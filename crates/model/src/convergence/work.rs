@@ -65,7 +65,9 @@ pub fn fit_steps(measured: &[(f64, f64)]) -> Result<(f64, f64), InputError> {
     let determinant = uu * vv - uv * uv;
     let (least, noise) = ((u * vv - v * uv) / determinant, (v * uu - u * uv) / determinant);
     if !(least.is_finite() && noise.is_finite()) {
-        return Err(InputError::new(place, "the batches are too near each other to be told apart").hint(different));
+        return Err(
+            InputError::new(place, "the batches are too near each other to be told apart").hint(different)
+        );
     }
     if noise <= 0.0 {
         return Ok((u / uu, 0.0));

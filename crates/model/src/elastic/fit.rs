@@ -83,7 +83,9 @@ impl Row {
 /// No row; the number of one that cannot be used, and what is wrong with it.
 pub(crate) fn check_rows(rows: &[Row]) -> Result<(), InputError> {
     if rows.is_empty() {
-        return Err(InputError::new("measurements", "there are none").hint("measure at least one configuration"));
+        return Err(
+            InputError::new("measurements", "there are none").hint("measure at least one configuration")
+        );
     }
     rows.iter().enumerate().try_for_each(|(index, row)| row.check(index))
 }

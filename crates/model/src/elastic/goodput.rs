@@ -75,8 +75,7 @@ impl Goodput {
             return Err(InputError::new(place, "a batch of 0 samples").hint("give at least 1"));
         }
         if largest < initial || largest_local < smallest_local {
-            let what =
-                format!("{initial}..{largest} samples, {smallest_local}..{largest_local} per replica");
+            let what = format!("{initial}..{largest} samples, {smallest_local}..{largest_local} per replica");
             return Err(InputError::new(place, what).hint("the largest is no less than the smallest"));
         }
         check::negative("goodput", "the noise scale in samples", noise_scale)?;

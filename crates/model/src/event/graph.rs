@@ -8,6 +8,7 @@ use bellwether_core::error::InputError;
 use bellwether_core::profile::{Operation, OperationKind, Profile};
 
 use super::{Setting, TransmissionOrder};
+use crate::common::check;
 
 /// One operation, with everything that running it asks for.
 #[derive(Debug, Clone)]
@@ -47,13 +48,10 @@ impl Graph {
     pub(super) fn new(profile: &Profile, setting: &Setting) -> Result<Graph, InputError> {
         let servers = place_parts(profile, setting.servers)?;
         let profile = with_downloads(profile);
-        let computes = computing_order(&profile);
+        let after = followers(&profile);
+        let computes = computing_order(&profile, &after);
         let mut turns = vec![0; profile.operations.len()];
         computes.iter().zip(0..).for_each(|(operation, turn)| turns[*operation as usize] = turn);
-        let mut after = vec![Vec::new(); profile.operations.len()];
-        for (number, operation) in profile.operations.iter().enumerate() {
-            operation.after.iter().for_each(|before| after[*before as usize].push(number as u32));
-        }
         let mut followers = Vec::new();
         let tasks = profile.operations.iter().zip(&after).enumerate().map(|(number, (operation, after))| {
             let begin = followers.len() as u32;
@@ -114,24 +112,29 @@ fn part_of(kind: OperationKind) -> Option<u32> {
     }
 }
 
+/// Operations that wait for each operation.
+fn followers(profile: &Profile) -> Vec<Vec<u32>> {
+    let mut followers = vec![Vec::new(); profile.operations.len()];
+    for (number, operation) in profile.operations.iter().enumerate() {
+        operation.after.iter().for_each(|before| followers[*before as usize].push(number as u32));
+    }
+    followers
+}
+
 /// Computing operations in the order of the profile, as far as the graph allows that order.
-fn computing_order(profile: &Profile) -> Vec<u32> {
+fn computing_order(profile: &Profile, followers: &[Vec<u32>]) -> Vec<u32> {
     let operations = &profile.operations;
     let mut waits: Vec<usize> = operations.iter().map(|operation| operation.after.len()).collect();
-    let mut followers = vec![Vec::new(); operations.len()];
-    for (number, operation) in operations.iter().enumerate() {
-        operation.after.iter().for_each(|before| followers[*before as usize].push(number));
-    }
-    let free = (0..operations.len()).filter(|number| waits[*number] == 0);
-    let mut ready: BinaryHeap<Reverse<usize>> = free.map(Reverse).collect();
+    let free = (0..operations.len() as u32).filter(|number| waits[*number as usize] == 0);
+    let mut ready: BinaryHeap<Reverse<u32>> = free.map(Reverse).collect();
     let mut order = Vec::new();
     while let Some(Reverse(number)) = ready.pop() {
-        if operations[number].kind == OperationKind::Compute {
-            order.push(number as u32);
+        if operations[number as usize].kind == OperationKind::Compute {
+            order.push(number);
         }
-        for follower in &followers[number] {
-            waits[*follower] -= 1;
-            if waits[*follower] == 0 {
+        for follower in &followers[number as usize] {
+            waits[*follower as usize] -= 1;
+            if waits[*follower as usize] == 0 {
                 ready.push(Reverse(*follower));
             }
         }
@@ -146,8 +149,13 @@ fn computing_order(profile: &Profile) -> Vec<u32> {
 /// parts, and a computation that waits for nothing else waits for all of them.
 pub fn with_downloads(profile: &Profile) -> Cow<'_, Profile> {
     let is_download = |operation: &Operation| matches!(operation.kind, OperationKind::Download(_));
-    let uploaded = |part: &u32| profile.operations.iter().any(|o| o.kind == OperationKind::Upload(*part));
-    let parts: Vec<u32> = (0..profile.parts.len() as u32).filter(uploaded).collect();
+    let mut uploaded = vec![false; profile.parts.len()];
+    for operation in &profile.operations {
+        if let OperationKind::Upload(part) = operation.kind {
+            uploaded[part as usize] = true;
+        }
+    }
+    let parts: Vec<u32> = (0..uploaded.len() as u32).filter(|part| uploaded[*part as usize]).collect();
     if profile.operations.iter().any(is_download) || parts.is_empty() {
         return Cow::Borrowed(profile);
     }
@@ -175,11 +183,9 @@ pub fn with_downloads(profile: &Profile) -> Cow<'_, Profile> {
 ///
 /// # Errors
 ///
-/// A part that was measured on a server that does not exist here; no server at all.
+/// A part that was measured on a server that does not exist here; no server at all, or more than a million.
 pub fn place_parts(profile: &Profile, servers: u32) -> Result<Vec<u32>, InputError> {
-    if servers == 0 {
-        return Err(InputError::new("servers", "missing servers: parts have no place"));
-    }
+    check::servers("servers", servers)?;
     let mut bytes = vec![0u64; servers as usize];
     let mut places = vec![0; profile.parts.len()];
     for (number, part) in profile.parts.iter().enumerate() {
@@ -196,11 +202,12 @@ pub fn place_parts(profile: &Profile, servers: u32) -> Result<Vec<u32>, InputErr
     let mut free: Vec<usize> =
         (0..places.len()).filter(|part| profile.parts[*part].server.is_none()).collect();
     free.sort_by_key(|part| (Reverse(profile.parts[*part].bytes), *part));
+    // The one with the fewest bytes first; of equals, that of the smallest number.
+    let mut emptiest: BinaryHeap<Reverse<(u64, u32)>> = bytes.into_iter().zip(0..).map(Reverse).collect();
     for part in free {
-        let (server, _) =
-            bytes.iter().enumerate().min_by_key(|(_, bytes)| **bytes).expect("there is a server");
-        places[part] = server as u32;
-        bytes[server] = bytes[server].saturating_add(profile.parts[part].bytes);
+        let Some(Reverse((held, server))) = emptiest.pop() else { break };
+        places[part] = server;
+        emptiest.push(Reverse((held.saturating_add(profile.parts[part].bytes), server)));
     }
     Ok(places)
 }

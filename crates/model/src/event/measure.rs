@@ -147,11 +147,12 @@ impl Measure {
     ) -> Result<Outcome, InputError> {
         let steps = self.times_s.len() - 1;
         let passed_s = self.times_s[steps] - self.times_s[0];
-        if passed_s <= 0.0 {
-            let what = "a step of this profile takes no time: neither computing nor bytes";
-            return Err(InputError::new("operations", what));
-        }
         let (length, interval) = self.interval();
+        // All time may also have passed in the steps that no batch holds.
+        if passed_s <= 0.0 || interval.mean <= 0.0 {
+            let what = "a step of this profile takes no time: neither computing nor bytes";
+            return Err(InputError::new("operations", what).hint("measure again"));
+        }
         let examples = profile.batch as f64;
         // The interval of the seconds per step, turned over; seconds stay positive.
         let s_per_step = interval.mean / length as f64;

@@ -8,7 +8,14 @@
 use bellwether_core::error::InputError;
 use bellwether_core::profile::{OperationKind, Profile};
 
+use super::check::check_size;
 use super::graph::with_downloads;
+use crate::common::check;
+
+/// Operations times parts at most: so much is kept of what needs what.
+const MOST_NEEDS: usize = 1 << 26;
+/// Operations times squared parts at most, for the timing-aware rule, which takes so many turns.
+const MOST_TURNS: usize = 1 << 36;
 
 /// What each operation needs, directly or through others.
 struct Needs {
@@ -23,6 +30,8 @@ struct Needs {
 impl Needs {
     fn new(profile: &Profile) -> Result<Needs, InputError> {
         profile.check()?;
+        check_size(profile)?;
+        refuse_beyond(MOST_NEEDS, profile, profile.parts.len())?;
         let profile = with_downloads(profile);
         let operations = &profile.operations;
         let mut downloaded = vec![false; profile.parts.len()];
@@ -87,12 +96,23 @@ impl Needs {
     }
 }
 
+/// Refuses a profile whose operations times `factor` are more than `most`.
+fn refuse_beyond(most: usize, profile: &Profile, factor: usize) -> Result<(), InputError> {
+    let (operations, parts) = (profile.operations.len(), profile.parts.len());
+    if operations.saturating_mul(factor) <= most {
+        return Ok(());
+    }
+    let what =
+        format!("{operations} operations and {parts} parts are too many to be ordered by what they need");
+    Err(InputError::new("order", what).hint("send them first come first served, or in turns"))
+}
+
 /// Levels by the timing-independent rule: parts by `M⁺` where every transfer takes the same time, equal ones
 /// on the same level. For [`super::TransmissionOrder::Priority`]; parts that are not downloaded come last.
 ///
 /// # Errors
 ///
-/// What [`Profile::check`] complains of.
+/// What [`Profile::check`] complains of; more operations and parts than fit.
 pub fn tic(profile: &Profile) -> Result<Vec<u32>, InputError> {
     let needs = Needs::new(profile)?;
     let (_, together) = needs.measures(&needs.downloaded, &vec![1.0; needs.downloaded.len()]);
@@ -119,12 +139,10 @@ pub fn tic(profile: &Profile) -> Result<Vec<u32>, InputError> {
 ///
 /// # Errors
 ///
-/// What [`Profile::check`] complains of; a bandwidth that carries nothing.
+/// What [`Profile::check`] complains of; a bandwidth that carries nothing; more operations and parts than fit.
 pub fn tac(profile: &Profile, bandwidth_bytes_per_s: f64) -> Result<Vec<u32>, InputError> {
-    if !(bandwidth_bytes_per_s.is_finite() && bandwidth_bytes_per_s > 0.0) {
-        let what = format!("a bandwidth of {bandwidth_bytes_per_s} bytes per second carries nothing");
-        return Err(InputError::new("bandwidth", what));
-    }
+    check::not_positive("order", "the bandwidth in bytes/s", bandwidth_bytes_per_s)?;
+    refuse_beyond(MOST_TURNS, profile, profile.parts.len().saturating_pow(2))?;
     let needs = Needs::new(profile)?;
     let send_s: Vec<f64> =
         profile.parts.iter().map(|part| part.bytes as f64 / bandwidth_bytes_per_s).collect();

@@ -199,14 +199,15 @@ impl Trace {
             Some(layer) => (layer, "bucket"),
             None => (&self.tensors, "gradient"),
         };
+        let (of_size, of_any) = self.known_types();
         let mut guessed = false;
         let ready = |gradient: &Gradient| {
             let elements = gradient.elements?;
-            let element_bytes =
-                gradient.element_bytes.or_else(|| self.known_type(elements)).unwrap_or_else(|| {
-                    guessed = true;
-                    4
-                });
+            let known = gradient.element_bytes.or_else(|| of_size.get(&elements.to_bits()).copied());
+            let element_bytes = known.or(of_any).unwrap_or_else(|| {
+                guessed = true;
+                4
+            });
             Some(Ready { at: gradient.at, bytes: part_bytes(elements, element_bytes)? })
         };
         let ready: Vec<Ready> = chosen.iter().filter_map(ready).collect();
@@ -223,11 +224,16 @@ impl Trace {
         Ok((ready, name))
     }
 
-    /// Bytes per element of a gradient of so many elements, from whatever layer tells its type.
-    fn known_type(&self, elements: f64) -> Option<u64> {
-        let all = || self.reductions.iter().flatten().chain(&self.tensors);
-        let same = all().find(|other| other.elements == Some(elements) && other.element_bytes.is_some());
-        same.or_else(|| self.tensors.iter().find(|other| other.element_bytes.is_some()))?.element_bytes
+    /// Bytes per element of gradients by the bits of their number of elements, from whatever layer tells their type
+    /// first; and those of the first tensor of known type.
+    fn known_types(&self) -> (BTreeMap<u64, u64>, Option<u64>) {
+        let mut of_size = BTreeMap::new();
+        for gradient in self.reductions.iter().flatten().chain(&self.tensors) {
+            if let (Some(elements), Some(bytes)) = (gradient.elements, gradient.element_bytes) {
+                of_size.entry(elements.to_bits()).or_insert(bytes);
+            }
+        }
+        (of_size, self.tensors.iter().find_map(|gradient| gradient.element_bytes))
     }
 
     /// Whether the backward pass of `step` begins by `at`.

@@ -1,5 +1,8 @@
-//! What the fine-grained model says of a configuration: several simulations, as one of them may begin by chance
-//! in a phase that its workers never leave.
+//! What the fine-grained model says of a configuration: several simulations, as workers whose steps hardly vary
+//! keep the phase in which they happen to begin.
+//!
+//! A single simulation does not know this of itself: of 8 workers that fill a link, with steps that vary by 1 %, ten
+//! simulations of 2,000 steps differed by 9 % (one standard deviation), while each took itself to be exact to 5 %.
 
 use bellwether_core::InputError;
 use bellwether_core::prediction::{Configuration, Prediction};
@@ -12,7 +15,7 @@ use crate::event::{self, Outcome, Resource, Setting, TransmissionOrder};
 const REPLICATIONS: u64 = 5;
 
 /// Steps of each, of all workers together, at least ...
-const STEPS_MIN: u32 = 400;
+const STEPS_MIN: u32 = 2_000;
 
 /// ... and of each worker.
 const STEPS_OF_EACH: u32 = 8;

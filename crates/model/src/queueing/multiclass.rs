@@ -151,7 +151,11 @@ fn checked(classes: &[Class]) -> Result<usize, InputError> {
         for &demand_s in &class.demands_s {
             check::negative(&place, "a station's demand in seconds", demand_s)?;
         }
-        check::not_positive(&place, "the step in seconds", class.delay_s + class.demands_s.iter().sum::<f64>())?;
+        check::not_positive(
+            &place,
+            "the step in seconds",
+            class.delay_s + class.demands_s.iter().sum::<f64>(),
+        )?;
         if class.workers > 0 {
             check::workers(&place, class.workers)?;
         }

@@ -36,7 +36,11 @@ impl LeastSquares {
     /// # Errors
     ///
     /// As [`LeastSquares::fit`].
-    pub fn fit_weighted(rows: &[Vec<f64>], targets: &[f64], factors: &[f64]) -> Result<LeastSquares, InputError> {
+    pub fn fit_weighted(
+        rows: &[Vec<f64>],
+        targets: &[f64],
+        factors: &[f64],
+    ) -> Result<LeastSquares, InputError> {
         let width = check_rows(rows, targets)? + 1;
         check_count(rows.len(), "factors", factors.len())?;
         if rows.len() < width {

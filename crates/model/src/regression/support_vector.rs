@@ -112,8 +112,9 @@ impl SupportVector {
         let of = |x: &Vec<f64>| rows.iter().map(|z| parameters.kernel.value(x, z)).collect::<Vec<f64>>();
         let kernel: Vec<Vec<f64>> = rows.iter().map(of).collect();
         if kernel.iter().flatten().any(|value| !value.is_finite()) {
-            return Err(InputError::new(PLACE, "the kernel overflows")
-                .hint("bring the features to a common scale"));
+            return Err(
+                InputError::new(PLACE, "the kernel overflows").hint("bring the features to a common scale")
+            );
         }
         let (coefficients, bias) = solve(&kernel, targets, &parameters)?;
         Ok(SupportVector { parameters, rows: rows.to_vec(), coefficients, bias })

@@ -78,6 +78,7 @@ fn draw(rows: &[Row], job: &str, text: &mut String) -> Drawn {
         .x_label_formatter(&|workers| format!("{workers:.0}"))
         .y_label_formatter(&|rate| match digits {
             0..=3 => format!("{rate:.digits$}"),
+            _ if *rate == 0.0 => "0".into(),
             _ => format!("{rate:.1e}"),
         })
         .light_line_style(WHITE)
