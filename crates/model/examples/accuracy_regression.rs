@@ -7,6 +7,7 @@
 mod tables;
 
 use bellwether_des::random::shuffled;
+use bellwether_des::statistics::Tally;
 use bellwether_model::regression::validate::{
     Errors, Fit, by_group, cross_validate, folds, grid_search, support_vector,
 };
@@ -145,10 +146,10 @@ fn published(data: &Data, model: &str) -> (&'static str, &'static str) {
     data.published.iter().find(|row| row.0 == model).map_or(("-", "-"), |row| (row.1, row.2))
 }
 
+/// Mean and standard deviation.
 fn moments(values: &[f64]) -> (f64, f64) {
-    let mean = values.iter().sum::<f64>() / values.len() as f64;
-    let squares = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
-    (mean, (squares / (values.len() as f64 - 1.0)).sqrt())
+    let tally: Tally = values.iter().copied().collect();
+    (tally.mean(), tally.variance().sqrt())
 }
 
 /// The authors' protocol, over several shuffles: a fifth held out, ten folds of the rest.

@@ -5,6 +5,7 @@
 mod tables;
 
 use bellwether_core::prediction::Validity;
+use bellwether_des::Streams;
 use bellwether_model::convergence::{
     Curve, CurveFit, Form, Observation, fit_steps, gain, steps_of_progress, steps_to_target,
 };
@@ -19,9 +20,9 @@ fn points(curve: &Curve, count: u32, disturb: impl Fn(u32) -> f64) -> Vec<Observ
     (0..count).map(point).collect()
 }
 
-/// A disturbance that looks random and is the same every time.
+/// A disturbance between -1 and 1 that is the same every time.
 fn wobble(index: u32) -> f64 {
-    (f64::from(index) * 12.9898).sin() * 43758.547 % 1.0
+    Streams::new(1).stream("wobble", index.into()).uniform_in(-1.0, 1.0)
 }
 
 const POWER: Curve = Curve { form: Form::Power, height: 2.0, scale: 400.0, exponent: 0.6, asymptote: 0.3 };

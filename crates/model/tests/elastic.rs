@@ -6,6 +6,7 @@ mod tables;
 
 use std::collections::BTreeMap;
 
+use bellwether_des::Streams;
 use bellwether_model::elastic::{
     BatchLimits, Goodput, MeasuredTable, Row, Throughput, efficiency, fit, noise_scale, objective,
 };
@@ -205,14 +206,7 @@ fn the_standard_errors_are_as_large_as_the_scatter_of_refits() {
     let shapes: Vec<_> =
         shapes.iter().flat_map(|&shape| [8.0, 16.0, 32.0, 64.0].map(|batch| (shape, batch))).collect();
     let measured = |round: u32| -> Vec<Row> {
-        let noise = |index: usize| {
-            // A sum of four uniform numbers from a hash is near enough to normal.
-            let uniform = |part: u32| {
-                let hash = (f64::from(round * 7919 + part) + 31.0 * index as f64 + 0.37).sin() * 43_758.545_3;
-                hash - hash.floor() - 0.5
-            };
-            0.03 * (0..4).map(uniform).sum::<f64>() / (4.0_f64 / 12.0).sqrt()
-        };
+        let noise = |index: usize| Streams::new(round.into()).stream("noise", index as u64).normal(0.0, 0.03);
         let row = |(index, &((nodes, replicas), local_batch)): (usize, &((u32, u32), f64))| {
             let gradient_s = exact.gradient_s(local_batch) * noise(2 * index).exp();
             let step_s = (exact.step_s(nodes, replicas, local_batch, 0) * noise(2 * index + 1).exp())

@@ -114,7 +114,7 @@ impl Candidate {
 ///
 /// No measurement, or one that is not asynchronous through servers; different numbers of servers, or of samples per
 /// worker; fewer than two different numbers of workers where the station's time is unknown; a prior that is no
-/// distribution.
+/// distribution, or that excludes what was measured.
 pub fn posterior(measurements: &[Measurement], prior: &Prior) -> Result<Posterior, InputError> {
     prior.noise.check()?;
     let points = points(measurements)?;

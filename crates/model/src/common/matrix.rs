@@ -99,6 +99,9 @@ mod tests {
         // Nanoseconds beside hours: determined all the same; and two equal columns: not.
         assert!(inverse(&[1e-18, 0.0, 0.0, 1e13], 2).is_some());
         assert_eq!(inverse(&[1.0, 1.0, 1.0, 1.0], 2), None);
+        // Equal but for rounding, in any units.
+        let nearly = 1e6 * (1.0 - 1e-12);
+        assert_eq!(inverse(&[1.0, nearly, nearly, 1e12], 2), None);
         assert_eq!(inverse(&[0.0], 1), None);
         assert_eq!(inverse(&[f64::NAN], 1), None);
         assert_eq!(inverse(&[], 0), Some(vec![]));
