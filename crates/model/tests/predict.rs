@@ -327,4 +327,8 @@ fn what_cannot_be_predicted_is_refused() {
     // Two of them are more than a number can hold: an error, and never an infinite step.
     let endless = Link { latency_s: 1e308, ..link };
     refused(Configuration { protocol: Protocol::Asp, servers: 1, link: endless, ..good.clone() }, "inf");
+    // Steps so short that the rate is more than a number can hold.
+    let model = ProfileModel::new(profile(1, 1, &[], &[], &[vec![1e-310, 0.0]])).expect("a profile");
+    let why = model.predict(&model.job(), &model.configuration(1, link)).expect_err("nothing to predict");
+    assert!(why.contains("beyond all measure"), "{why}");
 }

@@ -39,6 +39,9 @@ mod summary;
 /// The longest time between two looks at the clock and at child processes.
 const TICK: Duration = Duration::from_millis(10);
 
+/// Memberships whose sizes are remembered.
+const SIZES_KEPT: usize = 8;
+
 /// How long a process may take to end once it was told to.
 const LEAVING_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -166,6 +169,8 @@ struct Run<'o> {
     planes: Planes,
     sessions: BTreeMap<WorkerId, Session>,
     workers_by_session: BTreeMap<u64, WorkerId>,
+    /// Members and shadows from each boundary on; the last few, for the records that are yet to come.
+    sizes: Vec<(u64, usize, usize)>,
     children: BTreeMap<WorkerId, Child>,
     /// Processes whose workers are no part of the run any more, and until when they may take to end.
     leaving: Vec<(WorkerId, Child, Instant)>,
@@ -231,6 +236,7 @@ impl<'o> Run<'o> {
             workers_by_session: BTreeMap::new(),
             children: BTreeMap::new(),
             leaving: Vec::new(),
+            sizes: Vec::new(),
             began: Instant::now(),
             training_since: None,
             order: None,
@@ -402,10 +408,11 @@ impl<'o> Run<'o> {
     }
 
     fn committed(&mut self, records: &[StepRecord]) {
-        let membership = self.machine.membership();
-        let (workers, shadows) = (membership.active.len(), membership.shadows.len());
         let mut text = String::new();
         for record in records {
+            // Steps are reported some time after they were done, perhaps in a later membership.
+            let in_force = self.sizes.iter().rev().find(|(from, ..)| *from <= record.step);
+            let (_, workers, shadows) = in_force.copied().unwrap_or_default();
             let line = serde_json::json!({
                 "step": record.step,
                 "loss": record.loss,
@@ -421,6 +428,9 @@ impl<'o> Run<'o> {
             text.push_str(&line.to_string());
             text.push('\n');
         }
+        // One membership is in force, and records of the one or two before it may be on their way.
+        let done = self.sizes.len().saturating_sub(SIZES_KEPT);
+        self.sizes.drain(..done);
         // Metrics are for people and models; a run is not stopped for them.
         let _ = self.metrics.write_all(text.as_bytes());
     }
@@ -443,6 +453,11 @@ impl<'o> Run<'o> {
     }
 
     fn write(&mut self, event: &Journaled) {
+        if let Journaled::Membership { step, workers, shadows, .. } = event {
+            // A recovery may begin at an earlier boundary than the membership before it.
+            self.sizes.retain(|(from, ..)| from < step);
+            self.sizes.push((*step, workers.len(), shadows.len()));
+        }
         if matches!(event, Journaled::Membership { .. }) && self.training_since.is_none() {
             self.training_since = Some((Instant::now(), self.machine.progress().committed()));
         }

@@ -31,14 +31,19 @@ pub(super) fn comparisons(run: &RunDir, job: &Job, bytes: u64, first: u64, by_ha
         .filter_map(|line| serde_json::from_str(line).ok())
         .filter(|l: &StepLine| l.step >= first)
         .collect();
-    let Some(workers) = lines.first().map(|line| line.workers) else { return Vec::new() };
-    let learning = (lines.len() / 4).min(LEARNING_STEPS);
-    let early: Vec<ObservedStep> = lines
+    // The first stretch without newcomers, who would use processors and links too.
+    let calm = |start: usize| {
+        let first = &lines[start];
+        lines[start..].iter().take_while(|line| line.shadows == 0 && line.workers == first.workers).count()
+    };
+    let least = WARM_UP_STEPS + STEPS_MIN;
+    let Some(start) = (0..lines.len()).find(|start| calm(*start) >= least) else { return Vec::new() };
+    let workers = lines[start].workers;
+    let learning = ((lines.len() - start) / 4).clamp(STEPS_MIN, LEARNING_STEPS);
+    let learning = learning.min(calm(start) - WARM_UP_STEPS);
+    let early: Vec<ObservedStep> = lines[start + WARM_UP_STEPS..]
         .iter()
-        .skip(WARM_UP_STEPS)
         .take(learning)
-        .take_while(|line| line.workers == workers)
-        .filter(|line| line.shadows == 0)
         .map(|line| ObservedStep {
             duration_s: line.duration_s,
             nodes_s: line.nodes_s.clone(),
@@ -46,16 +51,13 @@ pub(super) fn comparisons(run: &RunDir, job: &Job, bytes: u64, first: u64, by_ha
             update_s: line.update_s,
         })
         .collect();
-    if early.len() < STEPS_MIN {
-        return Vec::new();
-    }
     // Workers of other machines and devices that sleep do not share this machine's processors.
     let shares = !by_hand && !matches!(job.model, Model::Synthetic { .. });
     let processors = std::thread::available_parallelism().ok().filter(|_| shares);
     let processors = processors.and_then(|count| u32::try_from(count.get()).ok());
     let nodes = job.batch.virtual_nodes;
     let Ok(model) = Rescale::fit(workers, &early, nodes, bytes, processors) else { return Vec::new() };
-    let rest = &lines[(WARM_UP_STEPS + learning).min(lines.len())..];
+    let rest = &lines[start + WARM_UP_STEPS + learning..];
     let mut counts: Vec<u32> = rest.iter().map(|line| line.workers).collect();
     counts.sort_unstable();
     counts.dedup();

@@ -156,7 +156,7 @@ pub(super) fn table(summary: &Summary) -> String {
              {measured_examples_per_s:.0}/s, error {:+.1} %",
             error * 100.0
         );
-        rows.push(("predicted by first steps", text));
+        rows.push(("predicted at first", text));
     }
     for resize in &summary.resizes {
         let text = format!(
