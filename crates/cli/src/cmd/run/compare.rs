@@ -10,10 +10,11 @@ use crate::cmd::profile::StepLine;
 use crate::runs::RunDir;
 
 /// Steps at the beginning that do not count: memory and caches are cold.
-const WARM_UP_STEPS: usize = 2;
+const WARM_UP_STEPS: usize = 10;
 
-/// Most steps to learn from; of a shorter run a quarter.
+/// Steps to learn from, and time that they must take at least; of a shorter run a quarter.
 const LEARNING_STEPS: usize = 40;
+const LEARNING_S: f64 = 0.5;
 
 /// Fewer steps tell nothing, neither to learn from nor to compare with.
 const STEPS_MIN: usize = 5;
@@ -39,8 +40,13 @@ pub(super) fn comparisons(run: &RunDir, job: &Job, bytes: u64, first: u64, by_ha
     let least = WARM_UP_STEPS + STEPS_MIN;
     let Some(start) = (0..lines.len()).find(|start| calm(*start) >= least) else { return Vec::new() };
     let workers = lines[start].workers;
-    let learning = ((lines.len() - start) / 4).clamp(STEPS_MIN, LEARNING_STEPS);
-    let learning = learning.min(calm(start) - WARM_UP_STEPS);
+    let quarter = ((lines.len() - start) / 4).max(STEPS_MIN).min(calm(start) - WARM_UP_STEPS);
+    let mut learnt_s = 0.0;
+    let enough = lines[start + WARM_UP_STEPS..].iter().enumerate().find(|(index, line)| {
+        learnt_s += line.duration_s;
+        index + 1 >= LEARNING_STEPS && learnt_s >= LEARNING_S
+    });
+    let learning = enough.map_or(quarter, |(index, _)| (index + 1).min(quarter));
     let early: Vec<ObservedStep> = lines[start + WARM_UP_STEPS..]
         .iter()
         .take(learning)
