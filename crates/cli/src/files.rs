@@ -1,10 +1,47 @@
-//! Files that users name.
+//! Files that users name, and folders that nobody needs to see.
 
 use std::fs;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bellwether_core::InputError;
 
 use crate::failure::Failure;
+
+static FOLDERS: AtomicU32 = AtomicU32::new(0);
+
+/// A folder among the system's temporary ones that is removed in the end.
+#[derive(Debug)]
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    /// Makes one; `purpose` is part of its name.
+    pub(crate) fn new(purpose: &str) -> Result<Folder, Failure> {
+        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("bellwether-{purpose}-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir(&path).map_err(|e| Failure::at(path.display().to_string(), e))?;
+        Ok(Folder(path))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> Result<PathBuf, Failure> {
+        let path = self.0.join(name);
+        fs::write(&path, content).map_err(|e| Failure::at(path.display().to_string(), e))?;
+        Ok(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What cannot be removed is the system's to clean up.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
 
 /// Writes a file so that it is there whole or not at all.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
@@ -22,4 +59,23 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
         let _ = fs::remove_file(&part);
         Failure::at(place, error)
     })
+}
+
+/// Refuses a file whose folder is not there, before the work for it is done.
+pub(crate) fn check_folder(path: &Path) -> Result<(), Failure> {
+    let folder = match path.parent() {
+        Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
+        Some(folder) => folder,
+        None => return Err(Failure::at(path.display().to_string(), "is no name of a file")),
+    };
+    if path.is_dir() {
+        return Err(Failure::at(path.display().to_string(), "this is a folder; name a file in it"));
+    }
+    if folder.is_dir() {
+        return Ok(());
+    }
+    let what = format!("there is no folder `{}`", folder.display());
+    Err(InputError::new(path.display().to_string(), what)
+        .hint("make the folder first, or name another")
+        .into())
 }

@@ -5,6 +5,7 @@ mod cmd;
 mod failure;
 mod files;
 mod history;
+mod metrics;
 mod printer;
 mod runs;
 

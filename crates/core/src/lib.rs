@@ -10,6 +10,7 @@ pub mod parse;
 pub mod prediction;
 pub mod profile;
 pub mod record;
+pub mod tree;
 pub mod units;
 
 pub use error::InputError;

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::profile::Network;
+
 /// What a model must know of a job beside what it was fitted to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobDescription {
@@ -14,6 +16,8 @@ pub struct JobDescription {
     pub model: String,
     /// Samples of a step that its author chose; statistical efficiency is 1 there.
     pub batch: u64,
+    /// Devices that its author asked for: a declared speed holds there.
+    pub devices: u32,
 }
 
 /// Where and how a job might run.
@@ -128,9 +132,71 @@ pub trait StepModel {
     fn efficiency(&self, _job: &JobDescription, _batch: u64, _progress: f64) -> f64 {
         1.0
     }
+
+    /// The batch with which the job makes most progress in `configuration` (whose own batch does not count) after
+    /// `progress` samples. A model that knows no other batch answers with the configuration's.
+    ///
+    /// # Errors
+    ///
+    /// As [`predict`](StepModel::predict).
+    fn best_batch(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+        progress: f64,
+    ) -> Result<Progress, String> {
+        let prediction = self.predict(job, configuration)?;
+        Ok(Progress {
+            batch: configuration.batch,
+            accumulation: configuration.accumulation,
+            examples_per_s: prediction.examples_per_s,
+            efficiency: self.efficiency(job, configuration.batch, progress),
+        })
+    }
+}
+
+/// What a job makes of its best batch.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Samples of a step of all workers together.
+    pub batch: u64,
+    /// Micro-batches that each worker computes one after another before it exchanges anything.
+    pub accumulation: u32,
+    /// Samples per second.
+    pub examples_per_s: f64,
+    /// Progress per sample, relative to that at the job's own batch.
+    pub efficiency: f64,
+}
+
+impl Progress {
+    /// Samples per second that count: as many as at the job's own batch would take it as far.
+    pub fn goodput(&self) -> f64 {
+        self.examples_per_s * self.efficiency
+    }
+}
+
+impl From<Network> for Link {
+    fn from(network: Network) -> Link {
+        let Network { bandwidth_bytes_per_s, latency_s } = network;
+        Link { bandwidth_bytes_per_s, latency_s }
+    }
 }
 
 impl Configuration {
+    /// All wait for all, there are no servers, and `link` is the only one.
+    pub fn synchronous(devices: Vec<DeviceGroup>, batch: u64, link: Link) -> Configuration {
+        Configuration {
+            devices,
+            batch,
+            accumulation: 1,
+            protocol: Protocol::Bsp,
+            servers: 0,
+            link,
+            local_link: None,
+            shared_with: Vec::new(),
+        }
+    }
+
     /// Workers: one per device.
     pub fn workers(&self) -> u32 {
         self.devices.iter().fold(0, |sum, group| sum.saturating_add(group.count))

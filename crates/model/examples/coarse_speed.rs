@@ -51,16 +51,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn configuration(protocol: Protocol, servers: u32, i: u32) -> Configuration {
     let workers = 1 + i % 64;
-    Configuration {
-        devices: vec![DeviceGroup { node: 0, device: "gpu".into(), count: workers }],
-        batch: 32 * u64::from(workers),
-        accumulation: 1,
-        protocol,
-        servers,
-        link: Link { bandwidth_bytes_per_s: 1e9, latency_s: 1e-4 },
-        local_link: None,
-        shared_with: Vec::new(),
-    }
+    let devices = vec![DeviceGroup { node: 0, device: "gpu".into(), count: workers }];
+    let link = Link { bandwidth_bytes_per_s: 1e9, latency_s: 1e-4 };
+    Configuration { protocol, servers, ..Configuration::synchronous(devices, 32 * u64::from(workers), link) }
 }
 
 fn measurements(protocol: Protocol, servers: u32) -> Vec<Measurement> {

@@ -88,6 +88,7 @@ use bellwether_core::error::InputError;
 use bellwether_core::prediction::{Bottleneck, Protocol};
 use bellwether_core::profile::Profile;
 
+pub(crate) use graph::spread_parts;
 pub use graph::{place_parts, with_downloads};
 pub use trace::TraceRow;
 

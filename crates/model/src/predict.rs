@@ -66,9 +66,11 @@ use bellwether_core::prediction::{
     Bottleneck, Configuration, DeviceGroup, JobDescription, Link, Prediction, Protocol, StepModel, Validity,
 };
 use bellwether_core::profile::{CollectiveCost, OperationKind, Profile};
+use bellwether_des::statistics::mean;
 
 use crate::collective::{Algorithm, Bucket, DirectExchange, all_reduce_s, hierarchical_s, overlap};
 use crate::compute::{Durations, most_virtual_nodes};
+use crate::event::spread_parts;
 use crate::phase::{Gossip, Servers, synchronous_all_reduce, synchronous_servers};
 use crate::queueing::{Shares, exact, fork_join};
 
@@ -82,7 +84,7 @@ pub const LINK_UNCERTAINTY: f64 = 0.03;
 const SERVERS_MAX: u32 = 1_000_000;
 
 /// Two standard errors on each side ...
-const LEVEL_95: f64 = 1.96;
+pub(crate) const LEVEL_95: f64 = 1.96;
 
 /// ... of an interval that holds the truth so often.
 const LEVEL: f64 = 0.95;
@@ -154,40 +156,22 @@ impl ProfileModel {
     /// The job of the profile.
     pub fn job(&self) -> JobDescription {
         let Profile { job, parameter_bytes, batch, .. } = &self.profile;
-        JobDescription { name: job.clone(), model: format!("{parameter_bytes} B"), batch: *batch }
+        JobDescription { name: job.clone(), model: format!("{parameter_bytes} B"), batch: *batch, devices: 1 }
     }
 
     /// The plainest configuration of `workers`: one profiled device per node, synchronous, no servers.
     pub fn configuration(&self, workers: u32, link: Link) -> Configuration {
         let device = |node| DeviceGroup { node, device: self.profile.device.clone(), count: 1 };
         let own = if self.shares_batch() { 1 } else { u64::from(workers) };
-        Configuration {
-            devices: (0..workers).map(device).collect(),
-            batch: self.profile.batch * own,
-            accumulation: 1,
-            protocol: Protocol::Bsp,
-            servers: 0,
-            link,
-            local_link: None,
-            shared_with: Vec::new(),
-        }
+        Configuration::synchronous((0..workers).map(device).collect(), self.profile.batch * own, link)
     }
 
     /// Bytes held by each of `servers`: as the profile says, or the largest part always to the emptiest.
     pub fn server_bytes(&self, servers: u32) -> Vec<f64> {
         let mut held = vec![0.0; servers as usize];
-        let mut free: Vec<u64> = Vec::new();
-        for part in &self.profile.parts {
-            match part.server.and_then(|server| held.get_mut(server as usize)) {
-                Some(place) => *place += part.bytes as f64,
-                None => free.push(part.bytes),
-            }
-        }
-        free.sort_unstable_by(|left, right| right.cmp(left));
-        for bytes in free {
-            let emptiest = held.iter_mut().min_by(|left, right| left.total_cmp(right));
-            if let Some(place) = emptiest {
-                *place += bytes as f64;
+        for (part, server) in self.profile.parts.iter().zip(spread_parts(&self.profile, servers)) {
+            if let Some(place) = held.get_mut(server as usize) {
+                *place += part.bytes as f64;
             }
         }
         held
@@ -421,6 +405,23 @@ impl ProfileModel {
         LEVEL_95 * own_error_s.hypot(LINK_UNCERTAINTY * link_s) / step_s
     }
 
+    /// A step of `step_s` with its relative `error` as a prediction; one sentence where these are no numbers.
+    fn prediction(
+        &self,
+        configuration: &Configuration,
+        step_s: f64,
+        error: f64,
+        bottleneck: Bottleneck,
+    ) -> Result<Prediction, String> {
+        let examples_per_s = configuration.batch as f64 / step_s;
+        let (low, high) = (examples_per_s / (1.0 + error), examples_per_s * (1.0 + error));
+        if ![low, high, step_s].iter().all(|value| value.is_finite() && *value > 0.0) {
+            return Err(format!("a step of {step_s} s is beyond all measure"));
+        }
+        let validity = self.validity(configuration);
+        Ok(Prediction { examples_per_s, low, high, step_s, bottleneck, validity })
+    }
+
     /// Why a configuration lies beyond what was measured, if it does.
     pub fn validity(&self, configuration: &Configuration) -> Validity {
         let mut reasons = Vec::new();
@@ -467,20 +468,8 @@ impl StepModel for ProfileModel {
                 return Err("bounded staleness has no coarse model; use the fine-grained one".into());
             }
         };
-        let examples_per_s = configuration.batch as f64 / step.step_s;
         let error = self.uncertainty(step.step_s, step.link_s);
-        let (low, high) = (examples_per_s / (1.0 + error), examples_per_s * (1.0 + error));
-        if ![low, high, step.step_s].iter().all(|value| value.is_finite() && *value > 0.0) {
-            return Err(format!("a step of {} s is beyond all measure", step.step_s));
-        }
-        Ok(Prediction {
-            examples_per_s,
-            low,
-            high,
-            step_s: step.step_s,
-            bottleneck: step.bottleneck,
-            validity: self.validity(configuration),
-        })
+        self.prediction(configuration, step.step_s, error, step.bottleneck)
     }
 }
 
@@ -491,8 +480,4 @@ fn nodes(configuration: &Configuration) -> Vec<u32> {
         *nodes.entry(group.node).or_default() += group.count;
     }
     nodes.into_values().collect()
-}
-
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
 }

@@ -22,8 +22,9 @@
 //!
 //! # Assumes
 //!
-//! The exchange is bound by bytes; on one machine it is the work of its processors, as computing is. Virtual nodes take equally long. At W = W0 the prediction is that things go on as
-//! they began, so its error says how steady the run was; elsewhere it is a prediction proper.
+//! The exchange is bound by bytes; on one machine it is the work of its processors, as computing is. Virtual nodes
+//! take equally long. At W = W0 the prediction is that things go on as they began, so its error says how steady the
+//! run was; elsewhere it is a prediction proper.
 //!
 //! # Valid
 //!
@@ -44,15 +45,13 @@
 //! ```
 
 use bellwether_core::InputError;
+use bellwether_des::statistics::Tally;
 
 use crate::collective::DirectExchange;
 use crate::compute::most_virtual_nodes;
-use crate::predict::LINK_UNCERTAINTY;
+use crate::predict::{LEVEL_95, LINK_UNCERTAINTY};
 
 const PLACE: &str = "first steps";
-
-/// Standard errors on each side of a 95 % interval.
-const LEVEL_95: f64 = 1.96;
 
 /// One step of a run, as its slowest worker saw it.
 #[derive(Debug, Clone, PartialEq)]
@@ -126,9 +125,8 @@ impl Rescale {
         let (exchange_s, update_s) = (mean(|step| step.exchange_s), mean(|step| step.update_s));
         let node_s = compute_s / nodes;
         let rest_s = duration_s - node_s * f64::from(most) - exchange_s - update_s;
-        let variance =
-            steps.iter().map(|step| (step.duration_s - duration_s).powi(2)).sum::<f64>() / (count - 1.0);
-        let error_s = (variance / count).sqrt();
+        let durations: Tally = steps.iter().map(|step| step.duration_s).collect();
+        let error_s = (durations.variance() / count).sqrt();
         Ok(Rescale {
             workers,
             virtual_nodes,

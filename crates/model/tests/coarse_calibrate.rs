@@ -9,16 +9,9 @@ use bellwether_model::collective::Algorithm;
 use bellwether_model::queueing::{ClosedNetwork, low_variance};
 
 fn configuration(protocol: Protocol, servers: u32, workers: u32, batch: u64) -> Configuration {
-    Configuration {
-        devices: vec![DeviceGroup { node: 0, device: "gpu".into(), count: workers }],
-        batch,
-        accumulation: 1,
-        protocol,
-        servers,
-        link: Link { bandwidth_bytes_per_s: 1e9, latency_s: 1e-4 },
-        local_link: None,
-        shared_with: Vec::new(),
-    }
+    let devices = vec![DeviceGroup { node: 0, device: "gpu".into(), count: workers }];
+    let link = Link { bandwidth_bytes_per_s: 1e9, latency_s: 1e-4 };
+    Configuration { protocol, servers, ..Configuration::synchronous(devices, batch, link) }
 }
 
 fn asynchronous_at(workers: u32) -> Configuration {

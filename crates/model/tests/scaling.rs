@@ -184,7 +184,7 @@ fn configuration(nodes: u32, per_node: u32, batch: u64) -> Configuration {
 #[test]
 fn it_answers_as_a_step_model_or_says_why_not() {
     let model = Scaling::fit(&exact_rows()).unwrap().with_noise_scale(1000.0);
-    let job = JobDescription { name: "j".into(), model: "m".into(), batch: 128 };
+    let job = JobDescription { name: "j".into(), model: "m".into(), batch: 128, devices: 1 };
     let good = configuration(4, 4, 16 * 64);
     let prediction = StepModel::predict(&model, &job, &good).unwrap();
     assert_eq!(prediction.step_s, model.predict(4, 16, 64.0, 0).step_s);

@@ -194,6 +194,13 @@ pub struct StepRecord {
 }
 
 impl StepRecord {
+    /// The same without virtual nodes and peers, whose number has no bound.
+    #[must_use]
+    pub fn without_details(&self) -> StepRecord {
+        let StepRecord { step, loss, duration_s, compute_s, exchange_s, update_s, .. } = *self;
+        StepRecord { step, loss, duration_s, compute_s, exchange_s, update_s, ..StepRecord::default() }
+    }
+
     /// One account from those of two workers: the longest times that were worked, and the shortest exchange,
     /// because all but the last to arrive also wait in it.
     #[must_use]

@@ -9,7 +9,7 @@
 
 mod cifar;
 mod csv;
-mod gzip;
+pub mod gzip;
 mod idx;
 mod table;
 mod teacher;

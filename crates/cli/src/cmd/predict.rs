@@ -15,7 +15,6 @@ use bellwether_model::predict::ProfileModel;
 use serde::Serialize;
 
 use crate::args::{Device, Fidelity, Order, PredictArguments};
-use crate::cmd::profile::check_folder;
 use crate::failure::Failure;
 use crate::files;
 use crate::printer::Printer;
@@ -90,9 +89,9 @@ pub(crate) fn predict(arguments: &PredictArguments, printer: &Printer) -> Result
 
 /// The link as it was asked for, or as it was measured.
 fn link(arguments: &PredictArguments, model: &ProfileModel) -> Result<Link, Failure> {
-    let measured = model.profile().network;
-    let bandwidth = arguments.bandwidth.map(|b| b.get()).or(measured.map(|n| n.bandwidth_bytes_per_s));
-    let latency = arguments.latency.map(|l| l.get()).or(measured.map(|n| n.latency_s));
+    let measured = model.profile().network.map(Link::from);
+    let bandwidth = arguments.bandwidth.map(|b| b.get()).or(measured.map(|l| l.bandwidth_bytes_per_s));
+    let latency = arguments.latency.map(|l| l.get()).or(measured.map(|l| l.latency_s));
     match bandwidth {
         Some(bandwidth_bytes_per_s) => Ok(Link { bandwidth_bytes_per_s, latency_s: latency.unwrap_or(0.0) }),
         None => Err(InputError::new("--bandwidth", "the profile has no measured link")
@@ -115,7 +114,7 @@ impl Question<'_> {
         let protocol = arguments.protocol;
         let wrong = |flag: &str, what: String, hint: &str| Err(InputError::new(flag, what).hint(hint).into());
         for path in [&arguments.plot, &arguments.trace].into_iter().flatten() {
-            check_folder(path)?;
+            files::check_folder(path)?;
         }
         if arguments.servers == Some(0) && self.needs_servers() {
             let what = format!("missing servers: {protocol} keeps the parameters at parameter servers");

@@ -7,6 +7,7 @@
 use bellwether_core::InputError;
 use bellwether_core::prediction::Link;
 use bellwether_core::profile::CollectiveCost;
+use bellwether_core::tree::{maximal_nodes, ranges};
 
 use super::PLACE;
 use crate::common::check;
@@ -96,8 +97,7 @@ impl DirectExchange {
 }
 
 /// Partial sums that each worker holds after adding up what it can: the complete subtrees of the canonical tree
-/// (whose nodes split at the largest power of two below their number of leaves) in its range, where worker i of W
-/// holds the virtual nodes from `i V / W` to `(i + 1) V / W`.
+/// ([`bellwether_core::tree`]) in its range of virtual nodes.
 ///
 /// # Errors
 ///
@@ -109,22 +109,6 @@ pub fn partial_sums(virtual_nodes: u32, workers: u32) -> Result<Vec<u32>, InputE
             format!("take from 1 worker to as many as virtual nodes, of which {VIRTUAL_NODES_MAX} at most");
         return Err(InputError::new(PLACE, what).hint(hint));
     }
-    let bound = |worker: u32| {
-        let bound = u64::from(worker) * u64::from(virtual_nodes) / u64::from(workers);
-        u32::try_from(bound).expect("a bound never exceeds the number of virtual nodes")
-    };
-    Ok((0..workers).map(|i| complete_subtrees(0, virtual_nodes, bound(i), bound(i + 1))).collect())
-}
-
-/// Number of the largest nodes below the node `[low, high)` that lie within `[from, to)`.
-fn complete_subtrees(low: u32, high: u32, from: u32, to: u32) -> u32 {
-    if to <= low || high <= from {
-        return 0;
-    }
-    if from <= low && high <= to {
-        return 1;
-    }
-    // A node partly inside has at least two leaves.
-    let left = 1 << (31 - (high - low - 1).leading_zeros());
-    complete_subtrees(low, low + left, from, to) + complete_subtrees(low + left, high, from, to)
+    let count = |range| maximal_nodes(virtual_nodes, range).len() as u32;
+    Ok(ranges(virtual_nodes, workers).into_iter().map(count).collect())
 }

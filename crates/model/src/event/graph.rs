@@ -186,21 +186,31 @@ pub fn with_downloads(profile: &Profile) -> Cow<'_, Profile> {
 /// A part that was measured on a server that does not exist here; no server at all, or more than a million.
 pub fn place_parts(profile: &Profile, servers: u32) -> Result<Vec<u32>, InputError> {
     check::servers("servers", servers)?;
-    let mut bytes = vec![0u64; servers as usize];
-    let mut places = vec![0; profile.parts.len()];
     for (number, part) in profile.parts.iter().enumerate() {
-        let Some(server) = part.server else { continue };
-        if server >= servers {
+        if let Some(server) = part.server.filter(|server| *server >= servers) {
             let what = format!("part `{}` is on server {server}, and there are {servers} servers", part.name);
             let hint =
                 "servers are numbered from 0; ask for more servers, or leave `server` out of the profile";
             return Err(InputError::new(format!("parts[{number}]"), what).hint(hint));
         }
-        places[number] = server;
-        bytes[server as usize] = bytes[server as usize].saturating_add(part.bytes);
     }
-    let mut free: Vec<usize> =
-        (0..places.len()).filter(|part| profile.parts[*part].server.is_none()).collect();
+    Ok(spread_parts(profile, servers))
+}
+
+/// As [`place_parts`]; a part whose server does not exist here goes where there is room.
+pub(crate) fn spread_parts(profile: &Profile, servers: u32) -> Vec<u32> {
+    let mut bytes = vec![0u64; servers as usize];
+    let mut places = vec![0; profile.parts.len()];
+    let mut free = Vec::new();
+    for (number, part) in profile.parts.iter().enumerate() {
+        match part.server.filter(|server| *server < servers) {
+            Some(server) => {
+                places[number] = server;
+                bytes[server as usize] = bytes[server as usize].saturating_add(part.bytes);
+            }
+            None => free.push(number),
+        }
+    }
     free.sort_by_key(|part| (Reverse(profile.parts[*part].bytes), *part));
     // The one with the fewest bytes first; of equals, that of the smallest number.
     let mut emptiest: BinaryHeap<Reverse<(u64, u32)>> = bytes.into_iter().zip(0..).map(Reverse).collect();
@@ -209,5 +219,5 @@ pub fn place_parts(profile: &Profile, servers: u32) -> Result<Vec<u32>, InputErr
         places[part] = server;
         emptiest.push(Reverse((held.saturating_add(profile.parts[part].bytes), server)));
     }
-    Ok(places)
+    places
 }

@@ -50,18 +50,12 @@ impl ProfileModel {
             rates.add(outcome.examples_per_s);
             bottleneck.get_or_insert(outcome.bottleneck());
         }
-        let examples_per_s = rates.mean();
-        let step_s = configuration.batch as f64 / examples_per_s;
+        let step_s = configuration.batch as f64 / rates.mean();
         let measured = self.uncertainty(step_s, step_s * (1.0 - busy.mean()));
         let error = measured.hypot(rates.interval(LEVEL).relative());
-        let (low, high) = (examples_per_s / (1.0 + error), examples_per_s * (1.0 + error));
-        match bottleneck {
-            Some(bottleneck) if [low, high, step_s].iter().all(|v| v.is_finite() && *v > 0.0) => {
-                let validity = self.validity(configuration);
-                Ok(Prediction { examples_per_s, low, high, step_s, bottleneck, validity })
-            }
-            _ => Err(InputError::new("predict", format!("a step of {step_s} s is beyond all measure"))),
-        }
+        let bottleneck = bottleneck.expect("there is at least one replication");
+        self.prediction(configuration, step_s, error, bottleneck)
+            .map_err(|why| InputError::new("predict", why))
     }
 
     /// The first `rows` operations of one simulation, as a trace for Chrome or Perfetto.

@@ -62,7 +62,9 @@ impl Planes {
             let _ = sender.send(Incoming::Stored(stored));
         })
         .map_err(system("start a thread"))?;
-        serve_probes(data.inbox()).map_err(system("start a thread"))?;
+        if options.measure_link {
+            serve_probes(data.inbox()).map_err(system("start a thread"))?;
+        }
         Ok(Planes { incoming, server, data, checkpoints, status })
     }
 }

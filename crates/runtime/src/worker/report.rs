@@ -18,6 +18,7 @@ const MEMORY_PERIOD: u32 = 50;
 #[derive(Debug)]
 pub(super) struct Reporter {
     pending: Report,
+    /// Without details: all of them travel in one message, which has a limit.
     recent: VecDeque<StepRecord>,
     last_evaluation: Option<EvaluationRecord>,
     sent: Option<Instant>,
@@ -41,7 +42,7 @@ impl Reporter {
         if self.recent.len() == KEPT_STEPS {
             self.recent.pop_front();
         }
-        self.recent.push_back(record.clone());
+        self.recent.push_back(record.without_details());
         self.pending.steps.push(record);
     }
 
@@ -97,4 +98,28 @@ fn peak_resident_bytes() -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib: u64 = line.and_then(|l| l.trim().trim_end_matches(" kB").trim().parse().ok()).unwrap_or(0);
     kib * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+    use crate::collective::Traffic;
+    use crate::control::convert;
+
+    #[test]
+    fn what_is_sent_again_fits_a_message() {
+        let mut reporter = Reporter::new();
+        for step in 0..2 * KEPT_STEPS as u64 {
+            let (nodes_s, traffic) = (vec![0.5; 4096], vec![Traffic::default(); 64]);
+            reporter.step(StepRecord { step, nodes_s, traffic, ..StepRecord::default() });
+        }
+        reporter.resend();
+        let steps: Vec<u64> = reporter.pending.steps.iter().map(|record| record.step).collect();
+        assert_eq!(steps, (KEPT_STEPS as u64..2 * KEPT_STEPS as u64).collect::<Vec<_>>());
+        let message = convert::write_from_worker(&FromWorker::Report(reporter.pending.clone()));
+        // The control plane takes 4 MiB in one message.
+        assert!(message.encoded_len() < 1 << 20, "{}", message.encoded_len());
+    }
 }

@@ -8,8 +8,12 @@ use flate2::read::MultiGzDecoder;
 /// Most bytes that a file may expand to.
 const LIMIT_BYTES: u64 = 4 << 30;
 
-/// Expands `bytes` when they start like a gzip file, and gives them back otherwise.
-pub(super) fn expand(name: &str, bytes: Vec<u8>) -> Result<Vec<u8>, InputError> {
+/// Expands `bytes` when they start like a gzip file, and gives them back otherwise; `name` is the place in errors.
+///
+/// # Errors
+///
+/// A damaged file, or one that expands to more than 4 GiB.
+pub fn expand(name: &str, bytes: Vec<u8>) -> Result<Vec<u8>, InputError> {
     if bytes.starts_with(&[0x1f, 0x8b]) { expand_within(name, &bytes, LIMIT_BYTES) } else { Ok(bytes) }
 }
 
@@ -29,7 +33,7 @@ fn expand_within(name: &str, bytes: &[u8], limit_bytes: u64) -> Result<Vec<u8>, 
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::data) mod tests {
     use std::io::Write;
 
     use proptest::prelude::*;

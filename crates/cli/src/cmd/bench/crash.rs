@@ -73,7 +73,7 @@ fn workers_killed(
 ) -> Result<(), Failure> {
     let mut trial = Trial::start(&job.text(), workers)?;
     let kills = (0..kills).map(|_| kill(&mut trial, workers, dice)).collect::<Result<Vec<_>, _>>()?;
-    let steps: Vec<_> = trial.steps().into_iter().filter(|s| s.workers == u64::from(workers)).collect();
+    let steps: Vec<_> = trial.steps().into_iter().filter(|s| s.workers == workers).collect();
     let step_s = median(&steps.iter().map(|s| s.duration_s).collect::<Vec<_>>());
     let rest: Vec<f64> = steps.iter().map(|s| 1.0 - s.compute_s / s.duration_s).collect();
     let column = |value: fn(&Kill) -> f64| kills.iter().map(value).collect::<Vec<f64>>();

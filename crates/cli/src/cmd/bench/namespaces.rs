@@ -1,6 +1,6 @@
 //! Hosts of our own on this machine: network namespaces behind one switch, each with a shaped link.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::failure::Failure;
 
@@ -76,10 +76,11 @@ impl Namespaces {
         self.name(&host.to_string())
     }
 
-    /// `program` with its arguments, in the namespace of `host`.
+    /// `program` with its arguments and without input or output, in the namespace of `host`.
     pub(super) fn inside(&self, host: u32, program: &Command) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.host(host)]).arg(program.get_program()).args(program.get_args());
+        command.stdin(Stdio::null()).stdout(Stdio::null());
         for (name, value) in program.get_envs() {
             if let Some(value) = value {
                 command.env(name, value);

@@ -5,9 +5,10 @@ use serde_json::json;
 use super::jobs::Synthetic;
 use super::report::{Report, Row};
 use super::statistics::{largest, median, smallest};
-use super::trial::{Folder, Trial};
+use super::trial::Trial;
 use super::{OverheadArguments, plain};
 use crate::failure::Failure;
+use crate::files::Folder;
 use crate::printer::Printer;
 
 const STEP_MS: u64 = 20;
@@ -92,7 +93,7 @@ fn job(arguments: &OverheadArguments, workers: u32) -> String {
 }
 
 fn of_runtime(arguments: &OverheadArguments, workers: u32) -> Result<Medians, Failure> {
-    let trial = Trial::launch(Folder::new()?, &job(arguments, workers), workers)?;
+    let trial = Trial::launch(Folder::new("bench")?, &job(arguments, workers), workers)?;
     let first = (arguments.steps as f64 * WARM_UP) as u64;
     let steps = trial.finish()?;
     let samples: Vec<_> =
@@ -101,7 +102,7 @@ fn of_runtime(arguments: &OverheadArguments, workers: u32) -> Result<Medians, Fa
 }
 
 fn of_plain(arguments: &OverheadArguments, workers: u32) -> Result<Medians, Failure> {
-    let samples = plain::run(&Folder::new()?, &job(arguments, workers), workers)?;
+    let samples = plain::run(&Folder::new("bench")?, &job(arguments, workers), workers)?;
     let first = (arguments.steps as f64 * WARM_UP) as usize;
     let of_workers = samples.chunks(arguments.steps as usize);
     let samples: Vec<_> = of_workers.flat_map(|steps| steps.iter().skip(first).copied()).collect();

@@ -18,8 +18,9 @@ use bellwether_runtime::trainee::{MicroBatch, Weights};
 use bellwether_runtime::tree::ranges;
 
 use super::PlainArguments;
-use super::trial::{Folder, program};
+use super::trial::program;
 use crate::failure::Failure;
+use crate::files::Folder;
 use crate::runs::read_token;
 
 /// Time for all members to start and connect.

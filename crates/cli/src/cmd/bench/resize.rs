@@ -7,9 +7,10 @@ use serde_json::json;
 use super::jobs::{ENDLESS, Synthetic};
 use super::report::{Report, Row};
 use super::statistics::{largest, median};
-use super::trial::{Step, Trial};
+use super::trial::Trial;
 use super::{ResizeArguments, joiner, published};
 use crate::failure::Failure;
+use crate::metrics::StepLine;
 use crate::printer::Printer;
 
 /// What a survivor may wait beyond one step.
@@ -146,7 +147,7 @@ pub(super) fn scale(trial: &Trial, workers: u32) -> Result<(), Failure> {
 }
 
 /// Times of the steps `first..last`.
-pub(super) fn durations(steps: &[Step], first: u64, last: u64) -> Vec<f64> {
+pub(super) fn durations(steps: &[StepLine], first: u64, last: u64) -> Vec<f64> {
     steps.iter().filter(|s| (first..last).contains(&s.step)).map(|s| s.duration_s).collect()
 }
 

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use bellwether_core::job::WorkerRange;
-use bellwether_core::prediction::{Configuration, DeviceGroup, Link, Protocol, StepModel};
+use bellwether_core::prediction::{Link, StepModel};
 use bellwether_core::profile::Profile;
 use bellwether_core::units::Bytes;
 use bellwether_model::predict::ProfileModel;
@@ -14,10 +14,11 @@ use serde_json::json;
 use super::jobs::{ENDLESS, Synthetic};
 use super::namespaces::{self, Namespaces, address};
 use super::report::{Report, Row};
-use super::statistics::{largest, median};
-use super::trial::{Folder, Trial, program};
+use super::statistics::{largest, mean, median};
+use super::trial::{Trial, program};
 use super::{ScalingArguments, published};
 use crate::failure::Failure;
+use crate::files::Folder;
 use crate::printer::Printer;
 
 /// Virtual nodes: the most workers that can share them.
@@ -72,12 +73,11 @@ pub(super) fn measure(arguments: &ScalingArguments, printer: &Printer) -> Result
         printer.note(format_args!("{rate}: a profile from one worker and a link"));
         let profile = profiled(&hosts, &job)?;
         printer.note(format_args!("{rate}: {workers} workers"));
-        errors.extend(points(&mut report, &hosts, (rate, *workers), &job, &profile, arguments)?);
+        errors.extend(points(&mut report, &hosts, (rate, *workers), &job, profile, arguments)?);
     }
     if !errors.is_empty() {
-        let mean = errors.iter().sum::<f64>() / errors.len() as f64;
         report.at_most("largest error of a point that counts", "", largest(&errors), WORST);
-        report.at_most("mean error of the points that count", "", mean, MEAN);
+        report.at_most("mean error of the points that count", "", mean(&errors), MEAN);
     }
     report.note(
         "Each host is a network namespace whose link is shaped in both directions by a token bucket. The profile has \
@@ -90,13 +90,12 @@ pub(super) fn measure(arguments: &ScalingArguments, printer: &Printer) -> Result
 
 /// Runs `bellwether profile` between the first two hosts.
 fn profiled(hosts: &Namespaces, job: &Synthetic) -> Result<Profile, Failure> {
-    let folder = Folder::new()?;
+    let folder = Folder::new("bench")?;
     let (file, output) = (folder.write("job.toml", job.text())?, folder.path().join("profile.json"));
     let mut command = program()?;
     command.arg("profile").arg(file).args(["--steps", "30", "--peer-by-hand", "--listen"]);
     command.arg(format!("{}:0", address(0))).arg("-o").arg(&output);
-    let mut command = hosts.inside(0, &command);
-    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let child = hosts.inside(0, &command).stderr(Stdio::piped()).spawn();
     let mut child = Guard(child.map_err(|e| Failure::at("bellwether profile", e))?);
     let said = child.0.stderr.take().ok_or_else(|| Failure::at("bellwether profile", "has no stderr"))?;
     let (mut heard, mut peer) = (String::new(), None);
@@ -127,7 +126,7 @@ fn worker(hosts: &Namespaces, host: u32, join: &str, token_file: &str) -> Result
     let mut command: Command = program()?;
     command.args(["worker", "--join", join, "--listen", &format!("{}:0", address(host))]);
     command.args(["--token-file", token_file]);
-    let child = hosts.inside(host, &command).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let child = hosts.inside(host, &command).stderr(Stdio::null()).spawn();
     Ok(Guard(child.map_err(|e| Failure::at("bellwether worker", e))?))
 }
 
@@ -137,16 +136,18 @@ fn points(
     hosts: &Namespaces,
     (rate, workers): (&str, WorkerRange),
     job: &Synthetic,
-    profile: &Profile,
+    profile: Profile,
     arguments: &ScalingArguments,
 ) -> Result<Vec<f64>, Failure> {
-    let model = ProfileModel::new(profile.clone())?;
+    let network =
+        profile.network.ok_or_else(|| Failure::at("bench scaling", "the profile has no measured link"))?;
+    let (model, link) = (ProfileModel::new(profile)?, Link::from(network));
     let listen = format!("{}:0", address(0));
     let mut errors = Vec::new();
     for count in workers.min..=workers.max {
-        let mut trial = Trial::by_hand(&job.text(), count, |command| {
+        let mut trial = Trial::launch_at(Folder::new("bench")?, &job.text(), count, |mut command| {
             command.args(["--no-spawn", "--listen", &listen]);
-            hosts.inside(0, command)
+            hosts.inside(0, &command)
         })?;
         let (endpoint, token) = trial.door()?;
         let _workers =
@@ -160,7 +161,7 @@ fn points(
         let busy = busy_share(busy_before, processor_time());
         let measured = median(&windows);
         let predicted = model
-            .predict(&model.job(), &configuration(profile, count))
+            .predict(&model.job(), &model.configuration(count, link))
             .map_err(|why| Failure::at("bench scaling", why))?;
         let error = predicted.examples_per_s / measured - 1.0;
         let counts = busy <= BUSY;
@@ -193,26 +194,6 @@ fn window(trial: &mut Trial, steps: u64) -> Result<f64, Failure> {
     let durations: Vec<f64> = inside.map(|line| line.duration_s).collect();
     let samples = f64::from(VIRTUAL_NODES) * durations.len() as f64;
     Ok(samples / durations.iter().sum::<f64>())
-}
-
-/// One device per host, with the link as it was measured.
-fn configuration(profile: &Profile, workers: u32) -> Configuration {
-    let link = profile.network.map_or(Link { bandwidth_bytes_per_s: 1e9, latency_s: 0.0 }, |network| Link {
-        bandwidth_bytes_per_s: network.bandwidth_bytes_per_s,
-        latency_s: network.latency_s,
-    });
-    Configuration {
-        devices: (0..workers)
-            .map(|node| DeviceGroup { node, device: profile.device.clone(), count: 1 })
-            .collect(),
-        batch: profile.batch,
-        accumulation: 1,
-        protocol: Protocol::Bsp,
-        servers: 0,
-        link,
-        local_link: None,
-        shared_with: Vec::new(),
-    }
 }
 
 /// Busy and total time of all processors since the machine started, in ticks.

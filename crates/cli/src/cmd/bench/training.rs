@@ -7,9 +7,10 @@ use serde_json::json;
 use super::overhead::WARM_UP;
 use super::report::{Report, Row};
 use super::statistics::{largest, mean, median, smallest};
-use super::trial::{Folder, Trial};
+use super::trial::Trial;
 use super::{TrainingArguments, plain, published};
 use crate::failure::Failure;
+use crate::files::Folder;
 use crate::printer::Printer;
 
 /// Least share of the plain loop's speed that the runtime may keep.
@@ -75,7 +76,7 @@ pub(super) fn measure(arguments: &TrainingArguments, printer: &Printer) -> Resul
         "optimizer": "sgd", "data": "random bytes", "threads": 1,
     });
     let mut report = Report::begin("training", settings, published::TRAINING);
-    let data = Folder::new()?;
+    let data = Folder::new("bench")?;
     write_data(&data)?;
     for shape in SHAPES.iter().filter(|shape| arguments.models.iter().any(|name| name == shape.name)) {
         let (mut plain, mut runtime, mut nodes) = (Vec::new(), Vec::new(), Vec::new());
@@ -152,7 +153,7 @@ fn speed(durations_s: &[f64], batch: u64) -> f64 {
 }
 
 fn of_plain(shape: &Shape, arguments: &TrainingArguments, data: &Folder) -> Result<f64, Failure> {
-    let samples = plain::run(&Folder::new()?, &job(shape, arguments, data, 1), 1)?;
+    let samples = plain::run(&Folder::new("bench")?, &job(shape, arguments, data, 1), 1)?;
     let durations_s: Vec<f64> = samples.iter().map(|sample| sample[0]).collect();
     Ok(speed(&durations_s, shape.batch))
 }
@@ -163,7 +164,7 @@ fn of_runtime(
     data: &Folder,
     nodes: u32,
 ) -> Result<f64, Failure> {
-    let trial = Trial::launch(Folder::new()?, &job(shape, arguments, data, nodes), 1)?;
+    let trial = Trial::launch(Folder::new("bench")?, &job(shape, arguments, data, nodes), 1)?;
     let durations_s: Vec<f64> = trial.finish()?.iter().map(|step| step.duration_s).collect();
     Ok(speed(&durations_s, shape.batch))
 }
@@ -208,7 +209,7 @@ mod tests {
             seconds: 0.01,
             output: super::super::OutputArguments { format: crate::args::Format::Json },
         };
-        let folder = Folder::new().unwrap();
+        let folder = Folder::new("bench").unwrap();
         write_data(&folder).unwrap();
         for shape in SHAPES.iter().filter(|shape| shape.name != "resnet") {
             let job =

@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use bellwether_core::record::{Event, Line};
@@ -12,9 +11,10 @@ use bellwether_runtime::control::Token;
 use bellwether_runtime::control::client::Control;
 use bellwether_runtime::coordinator::Endpoint;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::files::Folder;
+use crate::metrics::{self, StepLine};
 
 /// Time between two looks into the journal.
 const LOOK: Duration = Duration::from_millis(2);
@@ -22,53 +22,12 @@ const LOOK: Duration = Duration::from_millis(2);
 /// What is waited for never takes this long, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-static FOLDERS: AtomicU32 = AtomicU32::new(0);
-
-/// A folder among the system's temporary ones that is removed in the end.
-#[derive(Debug)]
-pub(super) struct Folder(PathBuf);
-
-impl Folder {
-    pub(super) fn new() -> Result<Folder, Failure> {
-        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("bellwether-bench-{}-{number}", std::process::id()));
-        fs::create_dir(&path).map_err(|e| Failure::at(path.display().to_string(), e))?;
-        Ok(Folder(path))
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.0
-    }
-
-    pub(super) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> Result<PathBuf, Failure> {
-        let path = self.0.join(name);
-        fs::write(&path, content).map_err(|e| Failure::at(path.display().to_string(), e))?;
-        Ok(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What cannot be removed is the system's to clean up.
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// This same program, quiet.
 pub(super) fn program() -> Result<Command, Failure> {
     let mut command = Command::new(std::env::current_exe().map_err(|e| Failure::at("this program", e))?);
     command.env("BELLWETHER_NO_PROGRESS", "1").env("RAYON_NUM_THREADS", "1");
     command.stdin(Stdio::null()).stdout(Stdio::null());
     Ok(command)
-}
-
-/// One line of `metrics.jsonl`.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Step {
-    pub(super) step: u64,
-    pub(super) duration_s: f64,
-    pub(super) compute_s: f64,
-    pub(super) workers: u64,
 }
 
 /// The membership in force.
@@ -94,34 +53,27 @@ pub(super) struct Trial {
 impl Trial {
     /// Starts a run of the job in `text` and waits until it trains.
     pub(super) fn start(text: &str, workers: u32) -> Result<Trial, Failure> {
-        let mut trial = Trial::launch(Folder::new()?, text, workers)?;
+        let mut trial = Trial::launch(Folder::new("bench")?, text, workers)?;
         trial.settle(workers as usize, 3)?;
         Ok(trial)
     }
 
     /// Starts a run in `folder`.
     pub(super) fn launch(folder: Folder, text: &str, workers: u32) -> Result<Trial, Failure> {
-        let job = folder.write("job.toml", text)?;
-        let mut command = program()?;
-        command.arg("run").arg(job).args(["--workers", &workers.to_string()]);
-        let child = spawn(command, &folder)?;
-        let members = Members::default();
-        Ok(Trial { folder, child, read_bytes: 0, lines: Vec::new(), committed: 0, members })
+        Trial::launch_at(folder, text, workers, |command| command)
     }
 
-    /// Starts a run whose workers come by hand; `place` puts its command where it is to run.
-    pub(super) fn by_hand(
+    /// Starts a run in `folder`; `place` puts its command where it is to run.
+    pub(super) fn launch_at(
+        folder: Folder,
         text: &str,
         workers: u32,
-        place: impl FnOnce(&mut Command) -> Command,
+        place: impl FnOnce(Command) -> Command,
     ) -> Result<Trial, Failure> {
-        let folder = Folder::new()?;
         let job = folder.write("job.toml", text)?;
         let mut command = program()?;
         command.arg("run").arg(job).args(["--workers", &workers.to_string()]);
-        let mut command = place(&mut command);
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        let child = spawn(command, &folder)?;
+        let child = spawn(place(command), &folder)?;
         let members = Members::default();
         Ok(Trial { folder, child, read_bytes: 0, lines: Vec::new(), committed: 0, members })
     }
@@ -258,23 +210,12 @@ impl Trial {
     }
 
     /// The steps that were committed so far, as a worker timed them.
-    pub(super) fn steps(&self) -> Vec<Step> {
-        let text = fs::read_to_string(self.run_dir().join("metrics.jsonl")).unwrap_or_default();
-        let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        let step = |line: &str| {
-            let value: Value = serde_json::from_str(line).ok()?;
-            Some(Step {
-                step: value["step"].as_u64()?,
-                duration_s: value["duration_s"].as_f64()?,
-                compute_s: value["compute_s"].as_f64()?,
-                workers: value["workers"].as_u64()?,
-            })
-        };
-        text[..whole].lines().filter_map(step).collect()
+    pub(super) fn steps(&self) -> Vec<StepLine> {
+        metrics::read(&self.run_dir()).collect()
     }
 
     /// Waits for the run to end by itself; returns its steps and gives its folder back.
-    pub(super) fn finish(mut self) -> Result<Vec<Step>, Failure> {
+    pub(super) fn finish(mut self) -> Result<Vec<StepLine>, Failure> {
         self.wait("the end", |trial| {
             trial.lines.iter().rev().find(|line| matches!(line.event, Event::Ended { .. })).map(|_| ())
         })?;

@@ -5,31 +5,15 @@ use bellwether_core::profile::{
     CollectiveCost, MeasuredStep, Network, Operation, OperationKind, PROFILE_VERSION, Part, Profile,
 };
 use bellwether_runtime::membership::TraineeDescription;
-use serde::Deserialize;
 
-use super::measure::WARM_UP_STEPS;
+use super::median;
+use crate::metrics::{StepLine, WARM_UP_STEPS};
 
 /// Bytes from which the time of a collective is mostly that of its bytes.
 const LARGE_BYTES: u64 = 256 << 10;
 
 /// An exchange that takes this many times as long as the link shows what handling costs.
 const HANDLING_SEEN: f64 = 1.2;
-
-/// One line of a run's `metrics.jsonl`.
-#[derive(Debug, Clone, Deserialize)]
-pub(crate) struct StepLine {
-    pub(crate) step: u64,
-    pub(crate) duration_s: f64,
-    #[serde(default)]
-    pub(crate) exchange_s: f64,
-    #[serde(default)]
-    pub(crate) update_s: f64,
-    #[serde(default)]
-    pub(crate) nodes_s: Vec<f64>,
-    pub(crate) workers: u32,
-    #[serde(default)]
-    pub(crate) shadows: u32,
-}
 
 /// What was measured.
 #[derive(Debug, Default)]
@@ -48,7 +32,7 @@ impl Measured {
     /// The first steps with this many workers and no newcomer, warm-up left out.
     fn with_workers(&self, workers: u32) -> Vec<&StepLine> {
         let steps = self.steps.iter().filter(|step| step.workers == workers && step.shadows == 0);
-        steps.skip(WARM_UP_STEPS as usize).take(self.wanted as usize).collect()
+        steps.skip(WARM_UP_STEPS).take(self.wanted as usize).collect()
     }
 }
 
@@ -61,7 +45,7 @@ pub(crate) fn profile(job: &Job, trainee: &TraineeDescription, measured: &Measur
         .iter()
         .chain(&trainee.layout.state)
         .map(|tensor| {
-            let bytes = 4 * tensor.shape.iter().map(|length| *length as u64).product::<u64>();
+            let bytes = 4 * tensor.len() as u64;
             Part { name: tensor.name.clone(), bytes, server: None }
         })
         .collect();
@@ -119,9 +103,8 @@ fn measured_step(step: &StepLine, parts: &[Part], bytes: u64) -> MeasuredStep {
 /// is for bytes and how much for messages: a large vector's is for bytes. Bytes are handled while others
 /// travel, so where the link takes most of the time, handling was not seen.
 fn collective(steps: &[&StepLine], bytes: u64, network: Option<Network>) -> Option<CollectiveCost> {
-    let mut exchange_s: Vec<f64> = steps.iter().map(|step| step.exchange_s).collect();
-    exchange_s.sort_by(f64::total_cmp);
-    let median_s = *exchange_s.get(exchange_s.len() / 2)?;
+    let exchange_s: Vec<f64> = steps.iter().map(|step| step.exchange_s).collect();
+    let median_s = median(&exchange_s)?;
     let (wire_s, latency_s) =
         network.map_or((0.0, 0.0), |n| (bytes as f64 / n.bandwidth_bytes_per_s, 2.0 * n.latency_s));
     let rest_s = (median_s - latency_s).max(0.0);

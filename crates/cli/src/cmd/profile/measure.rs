@@ -1,6 +1,6 @@
 //! Runs a job for a moment, on one worker and then on two, and keeps what its steps took.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -8,27 +8,17 @@ use bellwether_core::job::{Checkpoint, Job, WorkerRange};
 use bellwether_core::profile::{Network, Profile};
 use bellwether_core::record::Event;
 use bellwether_runtime::coordinator::{self, Observation, Options, Spawn};
+use bellwether_runtime::journal;
 use bellwether_runtime::membership::coordinator::OutcomeKind;
 
 use super::build::{self, Measured};
 use crate::args::ProfileArguments;
 use crate::cmd::run;
 use crate::failure::Failure;
+use crate::files::Folder;
+use crate::metrics::{self, WARM_UP_STEPS};
 use crate::printer::Printer;
 use crate::runs::{RunDir, StateDir};
-
-/// Steps at the beginning of each part that do not count.
-pub(super) const WARM_UP_STEPS: u64 = 10;
-
-/// A folder for the run that is removed in the end.
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // What cannot be removed is the system's to clean up.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// What the measurement waits for, as the journal tells it.
 #[derive(Debug, Default)]
@@ -63,9 +53,8 @@ pub(super) fn measure(
     let trainee = run::describe(&job)?;
     let original = job.clone();
     endless(&mut job);
-    let scratch = std::env::temp_dir().join(format!("bellwether-profile-{}", std::process::id()));
-    let scratch = Scratch(scratch);
-    let run = StateDir::find(Some(scratch.0.clone()))?.create(&job)?;
+    let scratch = Folder::new("profile")?;
+    let run = StateDir::find(Some(scratch.path().to_path_buf()))?.create(&job)?;
     let listen = arguments.listen.unwrap_or(([127, 0, 0, 1], 0).into());
     run::reachable("--listen", listen)?;
     let two = job.batch.virtual_nodes >= 2;
@@ -86,7 +75,7 @@ pub(super) fn measure(
     };
     let (asks, asked) = channel();
     let helper = help(run.clone(), asked);
-    let steps = arguments.steps + WARM_UP_STEPS;
+    let steps = arguments.steps + WARM_UP_STEPS as u64;
     let mut watch = Watch::default();
     printer
         .note(format_args!("one worker: {WARM_UP_STEPS} steps to warm up, {} to measure", arguments.steps));
@@ -205,24 +194,15 @@ impl Watch {
 impl Measured {
     /// What the run left in its folder.
     fn read(run: &RunDir, wanted: u64) -> Result<Measured, Failure> {
-        let read = |name: &str| {
-            let path = run.path.join(name);
-            std::fs::read_to_string(&path).map_err(|e| Failure::at(path.display().to_string(), e))
-        };
-        let mut steps = Vec::new();
-        for line in read("metrics.jsonl")?.lines() {
-            // The last line may be cut off.
-            steps.extend(serde_json::from_str(line).ok());
-        }
-        let mut links = Vec::new();
-        let mut checkpoint_s = None;
-        for line in read("journal.jsonl")?.lines() {
-            let line = serde_json::from_str(line).map(|line: bellwether_core::record::Line| line.event);
-            match line {
-                Ok(Event::LinkMeasured { bandwidth_bytes_per_s, latency_s, .. }) => {
+        let steps = metrics::read(&run.path).collect();
+        let (mut links, mut checkpoint_s) = (Vec::new(), None);
+        let path = run.path.join("journal.jsonl");
+        for line in journal::read(&path).map_err(|e| Failure::at(path.display().to_string(), e))? {
+            match line.event {
+                Event::LinkMeasured { bandwidth_bytes_per_s, latency_s, .. } => {
                     links.push(Network { bandwidth_bytes_per_s, latency_s });
                 }
-                Ok(Event::Checkpointed { seconds, .. }) => checkpoint_s = Some(seconds),
+                Event::Checkpointed { seconds, .. } => checkpoint_s = Some(seconds),
                 _ => {}
             }
         }

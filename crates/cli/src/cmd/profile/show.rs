@@ -4,20 +4,23 @@ use std::fmt::Write;
 
 use bellwether_core::profile::Profile;
 
+use super::median;
+
 pub(super) fn table(profile: &Profile) -> String {
     let mut text = String::new();
     let mut row = |name: &str, value: String| {
         let _ = writeln!(text, "{name:<24} {value}");
     };
     let steps: Vec<f64> = profile.steps.iter().map(|step| step.step_s).collect();
+    let of = |seconds: &[f64]| milliseconds(median(seconds).unwrap_or(f64::NAN));
     row("job", profile.job.clone());
     row("measured by", profile.source.clone());
     row("device", profile.device.clone());
     row("steps", steps.len().to_string());
     row("samples per step", profile.batch.to_string());
-    row("step, median", milliseconds(median(&steps)));
-    row("  gradients", milliseconds(median(&profile.compute_s())));
-    row("  update", milliseconds(median(&profile.update_s())));
+    row("step, median", of(&steps));
+    row("  gradients", of(&profile.compute_s()));
+    row("  update", of(&profile.update_s()));
     let parts = profile.parts.len();
     let plural = if parts == 1 { "" } else { "s" };
     row("exchanged per step", format!("{} in {parts} part{plural}", bytes(profile.upload_bytes())));
@@ -29,12 +32,6 @@ pub(super) fn table(profile: &Profile) -> String {
         row("checkpoint", milliseconds(seconds));
     }
     text.trim_end().to_string()
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 fn bytes(bytes: u64) -> String {

@@ -1,16 +1,11 @@
 //! Predicted beside measured: the first steps of a run say what every later number of workers should do.
 
-use std::fs;
-
 use bellwether_core::job::{Job, Model};
 use bellwether_core::record::Comparison;
 use bellwether_model::rescale::{ObservedStep, Rescale};
 
-use crate::cmd::profile::StepLine;
+use crate::metrics::{self, StepLine, WARM_UP_STEPS};
 use crate::runs::RunDir;
-
-/// Steps at the beginning that do not count: memory and caches are cold.
-const WARM_UP_STEPS: usize = 10;
 
 /// Steps to learn from, and time that they must take at least; of a shorter run a quarter.
 const LEARNING_STEPS: usize = 40;
@@ -25,13 +20,7 @@ const SETTLING_STEPS: usize = 2;
 /// For each number of workers that trained long enough in this run from step `first` on: what the first steps
 /// predicted, and what was measured after them.
 pub(super) fn comparisons(run: &RunDir, job: &Job, bytes: u64, first: u64, by_hand: bool) -> Vec<Comparison> {
-    let text = fs::read_to_string(run.path.join("metrics.jsonl")).unwrap_or_default();
-    // The last line may be cut off.
-    let lines: Vec<StepLine> = text
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .filter(|l: &StepLine| l.step >= first)
-        .collect();
+    let lines: Vec<StepLine> = metrics::read(&run.path).filter(|line| line.step >= first).collect();
     // The first stretch without newcomers, who would use processors and links too.
     let calm = |start: usize| {
         let first = &lines[start];

@@ -27,7 +27,8 @@ pub struct Progress {
     /// Moving average of the time of a step.
     mean_step_s: Option<f64>,
     stalls: BTreeMap<u64, f64>,
-    open_resize: Option<OpenResize>,
+    /// Changes that no commit has followed yet; short steps let several wait for the next report.
+    open_resizes: Vec<OpenResize>,
     /// Indices into `crashes` with the time of the evidence.
     open_crashes: Vec<(usize, f64)>,
 }
@@ -59,9 +60,11 @@ impl Progress {
         self.peak_resident_bytes = self.peak_resident_bytes.max(report.resident_bytes);
         for record in &report.steps {
             if record.step >= self.committed {
-                let known = self.pending.remove(&record.step);
-                let record = known.map_or(record.clone(), |known| known.merge(record.clone()));
-                self.pending.insert(record.step, record);
+                let merged = match self.pending.remove(&record.step) {
+                    Some(known) => known.merge(record.clone()),
+                    None => record.clone(),
+                };
+                self.pending.insert(record.step, merged);
             }
         }
         let known = self.evaluation.map(|e| e.step);
@@ -101,13 +104,12 @@ impl Progress {
     }
 
     pub(super) fn resized(&mut self, epoch: u64, resize: Resize, hidden_s: f64) {
-        self.open_resize = Some(OpenResize { epoch, resize, hidden_s });
+        self.open_resizes.push(OpenResize { epoch, resize, hidden_s });
     }
 
     pub(super) fn crashed(&mut self, worker: WorkerId, at_s: f64) {
         self.open_crashes.push((self.crashes.len(), at_s));
         self.crashes.push(Crash { step: self.committed, worker, seconds: None });
-        self.open_resize = None;
     }
 
     /// Closes what a commit proves to be over; returns the lines for the journal.
@@ -119,7 +121,7 @@ impl Progress {
             crash.seconds = Some(seconds);
             lines.push(Journal::Recovered { worker: crash.worker, step: self.committed - 1, seconds });
         }
-        if let Some(OpenResize { epoch, mut resize, hidden_s }) = self.open_resize.take() {
+        for OpenResize { epoch, mut resize, hidden_s } in self.open_resizes.drain(..) {
             let later = self.stalls.split_off(&(epoch + 1));
             // The shadow memberships that led here count too: everything since the last resize.
             resize.stall_s = std::mem::replace(&mut self.stalls, later).into_values().fold(0.0, f64::max);
