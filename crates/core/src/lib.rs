@@ -3,10 +3,12 @@
 //! Nothing here reads a file, looks at a clock, starts a thread or draws a random number.
 //! Every stage of the road (profile, model, plan, schedule, run, observe) speaks in these types.
 
+pub mod cluster;
 pub mod error;
 pub mod fitted;
 pub mod job;
 pub mod parse;
+pub mod policy;
 pub mod prediction;
 pub mod profile;
 pub mod record;

@@ -133,6 +133,11 @@ pub trait StepModel {
         1.0
     }
 
+    /// The progress, in samples, at which the efficiency changes next; `None` when it stays.
+    fn efficiency_changes_at(&self, _job: &JobDescription, _progress: f64) -> Option<f64> {
+        None
+    }
+
     /// The batch with which the job makes most progress in `configuration` (whose own batch does not count) after
     /// `progress` samples. A model that knows no other batch answers with the configuration's.
     ///

@@ -1,0 +1,259 @@
+//! What a scheduler sees: jobs, nodes, and who holds which devices.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::prediction::{Configuration, DeviceGroup, JobDescription, Link};
+
+/// A job's place in the order of arrival: of two jobs the smaller number arrived earlier, or at the same
+/// instant with the smaller name. So "ties by arrival, then name" means ties by this number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct JobId(pub u32);
+
+/// A node's place in [`ClusterView::nodes`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct NodeId(pub u32);
+
+/// A job as its author declared it, without the work that it holds: that is a [belief](JobView::remaining).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// What a model must know of it; its name, too.
+    pub description: JobDescription,
+    /// When it was submitted, in seconds.
+    pub arrival_s: f64,
+    /// The fewest devices that it can use, in whole gangs.
+    pub least: u32,
+    /// The most devices that it can use.
+    pub most: u32,
+    /// Types of device that it may run on, as indices into [`ClusterView::device_types`]; empty for any.
+    pub device_types: Vec<u16>,
+    /// Its share of the cluster against those of others.
+    pub weight: f64,
+    /// When it should be done, in seconds of the same clock.
+    pub deadline_s: Option<f64>,
+    /// Whether the policy may choose the batch (and with it the learning rate).
+    pub adaptive_batch: bool,
+}
+
+impl Job {
+    /// Devices that its author asked for.
+    pub fn asked(&self) -> u32 {
+        self.description.devices
+    }
+
+    /// Whether it takes the devices that it asked for, or none.
+    pub fn is_rigid(&self) -> bool {
+        self.least == self.most
+    }
+
+    /// Whether it may run on this type of device.
+    pub fn accepts(&self, device_type: u16) -> bool {
+        self.device_types.is_empty() || self.device_types.contains(&device_type)
+    }
+}
+
+/// Some devices of one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Share {
+    /// The node.
+    pub node: NodeId,
+    /// How many of its devices; at least 1.
+    pub devices: u32,
+}
+
+/// The devices that a job holds: shares in ascending order of nodes, each node once. Empty: none.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Allocation(Vec<Share>);
+
+impl Allocation {
+    /// Nothing.
+    pub fn none() -> Allocation {
+        Allocation::default()
+    }
+
+    /// These shares; of one node they are added up, and empty ones are left out.
+    pub fn new(mut shares: Vec<Share>) -> Allocation {
+        shares.retain(|share| share.devices > 0);
+        shares.sort_unstable_by_key(|share| share.node);
+        shares.dedup_by(|later, earlier| {
+            let same = later.node == earlier.node;
+            if same {
+                earlier.devices = earlier.devices.saturating_add(later.devices);
+            }
+            same
+        });
+        Allocation(shares)
+    }
+
+    /// Its shares, by node.
+    pub fn shares(&self) -> &[Share] {
+        &self.0
+    }
+
+    /// Devices, of all nodes together.
+    pub fn devices(&self) -> u32 {
+        self.0.iter().fold(0, |sum, share| sum.saturating_add(share.devices))
+    }
+
+    /// Whether it holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// How a job whose batch may change shares out its step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Batch {
+    /// Samples of a step of all workers together.
+    pub samples: u64,
+    /// Micro-batches that each worker computes one after another before it exchanges anything.
+    pub accumulation: u32,
+}
+
+/// A node of the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Type of its devices, as an index into [`ClusterView::device_types`].
+    pub device_type: u16,
+    /// How many devices it has.
+    pub devices: u32,
+    /// How many of them no job holds.
+    pub free: u32,
+    /// Whether it works; nothing may be placed on one that does not.
+    pub up: bool,
+}
+
+/// A job that has arrived and has not ended, as a policy may see it.
+///
+/// Counters hold at `allocated_s` and `progress_s`; the methods carry them on to a later time, so that an
+/// event costs nothing for jobs that it does not touch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobView {
+    /// What its author declared.
+    pub job: Arc<Job>,
+    /// What it holds; nothing while it waits.
+    pub allocation: Allocation,
+    /// The batch that it was given, if the policy chose one.
+    pub batch: Option<Batch>,
+    /// Since when it holds this allocation, or waits without one, in seconds.
+    pub allocated_s: f64,
+    /// From when on it makes progress with it, in seconds: later than `allocated_s` by what a restart costs.
+    pub progress_s: f64,
+    /// Work per second that it does then, as measured; 0 while it waits.
+    pub rate: f64,
+    /// Work done until `progress_s`.
+    pub done: f64,
+    /// Work that is believed to remain at `progress_s`; `None` where nothing may be known of it.
+    pub remaining: Option<f64>,
+    /// Seconds for which it held devices until `allocated_s`.
+    pub executed_s: f64,
+    /// Device-seconds that it held until `allocated_s`.
+    pub device_s: f64,
+    /// When it first held devices, in seconds.
+    pub started_s: Option<f64>,
+    /// How often it went on after it had stopped or changed its devices.
+    pub restarts: u32,
+}
+
+impl JobView {
+    /// Whether it holds devices.
+    pub fn is_running(&self) -> bool {
+        !self.allocation.is_empty()
+    }
+
+    /// Seconds for which it has held devices.
+    pub fn executed_s(&self, now_s: f64) -> f64 {
+        if self.is_running() {
+            self.executed_s + (now_s - self.allocated_s).max(0.0)
+        } else {
+            self.executed_s
+        }
+    }
+
+    /// Device-seconds that it has held.
+    pub fn device_s(&self, now_s: f64) -> f64 {
+        self.device_s + f64::from(self.allocation.devices()) * (now_s - self.allocated_s).max(0.0)
+    }
+
+    /// Work since `progress_s`.
+    fn progress(&self, now_s: f64) -> f64 {
+        // Times are rounded: what an infinite rate did in no time is nothing.
+        let seconds = (now_s - self.progress_s).max(0.0);
+        if seconds > 0.0 { self.rate * seconds } else { 0.0 }
+    }
+
+    /// Work done.
+    pub fn done(&self, now_s: f64) -> f64 {
+        self.done + self.progress(now_s)
+    }
+
+    /// Work that is believed to remain; 0 when more was done than was believed to be there.
+    pub fn remaining(&self, now_s: f64) -> Option<f64> {
+        self.remaining.map(|work| (work - self.progress(now_s)).max(0.0))
+    }
+
+    /// When it will end if nothing changes, by what is believed; `None` while it waits or when nothing is known.
+    pub fn end_s(&self) -> Option<f64> {
+        let remaining = self.remaining.filter(|_| self.is_running() && self.rate > 0.0)?;
+        Some(self.progress_s + remaining / self.rate)
+    }
+}
+
+/// All that a policy sees at one moment.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ClusterView {
+    /// Names of the types of device.
+    pub device_types: Vec<String>,
+    /// Nodes; their order never changes.
+    pub nodes: Vec<Node>,
+    /// Jobs that have arrived and have not ended, in the order of their arrival.
+    pub jobs: BTreeMap<JobId, JobView>,
+    /// The link of each node to the others.
+    pub link: Option<Link>,
+    /// The link between devices of one node.
+    pub local_link: Option<Link>,
+    /// Seconds without progress that a job pays when it goes on after a stop or a change of its devices.
+    pub restart_s: f64,
+}
+
+/// A link where none is described: so fast that nothing waits for it.
+const UNLIMITED: Link = Link { bandwidth_bytes_per_s: 1e15, latency_s: 1e-12 };
+
+impl ClusterView {
+    /// Devices of nodes that are up, of all types or of one.
+    pub fn devices(&self, device_type: Option<u16>) -> u32 {
+        self.sum(device_type, |node| node.devices)
+    }
+
+    /// Devices of nodes that are up and that no job holds, of all types or of one.
+    pub fn free(&self, device_type: Option<u16>) -> u32 {
+        self.sum(device_type, |node| node.free)
+    }
+
+    fn sum(&self, device_type: Option<u16>, count: impl Fn(&Node) -> u32) -> u32 {
+        let of_type = |node: &&Node| node.up && device_type.is_none_or(|device| node.device_type == device);
+        self.nodes.iter().filter(of_type).fold(0, |sum, node| sum.saturating_add(count(node)))
+    }
+
+    /// The words of models for a job that runs on `allocation`.
+    ///
+    /// # Panics
+    ///
+    /// When a share names a node or type that is not there.
+    pub fn configuration(&self, job: &Job, allocation: &Allocation, batch: Option<Batch>) -> Configuration {
+        let group = |share: &Share| DeviceGroup {
+            node: share.node.0,
+            device: self.device_types[usize::from(self.nodes[share.node.0 as usize].device_type)].clone(),
+            count: share.devices,
+        };
+        let devices = allocation.shares().iter().map(group).collect();
+        let batch = batch.unwrap_or(Batch { samples: job.description.batch, accumulation: 1 });
+        let mut configuration =
+            Configuration::synchronous(devices, batch.samples, self.link.unwrap_or(UNLIMITED));
+        configuration.accumulation = batch.accumulation;
+        configuration.local_link = self.local_link;
+        configuration
+    }
+}

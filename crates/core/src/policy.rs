@@ -1,0 +1,247 @@
+//! The seam between decisions and the world: a policy decides, a backend carries out.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::{Allocation, Batch, ClusterView, JobId, JobView, NodeId};
+use crate::prediction::{Prediction, StepModel};
+
+/// What happened since a policy was last asked. At one instant jobs end before others arrive.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Changes {
+    /// Jobs that ended, as they were last seen; the view holds them no more.
+    pub ended: Vec<(JobId, JobView)>,
+    /// Jobs that arrived, in order.
+    pub arrived: Vec<JobId>,
+    /// Jobs that lost their devices, and what they held: they wait now.
+    pub lost: Vec<(JobId, Allocation)>,
+    /// Nodes that went up or down.
+    pub nodes: Vec<NodeId>,
+    /// Jobs of which something else is known now: their remaining work, speed or limits.
+    pub revised: Vec<JobId>,
+}
+
+impl Changes {
+    /// Whether nothing happened.
+    pub fn is_empty(&self) -> bool {
+        let Changes { ended, arrived, lost, nodes, revised } = self;
+        ended.is_empty() && arrived.is_empty() && lost.is_empty() && nodes.is_empty() && revised.is_empty()
+    }
+
+    /// Forgets everything, and keeps the memory.
+    pub fn clear(&mut self) {
+        self.ended.clear();
+        self.arrived.clear();
+        self.lost.clear();
+        self.nodes.clear();
+        self.revised.clear();
+    }
+}
+
+/// Something that a backend has to do. Actions are carried out in their order, so what one takes must have
+/// been released by one before it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// The job holds exactly these devices from now on (none: it waits), and trains with this batch.
+    Allocate {
+        /// The job.
+        job: JobId,
+        /// All that it holds from now on.
+        allocation: Allocation,
+        /// Its batch, where the policy chooses one.
+        batch: Option<Batch>,
+        /// What the policy expects of it; written down beside what is measured.
+        expected: Option<Prediction>,
+    },
+    /// The job will never run, for this reason.
+    Refuse {
+        /// The job.
+        job: JobId,
+        /// One sentence.
+        why: String,
+    },
+}
+
+/// What decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rule {
+    /// Who came first goes first.
+    ArrivalOrder,
+    /// Who came first goes first; others may go ahead as long as they do not delay it.
+    Reservation,
+    /// Who has least left goes first.
+    ShortestRemaining,
+    /// Who has had least goes first.
+    LeastAttained,
+    /// Who is likeliest to end soon for what it takes goes first.
+    GittinsIndex,
+    /// Everybody has the same.
+    EqualShares,
+    /// Everybody has a share by weight.
+    WeightedShares,
+    /// A device goes where it saves most.
+    MarginalGain,
+    /// Small and efficient first.
+    SpeedupRatio,
+    /// Up to the knee of the speed-up curve.
+    Knee,
+    /// The solution of a program that is best for everybody together.
+    Program,
+    /// Shares of time by a program, taken in rounds.
+    Rounds,
+    /// The nearest deadline goes first.
+    Deadline,
+}
+
+/// Why a decision is what it is; renders to one sentence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    /// What decided.
+    pub rule: Rule,
+    /// Jobs that start or go on.
+    pub started: u32,
+    /// Jobs that stop.
+    pub stopped: u32,
+    /// Jobs whose devices change.
+    pub resized: u32,
+    /// Jobs that wait afterwards.
+    pub waiting: u32,
+}
+
+/// What a policy wants done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// In this order.
+    pub actions: Vec<Action>,
+    /// Why.
+    pub reason: Reason,
+    /// When the policy wants to be asked again though nothing has happened, in seconds; after now.
+    pub next_wakeup_s: Option<f64>,
+}
+
+/// Decides who runs where.
+///
+/// # Laws
+///
+/// - The same initial state and the same calls give the same decisions.
+/// - No action takes more of a node than is free when it comes, or of a node that is down; a job holds at
+///   least [`least`](crate::cluster::Job::least) and at most [`most`](crate::cluster::Job::most) devices, of types
+///   that it accepts, or none.
+/// - `next_wakeup_s` lies after `now_s`.
+///
+/// Which policies also keep no device idle that a waiting job could use, and let no job wait forever, is said
+/// by [`Promises`].
+pub trait Policy {
+    /// What to do at `now_s`, in seconds.
+    fn decide(
+        &mut self,
+        now_s: f64,
+        view: &ClusterView,
+        changes: &Changes,
+        model: &dyn StepModel,
+    ) -> Decision;
+}
+
+/// What a policy claims beyond the laws of [`Policy`]; property tests hold it to them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Promises {
+    /// After a decision no waiting job would fit into what is free.
+    pub work_conserving: bool,
+    /// Every job runs in the end, as long as arrivals end.
+    pub starvation_free: bool,
+}
+
+/// A moment at which a policy is asked.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment<'a> {
+    /// Seconds on the backend's clock.
+    pub now_s: f64,
+    /// The cluster now.
+    pub view: &'a ClusterView,
+    /// What happened since the last moment.
+    pub changes: &'a Changes,
+}
+
+/// A backend's failure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// A decision that breaks a law of [`Policy`]: nothing of it after the action that it names was done.
+    Broken(String),
+    /// The world failed.
+    World(String),
+}
+
+/// A cluster, real or simulated, that carries decisions out.
+///
+/// # Laws
+///
+/// - Time never goes back. What a moment's view shows is what the actions so far and the changes named so far
+///   lead to.
+/// - An action that breaks a law of [`Policy`] is refused with [`Fault::Broken`], and changes nothing.
+/// - What an action expects is written down beside what is measured.
+pub trait Backend {
+    /// The next moment at which something has changed, or `wakeup_s` if that is earlier; `None` when all is over.
+    ///
+    /// # Errors
+    ///
+    /// When the world fails.
+    fn next(&mut self, wakeup_s: Option<f64>) -> Result<Option<Moment<'_>>, Fault>;
+
+    /// Whether it writes down what actions expect; a simulation has no use for it.
+    fn wants_expectations(&self) -> bool {
+        true
+    }
+
+    /// Carries out a decision for the moment that was last given.
+    ///
+    /// # Errors
+    ///
+    /// When it breaks a law, or when the world fails.
+    fn apply(&mut self, decision: Decision) -> Result<(), Fault>;
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Rule::ArrivalOrder => "who came first goes first",
+            Rule::Reservation => "others pass the first only where they do not delay it",
+            Rule::ShortestRemaining => "who has least left goes first",
+            Rule::LeastAttained => "who has had least goes first",
+            Rule::GittinsIndex => "who is likeliest to end soon goes first",
+            Rule::EqualShares => "everybody has the same",
+            Rule::WeightedShares => "everybody has a share by weight",
+            Rule::MarginalGain => "a device goes where it saves most",
+            Rule::SpeedupRatio => "small and efficient jobs go first",
+            Rule::Knee => "everybody has as many as still pay",
+            Rule::Program => "the sum of all is best so",
+            Rule::Rounds => "everybody gets its share of time, round by round",
+            Rule::Deadline => "the nearest deadline goes first",
+        })
+    }
+}
+
+impl fmt::Display for Reason {
+    /// ```
+    /// use bellwether_core::policy::{Reason, Rule};
+    /// let reason = Reason { rule: Rule::ShortestRemaining, started: 2, stopped: 1, resized: 0, waiting: 3 };
+    /// assert_eq!(reason.to_string(), "2 start, 1 stop, 0 change, 3 wait: who has least left goes first");
+    /// ```
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Reason { rule, started, stopped, resized, waiting } = self;
+        write!(f, "{started} start, {stopped} stop, {resized} change, {waiting} wait: {rule}")
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Broken(what) => write!(f, "the decision breaks a law: {what}"),
+            Fault::World(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}

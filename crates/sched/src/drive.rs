@@ -1,0 +1,42 @@
+//! The loop that asks a policy and hands its decisions to a backend: the same for every backend.
+
+use bellwether_core::cluster::ClusterView;
+use bellwether_core::policy::{Action, Backend, Decision, Fault, Policy};
+use bellwether_core::prediction::StepModel;
+
+/// Asks `policy` whenever `backend` says that something has changed, until all is over. `model` is what the policy
+/// believes.
+///
+/// # Errors
+///
+/// When the policy breaks a law, or the backend fails.
+pub fn drive(policy: &mut dyn Policy, backend: &mut dyn Backend, model: &dyn StepModel) -> Result<(), Fault> {
+    let expects = backend.wants_expectations();
+    let mut wakeup_s = None;
+    while let Some(moment) = backend.next(wakeup_s)? {
+        let mut decision = policy.decide(moment.now_s, moment.view, moment.changes, model);
+        wakeup_s = decision.next_wakeup_s;
+        if wakeup_s.is_some_and(|time_s| time_s.is_nan() || time_s <= moment.now_s) {
+            let what =
+                format!("at {} s it asks to be woken at {wakeup_s:?}, which is not later", moment.now_s);
+            return Err(Fault::Broken(what));
+        }
+        if expects {
+            foresee(&mut decision, moment.view, model);
+        }
+        backend.apply(decision)?;
+    }
+    Ok(())
+}
+
+/// Adds what the model expects of each allocation.
+fn foresee(decision: &mut Decision, view: &ClusterView, model: &dyn StepModel) {
+    for action in &mut decision.actions {
+        let Action::Allocate { job, allocation, batch, expected } = action else { continue };
+        let Some(seen) = view.jobs.get(job).filter(|_| expected.is_none() && !allocation.is_empty()) else {
+            continue;
+        };
+        let configuration = view.configuration(&seen.job, allocation, *batch);
+        *expected = model.predict(&seen.job.description, &configuration).ok();
+    }
+}

@@ -1,0 +1,1 @@
+//! The simulated cluster: what policies decide is carried out here, with what is true.
