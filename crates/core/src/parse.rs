@@ -103,11 +103,8 @@ fn located(error: &toml::de::Error, text: &str, place: &str) -> InputError {
     let what = message.split(", expected").next().unwrap_or(message).to_string();
     match unknown.split_first() {
         Some((word, known)) if !known.is_empty() => {
-            let hint = match nearest(word, known) {
-                Some(near) => format!("did you mean `{near}`? known here: {}", known.join(", ")),
-                None => format!("known here: {}", known.join(", ")),
-            };
-            InputError::new(place, what).hint(hint)
+            let known: Vec<&str> = known.iter().map(String::as_str).collect();
+            InputError::new(place, what).hint(did_you_mean(word, &known))
         }
         _ => InputError::new(place, message.to_string()),
     }
@@ -116,6 +113,15 @@ fn located(error: &toml::de::Error, text: &str, place: &str) -> InputError {
 /// The words in backticks.
 fn quoted(message: &str) -> Vec<String> {
     message.split('`').skip(1).step_by(2).map(str::to_string).collect()
+}
+
+/// Advice for a word that is not known: the nearest that is, and all of them.
+pub fn did_you_mean(word: &str, known: &[&str]) -> String {
+    let owned: Vec<String> = known.iter().map(ToString::to_string).collect();
+    match nearest(word, &owned) {
+        Some(near) => format!("did you mean `{near}`? known here: {}", owned.join(", ")),
+        None => format!("known here: {}", owned.join(", ")),
+    }
 }
 
 /// The known word that is spelt most like `word`, if any comes near.

@@ -2,6 +2,14 @@
 //!
 //! Nothing here reads a file or a clock, and nothing here knows whether the cluster is a simulated one.
 //!
+//! - [`policy`]: the policies, a file each, and the catalogue that names them;
 //! - [`drive`]: the loop that asks a policy and hands its decisions to a backend;
+//! - [`placement`]: which nodes a gang is placed on;
+//! - [`draft`]: a decision while it is being made;
+//! - [`speed`]: how fast a job would be, remembered by kind of job.
 
+pub mod draft;
 pub mod drive;
+pub mod placement;
+pub mod policy;
+pub mod speed;

@@ -1,0 +1,57 @@
+//! The policies, a file each, and the catalogue that names them.
+
+pub mod fifo;
+mod options;
+
+use bellwether_core::InputError;
+use bellwether_core::policy::{Policy, Promises};
+
+pub use options::Options;
+
+/// What a user should know of a policy, and how to make one.
+#[derive(Debug, Clone, Copy)]
+pub struct About {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it does, in one sentence.
+    pub idea: &'static str,
+    /// Its options, in the order in which they may be given without their names: name, default and meaning.
+    pub options: &'static [(&'static str, f64, &'static str)],
+    /// When it is a bad choice.
+    pub bad_when: &'static str,
+    /// Whether it needs to know the work that remains.
+    pub needs_remaining: bool,
+    /// What it claims.
+    pub promises: Promises,
+    /// Makes one with its options checked for their names only.
+    pub make: fn(&Options) -> Result<Box<dyn Policy + Send>, String>,
+}
+
+/// All policies, in the order in which they are explained.
+pub const CATALOGUE: &[&About] = &[&fifo::STRICT, &fifo::SKIP, &fifo::EASY];
+
+/// The policy that `text` names, with options after a colon: `las2d:3250,7200` or `pollux:p=-1,interval=60`.
+///
+/// # Errors
+///
+/// A name or an option that is not there, with the nearest that is, or a value that cannot be.
+///
+/// ```
+/// use bellwether_sched::policy;
+/// assert!(policy::parse("fifo").is_ok());
+/// let error = policy::parse("fivo").err().map(|error| error.to_string());
+/// assert!(error.is_some_and(|error| error.contains("`fifo`")));
+/// ```
+pub fn parse(text: &str) -> Result<(&'static About, Box<dyn Policy + Send>), InputError> {
+    let (name, values) = text.split_once(':').unwrap_or((text, ""));
+    let place = format!("policy `{text}`");
+    let about = CATALOGUE.iter().find(|about| about.name == name).ok_or_else(|| {
+        let names: Vec<&str> = CATALOGUE.iter().map(|about| about.name).collect();
+        let hint = bellwether_core::parse::did_you_mean(name, &names);
+        InputError::new(&place, format!("there is no policy `{name}`")).hint(hint)
+    })?;
+    let options = Options::read(about.options, values)
+        .map_err(|what| InputError::new(&place, what).hint(options::usage(about.options)))?;
+    let policy = (about.make)(&options).map_err(|what| InputError::new(&place, what))?;
+    Ok((about, policy))
+}

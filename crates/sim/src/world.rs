@@ -1,0 +1,265 @@
+//! The simulated cluster as a backend: time jumps from event to event, and jobs advance with what is true.
+//!
+//! At one instant jobs end first, then nodes go down or up, then jobs arrive, and then the policy is asked once.
+//! A job's progress is settled only when something touches it, so an event costs what it changes. Every decision is
+//! checked against the laws of [`Policy`](bellwether_core::policy::Policy) while it is carried out.
+
+mod apply;
+mod belief;
+mod outage;
+mod record;
+
+use std::collections::BTreeMap;
+
+use bellwether_core::cluster::{Allocation, Batch, ClusterView, JobId, JobView, NodeId};
+use bellwether_core::policy::{Backend, Changes, Decision, Fault, Moment};
+use bellwether_core::prediction::StepModel;
+use bellwether_des::{Queue, Streams, Ticket};
+
+use crate::trace::Entry;
+pub use belief::{EarlyTermination, Knowledge};
+pub use outage::Outage;
+pub use record::{JobRecord, Recording, Span};
+
+/// Wake-ups in a row that change nothing while nobody runs, after which nothing will change any more.
+const IDLE_WAKEUPS: u32 = 10_000;
+
+/// What happens in a simulated cluster beside what its policy decides.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scenario {
+    /// The cluster when it is empty.
+    pub cluster: ClusterView,
+    /// Outages of each node; empty, or one entry per node.
+    pub outages: Vec<Option<Outage>>,
+    /// What a policy knows of the work that remains.
+    pub knowledge: Knowledge,
+    /// Which jobs end before their nominal work is done.
+    pub early_termination: Option<EarlyTermination>,
+    /// Work since the last multiple of this many seconds of progress is lost with a node; `None`: nothing is.
+    pub checkpoint_s: Option<f64>,
+    /// Decides every draw.
+    pub seed: u64,
+    /// Keep who held what when, for pictures.
+    pub keep_spans: bool,
+}
+
+impl Scenario {
+    /// A cluster where nothing fails and all is known.
+    pub fn new(cluster: ClusterView) -> Scenario {
+        Scenario {
+            cluster,
+            outages: Vec::new(),
+            knowledge: Knowledge::Exact,
+            early_termination: None,
+            checkpoint_s: None,
+            seed: 0,
+            keep_spans: false,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Event {
+    /// The job has done its work, if nothing changed since this was scheduled.
+    Completion(JobId),
+    /// Its statistical efficiency changes.
+    Efficiency(JobId),
+    NodeDown(NodeId),
+    NodeUp(NodeId),
+}
+
+/// What is true of a job and hidden from the policy.
+#[derive(Debug, Clone, Copy)]
+struct Truth {
+    /// Work in all.
+    work: f64,
+    /// Its next own event.
+    ticket: Option<Ticket>,
+}
+
+/// A cluster that is simulated event by event.
+pub struct World<'a> {
+    entries: &'a [Entry],
+    truth: &'a dyn StepModel,
+    scenario: &'a Scenario,
+    streams: Streams,
+    now_s: f64,
+    view: ClusterView,
+    changes: Changes,
+    queue: Queue<Event>,
+    next_arrival: usize,
+    truths: BTreeMap<JobId, Truth>,
+    /// Jobs that this decision touched, with what they held before it.
+    touched: BTreeMap<JobId, (Allocation, Option<Batch>)>,
+    outages: outage::Outages,
+    idle_wakeups: u32,
+    running: u32,
+    recording: Recording,
+}
+
+impl<'a> World<'a> {
+    /// The jobs of `entries` (in order of arrival) on the cluster of `scenario`, advancing as `truth` says.
+    ///
+    /// # Panics
+    ///
+    /// When `entries` are not in order.
+    pub fn new(entries: &'a [Entry], truth: &'a dyn StepModel, scenario: &'a Scenario) -> World<'a> {
+        let sorted = entries.is_sorted_by(|a, b| a.job.arrival_s <= b.job.arrival_s);
+        assert!(sorted, "a trace is in order of arrival");
+        let streams = Streams::new(scenario.seed);
+        let mut queue = Queue::new();
+        let outages = outage::Outages::new(&scenario.outages, &streams, &mut queue);
+        let devices = scenario.cluster.devices(None);
+        World {
+            entries,
+            truth,
+            scenario,
+            streams,
+            now_s: 0.0,
+            view: scenario.cluster.clone(),
+            changes: Changes::default(),
+            queue,
+            next_arrival: 0,
+            truths: BTreeMap::new(),
+            touched: BTreeMap::new(),
+            outages,
+            idle_wakeups: 0,
+            running: 0,
+            recording: Recording::new(entries.len(), devices, scenario.keep_spans),
+        }
+    }
+
+    /// What happened; jobs that are still there count as unfinished.
+    pub fn into_recording(mut self) -> Recording {
+        for (&id, seen) in &self.view.jobs {
+            self.recording.unfinished(id, seen, self.now_s);
+        }
+        self.recording.close(self.now_s);
+        self.recording
+    }
+
+    fn time_of_next(&self) -> Option<f64> {
+        let arrival_s = self.entries.get(self.next_arrival).map(|entry| entry.job.arrival_s);
+        let event_s = self.queue.next_time().filter(|_| arrival_s.is_some() || !self.view.jobs.is_empty());
+        match (arrival_s, event_s) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Lets everything happen that happens at `now_s`.
+    fn happen(&mut self) {
+        let mut later = Vec::new();
+        while self.queue.next_time().is_some_and(|time_s| time_s <= self.now_s) {
+            let Some((_, event)) = self.queue.pop() else { break };
+            match event {
+                Event::Completion(id) => self.complete(id),
+                other => later.push(other),
+            }
+        }
+        self.changes.ended.sort_unstable_by_key(|(id, _)| *id);
+        for event in later {
+            match event {
+                Event::Efficiency(id) => self.revise(id),
+                Event::NodeDown(node) => self.node_down(node),
+                Event::NodeUp(node) => self.node_up(node),
+                Event::Completion(_) => {}
+            }
+        }
+        while let Some(entry) = self.entries.get(self.next_arrival) {
+            if entry.job.arrival_s > self.now_s {
+                break;
+            }
+            let id = JobId(self.next_arrival as u32);
+            self.next_arrival += 1;
+            self.arrive(id, entry);
+        }
+    }
+
+    fn complete(&mut self, id: JobId) {
+        let Some(mut seen) = self.view.jobs.remove(&id) else { return };
+        self.truths.remove(&id);
+        self.running -= 1;
+        for share in seen.allocation.shares() {
+            self.view.nodes[share.node.0 as usize].free += share.devices;
+        }
+        self.recording.ended(id, &seen, self.now_s);
+        // What it held stays in its last view, so that a policy can follow.
+        seen.executed_s = seen.executed_s(self.now_s);
+        seen.device_s = seen.device_s(self.now_s);
+        (seen.allocated_s, seen.rate) = (self.now_s, 0.0);
+        self.changes.ended.push((id, seen));
+    }
+
+    fn arrive(&mut self, id: JobId, entry: &Entry) {
+        if let Err(why) = self.can_ever_run(entry) {
+            self.recording.refused(id, why, self.now_s);
+            return;
+        }
+        let scenario = self.scenario;
+        let work = match scenario.early_termination {
+            Some(law) => entry.work * law.fraction(&self.streams, id),
+            None => entry.work,
+        };
+        let remaining =
+            scenario.knowledge.of_new(work, entry.work, scenario.early_termination, &self.streams, id);
+        self.truths.insert(id, Truth { work, ticket: None });
+        let seen = JobView {
+            job: entry.job.clone(),
+            allocation: Allocation::none(),
+            batch: None,
+            allocated_s: self.now_s,
+            progress_s: self.now_s,
+            rate: 0.0,
+            done: 0.0,
+            remaining,
+            executed_s: 0.0,
+            device_s: 0.0,
+            started_s: None,
+            restarts: 0,
+        };
+        self.recording.arrived(id, &seen);
+        self.view.jobs.insert(id, seen);
+        self.changes.arrived.push(id);
+    }
+}
+
+impl Backend for World<'_> {
+    fn next(&mut self, wakeup_s: Option<f64>) -> Result<Option<Moment<'_>>, Fault> {
+        self.changes.clear();
+        // A moment at which jobs were only refused is none for the policy.
+        loop {
+            let event_s = self.time_of_next();
+            let wakeup_s = wakeup_s.filter(|_| event_s.is_some() || !self.view.jobs.is_empty());
+            let time_s = match (event_s, wakeup_s) {
+                (Some(event_s), Some(wakeup_s)) => event_s.min(wakeup_s),
+                (Some(time_s), None) | (None, Some(time_s)) => time_s,
+                (None, None) => return Ok(None),
+            };
+            self.now_s = self.now_s.max(time_s);
+            self.happen();
+            let woken = wakeup_s.is_some_and(|wakeup_s| wakeup_s <= self.now_s);
+            let no_more = self.next_arrival == self.entries.len();
+            let moved = !self.changes.ended.is_empty() || !self.changes.arrived.is_empty();
+            let nothing = self.running == 0 && no_more && !moved;
+            self.idle_wakeups = if nothing { self.idle_wakeups + 1 } else { 0 };
+            if self.idle_wakeups > IDLE_WAKEUPS {
+                return Ok(None);
+            }
+            if woken || !self.changes.is_empty() {
+                return Ok(Some(Moment { now_s: self.now_s, view: &self.view, changes: &self.changes }));
+            }
+        }
+    }
+
+    fn wants_expectations(&self) -> bool {
+        false
+    }
+
+    fn apply(&mut self, decision: Decision) -> Result<(), Fault> {
+        for action in decision.actions {
+            self.carry_out(action)?;
+        }
+        self.settle_touched()
+    }
+}

@@ -1,0 +1,229 @@
+//! Carrying out decisions: every law is checked, then progress is settled and events are moved.
+
+use bellwether_core::cluster::{Allocation, JobId, JobView, Node, NodeId, Share};
+use bellwether_core::policy::{Action, Fault};
+
+use super::{Entry, Event, World};
+
+impl World<'_> {
+    /// Whether some type of device could ever hold the job, and the truth can speak of it there.
+    pub(super) fn can_ever_run(&self, entry: &Entry) -> Result<(), String> {
+        let job = &entry.job;
+        let mut widest = 0;
+        let mut objection = None;
+        for kind in (0..self.view.device_types.len() as u16).filter(|&kind| job.accepts(kind)) {
+            let of_type = self.view.nodes.iter().filter(|node| node.device_type == kind);
+            let devices: u32 = of_type.map(|node| node.devices).sum();
+            widest = widest.max(devices);
+            if devices < job.least {
+                continue;
+            }
+            if job.description.model.is_empty() {
+                return Ok(());
+            }
+            let wanted = job.asked().clamp(job.least, job.most).min(devices);
+            let allocation = self.packed(kind, wanted);
+            let configuration = self.view.configuration(job, &allocation, None);
+            match self.truth.predict(&job.description, &configuration) {
+                Ok(_) => return Ok(()),
+                Err(why) => objection = Some(why),
+            }
+        }
+        Err(objection.map_or_else(
+            || format!("it needs {} devices of one type, and there are {widest}", job.least),
+            |why| format!("it has no valid configuration: {why}"),
+        ))
+    }
+
+    /// The first devices of a type, as if nobody held any.
+    fn packed(&self, kind: u16, devices: u32) -> Allocation {
+        let mut missing = devices;
+        let of_type = self.view.nodes.iter().enumerate().filter(|(_, node)| node.device_type == kind);
+        let share = |(index, node): (usize, &Node)| {
+            let devices = node.devices.min(missing);
+            missing -= devices;
+            Share { node: NodeId(index as u32), devices }
+        };
+        Allocation::new(of_type.map(share).collect())
+    }
+
+    pub(super) fn carry_out(&mut self, action: Action) -> Result<(), Fault> {
+        match action {
+            Action::Allocate { job: id, allocation, batch, .. } => {
+                let Some(seen) = self.view.jobs.get_mut(&id) else {
+                    return Err(broken(id, "is given devices, and is not there"));
+                };
+                check(seen, &allocation, &self.view.nodes, &self.view.device_types)
+                    .map_err(|what| Fault::Broken(format!("job `{}` {what}", seen.job.description.name)))?;
+                for share in seen.allocation.shares() {
+                    self.view.nodes[share.node.0 as usize].free += share.devices;
+                }
+                for share in allocation.shares() {
+                    self.view.nodes[share.node.0 as usize].free -= share.devices;
+                }
+                let before = std::mem::replace(&mut seen.allocation, allocation);
+                self.touched.entry(id).or_insert((before, seen.batch));
+                seen.batch = batch;
+                Ok(())
+            }
+            Action::Refuse { job: id, why } => {
+                match self.view.jobs.get(&id) {
+                    Some(seen) if !seen.is_running() => {}
+                    _ => return Err(broken(id, "is refused, and is not waiting")),
+                }
+                self.view.jobs.remove(&id);
+                self.truths.remove(&id);
+                self.touched.remove(&id);
+                self.recording.refused(id, why, self.now_s);
+                Ok(())
+            }
+        }
+    }
+
+    /// Settles what this decision touched: progress with the old devices, cost of the change, next event.
+    pub(super) fn settle_touched(&mut self) -> Result<(), Fault> {
+        let touched = std::mem::take(&mut self.touched);
+        for (id, (before, batch)) in touched {
+            let seen = self.view.jobs.get_mut(&id).expect("a touched job is there");
+            if seen.allocation == before && seen.batch == batch {
+                continue;
+            }
+            settle(seen, &before, self.now_s);
+            self.recording.span(id, &before, seen, self.now_s);
+            match (before.is_empty(), seen.allocation.is_empty()) {
+                (true, false) => self.running += 1,
+                (false, true) => self.running -= 1,
+                _ => {}
+            }
+            seen.allocated_s = self.now_s;
+            seen.progress_s = self.now_s;
+            if !before.is_empty() && seen.allocation.is_empty() {
+                self.recording.preempted(id);
+            }
+            if seen.is_running() {
+                if seen.started_s.is_some() {
+                    seen.restarts += 1;
+                    seen.progress_s += self.view.restart_s;
+                } else {
+                    seen.started_s = Some(self.now_s);
+                }
+            }
+            self.advance(id)?;
+        }
+        Ok(())
+    }
+
+    /// Sets a job's speed, what is believed of it, and its next event, from its present state.
+    pub(super) fn advance(&mut self, id: JobId) -> Result<(), Fault> {
+        let truth = self.truths.get_mut(&id).expect("a job in the view has its truth");
+        if let Some(ticket) = truth.ticket.take() {
+            self.queue.cancel(ticket);
+        }
+        let work = truth.work;
+        let rate = match self.view.jobs.get(&id) {
+            Some(seen) if seen.is_running() => self.rate(seen)?,
+            _ => 0.0,
+        };
+        let seen = self.view.jobs.get_mut(&id).expect("it was there just now");
+        seen.rate = rate;
+        self.scenario.knowledge.renew(seen, work, &self.entries[id.0 as usize], self.scenario);
+        if !seen.is_running() {
+            return Ok(());
+        }
+        let end_s = seen.progress_s + (work - seen.done).max(0.0) / rate;
+        let description = &seen.job.description;
+        let change = self.truth.efficiency_changes_at(description, seen.done).filter(|&at| at > seen.done);
+        let change_s =
+            change.map(|at| seen.progress_s + (at - seen.done) / rate).filter(|&at_s| at_s < end_s);
+        let (time_s, event) = match change_s {
+            Some(time_s) => (time_s, Event::Efficiency(id)),
+            None => (end_s, Event::Completion(id)),
+        };
+        if !time_s.is_finite() {
+            return Err(Fault::World(format!("job `{}` would never end", description.name)));
+        }
+        let ticket = self.queue.schedule(time_s.max(self.now_s), event);
+        if let Some(truth) = self.truths.get_mut(&id) {
+            truth.ticket = Some(ticket);
+        }
+        Ok(())
+    }
+
+    /// Work per second, in truth.
+    fn rate(&self, seen: &JobView) -> Result<f64, Fault> {
+        let configuration = self.view.configuration(&seen.job, &seen.allocation, seen.batch);
+        let description = &seen.job.description;
+        let prediction = self.truth.predict(description, &configuration).map_err(|why| {
+            Fault::World(format!("job `{}` runs where its speed is not known: {why}", description.name))
+        })?;
+        let efficiency = match seen.batch {
+            Some(batch) => self.truth.efficiency(description, batch.samples, seen.done),
+            None => 1.0,
+        };
+        Ok(prediction.examples_per_s * efficiency)
+    }
+
+    /// A job's efficiency has changed.
+    pub(super) fn revise(&mut self, id: JobId) {
+        let Some(seen) = self.view.jobs.get_mut(&id) else { return };
+        if let Some(truth) = self.truths.get_mut(&id) {
+            truth.ticket = None;
+        }
+        // The event came just where the efficiency changes: rounding must not leave it short of there.
+        let at = self.truth.efficiency_changes_at(&seen.job.description, seen.done);
+        let reached = seen.done(self.now_s).max(at.unwrap_or(0.0));
+        let gained = reached - seen.done;
+        seen.done = reached;
+        seen.remaining = seen.remaining.map(|work| (work - gained).max(0.0));
+        seen.progress_s = self.now_s;
+        self.changes.revised.push(id);
+        // The configuration was valid when it was taken.
+        let _ = self.advance(id);
+    }
+}
+
+/// Adds up what was done with the devices that it held until now.
+pub(super) fn settle(seen: &mut JobView, before: &Allocation, now_s: f64) {
+    if before.is_empty() {
+        return;
+    }
+    let held_s = now_s - seen.allocated_s;
+    seen.executed_s += held_s;
+    seen.device_s += held_s * f64::from(before.devices());
+    let (done, remaining) = (seen.done(now_s), seen.remaining(now_s));
+    (seen.done, seen.remaining) = (done, remaining);
+}
+
+fn check(seen: &JobView, allocation: &Allocation, nodes: &[Node], types: &[String]) -> Result<(), String> {
+    let job = &seen.job;
+    let devices = allocation.devices();
+    if devices != 0 && (devices < job.least || devices > job.most) {
+        return Err(format!("is given {devices} devices, and takes {} to {}", job.least, job.most));
+    }
+    for share in allocation.shares() {
+        let place = share.node.0;
+        let Some(node) = nodes.get(place as usize) else {
+            return Err(format!("is placed on node {place}, and there are {}", nodes.len()));
+        };
+        if !node.up {
+            return Err(format!("is placed on node {place}, which is down"));
+        }
+        if !job.accepts(node.device_type) {
+            let kind = &types[usize::from(node.device_type)];
+            return Err(format!("is placed on node {place} with {kind}, which it does not accept"));
+        }
+        let own = seen.allocation.shares().iter().find(|own| own.node == share.node);
+        let free = node.free + own.map_or(0, |own| own.devices);
+        if share.devices > free {
+            return Err(format!(
+                "is given {} devices of node {place}, over its capacity: {free} of {} are free",
+                share.devices, node.devices
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn broken(id: JobId, what: &str) -> Fault {
+    Fault::Broken(format!("job number {} {what}", id.0))
+}

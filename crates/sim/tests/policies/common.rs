@@ -1,0 +1,67 @@
+//! What the tests of policies share: small clusters, small traces, and a run.
+
+use std::sync::Arc;
+
+use bellwether_core::cluster::{ClusterView, Job, Node};
+use bellwether_core::policy::{Fault, Policy};
+use bellwether_core::prediction::{
+    Bottleneck, Configuration, JobDescription, Prediction, StepModel, Validity,
+};
+use bellwether_sched::drive::drive;
+use bellwether_sim::trace::Entry;
+use bellwether_sim::world::{Recording, Scenario, World};
+
+/// Every device does as much as every other, and nothing is lost between them.
+pub(crate) struct Linear;
+
+impl StepModel for Linear {
+    fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
+        let rate = f64::from(configuration.workers()) / f64::from(job.devices);
+        Ok(Prediction {
+            examples_per_s: rate,
+            low: rate,
+            high: rate,
+            step_s: 1.0 / rate,
+            bottleneck: Bottleneck::Compute,
+            validity: Validity::Interpolated,
+        })
+    }
+}
+
+/// `nodes` nodes with `devices` devices of one type each.
+pub(crate) fn cluster(nodes: u32, devices: u32) -> ClusterView {
+    let node = Node { device_type: 0, devices, free: devices, up: true };
+    ClusterView {
+        device_types: vec!["gpu".into()],
+        nodes: vec![node; nodes as usize],
+        ..ClusterView::default()
+    }
+}
+
+/// A job that takes `devices` devices for `seconds` seconds.
+pub(crate) fn rigid(row: usize, arrival_s: f64, devices: u32, seconds: f64) -> Entry {
+    let description = JobDescription { name: row.to_string(), model: String::new(), batch: 1, devices };
+    let job = Job {
+        description,
+        arrival_s,
+        least: devices,
+        most: devices,
+        device_types: Vec::new(),
+        weight: 1.0,
+        deadline_s: None,
+        adaptive_batch: false,
+    };
+    Entry { job: Arc::new(job), work: seconds, row }
+}
+
+/// Runs a trace to its end.
+pub(crate) fn run(
+    policy: &mut dyn Policy,
+    entries: &[Entry],
+    scenario: &Scenario,
+    model: &dyn StepModel,
+) -> Result<Recording, Fault> {
+    let mut world = World::new(entries, model, scenario);
+    drive(policy, &mut world, model)?;
+    Ok(world.into_recording())
+}

@@ -1,0 +1,4 @@
+//! Policies in the simulated cluster: reference results, laws, and equality with their plain twins.
+
+mod common;
+mod rigid;
