@@ -4,12 +4,14 @@
 //!
 //! - [`policy`]: the policies, a file each, and the catalogue that names them;
 //! - [`drive`]: the loop that asks a policy and hands its decisions to a backend;
+//! - [`options`]: what stands after the colon of a policy's name;
 //! - [`placement`]: which nodes a gang is placed on;
 //! - [`draft`]: a decision while it is being made;
 //! - [`speed`]: how fast a job would be, remembered by kind of job.
 
 pub mod draft;
 pub mod drive;
+pub mod options;
 pub mod placement;
 pub mod policy;
 pub mod speed;

@@ -1,12 +1,11 @@
 //! The policies, a file each, and the catalogue that names them.
 
 pub mod fifo;
-mod options;
 
 use bellwether_core::InputError;
 use bellwether_core::policy::{Policy, Promises};
 
-pub use options::Options;
+use crate::options::{self, Options};
 
 /// What a user should know of a policy, and how to make one.
 #[derive(Debug, Clone, Copy)]

@@ -16,7 +16,7 @@ impl Options {
     }
 
     /// The defaults of `known`, changed by `text`: values by place, or by name as in `p=-1`.
-    pub(super) fn read(known: &[(&'static str, f64, &'static str)], text: &str) -> Result<Options, String> {
+    pub(crate) fn read(known: &[(&'static str, f64, &'static str)], text: &str) -> Result<Options, String> {
         let mut options = Options(known.iter().map(|(name, value, _)| (*name, *value)).collect());
         for (place, item) in text.split(',').filter(|item| !item.is_empty()).enumerate() {
             let (slot, value) = match item.split_once('=') {
@@ -34,7 +34,7 @@ impl Options {
 }
 
 /// How to write options.
-pub(super) fn usage(known: &[(&'static str, f64, &'static str)]) -> String {
+pub(crate) fn usage(known: &[(&'static str, f64, &'static str)]) -> String {
     if known.is_empty() {
         return "it takes no options".to_owned();
     }
