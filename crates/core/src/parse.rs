@@ -47,6 +47,15 @@ pub fn job(text: &str, place: &str, overrides: &[(String, String)]) -> Result<Jo
     Ok(job)
 }
 
+/// Reads any TOML document of ours; an error names its line, and the nearest known word.
+///
+/// # Errors
+///
+/// What is no TOML, or not of this form.
+pub fn document<T: serde::de::DeserializeOwned>(text: &str, place: &str) -> Result<T, InputError> {
+    toml::from_str(text).map_err(|e| located(&e, text, place))
+}
+
 /// The override without which the job could be read.
 fn culprit(text: &str, overrides: &[(String, String)]) -> Option<String> {
     let readable_without = |one: usize| {

@@ -19,7 +19,9 @@ pub struct Seconds(f64);
 pub struct Bytes(pub u64);
 
 /// A rate of traffic in bytes per second, positive and finite. Written in bits, as links are sold.
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Deserialize, JsonSchema)]
+#[serde(try_from = "String")]
+#[schemars(with = "String")]
 pub struct BytesPerSecond(f64);
 
 const RATE_UNITS: [(&str, f64); 12] = [
@@ -37,8 +39,16 @@ const RATE_UNITS: [(&str, f64); 12] = [
     ("B/s", 1.0),
 ];
 
-const TIME_UNITS: [(&str, f64); 7] =
-    [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("min", 60.0), ("h", 3600.0), ("s", 1.0)];
+const TIME_UNITS: [(&str, f64); 8] = [
+    ("ns", 1e-9),
+    ("us", 1e-6),
+    ("µs", 1e-6),
+    ("ms", 1e-3),
+    ("min", 60.0),
+    ("h", 3600.0),
+    ("d", 86_400.0),
+    ("s", 1.0),
+];
 
 const BYTE_UNITS: [(&str, f64); 8] = [
     ("KiB", 1024.0),
@@ -79,7 +89,7 @@ fn quantity(text: &str, units: &[(&str, f64)]) -> Result<f64, String> {
         .ok_or_else(|| format!("`{text}` has no unit; write one of {known}", known = known()))?;
     let number = text[..text.len() - name.len()].trim();
     match number.parse::<f64>() {
-        Ok(value) if value.is_finite() && value >= 0.0 => Ok(value * factor),
+        Ok(value) if (value * factor).is_finite() && value >= 0.0 => Ok(value * factor),
         _ => Err(format!("`{number}` in `{text}` is not a number of {name} that is zero or more")),
     }
 }
@@ -175,6 +185,14 @@ impl TryFrom<String> for Seconds {
 impl From<Seconds> for String {
     fn from(value: Seconds) -> String {
         value.to_string()
+    }
+}
+
+impl TryFrom<String> for BytesPerSecond {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
     }
 }
 

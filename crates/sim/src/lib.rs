@@ -1,7 +1,11 @@
 //! The simulated cluster: what policies decide is carried out here, with what is true.
 //!
+//! - [`cluster`]: the machines, from a file or a few words;
 //! - [`trace`]: the jobs;
-//! - [`world`]: the cluster as a [`Backend`](bellwether_core::policy::Backend).
+//! - [`world`]: the cluster as a [`Backend`](bellwether_core::policy::Backend);
+//! - [`report`]: what a simulation says of a policy.
 
+pub mod cluster;
+pub mod report;
 pub mod trace;
 pub mod world;

@@ -4,6 +4,7 @@
 //! A job's progress is settled only when something touches it, so an event costs what it changes. Every decision is
 //! checked against the laws of [`Policy`](bellwether_core::policy::Policy) while it is carried out.
 
+mod admission;
 mod apply;
 mod belief;
 mod outage;
@@ -92,6 +93,7 @@ pub struct World<'a> {
     /// Jobs that this decision touched, with what they held before it.
     touched: BTreeMap<JobId, (Allocation, Option<Batch>)>,
     outages: outage::Outages,
+    admission: admission::Admission,
     idle_wakeups: u32,
     running: u32,
     recording: Recording,
@@ -123,6 +125,7 @@ impl<'a> World<'a> {
             truths: BTreeMap::new(),
             touched: BTreeMap::new(),
             outages,
+            admission: admission::Admission::default(),
             idle_wakeups: 0,
             running: 0,
             recording: Recording::new(entries.len(), devices, scenario.keep_spans),
@@ -192,10 +195,10 @@ impl<'a> World<'a> {
     }
 
     fn arrive(&mut self, id: JobId, entry: &Entry) {
-        if let Err(why) = self.can_ever_run(entry) {
-            self.recording.refused(id, why, self.now_s);
-            return;
-        }
+        let asked_rate = match self.admission.rate(&entry.job, &self.scenario.cluster, self.truth) {
+            Ok(rate) => rate,
+            Err(why) => return self.recording.refused(id, why, self.now_s),
+        };
         let scenario = self.scenario;
         let work = match scenario.early_termination {
             Some(law) => entry.work * law.fraction(&self.streams, id),
@@ -218,7 +221,7 @@ impl<'a> World<'a> {
             started_s: None,
             restarts: 0,
         };
-        self.recording.arrived(id, &seen);
+        self.recording.arrived(id, &seen, work / asked_rate);
         self.view.jobs.insert(id, seen);
         self.changes.arrived.push(id);
     }

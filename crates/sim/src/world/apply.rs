@@ -1,52 +1,11 @@
 //! Carrying out decisions: every law is checked, then progress is settled and events are moved.
 
-use bellwether_core::cluster::{Allocation, JobId, JobView, Node, NodeId, Share};
+use bellwether_core::cluster::{Allocation, JobId, JobView, Node};
 use bellwether_core::policy::{Action, Fault};
 
-use super::{Entry, Event, World};
+use super::{Event, World};
 
 impl World<'_> {
-    /// Whether some type of device could ever hold the job, and the truth can speak of it there.
-    pub(super) fn can_ever_run(&self, entry: &Entry) -> Result<(), String> {
-        let job = &entry.job;
-        let mut widest = 0;
-        let mut objection = None;
-        for kind in (0..self.view.device_types.len() as u16).filter(|&kind| job.accepts(kind)) {
-            let of_type = self.view.nodes.iter().filter(|node| node.device_type == kind);
-            let devices: u32 = of_type.map(|node| node.devices).sum();
-            widest = widest.max(devices);
-            if devices < job.least {
-                continue;
-            }
-            if job.description.model.is_empty() {
-                return Ok(());
-            }
-            let wanted = job.asked().clamp(job.least, job.most).min(devices);
-            let allocation = self.packed(kind, wanted);
-            let configuration = self.view.configuration(job, &allocation, None);
-            match self.truth.predict(&job.description, &configuration) {
-                Ok(_) => return Ok(()),
-                Err(why) => objection = Some(why),
-            }
-        }
-        Err(objection.map_or_else(
-            || format!("it needs {} devices of one type, and there are {widest}", job.least),
-            |why| format!("it has no valid configuration: {why}"),
-        ))
-    }
-
-    /// The first devices of a type, as if nobody held any.
-    fn packed(&self, kind: u16, devices: u32) -> Allocation {
-        let mut missing = devices;
-        let of_type = self.view.nodes.iter().enumerate().filter(|(_, node)| node.device_type == kind);
-        let share = |(index, node): (usize, &Node)| {
-            let devices = node.devices.min(missing);
-            missing -= devices;
-            Share { node: NodeId(index as u32), devices }
-        };
-        Allocation::new(of_type.map(share).collect())
-    }
-
     pub(super) fn carry_out(&mut self, action: Action) -> Result<(), Fault> {
         match action {
             Action::Allocate { job: id, allocation, batch, .. } => {

@@ -21,6 +21,8 @@ pub struct JobRecord {
     pub executed_s: f64,
     /// Device-seconds that it held.
     pub device_s: f64,
+    /// Seconds that its work takes alone on the devices that it asked for.
+    pub alone_s: f64,
     /// Mean number of jobs that were there while it was, itself included.
     pub contention: f64,
     /// Why it was refused.
@@ -73,12 +75,12 @@ impl Recording {
         self.present_s
     }
 
-    pub(super) fn arrived(&mut self, id: JobId, seen: &JobView) {
+    pub(super) fn arrived(&mut self, id: JobId, seen: &JobView, alone_s: f64) {
         let before = self.presence(seen.allocated_s);
         self.present += 1;
         let record = &mut self.jobs[id.0 as usize];
         // The integral at its arrival, until its end is known.
-        (record.job, record.contention) = (Some(seen.job.clone()), before);
+        (record.job, record.contention, record.alone_s) = (Some(seen.job.clone()), before, alone_s);
     }
 
     pub(super) fn refused(&mut self, id: JobId, why: String, now_s: f64) {

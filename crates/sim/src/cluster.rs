@@ -1,0 +1,217 @@
+//! The machines of a simulation: a TOML file, or a few words such as `16x4` or `3x4:v100,3x4:p100`.
+
+use std::collections::BTreeMap;
+
+use bellwether_core::cluster::{ClusterView, Node};
+use bellwether_core::prediction::Link;
+use bellwether_core::units::{BytesPerSecond, Seconds};
+use bellwether_core::{InputError, parse};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::world::Outage;
+
+/// More nodes or devices than this are a mistyped number.
+const DEVICES_MAX: u64 = 10_000_000;
+
+/// A cluster and what happens to it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Cluster {
+    /// The cluster when it is empty.
+    pub view: ClusterView,
+    /// Outages of each node.
+    pub outages: Vec<Option<Outage>>,
+    /// How fast a device of each type is, relative to the others; 1 where nothing is said.
+    pub device_speeds: BTreeMap<String, f64>,
+    /// Work since the last multiple of this many seconds of progress is lost with a node.
+    pub checkpoint_s: Option<f64>,
+}
+
+/// A cluster file.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct File {
+    /// Groups of equal nodes.
+    nodes: Vec<Group>,
+    /// The links.
+    network: Option<NetworkFile>,
+    /// What a job pays when it goes on after a stop or a change of its devices.
+    restart: Option<Seconds>,
+    /// How often a job saves its state: work since then is lost with a node. Nothing is lost where this is not said.
+    checkpoint: Option<Seconds>,
+}
+
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Group {
+    /// How many such nodes.
+    count: u32,
+    /// Devices of each.
+    devices: u32,
+    /// Type of the devices.
+    #[serde(default = "device")]
+    device: String,
+    /// How fast a device is, relative to those of other types; 1 where nothing is said.
+    speed: Option<f64>,
+    /// Mean of the exponential time for which a node works.
+    mean_time_to_failure: Option<Seconds>,
+    /// Mean of the exponential time for which it is away then.
+    mean_time_to_repair: Option<Seconds>,
+    /// A node is taken away no later than this after it came: a transient server.
+    longest_life: Option<Seconds>,
+}
+
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NetworkFile {
+    /// Of each node to the others.
+    bandwidth: BytesPerSecond,
+    /// Time that a first byte takes.
+    latency: Option<Seconds>,
+    /// Between devices of one node, where it is another.
+    local_bandwidth: Option<BytesPerSecond>,
+    /// Time that a first byte takes there.
+    local_latency: Option<Seconds>,
+}
+
+fn device() -> String {
+    "gpu".to_owned()
+}
+
+impl Cluster {
+    /// A cluster in a few words: groups `NODESxDEVICES` or `NODESxDEVICES:TYPE`, with commas between them.
+    ///
+    /// # Errors
+    ///
+    /// What is none, with an example of what is.
+    ///
+    /// ```
+    /// use bellwether_sim::cluster::Cluster;
+    /// let cluster = Cluster::from_words("3x4:v100,2x8:p100")?;
+    /// assert_eq!(cluster.view.device_types, ["v100", "p100"]);
+    /// assert_eq!(cluster.view.devices(Some(1)), 16);
+    /// assert!(Cluster::from_words("16*4").is_err());
+    /// # Ok::<(), bellwether_core::InputError>(())
+    /// ```
+    pub fn from_words(text: &str) -> Result<Cluster, InputError> {
+        let wrong = |what: String| {
+            InputError::new("--cluster", what)
+                .hint("write nodes x devices, for example 16x4 or 3x4:v100,3x4:p100, or name a TOML file")
+        };
+        let group = |words: &str| {
+            let (size, device) = words.split_once(':').unwrap_or((words, "gpu"));
+            let (count, devices) = size.split_once('x')?;
+            Some(Group {
+                count: count.trim().parse().ok()?,
+                devices: devices.trim().parse().ok()?,
+                device: device.trim().to_owned(),
+                speed: None,
+                mean_time_to_failure: None,
+                mean_time_to_repair: None,
+                longest_life: None,
+            })
+        };
+        let mut nodes = Vec::new();
+        for words in text.split(',') {
+            nodes.push(group(words.trim()).ok_or_else(|| wrong(format!("`{words}` is no group of nodes")))?);
+        }
+        build(&File { nodes, network: None, restart: None, checkpoint: None }, "--cluster")
+    }
+
+    /// A cluster file.
+    ///
+    /// # Errors
+    ///
+    /// What is no such file, or describes nothing that could be.
+    pub fn from_file(text: &str, place: &str) -> Result<Cluster, InputError> {
+        build(&parse::document(text, place)?, place)
+    }
+
+    /// The JSON schema of a cluster file.
+    pub fn schema() -> schemars::Schema {
+        schemars::schema_for!(File)
+    }
+
+    /// Devices, of all types together.
+    pub fn devices(&self) -> u32 {
+        self.view.devices(None)
+    }
+}
+
+fn build(file: &File, place: &str) -> Result<Cluster, InputError> {
+    let mut cluster = Cluster { checkpoint_s: file.checkpoint.map(Seconds::get), ..Cluster::default() };
+    let sum =
+        |of: fn(&Group) -> u64| file.nodes.iter().fold(0_u64, |sum, group| sum.saturating_add(of(group)));
+    let devices = sum(|group| u64::from(group.count) * u64::from(group.devices));
+    if devices == 0 || devices.max(sum(|group| u64::from(group.count))) > DEVICES_MAX {
+        return Err(InputError::new(place, format!("a cluster of {devices} devices"))
+            .hint(format!("a cluster has 1 to {DEVICES_MAX} devices, and no more nodes than that")));
+    }
+    if cluster.checkpoint_s.is_some_and(|s| s <= 0.0) {
+        return Err(InputError::new(place, "`checkpoint` is no time").hint("write for example \"10min\""));
+    }
+    for (number, group) in file.nodes.iter().enumerate() {
+        add(&mut cluster, group)
+            .map_err(|what| InputError::new(format!("{place}: group {} of nodes", number + 1), what))?;
+    }
+    if let Some(network) = &file.network {
+        let latency_s = |latency: Option<Seconds>| latency.map_or(0.0, Seconds::get);
+        let link = |bandwidth: BytesPerSecond, latency| Link {
+            bandwidth_bytes_per_s: bandwidth.get(),
+            latency_s: latency_s(latency),
+        };
+        cluster.view.link = Some(link(network.bandwidth, network.latency));
+        cluster.view.local_link = network.local_bandwidth.map(|local| link(local, network.local_latency));
+    }
+    cluster.view.restart_s = file.restart.map_or(0.0, Seconds::get);
+    Ok(cluster)
+}
+
+fn add(cluster: &mut Cluster, group: &Group) -> Result<(), String> {
+    if group.device.is_empty() {
+        return Err("a type of device has a name".into());
+    }
+    let types = &mut cluster.view.device_types;
+    let known = types.iter().position(|name| *name == group.device);
+    let index = known.unwrap_or_else(|| {
+        types.push(group.device.clone());
+        types.len() - 1
+    });
+    let device_type = u16::try_from(index).map_err(|_| "too many types of device".to_owned())?;
+    if let Some(speed) = group.speed {
+        if !(speed.is_finite() && speed > 0.0) {
+            return Err(format!("a speed of {speed}; write a number above 0"));
+        }
+        let other = cluster.device_speeds.insert(group.device.clone(), speed);
+        if other.is_some_and(|other| other != speed) {
+            return Err(format!("`{}` has two speeds", group.device));
+        }
+    }
+    let outage = outage(group)?;
+    let node = Node { device_type, devices: group.devices, free: group.devices, up: true };
+    for _ in 0..group.count {
+        cluster.view.nodes.push(node);
+        cluster.outages.push(outage);
+    }
+    Ok(())
+}
+
+fn outage(group: &Group) -> Result<Option<Outage>, String> {
+    let positive = |time: Option<Seconds>, name: &str| match time.map(Seconds::get) {
+        Some(time_s) if !(time_s.is_finite() && time_s > 0.0) => Err(format!("`{name}` is no time above 0")),
+        other => Ok(other),
+    };
+    let up_s = positive(group.mean_time_to_failure, "mean_time_to_failure")?;
+    let longest_up_s = positive(group.longest_life, "longest_life")?;
+    let down_s = positive(group.mean_time_to_repair, "mean_time_to_repair")?;
+    if up_s.is_none() && longest_up_s.is_none() {
+        return match down_s {
+            Some(_) => Err("a time to repair, and nothing that fails; add mean_time_to_failure".into()),
+            None => Ok(None),
+        };
+    }
+    let Some(mean_down_s) = down_s else {
+        return Err("nodes go down and nothing says for how long; add mean_time_to_repair".into());
+    };
+    Ok(Some(Outage { mean_up_s: up_s.unwrap_or(f64::MAX), longest_up_s, mean_down_s }))
+}

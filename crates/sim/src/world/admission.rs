@@ -1,0 +1,70 @@
+//! Which jobs could ever run, and how fast alone: asked once for each kind of job.
+
+use std::collections::BTreeMap;
+
+use bellwether_core::cluster::{Allocation, ClusterView, Job, Node, NodeId, Share};
+use bellwether_core::prediction::StepModel;
+
+/// A kind of job: its batch, devices asked for, fewest and most, and the types that it accepts.
+type Kind = (u64, u32, u32, u32, Vec<u16>);
+
+/// Answers by model and kind of job.
+#[derive(Debug, Default)]
+pub(super) struct Admission(BTreeMap<String, BTreeMap<Kind, Result<f64, String>>>);
+
+impl Admission {
+    /// Work per second on the devices that its author asked for (or as many as there are), of the type where that is
+    /// most; or why it can never run.
+    pub(super) fn rate(
+        &mut self,
+        job: &Job,
+        cluster: &ClusterView,
+        truth: &dyn StepModel,
+    ) -> Result<f64, String> {
+        let model = &job.description.model;
+        if !self.0.contains_key(model) {
+            self.0.insert(model.clone(), BTreeMap::new());
+        }
+        let kinds = self.0.get_mut(model).expect("it was added where it was missing");
+        let kind = (job.description.batch, job.asked(), job.least, job.most, job.device_types.clone());
+        kinds.entry(kind).or_insert_with(|| rate(job, cluster, truth)).clone()
+    }
+}
+
+fn rate(job: &Job, cluster: &ClusterView, truth: &dyn StepModel) -> Result<f64, String> {
+    let (mut widest, mut best, mut objection) = (0, None, None);
+    for kind in (0..cluster.device_types.len() as u16).filter(|&kind| job.accepts(kind)) {
+        let devices = cluster.devices(Some(kind));
+        widest = widest.max(devices);
+        if devices < job.least {
+            continue;
+        }
+        let allocation = packed(cluster, kind, job.asked().clamp(job.least, job.most).min(devices));
+        match truth.predict(&job.description, &cluster.configuration(job, &allocation, None)) {
+            Ok(prediction) => best = best.max(Some(ordered(prediction.examples_per_s))),
+            Err(why) => objection = Some(why),
+        }
+    }
+    let refusal = || match objection {
+        Some(why) => format!("it has no valid configuration: {why}"),
+        None => format!("it needs {} devices of one type, and there are {widest}", job.least),
+    };
+    best.map(f64::from_bits).ok_or_else(refusal)
+}
+
+/// Positive numbers order as their bits do.
+fn ordered(rate: f64) -> u64 {
+    rate.to_bits()
+}
+
+/// The first devices of a type, as if nobody held any.
+fn packed(cluster: &ClusterView, kind: u16, devices: u32) -> Allocation {
+    let mut missing = devices;
+    let of_type = cluster.nodes.iter().enumerate().filter(|(_, node)| node.device_type == kind);
+    let share = |(index, node): (usize, &Node)| {
+        let devices = node.devices.min(missing);
+        missing -= devices;
+        Share { node: NodeId(index as u32), devices }
+    };
+    Allocation::new(of_type.map(share).collect())
+}
