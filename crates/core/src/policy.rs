@@ -148,7 +148,7 @@ pub trait Policy {
 /// What a policy claims beyond the laws of [`Policy`]; property tests hold it to them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Promises {
-    /// After a decision no waiting job would fit into what is free.
+    /// After a decision no job waits though the devices that its author asked for are free on one type.
     pub work_conserving: bool,
     /// Every job runs in the end, as long as arrivals end.
     pub starvation_free: bool,
