@@ -24,6 +24,10 @@ pub(crate) enum Verb {
     Profile(ProfileArguments),
     /// Predict the throughput of other configurations from a profile
     Predict(PredictArguments),
+    /// Run a trace of jobs on a simulated cluster under any scheduling policies
+    Simulate(crate::cmd::simulate::SimulateArguments),
+    /// Explain the scheduling policies
+    Policies(crate::cmd::policies::PoliciesArguments),
     /// Join a run as a worker
     Worker(WorkerArguments),
     /// List the runs in the state directory
@@ -286,6 +290,8 @@ pub(crate) struct SchemaArguments {
 pub(crate) enum SchemaKind {
     /// The job file
     Job,
+    /// The cluster file of `simulate`
+    Cluster,
 }
 
 fn resize(text: &str) -> Result<(u64, u32), String> {

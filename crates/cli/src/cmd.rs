@@ -9,10 +9,13 @@ use crate::printer::Printer;
 mod audit;
 pub(crate) mod bench;
 mod control;
+pub(crate) mod models;
+pub(crate) mod policies;
 mod predict;
 mod profile;
 mod run;
 mod schema;
+pub(crate) mod simulate;
 mod worker;
 
 /// Carries out the verb.
@@ -21,6 +24,8 @@ pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCo
         Verb::Run(arguments) => run::run(arguments, printer),
         Verb::Predict(arguments) => predict::predict(&arguments, printer),
         Verb::Profile(arguments) => profile::profile(&arguments, printer),
+        Verb::Simulate(arguments) => simulate::simulate(&arguments, printer),
+        Verb::Policies(arguments) => policies::policies(&arguments, printer),
         Verb::Worker(arguments) => worker::worker(arguments),
         Verb::Jobs(arguments) => control::jobs(arguments, printer),
         Verb::Scale(arguments) => control::scale(arguments, printer),

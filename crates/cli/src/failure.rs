@@ -12,6 +12,8 @@ pub(crate) enum Failure {
     Input(InputError),
     /// The honest answer is no: exit code 1.
     No(String),
+    /// A law of ours is broken: exit code 3.
+    Broken(String),
 }
 
 impl Failure {
@@ -20,11 +22,12 @@ impl Failure {
         Failure::Input(InputError::new(place, why.to_string()))
     }
 
-    /// 1 for an honest no, 2 for bad input or environment.
+    /// 1 for an honest no, 2 for bad input or environment, 3 for a broken law of ours.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Failure::Input(_) => ExitCode::from(2),
             Failure::No(_) => ExitCode::from(1),
+            Failure::Broken(_) => ExitCode::from(3),
         }
     }
 }
@@ -39,7 +42,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Input(error) => error.fmt(f),
-            Failure::No(reason) => f.write_str(reason),
+            Failure::No(reason) | Failure::Broken(reason) => f.write_str(reason),
         }
     }
 }

@@ -47,6 +47,7 @@
 //!
 //! # Checked by
 //!
+//! `tests/elastic_jobs.rs`: [`jobs`] whose batch may change, against the tables that describe them.
 //! `tests/elastic.rs`: throughput, efficiency and optimum of reference cases to 1e-6, and the objective of
 //! the fit on the same measured rows. `tests/scaling.rs` checks predictions on rows that were not fitted.
 //!
@@ -62,6 +63,7 @@
 mod fit;
 mod fitted;
 mod goodput;
+pub mod jobs;
 mod table;
 
 pub(crate) use fit::{BETWEEN_NODES, GAMMA, LEAST_S, MOST_S, check_rows, mean_step_s};

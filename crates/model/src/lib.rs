@@ -16,6 +16,14 @@
 //! - [`predict`]: any configuration from the profile of one worker, by the models above;
 //! - [`rescale`]: another number of workers, from the first steps of a run.
 //!
+//! Whole jobs, for whoever schedules them:
+//!
+//! - [`speedup`]: a declared law of the number of devices;
+//! - [`throughput_table`]: measured tables by type of job, type of device and count;
+//! - [`elastic::jobs`]: measured applications whose batch may change, believed and true;
+//! - [`biased`]: any of them with a known error;
+//! - [`named`]: all of them by the words of a command line.
+//!
 //! From data to models:
 //!
 //! - [`calibrate`]: measured throughput, synchronous or asynchronous, to parameters and intervals;
@@ -28,6 +36,7 @@
 //!
 //! - [`import`]: what the profilers of PyTorch and TensorFlow write.
 
+pub mod biased;
 pub mod calibrate;
 pub mod collective;
 mod common;
@@ -36,9 +45,12 @@ pub mod convergence;
 pub mod elastic;
 pub mod event;
 pub mod import;
+pub mod named;
 pub mod phase;
 pub mod predict;
 pub mod queueing;
 pub mod regression;
 pub mod rescale;
 pub mod scaling;
+pub mod speedup;
+pub mod throughput_table;

@@ -128,8 +128,8 @@ impl Cluster {
     }
 
     /// The JSON schema of a cluster file.
-    pub fn schema() -> schemars::Schema {
-        schemars::schema_for!(File)
+    pub fn schema() -> serde_json::Value {
+        schemars::schema_for!(File).to_value()
     }
 
     /// Devices, of all types together.

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use bellwether_core::job::Job;
+use bellwether_sim::cluster::Cluster;
 
 use crate::args::{SchemaArguments, SchemaKind};
 use crate::failure::Failure;
@@ -11,6 +12,7 @@ use crate::printer::Printer;
 pub(crate) fn schema(arguments: &SchemaArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     let schema = match arguments.format {
         SchemaKind::Job => Job::schema(),
+        SchemaKind::Cluster => Cluster::schema(),
     };
     printer.out(format_args!("{schema:#}"));
     Ok(ExitCode::SUCCESS)

@@ -1,5 +1,6 @@
-//! What the models share: refusals of unusable numbers, parameters of fitted models, searches for the best ones.
+//! What the models share: answers without an interval, refusals of unusable numbers, parameters of fitted models, searches for the best ones.
 
+pub(crate) mod answer;
 pub(crate) mod check;
 pub(crate) mod least_squares;
 mod matrix;

@@ -111,34 +111,37 @@ impl Goodput {
     ///
     /// `None` when the replicas cannot share the largest batch, or there is no replica.
     pub fn optimum(&self, nodes: u32, replicas: u32) -> Option<Optimum> {
-        let BatchLimits { initial, largest, local } = self.limits;
+        let exchange_s = self.throughput.exchange_s(nodes, replicas);
+        best(self.limits.candidates(replicas).map(|(local_batch, accumulation_steps)| {
+            self.at(exchange_s, replicas, local_batch, accumulation_steps)
+        }))
+    }
+}
+
+/// The first of those with most goodput.
+pub(crate) fn best(candidates: impl Iterator<Item = Optimum>) -> Option<Optimum> {
+    candidates.reduce(|best, found| if found.goodput > best.goodput { found } else { best })
+}
+
+impl BatchLimits {
+    /// The local batches and accumulation steps that [`Goodput::optimum`] looks at.
+    pub(crate) fn candidates(self, replicas: u32) -> impl Iterator<Item = (u64, u32)> {
+        let BatchLimits { initial, largest, local } = self;
         let k = f64::from(replicas);
         let smallest = (initial as f64).max(k * local.0 as f64);
-        if replicas == 0 || smallest > largest as f64 {
-            return None;
-        }
-        let exchange_s = self.throughput.exchange_s(nodes, replicas);
+        let count = if replicas == 0 || smallest > largest as f64 { 0 } else { CANDIDATES };
         let ratio = (largest as f64 / smallest).powf(1.0 / f64::from(CANDIDATES - 1));
         let mut share = smallest / k;
-        let mut best: Option<Optimum> = None;
         let mut seen = (0, 0);
-        for _ in 0..CANDIDATES {
+        let candidates = (0..count).map(move |_| {
             let mut pieces = (share / local.1 as f64 - ROUNDING).ceil().max(1.0);
             if replicas == 1 && share > initial as f64 + ROUNDING {
                 pieces = pieces.max(2.0);
             }
             let local_batch = ((share / pieces - ROUNDING).ceil() as u64).clamp(local.0, local.1);
             share *= ratio;
-            let candidate = (local_batch, pieces as u32 - 1);
-            if candidate == seen {
-                continue;
-            }
-            seen = candidate;
-            let found = self.at(exchange_s, replicas, candidate.0, candidate.1);
-            if best.is_none_or(|best| found.goodput > best.goodput) {
-                best = Some(found);
-            }
-        }
-        best
+            (local_batch, pieces as u32 - 1)
+        });
+        candidates.filter(move |candidate| std::mem::replace(&mut seen, *candidate) != *candidate)
     }
 }

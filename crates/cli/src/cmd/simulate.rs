@@ -1,0 +1,155 @@
+//! `bellwether simulate`: a trace on a cluster under every policy that is named.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use bellwether_core::InputError;
+use bellwether_core::units::Seconds;
+use bellwether_sched::policy;
+use bellwether_sim::trace::Format;
+use bellwether_sim::world::Knowledge;
+use clap::Args;
+
+use crate::args::TableFormat;
+use crate::failure::Failure;
+use crate::files;
+use crate::printer::Printer;
+
+mod experiment;
+mod inputs;
+mod plot;
+mod show;
+mod timed;
+
+/// Remarks about a trace that are printed one by one.
+const REMARKS_MAX: usize = 10;
+
+#[derive(Debug, Args)]
+pub(crate) struct SimulateArguments {
+    /// The machines: a TOML file, or nodes x devices such as 16x4 or 3x4:v100,3x4:p100
+    #[arg(long, value_name = "CLUSTER")]
+    pub(crate) cluster: String,
+    /// The jobs: a trace, or a generator file (TOML) from which each seed draws its own
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: PathBuf,
+    /// Policies, with options after a colon, as in las2d:3250,7200 (`bellwether policies` explains them)
+    #[arg(long, value_name = "NAME,…", required = true, num_args = 1..)]
+    pub(crate) policy: Vec<String>,
+    /// What a policy knows of remaining work: exact, nominal, expected, estimated[:DEVIATION] or unknown
+    #[arg(long, value_name = "KNOWLEDGE", default_value = "exact")]
+    pub(crate) remaining: Knowledge,
+    /// How fast jobs are in truth: declared, linear, amdahl:F, power:P, curve:…, gavel:FILE, elasticflow:DIR, measured:DIR
+    #[arg(long, value_name = "MODEL", default_value = "declared")]
+    pub(crate) truth: String,
+    /// How fast the policy believes that they are [default: as in truth]
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) belief: Option<String>,
+    /// Seeds 1 to N: each draws estimates, early ends, outages and generated traces anew, the same for all policies
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub(crate) seeds: u64,
+    /// Format of the trace [default: recognised from its header]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) trace_format: Option<Format>,
+    /// What a job pays when it goes on after a stop or a change of its devices [default: as in the cluster file, else 0s]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) restart: Option<Seconds>,
+    /// Let every job whose row does not say otherwise run on MIN to MAX devices
+    #[arg(long, value_name = "MIN..MAX")]
+    pub(crate) elastic: Option<bellwether_core::job::WorkerRange>,
+    /// Probability that a job ends early, at a uniform part of its work
+    #[arg(long, value_name = "Q", default_value_t = 0.0)]
+    pub(crate) early: f64,
+    /// How the result is printed
+    #[arg(long, value_enum, default_value = "table")]
+    pub(crate) format: TableFormat,
+    /// Draw completion times, utilisation over time, and who ran where (of the first seed)
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) plot: Option<PathBuf>,
+    /// Write a row per job and policy (of the first seed)
+    #[arg(long, value_name = "FILE.csv")]
+    pub(crate) jobs_out: Option<PathBuf>,
+    /// Write a line per decision with its reason (of the first seed)
+    #[arg(long, value_name = "FILE.jsonl")]
+    pub(crate) decisions_out: Option<PathBuf>,
+}
+
+pub(crate) fn simulate(arguments: &SimulateArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    for path in [&arguments.plot, &arguments.jobs_out, &arguments.decisions_out].into_iter().flatten() {
+        files::check_folder(path)?;
+    }
+    if !(0.0..=1.0).contains(&arguments.early) {
+        return Err(InputError::new("--early", format!("{} is no probability", arguments.early))
+            .hint("write a number from 0 to 1")
+            .into());
+    }
+    let policies = names(&arguments.policy);
+    for name in &policies {
+        let (about, _) = policy::parse(name)?;
+        if about.needs_remaining && arguments.remaining == Knowledge::Unknown {
+            return Err(InputError::new(
+                format!("policy `{name}`"),
+                "it decides by remaining work, and --remaining unknown says nothing of that",
+            )
+            .hint("choose --remaining estimated, or a policy such as las or fifo")
+            .into());
+        }
+    }
+    let inputs = inputs::read(arguments)?;
+    remark(&inputs, printer);
+    let results = experiment::run(arguments, &inputs, &policies, printer)?;
+    if let Some(path) = &arguments.jobs_out {
+        files::write_whole(path, show::jobs(&results).as_bytes())?;
+    }
+    if let Some(path) = &arguments.decisions_out {
+        let lines: String =
+            results.iter().flat_map(|result| result.decisions.iter().map(String::as_str)).collect();
+        files::write_whole(path, lines.as_bytes())?;
+    }
+    if let Some(path) = &arguments.plot {
+        files::write_whole(path, plot::svg(&results, &inputs.cluster)?.as_bytes())?;
+    }
+    printer.out(show::render(&results, arguments.format));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Names between commas. Options hold commas too: what is no name (a number, or `key=value`) belongs to the name
+/// before it.
+fn names(texts: &[String]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for item in texts.iter().flat_map(|text| text.split(',')).map(str::trim).filter(|item| !item.is_empty()) {
+        let is_option =
+            item.parse::<f64>().is_ok() || item.split(':').next().is_some_and(|word| word.contains('='));
+        match names.last_mut() {
+            Some(last) if is_option && last.contains(':') => {
+                last.push(',');
+                last.push_str(item);
+            }
+            _ => names.push(item.to_owned()),
+        }
+    }
+    names
+}
+
+fn remark(inputs: &inputs::Inputs, printer: &Printer) {
+    let Some(trace) = &inputs.trace else { return };
+    for (kind, remarks) in [("repaired", &trace.repairs), ("refused", &trace.refused)] {
+        for remark in remarks.iter().take(REMARKS_MAX) {
+            let name = if remark.job.is_empty() { String::new() } else { format!(", job `{}`", remark.job) };
+            printer.note(format_args!("{kind}: {}, row {}{name}: {}", inputs.place, remark.row, remark.what));
+        }
+        if remarks.len() > REMARKS_MAX {
+            printer.note(format_args!("{kind}: and {} rows more", remarks.len() - REMARKS_MAX));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names;
+
+    #[test]
+    fn options_stay_with_their_policy() {
+        let given = ["fifo,las2d:3250,7200,srtf".to_owned(), "pollux:p=-1,interval=60".to_owned()];
+        assert_eq!(names(&given), ["fifo", "las2d:3250,7200", "srtf", "pollux:p=-1,interval=60"]);
+    }
+}

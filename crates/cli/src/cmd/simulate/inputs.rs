@@ -1,0 +1,84 @@
+//! What a simulation is about: machines, jobs, and how fast they are in truth and in belief.
+
+use std::borrow::Cow;
+use std::fs;
+use std::path::Path;
+
+use bellwether_core::InputError;
+use bellwether_core::prediction::StepModel;
+use bellwether_sim::cluster::Cluster;
+use bellwether_sim::trace::{self, Entry, ReadOptions, Trace};
+
+use super::SimulateArguments;
+use crate::cmd::models::{self, Model};
+use crate::failure::Failure;
+
+/// All inputs, read and checked.
+pub(super) struct Inputs {
+    pub(super) cluster: Cluster,
+    /// The trace, unless a generator draws one.
+    pub(super) trace: Option<Trace>,
+    /// The trace's name, for messages.
+    pub(super) place: String,
+    pub(super) truth: Model,
+    pub(super) belief: Box<dyn StepModel + Sync>,
+}
+
+pub(super) fn read(arguments: &SimulateArguments) -> Result<Inputs, Failure> {
+    let mut cluster = cluster(&arguments.cluster)?;
+    if let Some(restart) = arguments.restart {
+        cluster.view.restart_s = restart.get();
+    }
+    let truth = models::read(&arguments.truth, "--truth", &cluster.device_speeds)?;
+    let belief = match &arguments.belief {
+        Some(belief) => models::read(belief, "--belief", &cluster.device_speeds)?,
+        None => models::read(&arguments.truth, "--truth", &cluster.device_speeds)?,
+    };
+    let place = arguments.trace.display().to_string();
+    let bytes = fs::read(&arguments.trace)
+        .map_err(|e| InputError::new(&place, format!("the trace cannot be read: {e}")))?;
+    let mut inputs = Inputs { cluster, trace: None, place, truth, belief: belief.model };
+    let options = ReadOptions {
+        device_types: &inputs.cluster.view.device_types,
+        elastic: arguments.elastic.map(|range| (range.min, range.max)),
+        place: inputs.place.clone(),
+    };
+    let mut trace = trace::read(&bytes, arguments.trace_format, &options)?;
+    inputs.give_work(&mut trace.entries)?;
+    inputs.trace = Some(trace);
+    Ok(inputs)
+}
+
+/// A cluster file if there is one of that name, else a few words.
+pub(super) fn cluster(text: &str) -> Result<Cluster, Failure> {
+    let path = Path::new(text);
+    if path.extension().is_some_and(|extension| extension == "toml") || path.is_file() {
+        let content = fs::read_to_string(path)
+            .map_err(|e| InputError::new(text, format!("the cluster file cannot be read: {e}")))?;
+        return Ok(Cluster::from_file(&content, text)?);
+    }
+    Ok(Cluster::from_words(text)?)
+}
+
+impl Inputs {
+    /// Jobs of an application take the work that its tables say.
+    fn give_work(&self, entries: &mut [Entry]) -> Result<(), Failure> {
+        for entry in entries.iter_mut().filter(|entry| !entry.work.is_finite()) {
+            let description = &entry.job.description;
+            let tables = self.truth.applications.as_ref();
+            let work = tables.and_then(|tables| tables.work(&description.model, description.batch));
+            entry.work = work.ok_or_else(|| {
+                let what =
+                    format!("job `{}` of `{}` has no work of its own", description.name, description.model);
+                InputError::new(format!("{}, row {}", self.place, entry.row), what)
+                    .hint("name tables that hold it, for example --truth measured:data/pollux-tables")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The jobs of a seed.
+    pub(super) fn entries(&self, _seed: u64) -> Result<Cow<'_, [Entry]>, Failure> {
+        Ok(Cow::Borrowed(self.trace.as_ref().map_or(&[], |trace| &trace.entries)))
+    }
+}

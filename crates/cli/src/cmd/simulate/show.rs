@@ -1,0 +1,198 @@
+//! The figures of policies side by side: as a table, as JSON, or as CSV.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use bellwether_sim::report::Report;
+use serde_json::{Map, Value, json};
+
+use super::experiment::{Outcome, PolicyResult};
+use crate::args::TableFormat;
+
+pub(super) fn render(results: &[PolicyResult], format: TableFormat) -> String {
+    match format {
+        TableFormat::Table => table(results),
+        TableFormat::Json => {
+            let objects: Vec<Value> = results.iter().map(|result| Value::Object(object(result))).collect();
+            serde_json::to_string_pretty(&objects).unwrap_or_default()
+        }
+        TableFormat::Csv => csv(results),
+    }
+}
+
+/// The mean over seeds.
+fn mean(result: &PolicyResult, of: impl Fn(&Outcome) -> f64) -> f64 {
+    result.outcomes.iter().map(of).sum::<f64>() / result.outcomes.len().max(1) as f64
+}
+
+fn object(result: &PolicyResult) -> Map<String, Value> {
+    let mut object = Map::new();
+    object.insert("policy".into(), json!(result.policy));
+    object.insert("seeds".into(), json!(result.outcomes.len()));
+    let figures: Vec<Value> =
+        result.outcomes.iter().filter_map(|outcome| serde_json::to_value(&outcome.report).ok()).collect();
+    let Some(Value::Object(first)) = figures.first() else { return object };
+    for key in first.keys() {
+        let sum: f64 = figures.iter().filter_map(|figures| figures[key].as_f64()).sum();
+        let mean = sum / figures.len() as f64;
+        // Counts of one seed are whole.
+        let whole = mean.fract() == 0.0 && mean.abs() < 1e15 && !key.ends_with("_s");
+        object.insert(key.clone(), if whole { json!(mean as i64) } else { json!(mean) });
+    }
+    object.insert("decisions".into(), json!(mean(result, |o| o.decisions as f64)));
+    object.insert(
+        "decision_mean_s".into(),
+        json!(mean(result, |o| o.deciding_s / (o.decisions.max(1) as f64))),
+    );
+    object.insert("decision_max_s".into(), json!(mean(result, |o| o.longest_decision_s)));
+    object.insert("wall_s".into(), json!(mean(result, |o| o.wall_s)));
+    object
+}
+
+fn csv(results: &[PolicyResult]) -> String {
+    let objects: Vec<Map<String, Value>> = results.iter().map(object).collect();
+    let Some(first) = objects.first() else { return String::new() };
+    let mut lines = vec![first.keys().cloned().collect::<Vec<_>>().join(",")];
+    for object in &objects {
+        let cells = object.values().map(|value| match value {
+            Value::String(text) if text.contains(',') => format!("\"{text}\""),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        });
+        lines.push(cells.collect::<Vec<_>>().join(","));
+    }
+    lines.join("\n")
+}
+
+/// Rows are policies; the best of each column is marked.
+fn table(results: &[PolicyResult]) -> String {
+    type Column = (&'static str, fn(&Report) -> f64, fn(f64) -> String, Best);
+    let columns: [Column; 11] = [
+        ("mean JCT", |r| r.avg_jct_s, duration, Best::Low),
+        ("median", |r| r.median_jct_s, duration, Best::Low),
+        ("p95", |r| r.p95_jct_s, duration, Best::Low),
+        ("p99", |r| r.p99_jct_s, duration, Best::Low),
+        ("makespan", |r| r.makespan_s, duration, Best::Low),
+        ("queueing", |r| r.avg_queueing_s, duration, Best::Low),
+        ("used", |r| r.utilisation, percent, Best::High),
+        ("rho p95", |r| r.p95_rho, |v| format!("{v:.2}"), Best::Low),
+        ("stops", |r| r.preemptions, |v| format!("{v:.0}"), Best::None),
+        ("restarts/job", |r| r.restarts_per_job, |v| format!("{v:.2}"), Best::None),
+        ("GPU-hours", |r| r.device_hours, |v| format!("{v:.0}"), Best::None),
+    ];
+    let mut rows: Vec<Vec<String>> = vec![vec!["policy".into()]];
+    rows.extend(results.iter().map(|result| vec![result.policy.clone()]));
+    for (title, of, show, best) in columns {
+        let values: Vec<f64> = results.iter().map(|result| mean(result, |o| of(&o.report))).collect();
+        let top = match best {
+            Best::Low => values.iter().copied().fold(f64::MAX, f64::min),
+            Best::High => values.iter().copied().fold(f64::MIN, f64::max),
+            Best::None => f64::NAN,
+        };
+        rows[0].push(title.into());
+        for (row, value) in rows[1..].iter_mut().zip(&values) {
+            let mark = if *value == top && values.len() > 1 { "*" } else { " " };
+            row.push(format!("{}{mark}", show(*value)));
+        }
+    }
+    rows[0].push("decision".into());
+    rows[0].push("time".into());
+    for (row, result) in rows[1..].iter_mut().zip(results) {
+        row.push(duration(mean(result, |o| o.deciding_s / (o.decisions.max(1) as f64))));
+        row.push(duration(mean(result, |o| o.wall_s)));
+    }
+    let mut text = aligned(&rows);
+    text.push_str(&footnotes(results));
+    text.trim_end().to_owned()
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Best {
+    Low,
+    High,
+    None,
+}
+
+fn footnotes(results: &[PolicyResult]) -> String {
+    let mut text = String::new();
+    if let Some(first) = results.first() {
+        let jobs = mean(first, |o| o.report.jobs);
+        let seeds = first.outcomes.len();
+        let over = if seeds > 1 { format!(", means over {seeds} seeds") } else { String::new() };
+        let _ = writeln!(text, "{jobs:.0} jobs{over}; * marks the best of a column");
+    }
+    for result in results {
+        let refused = mean(result, |o| o.report.refused);
+        let unfinished = mean(result, |o| o.report.unfinished);
+        let (due, met) = (mean(result, |o| o.report.deadlines), mean(result, |o| o.report.deadlines_met));
+        if due > 0.0 {
+            let _ = writeln!(text, "{}: {met:.0} of {due:.0} deadlines met", result.policy);
+        }
+        if refused > 0.0 {
+            let why = result.recording.jobs.iter().find_map(|job| job.refused.as_ref());
+            let why = why.map_or(String::new(), |why| format!(" (for example: {why})"));
+            let _ = writeln!(text, "{}: {refused:.0} jobs refused{why}", result.policy);
+        }
+        if unfinished > 0.0 {
+            let _ = writeln!(text, "{}: {unfinished:.0} jobs never ended", result.policy);
+        }
+    }
+    text
+}
+
+fn aligned(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        for (column, cell) in row.iter().enumerate() {
+            let pad = " ".repeat(widths[column] - cell.chars().count());
+            let _ = if column == 0 { write!(text, "{cell}{pad}") } else { write!(text, "  {pad}{cell}") };
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+    }
+    text
+}
+
+fn percent(part: f64) -> String {
+    format!("{:.1}%", 100.0 * part)
+}
+
+/// Three figures and a unit.
+fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s < 1e-3 => format!("{:.1}us", s * 1e6),
+        s if s < 1.0 => format!("{:.1}ms", s * 1e3),
+        s if s < 600.0 => format!("{s:.1}s"),
+        s if s < 36_000.0 => format!("{:.1}min", s / 60.0),
+        s if s < 864_000.0 => format!("{:.1}h", s / 3600.0),
+        s => format!("{:.1}d", s / 86_400.0),
+    }
+}
+
+/// A row per job and policy.
+pub(super) fn jobs(results: &[PolicyResult]) -> String {
+    let mut text = String::from("job_id,policy,submit_s,start_s,end_s,restarts\n");
+    let cell = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
+    for result in results {
+        for (entry, record) in result.entries.iter().zip(&result.recording.jobs) {
+            let name = quoted(&entry.job.description.name);
+            let (start, end) = (cell(record.start_s), cell(record.end_s));
+            let (arrival_s, restarts) = (entry.job.arrival_s, record.restarts);
+            let policy = quoted(&result.policy);
+            let _ = writeln!(text, "{name},{policy},{arrival_s},{start},{end},{restarts}");
+        }
+    }
+    text
+}
+
+fn quoted(text: &str) -> Cow<'_, str> {
+    if text.contains([',', '"', '\n', '\r']) {
+        return format!("\"{}\"", text.replace('"', "\"\"")).into();
+    }
+    text.into()
+}

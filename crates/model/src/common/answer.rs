@@ -1,0 +1,70 @@
+//! What models answer that know one number for a configuration, and no interval.
+
+use bellwether_core::parse::nearest;
+use bellwether_core::prediction::{Bottleneck, Configuration, Prediction, Validity};
+
+/// A prediction of steps of `samples` each at `examples_per_s`, taken as exact.
+///
+/// # Errors
+///
+/// When these are no numbers that a prediction may hold: a step would take no time, or for ever.
+pub(crate) fn exact(examples_per_s: f64, samples: f64, validity: Validity) -> Result<Prediction, String> {
+    let step_s = samples / examples_per_s;
+    let fits = |value: f64| value.is_finite() && value > 0.0;
+    if !fits(examples_per_s) || !fits(step_s) {
+        return Err(format!("no step has {samples} samples at {examples_per_s} samples/s"));
+    }
+    Ok(Prediction {
+        examples_per_s,
+        low: examples_per_s,
+        high: examples_per_s,
+        step_s,
+        bottleneck: Bottleneck::Compute,
+        validity,
+    })
+}
+
+/// Devices of a configuration that nobody else uses.
+///
+/// # Errors
+///
+/// When there are none, or when others use them too.
+pub(crate) fn own_devices(configuration: &Configuration) -> Result<u32, String> {
+    if !configuration.shared_with.is_empty() {
+        return Err("this model knows only jobs that have their devices for themselves".into());
+    }
+    match configuration.workers() {
+        0 => Err("no device is given".into()),
+        count => Ok(count),
+    }
+}
+
+/// The throughput of the slowest type of device that a configuration holds, where `of_type` gives that of as many
+/// devices of one type; whatever is not `None` beside it says why it is an extrapolation.
+///
+/// # Errors
+///
+/// As `of_type`.
+pub(crate) fn slowest_type(
+    configuration: &Configuration,
+    of_type: impl Fn(&str) -> Result<(f64, Option<String>), String>,
+) -> Result<(f64, Validity), String> {
+    let mut types = configuration.devices.iter().filter(|group| group.count > 0).map(|group| &group.device);
+    let first = types.next().ok_or("no device is given")?;
+    let (mut rate, mut why) = of_type(first)?;
+    for device in types.filter(|device| *device != first) {
+        rate = rate.min(of_type(device)?.0);
+        why = Some("no gang over several types of device was measured".into());
+    }
+    Ok((rate, why.map_or(Validity::Interpolated, Validity::Extrapolated)))
+}
+
+/// A word that is none of `known`: a sentence that names the nearest, or all of them.
+pub(crate) fn unknown<'a>(word: &str, what: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let known: Vec<String> = known.map(str::to_string).collect();
+    let all = known.join(", ");
+    match nearest(word, &known) {
+        Some(near) => format!("`{word}` is no {what}; did you mean `{near}`? known here: {all}"),
+        None => format!("`{word}` is no {what}; known here: {all}"),
+    }
+}

@@ -1,0 +1,137 @@
+//! The models of whole jobs by the words of a command line; whoever reads files makes the models of them.
+//!
+//! # Model
+//!
+//! | word                 | model                                                                                |
+//! |----------------------|--------------------------------------------------------------------------------------|
+//! | `declared`, `linear` | [`Speedup`]: the declared speed, in proportion to the devices                        |
+//! | `amdahl:F`, `power:P`, `curve:A,B,...` | [`Speedup`] by the other laws                                      |
+//! | `gavel:FILE`         | [`GavelTable`]                                                                       |
+//! | `gavel_by_nodes:FILE` | [`GavelTable::by_nodes`]                                                            |
+//! | `elasticflow:FOLDER` | [`ElasticFlowTables`] of `FOLDER/TYPE/NETWORK.csv`                                   |
+//! | `goodput:FOLDER`     | [`FittedJobs`] of `FOLDER/APPLICATION/` with the files of [`Sources`]                |
+//! | `measured:FOLDER`    | [`MeasuredJobs`] of the same                                                         |
+//! | `noisy:E:MODEL`      | [`Biased`]: any of the others with a relative error E                                |
+//!
+//! # Source
+//!
+//! That of each model.
+//!
+//! # Assumes
+//!
+//! That of each model.
+//!
+//! # Valid
+//!
+//! That of each model.
+//!
+//! # Checked by
+//!
+//! `tests/named.rs`: each word comes back, wrong ones are met with the nearest.
+//!
+//! [`Speedup`]: crate::speedup::Speedup
+//! [`GavelTable`]: crate::throughput_table::GavelTable
+//! [`GavelTable::by_nodes`]: crate::throughput_table::GavelTable::by_nodes
+//! [`ElasticFlowTables`]: crate::throughput_table::ElasticFlowTables
+//! [`FittedJobs`]: crate::elastic::jobs::FittedJobs
+//! [`MeasuredJobs`]: crate::elastic::jobs::MeasuredJobs
+//! [`Sources`]: crate::elastic::jobs::Sources
+//! [`Biased`]: crate::biased::Biased
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::common::answer::unknown;
+use crate::speedup::Law;
+
+/// A model as a command line names it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Named {
+    /// One law for all jobs.
+    Law(Law),
+    /// Gavel's table.
+    Gavel {
+        /// Its file.
+        file: String,
+        /// Whether devices in several nodes are told apart from those in one.
+        by_nodes: bool,
+    },
+    /// ElasticFlow's tables in this folder.
+    ElasticFlow(String),
+    /// What may be believed of the applications whose tables are in this folder.
+    Goodput(String),
+    /// What the applications whose tables are in this folder do.
+    Measured(String),
+    /// Another one with an error.
+    Noisy {
+        /// Relative error, 0 to 3: standard deviation of the logarithm.
+        error: f64,
+        /// The other one, which is not noisy itself.
+        model: Box<Named>,
+    },
+}
+
+const WORDS: [&str; 11] = [
+    "declared",
+    "linear",
+    "amdahl",
+    "power",
+    "curve",
+    "gavel",
+    "gavel_by_nodes",
+    "elasticflow",
+    "goodput",
+    "measured",
+    "noisy",
+];
+
+impl FromStr for Named {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Named, String> {
+        let (word, rest) = text.split_once(':').unwrap_or((text, ""));
+        let path = |what: &str| match rest {
+            "" => Err(format!("`{text}` names no {what}; write {word}:{}", what.to_uppercase())),
+            path => Ok(path.to_string()),
+        };
+        match word {
+            "declared" if text == word => Ok(Named::Law(Law::Linear)),
+            "declared" => Err(format!("`{text}`: declared takes no parameter")),
+            "linear" | "amdahl" | "power" | "curve" => text.parse().map(Named::Law),
+            "gavel" | "gavel_by_nodes" => {
+                Ok(Named::Gavel { file: path("file")?, by_nodes: word == "gavel_by_nodes" })
+            }
+            "elasticflow" => path("folder").map(Named::ElasticFlow),
+            "goodput" => path("folder").map(Named::Goodput),
+            "measured" => path("folder").map(Named::Measured),
+            "noisy" => noisy(text, rest),
+            _ => Err(unknown(word, "model", WORDS.into_iter())),
+        }
+    }
+}
+
+fn noisy(text: &str, rest: &str) -> Result<Named, String> {
+    let (error, model) = rest
+        .split_once(':')
+        .ok_or_else(|| format!("`{text}`: write noisy:E:MODEL, for example noisy:0.2:linear"))?;
+    let error: Option<f64> = error.trim().parse().ok().filter(|error| (0.0..=3.0).contains(error));
+    let error = error.ok_or_else(|| format!("`{text}`: the relative error is a number from 0 to 3"))?;
+    if model.starts_with("noisy:") {
+        return Err(format!("`{text}`: a noisy model cannot be made noisy again"));
+    }
+    Ok(Named::Noisy { error, model: Box::new(model.parse()?) })
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Named::Law(law) => write!(f, "{law}"),
+            Named::Gavel { file, by_nodes: false } => write!(f, "gavel:{file}"),
+            Named::Gavel { file, by_nodes: true } => write!(f, "gavel_by_nodes:{file}"),
+            Named::ElasticFlow(folder) => write!(f, "elasticflow:{folder}"),
+            Named::Goodput(folder) => write!(f, "goodput:{folder}"),
+            Named::Measured(folder) => write!(f, "measured:{folder}"),
+            Named::Noisy { error, model } => write!(f, "noisy:{error}:{model}"),
+        }
+    }
+}

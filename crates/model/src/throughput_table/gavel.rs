@@ -1,0 +1,129 @@
+//! Gavel's table of steps per second.
+
+use std::collections::BTreeMap;
+
+use bellwether_core::InputError;
+use bellwether_core::prediction::{Configuration, JobDescription, Prediction, StepModel};
+use serde::Deserialize;
+
+use super::listed;
+use crate::common::answer::{exact, own_devices, slowest_type, unknown};
+use crate::common::check;
+
+/// What the name of a type ends in that was measured with its devices spread over nodes.
+const SPREAD: &str = "_unconsolidated";
+
+/// Steps per second by type of device, kind of job and number of devices.
+///
+/// The kind of a job is [`JobDescription::model`], in the words of the table: `Transformer (batch size 32)`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GavelTable {
+    types: BTreeMap<String, DeviceType>,
+    by_nodes: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+struct DeviceType {
+    in_node: Jobs,
+    spread: Jobs,
+}
+
+/// Steps per second by count, by kind of job.
+type Jobs = BTreeMap<String, BTreeMap<u32, f64>>;
+
+/// What the file says of one kind of job and count; pairs that share devices are passed over.
+#[derive(Deserialize)]
+struct Entry {
+    #[serde(rename = "null")]
+    alone: Option<f64>,
+}
+
+impl GavelTable {
+    /// Reads the table from its JSON; `place` names it in errors.
+    ///
+    /// # Errors
+    ///
+    /// Text that is no such table, or a throughput that cannot be.
+    pub fn parse(json: &[u8], place: &str) -> Result<GavelTable, InputError> {
+        let file: BTreeMap<String, BTreeMap<String, Entry>> =
+            serde_json::from_slice(json).map_err(|error| {
+                InputError::new(place, format!("this is no table of throughputs: {error}"))
+                    .hint("expected is {type of device: {\"('kind of job', devices)\": {\"null\": steps/s}}}")
+            })?;
+        let mut types: BTreeMap<String, DeviceType> = BTreeMap::new();
+        for (device, entries) in file {
+            let spread = device.strip_suffix(SPREAD);
+            let of_type = types.entry(spread.unwrap_or(&device).to_string()).or_default();
+            let jobs = if spread.is_some() { &mut of_type.spread } else { &mut of_type.in_node };
+            for (key, entry) in entries {
+                let at = format!("{place}: {device}: {key}");
+                let (kind, devices) = kind_and_devices(&key).ok_or_else(|| {
+                    InputError::new(&at, "this key names no kind of job and devices")
+                        .hint("write it as ('ResNet-18 (batch size 32)', 2)")
+                })?;
+                if let Some(steps_per_s) = entry.alone {
+                    check::negative(&at, "the throughput in steps/s", steps_per_s)?;
+                    jobs.entry(kind.to_string()).or_default().insert(devices, steps_per_s);
+                }
+            }
+        }
+        if types.is_empty() {
+            return Err(InputError::new(place, "the table is empty").hint("give one with a type of device"));
+        }
+        Ok(GavelTable { types, by_nodes: false })
+    }
+
+    /// The same table, which reads what was measured with devices spread over nodes for configurations that are.
+    #[must_use]
+    pub fn by_nodes(self) -> GavelTable {
+        GavelTable { by_nodes: true, ..self }
+    }
+
+    /// Types of device, in the order of their names.
+    pub fn device_types(&self) -> impl Iterator<Item = &str> {
+        self.types.keys().map(String::as_str)
+    }
+
+    /// Steps per second of a kind of job on `devices` devices of one type, all in one node or (`spread`) not.
+    ///
+    /// # Errors
+    ///
+    /// What was not measured, and what was; a job that does not run there.
+    pub fn steps_per_s(&self, device: &str, kind: &str, devices: u32, spread: bool) -> Result<f64, String> {
+        let of_type = self
+            .types
+            .get(device)
+            .ok_or_else(|| unknown(device, "type of device of this table", self.device_types()))?;
+        let jobs = if spread { &of_type.spread } else { &of_type.in_node };
+        let counts = jobs.get(kind).ok_or_else(|| {
+            unknown(kind, &format!("job that was measured on {device}"), jobs.keys().map(String::as_str))
+        })?;
+        let how = if spread { " in several nodes" } else { "" };
+        match counts.get(&devices) {
+            Some(&steps_per_s) if steps_per_s > 0.0 => Ok(steps_per_s),
+            Some(_) => Err(format!("`{kind}` does not run on {devices} {device}{how}")),
+            None => Err(format!(
+                "`{kind}` was measured on {} {device}{how}, not on {devices}",
+                listed(counts.keys())
+            )),
+        }
+    }
+}
+
+impl StepModel for GavelTable {
+    /// Its `examples_per_s` are steps per second.
+    fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
+        let devices = own_devices(configuration)?;
+        let spread = self.by_nodes && configuration.nodes() > 1;
+        let of_type = |device: &str| Ok((self.steps_per_s(device, &job.model, devices, spread)?, None));
+        let (steps_per_s, validity) = slowest_type(configuration, of_type)?;
+        exact(steps_per_s, 1.0, validity)
+    }
+}
+
+/// Reads `('ResNet-18 (batch size 32)', 2)`.
+fn kind_and_devices(key: &str) -> Option<(&str, u32)> {
+    let (kind, devices) = key.strip_prefix("('")?.strip_suffix(')')?.rsplit_once("', ")?;
+    let devices = devices.parse().ok().filter(|&devices| devices > 0)?;
+    Some((kind, devices))
+}
