@@ -18,4 +18,5 @@ mod predict;
 mod profile;
 mod random_schedule;
 mod same_bits;
+mod simulate;
 mod strangers;

@@ -1,0 +1,156 @@
+//! `bellwether simulate` and `policies`: what they print, and what they refuse or repair.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::harness::Scene;
+
+const TRACE: &str = "job_id,submit_time,num_gpu,duration\n0,0,4,100\n1,5,8,50\n2,5,1,10\n3,6,2,200\n";
+const CLUSTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/simulate/cluster.toml");
+
+/// Figures that a program may rely on.
+const FIGURES: [&str; 9] = [
+    "policy",
+    "jobs",
+    "avg_jct_s",
+    "median_jct_s",
+    "p99_jct_s",
+    "makespan_s",
+    "preemptions",
+    "refused",
+    "wall_s",
+];
+
+fn scene(trace: &str) -> Scene {
+    let scene = Scene::new("");
+    scene.write("trace.csv", trace);
+    scene
+}
+
+fn simulated(scene: &Scene, more: &[&str]) -> Vec<Value> {
+    let arguments = ["simulate", "--trace", "trace.csv", "--format", "json"];
+    let ended = scene.call(&[&arguments, more].concat());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    serde_json::from_str(&ended.stdout).expect("an array of objects")
+}
+
+#[test]
+fn figures_of_a_small_trace_are_those_worked_out_by_hand() {
+    // Job 0 holds 4 of 8 devices to 100, 1 needs all 8 and waits until 100, 2 and 3 wait behind it until 150.
+    let scene = scene(TRACE);
+    let results = simulated(&scene, &["--cluster", "2x4", "--policy", "fifo,fifo_skip"]);
+    for figure in FIGURES {
+        assert!(results.iter().all(|result| !result[figure].is_null()), "{figure}");
+    }
+    let fifo = &results[0];
+    let times = [100.0, 145.0, 155.0, 344.0];
+    assert_eq!(fifo["policy"], "fifo");
+    assert_eq!(fifo["avg_jct_s"], times.iter().sum::<f64>() / 4.0);
+    assert_eq!((&fifo["median_jct_s"], &fifo["p99_jct_s"]), (&145.0.into(), &155.0.into()));
+    assert_eq!((&fifo["makespan_s"], &fifo["jobs"]), (&350.0.into(), &4.into()));
+    // With skipping 2 and 3 start at once, and 1 starts when 3 has ended.
+    assert_eq!(results[1]["makespan_s"], 256.0);
+}
+
+#[test]
+fn rows_that_cannot_be_are_refused_or_repaired_by_name() {
+    let trace = "job_id,submit_time,num_gpu,duration\na,9,1,10\nb,3,1,10\nc,-1,1,10\nb,4,1,10\nd,5,99,10\n";
+    let scene = scene(trace);
+    let arguments = ["simulate", "--trace", "trace.csv", "--cluster", "1x8", "--policy", "fifo"];
+    let ended = scene.call(&arguments);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    for words in ["row 4", "row 5", "`c`", "`b`", "repaired"] {
+        assert!(ended.stderr.contains(words), "{words}: {ended:?}");
+    }
+    assert!(
+        ended.stdout.contains("1 jobs refused") && ended.stdout.contains("it needs 99 devices"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn the_same_seed_writes_the_same_bytes() {
+    let scene = scene(TRACE);
+    let mut written = Vec::new();
+    for name in ["a", "b"] {
+        let (jobs, decisions, picture) =
+            (format!("{name}.csv"), format!("{name}.jsonl"), format!("{name}.svg"));
+        simulated(
+            &scene,
+            &[
+                "--cluster",
+                CLUSTER,
+                "--policy",
+                "fifo,easy",
+                "--remaining",
+                "estimated:0.4",
+                "--early",
+                "0.3",
+                "--seeds",
+                "3",
+                "--jobs-out",
+                &jobs,
+                "--decisions-out",
+                &decisions,
+                "--plot",
+                &picture,
+            ],
+        );
+        let read = |name: &str| fs::read_to_string(scene.path(name)).expect("the file was written");
+        written.push((read(&jobs), read(&decisions), read(&picture)));
+    }
+    assert_eq!(written[0], written[1]);
+    let (jobs, decisions, picture) = &written[0];
+    assert!(jobs.starts_with("job_id,policy,submit_s,start_s,end_s,restarts\n0,fifo,0,0,"), "{jobs}");
+    assert_eq!(jobs.lines().count(), 1 + 2 * 4);
+    let decision: Value =
+        decisions.lines().next().and_then(|line| serde_json::from_str(line).ok()).expect("JSON");
+    assert_eq!(decision["reason"], "1 start, 0 stop, 0 change, 0 wait: who came first goes first");
+    assert!(picture.starts_with("<svg") && picture.contains("completion time"));
+}
+
+#[test]
+fn what_cannot_be_simulated_is_refused() {
+    let scene = scene(TRACE);
+    let call = |more: &[&str]| scene.call(&[&["simulate", "--trace", "trace.csv"], more].concat());
+    call(&["--cluster", "2x4", "--policy", "fifos"])
+        .refused_with(&["no policy `fifos`", "did you mean `fifo`"]);
+    call(&["--cluster", "2x4", "--policy", "fifo:3"]).refused_with(&["no option", "takes no options"]);
+    call(&["--cluster", "2by4", "--policy", "fifo"]).refused_with(&["`2by4`", "16x4"]);
+    call(&["--cluster", "none.toml", "--policy", "fifo"]).refused_with(&["none.toml", "cannot be read"]);
+    call(&["--cluster", "0x4", "--policy", "fifo"]).refused_with(&["0 devices"]);
+    call(&["--cluster", "2x4", "--policy", "easy", "--remaining", "unknown"])
+        .refused_with(&["easy", "remaining"]);
+    call(&["--cluster", "2x4", "--policy", "fifo", "--truth", "linaer"]).refused_with(&["--truth", "linear"]);
+    call(&["--cluster", "2x4", "--policy", "fifo", "--early", "2"]).refused_with(&["--early"]);
+    call(&["--cluster", "2x4", "--policy", "fifo", "--plot", "no/where.svg"]).refused_with(&["no folder"]);
+    scene.write("cluster.toml", "[[nodes]]\ncount = 1\ndevices = 8\nspede = 2\n");
+    call(&["--cluster", "cluster.toml", "--policy", "fifo"]).refused_with(&["line 4", "`speed`"]);
+    scene.write("trace.csv", "this is no trace\n");
+    call(&["--cluster", "2x4", "--policy", "fifo"]).refused_with(&["trace.csv"]);
+}
+
+#[test]
+fn every_policy_is_explained() {
+    let scene = Scene::new("");
+    let ended = scene.call(&["policies", "--format", "json"]);
+    let policies: Vec<Value> = serde_json::from_str(&ended.stdout).expect("an array");
+    let table = scene.call(&["policies"]).stdout;
+    for policy in &policies {
+        let name = policy["policy"].as_str().expect("a name");
+        assert!(table.contains(&format!("{name}: ")), "{name}");
+        let figures = "simulate --cluster 2x4 --policy";
+        assert!(policy["idea"].as_str().is_some_and(|idea| idea.len() > 20), "{figures} {name}");
+    }
+}
+
+#[test]
+fn the_schema_knows_every_key_of_the_example() {
+    let schema = Scene::new("").call(&["schema", "cluster"]).stdout;
+    for line in fs::read_to_string(CLUSTER).expect("the example is there").lines() {
+        if let Some((key, _)) = line.split_once(" = ").filter(|(key, _)| !key.starts_with('#')) {
+            assert!(schema.contains(&format!("\"{key}\"")), "{key}");
+        }
+    }
+}
