@@ -28,6 +28,8 @@ pub(crate) enum Verb {
     Simulate(crate::cmd::simulate::SimulateArguments),
     /// Explain the scheduling policies
     Policies(crate::cmd::policies::PoliciesArguments),
+    /// Describe a trace of jobs, or draw one from a generator
+    Trace(crate::cmd::trace::TraceArguments),
     /// Join a run as a worker
     Worker(WorkerArguments),
     /// List the runs in the state directory

@@ -16,6 +16,7 @@ mod profile;
 mod run;
 mod schema;
 pub(crate) mod simulate;
+pub(crate) mod trace;
 mod worker;
 
 /// Carries out the verb.
@@ -26,6 +27,7 @@ pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCo
         Verb::Profile(arguments) => profile::profile(&arguments, printer),
         Verb::Simulate(arguments) => simulate::simulate(&arguments, printer),
         Verb::Policies(arguments) => policies::policies(&arguments, printer),
+        Verb::Trace(arguments) => trace::trace(&arguments, printer),
         Verb::Worker(arguments) => worker::worker(arguments),
         Verb::Jobs(arguments) => control::jobs(arguments, printer),
         Verb::Scale(arguments) => control::scale(arguments, printer),

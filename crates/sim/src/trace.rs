@@ -90,7 +90,7 @@ pub struct ReadOptions<'a> {
     /// The cluster's types of device; a job that names another is refused. Empty where there is no cluster: then the
     /// types are those that the file names.
     pub device_types: &'a [String],
-    /// Makes every job elastic in this range of devices where the file does not say.
+    /// Makes every job elastic in this range of devices (and in what it asks for) where the file does not say.
     pub elastic: Option<(u32, u32)>,
     /// The file's name, for errors.
     pub place: String,

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use bellwether_core::InputError;
 use bellwether_core::units::Seconds;
 use bellwether_sched::policy;
-use bellwether_sim::trace::Format;
+use bellwether_sim::trace::{Format, Trace};
 use bellwether_sim::world::Knowledge;
 use clap::Args;
 
@@ -18,7 +18,7 @@ use crate::printer::Printer;
 mod experiment;
 mod inputs;
 mod plot;
-mod show;
+pub(crate) mod show;
 mod timed;
 
 /// Remarks about a trace that are printed one by one.
@@ -95,7 +95,9 @@ pub(crate) fn simulate(arguments: &SimulateArguments, printer: &Printer) -> Resu
         }
     }
     let inputs = inputs::read(arguments)?;
-    remark(&inputs, printer);
+    if let Some(trace) = &inputs.trace {
+        remarks(trace, &inputs.place, printer);
+    }
     let results = experiment::run(arguments, &inputs, &policies, printer)?;
     if let Some(path) = &arguments.jobs_out {
         files::write_whole(path, show::jobs(&results).as_bytes())?;
@@ -130,12 +132,12 @@ fn names(texts: &[String]) -> Vec<String> {
     names
 }
 
-fn remark(inputs: &inputs::Inputs, printer: &Printer) {
-    let Some(trace) = &inputs.trace else { return };
+/// Says what was repaired or refused in a trace.
+pub(crate) fn remarks(trace: &Trace, place: &str, printer: &Printer) {
     for (kind, remarks) in [("repaired", &trace.repairs), ("refused", &trace.refused)] {
         for remark in remarks.iter().take(REMARKS_MAX) {
             let name = if remark.job.is_empty() { String::new() } else { format!(", job `{}`", remark.job) };
-            printer.note(format_args!("{kind}: {}, row {}{name}: {}", inputs.place, remark.row, remark.what));
+            printer.note(format_args!("{kind}: {place}, row {}{name}: {}", remark.row, remark.what));
         }
         if remarks.len() > REMARKS_MAX {
             printer.note(format_args!("{kind}: and {} rows more", remarks.len() - REMARKS_MAX));

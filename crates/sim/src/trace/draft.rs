@@ -202,7 +202,10 @@ impl Draft {
     /// The devices that it can use: what the row says, then the options, then the format, else what it asks for.
     fn range(&self, asked: u32, options: &ReadOptions) -> Result<(u32, u32), String> {
         let (least, most) = match (self.least, self.most) {
-            (None, None) => return Ok(options.elastic.or(self.range).unwrap_or((asked, asked))),
+            (None, None) => {
+                let (least, most) = options.elastic.or(self.range).unwrap_or((asked, asked));
+                return Ok((least.min(asked), most.max(asked)));
+            }
             (least, most) => (least.unwrap_or(asked), most.unwrap_or(asked)),
         };
         if least == 0 || !(least..=most).contains(&asked) {

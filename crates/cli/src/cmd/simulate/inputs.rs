@@ -7,10 +7,12 @@ use std::path::Path;
 use bellwether_core::InputError;
 use bellwether_core::prediction::StepModel;
 use bellwether_sim::cluster::Cluster;
-use bellwether_sim::trace::{self, Entry, ReadOptions, Trace};
+use bellwether_sim::trace::{Entry, ReadOptions, Trace};
+use bellwether_sim::workload::{self, Workload};
 
 use super::SimulateArguments;
 use crate::cmd::models::{self, Model};
+use crate::cmd::trace::{self, read_workload};
 use crate::failure::Failure;
 
 /// All inputs, read and checked.
@@ -18,6 +20,7 @@ pub(super) struct Inputs {
     pub(super) cluster: Cluster,
     /// The trace, unless a generator draws one.
     pub(super) trace: Option<Trace>,
+    workload: Option<Workload>,
     /// The trace's name, for messages.
     pub(super) place: String,
     pub(super) truth: Model,
@@ -35,15 +38,19 @@ pub(super) fn read(arguments: &SimulateArguments) -> Result<Inputs, Failure> {
         None => models::read(&arguments.truth, "--truth", &cluster.device_speeds)?,
     };
     let place = arguments.trace.display().to_string();
-    let bytes = fs::read(&arguments.trace)
-        .map_err(|e| InputError::new(&place, format!("the trace cannot be read: {e}")))?;
-    let mut inputs = Inputs { cluster, trace: None, place, truth, belief: belief.model };
+    let mut inputs = Inputs { cluster, trace: None, workload: None, place, truth, belief: belief.model };
+    if arguments.trace.extension().is_some_and(|extension| extension == "toml") {
+        inputs.workload = Some(read_workload(&arguments.trace)?);
+        // A generator that draws nothing useful is refused before any simulation.
+        inputs.entries(1)?;
+        return Ok(inputs);
+    }
     let options = ReadOptions {
         device_types: &inputs.cluster.view.device_types,
         elastic: arguments.elastic.map(|range| (range.min, range.max)),
         place: inputs.place.clone(),
     };
-    let mut trace = trace::read(&bytes, arguments.trace_format, &options)?;
+    let mut trace = trace::read(&arguments.trace, arguments.trace_format, &options)?;
     inputs.give_work(&mut trace.entries)?;
     inputs.trace = Some(trace);
     Ok(inputs)
@@ -78,7 +85,12 @@ impl Inputs {
     }
 
     /// The jobs of a seed.
-    pub(super) fn entries(&self, _seed: u64) -> Result<Cow<'_, [Entry]>, Failure> {
-        Ok(Cow::Borrowed(self.trace.as_ref().map_or(&[], |trace| &trace.entries)))
+    pub(super) fn entries(&self, seed: u64) -> Result<Cow<'_, [Entry]>, Failure> {
+        let Some(workload) = &self.workload else {
+            return Ok(Cow::Borrowed(self.trace.as_ref().map_or(&[], |trace| &trace.entries)));
+        };
+        let mut drawn = workload::generate(workload, seed, &self.cluster.view.device_types)?;
+        self.give_work(&mut drawn.entries)?;
+        Ok(Cow::Owned(drawn.entries))
     }
 }

@@ -140,7 +140,8 @@ fn footnotes(results: &[PolicyResult]) -> String {
     text
 }
 
-fn aligned(rows: &[Vec<String>]) -> String {
+/// Columns side by side; the first to the left, the others to the right.
+pub(crate) fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
@@ -163,8 +164,9 @@ fn percent(part: f64) -> String {
 }
 
 /// Three figures and a unit.
-fn duration(seconds: f64) -> String {
+pub(crate) fn duration(seconds: f64) -> String {
     match seconds {
+        0.0 => "0s".to_owned(),
         s if s < 1e-3 => format!("{:.1}us", s * 1e6),
         s if s < 1.0 => format!("{:.1}ms", s * 1e3),
         s if s < 600.0 => format!("{s:.1}s"),

@@ -1,0 +1,105 @@
+//! Kinds of jobs of a trace, as a generator draws them.
+
+use std::collections::BTreeMap;
+
+use super::Class;
+use super::law::{Amount, Law};
+use crate::trace::{Entry, Trace};
+
+/// More kinds than this are told apart by their devices only.
+const CLASSES_MAX: usize = 64;
+
+/// So many samples stand for the work of a class.
+const SAMPLES_MAX: usize = 100;
+
+/// What jobs of a class have in common. Bits of the weight, so that it can be compared.
+type Key = (u32, String, u64, u32, u32, u64, Vec<u16>, bool, bool);
+
+fn key(entry: &Entry) -> Key {
+    let job = &entry.job;
+    let description = &job.description;
+    let kinds = (job.adaptive_batch, job.deadline_s.is_some());
+    let types = job.device_types.clone();
+    let model = description.model.clone();
+    (
+        job.asked(),
+        model,
+        description.batch,
+        job.least,
+        job.most,
+        job.weight.to_bits(),
+        types,
+        kinds.0,
+        kinds.1,
+    )
+}
+
+/// Jobs that are alike but for their work; where there are very many kinds, jobs that ask for as many devices.
+pub(super) fn of(trace: &Trace, timed: bool) -> Vec<Class> {
+    let mut kinds: BTreeMap<Key, Vec<&Entry>> = BTreeMap::new();
+    for entry in &trace.entries {
+        kinds.entry(key(entry)).or_default().push(entry);
+    }
+    if kinds.len() > CLASSES_MAX {
+        kinds.clear();
+        for entry in &trace.entries {
+            let asked = entry.job.asked();
+            let rigid = (asked, String::new(), 1, asked, asked, 1.0_f64.to_bits(), Vec::new(), false, false);
+            kinds.entry(rigid).or_default().push(entry);
+        }
+    }
+    let jobs = trace.entries.len() as f64;
+    kinds.into_iter().map(|(key, entries)| class(key, &entries, jobs, trace, timed)).collect()
+}
+
+fn class(key: Key, entries: &[&Entry], jobs: f64, trace: &Trace, timed: bool) -> Class {
+    let (gpus, model, batch, least, most, weight, types, adaptive_batch, deadlines) = key;
+    let law = samples(entries.iter().map(|entry| entry.work).filter(|work| work.is_finite()).collect());
+    let weight = f64::from_bits(weight);
+    let slack = |entry: &&Entry| {
+        let allowed_s = entry.job.deadline_s? - entry.job.arrival_s;
+        Some(allowed_s / entry.work).filter(|slack| slack.is_finite() && *slack > 0.0)
+    };
+    let slacks: Vec<f64> = entries.iter().filter_map(slack).collect();
+    Class {
+        share: entries.len() as f64 / jobs,
+        gpus,
+        duration: timed.then(|| law.clone()),
+        work: (!timed).then_some(law),
+        model: (!model.is_empty()).then_some(model),
+        batch: (batch != 1).then_some(batch),
+        min_gpu: (least != gpus).then_some(least),
+        max_gpu: (most != gpus).then_some(most),
+        weight: (weight != 1.0).then_some(weight),
+        slack: (deadlines && timed && !slacks.is_empty()).then(|| samples(slacks)),
+        devices: types.iter().filter_map(|at| trace.device_types.get(usize::from(*at)).cloned()).collect(),
+        adaptive_batch,
+    }
+}
+
+/// Numbers that stand for many: the means of equal parts of the sorted ones, so that the mean is the same.
+fn samples(mut values: Vec<f64>) -> Law {
+    values.sort_unstable_by(f64::total_cmp);
+    if values.last().is_none_or(|largest| *largest == 0.0) {
+        // A law needs something positive: nothing is known of the work, or there is none.
+        return Law::Fixed { value: Amount(1e-3) };
+    }
+    let parts = values.len().min(SAMPLES_MAX);
+    if parts == values.len() {
+        return Law::Samples { values: values.into_iter().map(Amount).collect() };
+    }
+    // The integral of the quantiles up to a share of the numbers.
+    let mut sums = vec![0.0];
+    for value in &values {
+        sums.push(sums[sums.len() - 1] + value);
+    }
+    let up_to = |share: f64| {
+        let at = share * values.len() as f64;
+        let whole = (at.floor() as usize).min(values.len());
+        sums[whole] + values.get(whole).unwrap_or(&0.0) * (at - whole as f64)
+    };
+    let width = values.len() as f64 / parts as f64;
+    let mean =
+        |part: usize| (up_to((part + 1) as f64 / parts as f64) - up_to(part as f64 / parts as f64)) / width;
+    Law::Samples { values: (0..parts).map(|part| Amount(mean(part).max(0.0))).collect() }
+}

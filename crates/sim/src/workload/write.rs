@@ -1,0 +1,106 @@
+//! Writes a trace in our own format.
+
+use std::fmt::Write;
+
+use crate::trace::Entry;
+
+/// The trace as CSV, which reads back to the same entries; a column stands there where a job needs it.
+/// `device_types` are the names of [`device_types`](bellwether_core::cluster::Job::device_types). A work that is not
+/// known (infinite) is left empty, and such a row is refused when it is read.
+pub fn write_csv(entries: &[Entry], device_types: &[String]) -> String {
+    let any = |needs: fn(&Entry) -> bool| entries.iter().any(needs);
+    let columns = Columns {
+        model: any(|entry| !entry.job.description.model.is_empty()),
+        batch: any(|entry| entry.job.description.batch != 1),
+        range: any(|entry| !(entry.job.is_rigid() && entry.job.least == entry.job.asked())),
+        weight: any(|entry| entry.job.weight != 1.0),
+        deadline: any(|entry| entry.job.deadline_s.is_some()),
+        device: any(|entry| !entry.job.device_types.is_empty()),
+        adaptive: any(|entry| entry.job.adaptive_batch),
+    };
+    let mut text = String::with_capacity(32 * (entries.len() + 1));
+    text.push_str("job_id,submit_time,num_gpu,duration");
+    for (there, name) in columns.names() {
+        if there {
+            text.push_str(name);
+        }
+    }
+    text.push('\n');
+    for entry in entries {
+        columns.row(&mut text, entry, device_types).expect("writing to a string does not fail");
+    }
+    text
+}
+
+struct Columns {
+    model: bool,
+    batch: bool,
+    range: bool,
+    weight: bool,
+    deadline: bool,
+    device: bool,
+    adaptive: bool,
+}
+
+impl Columns {
+    fn names(&self) -> [(bool, &'static str); 7] {
+        [
+            (self.model, ",model"),
+            (self.batch, ",batch"),
+            (self.range, ",min_gpu,max_gpu"),
+            (self.weight, ",weight"),
+            (self.deadline, ",deadline"),
+            (self.device, ",device"),
+            (self.adaptive, ",adaptive_batch"),
+        ]
+    }
+
+    fn row(&self, text: &mut String, entry: &Entry, device_types: &[String]) -> std::fmt::Result {
+        let job = &*entry.job;
+        quoted(text, &job.description.name);
+        write!(text, ",{},{},", job.arrival_s, job.asked())?;
+        if entry.work.is_finite() {
+            write!(text, "{}", entry.work)?;
+        }
+        if self.model {
+            text.push(',');
+            quoted(text, &job.description.model);
+        }
+        if self.batch {
+            write!(text, ",{}", job.description.batch)?;
+        }
+        if self.range {
+            write!(text, ",{},{}", job.least, job.most)?;
+        }
+        if self.weight {
+            write!(text, ",{}", job.weight)?;
+        }
+        if self.deadline {
+            text.push(',');
+            if let Some(deadline_s) = job.deadline_s {
+                write!(text, "{deadline_s}")?;
+            }
+        }
+        if self.device {
+            text.push(',');
+            let name = |at: &u16| device_types.get(usize::from(*at)).map_or("", String::as_str);
+            quoted(text, &job.device_types.iter().map(name).collect::<Vec<_>>().join("|"));
+        }
+        if self.adaptive {
+            write!(text, ",{}", job.adaptive_batch)?;
+        }
+        text.push('\n');
+        Ok(())
+    }
+}
+
+/// A cell, in quotes where it needs them.
+fn quoted(text: &mut String, cell: &str) {
+    if !cell.contains([',', '"', '\n', '\r']) {
+        text.push_str(cell);
+        return;
+    }
+    text.push('"');
+    text.push_str(&cell.replace('"', "\"\""));
+    text.push('"');
+}
