@@ -7,10 +7,12 @@
 //! - [`options`]: what stands after the colon of a policy's name;
 //! - [`placement`]: which nodes a gang is placed on;
 //! - [`draft`]: a decision while it is being made;
+//! - [`greedy`]: gangs in an order of preference: each that still fits runs;
 //! - [`speed`]: how fast a job would be, remembered by kind of job.
 
 pub mod draft;
 pub mod drive;
+pub mod greedy;
 pub mod options;
 pub mod placement;
 pub mod policy;

@@ -15,22 +15,40 @@ impl Options {
         found.map(|(_, value)| *value).expect("a policy reads the options that it declares")
     }
 
-    /// The defaults of `known`, changed by `text`: values by place, or by name as in `p=-1`.
+    /// All values of an option that may be repeated: one whose name ends in `...`.
+    pub fn all(&self, name: &str) -> Vec<f64> {
+        self.0.iter().filter(|(known, _)| *known == name).map(|(_, value)| *value).collect()
+    }
+
+    /// The defaults of `known`, changed by `text`: values by place, or by name as in `p=-1`. Where the first option may
+    /// be repeated, it has all values without a name, and its defaults hold only if there are none.
     pub(crate) fn read(known: &[(&'static str, f64, &'static str)], text: &str) -> Result<Options, String> {
         let mut options = Options(known.iter().map(|(name, value, _)| (*name, *value)).collect());
-        for (place, item) in text.split(',').filter(|item| !item.is_empty()).enumerate() {
+        let items = || text.split(',').filter(|item| !item.is_empty());
+        let unnamed = || items().filter(|item| !item.contains('='));
+        let repeated = known.first().map(|(name, ..)| *name).filter(|name| name.ends_with("..."));
+        if let Some(name) = repeated.filter(|_| unnamed().next().is_some()) {
+            options.0.retain(|(known, _)| *known != name);
+            for item in unnamed() {
+                options.0.push((name, number(item)?));
+            }
+        }
+        for (place, item) in items().enumerate() {
             let (slot, value) = match item.split_once('=') {
                 Some((name, value)) => (options.0.iter_mut().find(|(known, _)| *known == name), value),
+                None if repeated.is_some() => continue,
                 None => (options.0.get_mut(place), item),
             };
             let (_, slot) = slot.ok_or_else(|| format!("it has no option for `{item}`"))?;
-            *slot = value.parse().map_err(|_| format!("`{value}` is no number"))?;
-            if !slot.is_finite() {
-                return Err(format!("`{value}` is no finite number"));
-            }
+            *slot = number(value)?;
         }
         Ok(options)
     }
+}
+
+fn number(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
+    if value.is_finite() { Ok(value) } else { Err(format!("`{text}` is no finite number")) }
 }
 
 /// How to write options.

@@ -1,6 +1,9 @@
 //! The policies, a file each, and the catalogue that names them.
 
 pub mod fifo;
+pub mod gittins;
+pub mod las;
+pub mod srtf;
 
 use bellwether_core::InputError;
 use bellwether_core::policy::{Policy, Promises};
@@ -27,7 +30,16 @@ pub struct About {
 }
 
 /// All policies, in the order in which they are explained.
-pub const CATALOGUE: &[&About] = &[&fifo::STRICT, &fifo::SKIP, &fifo::EASY];
+pub const CATALOGUE: &[&About] = &[
+    &fifo::STRICT,
+    &fifo::SKIP,
+    &fifo::EASY,
+    &srtf::TIME,
+    &srtf::SERVICE,
+    &las::TIME,
+    &las::SERVICE,
+    &gittins::SERVICE,
+];
 
 /// The policy that `text` names, with options after a colon: `las2d:3250,7200` or `pollux:p=-1,interval=60`.
 ///

@@ -3,3 +3,4 @@
 mod common;
 mod laws;
 mod rigid;
+mod twins;

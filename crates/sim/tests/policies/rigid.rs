@@ -48,3 +48,24 @@ fn strict_order_of_arrival() {
 fn order_of_arrival_with_skipping() {
     check("fifo_skip", "fifo_skip");
 }
+
+#[test]
+fn shortest_remaining_time() {
+    check("srtf", "srtf");
+}
+
+#[test]
+fn shortest_remaining_service() {
+    check("srsf", "srsf");
+}
+
+#[test]
+fn least_attained_time_in_queues() {
+    check("las", "las_mlfq");
+}
+
+#[test]
+fn least_attained_service_in_queues() {
+    check("las2d", "las2d_mlfq_exact");
+    check("las2d:3250,7200", "las2d_mlfq_exact");
+}

@@ -1,0 +1,139 @@
+//! Who is likeliest to end soon for what it takes goes first: 2D-Gittins.
+//!
+//! # Idea
+//!
+//! Queues as in [`las2d`](super::las). Within a queue, jobs are ordered by the Gittins index of what they have had, a
+//! device-seconds: of the jobs that needed more than a, the share that needed no more than `quantum` beyond it, over
+//! what they took of the quantum on average. The distribution of what jobs need is learnt from the jobs that have ended
+//! so far: nothing is known of those that have not. Where nobody is known who needed more, the index is 0; of equal
+//! indices those that run go first, then in the order of the queue.
+//!
+//! # Source
+//!
+//! Gittins, Bandit processes and dynamic allocation indices, 1979; for gangs of devices: Gu et al., Tiresias, NSDI 2019.
+//!
+//! # Reads
+//!
+//! Device-seconds of jobs that have ended and of those that are there, and how many devices they ask for.
+//!
+//! # Complexity
+//!
+//! All n jobs at each event, O(n log n), and per job that ends a shift of those that ended before it.
+//!
+//! # Bad when
+//!
+//! Few jobs have ended, or later jobs are not like earlier ones; restarts are costly.
+
+use std::cmp::Reverse;
+
+use bellwether_core::cluster::{ClusterView, JobId};
+use bellwether_core::policy::{Changes, Decision, Policy, Promises, Rule};
+use bellwether_core::prediction::StepModel;
+use serde::{Deserialize, Serialize};
+
+use super::About;
+use super::las::{Attained, Queues, WholeView};
+use crate::greedy::bits;
+use crate::options::Options;
+
+/// Gittins index of attained service, in queues.
+pub const SERVICE: About = About {
+    name: "gittins2d",
+    idea: "as las2d; in a queue, who is likeliest to end for what it takes, learnt from jobs that ended",
+    options: &[
+        ("threshold...", 3250.0, "device-seconds after which a job leaves the first queue"),
+        ("threshold...", 7200.0, "and the second one, and so on; as many as you like"),
+        (
+            "promote",
+            0.0,
+            "back to the first queue after waiting this many times as long as it had run; 0: never",
+        ),
+        ("quantum", 3250.0, "device-seconds over which the index looks ahead"),
+    ],
+    bad_when: "few jobs have ended yet, later jobs are not like earlier ones, or restarts are costly",
+    needs_remaining: false,
+    promises: Promises { work_conserving: true, starvation_free: false },
+    make: |options| Ok(Box::new(Gittins::new(options)?)),
+};
+
+/// What jobs needed that have ended.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Samples {
+    /// Ascending.
+    values: Vec<f64>,
+    /// Sums of the first of them: of none, of one, and so on.
+    sums: Vec<f64>,
+}
+
+impl Samples {
+    /// Takes in one more.
+    pub fn add(&mut self, value: f64) {
+        let place = self.values.partition_point(|known| *known <= value);
+        self.values.insert(place, value);
+        self.sums.truncate(place + 1);
+        if self.sums.is_empty() {
+            self.sums.push(0.0);
+        }
+        for &value in &self.values[place..] {
+            let last = self.sums.last().copied().unwrap_or(0.0);
+            self.sums.push(last + value);
+        }
+    }
+
+    /// The Gittins index at `attained` with this quantum; 0 from the largest sample on.
+    ///
+    /// ```
+    /// use bellwether_sched::policy::gittins::Samples;
+    /// let mut samples = Samples::default();
+    /// for value in [4.0, 1.0, 9.0] {
+    ///     samples.add(value);
+    /// }
+    /// // Of 4 and 9, one ends within 3 of 2: after 2, where the other takes all 3.
+    /// assert_eq!(samples.index(2.0, 3.0), (1.0 / 2.0) / ((2.0 + 3.0) / 2.0));
+    /// assert_eq!(samples.index(9.0, 3.0), 0.0);
+    /// ```
+    pub fn index(&self, attained: f64, quantum: f64) -> f64 {
+        let above = self.values.partition_point(|value| *value <= attained);
+        let within = self.values.partition_point(|value| *value <= attained + quantum);
+        if above == self.values.len() {
+            return 0.0;
+        }
+        let ended = (within - above) as f64;
+        let took = self.sums[within] - self.sums[above] - ended * attained;
+        let took = took + (self.values.len() - within) as f64 * quantum;
+        if took > 0.0 { ended / took } else { f64::MAX }
+    }
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Gittins {
+    queues: WholeView,
+    samples: Samples,
+    quantum: f64,
+}
+
+impl Gittins {
+    fn new(options: &Options) -> Result<Gittins, String> {
+        let queues = WholeView::new(Queues::read(Attained::Service, options)?);
+        let quantum = options.get("quantum");
+        if quantum <= 0.0 {
+            return Err(format!("it looks {quantum} device-seconds ahead, and that must be above 0"));
+        }
+        Ok(Gittins { queues, samples: Samples::default(), quantum })
+    }
+}
+
+impl Policy for Gittins {
+    fn decide(&mut self, now_s: f64, view: &ClusterView, changes: &Changes, _: &dyn StepModel) -> Decision {
+        for (_, seen) in &changes.ended {
+            self.samples.add(seen.device_s);
+        }
+        let (samples, quantum) = (&self.samples, self.quantum);
+        let index = |queues: &WholeView, id: JobId| {
+            let seen = &view.jobs[&id];
+            let forgiven = queues.forgiven_s(id) * f64::from(seen.job.asked());
+            Reverse(bits(samples.index(seen.device_s(now_s) - forgiven, quantum)))
+        };
+        self.queues.decide_by(now_s, view, changes, Rule::GittinsIndex, index)
+    }
+}

@@ -1,0 +1,287 @@
+//! Who has had least goes first: least attained time or service, in queues.
+//!
+//! # Idea
+//!
+//! A job enters the first queue. It moves down to the tail of the next at the very instant at which it has run for a
+//! threshold of seconds (LAS), or of device-seconds, rounded up to whole seconds (2D-LAS). The queues are walked from
+//! the first to the last, each from its head, and each job runs that fits into what is left. After a decision those that
+//! run stand before those that wait in every queue, so that nobody is stopped for an equal.
+//!
+//! With `promote=f`, a job that has waited f times as long as it had run goes back to the first queue, as if it had
+//! not run yet.
+//!
+//! # Source
+//!
+//! Gu et al., Tiresias: A GPU cluster manager for distributed deep learning, NSDI 2019.
+//!
+//! # Reads
+//!
+//! The seconds for which a job has held devices, restarts included, and how many it asks for. Nothing of the future.
+//!
+//! # Complexity
+//!
+//! With one type of device, O(widths · log n) per job that starts, stops or moves down, for that many distinct widths
+//! (see [`Gangs`]), and a shift of at most half of the running jobs of one width. With several types, all jobs at each
+//! event.
+//!
+//! # Bad when
+//!
+//! Most jobs are alike (they share the devices by turns, and all end late); restarts are costly; long jobs must not
+//! starve, without promotion.
+
+mod queues;
+mod whole;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bellwether_core::cluster::{ClusterView, JobId, JobView};
+use bellwether_core::policy::{Changes, Decision, Policy, Promises, Rule};
+use bellwether_core::prediction::StepModel;
+use serde::{Deserialize, Serialize};
+
+use super::About;
+use crate::draft::Draft;
+use crate::greedy::{Gangs, Place, bits, number};
+pub use queues::{Attained, Queues};
+pub use whole::WholeView;
+
+/// Least attained time first.
+pub const TIME: About = About {
+    name: "las",
+    idea: "who has run for the shortest time runs, in queues divided by seconds of run time",
+    options: &[
+        ("threshold...", 3250.0, "seconds of run time after which a job leaves the first queue"),
+        ("threshold...", 7200.0, "and the second one, and so on; as many as you like"),
+        PROMOTE,
+    ],
+    bad_when: "most jobs are alike, restarts are costly, or long jobs must not starve",
+    needs_remaining: false,
+    promises: Promises { work_conserving: true, starvation_free: false },
+    make: |options| Ok(Box::new(LeastAttained::new(Queues::read(Attained::Time, options)?))),
+};
+
+/// Least attained service first.
+pub const SERVICE: About = About {
+    name: "las2d",
+    idea: "who has had the fewest device-seconds runs, in queues divided by device-seconds",
+    options: SERVICE_OPTIONS,
+    bad_when: "most jobs are alike, restarts are costly, or long or wide jobs must not starve",
+    needs_remaining: false,
+    promises: Promises { work_conserving: true, starvation_free: false },
+    make: |options| Ok(Box::new(LeastAttained::new(Queues::read(Attained::Service, options)?))),
+};
+
+const PROMOTE: (&str, f64, &str) =
+    ("promote", 0.0, "back to the first queue after waiting this many times as long as it had run; 0: never");
+
+pub(super) const SERVICE_OPTIONS: &[(&str, f64, &str)] = &[
+    ("threshold...", 3250.0, "device-seconds after which a job leaves the first queue"),
+    ("threshold...", 7200.0, "and the second one, and so on; as many as you like"),
+    PROMOTE,
+];
+
+/// What is kept of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct Known {
+    place: Place,
+    running: bool,
+    /// When it changes its queue if nothing else happens.
+    due: Option<u64>,
+    /// Executed seconds that no longer count, since a promotion.
+    forgiven_s: f64,
+}
+
+/// The rule, with queues that are kept from event to event where the cluster has one type of device.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct LeastAttained {
+    whole: WholeView,
+    gangs: Gangs,
+    jobs: BTreeMap<JobId, Known>,
+    due: BTreeSet<Place>,
+    ends: Vec<Ends>,
+}
+
+/// How far a queue reaches: numbers of places that are not yet taken.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct Ends {
+    /// Behind all that run.
+    behind_running: u64,
+    /// Before all that wait.
+    before_waiting: u64,
+    /// Behind all that wait.
+    behind_waiting: u64,
+}
+
+/// The number of a place is its queue, whether it lies behind the running jobs, and a number of order.
+const QUEUE: u64 = 1 << 48;
+const WAITING: u64 = 1 << 47;
+const MIDDLE: u64 = 1 << 46;
+
+impl Ends {
+    fn of_queue(queue: usize) -> Ends {
+        let first = queue as u64 * QUEUE;
+        let middle = first + WAITING + MIDDLE;
+        Ends { behind_running: first, before_waiting: middle, behind_waiting: middle + 1 }
+    }
+}
+
+fn queue_of(place: Place) -> usize {
+    (place.0 / QUEUE) as usize
+}
+
+fn is_behind_running(place: Place) -> bool {
+    place.0 & WAITING != 0
+}
+
+impl LeastAttained {
+    fn new(queues: Queues) -> LeastAttained {
+        let ends = (0..queues.count()).map(Ends::of_queue).collect();
+        let (gangs, jobs, due) = (Gangs::default(), BTreeMap::new(), BTreeSet::new());
+        LeastAttained { whole: WholeView::new(queues), gangs, jobs, due, ends }
+    }
+
+    fn tail(&mut self, queue: usize, id: JobId) -> Place {
+        let end = &mut self.ends[queue].behind_waiting;
+        *end += 1;
+        (*end - 1, id)
+    }
+
+    fn remove(&mut self, width: u32, id: JobId) -> Option<Known> {
+        let known = self.jobs.remove(&id)?;
+        match known.running {
+            true => self.gangs.remove_running(width, known.place),
+            false => self.gangs.remove_waiting(width, known.place),
+        }
+        if let Some(due) = known.due {
+            self.due.remove(&(due, id));
+        }
+        Some(known)
+    }
+
+    /// Puts a job at a place; `changed` if it has started or stopped only now.
+    fn put(&mut self, now_s: f64, seen: &JobView, place: Place, running: bool, forgiven_s: f64) {
+        let id = place.1;
+        match running {
+            true => self.gangs.run(seen.job.asked(), place),
+            false => self.gangs.wait(seen.job.asked(), place),
+        }
+        let due_s = self.whole.queues().due_s(queue_of(place), forgiven_s, seen, running, now_s);
+        let due = due_s.map(bits);
+        if let Some(due) = due {
+            self.due.insert((due, id));
+        }
+        self.jobs.insert(id, Known { place, running, due, forgiven_s });
+    }
+
+    fn follow(&mut self, now_s: f64, view: &ClusterView, changes: &Changes) {
+        for (id, seen) in &changes.ended {
+            self.remove(seen.job.asked(), *id);
+        }
+        for (id, _) in &changes.lost {
+            let Some(seen) = view.jobs.get(id) else { continue };
+            // It keeps its place: if there is room elsewhere, it goes on.
+            if let Some(known) = self.remove(seen.job.asked(), *id) {
+                self.put(now_s, seen, known.place, false, known.forgiven_s);
+            }
+        }
+        for id in &changes.arrived {
+            let Some(seen) = view.jobs.get(id).filter(|seen| seen.job.accepts(0)) else { continue };
+            let place = self.tail(0, *id);
+            self.put(now_s, seen, place, false, 0.0);
+        }
+    }
+
+    /// Moves down who has reached a threshold, and up who has waited too long; says who moved down.
+    fn change_queues(&mut self, now_s: f64, view: &ClusterView) -> Vec<JobId> {
+        let now = bits(now_s);
+        let is_due = |known: &Known| known.due.is_some_and(|due| due <= now);
+        let due = self.due.range(..=(now, JobId(u32::MAX)));
+        let (mut down, mut up) = (BTreeSet::new(), BTreeSet::new());
+        for (_, id) in due {
+            let known = &self.jobs[id];
+            let _ = if known.running { down.insert(known.place) } else { up.insert(known.place) };
+        }
+        let mut moved = Vec::new();
+        while let Some(place) = down.pop_first() {
+            let (id, seen) = (place.1, &view.jobs[&place.1]);
+            let Some(known) = self.remove(seen.job.asked(), id) else { continue };
+            let place = self.tail(queue_of(place) + 1, id);
+            self.put(now_s, seen, place, true, known.forgiven_s);
+            if is_due(&self.jobs[&id]) {
+                down.insert(place);
+            } else {
+                moved.push(id);
+            }
+        }
+        for (_, id) in up {
+            let seen = &view.jobs[&id];
+            self.remove(seen.job.asked(), id);
+            let place = self.tail(0, id);
+            self.put(now_s, seen, place, false, seen.executed_s);
+        }
+        moved
+    }
+
+    /// Puts those that run before those that wait, in each queue and each in the order of the walk.
+    fn part(&mut self, now_s: f64, view: &ClusterView, mut run: Vec<JobId>, mut wait: Vec<JobId>) {
+        run.sort_unstable_by_key(|id| self.jobs[id].place);
+        wait.sort_unstable_by_key(|id| std::cmp::Reverse(self.jobs[id].place));
+        for (id, runs) in run.into_iter().map(|id| (id, true)).chain(wait.into_iter().map(|id| (id, false))) {
+            let seen = &view.jobs[&id];
+            let Some(known) = self.remove(seen.job.asked(), id) else { continue };
+            let ends = &mut self.ends[queue_of(known.place)];
+            let number = match (runs, is_behind_running(known.place)) {
+                (true, true) => {
+                    ends.behind_running += 1;
+                    ends.behind_running - 1
+                }
+                (false, false) => {
+                    ends.before_waiting -= 1;
+                    ends.before_waiting + 1
+                }
+                _ => known.place.0,
+            };
+            self.put(now_s, seen, (number, id), runs, known.forgiven_s);
+        }
+    }
+}
+
+impl Policy for LeastAttained {
+    fn decide(
+        &mut self,
+        now_s: f64,
+        view: &ClusterView,
+        changes: &Changes,
+        model: &dyn StepModel,
+    ) -> Decision {
+        if view.device_types.len() > 1 {
+            return self.whole.decide(now_s, view, changes, model);
+        }
+        self.whole.board().follow(view, changes);
+        self.follow(now_s, view, changes);
+        let moved = self.change_queues(now_s, view);
+        let devices = self.whole.board().devices(0);
+        let turn = self.gangs.turn(devices, |_, place| place);
+        let mut draft = Draft::new(self.whole.board());
+        for (_, (_, id)) in &turn.stop {
+            draft.stop(*id, &view.jobs[id]);
+        }
+        for &(width, (_, id)) in &turn.start {
+            draft.start_on(id, &view.jobs[&id], width);
+        }
+        let stopped: BTreeSet<JobId> = turn.stop.iter().map(|(_, (_, id))| *id).collect();
+        let started: BTreeSet<JobId> = turn.start.iter().map(|(_, (_, id))| *id).collect();
+        let kept = moved.into_iter().filter(|id| !stopped.contains(id));
+        let lost = changes.lost.iter().map(|(id, _)| *id).filter(|id| !started.contains(id));
+        let lost = lost.filter(|id| self.jobs.contains_key(id));
+        let run = started.iter().copied().chain(kept).collect();
+        let wait = stopped.iter().copied().chain(lost).collect();
+        let decision = draft.finish(Rule::LeastAttained, 0, None);
+        self.part(now_s, view, run, wait);
+        let next_s = self.due.first().map(|(due, _)| number(*due).max(now_s.next_up()));
+        let mut decision = decision;
+        decision.reason.waiting = self.gangs.waiting() as u32;
+        decision.next_wakeup_s = next_s;
+        decision
+    }
+}

@@ -1,0 +1,91 @@
+//! When a job changes its queue.
+
+use bellwether_core::cluster::JobView;
+use serde::{Deserialize, Serialize};
+
+use crate::options::Options;
+
+/// What thresholds count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Attained {
+    /// Seconds on devices.
+    Time,
+    /// Seconds times devices.
+    Service,
+}
+
+/// The thresholds between queues.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Queues {
+    attained: Attained,
+    thresholds: Vec<f64>,
+    promote: f64,
+}
+
+impl Queues {
+    /// From the options `threshold...` and `promote`.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Queues::new).
+    pub fn read(attained: Attained, options: &Options) -> Result<Queues, String> {
+        Queues::new(attained, options.all("threshold..."), options.get("promote"))
+    }
+
+    /// Queues between these thresholds; a job that has waited `promote` times as long as it had run goes back to the
+    /// first, unless that is 0.
+    ///
+    /// # Errors
+    ///
+    /// When the thresholds are not positive and ascending or are too many, or the factor is negative.
+    pub fn new(attained: Attained, thresholds: Vec<f64>, promote: f64) -> Result<Queues, String> {
+        if thresholds.first().is_some_and(|first| *first <= 0.0) || !thresholds.is_sorted_by(|a, b| a < b) {
+            return Err("its thresholds must be above 0, each above the one before".to_owned());
+        }
+        if thresholds.len() > 1000 {
+            return Err(format!("it has {} thresholds, and takes at most 1000", thresholds.len()));
+        }
+        if promote < 0.0 {
+            return Err(format!(
+                "it promotes after {promote} times the run time, and that is less than none"
+            ));
+        }
+        Ok(Queues { attained, thresholds, promote })
+    }
+
+    /// Number of queues.
+    pub fn count(&self) -> usize {
+        self.thresholds.len() + 1
+    }
+
+    /// Seconds of run time after which a job leaves this queue; `None` for the last.
+    fn limit_s(&self, queue: usize, devices: u32) -> Option<f64> {
+        let threshold = *self.thresholds.get(queue)?;
+        Some(match self.attained {
+            Attained::Time => threshold,
+            Attained::Service => (threshold / f64::from(devices)).ceil(),
+        })
+    }
+
+    /// When a job changes its queue if it `runs` (or waits) from now on, as it did or for the first time. The first
+    /// `forgiven_s` seconds that it executed do not count.
+    pub fn due_s(
+        &self,
+        queue: usize,
+        forgiven_s: f64,
+        seen: &JobView,
+        runs: bool,
+        now_s: f64,
+    ) -> Option<f64> {
+        let (since_s, executed_s) = match seen.is_running() == runs {
+            true => (seen.allocated_s, seen.executed_s),
+            false => (now_s, seen.executed_s(now_s)),
+        };
+        if runs {
+            let limit_s = self.limit_s(queue, seen.job.asked())?;
+            Some(since_s + (forgiven_s + limit_s - executed_s))
+        } else {
+            (self.promote > 0.0 && queue > 0).then(|| since_s + self.promote * (executed_s - forgiven_s))
+        }
+    }
+}
