@@ -49,9 +49,9 @@
 //! use bellwether_model::throughput_table::ElasticFlowTables;
 //! let mut tables = ElasticFlowTables::default();
 //! tables.add("A100", "net", "global_batch_size,1,4\n64,2,4\n256,1,2\n", "A100/net.csv").unwrap();
-//! // 128 lies in the middle of 64 and 256 by logarithm: 2^-0.5 steps/s.
+//! // 128 lies in the middle of 64 and 256 by logarithm: steps of sqrt(0.5 s 1 s).
 //! let (examples_per_s, _) = tables.examples_per_s("A100", "net", 1, 128).unwrap();
-//! assert!((examples_per_s - 128.0 / 2f64.sqrt()).abs() < 1e-9);
+//! assert!((examples_per_s - 128.0 / 0.5f64.sqrt()).abs() < 1e-9);
 //! ```
 
 mod elasticflow;

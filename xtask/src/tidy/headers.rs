@@ -51,10 +51,11 @@ fn headings_of(path: &str) -> &'static [&'static str] {
     if ["lib.rs", "mod.rs", "error.rs", "tests.rs"].contains(&name) {
         return &[];
     }
-    // A model is a file at the top of its crate; a folder beside it holds its parts.
-    if path.strip_prefix("crates/model/src/").is_some_and(|rest| !rest.contains('/') && rest != "import.rs") {
+    // A model is a file at the top of its crate, a policy one in its folder; a folder beside it holds its parts.
+    let directly_in = |folder| path.strip_prefix(folder).is_some_and(|rest: &str| !rest.contains('/'));
+    if directly_in("crates/model/src/") && name != "import.rs" {
         &MODEL
-    } else if path.starts_with("crates/sched/src/policy/") {
+    } else if directly_in("crates/sched/src/policy/") {
         &POLICY
     } else {
         &[]
@@ -105,6 +106,9 @@ mod tests {
         let lacking =
             "the header lacks `# Source`, `# Reads`, `# Complexity`, `# Bad when`; it needs `# Idea`";
         assert!(shown(&problems)[0].contains(lacking), "{problems:?}");
+        assert!(
+            check("crates/sched/src/policy/las/queues.rs", "//! The queues of one cluster.\n").is_empty()
+        );
         assert!(check("crates/sched/src/drive.rs", "//! The loop over a backend.\n").is_empty());
     }
 }

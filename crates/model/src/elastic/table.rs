@@ -39,18 +39,23 @@ impl Line {
         Some((between(low.step_s, high.step_s), between(low.exchange_s, high.exchange_s)))
     }
 
-    /// The same at any local batch, and whether it was measured up to there. Below the smallest batch no step is
+    /// The same at any local batch, and whether it was measured around there. Below the smallest batch no step is
     /// shorter; above the largest one no sample is faster, and the exchange takes as long.
-    pub(crate) fn at_any(&self, local_batch: f64) -> Option<(f64, f64, bool)> {
+    ///
+    /// # Panics
+    ///
+    /// When nothing was inserted.
+    pub(crate) fn at_any(&self, local_batch: f64) -> (f64, f64, bool) {
         if let Some((step_s, exchange_s)) = self.at(local_batch) {
-            return Some((step_s, exchange_s, true));
+            return (step_s, exchange_s, true);
         }
-        let (first, last) = (self.0.first()?, self.0.last()?);
+        let first = &self.0[0];
         if local_batch < first.local_batch {
-            return Some((first.step_s, first.exchange_s, false));
+            return (first.step_s, first.exchange_s, false);
         }
+        let last = &self.0[self.0.len() - 1];
         let gradient_s = (last.step_s - last.exchange_s) * (local_batch / last.local_batch);
-        Some((gradient_s + last.exchange_s, last.exchange_s, false))
+        (gradient_s + last.exchange_s, last.exchange_s, false)
     }
 }
 

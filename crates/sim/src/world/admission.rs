@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use bellwether_core::cluster::{Allocation, ClusterView, Job, Node, NodeId, Share};
 use bellwether_core::prediction::StepModel;
 
-/// A kind of job: its batch, devices asked for, fewest and most, and the types that it accepts.
-type Kind = (u64, u32, u32, u32, Vec<u16>);
+/// A kind of job: its batch and whether that may change, devices asked for, fewest and most, and the types that it
+/// accepts.
+type Kind = (u64, bool, u32, u32, u32, Vec<u16>);
 
 /// Answers by model and kind of job.
 #[derive(Debug, Default)]
@@ -26,7 +27,8 @@ impl Admission {
             self.0.insert(model.clone(), BTreeMap::new());
         }
         let kinds = self.0.get_mut(model).expect("it was added where it was missing");
-        let kind = (job.description.batch, job.asked(), job.least, job.most, job.device_types.clone());
+        let types = job.device_types.clone();
+        let kind = (job.description.batch, job.adaptive_batch, job.asked(), job.least, job.most, types);
         kinds.entry(kind).or_insert_with(|| rate(job, cluster, truth)).clone()
     }
 }
@@ -40,8 +42,14 @@ fn rate(job: &Job, cluster: &ClusterView, truth: &dyn StepModel) -> Result<f64, 
             continue;
         }
         let allocation = packed(cluster, kind, job.asked().clamp(job.least, job.most).min(devices));
-        match truth.predict(&job.description, &cluster.configuration(job, &allocation, None)) {
-            Ok(prediction) => best = best.max(Some(ordered(prediction.examples_per_s))),
+        let configuration = cluster.configuration(job, &allocation, None);
+        let answer = if job.adaptive_batch {
+            truth.best_batch(&job.description, &configuration, 0.0).map(|progress| progress.goodput())
+        } else {
+            truth.predict(&job.description, &configuration).map(|prediction| prediction.examples_per_s)
+        };
+        match answer {
+            Ok(rate) => best = best.max(Some(ordered(rate))),
             Err(why) => objection = Some(why),
         }
     }

@@ -113,7 +113,7 @@ fn one(arguments: &SimulateArguments, inputs: &Inputs, name: &str, seed: u64) ->
     let start = Instant::now();
     let mut timed = Timed::new(policy.as_mut(), name, first && arguments.decisions_out.is_some());
     let mut world = World::new(&entries, inputs.truth.model.as_ref(), &scenario);
-    drive(&mut timed, &mut world, inputs.belief.as_ref()).map_err(|fault| match fault {
+    drive(&mut timed, &mut world, inputs.belief()).map_err(|fault| match fault {
         Fault::Broken(what) => Failure::Broken(format!("policy `{name}`, seed {seed}: {what}")),
         Fault::World(what) => Failure::at(format!("policy `{name}`, seed {seed}"), what),
     })?;

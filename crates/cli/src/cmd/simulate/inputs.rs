@@ -24,7 +24,7 @@ pub(super) struct Inputs {
     /// The trace's name, for messages.
     pub(super) place: String,
     pub(super) truth: Model,
-    pub(super) belief: Box<dyn StepModel + Sync>,
+    belief: Option<Model>,
 }
 
 pub(super) fn read(arguments: &SimulateArguments) -> Result<Inputs, Failure> {
@@ -33,12 +33,10 @@ pub(super) fn read(arguments: &SimulateArguments) -> Result<Inputs, Failure> {
         cluster.view.restart_s = restart.get();
     }
     let truth = models::read(&arguments.truth, "--truth", &cluster.device_speeds)?;
-    let belief = match &arguments.belief {
-        Some(belief) => models::read(belief, "--belief", &cluster.device_speeds)?,
-        None => models::read(&arguments.truth, "--truth", &cluster.device_speeds)?,
-    };
+    let belief = arguments.belief.as_ref();
+    let belief = belief.map(|text| models::read(text, "--belief", &cluster.device_speeds)).transpose()?;
     let place = arguments.trace.display().to_string();
-    let mut inputs = Inputs { cluster, trace: None, workload: None, place, truth, belief: belief.model };
+    let mut inputs = Inputs { cluster, trace: None, workload: None, place, truth, belief };
     if arguments.trace.extension().is_some_and(|extension| extension == "toml") {
         inputs.workload = Some(read_workload(&arguments.trace)?);
         // A generator that draws nothing useful is refused before any simulation.
@@ -68,6 +66,11 @@ pub(super) fn cluster(text: &str) -> Result<Cluster, Failure> {
 }
 
 impl Inputs {
+    /// What policies believe of speeds: the truth, if nothing else was said.
+    pub(super) fn belief(&self) -> &dyn StepModel {
+        self.belief.as_ref().unwrap_or(&self.truth).model.as_ref()
+    }
+
     /// Jobs of an application take the work that its tables say.
     fn give_work(&self, entries: &mut [Entry]) -> Result<(), Failure> {
         for entry in entries.iter_mut().filter(|entry| !entry.work.is_finite()) {

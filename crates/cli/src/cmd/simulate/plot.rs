@@ -170,6 +170,7 @@ fn use_over_time(area: &Area<'_>, results: &[PolicyResult], cluster: &Cluster, s
         .configure_mesh()
         .x_desc(format!("{} since the first arrival", scale.unit))
         .y_desc("devices")
+        .y_label_formatter(&|devices| format!("{devices:.0}"))
         .light_line_style(WHITE)
         .draw()?;
     for (index, result) in results.iter().enumerate() {
@@ -216,6 +217,7 @@ fn gantt(area: &Area<'_>, result: &PolicyResult, cluster: &Cluster, scale: &Scal
         .disable_mesh()
         .x_desc(format!("{} since the first arrival", scale.unit))
         .y_desc("devices, by node")
+        .y_label_formatter(&|device| format!("{device:.0}"))
         .draw()?;
     let bars = bars(&result.recording.spans, cluster, nodes)
         .into_iter()

@@ -90,9 +90,12 @@ fn table(results: &[PolicyResult]) -> String {
             Best::None => f64::NAN,
         };
         rows[0].push(title.into());
-        for (row, value) in rows[1..].iter_mut().zip(&values) {
-            let mark = if *value == top && values.len() > 1 { "*" } else { " " };
-            row.push(format!("{}{mark}", show(*value)));
+        let shown: Vec<String> = values.iter().map(|value| show(*value)).collect();
+        // What everybody has is nobody's merit.
+        let differ = shown.iter().any(|text| *text != shown[0]);
+        for ((row, value), text) in rows[1..].iter_mut().zip(&values).zip(shown) {
+            let mark = if differ && *value == top { "*" } else { " " };
+            row.push(format!("{text}{mark}"));
         }
     }
     rows[0].push("decision".into());

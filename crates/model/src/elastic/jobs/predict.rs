@@ -130,7 +130,7 @@ impl StepModel for MeasuredJobs {
     fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
         let application = self.0.get(&job.model)?;
         let Shares { local_batch, accumulation, .. } = application.shares(configuration)?;
-        let step = application.steps.at(&placement(configuration), local_batch)?;
+        let step = application.steps.around(&placement(configuration))?.at(local_batch);
         let gradients_s = accumulation * (step.step_s - step.exchange_s);
         prediction(
             configuration,
@@ -162,18 +162,17 @@ impl StepModel for MeasuredJobs {
         let replicas = own_devices(configuration)?;
         let epoch = application.epoch(job.batch, progress);
         let at = |batch| application.efficiency(batch, application.noise(batch, epoch));
-        let placement = placement(configuration);
+        let around = application.steps.around(&placement(configuration))?;
         let measured = |(local_batch, accumulation_steps): (u64, u32)| {
-            let step = application.steps.at(&placement, local_batch as f64)?;
+            let step = around.at(local_batch as f64);
             let step_s = step.step_s + f64::from(accumulation_steps) * (step.step_s - step.exchange_s);
             let batch = u64::from(replicas) * local_batch * u64::from(accumulation_steps + 1);
             let (examples_per_s, efficiency) = (batch as f64 / step_s, at(batch));
             let goodput = examples_per_s * efficiency;
-            Ok(Optimum { local_batch, accumulation_steps, examples_per_s, efficiency, goodput })
+            Optimum { local_batch, accumulation_steps, examples_per_s, efficiency, goodput }
         };
-        let candidates: Result<Vec<Optimum>, String> =
-            application.limits.candidates(replicas).map(measured).collect();
-        application.progress(replicas, best(candidates?.into_iter()), at(job.batch))
+        let best = best(application.limits.candidates(replicas).map(measured));
+        application.progress(replicas, best, at(job.batch))
     }
 }
 

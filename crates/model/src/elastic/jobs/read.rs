@@ -10,7 +10,7 @@ use crate::elastic::{BatchLimits, Row, fit, noise_scale};
 /// Most replicas that a row may have: a wrong number must not overflow a sum.
 const MOST_REPLICAS: u32 = 1_000_000;
 /// Largest batch of a row, in samples.
-const MOST_SAMPLES: u64 = 1_000_000_000_000;
+const MOST_SAMPLES: u64 = 1_000_000_000;
 /// Noise scale in samples that no batch comes near.
 const ALL_NOISE: f64 = 1e30;
 

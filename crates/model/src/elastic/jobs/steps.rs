@@ -11,8 +11,13 @@ pub(super) struct Steps {
     placements: MeasuredTable,
     /// Even placements by nodes, then replicas.
     even: BTreeMap<u32, BTreeMap<u32, Line>>,
+    most_nodes: u32,
     most_per_node: u32,
 }
+
+/// The measured placements around another one, with weights that add up to 1.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Around<'a>(Vec<(f64, &'a Line)>);
 
 /// One measured step, or what stands for it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -25,14 +30,17 @@ pub(super) struct Step {
     pub(super) measured: bool,
 }
 
-impl Step {
-    fn between(self, other: Step, part: f64) -> Step {
-        let mean = |low: f64, high: f64| low + part * (high - low);
-        Step {
-            step_s: mean(self.step_s, other.step_s),
-            exchange_s: mean(self.exchange_s, other.exchange_s),
-            measured: self.measured && other.measured,
+impl Around<'_> {
+    /// The step with a local batch.
+    pub(super) fn at(&self, local_batch: f64) -> Step {
+        let mut sum = Step { step_s: 0.0, exchange_s: 0.0, measured: true };
+        for (weight, line) in &self.0 {
+            let (step_s, exchange_s, measured) = line.at_any(local_batch);
+            sum.step_s += weight * step_s;
+            sum.exchange_s += weight * exchange_s;
+            sum.measured &= measured;
         }
+        sum
     }
 }
 
@@ -40,6 +48,7 @@ impl Steps {
     /// Adds a row of `placements.csv`: the replicas of each node along the ring.
     pub(super) fn place(&mut self, placement: &[u32], local_batch: f64, step_s: f64, exchange_s: f64) {
         self.placements.insert(placement, local_batch, step_s, exchange_s);
+        self.most_nodes = self.most_nodes.max(placement.len() as u32);
         self.most_per_node = placement.iter().copied().fold(self.most_per_node, u32::max);
         if placement.iter().all(|count| *count == placement[0]) {
             self.spread(placement.len() as u32, placement.iter().sum(), local_batch, step_s, exchange_s);
@@ -55,19 +64,24 @@ impl Steps {
         step_s: f64,
         exchange_s: f64,
     ) {
+        self.most_nodes = self.most_nodes.max(nodes);
         self.most_per_node = self.most_per_node.max(replicas.div_ceil(nodes));
         let line = self.even.entry(nodes).or_default().entry(replicas).or_default();
         line.insert(local_batch, step_s, exchange_s);
     }
 
-    /// The step of a placement, none of whose nodes is empty.
+    /// What stands for a placement, none of whose nodes is empty: itself, or even ones around it.
     ///
     /// # Errors
     ///
     /// What was not measured, and what was.
-    pub(super) fn at(&self, placement: &[u32], local_batch: f64) -> Result<Step, String> {
+    pub(super) fn around(&self, placement: &[u32]) -> Result<Around<'_>, String> {
+        let nodes = placement.len() as u32;
+        if nodes > self.most_nodes {
+            return Err(format!("at most {} nodes were measured, not {nodes}", self.most_nodes));
+        }
         if let Some(line) = self.placements.line(placement) {
-            return read(line, local_batch).ok_or_else(|| "nothing was measured".to_string());
+            return Ok(Around(vec![(1.0, line)]));
         }
         let fullest = placement.iter().copied().max().unwrap_or(0);
         if fullest > self.most_per_node {
@@ -76,42 +90,24 @@ impl Steps {
                 self.most_per_node
             ));
         }
-        let nodes = placement.len() as u32;
-        let replicas: u32 = placement.iter().sum();
-        let per_node = f64::from(replicas) / f64::from(nodes);
-        let below = self.even.range(..=nodes).next_back();
-        let above = self.even.range(nodes..).next();
-        let (Some((&fewer, below)), Some((&more, above))) = (below, above) else {
-            let most = self.even.keys().next_back().unwrap_or(&0);
-            return Err(format!("at most {most} nodes were measured, not {nodes}"));
-        };
+        let replicas: f64 = placement.iter().copied().map(f64::from).sum();
         let not_measured = || format!("{replicas} devices in {nodes} nodes were not measured");
-        let low = even(fewer, below, per_node, local_batch).ok_or_else(not_measured)?;
-        if fewer == more {
-            return Ok(low);
+        let around = neighbours(&self.even, f64::from(nodes)).ok_or_else(not_measured)?;
+        let mut lines = Vec::with_capacity(4);
+        for (weight, count, by_replicas) in around {
+            let inner = neighbours(by_replicas, replicas / f64::from(nodes) * f64::from(count))
+                .ok_or_else(not_measured)?;
+            lines.extend(inner.map(|(part, _, line)| (weight * part, line)));
         }
-        let high = even(more, above, per_node, local_batch).ok_or_else(not_measured)?;
-        Ok(low.between(high, f64::from(nodes - fewer) / f64::from(more - fewer)))
+        Ok(Around(lines))
     }
 }
 
-/// The step on `nodes` nodes with `per_node` replicas on each, between the neighbouring numbers of replicas.
-fn even(nodes: u32, by_replicas: &BTreeMap<u32, Line>, per_node: f64, local_batch: f64) -> Option<Step> {
-    let replicas = per_node * f64::from(nodes);
-    let (fewer, below) = by_replicas.range(..=replicas.floor() as u32).next_back()?;
-    let low = read(below, local_batch)?;
-    if f64::from(*fewer) == replicas {
-        return Some(low);
-    }
-    let (more, above) = by_replicas.range(replicas.ceil() as u32..).next()?;
-    let high = read(above, local_batch)?;
-    if fewer == more {
-        return Some(low);
-    }
-    Some(low.between(high, (replicas - f64::from(*fewer)) / f64::from(more - fewer)))
-}
-
-fn read(line: &Line, local_batch: f64) -> Option<Step> {
-    let (step_s, exchange_s, measured) = line.at_any(local_batch)?;
-    Some(Step { step_s, exchange_s, measured })
+/// The entries next to `place`, one or two, with their weights on the straight line between them.
+fn neighbours<T>(entries: &BTreeMap<u32, T>, place: f64) -> Option<impl Iterator<Item = (f64, u32, &T)>> {
+    let (&low, below) = entries.range(..=place.floor() as u32).next_back()?;
+    let (&high, above) = entries.range(place.ceil() as u32..).next()?;
+    let part = if high > low { (place - f64::from(low)) / f64::from(high - low) } else { 0.0 };
+    let both = [(1.0 - part, low, below), (part, high, above)];
+    Some(both.into_iter().filter(|(weight, ..)| *weight > 0.0))
 }

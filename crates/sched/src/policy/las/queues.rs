@@ -85,7 +85,7 @@ impl Queues {
             let limit_s = self.limit_s(queue, seen.job.asked())?;
             Some(since_s + (forgiven_s + limit_s - executed_s))
         } else {
-            (self.promote > 0.0 && queue > 0).then(|| since_s + self.promote * (executed_s - forgiven_s))
+            (self.promote > 0.0 && queue > 0).then_some(since_s + self.promote * (executed_s - forgiven_s))
         }
     }
 }
