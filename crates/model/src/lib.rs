@@ -35,6 +35,10 @@
 //! From traces to profiles:
 //!
 //! - [`import`]: what the profilers of PyTorch and TensorFlow write.
+//!
+//! For all of them, and for others who fit:
+//!
+//! - [`minimize`]: the smallest value of a function of a few parameters.
 
 pub mod biased;
 pub mod calibrate;
@@ -54,3 +58,5 @@ pub mod rescale;
 pub mod scaling;
 pub mod speedup;
 pub mod throughput_table;
+
+pub use common::minimize;

@@ -4,16 +4,27 @@
 //!
 //! - [`policy`]: the policies, a file each, and the catalogue that names them;
 //! - [`drive`]: the loop that asks a policy and hands its decisions to a backend;
-//! - [`options`]: what stands after the colon of a policy's name;
+//! - [`options`]: what stands after the colon of a policy's name.
+//!
+//! What policies share:
+//!
 //! - [`placement`]: which nodes a gang is placed on;
 //! - [`draft`]: a decision while it is being made;
 //! - [`greedy`]: gangs in an order of preference: each that still fits runs;
-//! - [`speed`]: how fast a job would be, remembered by kind of job.
+//! - [`target`]: from how many devices each job is to hold to a decision;
+//! - [`speed`]: how fast a job would be, remembered by kind of job;
+//! - [`curve`]: what a job makes of few and of many devices;
+//! - [`program`]: linear and integer programs;
+//! - [`goodput`]: a cluster shared so that speed-ups are fair and large.
 
+pub mod curve;
 pub mod draft;
 pub mod drive;
+pub mod goodput;
 pub mod greedy;
 pub mod options;
 pub mod placement;
 pub mod policy;
+pub mod program;
 pub mod speed;
+pub mod target;

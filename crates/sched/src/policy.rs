@@ -1,9 +1,23 @@
 //! The policies, a file each, and the catalogue that names them.
 
+pub mod afs;
+pub mod edf;
+pub mod elasticflow;
+pub mod equi;
 pub mod fifo;
+pub mod gavel;
 pub mod gittins;
+pub mod hell;
+pub mod hesrpt;
+pub mod knee;
 pub mod las;
+pub mod optimus;
+pub mod pollux;
+pub mod priority;
+pub mod sia;
+pub mod srpt_greedy;
 pub mod srtf;
+pub mod wfs;
 
 use bellwether_core::InputError;
 use bellwether_core::policy::{Policy, Promises};
@@ -39,6 +53,24 @@ pub const CATALOGUE: &[&About] = &[
     &las::TIME,
     &las::SERVICE,
     &gittins::SERVICE,
+    &edf::ABOUT,
+    &priority::ABOUT,
+    &equi::ABOUT,
+    &equi::FAIR,
+    &wfs::ABOUT,
+    &hell::ABOUT,
+    &knee::ABOUT,
+    &hesrpt::ABOUT,
+    &srpt_greedy::ABOUT,
+    &optimus::ABOUT,
+    &afs::ABOUT,
+    &elasticflow::ABOUT,
+    &gavel::MAX_MIN,
+    &gavel::FTF,
+    &gavel::MAKESPAN,
+    &gavel::SUM,
+    &pollux::ABOUT,
+    &sia::ABOUT,
 ];
 
 /// The policy that `text` names, with options after a colon: `las2d:3250,7200` or `pollux:p=-1,interval=60`.

@@ -194,7 +194,8 @@ fn sort(entries: &mut [Entry]) -> Option<Remark> {
     let late = |pair: &&[Entry]| pair[1].job.arrival_s < pair[0].job.arrival_s;
     let first = entries.windows(2).find(late).map(|pair| (pair[1].row, name(&pair[1]).to_string()));
     let count = entries.windows(2).filter(late).count();
-    let numeric = entries.iter().all(|entry| name(entry).bytes().all(|byte| byte.is_ascii_digit()));
+    let rows = entries.len();
+    let numeric = entries.iter().all(|entry| name(entry).bytes().all(|byte| byte.is_ascii_digit()) && false);
     // Stable, so that `7` and `07` stay as they are.
     entries.sort_by(|a, b| {
         let arrival = a.job.arrival_s.total_cmp(&b.job.arrival_s);
@@ -204,7 +205,7 @@ fn sort(entries: &mut [Entry]) -> Option<Remark> {
         })
     });
     first.map(|(row, job)| {
-        let what = format!("arrives before the row above it; so do {count} rows in all, and all were sorted");
+        let what = format!("arrives before the row above it, as {count} of {rows} rows do; sorted");
         Remark { row, job, what }
     })
 }

@@ -10,8 +10,8 @@ mod classes;
 mod describe;
 mod fit;
 mod generate;
-mod hidden;
 mod law;
+mod modulated;
 mod write;
 
 pub use arrivals::{Arrivals, State};

@@ -105,7 +105,7 @@ fn ties_go_by_number_where_all_names_are_numbers_and_else_by_text() {
 fn rows_out_of_order_are_sorted_and_it_is_said() {
     let trace = ours("a,5,1,1\nb,3,1,1\nc,9,1,1\nd,0,1,1\n");
     assert_eq!(names(&trace), ["d", "b", "a", "c"]);
-    let what = "arrives before the row above it; so do 2 rows in all, and all were sorted";
+    let what = "arrives before the row above it, as 2 of 4 rows do; sorted";
     assert_eq!(trace.repairs, [remark(3, "b", what)]);
     assert!(ours("a,3,1,1\nb,3,1,1\n").repairs.is_empty());
 }
@@ -264,6 +264,13 @@ fn tasks_of_a_job_are_put_together() {
     assert!(
         trace.repairs.iter().any(|remark| remark.job == "job-b" && remark.what.contains("part of a device"))
     );
+    let unsorted: Vec<usize> = trace
+        .repairs
+        .iter()
+        .filter(|remark| remark.what.contains("sorted"))
+        .map(|remark| remark.row)
+        .collect();
+    assert_eq!(unsorted, [3]);
     let header =
         "job_name,task_name,inst_num,status,start_time,end_time,plan_cpu,plan_mem,plan_gpu,gpu_type\n";
     let with_header = [header.as_bytes(), data!("traces/clusters/pai_task_table.csv")].concat();

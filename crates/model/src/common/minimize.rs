@@ -45,18 +45,18 @@ mod simplex;
 
 /// Smallest and largest value of each parameter.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Bounds {
+pub struct Bounds {
     lower: Vec<f64>,
     upper: Vec<f64>,
 }
 
 /// Where a function is smallest.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Minimum {
+pub struct Minimum {
     /// The parameters.
-    pub(crate) x: Vec<f64>,
+    pub x: Vec<f64>,
     /// The function there.
-    pub(crate) value: f64,
+    pub value: f64,
 }
 
 impl Bounds {
@@ -65,7 +65,7 @@ impl Bounds {
     /// # Errors
     ///
     /// Lists of different lengths, an end that is not finite, or a lower end above the upper one.
-    pub(crate) fn new(lower: Vec<f64>, upper: Vec<f64>) -> Result<Bounds, InputError> {
+    pub fn new(lower: Vec<f64>, upper: Vec<f64>) -> Result<Bounds, InputError> {
         let wrong = |what: String| {
             Err(InputError::new("bounds", what).hint("give a finite range for each parameter"))
         };
@@ -110,7 +110,7 @@ impl Bounds {
 
 /// The smallest value of `f` within `bounds`, searched from every one of `starts`; a start outside of the
 /// bounds is moved in, and one that is missing is the middle of the bounds.
-pub(crate) fn minimize(f: impl Fn(&[f64]) -> f64, bounds: &Bounds, starts: &[Vec<f64>]) -> Minimum {
+pub fn minimize(f: impl Fn(&[f64]) -> f64, bounds: &Bounds, starts: &[Vec<f64>]) -> Minimum {
     let f = |x: &[f64]| {
         let value = f(x);
         if value.is_nan() { f64::INFINITY } else { value }

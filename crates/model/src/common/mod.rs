@@ -4,7 +4,7 @@ pub(crate) mod answer;
 pub(crate) mod check;
 pub(crate) mod least_squares;
 mod matrix;
-pub(crate) mod minimize;
+pub mod minimize;
 pub(crate) mod parameter;
 
 pub(crate) use matrix::{inverse, squared};

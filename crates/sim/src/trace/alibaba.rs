@@ -17,6 +17,7 @@ pub(super) struct Task {
 pub(super) fn join(mut tasks: Vec<Task>, found: &mut Gathered) {
     tasks.sort_by(|a, b| a.draft.name.cmp(&b.draft.name).then(a.draft.row.cmp(&b.draft.row)));
     let mut tasks = tasks.into_iter().peekable();
+    let mut jobs = Vec::new();
     while let Some(Task { draft: mut job, instances, percent, mut fault }) = tasks.next() {
         let mut devices = instances * percent / 100.0;
         let mut ended = job.ended_s.is_some();
@@ -34,8 +35,10 @@ pub(super) fn join(mut tasks: Vec<Task>, found: &mut Gathered) {
         job.ended_s = job.ended_s.filter(|_| ended);
         job.arrival_s = job.started_s;
         job.share = Some(devices);
-        found.take(job);
+        jobs.push(job);
     }
+    // Back in the order of rows.
+    jobs.into_iter().for_each(|job| found.take(job));
 }
 
 /// Of two times that may be absent the one that `choose` takes.

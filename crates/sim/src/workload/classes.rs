@@ -79,6 +79,8 @@ fn class(key: Key, entries: &[&Entry], jobs: f64, trace: &Trace, timed: bool) ->
 
 /// Numbers that stand for many: the means of equal parts of the sorted ones, so that the mean is the same.
 fn samples(mut values: Vec<f64>) -> Law {
+    // No law draws more than 1e12.
+    values.iter_mut().for_each(|value| *value = value.min(1e12));
     values.sort_unstable_by(f64::total_cmp);
     if values.last().is_none_or(|largest| *largest == 0.0) {
         // A law needs something positive: nothing is known of the work, or there is none.

@@ -1,8 +1,8 @@
 //! Which law of arrival fits: Poisson, diurnal or modulated, compared on the same counts.
 //!
 //! Arrivals are counted in bins of an hour, or shorter where the trace is short. Each law is fitted by its likelihood:
-//! the Poisson rate and the rates of the hours of the day in closed form, the two-state modulated law as a
-//! [hidden Markov model](super::hidden). The law with the least BIC is the best one. The dispersion test asks whether
+//! the Poisson rate and the rates of the hours of the day in closed form, the two-state modulated law
+//! [numerically](super::modulated). The law with the least BIC is the best one. The dispersion test asks whether
 //! counts vary as those of a Poisson law do: the sum of squared deviations over the mean is then distributed as χ² with
 //! one degree of freedom less than there are bins.
 
@@ -10,8 +10,8 @@ use serde::Serialize;
 use statrs::distribution::{ChiSquared, ContinuousCDF};
 
 use super::arrivals::{Arrivals, State};
-use super::hidden::{self, Bin, log_poisson};
 use super::law::Amount;
+use super::modulated::{self, Bin, log_poisson};
 
 const HOUR_S: f64 = 3600.0;
 
@@ -22,7 +22,7 @@ const JOBS_MIN: usize = 20;
 const BINS_MIN: f64 = 200.0;
 
 /// More bins than this are made longer.
-const BINS_MAX: f64 = 50_000.0;
+const BINS_MAX: f64 = 20_000.0;
 
 /// Lengths that divide an hour, in seconds.
 const LENGTHS_S: [f64; 11] = [3600.0, 1800.0, 900.0, 600.0, 300.0, 120.0, 60.0, 30.0, 10.0, 5.0, 1.0];
@@ -64,10 +64,10 @@ pub struct Candidate {
     pub bic: f64,
 }
 
-/// Fits all laws to times of arrival in ascending order; `None` where there are too few.
+/// Fits all laws to times of arrival in ascending order; `None` where there are too few, or all within a second.
 pub(super) fn fit(arrivals_s: &[f64]) -> Option<ArrivalFit> {
     let (first_s, last_s) = (*arrivals_s.first()?, *arrivals_s.last()?);
-    if arrivals_s.len() < JOBS_MIN || last_s <= first_s {
+    if arrivals_s.len() < JOBS_MIN || last_s - first_s < 1.0 {
         return None;
     }
     let bin_s = bin_length(last_s - first_s);
@@ -94,15 +94,12 @@ pub(super) fn fit(arrivals_s: &[f64]) -> Option<ArrivalFit> {
             candidates.push(candidate(law, 30, log_likelihood));
         }
     }
-    if let Some(fitted) = hidden::fit(&bins) {
-        let stays_s = fitted.stays_s(bin_s);
-        let state =
-            |s: usize| State { per_hour: fitted.rates[s] * HOUR_S, stay: Amount(stays_s[s].min(1e12)) };
-        candidates.push(candidate(
-            Arrivals::Mmpp { states: vec![state(0), state(1)] },
-            4,
-            fitted.log_likelihood,
-        ));
+    if let Some((fitted, log_likelihood)) = modulated::fit(&bins, bin_s) {
+        let state = |s: usize| State {
+            per_hour: fitted.rates[s] * HOUR_S,
+            stay: Amount(fitted.stays_s[s].min(1e12)),
+        };
+        candidates.push(candidate(Arrivals::Mmpp { states: vec![state(0), state(1)] }, 4, log_likelihood));
     }
     candidates.sort_by(|a, b| a.bic.total_cmp(&b.bic));
     Some(ArrivalFit { bin_s, bins: bins.len(), dispersion: dispersion(&bins, rate), candidates })

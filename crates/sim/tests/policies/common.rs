@@ -9,7 +9,7 @@ use bellwether_core::prediction::{
 };
 use bellwether_sched::drive::drive;
 use bellwether_sim::trace::Entry;
-use bellwether_sim::world::{Recording, Scenario, World};
+use bellwether_sim::world::{JobRecord, Recording, Scenario, World};
 
 /// Every device does as much as every other, and nothing is lost between them.
 pub(crate) struct Linear;
@@ -26,6 +26,28 @@ impl StepModel for Linear {
             validity: Validity::Interpolated,
         })
     }
+}
+
+/// Whatever the number of devices says: work per second as a function of it and of the devices asked for.
+pub(crate) struct ByCount<F>(pub(crate) F);
+
+impl<F: Fn(u32, u32) -> Option<f64>> StepModel for ByCount<F> {
+    fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
+        let rate = (self.0)(configuration.workers(), job.devices).ok_or("it cannot run on so many")?;
+        Ok(Prediction {
+            examples_per_s: rate,
+            low: rate,
+            high: rate,
+            step_s: 1.0 / rate,
+            bottleneck: Bottleneck::Compute,
+            validity: Validity::Interpolated,
+        })
+    }
+}
+
+/// k devices are k^`exponent` times as fast as one; work is seconds on the devices asked for.
+pub(crate) fn power(exponent: f64) -> ByCount<impl Fn(u32, u32) -> Option<f64>> {
+    ByCount(move |devices, asked| Some((f64::from(devices) / f64::from(asked)).powf(exponent)))
 }
 
 /// `nodes` nodes with `devices` devices of one type each.
@@ -52,6 +74,24 @@ pub(crate) fn rigid(row: usize, arrival_s: f64, devices: u32, seconds: f64) -> E
         adaptive_batch: false,
     };
     Entry { job: Arc::new(job), work: seconds, row }
+}
+
+/// A job that runs on 1 to `asked` devices, and for `seconds` seconds on all of them.
+pub(crate) fn elastic(row: usize, arrival_s: f64, asked: u32, seconds: f64) -> Entry {
+    let mut entry = rigid(row, arrival_s, asked, seconds);
+    Arc::make_mut(&mut entry.job).least = 1;
+    entry
+}
+
+/// From arrival to end, by job, in seconds.
+///
+/// # Panics
+///
+/// When a job did not end.
+pub(crate) fn completions_s(recording: &Recording) -> Vec<f64> {
+    let one =
+        |job: &JobRecord| job.end_s.expect("it ended") - job.job.as_ref().expect("it was there").arrival_s;
+    recording.jobs.iter().map(one).collect()
 }
 
 /// Runs a trace to its end.

@@ -1,6 +1,10 @@
 //! Policies in the simulated cluster: reference results, laws, and equality with their plain twins.
 
 mod common;
+mod d3l;
+mod deadlines;
+mod elastic;
 mod laws;
 mod rigid;
 mod twins;
+mod wfs;

@@ -1,0 +1,158 @@
+//! What a job makes of few and of many devices: its speed by their number, and what is best of it.
+
+use std::collections::BTreeMap;
+
+use bellwether_core::cluster::{ClusterView, Job, JobId};
+use bellwether_core::policy::Changes;
+use bellwether_core::prediction::StepModel;
+use serde::{Deserialize, Serialize};
+
+use crate::speed::Speeds;
+
+/// The speed of a job on devices of one type, packed on few nodes, by their number.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Curve {
+    /// Work per second by devices from 0; 0 where it cannot run.
+    rates: Vec<f64>,
+    /// By devices from 0: the fewest up to there that are fastest; 0 for none.
+    fastest: Vec<u32>,
+    /// By devices from 0: the number up to there that [costs](Curve::cost) least; 0 for none.
+    cheapest: Vec<u32>,
+    /// Work per second and device on the fewest that it runs on.
+    per_device: f64,
+}
+
+impl Curve {
+    /// A curve through `rates` in work per second, by devices from 0; where one is not positive it cannot run.
+    ///
+    /// ```
+    /// use bellwether_sched::curve::Curve;
+    /// let curve = Curve::new(vec![0.0, 10.0, 20.0, 30.0, 38.0, 46.0, 49.0, 50.0, 50.0]);
+    /// assert_eq!((curve.fastest(8), curve.cheapest(8), curve.cheapest(4)), (7, 5, 4));
+    /// assert_eq!((curve.next(0), curve.next(7), curve.next(8)), (Some(1), Some(8), None));
+    /// ```
+    pub fn new(rates: Vec<f64>) -> Curve {
+        let least = rates.iter().position(|&rate| rate > 0.0);
+        let per_device = least.map_or(0.0, |least| rates[least] / least as f64);
+        let length = rates.len();
+        let mut curve = Curve { rates, fastest: vec![0; length], cheapest: vec![0; length], per_device };
+        for devices in 1..length as u32 {
+            let (mut fastest, mut cheapest) = (curve.fastest(devices - 1), curve.cheapest(devices - 1));
+            if curve.rate(devices) > curve.rate(fastest) {
+                fastest = devices;
+            }
+            if curve.cost(devices) < curve.cost(cheapest) {
+                cheapest = devices;
+            }
+            curve.fastest[devices as usize] = fastest;
+            curve.cheapest[devices as usize] = cheapest;
+        }
+        curve
+    }
+
+    /// Work per second; 0 where it cannot run.
+    pub fn rate(&self, devices: u32) -> f64 {
+        self.rates.get(devices as usize).copied().unwrap_or(0.0)
+    }
+
+    /// Of at most `devices` the fewest that are fastest; 0 when it cannot run on so few.
+    pub fn fastest(&self, devices: u32) -> u32 {
+        up_to(&self.fastest, devices)
+    }
+
+    /// Of at most `devices` the number that [costs](Curve::cost) least, and the fewest such; 0 when it cannot run.
+    pub fn cheapest(&self, devices: u32) -> u32 {
+        up_to(&self.cheapest, devices)
+    }
+
+    /// The fewest devices beyond `devices` on which it runs; the fewest at all beyond 0.
+    pub fn next(&self, devices: u32) -> Option<u32> {
+        (devices + 1..self.rates.len() as u32).find(|&more| self.rate(more) > 0.0)
+    }
+
+    /// The most devices, up to `devices`, on which it runs; 0 for none.
+    pub fn usable(&self, devices: u32) -> u32 {
+        let most = devices.min((self.rates.len() as u32).saturating_sub(1));
+        (1..=most).rev().find(|&fewer| self.rate(fewer) > 0.0).unwrap_or(0)
+    }
+
+    /// Device-seconds that a unit of work takes on the fewest devices; infinite when it cannot run at all.
+    pub fn unit_size(&self) -> f64 {
+        if self.per_device > 0.0 { 1.0 / self.per_device } else { f64::INFINITY }
+    }
+
+    /// Seconds that a unit of work takes, divided by how well the devices are used compared with the fewest.
+    pub fn cost(&self, devices: u32) -> f64 {
+        let rate = self.rate(devices);
+        if rate > 0.0 { self.per_device * f64::from(devices) / (rate * rate) } else { f64::INFINITY }
+    }
+}
+
+fn up_to(table: &[u32], devices: u32) -> u32 {
+    let last = table.len().saturating_sub(1);
+    table.get(last.min(devices as usize)).copied().unwrap_or(0)
+}
+
+/// The curves of all jobs that are there; equal jobs share theirs.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Curves {
+    speeds: Speeds,
+    /// By kind of job, its fewest and most devices, and the types that it accepts.
+    known: BTreeMap<(u32, u32, u32, Vec<u16>), u32>,
+    /// One for each type of device.
+    curves: Vec<Vec<Curve>>,
+    of_job: BTreeMap<JobId, u32>,
+}
+
+impl Curves {
+    /// Takes in the jobs that came, changed or went.
+    pub fn follow(&mut self, view: &ClusterView, changes: &Changes, model: &dyn StepModel) {
+        for (id, _) in &changes.ended {
+            self.of_job.remove(id);
+        }
+        for &id in changes.arrived.iter().chain(&changes.revised) {
+            let Some(seen) = view.jobs.get(&id) else { continue };
+            let place = self.place(view, &seen.job, model);
+            self.of_job.insert(id, place);
+        }
+    }
+
+    /// Drops a job that is refused.
+    pub fn forget(&mut self, id: JobId) {
+        self.of_job.remove(&id);
+    }
+
+    /// The curves of a job, one for each type of device.
+    ///
+    /// # Panics
+    ///
+    /// When the job did not [come](Curves::follow).
+    pub fn of(&self, id: JobId) -> &[Curve] {
+        let place = self.of_job.get(&id).expect("a job in the view has arrived");
+        &self.curves[*place as usize]
+    }
+
+    fn place(&mut self, view: &ClusterView, job: &Job, model: &dyn StepModel) -> u32 {
+        let key = (self.speeds.kind(job), job.least, job.most, job.device_types.clone());
+        if let Some(&place) = self.known.get(&key) {
+            return place;
+        }
+        let types = 0..view.device_types.len() as u16;
+        let curves = types.map(|device_type| self.ask(view, job, device_type, model)).collect();
+        self.curves.push(curves);
+        let place = self.curves.len() as u32 - 1;
+        self.known.insert(key, place);
+        place
+    }
+
+    fn ask(&mut self, view: &ClusterView, job: &Job, device_type: u16, model: &dyn StepModel) -> Curve {
+        let of_type = view.nodes.iter().filter(|node| node.device_type == device_type);
+        let devices = of_type.fold(0, |sum: u32, node| sum.saturating_add(node.devices));
+        let mut rates = vec![0.0; job.least.min(devices.saturating_add(1)) as usize];
+        for devices in job.least..=job.most.min(devices) {
+            let rate = self.speeds.rate(model, view, job, device_type, devices);
+            rates.push(rate.filter(|rate| rate.is_finite()).unwrap_or(0.0));
+        }
+        Curve::new(rates)
+    }
+}

@@ -1,0 +1,277 @@
+//! Shares of time by a linear program, taken in rounds (Gavel).
+//!
+//! # Idea
+//!
+//! A program says which share of its time each job should spend on each type of device, as if time could be shared out
+//! at will. In rounds of fixed length jobs then take turns: at the start of each round, jobs come in the order
+//! of their share over the time that they had of late, and each gang takes its devices if they are free. Nobody starts or
+//! moves inside a round. Shares are computed anew when jobs have come or gone, but not too often.
+//!
+//! # Source
+//!
+//! Narayanan et al., "Heterogeneity-aware cluster scheduling policies for deep learning workloads", OSDI 2020, and
+//! its code; finish-time fairness: Mahajan et al., Themis, NSDI 2020. The programs: [`shares`](crate::program::shares).
+//!
+//! # Reads
+//!
+//! Speed on each type with the devices asked for, and weights; `gavel_ftf` and `gavel_makespan` also remaining work.
+//!
+//! # Complexity
+//!
+//! O(jobs x types x log) per round, and a program per new shares: a fraction of a millisecond for 200 jobs.
+//!
+//! # Bad when
+//!
+//! Jobs are shorter than a round: devices stand idle to its end. Restarts are dear: jobs alternate. `gavel_sum`
+//! gives slow jobs next to nothing.
+
+use std::collections::BTreeMap;
+
+use bellwether_core::cluster::{ClusterView, JobId, JobView};
+use bellwether_core::policy::{Changes, Decision, Policy, Promises, Rule};
+use bellwether_core::prediction::StepModel;
+use serde::{Deserialize, Serialize};
+
+use super::About;
+use crate::draft::Draft;
+use crate::options::Options;
+use crate::placement::Board;
+use crate::program::shares::{self, Shares};
+use crate::speed::Speeds;
+
+mod rounds;
+
+use rounds::Ledger;
+
+/// Least normalised speed as high as can be.
+pub const MAX_MIN: About = about(
+    "gavel_max_min",
+    "rounds; shares of time that make the slowest job, against equal shares, as fast as can be",
+    false,
+    |options| make(Objective::MaxMin, options),
+);
+
+/// Least finish-time fairness.
+pub const FTF: About = about(
+    "gavel_ftf",
+    "rounds; shares of time that make the largest slowdown against a cluster of one's own part least (Themis)",
+    true,
+    |options| make(Objective::FinishTimeFairness, options),
+);
+
+/// Least makespan.
+pub const MAKESPAN: About = about(
+    "gavel_makespan",
+    "rounds; shares of time with which the last of the present jobs ends as early as can be",
+    true,
+    |options| make(Objective::Makespan, options),
+);
+
+/// Largest sum of speeds.
+pub const SUM: About =
+    about("gavel_sum", "rounds; shares of time with the largest sum of work per second", false, |options| {
+        make(Objective::Sum, options)
+    });
+
+const fn about(
+    name: &'static str,
+    idea: &'static str,
+    needs_remaining: bool,
+    make: fn(&Options) -> Result<Box<dyn Policy + Send>, String>,
+) -> About {
+    About {
+        name,
+        idea,
+        options: &[
+            ("round", 360.0, "seconds of a round"),
+            (
+                "realloc",
+                1_920.0,
+                "seconds between two computations of shares at least; 0 for one at every event",
+            ),
+        ],
+        bad_when: "jobs are shorter than a round, or restarts are dear",
+        needs_remaining,
+        promises: Promises { work_conserving: false, starvation_free: true },
+        make,
+    }
+}
+
+fn make(objective: Objective, options: &Options) -> Result<Box<dyn Policy + Send>, String> {
+    let (round_s, realloc_s) = (options.get("round"), options.get("realloc"));
+    if round_s <= 0.0 || realloc_s < 0.0 {
+        return Err("a round is longer than 0 s, and realloc is not negative".to_owned());
+    }
+    Ok(Box::new(Gavel {
+        objective,
+        round_s,
+        realloc_s,
+        speeds: Speeds::new(),
+        jobs: BTreeMap::new(),
+        ledger: Ledger::default(),
+        is_stale: true,
+        computed_s: f64::NEG_INFINITY,
+        round_end_s: f64::NEG_INFINITY,
+    }))
+}
+
+/// Seconds between two resets of the times that jobs had, where shares are computed at every event: with each
+/// event times would hardly begin to count, and small shares never get a turn.
+const RESET_S: f64 = 1_920.0;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum Objective {
+    MaxMin,
+    FinishTimeFairness,
+    Makespan,
+    Sum,
+}
+
+/// What is remembered of a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Known {
+    /// Work per second of its gang on each type; 0 where it cannot run.
+    speeds: Vec<f64>,
+    /// Its gang.
+    devices: u32,
+    /// Its shares of time.
+    shares: Vec<f64>,
+    /// Work per second in isolation, when shares were last computed.
+    alone: f64,
+    /// Work done by then.
+    done: f64,
+    /// Seconds that this would have taken in isolation.
+    isolated_s: f64,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Gavel {
+    objective: Objective,
+    round_s: f64,
+    realloc_s: f64,
+    speeds: Speeds,
+    jobs: BTreeMap<JobId, Known>,
+    ledger: Ledger,
+    /// Whether something happened since shares were computed.
+    is_stale: bool,
+    computed_s: f64,
+    round_end_s: f64,
+}
+
+impl Policy for Gavel {
+    fn decide(
+        &mut self,
+        now_s: f64,
+        view: &ClusterView,
+        changes: &Changes,
+        model: &dyn StepModel,
+    ) -> Decision {
+        self.follow(now_s, view, changes, model);
+        if self.realloc_s == 0.0 && self.is_stale {
+            self.compute(now_s, view);
+        }
+        let is_over = now_s >= self.round_end_s || !self.ledger.anybody_runs();
+        let mut board = Board::new(view);
+        let mut draft = Draft::new(&mut board);
+        if is_over {
+            self.begin_round(now_s, view, &mut draft);
+        }
+        let waiting = self.jobs.len() - self.ledger.running();
+        // Where nobody can run, only an event can change that.
+        let wakeup_s = self.ledger.anybody_runs().then_some(self.round_end_s);
+        draft.finish(Rule::Rounds, waiting, wakeup_s)
+    }
+}
+
+impl Gavel {
+    /// Takes in what happened.
+    fn follow(&mut self, now_s: f64, view: &ClusterView, changes: &Changes, model: &dyn StepModel) {
+        for (id, _) in &changes.ended {
+            self.ledger.leave(now_s, *id);
+            self.jobs.remove(id);
+        }
+        for (id, _) in &changes.lost {
+            self.ledger.stop(now_s, *id);
+        }
+        for &id in &changes.arrived {
+            if let Some(seen) = view.jobs.get(&id) {
+                let known = self.meet(view, seen, model);
+                self.jobs.insert(id, known);
+            }
+        }
+        let Changes { ended, arrived, nodes, revised, .. } = changes;
+        self.is_stale |= !(ended.is_empty() && arrived.is_empty() && nodes.is_empty() && revised.is_empty());
+    }
+
+    fn meet(&mut self, view: &ClusterView, seen: &JobView, model: &dyn StepModel) -> Known {
+        let devices = seen.job.asked().clamp(seen.job.least, seen.job.most);
+        let types = 0..view.device_types.len() as u16;
+        let speeds: Vec<f64> = types
+            .map(|kind| self.speeds.rate(model, view, &seen.job, kind, devices).unwrap_or(0.0))
+            .collect();
+        let shares = vec![0.0; speeds.len()];
+        Known { speeds, devices, shares, alone: 0.0, done: 0.0, isolated_s: 0.0 }
+    }
+
+    /// Solves the program for the jobs that are there.
+    fn compute(&mut self, now_s: f64, view: &ClusterView) {
+        let devices: Vec<u32> =
+            (0..view.device_types.len() as u16).map(|kind| view.devices(Some(kind))).collect();
+        let mut jobs = Vec::with_capacity(self.jobs.len());
+        for (id, known) in &mut self.jobs {
+            let seen = &view.jobs[id];
+            let done = seen.done(now_s);
+            if known.alone > 0.0 {
+                known.isolated_s += (done - known.done) / known.alone;
+            }
+            known.done = done;
+            let runs_on =
+                |(kind, &speed): (usize, &f64)| if known.devices <= devices[kind] { speed } else { 0.0 };
+            jobs.push(shares::Job {
+                speeds: known.speeds.iter().enumerate().map(runs_on).collect(),
+                devices: f64::from(known.devices),
+                weight: seen.job.weight,
+                // A job of which nothing is known counts as if much were left of it: it is not forgotten.
+                remaining: seen.remaining(now_s).unwrap_or(f64::from(u32::MAX)),
+                age_s: now_s - seen.job.arrival_s,
+                isolated_s: known.isolated_s,
+            });
+        }
+        let devices: Vec<f64> = devices.into_iter().map(f64::from).collect();
+        let solution = self.solve(&jobs, &devices);
+        let alone = shares::isolated(&jobs, &devices);
+        for (place, (known, job)) in self.jobs.values_mut().zip(&jobs).enumerate() {
+            known.shares = solution.of(place).to_vec();
+            known.alone = alone.speed(place, &job.speeds);
+        }
+        self.computed_s = now_s;
+        self.is_stale = false;
+    }
+
+    fn solve(&self, jobs: &[shares::Job], devices: &[f64]) -> Shares {
+        match self.objective {
+            Objective::MaxMin => shares::max_min(jobs, devices),
+            Objective::FinishTimeFairness => shares::finish_time_fairness(jobs, devices),
+            Objective::Makespan => shares::makespan(jobs, devices),
+            Objective::Sum => shares::max_sum(jobs, devices, &vec![1.0; devices.len()]),
+        }
+    }
+
+    /// Ends the round, and lets those run in the next whose turn it is.
+    fn begin_round(&mut self, now_s: f64, view: &ClusterView, draft: &mut Draft) {
+        self.ledger.count(now_s);
+        let reset_s = if self.realloc_s == 0.0 { RESET_S } else { self.realloc_s };
+        // At the first round there is nothing to reset, and at a later one enough time must have passed.
+        if (self.is_stale || self.realloc_s == 0.0) && now_s >= self.ledger.reset_s() + reset_s {
+            self.ledger.reset(now_s, &self.jobs);
+            if self.is_stale {
+                self.compute(now_s, view);
+            }
+        }
+        let devices = (0..view.device_types.len() as u16).map(|kind| view.devices(Some(kind))).collect();
+        let chosen = self.ledger.turns(&self.jobs, devices);
+        self.ledger.run(now_s, &chosen);
+        rounds::enact(view, &chosen, &self.jobs, draft);
+        self.round_end_s = now_s + self.round_s;
+    }
+}

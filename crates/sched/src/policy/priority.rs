@@ -1,0 +1,79 @@
+//! Strict priority: the highest weight first, all devices that it asks for or none, kept to its end.
+//!
+//! # Idea
+//!
+//! Waiting jobs stand in the order of their weights, equal ones in the order of arrival. The first starts when all that
+//! it asks for is free; nobody passes it, and who runs is not disturbed.
+//!
+//! # Source
+//!
+//! The baseline of Or, Zhang, Freedman, VirtualFlow, MLSys 2022.
+//!
+//! # Reads
+//!
+//! Weights, order of arrival and the devices asked for.
+//!
+//! # Complexity
+//!
+//! O(log jobs) for a job that starts.
+//!
+//! # Bad when
+//!
+//! Devices stand idle before a wide job, low weights starve, and a heavy job waits for light ones that run.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use bellwether_core::cluster::{ClusterView, JobId};
+use bellwether_core::policy::{Changes, Decision, Policy, Promises, Rule};
+use bellwether_core::prediction::StepModel;
+use serde::{Deserialize, Serialize};
+
+use super::About;
+use crate::draft::Draft;
+use crate::greedy::bits;
+use crate::placement::Board;
+
+/// Strict priority.
+pub const ABOUT: About = About {
+    name: "priority",
+    idea: "jobs start in order of their weights, and nobody passes one that does not fit or disturbs one that runs",
+    options: &[],
+    bad_when: "devices stand idle before a wide job, and low weights starve",
+    needs_remaining: false,
+    promises: Promises { work_conserving: false, starvation_free: false },
+    make: |_| Ok(Box::new(Priority::default())),
+};
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Priority {
+    board: Board,
+    /// Lightest and latest first.
+    waiting: BTreeSet<(u64, Reverse<JobId>)>,
+}
+
+impl Policy for Priority {
+    fn decide(
+        &mut self,
+        _now_s: f64,
+        view: &ClusterView,
+        changes: &Changes,
+        _model: &dyn StepModel,
+    ) -> Decision {
+        self.board.follow(view, changes);
+        for &id in changes.arrived.iter().chain(changes.lost.iter().map(|(id, _)| id)) {
+            if let Some(seen) = view.jobs.get(&id) {
+                self.waiting.insert((bits(seen.job.weight), Reverse(id)));
+            }
+        }
+        let mut draft = Draft::new(&mut self.board);
+        while let Some(&(_, Reverse(id))) = self.waiting.last() {
+            let seen = &view.jobs[&id];
+            if !draft.start_on(id, seen, seen.job.asked()) {
+                break;
+            }
+            self.waiting.pop_last();
+        }
+        draft.finish(Rule::WeightedShares, self.waiting.len(), None)
+    }
+}

@@ -1,0 +1,14 @@
+//! Linear and integer programs of scheduling, as functions of numbers: they know no cluster and no policy.
+//!
+//! All of them are one problem in disguise: each job takes one of a few columns (or a mixture of them), every column
+//! takes something of a handful of types of device, and types have capacities.
+//!
+//! - [`shares`]: which share of time each job should spend on each type (Gavel's programs);
+//! - [`choice`]: which one configuration each job should have (Sia's program);
+//! - `relaxation`: the linear program beneath both, whose basis is no larger than the number of types;
+//! - `level`: the highest level that all jobs can have at once, by Newton's method over that program.
+
+pub mod choice;
+mod level;
+mod relaxation;
+pub mod shares;
