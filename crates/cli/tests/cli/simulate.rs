@@ -29,7 +29,11 @@ fn scene(trace: &str) -> Scene {
 }
 
 fn simulated(scene: &Scene, more: &[&str]) -> Vec<Value> {
-    let arguments = ["simulate", "--trace", "trace.csv", "--format", "json"];
+    simulated_of(scene, "trace.csv", more)
+}
+
+fn simulated_of(scene: &Scene, trace: &str, more: &[&str]) -> Vec<Value> {
+    let arguments = ["simulate", "--trace", trace, "--format", "json"];
     let ended = scene.call(&[&arguments, more].concat());
     assert_eq!(ended.code, Some(0), "{ended:?}");
     serde_json::from_str(&ended.stdout).expect("an array of objects")
@@ -153,4 +157,65 @@ fn the_schema_knows_every_key_of_the_example() {
             assert!(schema.contains(&format!("\"{key}\"")), "{key}");
         }
     }
+}
+
+/// The project's data.
+const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data");
+
+#[test]
+fn a_trace_is_described_and_drawn_again() {
+    let scene = Scene::new("");
+    let trace = format!("{DATA}/itp-traces/cluster10.csv");
+    let ended = scene.call(&["trace", "describe", &trace, "--gpus", "16", "--output", "like.toml"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    for words in ["260 jobs (itp)", "a load of 0.32", "the best of these: "] {
+        assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);
+    }
+    let drawn = |seed: &str| scene.call(&["trace", "generate", "like.toml", "--seed", seed]).stdout;
+    assert_eq!(drawn("1"), drawn("1"));
+    assert_ne!(drawn("1"), drawn("2"));
+    scene.write("trace.csv", drawn("1"));
+    // A generator and the trace that it draws are the same jobs.
+    let by_file = simulated(&scene, &["--cluster", "2x8", "--policy", "fifo"]);
+    let by_generator = simulated_of(&scene, "like.toml", &["--cluster", "2x8", "--policy", "fifo"]);
+    let (file, generator) = (&by_file[0]["avg_jct_s"], &by_generator[0]["avg_jct_s"]);
+    let (file, generator) = (file.as_f64().expect("a number"), generator.as_f64().expect("a number"));
+    // The CSV has whole milliseconds.
+    assert!((file - generator).abs() < 1.0, "{file} {generator}");
+    scene.call(&["trace", "generate", "trace.csv"]).refused_with(&["trace.csv"]);
+    scene.call(&["trace", "describe", "nothing.csv"]).refused_with(&["nothing.csv", "cannot be read"]);
+}
+
+#[test]
+fn tables_of_models_say_how_fast_jobs_are() {
+    let scene = Scene::new("");
+    let gavel = format!("gavel:{DATA}/gavel/simulation_throughputs.json");
+    let trace = format!("{DATA}/gavel/g120.trace.tsv");
+    let cluster = "3x4:v100,3x4:p100,3x4:k80";
+    let arguments =
+        ["simulate", "--trace", &trace, "--cluster", cluster, "--truth", &gavel, "--format", "json"];
+    let ended = scene.call(&[&arguments[..], &["--policy", "gavel_max_min,fifo"]].concat());
+    let results: Vec<Value> = serde_json::from_str(&ended.stdout).expect("an array");
+    assert_eq!((&results[0]["finished"], &results[0]["jobs"]), (&120.into(), &120.into()));
+    let mean_s = |place: usize| results[place]["avg_jct_s"].as_f64().expect("a number");
+    assert!(mean_s(0) < 0.8 * mean_s(1), "{} {}", mean_s(0), mean_s(1));
+
+    // Work, limits of batches and noise come from the tables; belief is what a fit makes of them.
+    let (truth, belief) = (format!("measured:{DATA}/pollux-tables"), format!("goodput:{DATA}/pollux-tables"));
+    let mut rows = String::from("name,time,application,num_replicas,batch_size\n");
+    for (number, (name, batch)) in [("cifar10", 128), ("bert", 12), ("ncf", 256)].into_iter().enumerate() {
+        rows += &format!("{name}-{number},{},{name},2,{batch}\n", 60 * number);
+    }
+    scene.write("pollux.csv", rows);
+    let arguments =
+        ["simulate", "--trace", "pollux.csv", "--cluster", "2x4", "--truth", &truth, "--belief", &belief];
+    let ended = scene.call(
+        &[&arguments[..], &["--policy", "fifo,pollux", "--restart", "30s", "--format", "json"]].concat(),
+    );
+    let results: Vec<Value> = serde_json::from_str(&ended.stdout).expect("an array");
+    assert!(results.iter().all(|result| result["finished"] == 3), "{results:?}");
+    assert!(results[1]["avg_jct_s"].as_f64() < results[0]["avg_jct_s"].as_f64(), "{results:?}");
+    // Without the tables nobody knows how much work there is.
+    let arguments = ["simulate", "--trace", "pollux.csv", "--cluster", "2x4", "--policy", "fifo"];
+    scene.call(&arguments).refused_with(&["pollux.csv, row 2", "has no work", "measured:"]);
 }
