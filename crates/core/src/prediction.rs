@@ -133,6 +133,11 @@ pub trait StepModel {
         1.0
     }
 
+    /// Whether speeds are relative to the devices that the job's author asked for, so that its work is seconds there.
+    fn is_relative(&self) -> bool {
+        false
+    }
+
     /// The progress, in samples, at which the efficiency changes next; `None` when it stays.
     fn efficiency_changes_at(&self, _job: &JobDescription, _progress: f64) -> Option<f64> {
         None

@@ -67,6 +67,10 @@ impl<M: ?Sized> Biased<M> {
 }
 
 impl<M: StepModel + ?Sized> StepModel for Biased<M> {
+    fn is_relative(&self) -> bool {
+        self.model.is_relative()
+    }
+
     fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
         let right = self.model.predict(job, configuration)?;
         let factor = self.factor(&job.model, configuration.workers());

@@ -123,6 +123,10 @@ impl Speedup {
 }
 
 impl StepModel for Speedup {
+    fn is_relative(&self) -> bool {
+        !matches!(self.law, Law::Curve(_))
+    }
+
     fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
         let count = own_devices(configuration)?;
         let speed = self.slowest(configuration);

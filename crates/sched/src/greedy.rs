@@ -169,22 +169,19 @@ impl Gangs {
         let mut room = i64::from(devices);
         let mut after = (0, JobId(0));
         loop {
-            let start = self.first_that_fits(room, after, &rule);
-            let stop = self.first_without_room(room, after, &rule);
-            match (start, stop) {
-                (Some((place, width)), stop) if stop.is_none_or(|(stops_at, ..)| place < stops_at) => {
-                    self.remove_waiting(width, place);
-                    // It stands before all that the walk still comes to.
-                    room -= i64::from(width);
-                    turn.start.push((width, place));
-                    after = place;
-                }
-                (_, Some((place, width, mark))) => {
-                    self.remove_running(width, mark);
-                    turn.stop.push((width, mark));
-                    after = place;
-                }
-                _ => return turn,
+            // Who fits stands before the first for whom there is no room: behind it nobody fits.
+            if let Some((place, width)) = self.first_that_fits(room, after, &rule) {
+                self.remove_waiting(width, place);
+                // It stands before all that the walk still comes to.
+                room -= i64::from(width);
+                turn.start.push((width, place));
+                after = place;
+            } else if let Some((place, width, mark)) = self.first_without_room(room, after, &rule) {
+                self.remove_running(width, mark);
+                turn.stop.push((width, mark));
+                after = place;
+            } else {
+                return turn;
             }
         }
     }

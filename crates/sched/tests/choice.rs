@@ -58,4 +58,6 @@ fn nothing_is_taken_where_nothing_fits_or_pays() {
     let choice = best(&[candidates(1.0, 5), candidates(0.0, 1), candidates(-1.0, 1), Vec::new()], &[4]);
     assert_eq!(choice, Choice { taken: vec![None; 4], value: 0.0, gap: 0.0 });
     assert_eq!(best(&[], &[4]).taken, []);
+    assert_eq!(best(&[Vec::new()], &[]).taken, [None]);
+    assert_eq!(best(&[candidates(1.0, 1)], &[0]).taken, [None]);
 }

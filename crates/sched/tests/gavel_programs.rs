@@ -158,10 +158,16 @@ fn nothing_and_the_impossible_have_no_shares() {
     };
     // The second runs only on a type of which there is nothing.
     let jobs = [job([1.0, 1.0]), job([0.0, 1.0])];
-    for program in [shares::max_min, shares::water_filling, shares::makespan, shares::finish_time_fairness] {
+    let sum = |jobs: &[Job], devices: &[f64]| shares::max_sum(jobs, devices, &[1.0, 1.0]);
+    for program in
+        [shares::max_min, shares::water_filling, shares::makespan, shares::finish_time_fairness, sum]
+    {
         let shares = program(&jobs, &devices);
         assert_near(shares.of(0)[0], 1.0, 1e-9);
         assert_eq!(shares.of(1), [0.0, 0.0]);
+        // And with no devices at all, nobody has anything.
+        let shares = program(&jobs, &[0.0, 0.0]);
+        assert_eq!((shares.objective, shares.of(0), shares.of(1)), (0.0, &[0.0, 0.0][..], &[0.0, 0.0][..]));
     }
 }
 

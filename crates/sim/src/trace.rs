@@ -27,9 +27,11 @@ mod value;
 pub struct Entry {
     /// What its author declared.
     pub job: Arc<Job>,
-    /// Work in the units of the model that says its speed: seconds on the asked devices where it is declared by its
-    /// duration, else steps or samples. Infinite where the file leaves it to the model's tables (Pollux).
+    /// Work: seconds on the asked devices where it is a duration, else steps or samples, in the units of the model that
+    /// says its speed. Infinite where the file leaves it to the model's tables (Pollux).
     pub work: f64,
+    /// Whether the work is a duration.
+    pub is_duration: bool,
     /// Row of the file, from 1; the header is row 1 where there is one.
     pub row: usize,
 }
@@ -195,7 +197,7 @@ fn sort(entries: &mut [Entry]) -> Option<Remark> {
     let first = entries.windows(2).find(late).map(|pair| (pair[1].row, name(&pair[1]).to_string()));
     let count = entries.windows(2).filter(late).count();
     let rows = entries.len();
-    let numeric = entries.iter().all(|entry| name(entry).bytes().all(|byte| byte.is_ascii_digit()) && false);
+    let numeric = entries.iter().all(|entry| name(entry).bytes().all(|byte| byte.is_ascii_digit()));
     // Stable, so that `7` and `07` stay as they are.
     entries.sort_by(|a, b| {
         let arrival = a.job.arrival_s.total_cmp(&b.job.arrival_s);

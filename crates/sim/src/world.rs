@@ -42,6 +42,8 @@ pub struct Scenario {
     pub seed: u64,
     /// Keep who held what when, for pictures.
     pub keep_spans: bool,
+    /// Add up, after every event, what all jobs hold on every node; what a decision takes is checked in any case.
+    pub audit: bool,
 }
 
 impl Scenario {
@@ -55,6 +57,7 @@ impl Scenario {
             checkpoint_s: None,
             seed: 0,
             keep_spans: false,
+            audit: false,
         }
     }
 }
@@ -74,6 +77,8 @@ enum Event {
 struct Truth {
     /// Work in all.
     work: f64,
+    /// Work that its author declared.
+    nominal: f64,
     /// Its next own event.
     ticket: Option<Ticket>,
 }
@@ -200,13 +205,13 @@ impl<'a> World<'a> {
             Err(why) => return self.recording.refused(id, why, self.now_s),
         };
         let scenario = self.scenario;
-        let work = match scenario.early_termination {
-            Some(law) => entry.work * law.fraction(&self.streams, id),
-            None => entry.work,
-        };
-        let remaining =
-            scenario.knowledge.of_new(work, entry.work, scenario.early_termination, &self.streams, id);
-        self.truths.insert(id, Truth { work, ticket: None });
+        // A duration holds on the devices that its author asked for; the model says how much work that is.
+        let is_work = !entry.is_duration || self.truth.is_relative();
+        let nominal = if is_work { entry.work } else { entry.work * asked_rate };
+        let law = scenario.early_termination;
+        let work = law.map_or(nominal, |law| nominal * law.fraction(&self.streams, id));
+        let remaining = scenario.knowledge.of_new(work, nominal, law, &self.streams, id);
+        self.truths.insert(id, Truth { work, nominal, ticket: None });
         let seen = JobView {
             job: entry.job.clone(),
             allocation: Allocation::none(),
@@ -263,6 +268,7 @@ impl Backend for World<'_> {
         for action in decision.actions {
             self.carry_out(action)?;
         }
-        self.settle_touched()
+        self.settle_touched()?;
+        if self.scenario.audit { self.audit() } else { Ok(()) }
     }
 }

@@ -275,6 +275,8 @@ fn tasks_of_a_job_are_put_together() {
         "job_name,task_name,inst_num,status,start_time,end_time,plan_cpu,plan_mem,plan_gpu,gpu_type\n";
     let with_header = [header.as_bytes(), data!("traces/clusters/pai_task_table.csv")].concat();
     assert_eq!(essences(&plain(with_header).unwrap()), essences(&trace));
+    let by_arrival = "z,w,1,Terminated,0,10,,,100,T4\na,w,1,Terminated,5,10,,,100,T4\n";
+    assert!(plain(by_arrival).unwrap().repairs.is_empty());
     let bad =
         "j,ps,1,Terminated,0,10,,,100,T4\nj,w,1,Terminated,-5,10,,,100,T4\nk,w,1,Terminated,5,10,,,100,T4\n";
     let trace = plain(bad).unwrap();
@@ -368,7 +370,7 @@ proptest! {
 fn lawful(trace: &Trace) -> Result<(), TestCaseError> {
     prop_assert!(!trace.entries.is_empty());
     prop_assert!(trace.entries.is_sorted_by(|a, b| a.job.arrival_s <= b.job.arrival_s));
-    for Entry { job, work, row } in &trace.entries {
+    for Entry { job, work, row, .. } in &trace.entries {
         prop_assert!(job.arrival_s.is_finite() && job.arrival_s >= 0.0 && *work >= 0.0 && *row >= 1);
         prop_assert!(job.asked() >= 1 && job.least >= 1 && job.least <= job.most && job.weight > 0.0);
         prop_assert!(job.device_types.iter().all(|index| usize::from(*index) < trace.device_types.len()));

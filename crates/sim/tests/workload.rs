@@ -41,6 +41,10 @@ fn works(law: Law) -> Vec<f64> {
 
 /// Checks the mean within `tolerance`, and the share of numbers up to each point against the law's, within 4 standard errors.
 fn follows(law: Law, mean: f64, tolerance: f64, shares: &[(f64, f64)]) {
+    // A load is reached by the mean of the law.
+    let loaded = Workload { load: Some(0.5), gpus: Some(8), ..one_class(100_000, hourly(1.0), law.clone()) };
+    let load = offered(&drawn(&loaded, 3)) / 8.0;
+    assert!((load / 0.5 - 1.0).abs() < tolerance + 0.015, "{law:?}: a load of {load}");
     let works = works(law.clone());
     let seen = works.iter().sum::<f64>() / works.len() as f64;
     assert!((seen / mean - 1.0).abs() < tolerance, "{law:?}: a mean of {seen}, not {mean}");

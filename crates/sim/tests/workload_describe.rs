@@ -74,7 +74,7 @@ fn close(a: f64, b: f64, tolerance: f64) -> bool {
 
 #[test]
 fn figures_by_hand() {
-    let text = "job_id,submit_time,num_gpu,duration,device\na,0,1,100,\nb,50,4,100,v100\nc,200,4,300,v100|p100\nd,1000,1,0,\n";
+    let text = "job_id,submit_time,num_gpu,duration,device\na,0,1,100,\nb,50,4,100,v100\nc,150,4,300,v100|p100\nd,1000,1,0,\n";
     let description = describe(&traced(text.as_bytes()), Some(10));
     assert_eq!((description.jobs, description.span_s, description.says_durations), (4, 1000.0, true));
     assert_eq!(
@@ -93,7 +93,8 @@ fn figures_by_hand() {
     let concurrency = description.concurrency.unwrap();
     assert_eq!((concurrency.most_jobs, concurrency.most_gpus), (2, 5));
     assert!(
-        close(concurrency.mean_jobs, 1.0, 1e-12) && close(concurrency.mean_gpus, 3.4, 1e-12),
+        close(concurrency.mean_jobs, 500.0 / 450.0, 1e-12)
+            && close(concurrency.mean_gpus, 1700.0 / 450.0, 1e-12),
         "{concurrency:?}"
     );
     assert_eq!(description.windows.len(), 1);

@@ -7,7 +7,7 @@ use bellwether_core::InputError;
 use bellwether_core::units::Seconds;
 use bellwether_sched::policy;
 use bellwether_sim::trace::{Format, Trace};
-use bellwether_sim::world::Knowledge;
+use bellwether_sim::world::{EarlyTermination, Knowledge};
 use clap::Args;
 
 use crate::args::TableFormat;
@@ -56,9 +56,9 @@ pub(crate) struct SimulateArguments {
     /// Let every job whose row does not say otherwise run on MIN to MAX devices
     #[arg(long, value_name = "MIN..MAX")]
     pub(crate) elastic: Option<bellwether_core::job::WorkerRange>,
-    /// Probability that a job ends early, at a uniform part of its work
-    #[arg(long, value_name = "Q", default_value_t = 0.0)]
-    pub(crate) early: f64,
+    /// Probability that a job ends early, at a uniform part of its work or by a beta law, as in 0.3:2,5
+    #[arg(long, value_name = "Q[:A,B]")]
+    pub(crate) early: Option<EarlyTermination>,
     /// How the result is printed
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: TableFormat,
@@ -76,11 +76,6 @@ pub(crate) struct SimulateArguments {
 pub(crate) fn simulate(arguments: &SimulateArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     for path in [&arguments.plot, &arguments.jobs_out, &arguments.decisions_out].into_iter().flatten() {
         files::check_folder(path)?;
-    }
-    if !(0.0..=1.0).contains(&arguments.early) {
-        return Err(InputError::new("--early", format!("{} is no probability", arguments.early))
-            .hint("write a number from 0 to 1")
-            .into());
     }
     let policies = names(&arguments.policy);
     for name in &policies {

@@ -11,6 +11,8 @@ use super::pairs::repack;
 const ROUNDS: usize = 30;
 /// Wishes that are tried, times jobs: one takes the longer, the more jobs there are.
 const WISHES: usize = 40;
+/// Pairs of nodes that are packed with jobs that span nodes: each takes some 20 us.
+const SPANNING_PAIRS: u64 = 150;
 /// A gain below this part of the worth is rounding.
 const ROUNDING: f64 = 1e-9;
 
@@ -84,6 +86,8 @@ struct Climber<'a> {
     /// By node: the last move that changed it.
     changed: Vec<u64>,
     moves: u64,
+    /// Pairs of nodes that were packed with jobs that span nodes.
+    solved: u64,
 }
 
 /// What a job pays for devices that others hold.
@@ -100,8 +104,15 @@ enum Terms {
 impl<'a> Climber<'a> {
     fn new(problem: &'a Problem<'a>, tables: &'a Tables, layout: &'a mut Layout) -> Climber<'a> {
         let nodes = problem.nodes.len();
-        let mut climber =
-            Climber { problem, tables, layout, prices: Vec::new(), changed: vec![0; nodes], moves: 0 };
+        let mut climber = Climber {
+            problem,
+            tables,
+            layout,
+            prices: Vec::new(),
+            changed: vec![0; nodes],
+            moves: 0,
+            solved: 0,
+        };
         climber.prices = (0..nodes).map(|node| climber.price(node)).collect();
         climber
     }
@@ -145,7 +156,14 @@ impl<'a> Climber<'a> {
     }
 
     /// Gives a job the best devices that it can pay for; `false` when that gains nothing.
+    ///
+    /// Who holds nothing also tries what it would like best: its holders may find another place, which no price tells.
     fn improve(&mut self, job: usize) -> bool {
+        self.attempt(job, Terms::Paid)
+            || (self.layout.rows[job].is_empty() && self.attempt(job, Terms::Taken))
+    }
+
+    fn attempt(&mut self, job: usize, terms: Terms) -> bool {
         let (row, worth) = self.layout.lift(self.tables, job);
         let own = nodes(&row);
         let fresh: Vec<Price> = own.iter().map(|&node| self.price(node)).collect();
@@ -154,7 +172,7 @@ impl<'a> Climber<'a> {
             .zip(fresh)
             .map(|(&node, price)| std::mem::replace(&mut self.prices[node], price))
             .collect();
-        let offer = self.offer(job, Terms::Paid);
+        let offer = self.offer(job, terms);
         let mut undo = vec![(job, row, worth)];
         if gains(worth, offer.gain) {
             self.take(job, offer, &mut undo);
@@ -221,6 +239,8 @@ impl<'a> Climber<'a> {
                 let pair = [one, other];
                 let is_due = pair.iter().any(|&node| self.changed[node] >= since);
                 let touched = pair.map(|node| self.layout.guests[node].clone());
+                let spanning = spanning && self.solved < SPANNING_PAIRS;
+                self.solved += u64::from(is_due && spanning);
                 if is_due && repack(self.problem, self.tables, self.layout, pair, spanning) {
                     let rows = touched.iter().flatten().flat_map(|&job| &self.layout.rows[job]);
                     let nodes = rows.map(|share| share.node.0 as usize).chain(pair).collect();
@@ -293,9 +313,7 @@ impl<'a> Climber<'a> {
     /// Price of `wanted` devices of a node, for a job that spans nodes or for one that does not.
     fn ask(&self, node: usize, wanted: u32, spans: bool, terms: Terms) -> f64 {
         let free = self.layout.free[node];
-        if wanted == 0 {
-            0.0
-        } else if terms == Terms::Taken {
+        if wanted == 0 || terms == Terms::Taken {
             0.0
         } else if terms == Terms::Paid {
             let Price { alone, shared } = &self.prices[node];

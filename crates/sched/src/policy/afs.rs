@@ -31,6 +31,7 @@ use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
 use super::About;
+use super::optimus::{is_due, nothing_new};
 use crate::target::{Table, Target, held_type};
 
 /// AFS.
@@ -70,6 +71,9 @@ impl Policy for Afs {
         model: &dyn StepModel,
     ) -> Decision {
         self.table.follow(view, changes, model);
+        if !is_due(changes) {
+            return nothing_new(view);
+        }
         let mut free = self.table.devices();
         let mut targets: Vec<Target> = Vec::new();
         let mut open: Vec<JobId> = view.jobs.keys().copied().collect();

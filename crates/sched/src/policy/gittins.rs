@@ -18,7 +18,8 @@
 //!
 //! # Complexity
 //!
-//! All n jobs at each event, O(n log n), and per job that ends a shift of those that ended before it.
+//! All n jobs at each event, O(n log n) and two searches among those that ended; per job that ends, O(√n) of the jobs
+//! that ended before it. The index changes while a job runs, so no order outlasts an event.
 //!
 //! # Bad when
 //!
@@ -32,7 +33,7 @@ use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
 use super::About;
-use super::las::{Attained, Queues, WholeView};
+use super::las::{Attained, FIRST, MORE, PROMOTE, Queues, WholeView};
 use crate::greedy::bits;
 use crate::options::Options;
 
@@ -40,44 +41,61 @@ use crate::options::Options;
 pub const SERVICE: About = About {
     name: "gittins2d",
     idea: "as las2d; in a queue, who is likeliest to end for what it takes, learnt from jobs that ended",
-    options: &[
-        ("threshold...", 3250.0, "device-seconds after which a job leaves the first queue"),
-        ("threshold...", 7200.0, "and the second one, and so on; as many as you like"),
-        (
-            "promote",
-            0.0,
-            "back to the first queue after waiting this many times as long as it had run; 0: never",
-        ),
-        ("quantum", 3250.0, "device-seconds over which the index looks ahead"),
-    ],
+    options: &[FIRST, MORE, PROMOTE, ("quantum", 3250.0, "device-seconds over which the index looks ahead")],
     bad_when: "few jobs have ended yet, later jobs are not like earlier ones, or restarts are costly",
     needs_remaining: false,
     promises: Promises { work_conserving: true, starvation_free: false },
     make: |options| Ok(Box::new(Gittins::new(options)?)),
 };
 
-/// What jobs needed that have ended.
+/// What jobs needed that have ended: many that were sorted in at once, and few since then, so that one more costs
+/// O(√n).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Samples {
-    /// Ascending.
+    old: Sorted,
+    recent: Sorted,
+}
+
+/// Numbers in ascending order.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+struct Sorted {
     values: Vec<f64>,
-    /// Sums of the first of them: of none, of one, and so on.
+    /// Sums of the first one, of the first two, and so on.
     sums: Vec<f64>,
+}
+
+impl Sorted {
+    fn add(&mut self, values: &[f64]) {
+        self.values.extend(values);
+        self.values.sort_by(f64::total_cmp);
+        let mut sum = 0.0;
+        let up_to = |value: &f64| {
+            sum += value;
+            sum
+        };
+        self.sums = self.values.iter().map(up_to).collect();
+    }
+
+    /// How many are no larger than `most`, and their sum.
+    fn up_to(&self, most: f64) -> (f64, f64) {
+        let count = self.values.partition_point(|value| *value <= most);
+        (count as f64, count.checked_sub(1).map_or(0.0, |last| self.sums[last]))
+    }
 }
 
 impl Samples {
     /// Takes in one more.
     pub fn add(&mut self, value: f64) {
-        let place = self.values.partition_point(|known| *known <= value);
-        self.values.insert(place, value);
-        self.sums.truncate(place + 1);
-        if self.sums.is_empty() {
-            self.sums.push(0.0);
+        self.recent.add(&[value]);
+        if self.recent.values.len().pow(2) > self.old.values.len() {
+            self.old.add(&std::mem::take(&mut self.recent).values);
         }
-        for &value in &self.values[place..] {
-            let last = self.sums.last().copied().unwrap_or(0.0);
-            self.sums.push(last + value);
-        }
+    }
+
+    /// How many are no larger than `most`, and their sum.
+    fn up_to(&self, most: f64) -> (f64, f64) {
+        let ((count, sum), (more, added)) = (self.old.up_to(most), self.recent.up_to(most));
+        (count + more, sum + added)
     }
 
     /// The Gittins index at `attained` with this quantum; 0 from the largest sample on.
@@ -93,14 +111,14 @@ impl Samples {
     /// assert_eq!(samples.index(9.0, 3.0), 0.0);
     /// ```
     pub fn index(&self, attained: f64, quantum: f64) -> f64 {
-        let above = self.values.partition_point(|value| *value <= attained);
-        let within = self.values.partition_point(|value| *value <= attained + quantum);
-        if above == self.values.len() {
+        let all = (self.old.values.len() + self.recent.values.len()) as f64;
+        let (below, sum_below) = self.up_to(attained);
+        let (within, sum_within) = self.up_to(attained + quantum);
+        if below == all {
             return 0.0;
         }
-        let ended = (within - above) as f64;
-        let took = self.sums[within] - self.sums[above] - ended * attained;
-        let took = took + (self.values.len() - within) as f64 * quantum;
+        let ended = within - below;
+        let took = sum_within - sum_below - ended * attained + (all - within) * quantum;
         if took > 0.0 { ended / took } else { f64::MAX }
     }
 }

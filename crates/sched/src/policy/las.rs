@@ -27,7 +27,7 @@
 //! # Bad when
 //!
 //! Most jobs are alike (they share the devices by turns, and all end late); restarts are costly; long jobs must not
-//! starve, without promotion.
+//! starve, without promotion. With promotion and restarts that take longer than a queue lasts, nobody gets on.
 
 mod queues;
 mod whole;
@@ -51,7 +51,7 @@ pub const TIME: About = About {
     idea: "who has run for the shortest time runs, in queues divided by seconds of run time",
     options: &[
         ("threshold...", 3250.0, "seconds of run time after which a job leaves the first queue"),
-        ("threshold...", 7200.0, "and the second one, and so on; as many as you like"),
+        MORE,
         PROMOTE,
     ],
     bad_when: "most jobs are alike, restarts are costly, or long jobs must not starve",
@@ -64,21 +64,19 @@ pub const TIME: About = About {
 pub const SERVICE: About = About {
     name: "las2d",
     idea: "who has had the fewest device-seconds runs, in queues divided by device-seconds",
-    options: SERVICE_OPTIONS,
+    options: &[FIRST, MORE, PROMOTE],
     bad_when: "most jobs are alike, restarts are costly, or long or wide jobs must not starve",
     needs_remaining: false,
     promises: Promises { work_conserving: true, starvation_free: false },
     make: |options| Ok(Box::new(LeastAttained::new(Queues::read(Attained::Service, options)?))),
 };
 
-const PROMOTE: (&str, f64, &str) =
+pub(super) const FIRST: (&str, f64, &str) =
+    ("threshold...", 3250.0, "device-seconds after which a job leaves the first queue");
+pub(super) const MORE: (&str, f64, &str) =
+    ("threshold...", 7200.0, "and the second one, and so on; as many as you like");
+pub(super) const PROMOTE: (&str, f64, &str) =
     ("promote", 0.0, "back to the first queue after waiting this many times as long as it had run; 0: never");
-
-pub(super) const SERVICE_OPTIONS: &[(&str, f64, &str)] = &[
-    ("threshold...", 3250.0, "device-seconds after which a job leaves the first queue"),
-    ("threshold...", 7200.0, "and the second one, and so on; as many as you like"),
-    PROMOTE,
-];
 
 /// What is kept of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -158,7 +156,7 @@ impl LeastAttained {
         Some(known)
     }
 
-    /// Puts a job at a place; `changed` if it has started or stopped only now.
+    /// Puts a job at a place, where it runs (or waits) from now on.
     fn put(&mut self, now_s: f64, seen: &JobView, place: Place, running: bool, forgiven_s: f64) {
         let id = place.1;
         match running {
@@ -269,19 +267,15 @@ impl Policy for LeastAttained {
         for &(width, (_, id)) in &turn.start {
             draft.start_on(id, &view.jobs[&id], width);
         }
-        let stopped: BTreeSet<JobId> = turn.stop.iter().map(|(_, (_, id))| *id).collect();
-        let started: BTreeSet<JobId> = turn.start.iter().map(|(_, (_, id))| *id).collect();
+        let mut decision = draft.finish(Rule::LeastAttained, self.gangs.waiting() + turn.stop.len(), None);
+        let ids = |jobs: &[(u32, Place)]| jobs.iter().map(|(_, (_, id))| *id).collect::<BTreeSet<_>>();
+        let (started, stopped) = (ids(&turn.start), ids(&turn.stop));
+        let lost = changes.lost.iter().map(|(id, _)| *id).filter(|id| self.jobs.contains_key(id));
+        let wait = lost.filter(|id| !started.contains(id)).chain(stopped.iter().copied()).collect();
         let kept = moved.into_iter().filter(|id| !stopped.contains(id));
-        let lost = changes.lost.iter().map(|(id, _)| *id).filter(|id| !started.contains(id));
-        let lost = lost.filter(|id| self.jobs.contains_key(id));
-        let run = started.iter().copied().chain(kept).collect();
-        let wait = stopped.iter().copied().chain(lost).collect();
-        let decision = draft.finish(Rule::LeastAttained, 0, None);
+        let run = kept.chain(started.iter().copied()).collect();
         self.part(now_s, view, run, wait);
-        let next_s = self.due.first().map(|(due, _)| number(*due).max(now_s.next_up()));
-        let mut decision = decision;
-        decision.reason.waiting = self.gangs.waiting() as u32;
-        decision.next_wakeup_s = next_s;
+        decision.next_wakeup_s = self.due.first().map(|(due, _)| number(*due).max(now_s.next_up()));
         decision
     }
 }

@@ -9,7 +9,8 @@
 //! # Source
 //!
 //! Peng et al., Optimus, EuroSys 2018. Who keeps its number of devices keeps its place, as there; the others are placed
-//! on few nodes, the largest first, as everywhere here. It decides at every event, and not every ten minutes.
+//! on few nodes, the largest first, as everywhere here. It decides whenever jobs or devices come or go, and not
+//! every ten minutes.
 //!
 //! # Reads
 //!
@@ -27,7 +28,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use bellwether_core::cluster::ClusterView;
-use bellwether_core::policy::{Changes, Decision, Policy, Promises, Rule};
+use bellwether_core::policy::{Changes, Decision, Policy, Promises, Reason, Rule};
 use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +61,9 @@ impl Policy for Optimus {
         model: &dyn StepModel,
     ) -> Decision {
         self.table.follow(view, changes, model);
+        if !is_due(changes) {
+            return nothing_new(view);
+        }
         let mut free = self.table.devices();
         let mut targets = Vec::new();
         for (&job, seen) in &view.jobs {
@@ -76,6 +80,19 @@ impl Policy for Optimus {
         self.grow(now_s, view, &mut targets, &mut free);
         self.table.enact(view, targets, Rule::MarginalGain, None)
     }
+}
+
+/// Whether jobs or devices came or went. What is only known better now is no reason to restart anybody.
+pub(super) fn is_due(changes: &Changes) -> bool {
+    let Changes { ended, arrived, lost, nodes, .. } = changes;
+    !(ended.is_empty() && arrived.is_empty() && lost.is_empty() && nodes.is_empty())
+}
+
+/// Everybody keeps what it holds.
+pub(super) fn nothing_new(view: &ClusterView) -> Decision {
+    let waiting = view.jobs.values().filter(|seen| !seen.is_running()).count() as u32;
+    let reason = Reason { rule: Rule::MarginalGain, started: 0, stopped: 0, resized: 0, waiting };
+    Decision { actions: Vec::new(), reason, next_wakeup_s: None }
 }
 
 impl Optimus {

@@ -59,8 +59,8 @@ pub const ABOUT: About = About {
     },
 };
 
-/// A batch is changed without a change of devices only for at least this part of the goodput more: it may cost a restart.
-const RETUNED: f64 = 0.1;
+/// A batch is changed only for at least this part of the goodput more, so that rounding alone changes none.
+const RETUNED: f64 = 1e-3;
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Pollux {
@@ -233,7 +233,7 @@ impl Pollux {
         waiting
     }
 
-    /// Whether another batch on the same devices is worth a restart.
+    /// Whether another batch on the same devices makes more of them.
     fn pays(
         &self,
         now_s: f64,

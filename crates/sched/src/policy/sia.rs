@@ -103,28 +103,24 @@ impl Policy for Sia {
         }
         let mut board = Board::new(view);
         let mut draft = Draft::new(&mut board);
+        let mut waiting = view.jobs.values().filter(|seen| !seen.is_running()).count();
+        let mut is_hopeless = view.jobs.is_empty();
         if now_s >= self.next_s {
             self.next_s = now_s + self.interval_s;
             let chosen = self.choose(now_s, view, model);
             enact(view, &chosen, &mut draft);
-            let waiting = view.jobs.len() - chosen.len();
-            return draft.finish(Rule::Program, waiting, self.wakeup_s());
+            waiting = view.jobs.len() - chosen.len();
+            is_hopeless = self.jobs.values().all(|offers| offers.all.is_empty());
         }
-        let waiting = view.jobs.values().filter(|seen| !seen.is_running()).count();
-        draft.finish(Rule::Program, waiting, self.wakeup_s())
+        if is_hopeless {
+            // Only an event can change that, and is answered at once.
+            self.next_s = f64::NEG_INFINITY;
+        }
+        draft.finish(Rule::Program, waiting, (!is_hopeless).then_some(self.next_s))
     }
 }
 
 impl Sia {
-    /// Where no job could run, only an event can change that.
-    fn wakeup_s(&mut self) -> Option<f64> {
-        let any = self.jobs.values().any(|offers| !offers.all.is_empty());
-        if !any {
-            self.next_s = f64::NEG_INFINITY;
-        }
-        any.then_some(self.next_s)
-    }
-
     /// The best set of offers.
     fn choose(&mut self, now_s: f64, view: &ClusterView, model: &dyn StepModel) -> BTreeMap<JobId, Offer> {
         let nodes = largest_nodes(view);

@@ -51,6 +51,9 @@ const ROUNDING: f64 = 1e-10;
 /// When a candidate is of a type that is not there, or when there are so many devices that the ways to use them cannot
 /// be numbered (more than 10^19).
 pub fn best(jobs: &[Vec<Candidate>], devices: &[u32]) -> Choice {
+    if devices.is_empty() {
+        return Choice { taken: vec![None; jobs.len()], value: 0.0, gap: 0.0 };
+    }
     let problem = Problem::new(jobs, devices);
     let mut incumbent = problem.greedy();
     let mut missed = 0.0;

@@ -56,7 +56,8 @@ impl Shares {
 /// Sizes of gangs do not count, so this may be more than the cluster holds: it is a yardstick.
 pub fn proportional(jobs: &[Job], devices: &[f64]) -> Shares {
     let total: f64 = devices.iter().sum();
-    let parts = jobs.iter().flat_map(|_| devices.iter().map(|count| count / total)).collect();
+    let share = |count: &f64| if total > 0.0 { count / total } else { 0.0 };
+    let parts = jobs.iter().flat_map(|_| devices.iter().map(share)).collect();
     with_least_speed(Shares { objective: 0.0, types: devices.len(), parts }, jobs)
 }
 
@@ -137,6 +138,9 @@ pub fn max_sum(jobs: &[Job], devices: &[f64], costs: &[f64]) -> Shares {
     });
     let cluster = &program.cluster;
     let types = cluster.devices.len();
+    if types == 0 {
+        return program.none();
+    }
     let mut columns = Columns::new(types);
     for job in 0..cluster.jobs() {
         columns.push(0.0, vec![0.0; types]);

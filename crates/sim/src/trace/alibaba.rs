@@ -38,6 +38,7 @@ pub(super) fn join(mut tasks: Vec<Task>, found: &mut Gathered) {
         jobs.push(job);
     }
     // Back in the order of rows.
+    jobs.sort_unstable_by_key(|job| job.row);
     jobs.into_iter().for_each(|job| found.take(job));
 }
 

@@ -148,7 +148,7 @@ impl Draft {
         }
         let arrival_s = self.arrival_s.ok_or("does not say when it arrives")?;
         let devices = self.asked()?;
-        let work = self.held_work()?;
+        let (work, is_duration) = (self.held_work()?, self.work.is_none());
         let (least, most) = self.range(devices, options)?;
         let weight = self.weight.unwrap_or(1.0);
         if weight <= 0.0 {
@@ -166,7 +166,7 @@ impl Draft {
             deadline_s: self.deadline_s,
             adaptive_batch: self.adaptive_batch,
         };
-        Ok(Entry { job: Arc::new(job), work, row: self.row })
+        Ok(Entry { job: Arc::new(job), work, is_duration, row: self.row })
     }
 
     fn asked(&self) -> Result<u32, String> {

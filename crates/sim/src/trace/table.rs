@@ -264,7 +264,7 @@ impl<'a> Rows<'a> {
         let start = usize::try_from(position.byte()).unwrap_or(usize::MAX).min(self.bytes.len());
         let skipped = self.bytes[start..].iter().take_while(|byte| b"\r\n".contains(byte));
         let lines = skipped.filter(|byte| **byte == b'\n').count();
-        Some(usize::try_from(position.line()).unwrap_or(usize::MAX).saturating_add(0 * lines))
+        Some(usize::try_from(position.line()).unwrap_or(usize::MAX).saturating_add(lines))
     }
 
     fn cells(&self) -> impl Iterator<Item = &[u8]> {

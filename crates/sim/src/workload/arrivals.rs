@@ -160,7 +160,7 @@ impl<'a> Clock<'a> {
                 (per_hour[(self.index % 24) as usize] * day, (self.index + 1) as f64 * HOUR_S)
             }
         };
-        self.rate_per_s = per_hour / HOUR_S;
+        self.rate_per_s = per_hour / HOUR_S * self.scale;
         self.until_s = until_s;
     }
 

@@ -198,7 +198,7 @@ fn concurrency(entries: &[Entry]) -> Concurrency {
         events.push((begin_s, 1, gpus));
         events.push((begin_s + entry.work, -1, -gpus));
     }
-    events.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+    events.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     let (Some(first), Some(last)) = (events.first(), events.last()) else { return Concurrency::default() };
     let length_s = (last.0 - first.0).max(f64::MIN_POSITIVE);
     let (mut jobs, mut gpus, mut since_s) = (0_i64, 0_i64, first.0);

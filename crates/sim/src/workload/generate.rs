@@ -58,7 +58,8 @@ pub fn generate(workload: &Workload, seed: u64, device_types: &[String]) -> Resu
         let deadline_s = slack.map(|slack| milliseconds(arrival_s + slack * work).min(1e12));
         let job = class.job(entries.len(), arrival_s, deadline_s, accepted[kind].clone());
         // The row in which `write_csv` writes it.
-        entries.push(Entry { job: Arc::new(job), work, row: entries.len() + 2 });
+        let is_duration = class.duration.is_some();
+        entries.push(Entry { job: Arc::new(job), work, is_duration, row: entries.len() + 2 });
     }
     if entries.is_empty() {
         return Err(InputError::new("horizon", "no job arrives in this time"));

@@ -134,7 +134,7 @@ impl Law {
                 // The integral of x^-shape over [1, most / least], which at shape 1 is a logarithm.
                 let integral = match 1.0 - shape {
                     power if (power * ratio).abs() < 1e-9 => ratio,
-                    power => libm::expm1(power * ratio),
+                    power => libm::expm1(power * ratio) / power,
                 };
                 least.0 * shape * integral / -libm::expm1(-shape * ratio)
             }

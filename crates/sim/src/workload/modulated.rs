@@ -129,7 +129,7 @@ impl TwoStates {
             let [bessel0, bessel1] = bessel(half);
             weights[0][1].push(scale * q0 * bessel0);
             weights[1][0].push(scale * q1 * bessel0);
-            weights[0][0].push(scale * q0 * q1 * second * bessel1);
+            weights[0][0].push(scale * q0 * q1 * first * bessel1);
             weights[1][1].push(scale * q0 * q1 * second * bessel1);
         }
         weights[0][0][0] = libm::exp(-q0);

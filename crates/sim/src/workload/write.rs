@@ -17,6 +17,7 @@ pub fn write_csv(entries: &[Entry], device_types: &[String]) -> String {
         deadline: any(|entry| entry.job.deadline_s.is_some()),
         device: any(|entry| !entry.job.device_types.is_empty()),
         adaptive: any(|entry| entry.job.adaptive_batch),
+        work: any(|entry| !entry.is_duration),
     };
     let mut text = String::with_capacity(32 * (entries.len() + 1));
     text.push_str("job_id,submit_time,num_gpu,duration");
@@ -40,10 +41,11 @@ struct Columns {
     deadline: bool,
     device: bool,
     adaptive: bool,
+    work: bool,
 }
 
 impl Columns {
-    fn names(&self) -> [(bool, &'static str); 7] {
+    fn names(&self) -> [(bool, &'static str); 8] {
         [
             (self.model, ",model"),
             (self.batch, ",batch"),
@@ -52,6 +54,7 @@ impl Columns {
             (self.deadline, ",deadline"),
             (self.device, ",device"),
             (self.adaptive, ",adaptive_batch"),
+            (self.work, ",work"),
         ]
     }
 
@@ -59,7 +62,7 @@ impl Columns {
         let job = &*entry.job;
         quoted(text, &job.description.name);
         write!(text, ",{},{},", job.arrival_s, job.asked())?;
-        if entry.work.is_finite() {
+        if entry.is_duration {
             write!(text, "{}", entry.work)?;
         }
         if self.model {
@@ -88,6 +91,12 @@ impl Columns {
         }
         if self.adaptive {
             write!(text, ",{}", job.adaptive_batch)?;
+        }
+        if self.work {
+            text.push(',');
+            if !entry.is_duration && entry.work.is_finite() {
+                write!(text, "{}", entry.work)?;
+            }
         }
         text.push('\n');
         Ok(())

@@ -3,7 +3,7 @@
 use bellwether_core::cluster::{Allocation, JobId, JobView, Node};
 use bellwether_core::policy::{Action, Fault};
 
-use super::{Event, World};
+use super::{Event, Truth, World};
 
 impl World<'_> {
     pub(super) fn carry_out(&mut self, action: Action) -> Result<(), Fault> {
@@ -59,7 +59,8 @@ impl World<'_> {
             if !before.is_empty() && seen.allocation.is_empty() {
                 self.recording.preempted(id);
             }
-            if seen.is_running() {
+            // Another batch on the same devices needs no restart.
+            if seen.is_running() && seen.allocation != before {
                 if seen.started_s.is_some() {
                     seen.restarts += 1;
                     seen.progress_s += self.view.restart_s;
@@ -78,14 +79,14 @@ impl World<'_> {
         if let Some(ticket) = truth.ticket.take() {
             self.queue.cancel(ticket);
         }
-        let work = truth.work;
+        let Truth { work, nominal, .. } = *truth;
         let rate = match self.view.jobs.get(&id) {
             Some(seen) if seen.is_running() => self.rate(seen)?,
             _ => 0.0,
         };
         let seen = self.view.jobs.get_mut(&id).expect("it was there just now");
         seen.rate = rate;
-        self.scenario.knowledge.renew(seen, work, &self.entries[id.0 as usize], self.scenario);
+        self.scenario.knowledge.renew(seen, work, nominal, self.scenario);
         if !seen.is_running() {
             return Ok(());
         }
@@ -106,6 +107,26 @@ impl World<'_> {
             truth.ticket = Some(ticket);
         }
         Ok(())
+    }
+
+    /// Adds up what all jobs hold on every node.
+    pub(super) fn audit(&self) -> Result<(), Fault> {
+        let mut held = vec![0; self.view.nodes.len()];
+        for share in self.view.jobs.values().flat_map(|seen| seen.allocation.shares()) {
+            held[share.node.0 as usize] += share.devices;
+        }
+        let wrong = self
+            .view
+            .nodes
+            .iter()
+            .zip(held)
+            .position(|(node, held)| node.free + held != node.devices || (held > 0 && !node.up));
+        match wrong {
+            Some(node) => {
+                Err(Fault::Broken(format!("node {node}: what is held and what is free is not what there is")))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Work per second, in truth.

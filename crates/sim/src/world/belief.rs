@@ -4,8 +4,10 @@ use std::str::FromStr;
 
 use bellwether_core::cluster::{JobId, JobView};
 use bellwether_des::Streams;
+use statrs::distribution::{Beta, ContinuousCDF};
+use statrs::function::beta::beta_reg;
 
-use super::{Entry, Scenario};
+use super::Scenario;
 
 /// What is known of the work that remains.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -22,38 +24,81 @@ pub enum Knowledge {
     Unknown,
 }
 
-/// Some jobs end before their nominal work is done: with this probability at a uniform fraction of it.
+/// Some jobs end before their nominal work is done: with this probability at a part of it that follows a beta law
+/// (uniform where both of its parameters are 1).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EarlyTermination {
-    /// Probability that a job ends early.
-    pub probability: f64,
+    probability: f64,
+    law: Beta,
 }
 
 impl EarlyTermination {
+    /// Ends a job early with `probability`, at a part of its work by a beta law with parameters `a` and `b`.
+    ///
+    /// # Errors
+    ///
+    /// What is no probability, or parameters outside of 0.01 to 1000.
+    pub fn new(probability: f64, a: f64, b: f64) -> Result<EarlyTermination, String> {
+        if !(0.0..=1.0).contains(&probability) {
+            return Err(format!("{probability} is no probability; write a number from 0 to 1"));
+        }
+        let sound = |parameter: f64| (0.01..=1000.0).contains(&parameter);
+        let law = Beta::new(a, b).ok().filter(|_| sound(a) && sound(b));
+        let law =
+            law.ok_or_else(|| format!("a beta law has no parameters {a} and {b}; write 0.01 to 1000"))?;
+        Ok(EarlyTermination { probability, law })
+    }
+
     /// The part of its nominal work that the job does.
     pub(super) fn fraction(self, streams: &Streams, id: JobId) -> f64 {
         let mut stream = streams.stream("early termination", u64::from(id.0));
-        let (ends_early, fraction) = (stream.uniform() < self.probability, stream.uniform());
-        if ends_early { fraction.max(1e-9) } else { 1.0 }
+        let (ends_early, luck) = (stream.uniform() < self.probability, stream.uniform());
+        if ends_early { self.law.inverse_cdf(luck).clamp(1e-9, 1.0) } else { 1.0 }
     }
 
     /// The mean part that remains of a job that has done the part `done`.
     ///
-    /// With q the probability: of those who are still there, `q (1 - done)` end early, on average halfway through the
-    /// rest, and `1 - q` do not.
+    /// With q the probability and F the law: of those who are still there, `q (1 - F(done))` end early, `1 - q` do not.
+    /// What the former still do is the integral of `1 - F` from `done` to 1.
     ///
     /// ```
     /// use bellwether_sim::world::EarlyTermination;
-    /// let law = EarlyTermination { probability: 0.5 };
-    /// assert_eq!(law.mean_rest(0.0), 0.75);
+    /// let law = EarlyTermination::new(0.5, 1.0, 1.0).unwrap();
+    /// assert!((law.mean_rest(0.0) - 0.75).abs() < 1e-12);
     /// // Halfway a quarter against a half are left: one third of the cases ends after 0.25, the others after 0.5.
     /// assert!((law.mean_rest(0.5) - (0.25 / 3.0 + 0.5 * 2.0 / 3.0)).abs() < 1e-12);
     /// ```
     pub fn mean_rest(self, done: f64) -> f64 {
-        let rest = (1.0 - done).max(0.0);
-        let early = self.probability * rest;
-        let all = early + 1.0 - self.probability;
-        if all <= 0.0 { 0.0 } else { (early * rest / 2.0 + (1.0 - self.probability) * rest) / all }
+        let done = done.clamp(0.0, 1.0);
+        let (a, b) = (self.law.shape_a(), self.law.shape_b());
+        let beyond = |a: f64| if done > 0.0 { 1.0 - beta_reg(a, b, done) } else { 1.0 };
+        // The integral of 1 - F, by parts.
+        let early_rest = (a / (a + b) * beyond(a + 1.0) - done * beyond(a)).max(0.0);
+        let still_there = self.probability * beyond(a) + 1.0 - self.probability;
+        if still_there <= 0.0 {
+            return 0.0;
+        }
+        (self.probability * early_rest + (1.0 - self.probability) * (1.0 - done)) / still_there
+    }
+}
+
+impl FromStr for EarlyTermination {
+    type Err = String;
+
+    /// A probability, or one with the parameters of a beta law: `0.3` or `0.3:2,5`.
+    ///
+    /// ```
+    /// use bellwether_sim::world::EarlyTermination;
+    /// assert_eq!("0.3".parse(), EarlyTermination::new(0.3, 1.0, 1.0));
+    /// assert_eq!("0.3:2,5".parse(), EarlyTermination::new(0.3, 2.0, 5.0));
+    /// assert!("1.3".parse::<EarlyTermination>().is_err());
+    /// ```
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is no law of early ends; write for example 0.3, or 0.3:2,5");
+        let (probability, law) = text.split_once(':').unwrap_or((text, "1,1"));
+        let (a, b) = law.split_once(',').ok_or_else(wrong)?;
+        let number = |text: &str| text.trim().parse().map_err(|_| wrong());
+        EarlyTermination::new(number(probability)?, number(a)?, number(b)?)
     }
 }
 
@@ -80,12 +125,12 @@ impl Knowledge {
     }
 
     /// Says anew what remains where that is known better after some progress.
-    pub(super) fn renew(self, seen: &mut JobView, work: f64, entry: &Entry, scenario: &Scenario) {
+    pub(super) fn renew(self, seen: &mut JobView, work: f64, nominal: f64, scenario: &Scenario) {
         match (self, scenario.early_termination) {
             // Free of the rounding that subtraction piles up.
             (Knowledge::Exact, _) => seen.remaining = Some((work - seen.done).max(0.0)),
             (Knowledge::Expected, Some(law)) => {
-                seen.remaining = Some(entry.work * law.mean_rest(seen.done / entry.work));
+                seen.remaining = Some(nominal * law.mean_rest(seen.done / nominal.max(f64::MIN_POSITIVE)));
             }
             _ => {}
         }

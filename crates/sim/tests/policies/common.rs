@@ -15,6 +15,10 @@ use bellwether_sim::world::{JobRecord, Recording, Scenario, World};
 pub(crate) struct Linear;
 
 impl StepModel for Linear {
+    fn is_relative(&self) -> bool {
+        true
+    }
+
     fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
         let rate = f64::from(configuration.workers()) / f64::from(job.devices);
         Ok(Prediction {
@@ -32,6 +36,11 @@ impl StepModel for Linear {
 pub(crate) struct ByCount<F>(pub(crate) F);
 
 impl<F: Fn(u32, u32) -> Option<f64>> StepModel for ByCount<F> {
+    /// Work is what the entry says, whatever it calls it.
+    fn is_relative(&self) -> bool {
+        true
+    }
+
     fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
         let rate = (self.0)(configuration.workers(), job.devices).ok_or("it cannot run on so many")?;
         Ok(Prediction {
@@ -73,7 +82,7 @@ pub(crate) fn rigid(row: usize, arrival_s: f64, devices: u32, seconds: f64) -> E
         deadline_s: None,
         adaptive_batch: false,
     };
-    Entry { job: Arc::new(job), work: seconds, row }
+    Entry { job: Arc::new(job), work: seconds, is_duration: true, row }
 }
 
 /// A job that runs on 1 to `asked` devices, and for `seconds` seconds on all of them.

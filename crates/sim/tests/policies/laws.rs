@@ -97,7 +97,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
             if fails {
                 scenario.outages = vec![Some(outage); scenario.cluster.nodes.len()];
             }
-            scenario.seed = seed;
+            (scenario.seed, scenario.audit) = (seed, true);
             scenario
         },
     )

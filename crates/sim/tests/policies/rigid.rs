@@ -9,7 +9,7 @@ use crate::common::{Linear, cluster, rigid, run};
 const TRACE: &str = include_str!("../../../../data/reference-cases/rigid-480.trace.csv");
 const EXPECTED: &str = include_str!("../../../../data/reference-cases/rigid-480.expected-end-times.csv");
 
-fn entries() -> Vec<Entry> {
+pub(crate) fn entries() -> Vec<Entry> {
     let row = |(index, line): (usize, &str)| {
         let cells: Vec<f64> = line.split(',').map(|cell| cell.parse().expect("a number")).collect();
         rigid(index, cells[1], cells[2] as u32, cells[3])

@@ -2,8 +2,10 @@
 //! view each time: decision by decision, to the last action.
 
 use bellwether_core::cluster::ClusterView;
-use bellwether_core::policy::{Changes, Decision, Policy};
+use bellwether_core::policy::{Changes, Decision, Policy, Rule};
 use bellwether_core::prediction::{Configuration, JobDescription, Prediction, StepModel};
+use bellwether_sched::draft::Draft;
+use bellwether_sched::placement::Board;
 use bellwether_sched::policy::las::{Attained, Queues};
 use bellwether_sched::policy::srtf::Measure;
 use bellwether_sched::policy::{self, las, srtf};
@@ -12,8 +14,9 @@ use bellwether_sim::world::{EarlyTermination, Knowledge, Outage, Scenario};
 use proptest::prelude::*;
 
 use crate::common::{Linear, cluster, rigid, run};
+use crate::rigid::entries as reference;
 
-/// Gangs on several nodes are slower.
+/// Gangs on several nodes are slower, and something about a job is revised every 50 s of its work.
 struct Spread;
 
 impl StepModel for Spread {
@@ -21,6 +24,31 @@ impl StepModel for Spread {
         let mut prediction = Linear.predict(job, configuration)?;
         prediction.examples_per_s /= 1.0 + 0.125 * (configuration.devices.len() as f64 - 1.0);
         Ok(prediction)
+    }
+
+    fn efficiency_changes_at(&self, _: &JobDescription, done: f64) -> Option<f64> {
+        Some((done / 50.0).floor() * 50.0 + 50.0)
+    }
+}
+
+/// First come, first served as it is written in books: all that wait, in order.
+struct PlainFifo {
+    skips: bool,
+}
+
+impl Policy for PlainFifo {
+    fn decide(&mut self, _: f64, view: &ClusterView, _: &Changes, _: &dyn StepModel) -> Decision {
+        let mut board = Board::new(view);
+        let mut draft = Draft::new(&mut board);
+        let mut waiting = view.jobs.iter().filter(|(_, seen)| !seen.is_running());
+        let mut left = waiting.clone().count();
+        let mut goes_on = true;
+        while let Some((&id, seen)) = waiting.next().filter(|_| goes_on) {
+            let starts = draft.start_on(id, seen, seen.job.asked());
+            left -= usize::from(starts);
+            goes_on = starts || self.skips;
+        }
+        draft.finish(Rule::ArrivalOrder, left, None)
     }
 }
 
@@ -103,14 +131,33 @@ fn cases() -> impl Strategy<Value = Case> {
                 mean_up_s.map(|mean_up_s| Outage { mean_up_s, longest_up_s: None, mean_down_s: 40.0 });
             scenario.outages = vec![outage; nodes as usize];
             (scenario.checkpoint_s, scenario.knowledge, scenario.seed) = (checkpoint_s, knowledge, seed);
-            scenario.early_termination = early.then_some(EarlyTermination { probability: 0.4 });
+            scenario.early_termination =
+                early.then(|| EarlyTermination::new(0.4, 1.0, 1.0).expect("it is a law"));
             Case { entries, scenario, spread }
         },
     )
 }
 
+#[test]
+fn the_480_jobs_with_costly_restarts() {
+    let mut scenario = Scenario::new(cluster(16, 4));
+    scenario.cluster.restart_s = 30.0;
+    let case = Case { entries: reference(), scenario, spread: true };
+    case.check("srtf", srtf::WholeView::new(Measure::Time));
+    case.check("srsf", srtf::WholeView::new(Measure::Service));
+    let queues = |attained| Queues::new(attained, vec![3250.0, 7200.0], 0.0).expect("they ascend");
+    case.check("las", las::WholeView::new(queues(Attained::Time)));
+    case.check("las2d", las::WholeView::new(queues(Attained::Service)));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+
+    #[test]
+    fn first_come_first_served(case in cases()) {
+        case.check("fifo", PlainFifo { skips: false });
+        case.check("fifo_skip", PlainFifo { skips: true });
+    }
 
     #[test]
     fn shortest_remaining(case in cases()) {

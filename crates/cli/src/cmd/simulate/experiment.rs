@@ -9,7 +9,7 @@ use bellwether_sched::drive::drive;
 use bellwether_sched::policy;
 use bellwether_sim::report::{Report, report};
 use bellwether_sim::trace::Entry;
-use bellwether_sim::world::{EarlyTermination, Recording, Scenario, World};
+use bellwether_sim::world::{Recording, Scenario, World};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::SimulateArguments;
@@ -107,9 +107,7 @@ fn one(arguments: &SimulateArguments, inputs: &Inputs, name: &str, seed: u64) ->
     scenario.knowledge = arguments.remaining;
     scenario.seed = seed;
     scenario.keep_spans = first && arguments.plot.is_some();
-    if arguments.early > 0.0 {
-        scenario.early_termination = Some(EarlyTermination { probability: arguments.early });
-    }
+    scenario.early_termination = arguments.early;
     let start = Instant::now();
     let mut timed = Timed::new(policy.as_mut(), name, first && arguments.decisions_out.is_some());
     let mut world = World::new(&entries, inputs.truth.model.as_ref(), &scenario);
