@@ -38,9 +38,9 @@ pub struct Job {
 }
 
 impl Job {
-    /// Devices that its author asked for.
+    /// Devices that it gets where it gets a fixed number: those that its author asked for, within its limits.
     pub fn asked(&self) -> u32 {
-        self.description.devices
+        self.description.devices.clamp(self.least, self.most.max(self.least))
     }
 
     /// Whether it takes the devices that it asked for, or none.

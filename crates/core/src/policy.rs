@@ -180,6 +180,8 @@ pub enum Fault {
 ///
 /// - Time never goes back. What a moment's view shows is what the actions so far and the changes named so far
 ///   lead to.
+/// - Every job in a view could run: some type of device that it accepts has as many as its
+///   [`most`](crate::cluster::Job::most) if all nodes are up and nobody else holds any.
 /// - An action that breaks a law of [`Policy`] is refused with [`Fault::Broken`], and changes nothing.
 /// - What an action expects is written down beside what is measured.
 pub trait Backend {

@@ -104,7 +104,8 @@ pub fn report(entries: &[Entry], recording: &Recording, devices: u32) -> Report 
     let device_s = sum(&|record| record.device_s);
     let offered_s = recording.offered_device_s - f64::from(devices) * first_s;
     let restarts = sum(&|record| f64::from(record.restarts));
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
+    // The sum of nothing is -0.
+    let mean = |values: &[f64]| (values.iter().sum::<f64>() + 0.0) / values.len().max(1) as f64;
     let due = |record: &JobRecord| record.job.as_ref().and_then(|job| job.deadline_s);
     Report {
         jobs: jobs.len() as f64,

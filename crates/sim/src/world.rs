@@ -11,6 +11,7 @@ mod outage;
 mod record;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bellwether_core::cluster::{Allocation, Batch, ClusterView, JobId, JobView, NodeId};
 use bellwether_core::policy::{Backend, Changes, Decision, Fault, Moment};
@@ -18,6 +19,7 @@ use bellwether_core::prediction::StepModel;
 use bellwether_des::{Queue, Streams, Ticket};
 
 use crate::trace::Entry;
+use admission::Admitted;
 pub use belief::{EarlyTermination, Knowledge};
 pub use outage::Outage;
 pub use record::{JobRecord, Recording, Span};
@@ -200,20 +202,25 @@ impl<'a> World<'a> {
     }
 
     fn arrive(&mut self, id: JobId, entry: &Entry) {
-        let asked_rate = match self.admission.rate(&entry.job, &self.scenario.cluster, self.truth) {
-            Ok(rate) => rate,
-            Err(why) => return self.recording.refused(id, why, self.now_s),
-        };
+        let Admitted { rate, widest } =
+            match self.admission.of(&entry.job, &self.scenario.cluster, self.truth) {
+                Ok(admitted) => admitted,
+                Err(why) => return self.recording.refused(id, why, self.now_s),
+            };
+        let mut job = entry.job.clone();
+        if job.most > widest {
+            Arc::make_mut(&mut job).most = widest;
+        }
         let scenario = self.scenario;
         // A duration holds on the devices that its author asked for; the model says how much work that is.
         let is_work = !entry.is_duration || self.truth.is_relative();
-        let nominal = if is_work { entry.work } else { entry.work * asked_rate };
+        let nominal = if is_work { entry.work } else { entry.work * rate };
         let law = scenario.early_termination;
         let work = law.map_or(nominal, |law| nominal * law.fraction(&self.streams, id));
         let remaining = scenario.knowledge.of_new(work, nominal, law, &self.streams, id);
         self.truths.insert(id, Truth { work, nominal, ticket: None });
         let seen = JobView {
-            job: entry.job.clone(),
+            job,
             allocation: Allocation::none(),
             batch: None,
             allocated_s: self.now_s,
@@ -226,7 +233,7 @@ impl<'a> World<'a> {
             started_s: None,
             restarts: 0,
         };
-        self.recording.arrived(id, &seen, work / asked_rate);
+        self.recording.arrived(id, &seen, work / rate);
         self.view.jobs.insert(id, seen);
         self.changes.arrived.push(id);
     }

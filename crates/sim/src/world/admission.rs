@@ -11,17 +11,26 @@ type Kind = (u64, bool, u32, u32, u32, Vec<u16>);
 
 /// Answers by model and kind of job.
 #[derive(Debug, Default)]
-pub(super) struct Admission(BTreeMap<String, BTreeMap<Kind, Result<f64, String>>>);
+pub(super) struct Admission(BTreeMap<String, BTreeMap<Kind, Result<Admitted, String>>>);
+
+/// What a kind of job could do on an empty cluster.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Admitted {
+    /// Work per second on the devices that its author asked for (or as many as there are), of the type where that is
+    /// most.
+    pub(super) rate: f64,
+    /// The most devices of one type that it could hold.
+    pub(super) widest: u32,
+}
 
 impl Admission {
-    /// Work per second on the devices that its author asked for (or as many as there are), of the type where that is
-    /// most; or why it can never run.
-    pub(super) fn rate(
+    /// What the job could do, or why it can never run.
+    pub(super) fn of(
         &mut self,
         job: &Job,
         cluster: &ClusterView,
         truth: &dyn StepModel,
-    ) -> Result<f64, String> {
+    ) -> Result<Admitted, String> {
         let model = &job.description.model;
         if !self.0.contains_key(model) {
             self.0.insert(model.clone(), BTreeMap::new());
@@ -29,11 +38,11 @@ impl Admission {
         let kinds = self.0.get_mut(model).expect("it was added where it was missing");
         let types = job.device_types.clone();
         let kind = (job.description.batch, job.adaptive_batch, job.asked(), job.least, job.most, types);
-        kinds.entry(kind).or_insert_with(|| rate(job, cluster, truth)).clone()
+        kinds.entry(kind).or_insert_with(|| admit(job, cluster, truth)).clone()
     }
 }
 
-fn rate(job: &Job, cluster: &ClusterView, truth: &dyn StepModel) -> Result<f64, String> {
+fn admit(job: &Job, cluster: &ClusterView, truth: &dyn StepModel) -> Result<Admitted, String> {
     let (mut widest, mut best, mut objection) = (0, None, None);
     for kind in (0..cluster.device_types.len() as u16).filter(|&kind| job.accepts(kind)) {
         let devices = cluster.devices(Some(kind));
@@ -57,7 +66,8 @@ fn rate(job: &Job, cluster: &ClusterView, truth: &dyn StepModel) -> Result<f64, 
         Some(why) => format!("it has no valid configuration: {why}"),
         None => format!("it needs {} devices of one type, and there are {widest}", job.least),
     };
-    best.map(f64::from_bits).ok_or_else(refusal)
+    let admitted = |bits| Admitted { rate: f64::from_bits(bits), widest: widest.min(job.most) };
+    best.map(admitted).ok_or_else(refusal)
 }
 
 /// Positive numbers order as their bits do.
