@@ -114,10 +114,13 @@ fn arrivals(description: &Description) -> String {
         return "\ntoo few jobs to tell how they arrive\n".to_owned();
     };
     let mut text = format!(
-        "\narrivals in bins of {}: variance over mean {:.2} (p = {:.2e} if they were Poisson)\n",
+        "\narrivals in bins of {}: variance over mean {:.2} ({} if they were Poisson)\n",
         duration(fit.bin_s),
         fit.dispersion.index,
-        fit.dispersion.p_value
+        match fit.dispersion.p_value {
+            p if p < 1e-12 => "p < 1e-12".to_owned(),
+            p => format!("p = {p:.2e}"),
+        }
     );
     let mut rows = vec![["law", "parameters", "log-likelihood", "AIC", "BIC"].map(str::to_owned).to_vec()];
     for candidate in &fit.candidates {
