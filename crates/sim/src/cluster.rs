@@ -14,6 +14,9 @@ use crate::world::Outage;
 /// More nodes or devices than this are a mistyped number.
 const DEVICES_MAX: u64 = 10_000_000;
 
+/// No time of a cluster is longer, in seconds: thirty thousand years.
+const LONGEST_S: f64 = 1e12;
+
 /// A cluster and what happens to it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Cluster {
@@ -147,7 +150,7 @@ fn build(file: &File, place: &str) -> Result<Cluster, InputError> {
         return Err(InputError::new(place, format!("a cluster of {devices} devices"))
             .hint(format!("a cluster has 1 to {DEVICES_MAX} devices, and no more nodes than that")));
     }
-    if cluster.checkpoint_s.is_some_and(|s| s <= 0.0) {
+    if cluster.checkpoint_s.is_some_and(|s| s.is_nan() || s <= 0.0) {
         return Err(InputError::new(place, "`checkpoint` is no time").hint("write for example \"10min\""));
     }
     for (number, group) in file.nodes.iter().enumerate() {
@@ -198,7 +201,9 @@ fn add(cluster: &mut Cluster, group: &Group) -> Result<(), String> {
 
 fn outage(group: &Group) -> Result<Option<Outage>, String> {
     let positive = |time: Option<Seconds>, name: &str| match time.map(Seconds::get) {
-        Some(time_s) if !(time_s.is_finite() && time_s > 0.0) => Err(format!("`{name}` is no time above 0")),
+        Some(time_s) if !(time_s > 0.0 && time_s <= LONGEST_S) => {
+            Err(format!("`{name}` is {time_s:e} s; write a time above 0 and up to {LONGEST_S:e} s"))
+        }
         other => Ok(other),
     };
     let up_s = positive(group.mean_time_to_failure, "mean_time_to_failure")?;

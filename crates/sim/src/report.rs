@@ -19,6 +19,8 @@ use crate::world::{JobRecord, Recording};
 
 /// An end that was planned to fall on a deadline may be late by the rounding of its times.
 const ROUNDING_S: f64 = 1e-5;
+/// A job that takes less alone has no work: slowdown and rho are not defined for it.
+const SHORTEST_S: f64 = 1e-9;
 
 /// The figures of one policy on one trace.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -53,7 +55,7 @@ pub struct Report {
     pub preemptions: f64,
     /// Times that a job went on after a stop or with other devices.
     pub restarts: f64,
-    /// Those per job.
+    /// Those per job that was not refused.
     pub restarts_per_job: f64,
     /// Largest rho.
     pub max_rho: f64,
@@ -93,16 +95,23 @@ pub fn report(entries: &[Entry], recording: &Recording, devices: u32) -> Report 
         values
     };
     let times = sorted(&|(_, _, jct_s)| *jct_s);
-    let rhos = sorted(&|(entry, record, jct_s)| {
+    // A job without work needs no time alone, and nothing can be compared with that.
+    let relative = |of: &dyn Fn(&(&Entry, &JobRecord, f64)) -> f64| {
+        let mut values: Vec<f64> =
+            ended.iter().filter(|(_, record, _)| record.alone_s > SHORTEST_S).map(of).collect();
+        values.sort_unstable_by(f64::total_cmp);
+        values
+    };
+    let rhos = relative(&|(entry, record, jct_s)| {
         let share = f64::from(entry.job.asked()) * record.contention / f64::from(devices.max(1));
-        jct_s / (record.alone_s * share.max(1.0)).max(f64::MIN_POSITIVE)
+        jct_s / (record.alone_s * share.max(1.0))
     });
     let count = |is: &dyn Fn(&JobRecord) -> bool| jobs.iter().filter(|record| is(record)).count() as f64;
     let sum = |of: &dyn Fn(&JobRecord) -> f64| jobs.iter().map(of).sum::<f64>();
     let first_s = entries.first().map_or(0.0, |entry| entry.job.arrival_s);
     let refused = count(&|record| record.refused.is_some());
     let device_s = sum(&|record| record.device_s);
-    let offered_s = recording.offered_device_s - f64::from(devices) * first_s;
+    let offered_s = recording.offered_device_s;
     let restarts = sum(&|record| f64::from(record.restarts));
     // The sum of nothing is -0.
     let mean = |values: &[f64]| (values.iter().sum::<f64>() + 0.0) / values.len().max(1) as f64;
@@ -116,14 +125,14 @@ pub fn report(entries: &[Entry], recording: &Recording, devices: u32) -> Report 
         median_jct_s: times.get(times.len().saturating_sub(1) / 2).copied().unwrap_or(0.0),
         p95_jct_s: percentile(&times, 95.0),
         p99_jct_s: percentile(&times, 99.0),
-        avg_slowdown: mean(&sorted(&|(_, record, jct_s)| jct_s / record.alone_s.max(f64::MIN_POSITIVE))),
+        avg_slowdown: mean(&relative(&|(_, record, jct_s)| jct_s / record.alone_s)),
         makespan_s: (recording.end_s - first_s).max(0.0),
         avg_queueing_s: mean(&sorted(&|(_, record, jct_s)| (jct_s - record.executed_s).max(0.0))),
         utilisation: if offered_s > 0.0 { device_s / offered_s } else { 0.0 },
         device_hours: device_s / 3600.0,
         preemptions: sum(&|record| f64::from(record.preemptions)),
         restarts,
-        restarts_per_job: restarts / ended.len().max(1) as f64,
+        restarts_per_job: restarts / (jobs.len() as f64 - refused).max(1.0),
         max_rho: rhos.last().copied().unwrap_or(0.0),
         p95_rho: percentile(&rhos, 95.0),
         unfair: rhos.iter().filter(|&&rho| rho > 1.0).count() as f64 / rhos.len().max(1) as f64,

@@ -24,8 +24,10 @@ pub use belief::{EarlyTermination, Knowledge};
 pub use outage::Outage;
 pub use record::{JobRecord, Recording, Span};
 
-/// Wake-ups in a row that change nothing while nobody runs, after which nothing will change any more.
-const IDLE_WAKEUPS: u32 = 10_000;
+/// Moments in a row that change nothing while nobody runs, after which nothing will change any more.
+const IDLE_MOMENTS: u32 = 10_000;
+/// Moments in a row at which no job arrives or ends, after which none ever will: nodes fail faster than jobs restart.
+const STALLED_MOMENTS: u32 = 5_000_000;
 
 /// What happens in a simulated cluster beside what its policy decides.
 #[derive(Debug, Clone, PartialEq)]
@@ -101,7 +103,8 @@ pub struct World<'a> {
     touched: BTreeMap<JobId, (Allocation, Option<Batch>)>,
     outages: outage::Outages,
     admission: admission::Admission,
-    idle_wakeups: u32,
+    idle_moments: u32,
+    stalled_moments: u32,
     running: u32,
     recording: Recording,
 }
@@ -117,14 +120,16 @@ impl<'a> World<'a> {
         assert!(sorted, "a trace is in order of arrival");
         let streams = Streams::new(scenario.seed);
         let mut queue = Queue::new();
-        let outages = outage::Outages::new(&scenario.outages, &streams, &mut queue);
+        // The clock begins with the first arrival: dates count from 1970, and nobody waits for what failed since.
+        let begin_s = entries.first().map_or(0.0, |entry| entry.job.arrival_s);
+        let outages = outage::Outages::new(&scenario.outages, &streams, &mut queue, begin_s);
         let devices = scenario.cluster.devices(None);
         World {
             entries,
             truth,
             scenario,
             streams,
-            now_s: 0.0,
+            now_s: begin_s,
             view: scenario.cluster.clone(),
             changes: Changes::default(),
             queue,
@@ -133,9 +138,10 @@ impl<'a> World<'a> {
             touched: BTreeMap::new(),
             outages,
             admission: admission::Admission::default(),
-            idle_wakeups: 0,
+            idle_moments: 0,
+            stalled_moments: 0,
             running: 0,
-            recording: Recording::new(entries.len(), devices, scenario.keep_spans),
+            recording: Recording::new(entries.len(), devices, scenario.keep_spans, begin_s),
         }
     }
 
@@ -202,12 +208,15 @@ impl<'a> World<'a> {
     }
 
     fn arrive(&mut self, id: JobId, entry: &Entry) {
-        let Admitted { rate, widest } =
+        let Admitted { rate, widest, only } =
             match self.admission.of(&entry.job, &self.scenario.cluster, self.truth) {
                 Ok(admitted) => admitted,
                 Err(why) => return self.recording.refused(id, why, self.now_s),
             };
         let mut job = entry.job.clone();
+        if let Some(types) = only {
+            Arc::make_mut(&mut job).device_types = types;
+        }
         if job.most > widest {
             Arc::make_mut(&mut job).most = widest;
         }
@@ -256,9 +265,12 @@ impl Backend for World<'_> {
             let woken = wakeup_s.is_some_and(|wakeup_s| wakeup_s <= self.now_s);
             let no_more = self.next_arrival == self.entries.len();
             let moved = !self.changes.ended.is_empty() || !self.changes.arrived.is_empty();
-            let nothing = self.running == 0 && no_more && !moved;
-            self.idle_wakeups = if nothing { self.idle_wakeups + 1 } else { 0 };
-            if self.idle_wakeups > IDLE_WAKEUPS {
+            // A policy that is woken while a node is repaired waits for something.
+            let nothing_comes = self.queue.is_empty() || !self.changes.nodes.is_empty();
+            let idle = self.running == 0 && no_more && !moved;
+            self.idle_moments = if idle { self.idle_moments + u32::from(nothing_comes) } else { 0 };
+            self.stalled_moments = if moved { 0 } else { self.stalled_moments + 1 };
+            if self.idle_moments > IDLE_MOMENTS || self.stalled_moments > STALLED_MOMENTS {
                 return Ok(None);
             }
             if woken || !self.changes.is_empty() {

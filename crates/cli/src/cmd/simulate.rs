@@ -77,7 +77,13 @@ pub(crate) fn simulate(arguments: &SimulateArguments, printer: &Printer) -> Resu
     for path in [&arguments.plot, &arguments.jobs_out, &arguments.decisions_out].into_iter().flatten() {
         files::check_folder(path)?;
     }
+    check_files(arguments)?;
     let policies = names(&arguments.policy);
+    if policies.is_empty() {
+        return Err(InputError::new("--policy", "names no policy")
+            .hint("write for example --policy fifo,srtf; `bellwether policies` lists them")
+            .into());
+    }
     for name in &policies {
         let (about, _) = policy::parse(name)?;
         if about.needs_remaining && arguments.remaining == Knowledge::Unknown {
@@ -107,6 +113,24 @@ pub(crate) fn simulate(arguments: &SimulateArguments, printer: &Printer) -> Resu
     }
     printer.out(show::render(&results, arguments.format));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Each result has a file of its own, and none is the trace.
+fn check_files(arguments: &SimulateArguments) -> Result<(), InputError> {
+    let named = [
+        ("--trace", Some(&arguments.trace)),
+        ("--plot", arguments.plot.as_ref()),
+        ("--jobs-out", arguments.jobs_out.as_ref()),
+        ("--decisions-out", arguments.decisions_out.as_ref()),
+    ];
+    for (index, (flag, path)) in named.iter().enumerate() {
+        let same = |(_, other): &&(&str, Option<&PathBuf>)| path.is_some() && other == path;
+        if let Some((other, _)) = named[..index].iter().find(same) {
+            return Err(InputError::new(*flag, format!("names the same file as {other}"))
+                .hint("what was there would be lost; name another file"));
+        }
+    }
+    Ok(())
 }
 
 /// Names between commas. Options hold commas too: what is no name (a number, or `key=value`) belongs to the name

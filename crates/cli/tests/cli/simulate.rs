@@ -129,10 +129,42 @@ fn what_cannot_be_simulated_is_refused() {
     call(&["--cluster", "2x4", "--policy", "fifo", "--truth", "linaer"]).refused_with(&["--truth", "linear"]);
     call(&["--cluster", "2x4", "--policy", "fifo", "--early", "2"]).refused_with(&["--early"]);
     call(&["--cluster", "2x4", "--policy", "fifo", "--plot", "no/where.svg"]).refused_with(&["no folder"]);
+    call(&["--cluster", "2x4", "--policy", ""]).refused_with(&["--policy", "names no policy"]);
+    call(&["--cluster", "2x4", "--policy", "fifo", "--jobs-out", "trace.csv"])
+        .refused_with(&["--jobs-out", "same file as --trace"]);
+    call(&["--cluster", "2x4", "--policy", "srtf", "--restart", "1e300s"]).refused_with(&["would end at"]);
     scene.write("cluster.toml", "[[nodes]]\ncount = 1\ndevices = 8\nspede = 2\n");
     call(&["--cluster", "cluster.toml", "--policy", "fifo"]).refused_with(&["line 4", "`speed`"]);
     scene.write("trace.csv", "this is no trace\n");
     call(&["--cluster", "2x4", "--policy", "fifo"]).refused_with(&["trace.csv"]);
+}
+
+#[test]
+fn what_no_job_tells_is_not_zero() {
+    // A job that is too wide, and one whose nodes fail long before it has paid for its restart.
+    let scene = scene("job_id,submit_time,num_gpu,duration\n0,0,99,10\n1,0,2,100\n");
+    scene.write(
+        "frail.toml",
+        "restart = \"30s\"\n[[nodes]]\ncount = 1\ndevices = 2\nmean_time_to_failure = \"1s\"\nmean_time_to_repair = \"1s\"\n",
+    );
+    let results = simulated(&scene, &["--cluster", "frail.toml", "--policy", "fifo"]);
+    let fifo = &results[0];
+    assert_eq!((&fifo["refused"], &fifo["unfinished"], &fifo["finished"]), (&1.into(), &1.into(), &0.into()));
+    assert!(fifo["avg_jct_s"].is_null() && fifo["makespan_s"].is_null(), "{fifo}");
+    let table =
+        scene.call(&["simulate", "--trace", "trace.csv", "--cluster", "1x1", "--policy", "fifo,srtf"]);
+    assert_eq!(table.code, Some(0), "{table:?}");
+    assert!(table.stdout.contains("  -") && !table.stdout.contains("0s*"), "{}", table.stdout);
+}
+
+#[test]
+fn jobs_without_work_do_not_spoil_ratios() {
+    let scene = scene("job_id,submit_time,num_gpu,duration\n0,0,2,100\n1,1,1,0\n");
+    let results = simulated(&scene, &["--cluster", "1x2", "--policy", "fifo"]);
+    let figure = |name: &str| results[0][name].as_f64().expect("a number");
+    assert_eq!(figure("avg_slowdown"), 1.0);
+    // Alone it would take as long; with 1.99 jobs there on average its share is that much smaller.
+    assert!((figure("max_rho") - 1.0 / 1.99).abs() < 1e-12, "{results:?}");
 }
 
 #[test]
@@ -183,6 +215,8 @@ fn a_trace_is_described_and_drawn_again() {
     // The CSV has whole milliseconds.
     assert!((file - generator).abs() < 1.0, "{file} {generator}");
     scene.call(&["trace", "generate", "trace.csv"]).refused_with(&["trace.csv"]);
+    let arguments = ["simulate", "--trace", "like.toml", "--cluster", "2x8", "--policy", "fifo"];
+    scene.call(&[&arguments[..], &["--elastic", "1..4"]].concat()).refused_with(&["--elastic", "generator"]);
     scene.call(&["trace", "describe", "nothing.csv"]).refused_with(&["nothing.csv", "cannot be read"]);
 }
 
@@ -199,6 +233,13 @@ fn tables_of_models_say_how_fast_jobs_are() {
     assert_eq!((&results[0]["finished"], &results[0]["jobs"]), (&120.into(), &120.into()));
     let mean_s = |place: usize| results[place]["avg_jct_s"].as_f64().expect("a number");
     assert!(mean_s(0) < 0.8 * mean_s(1), "{} {}", mean_s(0), mean_s(1));
+
+    // What a type of device cannot run is placed on another, also by policies that do not look at speeds.
+    let rows = "job_id,submit_time,num_gpu,duration,model\n1,0,2,100,ResNet-50 (batch size 128)\n";
+    scene.write("large.csv", rows);
+    let arguments = ["--cluster", "1x4:k80,1x2:v100", "--policy", "fifo,srtf", "--truth", &gavel];
+    let results = simulated_of(&scene, "large.csv", &arguments);
+    assert!(results.iter().all(|result| result["avg_jct_s"] == 100.0), "{results:?}");
 
     // Work, limits of batches and noise come from the tables; belief is what a fit makes of them.
     let (truth, belief) = (format!("measured:{DATA}/pollux-tables"), format!("goodput:{DATA}/pollux-tables"));

@@ -94,10 +94,9 @@ impl Law {
             Law::Fixed { value } => (proper(value.0), "a positive value"),
             Law::Exponential { mean } => (proper(mean.0), "a positive mean"),
             Law::Uniform { least, most } => (between(least, most), "a positive `least` and a larger `most`"),
-            Law::Lognormal { mean, variation } => (
-                proper(mean.0) && variation.is_finite() && *variation >= 0.0,
-                "a positive mean and variation",
-            ),
+            Law::Lognormal { mean, variation } => {
+                (proper(mean.0) && (0.0..=1e12).contains(variation), "a positive mean and variation")
+            }
             Law::HyperExponential { shares, means } => {
                 let alike = shares.len() == means.len() && shares.iter().sum::<f64>() > 0.0;
                 let shares = shares.iter().all(|share| share.is_finite() && *share >= 0.0);

@@ -1,4 +1,4 @@
-//! Which jobs could ever run, and how fast alone: asked once for each kind of job.
+//! Which jobs could ever run, where, and how fast alone: asked once for each kind of job.
 
 use std::collections::BTreeMap;
 
@@ -9,22 +9,25 @@ use bellwether_core::prediction::StepModel;
 /// accepts.
 type Kind = (u64, bool, u32, u32, u32, Vec<u16>);
 
-/// Answers by model and kind of job.
-#[derive(Debug, Default)]
-pub(super) struct Admission(BTreeMap<String, BTreeMap<Kind, Result<Admitted, String>>>);
-
-/// What a kind of job could do on an empty cluster.
-#[derive(Debug, Clone, Copy)]
+/// A job that can run.
+#[derive(Debug, Clone)]
 pub(super) struct Admitted {
     /// Work per second on the devices that its author asked for (or as many as there are), of the type where that is
     /// most.
     pub(super) rate: f64,
     /// The most devices of one type that it could hold.
     pub(super) widest: u32,
+    /// The types of device that remain where some that it accepts cannot run it: too little memory, as a rule, which
+    /// its author knows. A policy that does not look at speeds would choose them.
+    pub(super) only: Option<Vec<u16>>,
 }
 
+/// Answers by model and kind of job.
+#[derive(Debug, Default)]
+pub(super) struct Admission(BTreeMap<String, BTreeMap<Kind, Result<Admitted, String>>>);
+
 impl Admission {
-    /// What the job could do, or why it can never run.
+    /// How the job runs alone, or why it can never run.
     pub(super) fn of(
         &mut self,
         job: &Job,
@@ -38,12 +41,13 @@ impl Admission {
         let kinds = self.0.get_mut(model).expect("it was added where it was missing");
         let types = job.device_types.clone();
         let kind = (job.description.batch, job.adaptive_batch, job.asked(), job.least, job.most, types);
-        kinds.entry(kind).or_insert_with(|| admit(job, cluster, truth)).clone()
+        kinds.entry(kind).or_insert_with(|| admitted(job, cluster, truth)).clone()
     }
 }
 
-fn admit(job: &Job, cluster: &ClusterView, truth: &dyn StepModel) -> Result<Admitted, String> {
+fn admitted(job: &Job, cluster: &ClusterView, truth: &dyn StepModel) -> Result<Admitted, String> {
     let (mut widest, mut best, mut objection) = (0, None, None);
+    let mut types = Vec::new();
     for kind in (0..cluster.device_types.len() as u16).filter(|&kind| job.accepts(kind)) {
         let devices = cluster.devices(Some(kind));
         widest = widest.max(devices);
@@ -58,16 +62,22 @@ fn admit(job: &Job, cluster: &ClusterView, truth: &dyn StepModel) -> Result<Admi
             truth.predict(&job.description, &configuration).map(|prediction| prediction.examples_per_s)
         };
         match answer {
-            Ok(rate) => best = best.max(Some(ordered(rate))),
+            Ok(rate) if rate > 0.0 => {
+                best = best.max(Some(ordered(rate)));
+                types.push(kind);
+            }
+            Ok(_) => objection = Some("it would make no progress".to_owned()),
             Err(why) => objection = Some(why),
         }
     }
-    let refusal = || match objection {
+    let refusal = || match &objection {
         Some(why) => format!("it has no valid configuration: {why}"),
         None => format!("it needs {} devices of one type, and there are {widest}", job.least),
     };
-    let admitted = |bits| Admitted { rate: f64::from_bits(bits), widest: widest.min(job.most) };
-    best.map(admitted).ok_or_else(refusal)
+    let rate = best.map(f64::from_bits).ok_or_else(refusal)?;
+    let widest = types.iter().map(|&kind| cluster.devices(Some(kind))).max().unwrap_or(widest).min(job.most);
+    let only = objection.is_some().then_some(types);
+    Ok(Admitted { rate, widest, only })
 }
 
 /// Positive numbers order as their bits do.

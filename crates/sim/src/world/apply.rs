@@ -5,6 +5,9 @@ use bellwether_core::policy::{Action, Fault};
 
 use super::{Event, Truth, World};
 
+/// No simulation goes on for longer: thirty billion years, where a time is still known to some minutes.
+const LATEST_S: f64 = 1e18;
+
 impl World<'_> {
     pub(super) fn carry_out(&mut self, action: Action) -> Result<(), Fault> {
         match action {
@@ -30,9 +33,11 @@ impl World<'_> {
                     Some(seen) if !seen.is_running() => {}
                     _ => return Err(broken(id, "is refused, and is not waiting")),
                 }
+                if self.touched.remove(&id).is_some_and(|(before, _)| !before.is_empty()) {
+                    return Err(broken(id, "is stopped and refused by one decision"));
+                }
                 self.view.jobs.remove(&id);
                 self.truths.remove(&id);
-                self.touched.remove(&id);
                 self.recording.refused(id, why, self.now_s);
                 Ok(())
             }
@@ -99,8 +104,9 @@ impl World<'_> {
             Some(time_s) => (time_s, Event::Efficiency(id)),
             None => (end_s, Event::Completion(id)),
         };
-        if !time_s.is_finite() {
-            return Err(Fault::World(format!("job `{}` would never end", description.name)));
+        if time_s.is_nan() || time_s > LATEST_S {
+            let what = format!("job `{}` would end at {end_s:e} s, or never", description.name);
+            return Err(Fault::World(what));
         }
         let ticket = self.queue.schedule(time_s.max(self.now_s), event);
         if let Some(truth) = self.truths.get_mut(&id) {

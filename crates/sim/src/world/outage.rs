@@ -22,14 +22,19 @@ pub struct Outage {
 pub(super) struct Outages(Vec<Option<(Outage, Stream)>>);
 
 impl Outages {
-    pub(super) fn new(outages: &[Option<Outage>], streams: &Streams, queue: &mut Queue<Event>) -> Outages {
+    pub(super) fn new(
+        outages: &[Option<Outage>],
+        streams: &Streams,
+        queue: &mut Queue<Event>,
+        begin_s: f64,
+    ) -> Outages {
         let of_node = |(index, outage): (usize, &Option<Outage>)| {
             outage.map(|outage| (outage, streams.stream("outages of a node", index as u64)))
         };
         let mut outages = Outages(outages.iter().enumerate().map(of_node).collect());
         for index in 0..outages.0.len() as u32 {
             if let Some(up_s) = outages.up_s(NodeId(index)) {
-                queue.schedule(up_s, Event::NodeDown(NodeId(index)));
+                queue.schedule(begin_s + up_s, Event::NodeDown(NodeId(index)));
             }
         }
         outages

@@ -51,9 +51,9 @@ pub struct Recording {
     pub jobs: Vec<JobRecord>,
     /// Who held what when, if that was to be kept.
     pub spans: Vec<Span>,
-    /// Device-seconds that nodes offered while they were up, until the last job ended.
+    /// Device-seconds that nodes offered while they were up, from the first arrival until the last job ended.
     pub offered_device_s: f64,
-    /// When the last job ended, in seconds.
+    /// When the last job ended, in seconds; the first arrival where none did.
     pub end_s: f64,
     keep_spans: bool,
     devices: u32,
@@ -65,8 +65,16 @@ pub struct Recording {
 }
 
 impl Recording {
-    pub(super) fn new(jobs: usize, devices: u32, keep_spans: bool) -> Recording {
-        Recording { jobs: vec![JobRecord::default(); jobs], keep_spans, devices, ..Recording::default() }
+    pub(super) fn new(jobs: usize, devices: u32, keep_spans: bool, begin_s: f64) -> Recording {
+        Recording {
+            jobs: vec![JobRecord::default(); jobs],
+            end_s: begin_s,
+            keep_spans,
+            devices,
+            devices_since_s: begin_s,
+            present_since_s: begin_s,
+            ..Recording::default()
+        }
     }
 
     fn presence(&mut self, now_s: f64) -> f64 {

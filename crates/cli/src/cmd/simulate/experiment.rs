@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use bellwether_core::InputError;
 use bellwether_core::policy::Fault;
 use bellwether_sched::drive::drive;
 use bellwether_sched::policy;
@@ -113,7 +114,18 @@ fn one(arguments: &SimulateArguments, inputs: &Inputs, name: &str, seed: u64) ->
     let mut world = World::new(&entries, inputs.truth.model.as_ref(), &scenario);
     drive(&mut timed, &mut world, inputs.belief()).map_err(|fault| match fault {
         Fault::Broken(what) => Failure::Broken(format!("policy `{name}`, seed {seed}: {what}")),
-        Fault::World(what) => Failure::at(format!("policy `{name}`, seed {seed}"), what),
+        Fault::World(what) => {
+            let error = InputError::new(format!("policy `{name}`, seed {seed}"), what);
+            match &arguments.belief {
+                Some(belief) => error.hint(format!(
+                    "a policy may choose whatever --belief {belief} can speak of; \
+                     --truth {} must know that too",
+                    arguments.truth
+                )),
+                None => error,
+            }
+            .into()
+        }
     })?;
     let recording = world.into_recording();
     let outcome = Outcome {

@@ -38,6 +38,15 @@ pub(super) fn read(arguments: &SimulateArguments) -> Result<Inputs, Failure> {
     let place = arguments.trace.display().to_string();
     let mut inputs = Inputs { cluster, trace: None, workload: None, place, truth, belief };
     if arguments.trace.extension().is_some_and(|extension| extension == "toml") {
+        let of_traces = [
+            ("--elastic", arguments.elastic.is_some()),
+            ("--trace-format", arguments.trace_format.is_some()),
+        ];
+        if let Some((flag, _)) = of_traces.iter().find(|(_, given)| *given) {
+            return Err(InputError::new(*flag, "is for traces, and this is a generator")
+                .hint("its classes say `min_gpu` and `max_gpu`; `bellwether trace generate` makes a trace of it")
+                .into());
+        }
         inputs.workload = Some(read_workload(&arguments.trace)?);
         // A generator that draws nothing useful is refused before any simulation.
         inputs.entries(1)?;

@@ -14,6 +14,9 @@ use crate::failure::Failure;
 
 const WIDTH: u32 = 1000;
 const PANEL: u32 = 340;
+/// Height of a line of the legend, and of what is above and below it in its panel.
+const LEGEND_LINE: u32 = 16;
+const LEGEND_REST: u32 = 110;
 /// Height of a Gantt chart: a policy each.
 const GANTT: u32 = 300;
 /// More Gantt charts make no picture.
@@ -37,10 +40,11 @@ pub(super) fn svg(results: &[PolicyResult], cluster: &Cluster) -> Result<String,
 
 fn draw(results: &[PolicyResult], cluster: &Cluster, text: &mut String) -> Drawn {
     let gantts = results.len().min(GANTTS_MAX);
-    let height = 2 * PANEL + gantts as u32 * GANTT;
+    let first = PANEL.max(LEGEND_REST + LEGEND_LINE * results.len() as u32);
+    let height = first + PANEL + gantts as u32 * GANTT;
     let area = SVGBackend::with_string(text, (WIDTH, height)).into_drawing_area();
     area.fill(&WHITE)?;
-    let (times, rest) = area.split_vertically(PANEL);
+    let (times, rest) = area.split_vertically(first);
     let (usage, mut rest) = rest.split_vertically(PANEL);
     completion_times(&times, results)?;
     let first_s =
@@ -68,7 +72,7 @@ struct Scale {
 
 impl Scale {
     fn of(first_s: f64, last_s: f64) -> Scale {
-        let length_s = (last_s - first_s).max(1e-9);
+        let length_s = if last_s > first_s { last_s - first_s } else { 1.0 };
         let (unit_s, unit) = unit_of(length_s);
         Scale { first_s, unit_s, unit, length: length_s / unit_s }
     }
@@ -103,6 +107,17 @@ fn colour(index: usize) -> RGBColor {
     RGBColor(red, green, blue)
 }
 
+/// Beyond eight policies lines differ by their width, too.
+fn line(index: usize) -> ShapeStyle {
+    const WIDTHS: [u32; 4] = [2, 1, 4, 3];
+    colour(index).stroke_width(WIDTHS[index / 8 % WIDTHS.len()])
+}
+
+/// As many labels as there are whole numbers, where those are few.
+fn labels(devices: u32) -> usize {
+    devices.saturating_add(1).min(10) as usize
+}
+
 fn completion_times(area: &Area<'_>, results: &[PolicyResult]) -> Drawn {
     let times = |result: &PolicyResult| {
         let ended = result.entries.iter().zip(&result.recording.jobs);
@@ -133,9 +148,11 @@ fn completion_times(area: &Area<'_>, results: &[PolicyResult]) -> Drawn {
         let every = times.len().div_ceil(1000).max(1);
         let count = times.len() as f64;
         let point = |(place, time): (usize, &f64)| (time / unit_s, (place + 1) as f64 / count);
-        let mut points: Vec<(f64, f64)> = times.iter().enumerate().step_by(every).map(point).collect();
+        let mut points: Vec<(f64, f64)> =
+            times.first().map(|time| (time / unit_s, 0.0)).into_iter().collect();
+        points.extend(times.iter().enumerate().step_by(every).map(point));
         points.extend(times.last().map(|time| (time / unit_s, 1.0)));
-        let style = colour(index).stroke_width(2);
+        let style = line(index);
         chart
             .draw_series(LineSeries::new(points, style))?
             .label(result.policy.as_str())
@@ -170,6 +187,7 @@ fn use_over_time(area: &Area<'_>, results: &[PolicyResult], cluster: &Cluster, s
         .configure_mesh()
         .x_desc(format!("{} since the first arrival", scale.unit))
         .y_desc("devices")
+        .y_labels(labels(cluster.devices()))
         .y_label_formatter(&|devices| format!("{devices:.0}"))
         .light_line_style(WHITE)
         .draw()?;
@@ -178,7 +196,7 @@ fn use_over_time(area: &Area<'_>, results: &[PolicyResult], cluster: &Cluster, s
         let point = |(bin, held): (usize, f64)| ((bin as f64 + 0.5) * width, held / width);
         let points: Vec<(f64, f64)> =
             binned(&result.recording.spans, scale).into_iter().enumerate().map(point).collect();
-        chart.draw_series(LineSeries::new(points, colour(index).stroke_width(2)))?;
+        chart.draw_series(LineSeries::new(points, line(index)))?;
     }
     Ok(())
 }
@@ -217,6 +235,7 @@ fn gantt(area: &Area<'_>, result: &PolicyResult, cluster: &Cluster, scale: &Scal
         .disable_mesh()
         .x_desc(format!("{} since the first arrival", scale.unit))
         .y_desc("devices, by node")
+        .y_labels(labels(rows))
         .y_label_formatter(&|device| format!("{device:.0}"))
         .draw()?;
     let bars = bars(&result.recording.spans, cluster, nodes)
@@ -224,7 +243,7 @@ fn gantt(area: &Area<'_>, result: &PolicyResult, cluster: &Cluster, scale: &Scal
         .map(|bar| (scale.at(bar.start_s), scale.at(bar.end_s), bar))
         .filter(|(start, end, _)| end - start >= NARROWEST * scale.length);
     chart.draw_series(bars.map(|(start, end, bar)| {
-        let (low, high) = (f64::from(bar.row) + 0.05, f64::from(bar.row) + 0.95);
+        let (low, high) = (f64::from(bar.row) + 0.05, f64::from(bar.row + bar.rows) - 0.05);
         Rectangle::new([(start, low), (end, high)], colour(bar.job as usize).filled())
     }))?;
     let mut top = 0;
@@ -236,10 +255,11 @@ fn gantt(area: &Area<'_>, result: &PolicyResult, cluster: &Cluster, scale: &Scal
     Ok(())
 }
 
-/// A device that a job held for a while.
+/// Devices of a node, side by side, that a job held for a while.
 struct Bar {
     job: u32,
     row: u32,
+    rows: u32,
     start_s: f64,
     end_s: f64,
 }
@@ -258,14 +278,14 @@ fn bars(spans: &[Span], cluster: &Cluster, nodes: usize) -> Vec<Bar> {
     let mut bars = Vec::new();
     for span in ordered {
         let (first, devices) = (first_rows[&span.node], cluster.view.nodes[span.node.0 as usize].devices);
-        let mut missing = span.devices;
-        for row in first..first + devices {
-            let free = &mut free_from_s[row as usize];
-            if missing > 0 && *free <= span.start_s {
-                *free = span.end_s;
-                missing -= 1;
-                bars.push(Bar { job: span.job.0, row, start_s: span.start_s, end_s: span.end_s });
-            }
+        let (job, start_s, end_s) = (span.job.0, span.start_s, span.end_s);
+        let free = |row: &u32| free_from_s[*row as usize] <= start_s;
+        let rows: Vec<u32> = (first..first + devices).filter(free).take(span.devices as usize).collect();
+        for side_by_side in rows.chunk_by(|a, b| a + 1 == *b) {
+            bars.push(Bar { job, row: side_by_side[0], rows: side_by_side.len() as u32, start_s, end_s });
+        }
+        for row in rows {
+            free_from_s[row as usize] = end_s;
         }
     }
     bars

@@ -20,9 +20,30 @@ pub(super) fn render(results: &[PolicyResult], format: TableFormat) -> String {
     }
 }
 
+/// Figures of jobs that ended: where none did, they are not known, and not zero.
+const OF_ENDED: [&str; 10] = [
+    "avg_jct_s",
+    "median_jct_s",
+    "p95_jct_s",
+    "p99_jct_s",
+    "avg_slowdown",
+    "makespan_s",
+    "avg_queueing_s",
+    "max_rho",
+    "p95_rho",
+    "unfair",
+];
+
 /// The mean over seeds.
 fn mean(result: &PolicyResult, of: impl Fn(&Outcome) -> f64) -> f64 {
     result.outcomes.iter().map(of).sum::<f64>() / result.outcomes.len().max(1) as f64
+}
+
+/// The mean over seeds with a job that ended; not a number where there is none.
+fn mean_of_ended(result: &PolicyResult, of: impl Fn(&Report) -> f64) -> f64 {
+    let reports =
+        || result.outcomes.iter().map(|outcome| &outcome.report).filter(|report| report.finished > 0.0);
+    reports().map(of).sum::<f64>() / reports().count() as f64
 }
 
 fn object(result: &PolicyResult) -> Map<String, Value> {
@@ -33,8 +54,10 @@ fn object(result: &PolicyResult) -> Map<String, Value> {
         result.outcomes.iter().filter_map(|outcome| serde_json::to_value(&outcome.report).ok()).collect();
     let Some(Value::Object(first)) = figures.first() else { return object };
     for key in first.keys() {
-        let sum: f64 = figures.iter().filter_map(|figures| figures[key].as_f64()).sum();
-        let mean = sum / figures.len() as f64;
+        let any = !OF_ENDED.contains(&key.as_str());
+        let counted = figures.iter().filter(|figures| any || figures["finished"].as_f64() > Some(0.0));
+        let values: Vec<f64> = counted.filter_map(|figures| figures[key].as_f64()).collect();
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
         // Counts of one seed are whole.
         let whole = mean.fract() == 0.0 && mean.abs() < 1e15 && !key.ends_with("_s");
         object.insert(key.clone(), if whole { json!(mean as i64) } else { json!(mean) });
@@ -57,6 +80,7 @@ fn csv(results: &[PolicyResult]) -> String {
         let cells = object.values().map(|value| match value {
             Value::String(text) if text.contains(',') => format!("\"{text}\""),
             Value::String(text) => text.clone(),
+            Value::Null => String::new(),
             other => other.to_string(),
         });
         lines.push(cells.collect::<Vec<_>>().join(","));
@@ -83,14 +107,21 @@ fn table(results: &[PolicyResult]) -> String {
     let mut rows: Vec<Vec<String>> = vec![vec!["policy".into()]];
     rows.extend(results.iter().map(|result| vec![result.policy.clone()]));
     for (title, of, show, best) in columns {
-        let values: Vec<f64> = results.iter().map(|result| mean(result, |o| of(&o.report))).collect();
+        let values: Vec<f64> = results
+            .iter()
+            .map(|result| match best {
+                Best::Low => mean_of_ended(result, of),
+                Best::High | Best::None => mean(result, |o| of(&o.report)),
+            })
+            .collect();
         let top = match best {
             Best::Low => values.iter().copied().fold(f64::MAX, f64::min),
             Best::High => values.iter().copied().fold(f64::MIN, f64::max),
             Best::None => f64::NAN,
         };
         rows[0].push(title.into());
-        let shown: Vec<String> = values.iter().map(|value| show(*value)).collect();
+        let shown: Vec<String> =
+            values.iter().map(|value| if value.is_nan() { "-".to_owned() } else { show(*value) }).collect();
         // What everybody has is nobody's merit.
         let differ = shown.iter().any(|text| *text != shown[0]);
         for ((row, value), text) in rows[1..].iter_mut().zip(&values).zip(shown) {
@@ -175,7 +206,8 @@ pub(crate) fn duration(seconds: f64) -> String {
         s if s < 600.0 => format!("{s:.1}s"),
         s if s < 36_000.0 => format!("{:.1}min", s / 60.0),
         s if s < 864_000.0 => format!("{:.1}h", s / 3600.0),
-        s => format!("{:.1}d", s / 86_400.0),
+        s if s < 86_400e6 => format!("{:.1}d", s / 86_400.0),
+        s => format!("{:.1e}d", s / 86_400.0),
     }
 }
 

@@ -15,8 +15,7 @@ pub(super) fn table(description: &Description, format: Format) -> String {
     let timed = description.says_durations;
     let mut text = format!("{jobs} jobs ({format}) arrive within {}\n", duration(*span_s));
     let what = if timed { "durations" } else { "work" };
-    let _ =
-        writeln!(text, "{what}: {}, coefficient of variation {:.2}", figures(work, timed), work.variation);
+    let _ = writeln!(text, "{what}: {}", figures(work, timed));
     if let (Some(hours), Some(offered)) = (description.gpu_hours, description.offered_gpus) {
         let share = description.offered_load.map_or(String::new(), |load| format!(", a load of {load:.2}"));
         let _ = writeln!(
@@ -49,7 +48,9 @@ fn figures(work: &Summary, timed: bool) -> String {
     let show = |value: f64| if timed { duration(value) } else { format!("{value:.0}") };
     let Summary { mean, median, p95, p99, largest, variation } = work;
     let [mean, median, p95, p99, largest] = [mean, median, p95, p99, largest].map(|value| show(*value));
-    format!("mean {mean}, median {median}, p95 {p95}, p99 {p99}, longest {largest}, variation {variation:.2}")
+    format!(
+        "mean {mean}, median {median}, p95 {p95}, p99 {p99}, longest {largest}, coefficient of variation {variation:.2}"
+    )
 }
 
 fn groups(title: &str, groups: &[Group], timed: bool, jobs: usize) -> String {
