@@ -25,7 +25,7 @@
 //! # Source
 //!
 //! Amdahl, AFIPS 1967; powers and curves as the literature of scheduling takes them: Berg et al., heSRPT,
-//! Performance 2020; Saxena et al., D3L, for a measured curve.
+//! Performance Evaluation 2020; Lin, Paolieri, Chou, Golubchik, MASCOTS 2018, for a measured curve.
 //!
 //! # Assumes
 //!

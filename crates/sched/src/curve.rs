@@ -84,7 +84,8 @@ impl Curve {
     /// Seconds that a unit of work takes, divided by how well the devices are used compared with the fewest.
     pub fn cost(&self, devices: u32) -> f64 {
         let rate = self.rate(devices);
-        if rate > 0.0 { self.per_device * f64::from(devices) / (rate * rate) } else { f64::INFINITY }
+        // One division after the other: the square of a very small or large rate is no number that it can be divided by.
+        if rate > 0.0 { self.per_device / rate * (f64::from(devices) / rate) } else { f64::INFINITY }
     }
 }
 

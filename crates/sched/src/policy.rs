@@ -43,6 +43,9 @@ pub struct About {
     pub make: fn(&Options) -> Result<Box<dyn Policy + Send>, String>,
 }
 
+/// The shortest time from one decision to the next that an option may ask for, in seconds.
+const LEAST_INTERVAL_S: f64 = 1e-3;
+
 /// All policies, in the order in which they are explained.
 pub const CATALOGUE: &[&About] = &[
     &fifo::STRICT,

@@ -61,3 +61,14 @@ fn nothing_is_taken_where_nothing_fits_or_pays() {
     assert_eq!(best(&[Vec::new()], &[]).taken, [None]);
     assert_eq!(best(&[candidates(1.0, 1)], &[0]).taken, [None]);
 }
+
+#[test]
+fn many_types_of_many_devices_are_chosen_from_all_the_same() {
+    // The ways to use 10 types of 100 devices have no number in 64 bits.
+    let candidates = |device_type| vec![Candidate { value: 1.0, device_type, devices: 60 }];
+    let jobs: Vec<_> = (0..20).map(|job| candidates(job % 10)).collect();
+    let choice = best(&jobs, &[100; 10]);
+    assert_valid(&choice, &jobs, &[100; 10]);
+    assert_eq!(choice.value, 10.0);
+    assert!(choice.gap >= 0.0);
+}

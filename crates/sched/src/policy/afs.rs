@@ -2,7 +2,7 @@
 //!
 //! # Idea
 //!
-//! Devices are dealt out one after another, and each to the job that wins against all others. Let job a end before job b
+//! Devices are dealt out one after another, and each to the job that wins against the others, two at a time. Let job a end before job b
 //! on what they have, p be the speed and p' the speed with the next number of devices. Suppose that b gets that number
 //! when a has ended. Giving it to b now is better for the sum of both completion times if and only if
 //! (p'_b - p_b) / p'_b > (p'_a - p_a) / p_a. Of two jobs without devices the one that would end first wins.
@@ -18,12 +18,14 @@
 //!
 //! # Complexity
 //!
-//! O(jobs * devices) for an event.
+//! O((jobs + devices) log jobs) for an event.
 //!
 //! # Bad when
 //!
 //! Restarts are dear: every event may change many jobs' devices. Where speed grows in proportion to devices the shortest
 //! job gets all of them, and long ones starve while short ones keep coming.
+
+use std::collections::BTreeSet;
 
 use bellwether_core::cluster::{ClusterView, JobId};
 use bellwether_core::policy::{Changes, Decision, Policy, Promises, Rule};
@@ -90,7 +92,7 @@ impl Policy for Afs {
                     self.rival(job, device_type, remaining, 0)
                 });
                 let shares = self.deal(rivals.collect(), device_type, free);
-                open.retain(|job| shares.iter().all(|(served, _)| served != job));
+                open.retain(|job| shares.binary_search_by_key(job, |(served, _)| *served).is_err());
                 let target = |(job, devices)| Target { job, device_type: device_type as u16, devices };
                 targets.extend(shares.into_iter().map(target));
             }
@@ -108,29 +110,77 @@ impl Afs {
         (next_rate > rate).then_some(Rival { job, remaining, devices, rate, next, next_rate })
     }
 
-    /// Deals devices out as long as somebody can use what is free: who gets how many.
-    fn deal(&self, mut rivals: Vec<Rival>, device_type: usize, free: &mut u32) -> Vec<(JobId, u32)> {
-        let mut shares: Vec<(JobId, u32)> = Vec::new();
+    /// Deals devices out as long as somebody can use what is free: who gets how many, in the order of the rivals.
+    fn deal(&self, rivals: Vec<Rival>, device_type: usize, free: &mut u32) -> Vec<(JobId, u32)> {
+        let mut shares: Vec<(JobId, u32)> = rivals.iter().map(|rival| (rival.job, 0)).collect();
+        let more = |rival: &Rival| rival.next - rival.devices;
+        let mut wants: BTreeSet<(u32, usize)> =
+            rivals.iter().enumerate().map(|(place, rival)| (more(rival), place)).collect();
+        let mut contest = Contest::new(rivals);
         loop {
             // Free devices only become fewer.
-            rivals.retain(|rival| rival.next - rival.devices <= *free);
-            let first = |leader: usize, place: usize| {
-                if wins(&rivals[place], &rivals[leader]) { place } else { leader }
-            };
-            let Some(winner) = (0..rivals.len()).reduce(first) else { return shares };
-            let Rival { job, remaining, devices, next, .. } = rivals[winner];
-            *free -= next - devices;
-            match shares.iter_mut().find(|(served, _)| *served == job) {
-                Some((_, share)) => *share = next,
-                None => shares.push((job, next)),
+            while let Some((_, place)) = wants.last().copied().filter(|(more, _)| more > free) {
+                wants.pop_last();
+                contest.set(place, None);
             }
-            match self.rival(job, device_type, remaining, next) {
-                Some(rival) => rivals[winner] = rival,
-                None => {
-                    rivals.remove(winner);
+            let Some((place, winner)) = contest.winner() else { break };
+            wants.remove(&(more(&winner), place));
+            *free -= more(&winner);
+            shares[place].1 = winner.next;
+            let rival = self.rival(winner.job, device_type, winner.remaining, winner.next);
+            wants.extend(rival.map(|rival| (more(&rival), place)));
+            contest.set(place, rival);
+        }
+        shares.retain(|(_, devices)| *devices > 0);
+        shares
+    }
+}
+
+/// Rivals in pairs, their winners in pairs, and so on: who changes meets only O(log rivals) others.
+struct Contest {
+    rivals: Vec<Option<Rival>>,
+    /// A binary tree, the root at 1: who wins below each node. Its last half are the rivals, and empty places.
+    winners: Vec<Option<usize>>,
+}
+
+impl Contest {
+    fn new(rivals: Vec<Rival>) -> Contest {
+        let leaves = rivals.len().next_power_of_two();
+        let mut winners = vec![None; leaves];
+        winners.extend((0..leaves).map(|place| (place < rivals.len()).then_some(place)));
+        let mut contest = Contest { rivals: rivals.into_iter().map(Some).collect(), winners };
+        (1..leaves).rev().for_each(|node| contest.meet(node));
+        contest
+    }
+
+    fn meet(&mut self, node: usize) {
+        let [leader, challenger] = [self.winners[2 * node], self.winners[2 * node + 1]];
+        let rival = |place: Option<usize>| place.and_then(|place| self.rivals[place].as_ref());
+        self.winners[node] = match (rival(leader), rival(challenger)) {
+            (Some(first), Some(second)) => {
+                if wins(second, first) {
+                    challenger
+                } else {
+                    leader
                 }
             }
+            (Some(_), None) => leader,
+            _ => challenger,
+        };
+    }
+
+    fn set(&mut self, place: usize, rival: Option<Rival>) {
+        self.rivals[place] = rival;
+        let mut node = self.winners.len() / 2 + place;
+        while node > 1 {
+            node /= 2;
+            self.meet(node);
         }
+    }
+
+    fn winner(&self) -> Option<(usize, Rival)> {
+        let place = self.winners[1]?;
+        Some((place, self.rivals[place]?))
     }
 }
 

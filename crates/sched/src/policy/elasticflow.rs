@@ -24,7 +24,8 @@
 //!
 //! # Complexity
 //!
-//! O(jobs with deadlines^2) for an event at worst: each looks at the ends of those before it, for each power of two.
+//! O(jobs with deadlines^2) at worst for an event, and for each new job that is not due after all others: each looks at
+//! the ends of those before it, for each power of two.
 //!
 //! # Bad when
 //!
@@ -78,6 +79,8 @@ struct ElasticFlow {
 struct Timetable {
     outlooks: Vec<Outlook>,
     plans: BTreeMap<JobId, Plan>,
+    /// Whose deadline is latest, while each plan is the least share after all with earlier deadlines.
+    last: Option<Place>,
 }
 
 impl Policy for ElasticFlow {
@@ -129,10 +132,12 @@ impl ElasticFlow {
                 let jobs = timetable.plans.keys().copied().chain([job]);
                 self.plan_all(now_s, view, in_order(view, jobs))
             };
-            if let Some(all) = is_new.then(with_it).flatten() {
+            // Behind all others it changes none of their plans, so that it need only be planned itself.
+            let in_between = timetable.last >= Some(place(view, job));
+            if let Some(all) = (is_new && in_between).then(with_it).flatten() {
                 timetable = all;
             } else if let Some(plan) = self.plan(now_s, view, job, &timetable.outlooks) {
-                timetable.put(job, plan);
+                timetable.put(view, job, plan);
             } else if is_new && self.refuse {
                 refused.push(job);
             }
@@ -155,15 +160,16 @@ impl ElasticFlow {
                 false => self.promised.get(&job).map(|plan| plan.rest(now_s)),
             };
             if let Some(plan) = plan.filter(|plan| !plan.steps.is_empty()) {
-                timetable.put(job, plan);
+                timetable.put(view, job, plan);
             }
         }
+        timetable.last = Some(BEHIND_ALL);
         timetable
     }
 
     fn nothing(&self, now_s: f64) -> Timetable {
         let outlooks = self.table.devices().into_iter().map(|devices| Outlook::new(now_s, devices));
-        Timetable { outlooks: outlooks.collect(), plans: BTreeMap::new() }
+        Timetable { outlooks: outlooks.collect(), plans: BTreeMap::new(), last: None }
     }
 
     /// The least shares of all jobs in this order, if everybody has one.
@@ -171,7 +177,7 @@ impl ElasticFlow {
         let mut timetable = self.nothing(now_s);
         for job in order {
             let plan = self.plan(now_s, view, job, &timetable.outlooks)?;
-            timetable.put(job, plan);
+            timetable.put(view, job, plan);
         }
         Some(timetable)
     }
@@ -249,16 +255,25 @@ impl ElasticFlow {
 }
 
 impl Timetable {
-    fn put(&mut self, job: JobId, plan: Plan) {
+    fn put(&mut self, view: &ClusterView, job: JobId, plan: Plan) {
+        let place = Some(place(view, job));
+        self.last = if self.last < place { place } else { Some(BEHIND_ALL) };
         self.outlooks[usize::from(plan.device_type)].take(&plan);
         self.plans.insert(job, plan);
     }
 }
 
+/// Behind every job.
+const BEHIND_ALL: Place = (u64::MAX, JobId(u32::MAX));
+
+/// Where a job stands in the order of deadlines.
+fn place(view: &ClusterView, id: JobId) -> Place {
+    (bits(view.jobs[&id].job.deadline_s.unwrap_or(f64::INFINITY)), id)
+}
+
 /// Jobs in the order of their deadlines.
 fn in_order(view: &ClusterView, jobs: impl Iterator<Item = JobId>) -> Vec<JobId> {
-    let place = |id: JobId| (bits(view.jobs[&id].job.deadline_s.unwrap_or(f64::INFINITY)), id);
-    let mut order: Vec<Place> = jobs.map(place).collect();
+    let mut order: Vec<Place> = jobs.map(|id| place(view, id)).collect();
     order.sort_unstable();
     order.into_iter().map(|(_, id)| id).collect()
 }

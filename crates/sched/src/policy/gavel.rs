@@ -32,7 +32,7 @@ use bellwether_core::policy::{Changes, Decision, Policy, Promises, Rule};
 use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
-use super::About;
+use super::{About, LEAST_INTERVAL_S};
 use crate::draft::Draft;
 use crate::options::Options;
 use crate::placement::Board;
@@ -99,8 +99,8 @@ const fn about(
 
 fn make(objective: Objective, options: &Options) -> Result<Box<dyn Policy + Send>, String> {
     let (round_s, realloc_s) = (options.get("round"), options.get("realloc"));
-    if round_s <= 0.0 || realloc_s < 0.0 {
-        return Err("a round is longer than 0 s, and realloc is not negative".to_owned());
+    if round_s < LEAST_INTERVAL_S || realloc_s < 0.0 {
+        return Err("a round takes a millisecond or more, and realloc is not negative".to_owned());
     }
     Ok(Box::new(Gavel {
         objective,
@@ -272,6 +272,6 @@ impl Gavel {
         let chosen = self.ledger.turns(&self.jobs, devices);
         self.ledger.run(now_s, &chosen);
         rounds::enact(view, &chosen, &self.jobs, draft);
-        self.round_end_s = now_s + self.round_s;
+        self.round_end_s = (now_s + self.round_s).max(now_s.next_up());
     }
 }

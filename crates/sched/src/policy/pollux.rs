@@ -33,7 +33,7 @@ use bellwether_core::policy::{Changes, Decision, Policy, Promises, Rule};
 use bellwether_core::prediction::{Progress, StepModel};
 use serde::{Deserialize, Serialize};
 
-use super::About;
+use super::{About, LEAST_INTERVAL_S};
 use crate::draft::Draft;
 use crate::goodput::{Candidate, Problem, fair_share, optimise};
 use crate::placement::Board;
@@ -52,12 +52,18 @@ pub const ABOUT: About = About {
     promises: Promises { work_conserving: false, starvation_free: false },
     make: |options| {
         let (power, interval_s) = (options.get("p"), options.get("interval"));
-        if interval_s <= 0.0 {
-            return Err(format!("an interval of {interval_s} s; it must be longer than 0"));
+        if interval_s < LEAST_INTERVAL_S {
+            return Err(format!("an interval of {interval_s} s; it must be a millisecond or more"));
+        }
+        if power.abs() > MOST_POWER {
+            return Err(format!("its p must be from -{MOST_POWER} to {MOST_POWER}, and is {power}"));
         }
         Ok(Box::new(Pollux { power, interval_s, ..Pollux::default() }))
     },
 };
+
+/// Beyond this exponent powers of speed-ups are no numbers any more.
+const MOST_POWER: f64 = 50.0;
 
 /// A batch is changed only for at least this part of the goodput more, so that rounding alone changes none.
 const RETUNED: f64 = 1e-3;
@@ -89,7 +95,7 @@ impl Policy for Pollux {
         if now_s < self.next_s {
             return draft.finish(Rule::Program, waiting(), Some(self.next_s));
         }
-        self.next_s = now_s + self.interval_s;
+        self.next_s = (now_s + self.interval_s).max(now_s.next_up());
         let mut wanted = BTreeMap::new();
         for (device_type, jobs) in pools(view).into_iter().enumerate() {
             self.share(now_s, view, model, device_type as u16, &jobs, &mut wanted);
@@ -154,10 +160,12 @@ impl Pollux {
         let candidate = |(place, id): (usize, &JobId)| {
             let seen = &view.jobs[id];
             let largest = self.largest.get(id).copied().unwrap_or(0);
-            let least = seen.job.least.max(1);
-            let fair = share.clamp(least, seen.job.most.max(least));
             // Where the fair share is no number of devices that it runs on, the nearest that is one.
             let packed = |devices: &u32| goodput(place, shapes.fewest(*devices), *devices);
+            let fewest = seen.job.least.max(1);
+            let least = (fewest..=seen.job.most.min(total)).find(|devices| packed(devices) > 0.0);
+            let least = least.unwrap_or(fewest);
+            let fair = share.clamp(least, seen.job.most.max(least));
             let counts = (least..=fair).rev().chain(fair + 1..=seen.job.most.min(total));
             let fair_goodput = counts.map(|devices| packed(&devices)).find(|goodput| *goodput > 0.0);
             Candidate {

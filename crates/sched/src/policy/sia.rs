@@ -31,7 +31,7 @@ use bellwether_core::policy::{Changes, Decision, Policy, Promises, Rule};
 use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
-use super::About;
+use super::{About, LEAST_INTERVAL_S};
 use crate::draft::Draft;
 use crate::placement::Board;
 use crate::program::choice::{self, Candidate};
@@ -51,8 +51,14 @@ pub const ABOUT: About = About {
     promises: Promises { work_conserving: false, starvation_free: true },
     make: |options| {
         let [interval_s, power, penalty] = ["interval", "p", "lambda"].map(|name| options.get(name));
-        if interval_s <= 0.0 || power == 0.0 || penalty <= 0.0 {
-            return Err("interval and lambda are more than 0, and p is not 0".to_owned());
+        if interval_s < LEAST_INTERVAL_S || power == 0.0 || penalty <= 0.0 {
+            return Err("interval is a millisecond or more, lambda is more than 0, and p is not 0".to_owned());
+        }
+        if power < 0.0 && penalty <= 1.0 {
+            // The only configuration of a rigid job costs 1.
+            return Err(
+                "lambda is more than 1 where p is below 0, or jobs would rather wait for ever".to_owned()
+            );
         }
         Ok(Box::new(Sia { interval_s, power, penalty, jobs: BTreeMap::new(), next_s: f64::NEG_INFINITY }))
     },
@@ -106,7 +112,7 @@ impl Policy for Sia {
         let mut waiting = view.jobs.values().filter(|seen| !seen.is_running()).count();
         let mut is_hopeless = view.jobs.is_empty();
         if now_s >= self.next_s {
-            self.next_s = now_s + self.interval_s;
+            self.next_s = (now_s + self.interval_s).max(now_s.next_up());
             let chosen = self.choose(now_s, view, model);
             enact(view, &chosen, &mut draft);
             waiting = view.jobs.len() - chosen.len();

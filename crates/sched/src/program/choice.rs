@@ -44,21 +44,22 @@ const WIDTHS: [usize; 3] = [32, 512, 8_192];
 const ROUNDING: f64 = 1e-10;
 
 /// The choice with the largest sum of values, or one and how far it may be from that. The same input gives the same
-/// choice; of equally good ones it is any, but always the same.
+/// choice; of equally good ones it is any, but always the same. Where there are so many types and devices that the ways
+/// to use them cannot be numbered (more than 10^19), greed has to do.
 ///
 /// # Panics
 ///
-/// When a candidate is of a type that is not there, or when there are so many devices that the ways to use them cannot
-/// be numbered (more than 10^19).
+/// When a candidate is of a type that is not there.
 pub fn best(jobs: &[Vec<Candidate>], devices: &[u32]) -> Choice {
     if devices.is_empty() {
         return Choice { taken: vec![None; jobs.len()], value: 0.0, gap: 0.0 };
     }
     let problem = Problem::new(jobs, devices);
     let mut incumbent = problem.greedy();
-    let mut missed = 0.0;
-    for width in WIDTHS {
-        let found = problem.search(problem.loss(&incumbent), width);
+    let mut missed = problem.loss(&incumbent);
+    let strides = problem.strides();
+    for (width, strides) in WIDTHS.into_iter().zip(strides.iter().cycle()) {
+        let found = problem.search(problem.loss(&incumbent), width, strides);
         if let Some(better) = found.better {
             incumbent = better;
         }
@@ -218,10 +219,9 @@ impl<'a> Problem<'a> {
     }
 
     /// Looks for a choice that loses less than `limit`, with at most `width` states per job.
-    fn search(&self, limit: f64, width: usize) -> Found {
+    fn search(&self, limit: f64, width: usize, strides: &[u64]) -> Found {
         let limit = limit - self.rounding;
         let jobs = self.alternatives(limit);
-        let strides = self.strides();
         // The most that the jobs from here on can use of each type: what is free beyond that stays idle.
         let mut reach = vec![vec![0; self.devices.len()]; jobs.len() + 1];
         for (step, (job, few)) in jobs.iter().enumerate().rev() {
@@ -238,12 +238,12 @@ impl<'a> Problem<'a> {
         let mut layers = vec![vec![State { used: 0, loss: 0.0, from: 0, alternative: 0 }]];
         let mut missed = f64::INFINITY;
         for (step, (job, few)) in jobs.iter().enumerate() {
-            let idle = |used: u64| self.idle(used, &strides, &reach[step + 1]);
+            let idle = |used: u64| self.idle(used, strides, &reach[step + 1]);
             let mut next = Vec::new();
             for (index, alternative) in few.iter().enumerate() {
                 let candidate = alternative.place.map(|place| self.jobs[*job][place]);
                 for (from, state) in layers[step].iter().enumerate() {
-                    let Some(used) = self.with(state.used, candidate, &strides) else { continue };
+                    let Some(used) = self.with(state.used, candidate, strides) else { continue };
                     let loss = state.loss + alternative.regret;
                     if loss < limit && loss + idle(used) < limit {
                         next.push(State { used, loss, from: from as u32, alternative: index as u32 });
@@ -261,7 +261,7 @@ impl<'a> Problem<'a> {
             }
             layers.push(next);
         }
-        let better = self.trace(&jobs, &layers, &strides);
+        let better = self.trace(&jobs, &layers, strides);
         let found = better.as_deref().map_or(limit + self.rounding, |taken| self.loss(taken));
         Found { better, missed: missed.min(found) }
     }
@@ -284,15 +284,13 @@ impl<'a> Problem<'a> {
         Some(taken)
     }
 
-    /// What a device of each type counts in the number of a state.
-    fn strides(&self) -> Vec<u64> {
+    /// What a device of each type counts in the number of a state; `None` where there are too many states.
+    fn strides(&self) -> Option<Vec<u64>> {
         let mut stride = 1_u64;
         let next = |&count: &u32| {
             let this = stride;
-            stride = stride
-                .checked_mul(u64::from(count) + 1)
-                .expect("the ways to use the devices can be numbered");
-            this
+            stride = stride.checked_mul(u64::from(count) + 1)?;
+            Some(this)
         };
         self.devices.iter().map(next).collect()
     }

@@ -76,6 +76,52 @@ impl Columns {
         }
         best
     }
+
+    /// The cheapest column of each group at these prices.
+    fn all_cheapest(&self, prices: &[f64]) -> Vec<usize> {
+        (0..self.groups()).map(|group| self.cheapest(group, prices).0).collect()
+    }
+}
+
+/// A column of each group so that all fit into the capacity: the cheapest ones at prices that are about as low as they can
+/// be for that. A start from there needs few pivots, and one from columns that use nothing as many as there are groups.
+fn fitting(columns: &Columns, capacity: &[f64]) -> Vec<usize> {
+    const HALVINGS: u32 = 12;
+    let taken = |prices: &[f64]| {
+        let keys = columns.all_cheapest(prices);
+        let mut used = vec![0.0; capacity.len()];
+        keys.iter().for_each(|&key| add(&mut used, columns.usage(key), 1.0));
+        used.iter().zip(capacity).all(|(used, capacity)| used <= capacity).then_some(keys)
+    };
+    let uses_nothing = |column: &usize| columns.usage(*column).iter().all(|&used| used == 0.0);
+    let nothing = |group: usize| columns.group(group).find(uses_nothing).unwrap_or(columns.starts[group]);
+    let mut found: Vec<usize> = (0..columns.groups()).map(nothing).collect();
+    let mut lower = |prices: &mut [f64], range: std::ops::Range<usize>, mut high: f64| {
+        let mut low = 0.0;
+        for halving in 0..=HALVINGS {
+            let middle = if halving == 0 { 0.0 } else { f64::midpoint(low, high) };
+            prices[range.clone()].fill(middle);
+            match taken(prices) {
+                Some(keys) => (high, found) = (middle, keys),
+                None => low = middle,
+            }
+            if high == 0.0 {
+                break;
+            }
+        }
+        prices[range].fill(high);
+        high
+    };
+    let saves = |(column, cost): (usize, &f64)| -cost / columns.usage(column).iter().sum::<f64>();
+    let most = columns.cost.iter().enumerate().map(saves).filter(|saved| saved.is_finite());
+    let most = most.fold(0.0, f64::max);
+    let mut prices = vec![most; capacity.len()];
+    let high = lower(&mut prices, 0..capacity.len(), most);
+    // A lower price of one type draws groups from the others, so those still fit.
+    for k in 0..capacity.len() {
+        lower(&mut prices, k..k + 1, high);
+    }
+    found
 }
 
 /// An optimal basic solution.
@@ -153,16 +199,10 @@ pub(super) fn minimise(columns: &Columns, capacity: &[f64], kind: Capacity, pric
 impl<'a> Simplex<'a> {
     fn start(columns: &'a Columns, capacity: &'a [f64], kind: Capacity, prices: &[f64]) -> Simplex<'a> {
         let types = capacity.len();
-        let key = |group| match kind {
-            Capacity::Stretching => columns.cheapest(group, prices).0,
-            Capacity::Hard => {
-                let mut range = columns.group(group);
-                range
-                    .find(|&column| columns.usage(column).iter().all(|&used| used == 0.0))
-                    .unwrap_or(range.start)
-            }
+        let keys = match kind {
+            Capacity::Stretching => columns.all_cheapest(prices),
+            Capacity::Hard => fitting(columns, capacity),
         };
-        let keys: Vec<usize> = (0..columns.groups()).map(key).collect();
         let mut basics: Vec<Basic> = (0..types).map(Basic::Slack).collect();
         let scale = columns.cost.iter().fold(1.0_f64, |most, cost| most.max(cost.abs()));
         let mut simplex = Simplex {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use bellwether_core::cluster::{Allocation, ClusterView, JobId, Node};
 use bellwether_core::policy::{Action, Changes, Decision, Policy};
-use bellwether_core::prediction::StepModel;
+use bellwether_core::prediction::{Configuration, JobDescription, Prediction, StepModel};
 use bellwether_sched::placement::Board;
 use bellwether_sched::policy::{self, About, CATALOGUE};
 use bellwether_sim::trace::Entry;
-use bellwether_sim::world::{Outage, Scenario};
+use bellwether_sim::world::{Knowledge, Outage, Scenario};
 use proptest::prelude::*;
 
 use crate::common::{Linear, cluster, rigid, run};
@@ -83,6 +83,55 @@ fn entries() -> impl Strategy<Value = Vec<Entry>> {
     })
 }
 
+/// Answers like a badly measured table: some counts do not run, and more devices may be slower.
+struct Jagged {
+    seed: u64,
+    scale: f64,
+}
+
+impl StepModel for Jagged {
+    fn is_relative(&self) -> bool {
+        true
+    }
+
+    fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
+        let mut prediction = Linear.predict(job, configuration)?;
+        let (devices, nodes) = (u64::from(configuration.workers()), configuration.nodes());
+        let luck = (self.seed ^ devices.wrapping_mul(0x9e37_79b9_7f4a_7c15)).rotate_left(23) % 8;
+        if luck == 0 && devices != u64::from(job.devices) {
+            return Err("nobody has measured that".into());
+        }
+        let rate = &mut prediction.examples_per_s;
+        *rate *= self.scale * (1.0 + luck as f64) / 4.0 / (1.0 + 0.125 * f64::from(nodes - 1));
+        (prediction.low, prediction.high, prediction.step_s) = (*rate, *rate, 1.0 / *rate);
+        Ok(prediction)
+    }
+}
+
+/// The same jobs with claims and deadlines at the ends of what can be, some bound to a type.
+fn extreme(mut entries: Vec<Entry>, types: u16, scale: f64, salt: u64) -> Vec<Entry> {
+    for (index, entry) in entries.iter_mut().enumerate() {
+        let draw = (salt ^ index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let job = Arc::make_mut(&mut entry.job);
+        job.weight = [1.0, 1e-300, 1e300, f64::MIN_POSITIVE, 3.0, f64::MAX][(draw % 6) as usize];
+        job.deadline_s = [None, Some(-1e9), Some(job.arrival_s), Some(1e300)][(draw / 6 % 4) as usize];
+        if draw / 24 % 2 == 0 {
+            job.device_types = vec![(draw / 48) as u16 % types];
+        }
+        entry.work *= scale;
+    }
+    entries
+}
+
+fn knowledge() -> impl Strategy<Value = Knowledge> {
+    prop_oneof![
+        Just(Knowledge::Exact),
+        Just(Knowledge::Nominal),
+        Just(Knowledge::Estimated(2.0)),
+        Just(Knowledge::Unknown),
+    ]
+}
+
 /// A small cluster of one or two types of device, perhaps with outages and with a price for restarts.
 fn scenarios() -> impl Strategy<Value = Scenario> {
     (1_u32..4, any::<bool>(), any::<bool>(), 0_u32..3, any::<u64>()).prop_map(
@@ -127,6 +176,35 @@ proptest! {
                     let work = entries[index].work * f64::from(entries[index].job.asked());
                     prop_assert!((record.device_s - work).abs() < 1e-6 * work, "{}: {} of {}", about.name, record.device_s, work);
                 }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(40) })]
+
+    /// Jagged speeds, scales of work far from 1, wrong or no knowledge, extreme weights, deadlines that are over, and
+    /// jobs bound to a type: no law is broken, and everybody ends.
+    #[test]
+    fn every_policy_bears_extremes(
+        entries in entries(),
+        mut scenario in scenarios(),
+        knowledge in knowledge(),
+        scale in prop::sample::select(vec![1e-200, 1e-9, 1.0, 1e9, 1e200]),
+        seed in any::<u64>(),
+    ) {
+        scenario.knowledge = knowledge;
+        let entries = extreme(entries, scenario.cluster.device_types.len() as u16, scale, seed);
+        let model = Jagged { seed, scale };
+        for about in CATALOGUE {
+            let (_, mut policy) = policy::parse(about.name).expect("the catalogue names it");
+            let mut checked = Conserving { inner: policy.as_mut(), about };
+            let recording = run(&mut checked, &entries, &scenario, &model);
+            prop_assert!(recording.is_ok(), "{}: {:?}", about.name, recording.err());
+            for (index, record) in recording.expect("it was good just now").jobs.iter().enumerate() {
+                let settled = record.end_s.is_some() || record.refused.is_some();
+                prop_assert!(settled, "{}: job {} never ends", about.name, index);
             }
         }
     }
