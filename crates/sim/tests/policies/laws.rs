@@ -115,7 +115,7 @@ fn extreme(mut entries: Vec<Entry>, types: u16, scale: f64, salt: u64) -> Vec<En
         let job = Arc::make_mut(&mut entry.job);
         job.weight = [1.0, 1e-300, 1e300, f64::MIN_POSITIVE, 3.0, f64::MAX][(draw % 6) as usize];
         job.deadline_s = [None, Some(-1e9), Some(job.arrival_s), Some(1e300)][(draw / 6 % 4) as usize];
-        if draw / 24 % 2 == 0 {
+        if (draw / 24).is_multiple_of(2) {
             job.device_types = vec![(draw / 48) as u16 % types];
         }
         entry.work *= scale;
