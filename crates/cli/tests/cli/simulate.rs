@@ -68,7 +68,7 @@ fn rows_that_cannot_be_are_refused_or_repaired_by_name() {
         assert!(ended.stderr.contains(words), "{words}: {ended:?}");
     }
     assert!(
-        ended.stdout.contains("1 jobs refused") && ended.stdout.contains("it needs 99 devices"),
+        ended.stdout.contains("3 jobs refused") && ended.stdout.contains("it needs 99 devices"),
         "{ended:?}"
     );
 }

@@ -1,8 +1,8 @@
 //! Every policy on every seed, in parallel, with the same luck for all policies.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
 
 use bellwether_core::InputError;
 use bellwether_core::policy::Fault;
@@ -18,6 +18,9 @@ use super::inputs::Inputs;
 use super::timed::Timed;
 use crate::failure::Failure;
 use crate::printer::Printer;
+
+/// Between two lines about the progress, where nobody watches a bar.
+const NOTE_EVERY: Duration = Duration::from_secs(5);
 
 /// One policy on one seed.
 #[derive(Debug, Clone)]
@@ -35,7 +38,7 @@ pub(super) struct PolicyResult {
     pub(super) policy: String,
     pub(super) outcomes: Vec<Outcome>,
     /// The jobs and their account, of the first seed.
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Arc<[Entry]>,
     pub(super) recording: Recording,
     pub(super) decisions: Vec<String>,
 }
@@ -57,36 +60,36 @@ pub(super) fn run(
     let tasks = policies.len() * seeds;
     let pieces: Vec<Mutex<Option<Result<Piece, Failure>>>> = (0..tasks).map(|_| Mutex::new(None)).collect();
     let next = AtomicUsize::new(0);
-    let bar = progress(tasks, printer);
+    let entries: Arc<[Entry]> = inputs.entries(1)?.into();
+    let progress = Progress::new(tasks * entries.len(), printer);
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(tasks);
-    let work = || {
-        loop {
-            let task = next.fetch_add(1, Ordering::Relaxed);
-            let Some(slot) = pieces.get(task) else { break };
-            // Policies vary fastest, so that a slow policy does not leave the others' seeds for last.
-            let (seed, place) = (task / policies.len(), task % policies.len());
-            let piece = one(arguments, inputs, &policies[place], seed as u64 + 1);
-            *slot.lock().expect("no thread panics with it") = Some(piece);
-            bar.inc(1);
-        }
-    };
+    let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
         for _ in 0..threads {
-            scope.spawn(work);
+            // Dropped when the thread ends, which ends the watching below.
+            let alive = sender.clone();
+            let (pieces, next, done) = (&pieces, &next, &progress.done);
+            scope.spawn(move || {
+                let _alive: mpsc::Sender<()> = alive;
+                while let Some((task, slot)) = task_of(next, pieces) {
+                    // Policies vary fastest, so that a slow policy does not leave the others' seeds for last.
+                    let (seed, place) = (task / policies.len(), task % policies.len());
+                    let piece = one(arguments, inputs, &policies[place], seed as u64 + 1, done);
+                    *slot.lock().expect("no thread panics with it") = Some(piece);
+                }
+            });
         }
+        drop(sender);
+        progress.watch(&receiver);
     });
-    bar.finish_and_clear();
-    let mut results: Vec<PolicyResult> = Vec::new();
-    let entries = inputs.entries(1)?;
-    for name in policies {
-        results.push(PolicyResult {
-            policy: name.clone(),
-            outcomes: Vec::new(),
-            entries: entries.to_vec(),
-            recording: Recording::default(),
-            decisions: Vec::new(),
-        });
-    }
+    let result = |name: &String| PolicyResult {
+        policy: name.clone(),
+        outcomes: Vec::new(),
+        entries: entries.clone(),
+        recording: Recording::default(),
+        decisions: Vec::new(),
+    };
+    let mut results: Vec<PolicyResult> = policies.iter().map(result).collect();
     for (task, slot) in pieces.into_iter().enumerate() {
         let piece = slot.into_inner().expect("no thread panics with it").expect("every task was done")?;
         let result = &mut results[task % policies.len()];
@@ -98,7 +101,19 @@ pub(super) fn run(
     Ok(results)
 }
 
-fn one(arguments: &SimulateArguments, inputs: &Inputs, name: &str, seed: u64) -> Result<Piece, Failure> {
+/// The next task, and where its result goes.
+fn task_of<'a, T>(next: &AtomicUsize, slots: &'a [T]) -> Option<(usize, &'a T)> {
+    let task = next.fetch_add(1, Ordering::Relaxed);
+    slots.get(task).map(|slot| (task, slot))
+}
+
+fn one(
+    arguments: &SimulateArguments,
+    inputs: &Inputs,
+    name: &str,
+    seed: u64,
+    done: &AtomicUsize,
+) -> Result<Piece, Failure> {
     let (_, mut policy) = policy::parse(name)?;
     let entries = inputs.entries(seed)?;
     let first = seed == 1;
@@ -110,7 +125,7 @@ fn one(arguments: &SimulateArguments, inputs: &Inputs, name: &str, seed: u64) ->
     scenario.keep_spans = first && arguments.plot.is_some();
     scenario.early_termination = arguments.early;
     let start = Instant::now();
-    let mut timed = Timed::new(policy.as_mut(), name, first && arguments.decisions_out.is_some());
+    let mut timed = Timed::new(policy.as_mut(), name, first && arguments.decisions_out.is_some(), done);
     let mut world = World::new(&entries, inputs.truth.model.as_ref(), &scenario);
     drive(&mut timed, &mut world, inputs.belief()).map_err(|fault| match fault {
         Fault::Broken(what) => Failure::Broken(format!("policy `{name}`, seed {seed}: {what}")),
@@ -128,8 +143,12 @@ fn one(arguments: &SimulateArguments, inputs: &Inputs, name: &str, seed: u64) ->
         }
     })?;
     let recording = world.into_recording();
+    let mut report = report(&entries, &recording, inputs.cluster.devices());
+    // Rows that could not be are jobs that were refused, too.
+    let rows = inputs.trace.as_ref().map_or(0, |trace| trace.refused.len()) as f64;
+    (report.jobs, report.refused) = (report.jobs + rows, report.refused + rows);
     let outcome = Outcome {
-        report: report(&entries, &recording, inputs.cluster.devices()),
+        report,
         wall_s: start.elapsed().as_secs_f64(),
         decisions: timed.decisions,
         deciding_s: timed.total_s,
@@ -138,14 +157,37 @@ fn one(arguments: &SimulateArguments, inputs: &Inputs, name: &str, seed: u64) ->
     Ok(Piece { outcome, recording: first.then_some(recording), diary: timed.diary.unwrap_or_default() })
 }
 
-/// A bar for people who watch; nothing for anybody else.
-fn progress(tasks: usize, printer: &Printer) -> ProgressBar {
-    if !printer.interactive || tasks < 2 {
-        return ProgressBar::hidden();
+/// How far all simulations are together, for people who wait for more than a second.
+struct Progress {
+    /// Jobs that ended, in all simulations.
+    done: AtomicUsize,
+    jobs: usize,
+    bar: ProgressBar,
+    printer: Printer,
+}
+
+impl Progress {
+    fn new(jobs: usize, printer: &Printer) -> Progress {
+        let bar = if printer.interactive { ProgressBar::new(jobs as u64) } else { ProgressBar::hidden() };
+        if let Ok(style) = ProgressStyle::with_template("{bar:40} {percent} % of the jobs ended, {eta} left")
+        {
+            bar.set_style(style);
+        }
+        Progress { done: AtomicUsize::new(0), jobs, bar, printer: *printer }
     }
-    let bar = ProgressBar::new(tasks as u64);
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos} of {len} simulations, {eta} left") {
-        bar.set_style(style);
+
+    /// Says how far it is, until no thread is left that could send.
+    fn watch(&self, alive: &mpsc::Receiver<()>) {
+        let mut noted = Instant::now();
+        while alive.recv_timeout(Duration::from_millis(200)) == Err(mpsc::RecvTimeoutError::Timeout) {
+            let done = self.done.load(Ordering::Relaxed);
+            self.bar.set_position(done as u64);
+            if !self.printer.interactive && !self.printer.quiet && noted.elapsed() >= NOTE_EVERY {
+                noted = Instant::now();
+                let percent = 100.0 * done as f64 / self.jobs.max(1) as f64;
+                self.printer.note(format_args!("{percent:.0} % of the jobs of all simulations ended"));
+            }
+        }
+        self.bar.finish_and_clear();
     }
-    bar
 }

@@ -1,5 +1,6 @@
 //! A policy with a stop-watch, and a diary of its decisions.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use bellwether_core::cluster::{ClusterView, JobId};
@@ -18,12 +19,19 @@ pub(super) struct Timed<'a> {
     /// A line per decision that does something, where they are wanted.
     pub(super) diary: Option<Vec<String>>,
     name: &'a str,
+    /// Jobs that ended, in all simulations.
+    done: &'a AtomicUsize,
 }
 
 impl<'a> Timed<'a> {
-    pub(super) fn new(inner: &'a mut dyn Policy, name: &'a str, diary: bool) -> Timed<'a> {
+    pub(super) fn new(
+        inner: &'a mut dyn Policy,
+        name: &'a str,
+        diary: bool,
+        done: &'a AtomicUsize,
+    ) -> Timed<'a> {
         let diary = diary.then(Vec::new);
-        Timed { inner, decisions: 0, total_s: 0.0, longest_s: 0.0, diary, name }
+        Timed { inner, decisions: 0, total_s: 0.0, longest_s: 0.0, diary, name, done }
     }
 }
 
@@ -39,6 +47,7 @@ impl Policy for Timed<'_> {
         let decision = self.inner.decide(now_s, view, changes, model);
         let took_s = start.elapsed().as_secs_f64();
         self.decisions += 1;
+        self.done.fetch_add(changes.ended.len(), Ordering::Relaxed);
         self.total_s += took_s;
         self.longest_s = self.longest_s.max(took_s);
         if let Some(diary) = self.diary.as_mut().filter(|_| !decision.actions.is_empty()) {
