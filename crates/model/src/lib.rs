@@ -24,6 +24,10 @@
 //! - [`biased`]: any of them with a known error;
 //! - [`named`]: all of them by the words of a command line.
 //!
+//! Servers that may vanish:
+//!
+//! - [`transient`]: their lifetimes, checkpoints, finish time and cost of a job on them.
+//!
 //! From data to models:
 //!
 //! - [`calibrate`]: measured throughput, synchronous or asynchronous, to parameters and intervals;
@@ -58,5 +62,6 @@ pub mod rescale;
 pub mod scaling;
 pub mod speedup;
 pub mod throughput_table;
+pub mod transient;
 
 pub use common::minimize;

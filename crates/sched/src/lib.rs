@@ -4,6 +4,9 @@
 //!
 //! - [`policy`]: the policies, a file each, and the catalogue that names them;
 //! - [`drive`]: the loop that asks a policy and hands its decisions to a backend;
+//! - [`autoscale`]: how many workers one job that runs should have;
+//! - [`mapping`]: how many virtual nodes each worker runs, when some are faster;
+//! - [`stragglers`]: which workers are slow for no known reason, and when to replace them;
 //! - [`options`]: what stands after the colon of a policy's name.
 //!
 //! What policies share:
@@ -17,14 +20,17 @@
 //! - [`program`]: linear and integer programs;
 //! - [`goodput`]: a cluster shared so that speed-ups are fair and large.
 
+pub mod autoscale;
 pub mod curve;
 pub mod draft;
 pub mod drive;
 pub mod goodput;
 pub mod greedy;
+pub mod mapping;
 pub mod options;
 pub mod placement;
 pub mod policy;
 pub mod program;
 pub mod speed;
+pub mod stragglers;
 pub mod target;
