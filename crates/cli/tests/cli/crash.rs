@@ -73,10 +73,12 @@ fn kill_all(scene: &Scene) {
     scene.workers().iter().for_each(|(_, process)| scene.kill_worker(*process));
 }
 
-/// Where the run went back to when no worker was left.
-fn rolled_back_to(run: &Live<'_>) -> u64 {
-    run.until("a rollback", |event| match event {
+/// The step from which the run went on when no worker was left. A checkpoint that was written at the very last step
+/// leaves nothing to roll back.
+fn restored_from(run: &Live<'_>) -> u64 {
+    run.until("a restored run", |event| match event {
         Event::RolledBack { to } => Some(*to),
+        Event::Membership { step, reason, .. } if reason.starts_with("no worker was left") => Some(*step),
         _ => None,
     })
 }
@@ -88,7 +90,7 @@ fn without_any_worker_the_run_begins_anew_from_its_seed() {
     let mut run = scene.train(&["--workers", "3"]);
     assert!(run.reach(100));
     kill_all(&scene);
-    assert_eq!(rolled_back_to(&run), 0);
+    assert_eq!(restored_from(&run), 0);
     unharmed(&scene, &run.summary(), &recipe);
 }
 
@@ -100,7 +102,7 @@ fn without_any_worker_the_run_goes_back_to_its_checkpoint() {
     run.until("a checkpoint", |event| matches!(event, Event::Checkpointed { .. }).then_some(()));
     assert!(run.reach(150));
     kill_all(&scene);
-    let to = rolled_back_to(&run);
+    let to = restored_from(&run);
     assert!(to >= 100 && to.is_multiple_of(100), "{to}");
     unharmed(&scene, &run.summary(), &recipe);
 }
