@@ -87,6 +87,29 @@ impl Allocation {
         Allocation(shares)
     }
 
+    /// `devices` devices out of rooms (nodes and how many they have), each filled before the next; `None` when these are
+    /// too few.
+    ///
+    /// ```
+    /// use bellwether_core::cluster::{Allocation, NodeId};
+    /// let rooms = || [(NodeId(0), 4), (NodeId(1), 4)].into_iter();
+    /// assert_eq!(Allocation::filling(rooms(), 5).map(|a| a.shares().len()), Some(2));
+    /// assert_eq!(Allocation::filling(rooms(), 9), None);
+    /// ```
+    pub fn filling(rooms: impl Iterator<Item = (NodeId, u32)>, devices: u32) -> Option<Allocation> {
+        let mut missing = devices;
+        let mut shares = Vec::new();
+        for (node, room) in rooms {
+            if missing == 0 {
+                break;
+            }
+            let devices = room.min(missing);
+            missing -= devices;
+            shares.push(Share { node, devices });
+        }
+        (missing == 0).then(|| Allocation::new(shares))
+    }
+
     /// Its shares, by node.
     pub fn shares(&self) -> &[Share] {
         &self.0
@@ -230,6 +253,12 @@ impl ClusterView {
     /// Devices of nodes that are up and that no job holds, of all types or of one.
     pub fn free(&self, device_type: Option<u16>) -> u32 {
         self.sum(device_type, |node| node.free)
+    }
+
+    /// Nodes of a type in the cluster's order, down or not, and the devices of each.
+    pub fn nodes_of(&self, device_type: u16) -> impl Iterator<Item = (NodeId, u32)> {
+        let nodes = self.nodes.iter().enumerate().filter(move |(_, node)| node.device_type == device_type);
+        nodes.map(|(index, node)| (NodeId(index as u32), node.devices))
     }
 
     fn sum(&self, device_type: Option<u16>, count: impl Fn(&Node) -> u32) -> u32 {

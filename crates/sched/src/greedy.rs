@@ -9,6 +9,7 @@ use bellwether_core::cluster::{ClusterView, JobId, JobView};
 use serde::{Deserialize, Serialize};
 
 use crate::draft::Draft;
+use crate::target::held_type;
 
 /// What becomes of a job in a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +52,7 @@ pub fn run_in_order(view: &ClusterView, order: &[JobId], draft: &mut Draft) -> V
 
 fn fate(view: &ClusterView, seen: &JobView, rooms: &mut [u32]) -> Fate {
     let devices = seen.job.asked();
-    let own = seen.allocation.shares().first().map(|share| view.nodes[share.node.0 as usize].device_type);
+    let own = held_type(view, seen);
     let has_room = |kind: &u16| rooms[usize::from(*kind)] >= devices;
     let other = || (0..rooms.len() as u16).filter(|&kind| seen.job.accepts(kind)).find(has_room);
     let fate = match own.filter(has_room) {

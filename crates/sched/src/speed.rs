@@ -1,8 +1,9 @@
 //! How fast a job would be on some devices of one type, remembered by kind of job.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use bellwether_core::cluster::{Allocation, Batch, ClusterView, Job, JobView, NodeId, Share};
+use bellwether_core::cluster::{Allocation, Batch, ClusterView, Job, JobView, NodeId};
 use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
@@ -81,18 +82,7 @@ impl Speeds {
 
 /// `devices` devices of a type on as few nodes as can be, as if nobody held any; the largest nodes first, down or not.
 pub fn packed(view: &ClusterView, device_type: u16, devices: u32) -> Option<Allocation> {
-    let of_type = view.nodes.iter().enumerate().filter(|(_, node)| node.device_type == device_type);
-    let mut nodes: Vec<(usize, u32)> = of_type.map(|(index, node)| (index, node.devices)).collect();
-    nodes.sort_by_key(|&(index, devices)| (std::cmp::Reverse(devices), index));
-    let mut missing = devices;
-    let mut shares = Vec::new();
-    for (index, room) in nodes {
-        if missing == 0 {
-            break;
-        }
-        let devices = room.min(missing);
-        missing -= devices;
-        shares.push(Share { node: NodeId(index as u32), devices });
-    }
-    (missing == 0).then(|| Allocation::new(shares))
+    let mut rooms: Vec<(NodeId, u32)> = view.nodes_of(device_type).collect();
+    rooms.sort_by_key(|&(node, devices)| (Reverse(devices), node));
+    Allocation::filling(rooms.into_iter(), devices)
 }

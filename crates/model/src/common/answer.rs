@@ -1,6 +1,6 @@
 //! What models answer that know one number for a configuration, and no interval.
 
-use bellwether_core::parse::nearest;
+use bellwether_core::parse::did_you_mean;
 use bellwether_core::prediction::{Bottleneck, Configuration, Prediction, Validity};
 
 /// A prediction of steps of `samples` each at `examples_per_s`, taken as exact.
@@ -61,10 +61,6 @@ pub(crate) fn slowest_type(
 
 /// A word that is none of `known`: a sentence that names the nearest, or all of them.
 pub(crate) fn unknown<'a>(word: &str, what: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let known: Vec<String> = known.map(str::to_string).collect();
-    let all = known.join(", ");
-    match nearest(word, &known) {
-        Some(near) => format!("`{word}` is no {what}; did you mean `{near}`? known here: {all}"),
-        None => format!("`{word}` is no {what}; known here: {all}"),
-    }
+    let known: Vec<&str> = known.collect();
+    format!("`{word}` is no {what}; {}", did_you_mean(word, &known))
 }

@@ -36,6 +36,7 @@ use crate::draft::Draft;
 use crate::placement::Board;
 use crate::program::choice::{self, Candidate};
 use crate::speed::packed;
+use crate::target::held_type;
 
 /// Sia.
 pub const ABOUT: About = About {
@@ -174,8 +175,7 @@ impl Sia {
 
 /// Type and number of the devices that a job holds.
 fn held(view: &ClusterView, seen: &JobView) -> Option<(u16, u32)> {
-    let first = seen.allocation.shares().first()?;
-    Some((view.nodes[first.node.0 as usize].device_type, seen.allocation.devices()))
+    Some((held_type(view, seen)?, seen.allocation.devices()))
 }
 
 /// Devices of the largest node of each type.

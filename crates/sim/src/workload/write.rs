@@ -1,5 +1,6 @@
 //! Writes a trace in our own format.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use crate::trace::Entry;
@@ -60,14 +61,14 @@ impl Columns {
 
     fn row(&self, text: &mut String, entry: &Entry, device_types: &[String]) -> std::fmt::Result {
         let job = &*entry.job;
-        quoted(text, &job.description.name);
+        text.push_str(&csv_cell(&job.description.name));
         write!(text, ",{},{},", job.arrival_s, job.asked())?;
         if entry.is_duration {
             write!(text, "{}", entry.work)?;
         }
         if self.model {
             text.push(',');
-            quoted(text, &job.description.model);
+            text.push_str(&csv_cell(&job.description.model));
         }
         if self.batch {
             write!(text, ",{}", job.description.batch)?;
@@ -87,7 +88,7 @@ impl Columns {
         if self.device {
             text.push(',');
             let name = |at: &u16| device_types.get(usize::from(*at)).map_or("", String::as_str);
-            quoted(text, &job.device_types.iter().map(name).collect::<Vec<_>>().join("|"));
+            text.push_str(&csv_cell(&job.device_types.iter().map(name).collect::<Vec<_>>().join("|")));
         }
         if self.adaptive {
             write!(text, ",{}", job.adaptive_batch)?;
@@ -103,13 +104,16 @@ impl Columns {
     }
 }
 
-/// A cell, in quotes where it needs them.
-fn quoted(text: &mut String, cell: &str) {
-    if !cell.contains([',', '"', '\n', '\r']) {
-        text.push_str(cell);
-        return;
+/// A cell of a CSV file, in quotes where it needs them.
+///
+/// ```
+/// use bellwether_sim::workload::csv_cell;
+/// assert_eq!(csv_cell("las2d:3250,7200"), "\"las2d:3250,7200\"");
+/// assert_eq!(csv_cell("fifo"), "fifo");
+/// ```
+pub fn csv_cell(text: &str) -> Cow<'_, str> {
+    if !text.contains([',', '"', '\n', '\r']) {
+        return text.into();
     }
-    text.push('"');
-    text.push_str(&cell.replace('"', "\"\""));
-    text.push('"');
+    format!("\"{}\"", text.replace('"', "\"\"")).into()
 }

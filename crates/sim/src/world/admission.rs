@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bellwether_core::cluster::{Allocation, ClusterView, Job, Node, NodeId, Share};
+use bellwether_core::cluster::{Allocation, ClusterView, Job};
 use bellwether_core::prediction::StepModel;
 
 /// A kind of job: its batch and whether that may change, devices asked for, fewest and most, and the types that it
@@ -54,7 +54,9 @@ fn admitted(job: &Job, cluster: &ClusterView, truth: &dyn StepModel) -> Result<A
         if devices < job.least {
             continue;
         }
-        let allocation = packed(cluster, kind, job.asked().clamp(job.least, job.most).min(devices));
+        let wanted = job.asked().clamp(job.least, job.most).min(devices);
+        let allocation =
+            Allocation::filling(cluster.nodes_of(kind), wanted).expect("no more are wanted than there are");
         let configuration = cluster.configuration(job, &allocation, None);
         let answer = if job.adaptive_batch {
             truth.best_batch(&job.description, &configuration, 0.0).map(|progress| progress.goodput())
@@ -83,16 +85,4 @@ fn admitted(job: &Job, cluster: &ClusterView, truth: &dyn StepModel) -> Result<A
 /// Positive numbers order as their bits do.
 fn ordered(rate: f64) -> u64 {
     rate.to_bits()
-}
-
-/// The first devices of a type, as if nobody held any.
-fn packed(cluster: &ClusterView, kind: u16, devices: u32) -> Allocation {
-    let mut missing = devices;
-    let of_type = cluster.nodes.iter().enumerate().filter(|(_, node)| node.device_type == kind);
-    let share = |(index, node): (usize, &Node)| {
-        let devices = node.devices.min(missing);
-        missing -= devices;
-        Share { node: NodeId(index as u32), devices }
-    };
-    Allocation::new(of_type.map(share).collect())
 }

@@ -20,15 +20,8 @@ impl StepModel for Linear {
     }
 
     fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
-        let rate = f64::from(configuration.workers()) / f64::from(job.devices);
-        Ok(Prediction {
-            examples_per_s: rate,
-            low: rate,
-            high: rate,
-            step_s: 1.0 / rate,
-            bottleneck: Bottleneck::Compute,
-            validity: Validity::Interpolated,
-        })
+        let linear = ByCount(|devices, asked| Some(f64::from(devices) / f64::from(asked)));
+        linear.predict(job, configuration)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Every policy on every seed, in parallel, with the same luck for all policies.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -68,13 +69,18 @@ pub(super) fn run(
         for _ in 0..threads {
             // Dropped when the thread ends, which ends the watching below.
             let alive = sender.clone();
-            let (pieces, next, done) = (&pieces, &next, &progress.done);
+            let (pieces, next, done, first) = (&pieces, &next, &progress.done, &*entries);
             scope.spawn(move || {
                 let _alive: mpsc::Sender<()> = alive;
                 while let Some((task, slot)) = task_of(next, pieces) {
                     // Policies vary fastest, so that a slow policy does not leave the others' seeds for last.
                     let (seed, place) = (task / policies.len(), task % policies.len());
-                    let piece = one(arguments, inputs, &policies[place], seed as u64 + 1, done);
+                    let seed = seed as u64 + 1;
+                    // Those of the first seed are there already.
+                    let entries = if seed == 1 { Ok(Cow::Borrowed(first)) } else { inputs.entries(seed) };
+                    let name = &policies[place];
+                    let piece =
+                        entries.and_then(|entries| one(arguments, inputs, name, seed, &entries, done));
                     *slot.lock().expect("no thread panics with it") = Some(piece);
                 }
             });
@@ -112,10 +118,10 @@ fn one(
     inputs: &Inputs,
     name: &str,
     seed: u64,
+    entries: &[Entry],
     done: &AtomicUsize,
 ) -> Result<Piece, Failure> {
     let (_, mut policy) = policy::parse(name)?;
-    let entries = inputs.entries(seed)?;
     let first = seed == 1;
     let mut scenario = Scenario::new(inputs.cluster.view.clone());
     scenario.outages.clone_from(&inputs.cluster.outages);
@@ -126,7 +132,7 @@ fn one(
     scenario.early_termination = arguments.early;
     let start = Instant::now();
     let mut timed = Timed::new(policy.as_mut(), name, first && arguments.decisions_out.is_some(), done);
-    let mut world = World::new(&entries, inputs.truth.model.as_ref(), &scenario);
+    let mut world = World::new(entries, inputs.truth.model.as_ref(), &scenario);
     drive(&mut timed, &mut world, inputs.belief()).map_err(|fault| match fault {
         Fault::Broken(what) => Failure::Broken(format!("policy `{name}`, seed {seed}: {what}")),
         Fault::World(what) => {
@@ -143,7 +149,7 @@ fn one(
         }
     })?;
     let recording = world.into_recording();
-    let mut report = report(&entries, &recording, inputs.cluster.devices());
+    let mut report = report(entries, &recording, inputs.cluster.devices());
     // Rows that could not be are jobs that were refused, too.
     let rows = inputs.trace.as_ref().map_or(0, |trace| trace.refused.len()) as f64;
     (report.jobs, report.refused) = (report.jobs + rows, report.refused + rows);

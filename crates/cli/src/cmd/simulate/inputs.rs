@@ -48,8 +48,6 @@ pub(super) fn read(arguments: &SimulateArguments) -> Result<Inputs, Failure> {
                 .into());
         }
         inputs.workload = Some(read_workload(&arguments.trace)?);
-        // A generator that draws nothing useful is refused before any simulation.
-        inputs.entries(1)?;
         return Ok(inputs);
     }
     let options = ReadOptions {

@@ -1,9 +1,9 @@
 //! The figures of policies side by side: as a table, as JSON, or as CSV.
 
-use std::borrow::Cow;
 use std::fmt::Write;
 
 use bellwether_sim::report::Report;
+use bellwether_sim::workload::csv_cell;
 use serde_json::{Map, Value, json};
 
 use super::experiment::{Outcome, PolicyResult};
@@ -78,8 +78,7 @@ fn csv(results: &[PolicyResult]) -> String {
     let mut lines = vec![first.keys().cloned().collect::<Vec<_>>().join(",")];
     for object in &objects {
         let cells = object.values().map(|value| match value {
-            Value::String(text) if text.contains(',') => format!("\"{text}\""),
-            Value::String(text) => text.clone(),
+            Value::String(text) => csv_cell(text).into_owned(),
             Value::Null => String::new(),
             other => other.to_string(),
         });
@@ -217,19 +216,12 @@ pub(super) fn jobs(results: &[PolicyResult]) -> String {
     let cell = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
     for result in results {
         for (entry, record) in result.entries.iter().zip(&result.recording.jobs) {
-            let name = quoted(&entry.job.description.name);
+            let name = csv_cell(&entry.job.description.name);
             let (start, end) = (cell(record.start_s), cell(record.end_s));
             let (arrival_s, restarts) = (entry.job.arrival_s, record.restarts);
-            let policy = quoted(&result.policy);
+            let policy = csv_cell(&result.policy);
             let _ = writeln!(text, "{name},{policy},{arrival_s},{start},{end},{restarts}");
         }
     }
     text
-}
-
-fn quoted(text: &str) -> Cow<'_, str> {
-    if text.contains([',', '"', '\n', '\r']) {
-        return format!("\"{}\"", text.replace('"', "\"\"")).into();
-    }
-    text.into()
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Known;
 use crate::draft::Draft;
+use crate::target::held_type;
 
 /// Who ran where for how long since the last reset.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -140,10 +141,7 @@ pub(super) fn enact(
     jobs: &BTreeMap<JobId, Known>,
     draft: &mut Draft,
 ) {
-    let kind_of = |seen: &JobView| {
-        let share = seen.allocation.shares().first();
-        share.map(|share| usize::from(view.nodes[share.node.0 as usize].device_type))
-    };
+    let kind_of = |seen: &JobView| held_type(view, seen).map(usize::from);
     let stays = |id: &JobId, seen: &JobView| kind_of(seen) == chosen.get(id).copied();
     for (&id, seen) in view.jobs.iter().filter(|(_, seen)| seen.is_running()) {
         if !chosen.contains_key(&id) {
