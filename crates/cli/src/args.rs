@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use bellwether_core::job::WorkerRange;
 use bellwether_core::prediction::Protocol;
 use bellwether_core::units::{Bytes, BytesPerSecond, Seconds};
+use bellwether_workloads::Pace;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Trains deep-learning models elastically: workers join, leave and die, the result stays the same.
@@ -94,6 +95,10 @@ pub(crate) struct RunArguments {
     /// Start no workers here: all join by hand with `bellwether worker`
     #[arg(long)]
     pub(crate) no_spawn: bool,
+    /// Let the workers compute at these speeds, in the order in which they start; with a time (0.5@20s) one turns slow
+    /// then, which nobody is told
+    #[arg(long, value_name = "SPEED[@TIME],…", value_delimiter = ',', conflicts_with = "no_spawn")]
+    pub(crate) worker_speed: Vec<Pace>,
     /// Silence after which a worker counts as lost (a broken connection counts at once)
     #[arg(long, value_name = "TIME", default_value = "5s")]
     pub(crate) heartbeat_timeout: Seconds,
@@ -258,6 +263,9 @@ pub(crate) struct WorkerArguments {
     /// How long to keep the state and wait when the coordinator is gone
     #[arg(long, value_name = "TIME", default_value = "10min")]
     pub(crate) orphan_timeout: Seconds,
+    /// Compute as if the device had this part of its speed, from some time on if SPEED@TIME
+    #[arg(long, value_name = "SPEED[@TIME]")]
+    pub(crate) speed: Option<Pace>,
     /// Number that the coordinator gave to a worker it started itself
     #[arg(long, hide = true, default_value_t = 0)]
     pub(crate) worker_id: u64,

@@ -100,6 +100,42 @@ pub enum Event {
         /// Who asked.
         by: String,
     },
+    /// Whoever steers the run decided something, or not to change anything for a new reason.
+    Decided {
+        /// Who: the heuristic, as the user named it.
+        by: String,
+        /// Committed steps.
+        step: u64,
+        /// Active workers.
+        workers: u32,
+        /// Workers wanted from now on.
+        target: u32,
+        /// Why.
+        reason: String,
+    },
+    /// A worker computes slower than the others for no known reason.
+    Straggler {
+        /// Who.
+        worker: u64,
+        /// Committed steps.
+        step: u64,
+        /// Its pace; 1 is that of the median worker.
+        pace: f64,
+        /// What is done about it, and why.
+        reason: String,
+    },
+    /// The provider takes a worker's server away.
+    Revoked {
+        /// Who.
+        worker: u64,
+        /// Committed steps.
+        step: u64,
+        /// Seconds that the server lived, on the clock of the law.
+        lived_s: f64,
+        /// Seconds of this run between the notice and the end; absent when there was none.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        notice_s: Option<f64>,
+    },
     /// The number of active workers changed as planned.
     Resized {
         /// The boundary.

@@ -33,6 +33,40 @@ pub fn ranges(virtual_nodes: u32, workers: u32) -> Vec<Range<u32>> {
     (0..workers).map(|i| bound(i)..bound(i + 1)).collect()
 }
 
+/// The leaves of workers that compute at these speeds, so that the one that takes longest takes as little as it can; with
+/// equal speeds as [`ranges`] has them. Each worker has at least one leaf when there are enough.
+///
+/// ```
+/// use bellwether_core::tree::{ranges, ranges_by_speed};
+/// assert_eq!(ranges_by_speed(8, &[1.0, 0.5, 1.0]), [0..3, 3..5, 5..8]);
+/// assert_eq!(ranges_by_speed(8, &[2.0, 2.0, 2.0]), ranges(8, 3));
+/// ```
+///
+/// # Panics
+///
+/// If a speed is not a positive number.
+pub fn ranges_by_speed(virtual_nodes: u32, speeds: &[f64]) -> Vec<Range<u32>> {
+    assert!(speeds.iter().all(|speed| *speed > 0.0), "a speed is a positive number");
+    let workers = u32::try_from(speeds.len()).expect("no more workers than virtual nodes");
+    if speeds.windows(2).all(|pair| pair[0] == pair[1]) {
+        return if workers == 0 { Vec::new() } else { ranges(virtual_nodes, workers) };
+    }
+    // One each, then each further one to whom it delays least, of equals to whom has least.
+    let mut counts = vec![u32::from(workers <= virtual_nodes); speeds.len()];
+    for _ in counts.iter().sum()..virtual_nodes {
+        let ends = |worker: &usize| f64::from(counts[*worker] + 1) / speeds[*worker];
+        let next =
+            (0..counts.len()).min_by(|a, b| ends(a).total_cmp(&ends(b)).then(counts[*a].cmp(&counts[*b])));
+        counts[next.expect("there is a worker")] += 1;
+    }
+    let mut first = 0;
+    let mut range = |count: &u32| {
+        first += count;
+        first - count..first
+    };
+    counts.iter().map(&mut range).collect()
+}
+
 /// The largest canonical nodes that lie wholly inside `range`, from left to right.
 ///
 /// Together they are exactly `range`; an empty range has none.

@@ -5,9 +5,8 @@
 //! `metrics.jsonl`, `endpoint.json` while a coordinator lives, and `checkpoints/`. A coordinator that
 //! finds a journal goes on where it ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
-use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Child;
@@ -24,23 +23,24 @@ use crate::control::generated as wire;
 use crate::control::server::{Input, Outgoing, envelope};
 use crate::journal::{self, Journal};
 use crate::membership::coordinator::{Action, Config, Coordinator, Event, Outcome, OutcomeKind, Resumed};
-use crate::membership::{StepRecord, TraineeDescription, WorkerId};
+use crate::membership::{TraineeDescription, WorkerId};
 use crate::optimizer::Optimizer;
 use crate::order::SampleOrder;
 use checkpoints::Stored;
 use planes::Planes;
 
 mod checkpoints;
+mod director;
 mod inputs;
+mod metrics;
 mod planes;
 mod status;
 mod summary;
 
+pub use director::{Command as DirectorCommand, Director, Now, Seen};
+
 /// The longest time between two looks at the clock and at child processes.
 const TICK: Duration = Duration::from_millis(10);
-
-/// Memberships whose sizes are remembered.
-const SIZES_KEPT: usize = 8;
 
 /// How long a process may take to end once it was told to.
 const LEAVING_PATIENCE: Duration = Duration::from_secs(2);
@@ -82,6 +82,11 @@ pub struct Options {
     pub heartbeat_timeout: Duration,
     /// Whether workers measure their link to the data plane before they train.
     pub measure_link: bool,
+    /// How fast workers compute, relative to each other: they share the virtual nodes by it. Those that are not named
+    /// are taken for 1.
+    pub speeds: BTreeMap<WorkerId, f64>,
+    /// Who steers the run while it goes on.
+    pub director: Option<Box<dyn Director>>,
 }
 
 /// Where a living coordinator can be reached: the content of `endpoint.json`.
@@ -185,6 +190,8 @@ struct Run<'o> {
     refusals_since: Instant,
     outcome: Option<Outcome>,
     last_checkpoint: Option<String>,
+    /// What the director asked for and was not done yet.
+    commands: VecDeque<DirectorCommand>,
 }
 
 fn config(options: &Options, resumed: Option<Resumed>) -> Config {
@@ -194,6 +201,7 @@ fn config(options: &Options, resumed: Option<Resumed>) -> Config {
         max_workers: options.max_workers,
         schedule: options.schedule.clone(),
         spawns: options.spawn.is_some(),
+        speeds: options.speeds.clone(),
         heartbeat_timeout_s: options.heartbeat_timeout.as_secs_f64(),
         boot_timeout_s: 120.0,
         reattach_grace_s: 1.5,
@@ -246,6 +254,7 @@ impl<'o> Run<'o> {
             refusals_since: Instant::now(),
             outcome: None,
             last_checkpoint: None,
+            commands: VecDeque::new(),
             options,
             observe,
         })
@@ -326,6 +335,10 @@ impl<'o> Run<'o> {
                 // The senders live in the server and the checkpoints, which live as long as this.
                 Err(RecvTimeoutError::Disconnected) => unreachable!("the control plane outlives the loop"),
             }
+            // Not from within what happened: the machine's actions are carried out in their order.
+            while let Some(command) = self.commands.pop_front() {
+                self.command(command);
+            }
             self.show();
         }
     }
@@ -344,6 +357,7 @@ impl<'o> Run<'o> {
         }
         self.see_off();
         self.handle(Event::Tick);
+        self.direct(Seen::Tick);
     }
 
     fn handle(&mut self, event: Event) {
@@ -407,34 +421,6 @@ impl<'o> Run<'o> {
         ended.into_iter().for_each(|worker| self.handle(Event::Ended(worker)));
     }
 
-    fn committed(&mut self, records: &[StepRecord]) {
-        let mut text = String::new();
-        for record in records {
-            // Steps are reported some time after they were done, perhaps in a later membership.
-            let in_force = self.sizes.iter().rev().find(|(from, ..)| *from <= record.step);
-            let (_, workers, shadows) = in_force.copied().unwrap_or_default();
-            let line = serde_json::json!({
-                "step": record.step,
-                "loss": record.loss,
-                "duration_s": record.duration_s,
-                "compute_s": record.compute_s,
-                "exchange_s": record.exchange_s,
-                "update_s": record.update_s,
-                "nodes_s": record.nodes_s,
-                "traffic": record.traffic,
-                "workers": workers,
-                "shadows": shadows,
-            });
-            text.push_str(&line.to_string());
-            text.push('\n');
-        }
-        // One membership is in force, and records of the one or two before it may be on their way.
-        let done = self.sizes.len().saturating_sub(SIZES_KEPT);
-        self.sizes.drain(..done);
-        // Metrics are for people and models; a run is not stopped for them.
-        let _ = self.metrics.write_all(text.as_bytes());
-    }
-
     fn stored(&mut self, stored: Stored) {
         let step = stored.step;
         let result = match stored.result {
@@ -467,6 +453,7 @@ impl<'o> Run<'o> {
             (self.observe)(Observation::Journal(&Journaled::Warning { message }));
         }
         (self.observe)(Observation::Journal(event));
+        self.direct(Seen::Journal(event));
     }
 
     fn processes(&mut self) -> impl Iterator<Item = &mut Child> {

@@ -300,7 +300,10 @@ pub enum FromWorker {
         step: u64,
     },
     /// The worker was asked to go and would like to leave at a boundary.
-    Leave,
+    Leave {
+        /// Whether another is to take its place.
+        replace: bool,
+    },
     /// The worker has left.
     Left {
         /// The epoch that began without it.
@@ -358,6 +361,8 @@ pub enum Reason {
         /// Workers wanted.
         wanted: u32,
     },
+    /// The virtual nodes are shared anew, by the speeds of the workers.
+    Speeds,
     /// A worker asked to leave.
     Leave {
         /// Who.
@@ -381,6 +386,7 @@ impl std::fmt::Display for Reason {
             Reason::Restored { step } => write!(f, "no worker was left; restored from step {step}"),
             Reason::Resize { wanted: 1 } => write!(f, "1 worker is wanted"),
             Reason::Resize { wanted } => write!(f, "{wanted} workers are wanted"),
+            Reason::Speeds => write!(f, "the work is shared by the speeds of the workers"),
             Reason::Leave { worker } => write!(f, "worker {worker} asked to leave"),
             Reason::Shadow => write!(f, "newcomers begin to receive state"),
             Reason::JoinerLost => write!(f, "a joining worker is lost"),

@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-pub use bellwether_core::tree::{children, maximal_nodes, ranges};
+pub use bellwether_core::tree::{children, maximal_nodes, ranges, ranges_by_speed};
 
 /// `left[i] += right[i]`, the one addition of partial sums.
 ///

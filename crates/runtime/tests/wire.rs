@@ -50,7 +50,7 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
     let two = || (any::<u64>(), any::<u64>());
     prop_oneof![
         Just(FromWorker::Heartbeat),
-        Just(FromWorker::Leave),
+        any::<bool>().prop_map(|replace| FromWorker::Leave { replace }),
         (0f64..1e12, 0f64..1e3).prop_map(|(bandwidth_bytes_per_s, latency_s)| FromWorker::LinkMeasured {
             bandwidth_bytes_per_s,
             latency_s

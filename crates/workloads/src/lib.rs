@@ -3,14 +3,16 @@
 //!
 //! [`build()`] turns a checked job into a trainee. Files are opened by a function that the caller gives;
 //! everything else here is a function of bytes and numbers. Nothing here knows of workers, networks
-//! or clocks, except the synthetic device, which sleeps.
+//! or clocks, except the synthetic device and a paced one, which sleep.
 
 mod build;
 pub mod data;
 mod fingerprint;
 mod model;
 mod network_trainee;
+mod paced;
 mod random;
 mod synthetic;
 
 pub use build::build;
+pub use paced::{Pace, paced};

@@ -13,6 +13,7 @@ use bellwether_core::{InputError, parse};
 use bellwether_runtime::coordinator::{self, CoordinatorError, Options, Spawn};
 use bellwether_runtime::membership::TraineeDescription;
 use bellwether_runtime::membership::coordinator::OutcomeKind;
+use bellwether_workloads::Pace;
 
 use crate::args::{Format, RunArguments};
 use crate::failure::Failure;
@@ -22,6 +23,7 @@ use crate::runs::{RunDir, StateDir};
 
 mod compare;
 mod show;
+mod speed;
 
 pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     let state_dir = StateDir::find(arguments.state.state_dir.clone())?;
@@ -69,8 +71,10 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
         workers: workers.initial(),
         max_workers: workers.max,
         schedule,
-        spawn: (!arguments.no_spawn).then(|| spawner(&run)).transpose()?,
+        spawn: (!arguments.no_spawn).then(|| spawner(&run, &arguments.worker_speed)).transpose()?,
         trainee: Some(trainee),
+        speeds: speed::known(&job, workers.initial(), &arguments.worker_speed)?,
+        director: None,
         heartbeat_timeout: Duration::from_secs_f64(arguments.heartbeat_timeout.get()),
         measure_link: false,
         job,
@@ -198,9 +202,9 @@ pub(super) fn describe(job: &Job) -> Result<TraineeDescription, InputError> {
 }
 
 /// Workers are processes of this same program, in a process group of their own: they outlive us.
-pub(super) fn spawner(run: &RunDir) -> Result<Spawn, Failure> {
+pub(super) fn spawner(run: &RunDir, paces: &[Pace]) -> Result<Spawn, Failure> {
     let program = std::env::current_exe().map_err(|e| Failure::at("this program", e))?;
-    let run = run.clone();
+    let (run, paces) = (run.clone(), speed::relative(paces));
     Ok(Box::new(move |worker, address| {
         let log =
             File::options().create(true).append(true).open(run.path.join(format!("worker-{worker}.log")))?;
@@ -212,6 +216,7 @@ pub(super) fn spawner(run: &RunDir) -> Result<Spawn, Failure> {
             .arg("--token-file")
             .arg(run.token_file())
             .args(["--worker-id", &worker.to_string()])
+            .args(speed::of(&paces, worker).map(|pace| format!("--speed={pace}")))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)

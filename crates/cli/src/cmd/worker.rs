@@ -19,8 +19,14 @@ pub(crate) fn worker(arguments: WorkerArguments) -> Result<ExitCode, Failure> {
         listen: arguments.listen,
         orphan_timeout: Duration::from_secs_f64(arguments.orphan_timeout.get()),
     };
-    let build =
-        |job: &_| bellwether_workloads::build(job, &|path| std::fs::read(path)).map_err(|e| e.to_string());
+    let build = |job: &_| {
+        let trainee =
+            bellwether_workloads::build(job, &|path| std::fs::read(path)).map_err(|e| e.to_string())?;
+        Ok(match arguments.speed {
+            Some(pace) => bellwether_workloads::paced(trainee, pace),
+            None => trainee,
+        })
+    };
     match run(options, build) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(WorkerError::Refused(why)) => Err(InputError::new("this worker was refused", why).into()),

@@ -250,7 +250,7 @@ pub fn write_from_worker(message: &FromWorker) -> wire::FromWorker {
         }
         FromWorker::Report(report) => Body::Report(write_report(report)),
         FromWorker::CaughtUp { epoch, step } => Body::CaughtUp(wire::CaughtUp { epoch: *epoch, step: *step }),
-        FromWorker::Leave => Body::Leave(wire::Leave {}),
+        FromWorker::Leave { replace } => Body::Leave(wire::Leave { replace: *replace }),
         FromWorker::Left { epoch, step } => Body::Left(wire::Left { epoch: *epoch, step: *step }),
         FromWorker::Failed { what } => Body::Failed(wire::Failed {
             kind: wire::failed::Kind::Worker.into(),
@@ -289,7 +289,7 @@ pub fn read_from_worker(message: wire::FromWorker) -> Option<FromWorker> {
         },
         Body::Report(r) => FromWorker::Report(read_report(r)?),
         Body::CaughtUp(m) => FromWorker::CaughtUp { epoch: m.epoch, step: m.step },
-        Body::Leave(_) => FromWorker::Leave,
+        Body::Leave(m) => FromWorker::Leave { replace: m.replace },
         Body::Left(m) => FromWorker::Left { epoch: m.epoch, step: m.step },
         Body::Failed(m) => match m.kind() {
             wire::failed::Kind::Worker => FromWorker::Failed { what: m.what },

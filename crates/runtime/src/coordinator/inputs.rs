@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bellwether_core::record::Event as Journaled;
 
-use super::{REFUSAL_PERIOD, REFUSALS_MAX, Run, Session};
+use super::{REFUSAL_PERIOD, REFUSALS_MAX, Run, Seen, Session};
 use crate::control::server::{Input, Outgoing, welcome};
 use crate::control::{convert, generated as wire};
 use crate::membership::FromWorker;
@@ -23,6 +23,12 @@ impl Run<'_> {
                     self.outcome =
                         Some(Outcome { kind: OutcomeKind::Failed, reason: error.to_string(), digest: None });
                     return;
+                }
+                // Each worker's own account, before it is merged with the others'.
+                if let FromWorker::Report(report) = &message
+                    && !report.steps.is_empty()
+                {
+                    self.direct(Seen::Reported(worker, &report.steps));
                 }
                 self.handle(Event::Said(worker, message));
             }
@@ -46,8 +52,7 @@ impl Run<'_> {
                 };
                 let _ = answer.send(wire::Reply { accepted, message });
                 if accepted {
-                    self.write(&Journaled::ScaleRequested { workers, by: "control".into() });
-                    self.handle(Event::Scale(workers));
+                    self.scale(workers, "control".into());
                 }
             }
             Input::Stop(answer) => {
@@ -75,7 +80,12 @@ impl Run<'_> {
         }
     }
 
-    fn stop(&mut self, by: &str) {
+    pub(super) fn scale(&mut self, workers: u32, by: String) {
+        self.write(&Journaled::ScaleRequested { workers, by });
+        self.handle(Event::Scale(workers));
+    }
+
+    pub(super) fn stop(&mut self, by: &str) {
         self.write(&Journaled::StopRequested { by: by.into() });
         self.handle(Event::Stop);
     }

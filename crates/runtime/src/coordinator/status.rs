@@ -21,10 +21,15 @@ impl Run<'_> {
         self.planes.status.send_replace(status);
     }
 
+    /// Steps of the whole run; 0 until the size of the task is known.
+    pub(super) fn total_steps(&self) -> u64 {
+        let trainee = self.machine.trainee();
+        trainee.map_or(0, |t| self.options.job.total_steps(t.training_samples))
+    }
+
     pub(super) fn current_status(&self) -> wire::Status {
         let (machine, progress) = (&self.machine, self.machine.progress());
-        let trainee = machine.trainee();
-        let total_steps = trainee.map_or(0, |t| self.options.job.total_steps(t.training_samples));
+        let total_steps = self.total_steps();
         let step = progress.committed();
         let batch = self.options.job.batch.size as f64;
         let membership = machine.membership();

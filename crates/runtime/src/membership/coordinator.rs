@@ -18,6 +18,8 @@ mod plan;
 mod progress;
 mod recovery;
 
+pub use attendance::Stage;
+use attendance::Worker;
 pub use outcome::{Outcome, OutcomeKind};
 pub use progress::Progress;
 
@@ -34,6 +36,8 @@ pub struct Config {
     pub schedule: Vec<(u64, u32)>,
     /// Whether this machine may start worker processes itself.
     pub spawns: bool,
+    /// How fast workers compute, relative to each other; those that are not named are taken for 1.
+    pub speeds: BTreeMap<WorkerId, f64>,
     /// Seconds of silence after which a worker counts as lost.
     pub heartbeat_timeout_s: f64,
     /// Seconds within which a started worker must be warm.
@@ -87,6 +91,10 @@ pub enum Event {
     Ended(WorkerId),
     /// Someone wants this many workers.
     Scale(u32),
+    /// Another worker is to take this one's place; it computes until that one has joined.
+    Replace(WorkerId),
+    /// How fast these workers compute, relative to each other; the others are taken for 1.
+    Speeds(BTreeMap<WorkerId, f64>),
     /// Someone wants the run to stop.
     Stop,
     /// A checkpoint arrived and was written (`Ok`), or could not be.
@@ -110,44 +118,6 @@ pub enum Action {
     Committed(Vec<super::StepRecord>),
     /// The run is over.
     End(Outcome),
-}
-
-/// How far a worker is on its way in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
-    /// Its process was started.
-    Started,
-    /// It has a session and warms up.
-    Booting,
-    /// Warm, without state.
-    Standby,
-    /// Holds state from before this coordinator's time.
-    Holding,
-    /// Receives state.
-    Shadow,
-    /// Holds all state, not yet computing.
-    CaughtUp,
-    /// Computes.
-    Active,
-    /// Computes until the next boundary at which it is left out.
-    Leaving,
-}
-
-#[derive(Debug, Clone)]
-pub(super) struct Worker {
-    pub(super) stage: Stage,
-    pub(super) address: String,
-    pub(super) process: u32,
-    pub(super) heard_s: f64,
-    pub(super) started_s: f64,
-    pub(super) step: u64,
-    pub(super) epoch: u64,
-    pub(super) finished: Option<(u64, [u8; 32])>,
-    pub(super) trainee: Option<TraineeDescription>,
-    /// Number of its session, or of its last failure to join: a plan that is older counts on one that is gone.
-    pub(super) incarnation: u64,
-    /// It stands still with the state after `step` steps; otherwise it may be further by now.
-    pub(super) holds: bool,
 }
 
 /// A membership that was sent with `Prepare` and may be in force without our knowing.
@@ -207,6 +177,8 @@ pub struct Coordinator {
     recovery_reason: Reason,
     wanted: u32,
     schedule: VecDeque<(u64, u32)>,
+    /// Members that leave as soon as others have come for them.
+    replacing: BTreeSet<WorkerId>,
     trainee: Option<TraineeDescription>,
     total_steps: Option<u64>,
     progress: Progress,
@@ -257,6 +229,7 @@ impl Coordinator {
             recovery_reason: Reason::Formed,
             wanted: wanted.min(config.virtual_nodes),
             schedule,
+            replacing: BTreeSet::new(),
             trainee: config.trainee.clone(),
             total_steps: None,
             progress: Progress::new(resumed.committed),
@@ -368,6 +341,8 @@ impl Coordinator {
             Event::Gone(worker, why) => self.gone(worker, &why),
             Event::Ended(worker) => self.ended(worker),
             Event::Scale(workers) => self.want(workers),
+            Event::Replace(worker) => self.replace(worker),
+            Event::Speeds(speeds) => self.config.speeds = speeds,
             Event::Stop => self.stopping = true,
             Event::Checkpoint(step, result) => {
                 self.settled.insert(step);
@@ -405,7 +380,7 @@ impl Coordinator {
                     (entry.stage, entry.step, entry.epoch) = (Stage::CaughtUp, step, epoch);
                 }
             }
-            FromWorker::Leave => self.asked_to_leave(worker),
+            FromWorker::Leave { replace } => self.asked_to_leave(worker, replace),
             FromWorker::Left { epoch, step } => {
                 self.adopted(epoch, step);
                 self.left(worker);

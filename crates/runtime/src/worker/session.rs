@@ -282,7 +282,7 @@ impl Keeper {
                     }
                 }
                 _ = terminate.recv() => {
-                    let _ = session.outgoing.send(envelope(&FromWorker::Leave));
+                    let _ = session.outgoing.send(envelope(&FromWorker::Leave { replace: false }));
                 }
             }
         }

@@ -1,5 +1,7 @@
 //! Targeted histories: the cases in which the protocol is easy to get wrong.
 
+use std::collections::BTreeMap;
+
 use bellwether_core::record::Event as Journal;
 use bellwether_runtime::membership::coordinator::{Action, Config, Coordinator, Event, OutcomeKind, Resumed};
 use bellwether_runtime::membership::member::{Effect, Member, Rules, Task};
@@ -18,6 +20,7 @@ fn config(wanted: u32) -> Config {
         max_workers: wanted,
         schedule: Vec::new(),
         spawns: false,
+        speeds: BTreeMap::new(),
         heartbeat_timeout_s: 100.0,
         boot_timeout_s: 100.0,
         reattach_grace_s: 1.0,
@@ -169,11 +172,11 @@ fn a_joiner_that_dies_before_the_switch_costs_the_members_nothing() {
 #[test]
 fn a_plan_that_cannot_be_prepared_is_replaced() {
     let mut bench = Bench::running(config(3), 3);
-    let actions = bench.says(2, FromWorker::Leave);
+    let actions = bench.says(2, FromWorker::Leave { replace: false });
     let first = plan(&actions, 1).expect("a plan without worker 2").epoch;
     bench.attach(4, None, true);
     bench.take(Event::Scale(4));
-    bench.says(3, FromWorker::Leave);
+    bench.says(3, FromWorker::Leave { replace: false });
     let actions = bench.reports(1, first, 4);
     let second = plan(&actions, 1).expect("a plan without worker 3");
     assert_eq!((active(&second), second.shadows(4)), (vec![1], true));
@@ -186,10 +189,10 @@ fn a_plan_that_cannot_be_prepared_is_replaced() {
 #[test]
 fn a_worker_that_is_asked_twice_leaves_once() {
     let mut bench = Bench::running(config(4), 4);
-    let actions = bench.says(2, FromWorker::Leave);
+    let actions = bench.says(2, FromWorker::Leave { replace: false });
     let next = plan(&actions, 1).expect("a plan");
     assert_eq!(active(&next), [1, 3, 4]);
-    bench.says(2, FromWorker::Leave);
+    bench.says(2, FromWorker::Leave { replace: false });
     assert_eq!(bench.coordinator.wanted(), 3);
     let actions = bench.says(2, FromWorker::Left { epoch: next.epoch, step: 4 });
     assert!(recovery(&actions, 1).is_none() && actions.contains(&Action::Close(2)));
@@ -484,4 +487,60 @@ fn the_only_worker_leaves_when_another_has_taken_its_place() {
     assert!(!world.journal.iter().any(lost));
     let switched = |event: &Journal| matches!(event, Journal::Membership { workers, .. } if *workers == [2]);
     assert!(world.journal.iter().any(switched));
+}
+
+#[test]
+fn a_straggler_leaves_when_another_has_come_for_it() {
+    let mut bench = Bench::running(Config { spawns: true, ..config(3) }, 3);
+    let actions = bench.take(Event::Replace(2));
+    assert!(actions.contains(&Action::Spawn(4)));
+    // Asked again, or for one that is not there: no further worker.
+    assert_eq!(bench.take(Event::Replace(2)), []);
+    assert_eq!(bench.take(Event::Replace(9)), []);
+    let actions = bench.attach(4, None, true);
+    let shadowed = plan(&actions, 1).expect("a plan in which it receives the state");
+    assert_eq!((active(&shadowed), shadowed.shadows(4)), (vec![1, 2, 3], true));
+    bench.reports(1, shadowed.epoch, 4);
+    let actions = bench.says(4, FromWorker::CaughtUp { epoch: shadowed.epoch, step: 5 });
+    let swapped = plan(&actions, 2).expect("a plan without the straggler, which hears of it");
+    assert_eq!(active(&swapped), [1, 3, 4]);
+    bench.reports(1, swapped.epoch, 7);
+    bench.says(2, FromWorker::Left { epoch: swapped.epoch, step: 7 });
+    // Nothing is left to do, and nobody else is started.
+    assert_eq!(bench.take(Event::Tick), []);
+    assert_eq!(bench.coordinator.wanted(), 3);
+}
+
+#[test]
+fn a_revoked_server_does_not_shrink_the_job() {
+    let mut bench = Bench::running(Config { spawns: true, ..config(3) }, 3);
+    let actions = bench.says(2, FromWorker::Leave { replace: true });
+    assert_eq!(active(&plan(&actions, 1).expect("a plan")), [1, 3]);
+    assert!(actions.contains(&Action::Spawn(4)));
+    assert_eq!(bench.coordinator.wanted(), 3);
+}
+
+#[test]
+fn virtual_nodes_are_shared_by_speed() {
+    let speeds: BTreeMap<WorkerId, f64> = [(2, 0.5)].into();
+    let mut bench = Bench::running(Config { speeds, ..config(3) }, 3);
+    let nodes = |m: &Membership| m.active.iter().map(|a| a.nodes.len()).collect::<Vec<_>>();
+    assert_eq!(nodes(bench.coordinator.membership()), [3, 2, 3]);
+    let actions = bench.take(Event::Speeds([(2, 0.5), (3, 0.5)].into()));
+    assert_eq!(nodes(&plan(&actions, 1).expect("a plan of the same workers")), [4, 2, 2]);
+    // The same speeds again change nothing.
+    let actions = bench.take(Event::Speeds([(2, 0.5), (3, 0.5)].into()));
+    assert_eq!(actions, []);
+}
+
+#[test]
+fn every_worker_is_revoked_twice() {
+    let mut scenario = quiet(3, &[]);
+    scenario.rules.total_steps = 300;
+    scenario.faults_until_s = 9.0;
+    let notices: Vec<(f64, Fault)> = (0..12).map(|n| (1.0 + 0.6 * f64::from(n), Fault::Revoke)).collect();
+    let world = run(scenario, &notices);
+    // Shadows and those that boot may be hit, too.
+    let changes = world.workers_by_step().windows(2).filter(|pair| pair[0] != pair[1]).count();
+    assert!(changes >= 6, "{changes}");
 }

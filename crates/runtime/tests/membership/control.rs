@@ -132,7 +132,7 @@ impl World {
                     self.tell_warm(id);
                 }
                 if self.processes[&id].leaving {
-                    self.send_up(id, FromWorker::Leave);
+                    self.send_up(id, FromWorker::Leave { replace: false });
                 }
                 self.hear(id, Input::Reconnected);
             }
@@ -237,6 +237,7 @@ impl World {
             max_workers: self.scenario.max_workers,
             schedule: self.scenario.schedule.clone(),
             spawns: self.scenario.spawns,
+            speeds: std::collections::BTreeMap::new(),
             heartbeat_timeout_s: HEARTBEAT_TIMEOUT_S,
             boot_timeout_s: BOOT_TIMEOUT_S,
             reattach_grace_s: GRACE_S,

@@ -65,7 +65,7 @@ impl World {
             }
             Fault::Leave => {
                 if let Some(id) = self.random.pick(&living) {
-                    self.ask_to_leave(id);
+                    self.ask_to_leave(id, false);
                 }
             }
             Fault::Scale => {
@@ -73,6 +73,21 @@ impl World {
                 self.scale(workers);
             }
             Fault::Join => self.join_by_hand(),
+            Fault::Revoke => {
+                if let Some(id) = self.random.pick(&living) {
+                    self.revoke(id);
+                }
+            }
+            Fault::Replace => {
+                if let Some(id) = self.random.pick(&living) {
+                    self.coordinate(Event::Replace(id));
+                }
+            }
+            Fault::Speeds => {
+                let mut speed = || self.random.between(0.1, 1.0);
+                let speeds = living.iter().map(|id| (*id, speed())).collect();
+                self.coordinate(Event::Speeds(speeds));
+            }
         }
     }
 
@@ -114,11 +129,18 @@ impl World {
         }
     }
 
-    fn ask_to_leave(&mut self, id: WorkerId) {
+    fn ask_to_leave(&mut self, id: WorkerId, replace: bool) {
         self.process(id).leaving = true;
         if self.processes[&id].session.is_some() {
-            self.send_up(id, FromWorker::Leave);
+            self.send_up(id, FromWorker::Leave { replace });
         }
+    }
+
+    /// The server is gone some time after its notice, whether the worker has left by then or not.
+    fn revoke(&mut self, id: WorkerId) {
+        self.ask_to_leave(id, true);
+        let notice_s = self.random.between(0.0, 1.0);
+        self.after(notice_s, Happening::Revoked(id));
     }
 
     /// Someone wants another number of workers.

@@ -29,9 +29,15 @@ pub(crate) enum Fault {
     Scale,
     /// Someone starts a worker by hand.
     Join,
+    /// A provider takes a worker's server away, with a notice or without.
+    Revoke,
+    /// A worker is to be replaced.
+    Replace,
+    /// Other speeds of workers become known.
+    Speeds,
 }
 
-const FAULTS: [Fault; 10] = [
+const FAULTS: [Fault; 13] = [
     Fault::Kill,
     Fault::KillSeveral,
     Fault::KillAll,
@@ -42,6 +48,9 @@ const FAULTS: [Fault; 10] = [
     Fault::Leave,
     Fault::Scale,
     Fault::Join,
+    Fault::Revoke,
+    Fault::Replace,
+    Fault::Speeds,
 ];
 
 /// One history, but for the dice thrown on the way.

@@ -73,6 +73,8 @@ pub(crate) enum Happening {
     Resume(WorkerId),
     /// A process that was let go is ended.
     Killed(WorkerId),
+    /// The server of a worker is gone.
+    Revoked(WorkerId),
     /// Something goes wrong.
     Fault(Fault),
     /// Someone wants this many workers.
@@ -284,6 +286,7 @@ impl World {
             }
             Happening::Resume(id) => self.resume(id),
             Happening::Killed(id) => self.kill_or_let_go(id),
+            Happening::Revoked(id) => self.kill(id),
             Happening::Fault(fault) => self.fault(fault),
             Happening::Scale(workers) => self.scale(workers),
             Happening::Stop => self.ask_to_stop(),

@@ -1,5 +1,6 @@
 //! Runs a job for a moment, on one worker and then on two, and keeps what its steps took.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -67,8 +68,10 @@ pub(super) fn measure(
         workers: 1,
         max_workers: if two { 2 } else { 1 },
         schedule: Vec::new(),
-        spawn: Some(only(run::spawner(&run)?, arguments.peer_by_hand)),
+        spawn: Some(only(run::spawner(&run, &[])?, arguments.peer_by_hand)),
         trainee: Some(trainee.clone()),
+        speeds: BTreeMap::new(),
+        director: None,
         heartbeat_timeout: Duration::from_secs(5),
         measure_link: true,
         job,

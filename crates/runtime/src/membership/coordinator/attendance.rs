@@ -2,8 +2,46 @@
 
 use bellwether_core::record::Event as Journal;
 
-use super::{Coordinator, Phase, Stage, Worker};
+use super::{Coordinator, Phase};
 use crate::membership::{ToWorker, TraineeDescription, WorkerId};
+
+/// How far a worker is on its way in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Its process was started.
+    Started,
+    /// It has a session and warms up.
+    Booting,
+    /// Warm, without state.
+    Standby,
+    /// Holds state from before this coordinator's time.
+    Holding,
+    /// Receives state.
+    Shadow,
+    /// Holds all state, not yet computing.
+    CaughtUp,
+    /// Computes.
+    Active,
+    /// Computes until the next boundary at which it is left out.
+    Leaving,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Worker {
+    pub(super) stage: Stage,
+    pub(super) address: String,
+    pub(super) process: u32,
+    pub(super) heard_s: f64,
+    pub(super) started_s: f64,
+    pub(super) step: u64,
+    pub(super) epoch: u64,
+    pub(super) finished: Option<(u64, [u8; 32])>,
+    pub(super) trainee: Option<TraineeDescription>,
+    /// Number of its session, or of its last failure to join: a plan that is older counts on one that is gone.
+    pub(super) incarnation: u64,
+    /// It stands still with the state after `step` steps; otherwise it may be further by now.
+    pub(super) holds: bool,
+}
 
 impl Coordinator {
     pub(super) fn attached(
@@ -73,21 +111,33 @@ impl Coordinator {
         self.close(worker);
     }
 
-    pub(super) fn asked_to_leave(&mut self, worker: WorkerId) {
+    pub(super) fn asked_to_leave(&mut self, worker: WorkerId, replace: bool) {
         let Some(entry) = self.workers.get_mut(&worker) else { return };
         match entry.stage {
             Stage::Leaving => {}
             Stage::Active => {
                 entry.stage = Stage::Leaving;
-                self.journal(Journal::Warning { message: format!("worker {worker} was asked to leave") });
-                // One fewer, unless others take its place: the user asked this process to go, not the job to
-                // wait.
-                self.want(self.wanted.saturating_sub(1).max(1));
+                if replace {
+                    let message = format!("worker {worker} is about to lose its server");
+                    self.journal(Journal::Warning { message });
+                } else {
+                    self.journal(Journal::Warning { message: format!("worker {worker} was asked to leave") });
+                    // One fewer, unless others take its place: the user asked this process to go, not the job
+                    // to wait.
+                    self.want(self.wanted.saturating_sub(1).max(1));
+                }
             }
             _ => {
                 self.dismiss(worker, "it asked to leave");
                 self.left(worker);
             }
+        }
+    }
+
+    /// Another worker is to take the place of a member, which goes on until then.
+    pub(super) fn replace(&mut self, worker: WorkerId) {
+        if self.workers.get(&worker).is_some_and(|w| w.stage == Stage::Active) {
+            self.replacing.insert(worker);
         }
     }
 

@@ -4,7 +4,7 @@ use bellwether_core::record::{Event as Journal, Resize};
 
 use super::{Action, Coordinator, MAX_BOOT_FAILURES, Outcome, OutcomeKind, Phase, Proposal, Stage, Worker};
 use crate::membership::{Active, Membership, Reason, Shadow, ToWorker, WorkerId};
-use crate::tree::ranges;
+use crate::tree::ranges_by_speed;
 
 /// How long warm newcomers wait for others that are still starting, so that they join together.
 const WAVE_PATIENCE_S: f64 = 2.0;
@@ -15,6 +15,8 @@ const UNHEARD_S: f64 = 0.5;
 impl Coordinator {
     /// Compares what is with what is wanted and takes the next step towards it.
     pub(super) fn advance(&mut self) {
+        let workers = &self.workers;
+        self.replacing.retain(|id| workers.get(id).is_some_and(|w| w.stage == Stage::Active));
         if self.barren_crashes > self.config.max_barren_crashes {
             let crashes = self.barren_crashes;
             return self.give_up(format!("{crashes} workers were lost in a row without a step between them"));
@@ -34,10 +36,11 @@ impl Coordinator {
         }
     }
 
-    /// Workers that should exist: those wanted now, or at the next scheduled change (they boot ahead).
+    /// Workers that should exist: those wanted now, or at the next scheduled change (they boot ahead), and one for
+    /// each that is to be replaced.
     pub(super) fn needed(&self) -> u32 {
         let next = self.schedule.front().map_or(0, |(_, workers)| *workers);
-        self.wanted.max(next).min(self.config.virtual_nodes)
+        self.wanted.max(next).min(self.config.virtual_nodes) + self.replacing.len() as u32
     }
 
     pub(super) fn spawn_missing(&mut self) {
@@ -62,9 +65,11 @@ impl Coordinator {
         self.workers.iter().filter(|(_, w)| w.stage == stage).map(|(id, _)| *id).collect()
     }
 
-    /// The membership of these workers: virtual nodes shared out evenly in rank order.
+    /// The membership of these workers: virtual nodes shared out in rank order, by speed where speeds are known.
     pub(super) fn compose(&self, active: &[WorkerId], shadows: &[WorkerId]) -> Membership {
-        let ranges = ranges(self.config.virtual_nodes, active.len().max(1) as u32);
+        let speed = |id: &WorkerId| self.config.speeds.get(id).copied().unwrap_or(1.0);
+        let speeds: Vec<f64> = active.iter().map(speed).collect();
+        let ranges = ranges_by_speed(self.config.virtual_nodes, &speeds);
         let address = |id: &WorkerId| self.workers[id].address.clone();
         Membership {
             epoch: 0,
@@ -107,9 +112,10 @@ impl Coordinator {
         let receiving: Vec<WorkerId> =
             self.staged(Stage::Shadow).into_iter().chain(again).filter(remains).collect();
         let leaving = members.iter().copied().find(leaves);
-        let room = wanted.saturating_sub(staying.len());
-        let joins = if receiving.is_empty() { &caught_up[..room.min(caught_up.len())] } else { &[] };
-        let mut active: Vec<WorkerId> = staying.iter().copied().take(wanted).collect();
+        let joining = if receiving.is_empty() { caught_up.len() } else { 0 };
+        let mut active = self.relieved((staying.len() + joining).saturating_sub(wanted), &staying);
+        active.truncate(wanted);
+        let joins = &caught_up[..joining.min(wanted - active.len())];
         active.extend(joins);
         if !active.is_empty() && (leaving.is_some() || active != now) {
             let reason = match leaving {
@@ -120,6 +126,14 @@ impl Coordinator {
             shadows.extend(caught_up.iter().filter(|id| !active.contains(id)));
             shadows.truncate((self.needed() as usize).saturating_sub(active.len()));
             return Some((self.compose(&active, &self.newcomers(active.len(), &shadows)), reason));
+        }
+        if !now.is_empty()
+            && self.uneven(&now)
+            && receiving.is_empty()
+            && caught_up.is_empty()
+            && self.proposed.is_empty()
+        {
+            return Some((self.compose(&now, &[]), Reason::Speeds));
         }
         // A plan that not all can prepare has to be replaced, if it was to change anything.
         let stuck = self.proposed.last().is_some_and(|p| !self.intact(p));
@@ -141,6 +155,23 @@ impl Coordinator {
             let reason = Reason::Resize { wanted: self.wanted };
             unknown.then(|| (self.compose(&members, &shadows), reason))
         })
+    }
+
+    /// Those of `staying` that remain when up to `spare` of them may go: those to be replaced go first.
+    fn relieved(&self, spare: usize, staying: &[WorkerId]) -> Vec<WorkerId> {
+        let mut spare = spare;
+        let mut goes = |id: &WorkerId| {
+            let goes = spare > 0 && self.replacing.contains(id);
+            spare -= usize::from(goes);
+            goes
+        };
+        staying.iter().copied().filter(|id| !goes(id)).collect()
+    }
+
+    /// Whether the members share the virtual nodes otherwise than their speeds ask for.
+    fn uneven(&self, members: &[WorkerId]) -> bool {
+        let nodes = |m: &Membership| m.active.iter().map(|a| a.nodes.clone()).collect::<Vec<_>>();
+        nodes(&self.compose(members, &[])) != nodes(&self.current)
     }
 
     /// Warm workers to admit as shadows beside `present` others, and those that are shadows already.

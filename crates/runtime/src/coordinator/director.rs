@@ -1,0 +1,108 @@
+//! Whoever steers a run while it goes on: an autoscaler, a provider that takes servers away.
+//!
+//! The coordinator shows what happens and carries out what is asked; it knows no reason of its own. Nothing here may wait:
+//! the run stands still meanwhile.
+
+use bellwether_core::record::Event as Journaled;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::Run;
+use crate::membership::coordinator::Event;
+use crate::membership::{Membership, StepRecord, WorkerId};
+
+/// Steers a run.
+pub trait Director {
+    /// Takes in what happened, and answers what is to be done about it, in this order.
+    fn direct(&mut self, seen: Seen<'_>, now: &Now<'_>) -> Vec<Command>;
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum Seen<'a> {
+    /// A line was written to the journal.
+    Journal(&'a Journaled),
+    /// Steps became part of the result, in order; of each the account of its slowest worker.
+    Committed(&'a [StepRecord]),
+    /// A worker told of its own steps, before they were committed.
+    Reported(WorkerId, &'a [StepRecord]),
+    /// Time passed, at most a hundredth of a second.
+    Tick,
+}
+
+/// How things are.
+#[derive(Debug)]
+pub struct Now<'a> {
+    /// Seconds since this coordinator began; they never go back.
+    pub elapsed_s: f64,
+    /// Committed steps.
+    pub step: u64,
+    /// Steps of the whole run; 0 until the size of the task is known.
+    pub total_steps: u64,
+    /// Workers wanted.
+    pub wanted: u32,
+    /// The membership in force.
+    pub membership: &'a Membership,
+}
+
+/// What a director asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// Let so many workers train from now on.
+    Scale {
+        /// Workers wanted, at least 1 and at most as many as there are virtual nodes.
+        workers: u32,
+        /// Who asks, for the journal.
+        by: String,
+    },
+    /// Start a worker that takes the place of this one, which goes on until then.
+    Replace(WorkerId),
+    /// Ask the process of a worker of ours to leave (SIGTERM).
+    Ask(WorkerId),
+    /// Kill the process of a worker of ours (SIGKILL).
+    Kill(WorkerId),
+    /// Write a line to the journal.
+    Note(Journaled),
+    /// Stop the run with a checkpoint.
+    Stop {
+        /// Who asks, for the journal.
+        by: String,
+    },
+}
+
+impl Run<'_> {
+    /// Shows the director what happened, and does what it asks.
+    pub(super) fn direct(&mut self, seen: Seen<'_>) {
+        let Some(mut director) = self.options.director.take() else { return };
+        let now = Now {
+            elapsed_s: self.began.elapsed().as_secs_f64(),
+            step: self.machine.progress().committed(),
+            total_steps: self.total_steps(),
+            wanted: self.machine.wanted(),
+            membership: self.machine.membership(),
+        };
+        let commands = director.direct(seen, &now);
+        self.options.director = Some(director);
+        self.commands.extend(commands);
+    }
+
+    pub(super) fn command(&mut self, command: Command) {
+        match command {
+            Command::Scale { workers, by } => self.scale(workers, by),
+            Command::Replace(worker) => self.handle(Event::Replace(worker)),
+            Command::Ask(worker) => self.signal(worker, Signal::TERM),
+            Command::Kill(worker) => self.signal(worker, Signal::KILL),
+            Command::Note(event) => self.write(&event),
+            Command::Stop { by } => self.stop(&by),
+        }
+    }
+
+    /// A process that is no more needs no signal.
+    fn signal(&mut self, worker: WorkerId, signal: Signal) {
+        let leaving = self.leaving.iter().find(|(id, ..)| *id == worker).map(|(_, child, _)| child);
+        let child = self.children.get(&worker).or(leaving);
+        let process = child.and_then(|child| i32::try_from(child.id()).ok()).and_then(Pid::from_raw);
+        if let Some(process) = process {
+            let _ = kill_process(process, signal);
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! `metrics.jsonl`: a line per committed step.
+
+use std::io::Write;
+
+use super::{Run, Seen};
+use crate::membership::StepRecord;
+
+/// Memberships whose sizes are remembered.
+const SIZES_KEPT: usize = 8;
+
+impl Run<'_> {
+    pub(super) fn committed(&mut self, records: &[StepRecord]) {
+        let mut text = String::new();
+        for record in records {
+            // Steps are reported some time after they were done, perhaps in a later membership.
+            let in_force = self.sizes.iter().rev().find(|(from, ..)| *from <= record.step);
+            let (_, workers, shadows) = in_force.copied().unwrap_or_default();
+            let line = serde_json::json!({
+                "step": record.step,
+                "loss": record.loss,
+                "duration_s": record.duration_s,
+                "compute_s": record.compute_s,
+                "exchange_s": record.exchange_s,
+                "update_s": record.update_s,
+                "nodes_s": record.nodes_s,
+                "traffic": record.traffic,
+                "workers": workers,
+                "shadows": shadows,
+            });
+            text.push_str(&line.to_string());
+            text.push('\n');
+        }
+        // One membership is in force, and records of the one or two before it may be on their way.
+        let done = self.sizes.len().saturating_sub(SIZES_KEPT);
+        self.sizes.drain(..done);
+        // Metrics are for people and models; a run is not stopped for them.
+        let _ = self.metrics.write_all(text.as_bytes());
+        self.direct(Seen::Committed(records));
+    }
+}
