@@ -1,5 +1,6 @@
 //! Uneven mappings: against every mapping there is, and against measured mixtures.
 
+use bellwether_core::tree::ranges_by_speed;
 use bellwether_sched::mapping::pair::{self, DeviceType};
 use bellwether_sched::mapping::{Mapping, Problem, Worker, refused, solve, step_s};
 use proptest::prelude::*;
@@ -28,6 +29,23 @@ fn workers() -> impl Strategy<Value = Vec<Worker>> {
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+
+    /// The runtime shares nodes by speed without this solver: where all workers take part it must be as good.
+    #[test]
+    fn ranges_by_speed_are_the_fastest(workers in workers(), virtual_nodes in 1_u32..40) {
+        let free: Vec<Worker> = workers.iter().map(|worker| Worker { most: u32::MAX, ..*worker }).collect();
+        prop_assume!(free.len() <= virtual_nodes as usize);
+        let problem = Problem { workers: &free, virtual_nodes, sync_s: &|_| 0.0 };
+        let speeds: Vec<f64> = free.iter().map(|worker| 1.0 / worker.node_s).collect();
+        let ranges = ranges_by_speed(virtual_nodes, &speeds);
+        let counts: Vec<u32> = ranges.iter().map(|range| range.end - range.start).collect();
+        prop_assert!(counts.iter().all(|count| *count > 0));
+        let best = solve(&problem).unwrap();
+        if best.used() as usize == free.len() {
+            let step_s = step_s(&problem, &counts).unwrap();
+            prop_assert!(step_s <= best.step_s * (1.0 + 1e-9), "{counts:?} {step_s} {best:?}");
+        }
+    }
 
     #[test]
     fn no_mapping_is_faster(

@@ -63,8 +63,15 @@ impl World {
                     self.break_link(a, b);
                 }
             }
+            asked => self.ask(asked, &living),
+        }
+    }
+
+    /// Somebody wants something.
+    fn ask(&mut self, fault: Fault, living: &[WorkerId]) {
+        match fault {
             Fault::Leave => {
-                if let Some(id) = self.random.pick(&living) {
+                if let Some(id) = self.random.pick(living) {
                     self.ask_to_leave(id, false);
                 }
             }
@@ -74,12 +81,12 @@ impl World {
             }
             Fault::Join => self.join_by_hand(),
             Fault::Revoke => {
-                if let Some(id) = self.random.pick(&living) {
+                if let Some(id) = self.random.pick(living) {
                     self.revoke(id);
                 }
             }
             Fault::Replace => {
-                if let Some(id) = self.random.pick(&living) {
+                if let Some(id) = self.random.pick(living) {
                     self.coordinate(Event::Replace(id));
                 }
             }
@@ -88,6 +95,7 @@ impl World {
                 let speeds = living.iter().map(|id| (*id, speed())).collect();
                 self.coordinate(Event::Speeds(speeds));
             }
+            _ => {}
         }
     }
 
