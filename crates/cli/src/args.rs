@@ -99,6 +99,8 @@ pub(crate) struct RunArguments {
     /// then, which nobody is told
     #[arg(long, value_name = "SPEED[@TIME],…", value_delimiter = ',', conflicts_with = "no_spawn")]
     pub(crate) worker_speed: Vec<Pace>,
+    #[command(flatten)]
+    pub(crate) revocation: crate::cmd::run::revocations::RevocationArguments,
     /// Silence after which a worker counts as lost (a broken connection counts at once)
     #[arg(long, value_name = "TIME", default_value = "5s")]
     pub(crate) heartbeat_timeout: Seconds,

@@ -13,7 +13,7 @@ pub(crate) mod models;
 pub(crate) mod policies;
 mod predict;
 mod profile;
-mod run;
+pub(crate) mod run;
 mod schema;
 pub(crate) mod simulate;
 pub(crate) mod trace;

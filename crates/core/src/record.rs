@@ -280,6 +280,42 @@ pub struct Comparison {
     pub error: f64,
 }
 
+/// A run on servers that were taken away by a law: what it took beside what that law lets expect. Times and prices are on
+/// the law's clock.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Revocations {
+    /// The law, as the user named it.
+    pub law: String,
+    /// Seconds of the law's clock in a second of the run.
+    pub time_scale: f64,
+    /// Servers that were taken away.
+    pub revoked: u32,
+    /// Seconds that the steps of this run took.
+    pub time_s: f64,
+    /// Expected seconds, with the speeds of the first steps; absent where the run was too short to know them.
+    pub expected: Option<ExpectedRun>,
+    /// Server-hours.
+    pub server_hours: f64,
+    /// What they cost in dollars; absent without a price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_dollars: Option<f64>,
+}
+
+/// What a law of revocation lets expect of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExpectedRun {
+    /// Mean seconds.
+    pub time_s: f64,
+    /// Seconds that 5 % of runs take at most.
+    pub low_s: f64,
+    /// Seconds that 95 % of runs take at most.
+    pub high_s: f64,
+    /// Mean number of servers lost.
+    pub revoked: f64,
+    /// Mean server-hours.
+    pub server_hours: f64,
+}
+
 /// The result of a run, printed as JSON at its end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
@@ -322,4 +358,7 @@ pub struct Summary {
     /// Predicted beside measured throughput, by number of workers; empty where a run was too short to tell.
     #[serde(default)]
     pub predictions: Vec<Comparison>,
+    /// Servers that were taken away on purpose, and what that was expected to cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revocations: Option<Revocations>,
 }

@@ -1,4 +1,4 @@
-//! Quantities that users write with their unit: `"20ms"`, `"16MiB"`.
+//! Quantities that users write with their unit: `"20ms"`, `"16MiB"`, `"$0.35/h"`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,6 +23,18 @@ pub struct Bytes(pub u64);
 #[serde(try_from = "String")]
 #[schemars(with = "String")]
 pub struct BytesPerSecond(f64);
+
+/// An amount of money in US dollars, never negative and always finite: `"$20"`.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub struct Dollars(f64);
+
+/// A price by time in US dollars per hour, never negative and always finite: `"$0.35/h"`.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub struct DollarsPerHour(f64);
 
 const RATE_UNITS: [(&str, f64); 12] = [
     ("Gbit/s", 1.25e8),
@@ -79,6 +91,48 @@ impl Seconds {
     }
 }
 
+impl Dollars {
+    /// # Panics
+    ///
+    /// When `dollars` is negative or not finite: such an amount is a bug of the caller.
+    pub fn new(dollars: f64) -> Self {
+        assert!(dollars.is_finite() && dollars >= 0.0, "money is finite and not negative: {dollars}");
+        Dollars(dollars)
+    }
+
+    /// The amount in dollars.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+}
+
+impl DollarsPerHour {
+    /// # Panics
+    ///
+    /// When `dollars_per_hour` is negative or not finite: such a price is a bug of the caller.
+    pub fn new(dollars_per_hour: f64) -> Self {
+        let fits = dollars_per_hour.is_finite() && dollars_per_hour >= 0.0;
+        assert!(fits, "a price is finite and not negative: {dollars_per_hour}");
+        DollarsPerHour(dollars_per_hour)
+    }
+
+    /// The price in dollars per hour.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+}
+
+/// Dollars behind a `$`.
+fn dollars(number: &str, text: &str, example: &str) -> Result<f64, String> {
+    let Some(number) = number.trim().strip_prefix('$') else {
+        return Err(format!("`{text}` has no `$` in front; write {example}: dollars are the only currency"));
+    };
+    match number.trim().parse::<f64>() {
+        Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
+        _ => Err(format!("`{number}` in `{text}` is not a number of dollars that is zero or more")),
+    }
+}
+
 /// Splits `"20ms"` into its number and the factor of its unit.
 fn quantity(text: &str, units: &[(&str, f64)]) -> Result<f64, String> {
     let text = text.trim();
@@ -100,10 +154,61 @@ impl FromStr for Seconds {
     /// ```
     /// use bellwether_core::units::Seconds;
     /// assert_eq!("20ms".parse::<Seconds>().unwrap().get(), 0.02);
+    /// assert_eq!("1h24min".parse::<Seconds>().unwrap().get(), 5040.0);
     /// assert!("20".parse::<Seconds>().is_err());
     /// ```
     fn from_str(text: &str) -> Result<Self, String> {
-        quantity(text, &TIME_UNITS).map(Seconds)
+        // A part ends where a number follows a unit.
+        let letters: Vec<(usize, char)> = text.char_indices().collect();
+        let ends = letters.windows(2).filter(|pair| pair[0].1.is_alphabetic() && pair[1].1.is_ascii_digit());
+        let ends = ends.map(|pair| pair[1].0).chain([text.len()]);
+        let (mut begin, mut sum) = (0, 0.0);
+        for end in ends {
+            sum += quantity(&text[begin..end], &TIME_UNITS)?;
+            begin = end;
+        }
+        if sum.is_finite() { Ok(Seconds(sum)) } else { Err(format!("`{text}` is beyond all time")) }
+    }
+}
+
+impl FromStr for Dollars {
+    type Err = String;
+
+    /// ```
+    /// use bellwether_core::units::Dollars;
+    /// assert_eq!("$9.10".parse::<Dollars>().unwrap().get(), 9.1);
+    /// assert!("9.10".parse::<Dollars>().is_err());
+    /// assert!("$0.35/h".parse::<Dollars>().is_err());
+    /// ```
+    fn from_str(text: &str) -> Result<Self, String> {
+        dollars(text, text, "for example $20").map(Dollars)
+    }
+}
+
+impl FromStr for DollarsPerHour {
+    type Err = String;
+
+    /// ```
+    /// use bellwether_core::units::DollarsPerHour;
+    /// assert_eq!("$0.35/h".parse::<DollarsPerHour>().unwrap().get(), 0.35);
+    /// assert_eq!("$0.0001/s".parse::<DollarsPerHour>().unwrap().get(), 0.36);
+    /// assert!("$0.35".parse::<DollarsPerHour>().is_err());
+    /// ```
+    fn from_str(text: &str) -> Result<Self, String> {
+        let example = "for example $0.35/h";
+        let (money, unit) = text.split_once('/').unwrap_or((text, ""));
+        let per_hour = match unit.trim() {
+            "h" | "hour" => 1.0,
+            "min" => 60.0,
+            "s" => 3600.0,
+            _ => return Err(format!("`{text}` does not say by which time; write {example}")),
+        };
+        let price = dollars(money, text, example)? * per_hour;
+        if price.is_finite() {
+            Ok(DollarsPerHour(round(price)))
+        } else {
+            Err(format!("`{text}` is beyond all money"))
+        }
     }
 }
 
@@ -158,6 +263,27 @@ impl fmt::Display for Seconds {
     }
 }
 
+impl fmt::Display for Dollars {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "${}", figures(self.0))
+    }
+}
+
+impl fmt::Display for DollarsPerHour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "${}/h", figures(self.0))
+    }
+}
+
+/// Cents, and of less than ten cents three figures.
+fn figures(dollars: f64) -> String {
+    match dollars {
+        d if d == 0.0 || d >= 0.0995 => format!("{d:.2}"),
+        d if d < 1e-6 => format!("{d:.2e}"),
+        d => format!("{d:.*}", (2 - d.log10().floor() as i32) as usize),
+    }
+}
+
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, factor) = match self.0 {
@@ -185,6 +311,32 @@ impl TryFrom<String> for Seconds {
 impl From<Seconds> for String {
     fn from(value: Seconds) -> String {
         value.to_string()
+    }
+}
+
+impl TryFrom<String> for Dollars {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Dollars> for String {
+    fn from(value: Dollars) -> String {
+        format!("${}", value.0)
+    }
+}
+
+impl TryFrom<String> for DollarsPerHour {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<DollarsPerHour> for String {
+    fn from(value: DollarsPerHour) -> String {
+        format!("${}/h", value.0)
     }
 }
 

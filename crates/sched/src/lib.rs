@@ -5,6 +5,7 @@
 //! - [`policy`]: the policies, a file each, and the catalogue that names them;
 //! - [`drive`]: the loop that asks a policy and hands its decisions to a backend;
 //! - [`autoscale`]: how many workers one job that runs should have;
+//! - [`plan`]: which machines one job should have, at a price, on servers that may vanish;
 //! - [`mapping`]: how many virtual nodes each worker runs, when some are faster;
 //! - [`stragglers`]: which workers are slow for no known reason, and when to replace them;
 //! - [`options`]: what stands after the colon of a policy's name.
@@ -29,6 +30,7 @@ pub mod greedy;
 pub mod mapping;
 pub mod options;
 pub mod placement;
+pub mod plan;
 pub mod policy;
 pub mod program;
 pub mod speed;

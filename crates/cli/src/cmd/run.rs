@@ -20,8 +20,10 @@ use crate::failure::Failure;
 use crate::history::History;
 use crate::printer::Printer;
 use crate::runs::{RunDir, StateDir};
+use revocations::Provider;
 
 mod compare;
+pub(crate) mod revocations;
 mod show;
 mod speed;
 
@@ -50,6 +52,8 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
             workers = WorkerRange { min: count, max: workers.max.max(count) };
         }
     }
+    let provider = arguments.revocation.provider()?;
+    let speeds = speed::known(&job, workers.initial(), &arguments.worker_speed)?;
     let trainee = describe(&job)?;
     let bytes = 4 * (trainee.layout.parameter_count() + trainee.layout.state_count()) as u64;
     let old = resumed.as_ref().and_then(RunDir::endpoint);
@@ -73,8 +77,8 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
         schedule,
         spawn: (!arguments.no_spawn).then(|| spawner(&run, &arguments.worker_speed)).transpose()?,
         trainee: Some(trainee),
-        speeds: speed::known(&job, workers.initial(), &arguments.worker_speed)?,
-        director: None,
+        speeds,
+        director: provider.as_ref().map(Provider::director),
         heartbeat_timeout: Duration::from_secs_f64(arguments.heartbeat_timeout.get()),
         measure_link: false,
         job,
@@ -83,7 +87,10 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     let (mut summary, kind) =
         coordinator::run(options, &mut |seen| show.see(seen)).map_err(|e| explain(e, &run))?;
     show.end();
-    summary.predictions = compare::comparisons(&run, &described, bytes, first_step, arguments.no_spawn);
+    let learnt = compare::learn(&run, &described, bytes, first_step, arguments.no_spawn);
+    summary.predictions =
+        learnt.as_ref().map_or(Vec::new(), |learnt| compare::comparisons(learnt, described.batch.size));
+    summary.revocations = provider.map(|provider| provider.report(&described, &summary, learnt.as_ref()));
     report(&summary, arguments.state.format, printer);
     Ok(conclude(&summary, kind, printer))
 }

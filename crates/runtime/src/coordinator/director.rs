@@ -42,6 +42,8 @@ pub struct Now<'a> {
     pub wanted: u32,
     /// The membership in force.
     pub membership: &'a Membership,
+    /// The workers whose processes this coordinator started and that have not ended.
+    pub processes: &'a [WorkerId],
 }
 
 /// What a director asks for.
@@ -56,10 +58,10 @@ pub enum Command {
     },
     /// Start a worker that takes the place of this one, which goes on until then.
     Replace(WorkerId),
-    /// Ask the process of a worker of ours to leave (SIGTERM).
-    Ask(WorkerId),
-    /// Kill the process of a worker of ours (SIGKILL).
-    Kill(WorkerId),
+    /// Tell a worker of ours that its server will be taken away (SIGTERM).
+    Warn(WorkerId),
+    /// Take the server of a worker of ours away (SIGKILL).
+    Revoke(WorkerId),
     /// Write a line to the journal.
     Note(Journaled),
     /// Stop the run with a checkpoint.
@@ -73,7 +75,9 @@ impl Run<'_> {
     /// Shows the director what happened, and does what it asks.
     pub(super) fn direct(&mut self, seen: Seen<'_>) {
         let Some(mut director) = self.options.director.take() else { return };
+        let processes: Vec<WorkerId> = self.children.keys().copied().collect();
         let now = Now {
+            processes: &processes,
             elapsed_s: self.began.elapsed().as_secs_f64(),
             step: self.machine.progress().committed(),
             total_steps: self.total_steps(),
@@ -89,8 +93,14 @@ impl Run<'_> {
         match command {
             Command::Scale { workers, by } => self.scale(workers, by),
             Command::Replace(worker) => self.handle(Event::Replace(worker)),
-            Command::Ask(worker) => self.signal(worker, Signal::TERM),
-            Command::Kill(worker) => self.signal(worker, Signal::KILL),
+            Command::Warn(worker) => {
+                self.handle(Event::Revoked(worker));
+                self.signal(worker, Signal::TERM);
+            }
+            Command::Revoke(worker) => {
+                self.handle(Event::Revoked(worker));
+                self.signal(worker, Signal::KILL);
+            }
             Command::Note(event) => self.write(&event),
             Command::Stop { by } => self.stop(&by),
         }

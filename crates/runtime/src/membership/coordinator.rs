@@ -93,6 +93,8 @@ pub enum Event {
     Scale(u32),
     /// Another worker is to take this one's place; it computes until that one has joined.
     Replace(WorkerId),
+    /// Its provider takes a worker's server away: should it go without coming up, nothing is wrong with the workers.
+    Revoked(WorkerId),
     /// How fast these workers compute, relative to each other; the others are taken for 1.
     Speeds(BTreeMap<WorkerId, f64>),
     /// Someone wants the run to stop.
@@ -342,6 +344,9 @@ impl Coordinator {
             Event::Ended(worker) => self.ended(worker),
             Event::Scale(workers) => self.want(workers),
             Event::Replace(worker) => self.replace(worker),
+            Event::Revoked(worker) => {
+                self.workers.entry(worker).and_modify(|w| w.revoked = true);
+            }
             Event::Speeds(speeds) => self.config.speeds = speeds,
             Event::Stop => self.stopping = true,
             Event::Checkpoint(step, result) => {

@@ -146,6 +146,7 @@ impl World {
 
     /// The server is gone some time after its notice, whether the worker has left by then or not.
     fn revoke(&mut self, id: WorkerId) {
+        self.coordinate(Event::Revoked(id));
         self.ask_to_leave(id, true);
         let notice_s = self.random.between(0.0, 1.0);
         self.after(notice_s, Happening::Revoked(id));

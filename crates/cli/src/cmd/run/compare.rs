@@ -17,17 +17,28 @@ const STEPS_MIN: usize = 5;
 /// Steps after a change of the number of workers that do not count.
 const SETTLING_STEPS: usize = 2;
 
-/// For each number of workers that trained long enough in this run from step `first` on: what the first steps
-/// predicted, and what was measured after them.
-pub(super) fn comparisons(run: &RunDir, job: &Job, bytes: u64, first: u64, by_hand: bool) -> Vec<Comparison> {
-    let lines: Vec<StepLine> = metrics::read(&run.path).filter(|line| line.step >= first).collect();
+/// What the first steps of a run teach.
+pub(super) struct Learnt {
+    /// The step at which this part of the run began.
+    pub(super) first: u64,
+    /// Workers of the first steps.
+    pub(super) workers: u32,
+    /// What other numbers of workers should do.
+    pub(super) model: Rescale,
+    /// The steps after those that were learnt from.
+    rest: Vec<StepLine>,
+}
+
+/// Learns from the first steps of a run from step `first` on; `None` where it was too short, or never calm.
+pub(super) fn learn(run: &RunDir, job: &Job, bytes: u64, first: u64, by_hand: bool) -> Option<Learnt> {
+    let mut lines: Vec<StepLine> = metrics::read(&run.path).filter(|line| line.step >= first).collect();
     // The first stretch without newcomers, who would use processors and links too.
     let calm = |start: usize| {
         let first = &lines[start];
         lines[start..].iter().take_while(|line| line.shadows == 0 && line.workers == first.workers).count()
     };
     let least = WARM_UP_STEPS + STEPS_MIN;
-    let Some(start) = (0..lines.len()).find(|start| calm(*start) >= least) else { return Vec::new() };
+    let start = (0..lines.len()).find(|start| calm(*start) >= least)?;
     let workers = lines[start].workers;
     let quarter = ((lines.len() - start) / 4).max(STEPS_MIN).min(calm(start) - WARM_UP_STEPS);
     let mut learnt_s = 0.0;
@@ -51,12 +62,18 @@ pub(super) fn comparisons(run: &RunDir, job: &Job, bytes: u64, first: u64, by_ha
     let processors = std::thread::available_parallelism().ok().filter(|_| shares);
     let processors = processors.and_then(|count| u32::try_from(count.get()).ok());
     let nodes = job.batch.virtual_nodes;
-    let Ok(model) = Rescale::fit(workers, &early, nodes, bytes, processors) else { return Vec::new() };
-    let rest = &lines[start + WARM_UP_STEPS + learning..];
-    let mut counts: Vec<u32> = rest.iter().map(|line| line.workers).collect();
+    let model = Rescale::fit(workers, &early, nodes, bytes, processors).ok()?;
+    let rest = lines.split_off(start + WARM_UP_STEPS + learning);
+    Some(Learnt { first, workers, model, rest })
+}
+
+/// For each number of workers that trained long enough: what the first steps predicted, and what was measured after
+/// them.
+pub(super) fn comparisons(learnt: &Learnt, batch: u64) -> Vec<Comparison> {
+    let mut counts: Vec<u32> = learnt.rest.iter().map(|line| line.workers).collect();
     counts.sort_unstable();
     counts.dedup();
-    counts.into_iter().filter_map(|count| compare(&model, rest, count, job.batch.size)).collect()
+    counts.into_iter().filter_map(|count| compare(&learnt.model, &learnt.rest, count, batch)).collect()
 }
 
 fn compare(model: &Rescale, lines: &[StepLine], workers: u32, batch: u64) -> Option<Comparison> {

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use bellwether_core::record::{Comparison, Event, Summary};
+use bellwether_core::record::{Comparison, Event, ExpectedRun, Revocations, Summary};
 use bellwether_runtime::control::generated::Status;
 use bellwether_runtime::coordinator::Observation;
+use bellwether_sched::plan::duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::{Format, RunArguments};
@@ -108,6 +109,12 @@ fn sentence(event: &Event) -> Option<String> {
         Event::Resized { step, from, to, stall_s, reason, .. } => {
             format!("step {step}: {from} → {to} workers, {:.1} ms at the boundary ({reason})", stall_s * 1e3)
         }
+        Event::Revoked { worker, step, notice_s, .. } => match notice_s {
+            Some(notice_s) => {
+                format!("step {step}: the server of worker {worker} will be gone in {notice_s:.1} s")
+            }
+            None => format!("step {step}: the server of worker {worker} is taken away"),
+        },
         Event::Evaluated { step, loss, accuracy } => match accuracy {
             Some(accuracy) => {
                 format!("step {step}: held-out loss {loss:.4}, accuracy {:.2} %", accuracy * 100.0)
@@ -122,6 +129,32 @@ fn sentence(event: &Event) -> Option<String> {
         Event::RolledBack { to } => format!("no worker is left with the state; going back to step {to}"),
         _ => return None,
     })
+}
+
+/// What lost servers cost, beside what was to be expected.
+fn lost_servers(revocations: &Revocations) -> Vec<(&'static str, String)> {
+    let Revocations { law, time_scale, revoked, time_s, expected, server_hours, cost_dollars } = revocations;
+    let scale = if *time_scale == 1.0 { String::new() } else { format!(", time × {time_scale}") };
+    let expect = |text: &dyn Fn(&ExpectedRun) -> String| {
+        expected.as_ref().map_or(String::new(), |expected| format!(", expected {}", text(expected)))
+    };
+    let lost = expect(&|e| format!("{:.1}", e.revoked));
+    let time = expect(&|e| {
+        let [mean, low, high] = [e.time_s, e.low_s, e.high_s].map(duration);
+        format!("{mean} ({low} … {high})")
+    });
+    let hours = expect(&|e| format!("{:.2}", e.server_hours));
+    let mut rows = vec![
+        ("servers lost", format!("{revoked}{lost} ({law}{scale})")),
+        ("time on servers", format!("{}{time}", duration(*time_s))),
+        ("server-hours", format!("{server_hours:.2}{hours}")),
+    ];
+    if let Some(dollars) = cost_dollars {
+        let cost =
+            expect(&|e| format!("${:.2}", e.server_hours * dollars / server_hours.max(f64::MIN_POSITIVE)));
+        rows.push(("cost", format!("${dollars:.2}{cost}")));
+    }
+    rows
 }
 
 /// The result as a table.
@@ -173,6 +206,9 @@ pub(super) fn table(summary: &Summary) -> String {
         let next =
             crash.seconds.map_or("no step followed".into(), |s| format!("next step after {:.0} ms", s * 1e3));
         rows.push(("crash", format!("step {}: worker {}, {next}", crash.step, crash.worker)));
+    }
+    if let Some(revocations) = &summary.revocations {
+        rows.extend(lost_servers(revocations));
     }
     rows.push(("parameters", summary.params_digest.clone().unwrap_or("–".into())));
     rows.push(("checkpoint", summary.checkpoint.clone().unwrap_or("–".into())));

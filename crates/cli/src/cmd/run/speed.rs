@@ -52,14 +52,14 @@ fn refuse_slower(virtual_nodes: u32, speeds: &BTreeMap<WorkerId, f64>) -> Result
     let workers: Vec<Worker> = all.iter().map(worker).collect();
     let problem = Problem { workers: &workers, virtual_nodes, sync_s: &|_| 0.0 };
     let best = mapping::solve(&problem)?;
-    let idle: Vec<String> =
-        (1..).zip(&best.counts).filter(|(_, n)| **n == 0).map(|(id, _)| format!("{id}")).collect();
-    if idle.is_empty() {
-        return Ok(());
-    }
     let counts: Vec<u32> =
         ranges_by_speed(virtual_nodes, &all).into_iter().map(|range| range.end - range.start).collect();
     let together = mapping::step_s(&problem, &counts)?;
+    if together <= best.step_s {
+        return Ok(());
+    }
+    let idle = (1..).zip(&best.counts).filter(|(_, count)| **count == 0).map(|(id, _)| id.to_string());
+    let idle: Vec<String> = idle.collect();
     let what = format!(
         "a step of all {} workers would take {:.2} times as long as without worker {}",
         speeds.len(),

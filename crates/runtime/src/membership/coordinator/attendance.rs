@@ -41,6 +41,8 @@ pub(super) struct Worker {
     pub(super) incarnation: u64,
     /// It stands still with the state after `step` steps; otherwise it may be further by now.
     pub(super) holds: bool,
+    /// Its server is taken away.
+    pub(super) revoked: bool,
 }
 
 impl Coordinator {
@@ -184,6 +186,7 @@ impl Worker {
             trainee: None,
             incarnation,
             holds: false,
+            revoked: false,
         }
     }
 }

@@ -17,10 +17,12 @@ impl Coordinator {
     /// A worker's session broke or its process ended.
     pub(super) fn gone(&mut self, worker: WorkerId, why: &str) {
         let Some(entry) = self.workers.get(&worker) else { return };
-        let stage = entry.stage;
+        let (stage, revoked) = (entry.stage, entry.revoked);
         self.close(worker);
         if matches!(stage, Stage::Started | Stage::Booting) {
-            self.boot_failed(worker, why);
+            if !revoked {
+                self.boot_failed(worker, why);
+            }
             return;
         }
         match self.phase {
