@@ -12,7 +12,7 @@ mod control;
 pub(crate) mod models;
 pub(crate) mod policies;
 mod predict;
-mod profile;
+pub(crate) mod profile;
 pub(crate) mod run;
 mod schema;
 pub(crate) mod simulate;

@@ -280,6 +280,21 @@ pub struct Comparison {
     pub error: f64,
 }
 
+/// The number of workers that a run began with, and why.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Planned {
+    /// Workers.
+    pub workers: u32,
+    /// Samples per second that were expected.
+    pub examples_per_s: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of it.
+    pub high: f64,
+    /// Why, in a sentence.
+    pub reason: String,
+}
+
 /// A run on servers that were taken away by a law: what it took beside what that law lets expect. Times and prices are on
 /// the law's clock.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -358,6 +373,9 @@ pub struct Summary {
     /// Predicted beside measured throughput, by number of workers; empty where a run was too short to tell.
     #[serde(default)]
     pub predictions: Vec<Comparison>,
+    /// How the number of workers was chosen, where a range was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub planned: Option<Planned>,
     /// Servers that were taken away on purpose, and what that was expected to cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revocations: Option<Revocations>,

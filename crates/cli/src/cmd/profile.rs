@@ -14,7 +14,7 @@ use crate::files;
 use crate::printer::Printer;
 
 mod build;
-mod measure;
+pub(crate) mod measure;
 mod show;
 
 pub(crate) fn profile(arguments: &ProfileArguments, printer: &Printer) -> Result<ExitCode, Failure> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bellwether_core::job::{Job, WorkerRange};
 use bellwether_core::record::Summary;
 use bellwether_core::{InputError, parse};
-use bellwether_runtime::coordinator::{self, CoordinatorError, Options, Spawn};
+use bellwether_runtime::coordinator::{self, CoordinatorError, Director, Options, Spawn};
 use bellwether_runtime::membership::TraineeDescription;
 use bellwether_runtime::membership::coordinator::OutcomeKind;
 use bellwether_workloads::Pace;
@@ -20,12 +20,16 @@ use crate::failure::Failure;
 use crate::history::History;
 use crate::printer::Printer;
 use crate::runs::{RunDir, StateDir};
+use choose::Announce;
 use revocations::Provider;
+use steer::Steering;
 
+mod choose;
 mod compare;
 pub(crate) mod revocations;
 mod show;
 mod speed;
+mod steer;
 
 pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     let state_dir = StateDir::find(arguments.state.state_dir.clone())?;
@@ -53,8 +57,12 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
         }
     }
     let provider = arguments.revocation.provider()?;
-    let speeds = speed::known(&job, workers.initial(), &arguments.worker_speed)?;
     let trainee = describe(&job)?;
+    // A run that is taken up again, or has a schedule, begins as it was told.
+    let chosen = resumed.is_none() && schedule.is_empty() && !arguments.no_spawn && workers.min < workers.max;
+    let planned = chosen.then(|| choose::choose(&job, &trainee, workers, None, printer)).transpose()?;
+    let initial = planned.as_ref().map_or(workers.initial(), |planned| planned.workers);
+    let speeds = speed::known(&job, initial, &arguments.worker_speed)?;
     let bytes = 4 * (trainee.layout.parameter_count() + trainee.layout.state_count()) as u64;
     let old = resumed.as_ref().and_then(RunDir::endpoint);
     let run = match resumed {
@@ -65,6 +73,8 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
     let listen = arguments.listen.or(old.map(|e| e.control)).unwrap_or(loopback);
     reachable("--listen", listen)?;
+    let mut directors: Vec<Box<dyn Director>> = vec![Box::new(Announce(planned.clone()))];
+    directors.extend(provider.as_ref().map(Provider::director));
     let described = job.clone();
     let options = Options {
         run: run.name.clone(),
@@ -72,13 +82,13 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
         token: run.token()?,
         listen,
         data_listen: SocketAddr::new(listen.ip(), 0),
-        workers: workers.initial(),
+        workers: initial,
         max_workers: workers.max,
         schedule,
         spawn: (!arguments.no_spawn).then(|| spawner(&run, &arguments.worker_speed)).transpose()?,
         trainee: Some(trainee),
         speeds,
-        director: provider.as_ref().map(Provider::director),
+        director: Some(Box::new(Steering(directors))),
         heartbeat_timeout: Duration::from_secs_f64(arguments.heartbeat_timeout.get()),
         measure_link: false,
         job,
@@ -90,6 +100,7 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     let learnt = compare::learn(&run, &described, bytes, first_step, arguments.no_spawn);
     summary.predictions =
         learnt.as_ref().map_or(Vec::new(), |learnt| compare::comparisons(learnt, described.batch.size));
+    summary.planned = planned;
     summary.revocations = provider.map(|provider| provider.report(&described, &summary, learnt.as_ref()));
     report(&summary, arguments.state.format, printer);
     Ok(conclude(&summary, kind, printer))

@@ -17,7 +17,7 @@ pub trait Director {
 }
 
 /// What happened.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub enum Seen<'a> {
     /// A line was written to the journal.
     Journal(&'a Journaled),

@@ -42,6 +42,7 @@ impl Run<'_> {
             peak_resident_bytes: progress.peak_resident_bytes,
             checkpoint: self.last_checkpoint.clone(),
             predictions: Vec::new(),
+            planned: None,
             revocations: None,
         }
     }

@@ -1,6 +1,7 @@
 //! Runs a job for a moment, on one worker and then on two, and keeps what its steps took.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use bellwether_core::profile::{Network, Profile};
 use bellwether_core::record::Event;
 use bellwether_runtime::coordinator::{self, Observation, Options, Spawn};
 use bellwether_runtime::journal;
+use bellwether_runtime::membership::TraineeDescription;
 use bellwether_runtime::membership::coordinator::OutcomeKind;
 
 use super::build::{self, Measured};
@@ -45,18 +47,43 @@ enum Ask {
     Stop,
 }
 
+/// How a job is measured.
+pub(crate) struct How {
+    /// Steps to measure with each number of workers, after those to warm up.
+    pub(crate) steps: u64,
+    /// Address at which a peer on another machine reaches this one.
+    pub(crate) listen: Option<SocketAddr>,
+    /// The second worker is started by hand.
+    pub(crate) peer_by_hand: bool,
+}
+
 pub(super) fn measure(
     path: &Path,
     arguments: &ProfileArguments,
     printer: &Printer,
 ) -> Result<Profile, Failure> {
-    let mut job = run::read_job(path, &arguments.set)?;
+    let job = run::read_job(path, &arguments.set)?;
     let trainee = run::describe(&job)?;
-    let original = job.clone();
+    let ProfileArguments { steps, listen, peer_by_hand, .. } = *arguments;
+    measure_job(&job, &trainee, &How { steps, listen, peer_by_hand }, printer)
+}
+
+/// Trains `job` for a moment in a folder of its own and makes its profile.
+///
+/// # Errors
+///
+/// What keeps it from being trained.
+pub(crate) fn measure_job(
+    original: &Job,
+    trainee: &TraineeDescription,
+    how: &How,
+    printer: &Printer,
+) -> Result<Profile, Failure> {
+    let mut job = original.clone();
     endless(&mut job);
     let scratch = Folder::new("profile")?;
     let run = StateDir::find(Some(scratch.path().to_path_buf()))?.create(&job)?;
-    let listen = arguments.listen.unwrap_or(([127, 0, 0, 1], 0).into());
+    let listen = how.listen.unwrap_or(([127, 0, 0, 1], 0).into());
     run::reachable("--listen", listen)?;
     let two = job.batch.virtual_nodes >= 2;
     let options = Options {
@@ -64,11 +91,11 @@ pub(super) fn measure(
         folder: run.path.clone(),
         token: run.token()?,
         listen,
-        data_listen: std::net::SocketAddr::new(listen.ip(), 0),
+        data_listen: SocketAddr::new(listen.ip(), 0),
         workers: 1,
         max_workers: if two { 2 } else { 1 },
         schedule: Vec::new(),
-        spawn: Some(only(run::spawner(&run, &[])?, arguments.peer_by_hand)),
+        spawn: Some(only(run::spawner(&run, &[])?, how.peer_by_hand)),
         trainee: Some(trainee.clone()),
         speeds: BTreeMap::new(),
         director: None,
@@ -78,12 +105,11 @@ pub(super) fn measure(
     };
     let (asks, asked) = channel();
     let helper = help(run.clone(), asked);
-    let steps = arguments.steps + WARM_UP_STEPS as u64;
+    let steps = how.steps + WARM_UP_STEPS as u64;
     let mut watch = Watch::default();
-    printer
-        .note(format_args!("one worker: {WARM_UP_STEPS} steps to warm up, {} to measure", arguments.steps));
+    printer.note(format_args!("one worker: {WARM_UP_STEPS} steps to warm up, {} to measure", how.steps));
     let invite = || {
-        if arguments.peer_by_hand {
+        if how.peer_by_hand {
             let token = run.token_file();
             printer.note(format_args!(
                 "now start the peer: bellwether worker --join {} --listen ITS-ADDRESS:0 --token-file {}",
@@ -96,7 +122,7 @@ pub(super) fn measure(
     };
     let observe = &mut |seen: Observation<'_>| {
         if let Observation::Journal(event) = seen {
-            watch.see(event, steps, two, &asks, arguments.peer_by_hand, &invite);
+            watch.see(event, steps, two, &asks, how.peer_by_hand, &invite);
         }
     };
     let ended = coordinator::run(options, observe).map_err(|e| Failure::at("profile", e));
@@ -105,10 +131,10 @@ pub(super) fn measure(
     let (summary, kind) = ended?;
     if kind != OutcomeKind::Stopped {
         let what = format!("the job could not be measured: {}", summary.reason);
-        return Err(Failure::at(path.display().to_string(), what));
+        return Err(Failure::at(&original.name, what));
     }
-    let measured = Measured::read(&run, arguments.steps)?;
-    Ok(build::profile(&original, &trainee, &measured))
+    let measured = Measured::read(&run, how.steps)?;
+    Ok(build::profile(original, trainee, &measured))
 }
 
 /// The job, so long that it does not end by itself, and without what only costs time here.

@@ -109,9 +109,10 @@ fn sentence(event: &Event) -> Option<String> {
         Event::Resized { step, from, to, stall_s, reason, .. } => {
             format!("step {step}: {from} → {to} workers, {:.1} ms at the boundary ({reason})", stall_s * 1e3)
         }
+        Event::Decided { by, reason, .. } => format!("{by}: {reason}"),
         Event::Revoked { worker, step, notice_s, .. } => match notice_s {
             Some(notice_s) => {
-                format!("step {step}: the server of worker {worker} will be gone in {notice_s:.1} s")
+                format!("step {step}: the server of worker {worker} will be gone in {}", brief(*notice_s))
             }
             None => format!("step {step}: the server of worker {worker} is taken away"),
         },
@@ -129,6 +130,11 @@ fn sentence(event: &Event) -> Option<String> {
         Event::RolledBack { to } => format!("no worker is left with the state; going back to step {to}"),
         _ => return None,
     })
+}
+
+/// Seconds with as many digits as a person needs.
+fn brief(seconds: f64) -> String {
+    if seconds < 1.0 { format!("{:.0} ms", seconds * 1e3) } else { format!("{seconds:.1} s") }
 }
 
 /// What lost servers cost, beside what was to be expected.
@@ -179,6 +185,9 @@ pub(super) fn table(summary: &Summary) -> String {
             format!("{:.1} MiB", summary.peak_resident_bytes as f64 / f64::from(1 << 20)),
         ),
     ];
+    if let Some(planned) = &summary.planned {
+        rows.push(("planned", planned.reason.clone()));
+    }
     for comparison in &summary.predictions {
         let Comparison {
             workers, predicted_examples_per_s, low, high, measured_examples_per_s, error, ..

@@ -1,0 +1,72 @@
+//! The number of workers that a run begins with, where the job leaves a range: measured, predicted and chosen before it
+//! begins.
+
+use bellwether_core::job::{Job, Model, WorkerRange};
+use bellwether_core::prediction::Link;
+use bellwether_core::record::{Event, Planned};
+use bellwether_core::units::DollarsPerHour;
+use bellwether_model::predict::ProfileModel;
+use bellwether_runtime::coordinator::{Director, DirectorCommand, Now, Seen};
+use bellwether_runtime::membership::TraineeDescription;
+use bellwether_sched::plan::local;
+
+use crate::cmd::profile::measure::{How, measure_job};
+use crate::failure::Failure;
+use crate::printer::Printer;
+
+/// Steps that are measured with one worker and with two: enough to choose by, and soon done.
+const STEPS: u64 = 10;
+
+/// Chooses how many of `workers` shall begin; a price of each is reported.
+///
+/// # Errors
+///
+/// As when a job is measured, or none of the numbers can be predicted.
+pub(super) fn choose(
+    job: &Job,
+    trainee: &TraineeDescription,
+    workers: WorkerRange,
+    price: Option<DollarsPerHour>,
+    printer: &Printer,
+) -> Result<Planned, Failure> {
+    let how = How { steps: STEPS, listen: None, peer_by_hand: false };
+    let profile = measure_job(job, trainee, &how, printer)?;
+    let model = ProfileModel::new(profile)?;
+    // Workers of one machine talk over its memory, whose rate was measured where there are two.
+    let link = model.profile().network.map(Link::from);
+    let link = link.unwrap_or(Link { bandwidth_bytes_per_s: 1e9, latency_s: 0.0 });
+    let sensible = sensible(job, workers);
+    let chosen = local(&model, &model.job(), |count| model.configuration(count, link), sensible, price)?;
+    let mut reason = chosen.to_string();
+    if sensible != workers {
+        reason.push_str("; more workers would only share this machine's processors");
+    }
+    let prediction = &chosen.prediction;
+    Ok(Planned {
+        workers: chosen.workers,
+        examples_per_s: prediction.examples_per_s,
+        low: prediction.low,
+        high: prediction.high,
+        reason,
+    })
+}
+
+/// The part of the range that has a processor for each worker. Devices that sleep need none.
+fn sensible(job: &Job, workers: WorkerRange) -> WorkerRange {
+    if matches!(job.model, Model::Synthetic { .. }) {
+        return workers;
+    }
+    let processors = std::thread::available_parallelism().map_or(u32::MAX, |count| count.get() as u32);
+    WorkerRange { min: workers.min, max: workers.max.min(processors.max(workers.min)) }
+}
+
+/// Writes the choice to the journal when the run begins.
+pub(super) struct Announce(pub(super) Option<Planned>);
+
+impl Director for Announce {
+    fn direct(&mut self, _: Seen<'_>, now: &Now<'_>) -> Vec<DirectorCommand> {
+        let Some(Planned { workers, reason, .. }) = self.0.take() else { return Vec::new() };
+        let (by, step) = ("plan".to_string(), now.step);
+        vec![DirectorCommand::Note(Event::Decided { by, step, workers: 0, target: workers, reason })]
+    }
+}
