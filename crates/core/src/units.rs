@@ -155,9 +155,13 @@ impl FromStr for Seconds {
     /// use bellwether_core::units::Seconds;
     /// assert_eq!("20ms".parse::<Seconds>().unwrap().get(), 0.02);
     /// assert_eq!("1h24min".parse::<Seconds>().unwrap().get(), 5040.0);
+    /// assert_eq!("1e3s".parse::<Seconds>().unwrap().get(), 1000.0);
     /// assert!("20".parse::<Seconds>().is_err());
     /// ```
     fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(whole) = quantity(text, &TIME_UNITS) {
+            return Ok(Seconds(whole));
+        }
         // A part ends where a number follows a unit.
         let letters: Vec<(usize, char)> = text.char_indices().collect();
         let ends = letters.windows(2).filter(|pair| pair[0].1.is_alphabetic() && pair[1].1.is_ascii_digit());

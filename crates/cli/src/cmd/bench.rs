@@ -28,6 +28,7 @@ mod plain;
 mod published;
 mod report;
 mod resize;
+mod revocations;
 mod scaling;
 mod statistics;
 mod training;
@@ -53,6 +54,8 @@ enum What {
     Training(TrainingArguments),
     /// Peak memory of a worker, beside what its vectors need
     Memory(MemoryArguments),
+    /// Training on servers that vanish as a law says, beside what that law lets expect
+    Revocations(RevocationsArguments),
     /// Throughput predicted from one worker's profile, beside that of up to 8 workers behind shaped links (needs root)
     Scaling(ScalingArguments),
     /// One process of `bench allreduce`
@@ -170,6 +173,21 @@ struct MemoryArguments {
 }
 
 #[derive(Debug, Args)]
+struct RevocationsArguments {
+    /// Number of workers
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    workers: u32,
+    /// Runs of each case, each with a seed of its own
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    rounds: u32,
+    /// Steps of each run
+    #[arg(long, value_name = "N", default_value_t = 600)]
+    steps: u64,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+#[derive(Debug, Args)]
 struct ScalingArguments {
     /// Rates of the links, as `tc` writes them, each with the numbers of workers to try
     #[arg(long, value_name = "RATE:MIN..MAX,…", value_delimiter = ',', value_parser = scaling::point,
@@ -219,6 +237,7 @@ pub(crate) fn bench(arguments: BenchArguments, printer: &Printer) -> Result<Exit
         What::Overhead(arguments) => (overhead::measure(&arguments, printer)?, arguments.output),
         What::Training(arguments) => (training::measure(&arguments, printer)?, arguments.output),
         What::Memory(arguments) => (memory::measure(&arguments, printer)?, arguments.output),
+        What::Revocations(arguments) => (revocations::measure(&arguments, printer)?, arguments.output),
         What::Scaling(arguments) => (scaling::measure(&arguments, printer)?, arguments.output),
         What::AllreduceMember { control, rank } => {
             let options = MemberOptions { control, rank };

@@ -20,3 +20,4 @@ mod random_schedule;
 mod same_bits;
 mod simulate;
 mod strangers;
+mod transient;

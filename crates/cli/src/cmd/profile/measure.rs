@@ -27,7 +27,9 @@ use crate::runs::{RunDir, StateDir};
 #[derive(Debug, Default)]
 struct Watch {
     active: usize,
-    /// Steps committed since this membership began.
+    /// The boundary at which it came to this number of workers.
+    since_step: u64,
+    /// Steps committed since then. A commit may bring steps from before it, too.
     steps: u64,
     part: Part,
 }
@@ -188,15 +190,15 @@ impl Watch {
         invite: &dyn Fn(),
     ) {
         match event {
-            Event::Membership { workers, .. } => {
+            Event::Membership { step, workers, .. } => {
                 if workers.len() != self.active {
-                    (self.active, self.steps) = (workers.len(), 0);
+                    (self.active, self.since_step, self.steps) = (workers.len(), *step, 0);
                 }
                 if self.active == 2 && self.part != Part::Over {
                     self.part = Part::Two;
                 }
             }
-            Event::Committed { first, last } => self.steps += last + 1 - first,
+            Event::Committed { last, .. } => self.steps = (last + 1).saturating_sub(self.since_step),
             _ => return,
         }
         if self.steps < steps {
