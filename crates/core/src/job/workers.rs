@@ -24,7 +24,7 @@ impl Default for WorkerRange {
 }
 
 impl WorkerRange {
-    /// The number of workers a run starts with: 2 where the range allows it. Later the planner chooses.
+    /// The number of workers a run starts with where nobody chooses one: 2 where the range allows it.
     pub fn initial(self) -> u32 {
         2.clamp(self.min, self.max)
     }
