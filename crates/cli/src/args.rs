@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use bellwether_core::job::WorkerRange;
 use bellwether_core::prediction::Protocol;
 use bellwether_core::units::{Bytes, BytesPerSecond, Seconds};
+use bellwether_runtime::notice::Source;
 use bellwether_workloads::Pace;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -268,9 +269,35 @@ pub(crate) struct WorkerArguments {
     /// Compute as if the device had this part of its speed, from some time on if SPEED@TIME
     #[arg(long, value_name = "SPEED[@TIME]")]
     pub(crate) speed: Option<Pace>,
+    /// Who says that this server will be taken away: none, or any of gce, ec2, sigterm, gce=URL, ec2=URL
+    #[arg(long, value_name = "SOURCE,…", default_value = "none", value_parser = notices)]
+    pub(crate) notices: Notices,
+    /// Time between two questions to each of them
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = notice_interval)]
+    pub(crate) notice_interval: Seconds,
     /// Number that the coordinator gave to a worker it started itself
     #[arg(long, hide = true, default_value_t = 0)]
     pub(crate) worker_id: u64,
+}
+
+/// Sources of the provider's notices.
+#[derive(Debug, Clone)]
+pub(crate) struct Notices(pub(crate) Vec<Source>);
+
+fn notices(text: &str) -> Result<Notices, String> {
+    match text {
+        "none" => Ok(Notices(Vec::new())),
+        _ => text.split(',').map(str::parse).collect::<Result<_, _>>().map(Notices),
+    }
+}
+
+fn notice_interval(text: &str) -> Result<Seconds, String> {
+    let interval: Seconds = text.parse()?;
+    // The shortest notice is of half a minute.
+    if !(0.1..=30.0).contains(&interval.get()) {
+        return Err(format!("`{text}` is not between 100ms and 30s"));
+    }
+    Ok(interval)
 }
 
 #[derive(Debug, Args)]

@@ -31,6 +31,7 @@ pub mod frame;
 pub mod journal;
 pub mod membership;
 pub mod mesh;
+pub mod notice;
 pub mod optimizer;
 pub mod order;
 pub mod probe;

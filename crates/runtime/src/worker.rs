@@ -19,6 +19,7 @@ use crate::membership::{
     FromWorker, Load, Membership, StepRecord, SwitchRecord, ToWorker, TraineeDescription,
 };
 use crate::mesh::{ConnectionKind, Listener};
+use crate::notice::Listening;
 use crate::trainee::Trainee;
 use crate::transfer::read;
 use engine::{Engine, Fault, Round};
@@ -48,6 +49,8 @@ pub struct Options {
     pub listen: SocketAddr,
     /// How long the worker keeps its state and waits when the coordinator is gone.
     pub orphan_timeout: Duration,
+    /// Who may say that this server will be taken away.
+    pub notices: Listening,
 }
 
 /// A worker ended before its run did.
@@ -102,6 +105,7 @@ pub fn run(
         options.token.clone(),
         identity,
         options.orphan_timeout,
+        &options.notices,
         waker,
     )
     .map_err(system("start the session"))?;

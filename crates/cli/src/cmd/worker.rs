@@ -4,10 +4,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bellwether_core::InputError;
+use bellwether_runtime::notice::Listening;
 use bellwether_runtime::worker::{Options, WorkerError, run};
 
 use crate::args::WorkerArguments;
 use crate::failure::Failure;
+use crate::printer::Printer;
 use crate::runs::read_token;
 
 pub(crate) fn worker(arguments: WorkerArguments) -> Result<ExitCode, Failure> {
@@ -18,6 +20,11 @@ pub(crate) fn worker(arguments: WorkerArguments) -> Result<ExitCode, Failure> {
         worker: arguments.worker_id,
         listen: arguments.listen,
         orphan_timeout: Duration::from_secs_f64(arguments.orphan_timeout.get()),
+        notices: Listening {
+            sources: arguments.notices.0,
+            interval: Duration::from_secs_f64(arguments.notice_interval.get()),
+            log: |line| Printer::new().note(line),
+        },
     };
     let build = |job: &_| {
         let trainee =

@@ -13,6 +13,7 @@ mod crash;
 mod examples;
 mod harness;
 mod jobs;
+mod notices;
 mod output;
 mod predict;
 mod profile;

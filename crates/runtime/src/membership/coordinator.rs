@@ -181,6 +181,9 @@ pub struct Coordinator {
     schedule: VecDeque<(u64, u32)>,
     /// Members that leave as soon as others have come for them.
     replacing: BTreeSet<WorkerId>,
+    /// Workers that were asked to go while no membership was in force, and whether another is to take the place:
+    /// theirs may be the only state.
+    parting: BTreeMap<WorkerId, bool>,
     trainee: Option<TraineeDescription>,
     total_steps: Option<u64>,
     progress: Progress,
@@ -232,6 +235,7 @@ impl Coordinator {
             wanted: wanted.min(config.virtual_nodes),
             schedule,
             replacing: BTreeSet::new(),
+            parting: BTreeMap::new(),
             trainee: config.trainee.clone(),
             total_steps: None,
             progress: Progress::new(resumed.committed),

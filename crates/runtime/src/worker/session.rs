@@ -14,6 +14,7 @@ use crate::collective::Waker;
 use crate::control::client::{ClientError, Session, envelope, open_session};
 use crate::control::{Token, convert, generated as wire};
 use crate::membership::{FromWorker, Membership, ToWorker, TraineeDescription, WorkerId};
+use crate::notice::{self, Listening, Source, Watch};
 use crate::worker::links::Preparation;
 
 /// Time between two signs of life.
@@ -116,6 +117,7 @@ pub(super) struct Connection {
     identity: Arc<Mutex<Identity>>,
     outgoing: mpsc::UnboundedSender<FromWorker>,
     thread: Option<std::thread::JoinHandle<()>>,
+    _watch: Watch,
 }
 
 impl Connection {
@@ -125,12 +127,20 @@ impl Connection {
         token: Token,
         identity: Identity,
         orphan_timeout: Duration,
+        listening: &Listening,
         waker: Waker,
     ) -> std::io::Result<Connection> {
         let mailbox = Arc::new(Mailbox::new(waker));
         let identity = Arc::new(Mutex::new(identity));
         let (outgoing, receiver) = mpsc::unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (noticed, notices) = mpsc::unbounded_channel();
+        // The worker may be gone when a notice comes.
+        let watch = notice::watch(listening, move |_| {
+            let _ = noticed.send(());
+        })?;
+        let farewell =
+            Farewell { notices, sigterm_is_notice: listening.sources.contains(&Source::Sigterm), said: None };
         let keeper = Keeper {
             coordinator,
             token,
@@ -140,8 +150,8 @@ impl Connection {
         };
         let thread = std::thread::Builder::new()
             .name("session".into())
-            .spawn(move || runtime.block_on(keeper.keep(receiver)))?;
-        Ok(Connection { mailbox, identity, outgoing, thread: Some(thread) })
+            .spawn(move || runtime.block_on(keeper.keep(receiver, farewell)))?;
+        Ok(Connection { mailbox, identity, outgoing, thread: Some(thread), _watch: watch })
     }
 
     /// Says something to the coordinator; lost when there is no session.
@@ -175,6 +185,25 @@ struct Keeper {
     identity: Arc<Mutex<Identity>>,
 }
 
+/// What may ask this worker to go.
+struct Farewell {
+    /// The provider takes the server away.
+    notices: mpsc::UnboundedReceiver<()>,
+    /// Whether SIGTERM is such a notice, and not the wish of a user.
+    sigterm_is_notice: bool,
+    /// What was said of it, and is said again to a coordinator that came back.
+    said: Option<FromWorker>,
+}
+
+impl Farewell {
+    /// Says it now, and to every coordinator that comes back.
+    fn say(&mut self, session: &Session, message: FromWorker) {
+        // A session that broke is noticed where it is read.
+        let _ = session.outgoing.send(envelope(&message));
+        self.said = Some(message);
+    }
+}
+
 enum End {
     /// The worker is done.
     Done,
@@ -183,7 +212,7 @@ enum End {
 }
 
 impl Keeper {
-    async fn keep(self, mut outgoing: mpsc::UnboundedReceiver<FromWorker>) {
+    async fn keep(self, mut outgoing: mpsc::UnboundedReceiver<FromWorker>, mut farewell: Farewell) {
         let mut first = true;
         let Ok(mut terminate) = signal(SignalKind::terminate()) else {
             return self.over("cannot listen for SIGTERM", false);
@@ -208,7 +237,7 @@ impl Keeper {
                 if first { Event::Welcome(welcome) } else { Event::Reconnected(welcome.data_address) };
             first = false;
             self.mailbox.put(event);
-            match self.converse(session, &mut outgoing, &mut terminate).await {
+            match self.converse(session, &mut outgoing, &mut terminate, &mut farewell).await {
                 End::Done => return,
                 End::Broken => self.mailbox.put(Event::Disconnected),
             }
@@ -251,7 +280,11 @@ impl Keeper {
         mut session: Session,
         outgoing: &mut mpsc::UnboundedReceiver<FromWorker>,
         terminate: &mut tokio::signal::unix::Signal,
+        farewell: &mut Farewell,
     ) -> End {
+        if let Some(message) = &farewell.said {
+            let _ = session.outgoing.send(envelope(message));
+        }
         let mut heartbeat = tokio::time::interval(HEARTBEAT);
         loop {
             tokio::select! {
@@ -281,8 +314,11 @@ impl Keeper {
                         return End::Broken;
                     }
                 }
-                _ = terminate.recv() => {
-                    let _ = session.outgoing.send(envelope(&FromWorker::Leave { replace: false }));
+                _ = terminate.recv(), if !farewell.sigterm_is_notice => {
+                    farewell.say(&session, FromWorker::Leave { replace: false });
+                }
+                Some(()) = farewell.notices.recv() => {
+                    farewell.say(&session, FromWorker::Leave { replace: true });
                 }
             }
         }

@@ -490,6 +490,22 @@ fn the_only_worker_leaves_when_another_has_taken_its_place() {
 }
 
 #[test]
+fn a_worker_that_is_asked_to_go_while_nobody_trains_hands_on_its_state_first() {
+    let resumed = Resumed { epoch: 1, last_worker: 2, active: vec![1, 2], committed: 7 };
+    let mut bench = Bench::new(Config { resumed: Some(resumed), ..config(2) });
+    bench.attach(1, Some((1, 8)), true);
+    assert_eq!(sent(&bench.says(1, FromWorker::Leave { replace: true }), 1), Vec::<&ToWorker>::new());
+    let (alone, load) = recovery(&bench.take(Event::Ended(2)), 1).expect("it has the only state");
+    assert_eq!((active(&alone), load), (vec![1], None));
+    bench.says(1, FromWorker::Ready { epoch: alone.epoch, step: 8 });
+    let shadowed = plan(&bench.attach(3, None, true), 1).expect("a plan in which another receives the state");
+    bench.reports(1, shadowed.epoch, 9);
+    let actions = bench.says(3, FromWorker::CaughtUp { epoch: shadowed.epoch, step: 10 });
+    assert_eq!(active(&plan(&actions, 1).expect("a plan without it")), [3]);
+    assert_eq!(bench.coordinator.wanted(), 2, "the job keeps its size");
+}
+
+#[test]
 fn a_straggler_leaves_when_another_has_come_for_it() {
     let mut bench = Bench::running(Config { spawns: true, ..config(3) }, 3);
     let actions = bench.take(Event::Replace(2));

@@ -137,7 +137,6 @@ impl World {
                 && self.now - process.disconnected_s < GRACE_S.min(self.scenario.orphan_s) * 0.5;
             process.alive
                 && !process.stood_still
-                && !process.leaving
                 && member.membership().epoch >= journaled
                 && member.membership().rank(*id).is_some()
                 && member.held().is_some_and(|(_, held)| held >= steps)

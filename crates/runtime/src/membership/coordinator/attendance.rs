@@ -117,6 +117,9 @@ impl Coordinator {
         let Some(entry) = self.workers.get_mut(&worker) else { return };
         match entry.stage {
             Stage::Leaving => {}
+            Stage::Holding => {
+                self.parting.insert(worker, replace);
+            }
             Stage::Active => {
                 entry.stage = Stage::Leaving;
                 if replace {

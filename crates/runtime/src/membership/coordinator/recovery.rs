@@ -199,7 +199,11 @@ impl Coordinator {
         self.awaited = self.current.active.iter().map(|m| m.worker).filter(missing).collect();
         self.proposed.clear();
         self.suspect_at_s = None;
-        for worker in self.workers.values_mut() {
+        for (id, worker) in &mut self.workers {
+            if worker.stage == Stage::Leaving {
+                // The number of workers that are wanted has followed it already.
+                self.parting.insert(*id, true);
+            }
             worker.stage = match worker.stage {
                 Stage::Active | Stage::Leaving | Stage::CaughtUp => Stage::Holding,
                 Stage::Standby if worker.holds => Stage::Holding,
@@ -240,6 +244,9 @@ impl Coordinator {
         self.settled.clear();
         self.recovery_reason = reason;
         self.phase = Phase::Recovering { load, ready: BTreeMap::new() };
+        for (worker, replace) in std::mem::take(&mut self.parting) {
+            self.asked_to_leave(worker, replace);
+        }
     }
 
     /// Before the first membership of this coordinator: waits for workers, then forms it.
