@@ -22,10 +22,12 @@ pub(crate) struct Arguments {
 pub(crate) enum Verb {
     /// Train a job on this machine, and on machines that join by hand
     Run(RunArguments),
-    /// Measure a job on one worker, for `predict`
+    /// Measure a job on one worker, for `predict` and `plan`
     Profile(ProfileArguments),
     /// Predict the throughput of other configurations from a profile
     Predict(PredictArguments),
+    /// Choose the machines for a job from a price catalogue, by deadline and budget
+    Plan(crate::cmd::plan::PlanArguments),
     /// Run a trace of jobs on a simulated cluster under any scheduling policies
     Simulate(crate::cmd::simulate::SimulateArguments),
     /// Explain the scheduling policies
@@ -331,6 +333,8 @@ pub(crate) enum SchemaKind {
     Job,
     /// The cluster file of `simulate`
     Cluster,
+    /// The price catalogue of `plan`
+    Catalog,
 }
 
 fn resize(text: &str) -> Result<(u64, u32), String> {

@@ -10,6 +10,7 @@ mod audit;
 pub(crate) mod bench;
 mod control;
 pub(crate) mod models;
+pub(crate) mod plan;
 pub(crate) mod policies;
 mod predict;
 pub(crate) mod profile;
@@ -24,6 +25,7 @@ pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCo
     match arguments.verb {
         Verb::Run(arguments) => run::run(arguments, printer),
         Verb::Predict(arguments) => predict::predict(&arguments, printer),
+        Verb::Plan(arguments) => plan::plan(&arguments, printer),
         Verb::Profile(arguments) => profile::profile(&arguments, printer),
         Verb::Simulate(arguments) => simulate::simulate(&arguments, printer),
         Verb::Policies(arguments) => policies::policies(&arguments, printer),

@@ -1,9 +1,256 @@
 //! Which machines one job should have: how many of which kind, at a price, on servers that may vanish.
 //!
+//! [`plan`] is a pure function of a [`Question`], a [`Catalogue`] and a step model. It
+//!
+//! 1. lists configurations: kinds, numbers, on demand, transient or both, and two kinds of devices together;
+//! 2. reckons expected time and cost of each in closed form ([`transient::expected`](bellwether_model::transient::expected));
+//! 3. simulates those near the best, and whatever the choice needs ([`transient::simulate`](bellwether_model::transient::simulate)),
+//!    all with the same luck; from there on only simulated figures count;
+//! 4. chooses: with a deadline the cheapest that meets it with the wished probability (and fits the budget, if there is
+//!    one); with a budget alone the fastest that is expected to fit it; with neither the one with the least product of
+//!    expected time and expected cost, so that a per cent of time is worth a per cent of money;
+//! 5. where nothing fits, finds out which one wish would have to be relaxed, and to what.
+//!
+//! Training is synchronous and elastic: all wait for all, every worker holds the whole state, a lost one is replaced
+//! while the others go on.
+//!
 //! [`local`] chooses the number of workers on one machine, without a catalogue.
 
+mod catalogue;
+mod evaluate;
 mod local;
+mod relax;
+mod search;
+mod space;
+mod speed;
 mod words;
 
+use bellwether_core::InputError;
+use bellwether_core::plan::{Candidate, Machines, PLAN_VERSION, Plan, Wishes};
+use bellwether_core::prediction::{JobDescription, Link, StepModel};
+
+pub use catalogue::{Catalogue, Machine, ReadFile, Transient};
 pub use local::{Local, NEARLY_FASTEST, local};
 pub use words::duration;
+
+use evaluate::Evaluator;
+use search::{Known, Search};
+use space::Setup;
+use speed::Speeds;
+
+/// Most workers that may be asked for: each is a prediction for every kind of machine.
+pub const WORKERS_MAX: u32 = 4_096;
+
+/// Simulated runs of a configuration, unless the question says otherwise.
+pub const RUNS: u32 = 1_000;
+
+/// What is to be planned.
+#[derive(Debug, Clone)]
+pub struct Question<'a> {
+    /// The job, in the words of the step model.
+    pub job: &'a JobDescription,
+    /// Virtual nodes that share the batch; 1 where each worker has a batch of its own.
+    pub virtual_nodes: u32,
+    /// Samples of a step: of all workers where they share the batch, else of one.
+    pub batch: u64,
+    /// Samples to train on, each counted as often as it is seen.
+    pub samples: f64,
+    /// The measured link, for machines of which the catalogue says none.
+    pub link: Option<Link>,
+    /// Seconds to write or to read a checkpoint.
+    pub checkpoint_s: f64,
+    /// Seconds until the job must end.
+    pub deadline_s: Option<f64>,
+    /// The most that the job may be expected to cost, in dollars.
+    pub budget_dollars: Option<f64>,
+    /// The probability with which the deadline must be met, above 0 and below 1.
+    pub confidence: f64,
+    /// Whether transient servers are allowed.
+    pub transient: bool,
+    /// Most workers.
+    pub max_workers: u32,
+    /// Regions that are allowed; all when empty.
+    pub regions: &'a [String],
+    /// Seed of the simulated runs.
+    pub seed: u64,
+    /// Simulated runs of a configuration.
+    pub runs: u32,
+}
+
+impl Question<'_> {
+    /// Whether workers share one batch.
+    pub(crate) fn shares_batch(&self) -> bool {
+        self.virtual_nodes > 1
+    }
+
+    /// Its wishes, as data.
+    fn wishes(&self) -> Wishes {
+        Wishes {
+            deadline_s: self.deadline_s,
+            budget_dollars: self.budget_dollars,
+            confidence: self.confidence,
+            transient: self.transient,
+            max_workers: self.max_workers,
+            regions: self.regions.to_vec(),
+        }
+    }
+
+    fn check(&self, catalogue: &Catalogue) -> Result<(), InputError> {
+        let wrong = |flag: &str, what: String, hint: &str| Err(InputError::new(flag, what).hint(hint));
+        let positive = |value: f64| value.is_finite() && value > 0.0;
+        if !positive(self.samples) || self.batch == 0 {
+            let what = format!("{} samples in steps of {} are no work", self.samples, self.batch);
+            return wrong("work", what, "train for at least one step");
+        }
+        if let Some(deadline_s) = self.deadline_s.filter(|deadline_s| !positive(*deadline_s)) {
+            let what = format!("{deadline_s} s from now is in the past");
+            return wrong("--deadline", what, "write a time that is left, for example 2h");
+        }
+        if let Some(budget) = self.budget_dollars.filter(|budget| !positive(*budget)) {
+            let what = format!("a budget of ${budget} buys nothing");
+            return wrong("--budget", what, "write for example '$20', or leave it out");
+        }
+        if !(self.confidence > 0.0 && self.confidence < 1.0) {
+            let what = format!("{} is no probability above 0 and below 1", self.confidence);
+            return wrong("--confidence", what, "write for example 0.95");
+        }
+        if self.max_workers == 0 || self.max_workers > WORKERS_MAX {
+            let what = format!("{} workers", self.max_workers);
+            return wrong("--max-workers", what, &format!("ask for 1 to {WORKERS_MAX}"));
+        }
+        if !positive(self.checkpoint_s) || self.runs == 0 {
+            let what = format!("a checkpoint of {} s, {} simulated runs", self.checkpoint_s, self.runs);
+            return wrong("plan", what, "both are above 0");
+        }
+        catalogue.check_regions(self.regions)
+    }
+}
+
+/// Finds the machines; see the [module](self).
+///
+/// # Errors
+///
+/// A question without sense, a machine that the model cannot speak of, no machine that may be had at all. That nothing fits
+/// the wishes is no error, but a plan without a choice.
+pub fn plan(question: &Question, catalogue: &Catalogue, model: &dyn StepModel) -> Result<Plan, InputError> {
+    let mut search = begin(question, catalogue, model)?;
+    search.simulate_near()?;
+    let choice = search.best(&question.wishes())?;
+    let relaxations = match choice {
+        Some(_) => Vec::new(),
+        None => relax::relaxations(&mut search, model)?,
+    };
+    let reason = match choice {
+        Some(choice) => relax::why(&mut search, choice)?,
+        None => relax::why_not(&mut search)?,
+    };
+    search.simulate_on_demand()?;
+    let front = search.front(choice, |_| true);
+    let on_demand =
+        if question.transient { search.front(None, |setup| !setup.is_transient()) } else { Vec::new() };
+    let shown = |places: &[usize]| places.iter().filter_map(|place| search.candidate(*place)).collect();
+    Ok(Plan {
+        version: PLAN_VERSION,
+        job: question.job.name.clone(),
+        samples: question.samples,
+        wishes: question.wishes(),
+        choice: choice.and_then(|choice| front.iter().position(|place| *place == choice)),
+        reason,
+        relaxations,
+        candidates: shown(&front),
+        on_demand: shown(&on_demand),
+        searched: search.len() as u64,
+        simulated: search.simulated(),
+    })
+}
+
+/// All configurations with their rough figures.
+fn begin<'a>(
+    question: &'a Question<'a>,
+    catalogue: &'a Catalogue,
+    model: &'a dyn StepModel,
+) -> Result<Search<'a>, InputError> {
+    question.check(catalogue)?;
+    let speeds = Speeds::new(question, catalogue, model)?;
+    let mut evaluator = Evaluator::new(question, catalogue, speeds);
+    let setups = space::of_one_kind(question, catalogue, &evaluator.speeds);
+    if setups.is_empty() {
+        return Err(nothing_to_be_had(question, catalogue));
+    }
+    let mut known = Known::new();
+    known.add(&mut evaluator, setups)?;
+    let promising = known.promising_kinds();
+    let pairs = space::of_two_kinds(question, catalogue, &mut evaluator.speeds, &promising);
+    known.add(&mut evaluator, pairs)?;
+    if known.is_empty() {
+        return Err(InputError::new("catalogue", "the job would hardly ever end on any of its machines")
+            .hint("it takes a century, or servers are lost faster than they begin to work: train less, or allow others"));
+    }
+    Ok(Search::new(known, evaluator))
+}
+
+/// Why not even one machine may be rented.
+fn nothing_to_be_had(question: &Question, catalogue: &Catalogue) -> InputError {
+    let here = |machine: &&Machine| {
+        question.regions.is_empty() || machine.region.as_ref().is_some_and(|r| question.regions.contains(r))
+    };
+    let mut machines = catalogue.machines.iter().filter(here);
+    if !question.transient && !machines.clone().any(|machine| machine.on_demand.is_some()) {
+        return InputError::new("catalogue", "no machine has a price on demand")
+            .hint("allow those that the provider may take away: --transient; or write price = \"$…/h\"");
+    }
+    let least = machines.clone().map(|machine| machine.devices).min().unwrap_or(1);
+    if least > question.max_workers {
+        let what =
+            format!("even one machine has {least} devices, and {} workers are allowed", question.max_workers);
+        return InputError::new("--max-workers", what).hint(format!("say --max-workers {least} or more"));
+    }
+    let names: Vec<&str> = machines.by_ref().map(|machine| machine.name.as_str()).collect();
+    InputError::new("catalogue", format!("none of {} can run this job", names.join(", "))).hint(
+        "the job has too few virtual nodes for one machine: raise batch.virtual_nodes and profile again",
+    )
+}
+
+/// A configuration as it stands in a plan.
+fn candidate(evaluator: &Evaluator, setup: &Setup, found: &search::Found) -> Candidate {
+    let question = evaluator.question;
+    let catalogue = evaluator.catalogue;
+    let shares = match setup.kinds().filter(|_| question.shares_batch()) {
+        Some(kinds) => {
+            let mapped = evaluator.speeds.mapped(kinds, (setup.groups[0].count, setup.groups[1].count));
+            mapped.map_or(Vec::new(), |(mapping, first)| {
+                let (one, other) = mapping.counts.split_at(first);
+                vec![one.to_vec(), other.to_vec()]
+            })
+        }
+        None => Vec::new(),
+    };
+    let machines = setup.groups.iter().enumerate().map(|(place, group)| {
+        let machine = &catalogue.machines[group.kind];
+        Machines {
+            machine: machine.name.clone(),
+            count: group.count,
+            device: machine.device.clone(),
+            devices: machine.devices,
+            region: machine.region.clone(),
+            market: group.market,
+            dollars_per_hour: evaluator.dollars_per_hour(group),
+            virtual_nodes: shares.get(place).cloned().unwrap_or_default(),
+        }
+    });
+    let figures = &found.figures;
+    Candidate {
+        machines: machines.collect(),
+        workers: setup.workers(catalogue),
+        examples_per_s: evaluator.all(setup).0,
+        checkpoint_period_s: found.checkpoint_period_s,
+        time_s: figures.time_s,
+        p95_time_s: figures.quantile_s(0.95),
+        cost_dollars: figures.cost,
+        p95_cost_dollars: figures.p95_cost,
+        meets_deadline: question.deadline_s.map(|deadline_s| figures.meets(deadline_s)),
+        losses: figures.losses,
+        runs: if setup.is_transient() { figures.runs } else { 0 },
+        extrapolated: evaluator.extrapolated(setup),
+    }
+}

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use bellwether_core::job::Job;
+use bellwether_sched::plan::Catalogue;
 use bellwether_sim::cluster::Cluster;
 
 use crate::args::{SchemaArguments, SchemaKind};
@@ -13,6 +14,7 @@ pub(crate) fn schema(arguments: &SchemaArguments, printer: &Printer) -> Result<E
     let schema = match arguments.format {
         SchemaKind::Job => Job::schema(),
         SchemaKind::Cluster => Cluster::schema(),
+        SchemaKind::Catalog => Catalogue::schema(),
     };
     printer.out(format_args!("{schema:#}"));
     Ok(ExitCode::SUCCESS)

@@ -15,6 +15,7 @@ mod harness;
 mod jobs;
 mod notices;
 mod output;
+mod plan;
 mod predict;
 mod profile;
 mod random_schedule;

@@ -35,7 +35,7 @@ pub struct Local {
 /// Chooses how many of `workers` a job should have: of those whose expected throughput is within [`NEARLY_FASTEST`] of
 /// the best the fewest. A `price` of a worker does not move the choice, as without a deadline or a budget nobody says what
 /// time is worth; it is reported. `configuration` says where so many workers run; numbers of which the model cannot
-/// speak are left out.
+/// speak are left out, and so is what lies [`WORKERS_MAX`](super::WORKERS_MAX) or more above the fewest.
 ///
 /// # Errors
 ///
@@ -74,7 +74,7 @@ pub fn local(
 ) -> Result<Local, InputError> {
     let mut known: Vec<(u32, Prediction)> = Vec::new();
     let mut refused = None;
-    for count in workers.min..=workers.max {
+    for count in (workers.min..=workers.max).take(super::WORKERS_MAX as usize) {
         match model.predict(job, &configuration(count)) {
             Ok(prediction) => known.push((count, prediction)),
             Err(why) => refused = refused.or(Some(why)),

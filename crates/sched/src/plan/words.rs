@@ -23,7 +23,17 @@ pub fn duration(seconds: f64) -> String {
     }
     // Whole seconds up to ten minutes, whole minutes above.
     let step = if seconds < 600.0 { 1.0 } else { 60.0 };
-    let seconds = (seconds / step).round() * step;
+    steps_of(seconds, step, f64::round)
+}
+
+/// The same, and no less than it.
+pub(super) fn at_least(seconds: f64) -> String {
+    let step = if seconds < 600.0 { 1.0 } else { 60.0 };
+    steps_of(seconds, step, f64::ceil)
+}
+
+fn steps_of(seconds: f64, step: f64, whole: fn(f64) -> f64) -> String {
+    let seconds = whole(seconds / step) * step;
     if seconds >= 1e15 {
         return format!("{seconds:.0e}s");
     }

@@ -1,0 +1,175 @@
+//! `bellwether plan`: the machines that one job should have, from its profile and a price catalogue.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bellwether_core::InputError;
+use bellwether_core::moment::Deadline;
+use bellwether_core::prediction::Link;
+use bellwether_core::profile::Profile;
+use bellwether_core::units::Dollars;
+use bellwether_model::predict::ProfileModel;
+use bellwether_model::transient::checkpoint_s;
+use bellwether_sched::plan::{self, Catalogue, Question};
+use clap::Args;
+
+use crate::args::TableFormat;
+use crate::failure::Failure;
+use crate::files;
+use crate::printer::Printer;
+
+mod plot;
+mod show;
+mod work;
+
+/// Workers that are looked at, where nothing is said and the job has so many virtual nodes.
+const WORKERS: u32 = 64;
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArguments {
+    /// The profile, made by `bellwether profile`
+    #[arg(value_name = "PROFILE")]
+    profile: PathBuf,
+    /// What may be rented: machines with their prices (examples/plan has a catalogue; `bellwether schema catalog`)
+    #[arg(long, value_name = "PRICES.toml")]
+    catalog: PathBuf,
+    /// When the job must end: a time from now (2h, 1h24min) or a moment (2026-11-21T18:00:00Z)
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    deadline: Option<Deadline>,
+    /// The most that the job may be expected to cost, for example '$20'
+    #[arg(long, value_name = "$N", allow_hyphen_values = true)]
+    budget: Option<Dollars>,
+    /// The probability with which the deadline must be met
+    #[arg(long, value_name = "P", default_value_t = 0.95)]
+    confidence: f64,
+    #[command(flatten)]
+    work: work::WorkArguments,
+    /// Allow servers that their provider may take away
+    #[arg(long)]
+    transient: bool,
+    /// Most workers [default: 64, or as many as there are virtual nodes]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(plan::WORKERS_MAX)))]
+    max_workers: Option<u32>,
+    /// Regions that may be used [default: all of the catalogue]
+    #[arg(long, value_name = "REGION,…", value_delimiter = ',')]
+    region: Vec<String>,
+    /// Simulated runs of each configuration that matters
+    #[arg(long, value_name = "N", default_value_t = plan::RUNS, value_parser = clap::value_parser!(u32).range(100..=100_000))]
+    runs: u32,
+    /// Seed of the simulated runs
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// How the result is printed
+    #[arg(long, value_enum, default_value = "table")]
+    format: TableFormat,
+    /// Draw cost over time
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+}
+
+pub(crate) fn plan(arguments: &PlanArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    if let Some(path) = &arguments.plot {
+        files::check_folder(path)?;
+    }
+    let deadline_s = arguments.deadline.map(left_s).transpose()?;
+    let catalogue = read_catalogue(&arguments.catalog)?;
+    catalogue.check_regions(&arguments.region)?;
+    let model = model(&arguments.profile, &catalogue)?;
+    let profile = model.profile();
+    let work = work::samples(&arguments.work, profile)?;
+    if let Some(remark) = &work.remark {
+        printer.note(remark);
+    }
+    note_link(&catalogue, profile, printer);
+    let virtual_nodes = if model.shares_batch() { profile.virtual_nodes } else { 1 };
+    let most = if model.shares_batch() { virtual_nodes.min(WORKERS) } else { WORKERS };
+    let measured_s = profile.checkpoint_s.filter(|seconds| *seconds > 0.0);
+    let estimated_s = || checkpoint_s(profile.parameter_bytes as f64 / 1e6);
+    let job = model.job();
+    let question = Question {
+        job: &job,
+        virtual_nodes,
+        batch: profile.batch,
+        samples: work.samples,
+        link: profile.network.map(Link::from),
+        checkpoint_s: catalogue.checkpoint_s.or(measured_s).unwrap_or_else(estimated_s),
+        deadline_s,
+        budget_dollars: arguments.budget.map(Dollars::get),
+        confidence: arguments.confidence,
+        transient: arguments.transient,
+        max_workers: arguments.max_workers.unwrap_or(most),
+        regions: &arguments.region,
+        seed: arguments.seed,
+        runs: arguments.runs,
+    };
+    let found = plan::plan(&question, &catalogue, &model)?;
+    if let Some(path) = &arguments.plot {
+        files::write_whole(path, plot::svg(&found)?.as_bytes())?;
+    }
+    printer.out(show::render(&found, arguments.format));
+    match found.choice {
+        Some(_) => Ok(ExitCode::SUCCESS),
+        None => Err(Failure::No(show::refusal(&found))),
+    }
+}
+
+/// Says that machines are assumed to be as near to each other as the profile's workers were.
+fn note_link(catalogue: &Catalogue, profile: &Profile, printer: &Printer) {
+    let said = catalogue.link.is_some() || catalogue.machines.iter().all(|machine| machine.link.is_some());
+    if let Some(network) = profile.network.filter(|_| !said) {
+        let gigabits = network.bandwidth_bytes_per_s * 8e-9;
+        printer.note(format_args!(
+            "the catalogue says no [network]: machines are linked as the profile's workers were, by {gigabits:.1} Gbit/s"
+        ));
+    }
+}
+
+/// Seconds from now.
+fn left_s(deadline: Deadline) -> Result<f64, InputError> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    deadline.left_s(now.as_secs_f64()).map_err(|what| {
+        InputError::new("--deadline", what)
+            .hint("write a time that is left, for example 2h, or a moment to come")
+    })
+}
+
+/// A catalogue, and the files that it names beside it.
+fn read_catalogue(path: &Path) -> Result<Catalogue, Failure> {
+    let place = path.display().to_string();
+    let text = fs::read_to_string(path).map_err(|e| {
+        InputError::new(&place, format!("the catalogue cannot be read: {e}"))
+            .hint("examples/plan has one; `bellwether schema catalog` prints its form")
+    })?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let beside = |name: &str| {
+        fs::read_to_string(folder.join(name)).map_err(|e| {
+            InputError::new(&place, format!("the lifetimes in `{name}` cannot be read: {e}"))
+                .hint("a file is looked for beside the catalogue")
+        })
+    };
+    Ok(Catalogue::read(&text, &place, &beside)?)
+}
+
+/// The profile's model with the speeds of the catalogue.
+fn model(path: &Path, catalogue: &Catalogue) -> Result<ProfileModel, Failure> {
+    let place = path.display().to_string();
+    let text = fs::read_to_string(path).map_err(|e| {
+        InputError::new(&place, format!("the profile cannot be read: {e}"))
+            .hint("`bellwether profile JOB.toml -o FILE` makes one")
+    })?;
+    let profile = Profile::read(&text, &place)?;
+    let own = profile.device.clone();
+    let mut model =
+        ProfileModel::new(profile).map_err(|e| InputError { place: format!("{place}: {}", e.place), ..e })?;
+    for (device, speed) in catalogue.devices() {
+        let speed = speed.or((device == own).then_some(1.0)).ok_or_else(|| {
+            let what = format!("nothing says how fast the unknown device `{device}` is");
+            InputError::new("catalogue", what)
+                .hint(format!("write its speed relative to the profiled `{own}`, for example speed = 2.5"))
+        })?;
+        model = model.with_device(device, speed)?;
+    }
+    Ok(model)
+}

@@ -1,0 +1,142 @@
+//! A plan as a table, as JSON, or as CSV; and how it says no.
+
+use std::fmt::Write;
+
+use bellwether_core::plan::{Candidate, Plan};
+use bellwether_core::units::Dollars;
+use bellwether_sched::plan::duration;
+use bellwether_sim::workload::csv_cell;
+
+use crate::args::TableFormat;
+use crate::cmd::simulate::show::aligned;
+
+/// Rows of a table that is still read.
+const ROWS_MAX: usize = 16;
+
+pub(super) fn render(plan: &Plan, format: TableFormat) -> String {
+    match format {
+        TableFormat::Table => table(plan),
+        TableFormat::Json => serde_json::to_string_pretty(plan).unwrap_or_default(),
+        TableFormat::Csv => csv(plan),
+    }
+}
+
+fn table(plan: &Plan) -> String {
+    let with_deadline = plan.wishes.deadline_s.is_some();
+    let mut head =
+        vec!["machines", "workers", "time", "95 % within", "cost", "95 % below", "losses", "checkpoint"];
+    if with_deadline {
+        head.push("meets deadline");
+    }
+    head.push("");
+    let shown = rows(plan);
+    let mut rows: Vec<Vec<String>> = vec![head.into_iter().map(str::to_string).collect()];
+    for &place in &shown {
+        let candidate = &plan.candidates[place];
+        let checkpoint = candidate.checkpoint_period_s.map_or("-".to_string(), duration);
+        let mut row = vec![
+            candidate.words(),
+            candidate.workers.to_string(),
+            duration(candidate.time_s),
+            duration(candidate.p95_time_s),
+            money(candidate.cost_dollars),
+            money(candidate.p95_cost_dollars),
+            if candidate.losses > 0.0 { format!("{:.2}", candidate.losses) } else { "-".to_string() },
+            checkpoint,
+        ];
+        if with_deadline {
+            row.push(format!("{:.1} %", 100.0 * candidate.meets_deadline.unwrap_or(0.0)));
+        }
+        row.push(if plan.choice == Some(place) { "← choice".into() } else { String::new() });
+        rows.push(row);
+    }
+    let mut text = aligned(&rows);
+    let more = plan.candidates.len() - shown.len();
+    if more > 0 {
+        let _ = writeln!(text, "{more} more that nothing else beats: --format csv or json has all");
+    }
+    if let Some(chosen) = plan.chosen() {
+        let _ = writeln!(text, "{}", plan.reason);
+        for line in about(chosen) {
+            let _ = writeln!(text, "{line}");
+        }
+    }
+    text.trim_end().to_string()
+}
+
+/// What the figures of the choice alone do not say.
+fn about(chosen: &Candidate) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(period_s) = chosen.checkpoint_period_s {
+        lines.push(format!("checkpoints: one after every {} of work", duration(period_s)));
+    }
+    let shares = chosen.machines.iter().filter(|machines| !machines.virtual_nodes.is_empty());
+    let share = |counts: &[u32]| counts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let shares: Vec<String> =
+        shares.map(|machines| format!("{} on {}", share(&machines.virtual_nodes), machines.device)).collect();
+    if !shares.is_empty() {
+        lines.push(format!("virtual nodes of each worker: {}", shares.join("; ")));
+    }
+    if let Some(why) = &chosen.extrapolated {
+        lines.push(format!("extrapolated: {why}"));
+    }
+    lines
+}
+
+/// The choice, the fastest, the cheapest, and of the others every so-manieth.
+fn rows(plan: &Plan) -> Vec<usize> {
+    let count = plan.candidates.len();
+    if count <= ROWS_MAX {
+        return (0..count).collect();
+    }
+    let cost = |place: &usize| plan.candidates[*place].cost_dollars;
+    let cheapest = (0..count).min_by(|a, b| cost(a).total_cmp(&cost(b)));
+    let mut rows: Vec<usize> = plan.choice.into_iter().chain(cheapest).collect();
+    let spread = ROWS_MAX - rows.len();
+    rows.extend((0..spread).map(|number| number * (count - 1) / (spread - 1)));
+    rows.sort_unstable();
+    rows.dedup();
+    rows
+}
+
+/// Why nothing was chosen, and what would have to be said.
+pub(super) fn refusal(plan: &Plan) -> String {
+    let mut text = plan.reason.clone();
+    for relaxed in &plan.relaxations {
+        let (time, cost) = (duration(relaxed.time_s), money(relaxed.cost_dollars));
+        let _ = write!(text, "\n  hint: say {}: {}, {time}, {cost}", relaxed.say, relaxed.machines);
+    }
+    if plan.relaxations.is_empty() {
+        text.push_str(
+            "\n  hint: no single wish stands in the way: relax several, or add machines to the catalogue",
+        );
+    }
+    text
+}
+
+fn csv(plan: &Plan) -> String {
+    let mut text = String::from(
+        "machines,workers,examples_per_s,time_s,p95_time_s,cost_dollars,p95_cost_dollars,meets_deadline,losses,\
+         checkpoint_period_s,runs,choice",
+    );
+    let cell = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
+    for (place, candidate) in plan.candidates.iter().enumerate() {
+        let Candidate { workers, examples_per_s, time_s, p95_time_s, cost_dollars, .. } = candidate;
+        let _ = write!(
+            text,
+            "\n{},{workers},{examples_per_s},{time_s},{p95_time_s},{cost_dollars},{},{},{},{},{},{}",
+            csv_cell(&candidate.words()),
+            candidate.p95_cost_dollars,
+            cell(candidate.meets_deadline),
+            candidate.losses,
+            cell(candidate.checkpoint_period_s),
+            candidate.runs,
+            plan.choice == Some(place)
+        );
+    }
+    text
+}
+
+fn money(dollars: f64) -> String {
+    if dollars.is_finite() { Dollars::new(dollars.max(0.0)).to_string() } else { "-".to_string() }
+}

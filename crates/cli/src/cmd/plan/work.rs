@@ -1,0 +1,154 @@
+//! How much there is to train: steps, epochs, or down to a loss by the curve of an earlier run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bellwether_core::InputError;
+use bellwether_core::job::Job;
+use bellwether_core::profile::Profile;
+use bellwether_model::convergence::{CurveFit, Observation};
+use clap::Args;
+use serde::Deserialize;
+
+use crate::failure::Failure;
+use crate::runs::StateDir;
+
+/// Points of a curve that are fitted: means of as many equal stretches.
+const POINTS: usize = 200;
+
+#[derive(Debug, Args)]
+pub(super) struct WorkArguments {
+    /// Train so many steps of the profile's batch
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["epochs", "target_loss"])]
+    steps: Option<u64>,
+    /// Train so many passes over the samples
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "target_loss", requires = "samples")]
+    epochs: Option<u64>,
+    /// Training samples of a pass
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    samples: Option<u64>,
+    /// Train until the training loss has come down to this, by the curve of an earlier run
+    #[arg(long, value_name = "LOSS", requires = "curve")]
+    target_loss: Option<f64>,
+    /// The earlier run: its name, its folder, or its metrics.jsonl
+    #[arg(long, value_name = "RUN", requires = "target_loss")]
+    curve: Option<PathBuf>,
+}
+
+/// How much, and what should be known of it.
+pub(super) struct Work {
+    /// Samples to train on, each counted as often as it is seen.
+    pub(super) samples: f64,
+    pub(super) remark: Option<String>,
+}
+
+/// What a line of a run's metrics says of the loss.
+#[derive(Debug, Deserialize)]
+struct LossLine {
+    step: u64,
+    loss: f64,
+}
+
+pub(super) fn samples(arguments: &WorkArguments, profile: &Profile) -> Result<Work, Failure> {
+    let batch = profile.batch as f64;
+    let plain = |samples: f64| Ok(Work { samples, remark: None });
+    match (arguments, arguments.samples) {
+        (WorkArguments { steps: Some(steps), .. }, _) => plain(*steps as f64 * batch),
+        // An epoch ends with a short step.
+        (WorkArguments { epochs: Some(epochs), .. }, Some(samples)) => plain(*epochs as f64 * samples as f64),
+        (WorkArguments { target_loss: Some(target), curve: Some(run), .. }, _) => {
+            let folder = metrics(run)?;
+            to_loss(*target, &folder, profile)
+        }
+        _ => Err(InputError::new("plan", "nothing says how long the job trains")
+            .hint("say --steps N, --epochs N --samples N, or --target-loss LOSS --curve RUN")
+            .into()),
+    }
+}
+
+/// The metrics of a run that is named in one of three ways.
+fn metrics(run: &Path) -> Result<PathBuf, Failure> {
+    if run.is_file() {
+        return Ok(run.to_path_buf());
+    }
+    let inside = run.join("metrics.jsonl");
+    if inside.is_file() {
+        return Ok(inside);
+    }
+    let found = StateDir::find(None)?.run(&run.display().to_string())?;
+    Ok(found.path.join("metrics.jsonl"))
+}
+
+/// Samples until the loss has come down, where it does.
+fn to_loss(target: f64, path: &Path, profile: &Profile) -> Result<Work, Failure> {
+    let place = path.display().to_string();
+    check_batch(path, profile)?;
+    let text = fs::read_to_string(path).map_err(|e| {
+        InputError::new(&place, format!("the loss curve cannot be read: {e}")).hint("name a run")
+    })?;
+    let points = curve(&text);
+    // A loss that an optimizer measures is no probability, but none that we train goes below 0.
+    let fit = CurveFit::fit(&points, 0.0)
+        .map_err(|e| InputError { place: format!("{place}: {}", e.place), ..e })?;
+    let last = points.last().map_or(0.0, |point| point.progress);
+    let Some(reached) = fit.progress_to(target) else {
+        let least = fit.curve().asymptote;
+        return Err(Failure::No(format!(
+            "the loss of {target} is out of reach: the curve of {place} comes down to {least:.4} and no further\n  \
+             hint: ask for a larger loss, or train the job with another learning rate and take its curve"
+        )));
+    };
+    let (steps, low) = (reached.progress, reached.low);
+    let range = match reached.high {
+        Some(high) => format!("95 % interval {low:.0} to {high:.0}"),
+        None => format!("at least {low:.0}, and it may never be reached: the curve does not show enough"),
+    };
+    let remark = format!(
+        "a loss of {target} is expected after {steps:.0} steps ({range}); the curve was seen for {last:.0}"
+    );
+    Ok(Work { samples: steps.max(1.0).ceil() * profile.batch as f64, remark: Some(remark) })
+}
+
+/// A curve of another batch says nothing of this job's steps.
+fn check_batch(metrics: &Path, profile: &Profile) -> Result<(), Failure> {
+    let Ok(text) = fs::read_to_string(metrics.with_file_name("job.json")) else { return Ok(()) };
+    let Ok(job) = serde_json::from_str::<Job>(&text) else { return Ok(()) };
+    if job.batch.size == profile.batch {
+        return Ok(());
+    }
+    let what = format!(
+        "this run trained with batches of {}, and the profile is of batches of {}",
+        job.batch.size, profile.batch
+    );
+    let hint = "take the curve of a run with the same batch, or profile the job with the run's batch";
+    Err(InputError::new(metrics.display().to_string(), what).hint(hint).into())
+}
+
+/// Means of equal stretches of the losses; progress is steps that are done. Of a step that was done again the last counts.
+fn curve(text: &str) -> Vec<Observation> {
+    let lines = text.lines().filter_map(|line| serde_json::from_str::<LossLine>(line).ok());
+    let losses: std::collections::BTreeMap<u64, f64> =
+        lines.filter(|line| line.loss.is_finite()).map(|line| (line.step, line.loss)).collect();
+    let losses: Vec<(u64, f64)> = losses.into_iter().collect();
+    let stretch = losses.len().div_ceil(POINTS).max(1);
+    let mean = |part: &[(u64, f64)]| {
+        let count = part.len() as f64;
+        let progress = part.iter().map(|(step, _)| *step as f64 + 1.0).sum::<f64>() / count;
+        Observation { progress, loss: part.iter().map(|(_, loss)| loss).sum::<f64>() / count }
+    };
+    losses.chunks(stretch).map(mean).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_curve_is_thinned_to_means() {
+        let text: String =
+            (0..1000).map(|step| format!("{{\"step\":{step},\"loss\":{}}}\n", 1000 - step)).collect();
+        let points = curve(&(text + "{\"step\":1000,\"lo"));
+        assert_eq!(points.len(), POINTS);
+        assert_eq!((points[0].progress, points[0].loss), (3.0, 998.0));
+    }
+}

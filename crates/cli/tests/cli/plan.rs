@@ -1,0 +1,281 @@
+//! `bellwether plan`: what it chooses for a profile made by hand, how it says no, and what it refuses.
+
+use bellwether_core::plan::{Market, Plan};
+use serde_json::Value;
+
+use crate::harness::{Ended, Scene};
+use crate::predict::profile;
+
+/// The profiled box at $1 an hour, and a device twice as fast; both cheaper as long as they live.
+const PRICES: &str = r#"
+fixed_price = "$0.01/h"
+
+[[machine]]
+name = "small"
+device = "box"
+region = "here"
+price = "$1/h"
+transient_price = "$0.3/h"
+revocations = "exponential:10h,24h"
+provision = "60s"
+join = "20s"
+
+[[machine]]
+name = "big"
+device = "fast"
+speed = 2.0
+region = "there"
+price = "$3/h"
+transient_price = "$0.9/h"
+revocations = "exponential:10h,24h"
+provision = "60s"
+join = "20s"
+"#;
+
+/// About 2.8 hours of one worker, the profile's step taking 0.1 s or so.
+const STEPS: &str = "100000";
+
+fn scene() -> Scene {
+    let scene = Scene::new("");
+    scene.write("p.json", profile().to_string());
+    scene.write("prices.toml", PRICES);
+    scene
+}
+
+fn ask(scene: &Scene, arguments: &[&str]) -> Ended {
+    let words = ["plan", "p.json", "--catalog", "prices.toml", "--steps", STEPS];
+    scene.call(&[&words, arguments].concat())
+}
+
+#[track_caller]
+fn planned(ended: &Ended, code: i32) -> Plan {
+    assert_eq!(ended.code, Some(code), "{ended:?}");
+    Plan::read(&ended.stdout, "stdout").expect("a plan and nothing else")
+}
+
+#[test]
+fn three_formats_and_a_plot_say_the_same() {
+    let scene = scene();
+    let wish = ["--transient", "--deadline", "2h", "--plot", "plan.svg"];
+    let plan = planned(&ask(&scene, &[&wish[..], &["--format", "json"]].concat()), 0);
+    let chosen = plan.chosen().expect("a choice");
+    assert!(chosen.meets_deadline >= Some(0.95) && chosen.has_transient(), "{chosen:?}");
+    assert!(plan.searched > 50 && plan.simulated > 5 && plan.on_demand.len() > 1, "{plan:?}");
+    let csv = ask(&scene, &[&wish[..], &["--format", "csv"]].concat()).stdout;
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines.len(), plan.candidates.len() + 1);
+    for (line, candidate) in lines[1..].iter().zip(&plan.candidates) {
+        let cells: Vec<&str> = line.split(',').collect();
+        assert_eq!(cells.len(), lines[0].split(',').count(), "{line}");
+        let number = |place: usize| cells[place].parse::<f64>().ok();
+        assert_eq!((number(3), number(5)), (Some(candidate.time_s), Some(candidate.cost_dollars)), "{line}");
+    }
+    assert_eq!(lines.iter().filter(|line| line.ends_with("true")).count(), 1);
+    let table = ask(&scene, &wish).stdout;
+    assert!(table.contains("meets deadline") && table.contains(&plan.reason), "{table}");
+    let marked: Vec<&str> = table.lines().filter(|line| line.ends_with("← choice")).collect();
+    assert!(matches!(marked[..], [line] if line.starts_with(&chosen.words())), "{table}");
+    let svg = std::fs::read_to_string(scene.path("plan.svg")).expect("a picture");
+    assert!(svg.starts_with("<svg") && svg.contains("choice: ") && svg.contains("deadline"), "{svg}");
+    assert!(svg.contains("on demand alone"), "{svg}");
+}
+
+#[test]
+fn each_rule_chooses_as_it_says() {
+    let scene = scene();
+    let choose = |wish: &[&str]| {
+        let plan = planned(&ask(&scene, &[wish, &["--format", "json"]].concat()), 0);
+        let chosen = plan.chosen().expect("a choice").clone();
+        (plan, chosen)
+    };
+    let (_, relaxed) = choose(&["--deadline", "5h"]);
+    let (_, hurried) = choose(&["--deadline", "45min"]);
+    assert!(relaxed.cost_dollars <= hurried.cost_dollars && relaxed.time_s >= hurried.time_s);
+    assert!(relaxed.machines.iter().all(|machines| machines.market == Market::OnDemand));
+    let (_, transient) = choose(&["--deadline", "5h", "--transient"]);
+    assert!(transient.cost_dollars < 0.5 * relaxed.cost_dollars, "{transient:?} {relaxed:?}");
+    let (plan, rich) = choose(&["--budget", "$20"]);
+    assert!(plan.candidates.iter().all(|other| other.cost_dollars > 20.0 || other.time_s >= rich.time_s));
+    let (_, poor) = choose(&["--budget", "$3.5"]);
+    assert!(poor.cost_dollars <= 3.5 && poor.time_s > rich.time_s, "{poor:?}");
+    let (plan, balanced) = choose(&[]);
+    let product = |time_s: f64, cost: f64| time_s * cost;
+    let least = product(balanced.time_s, balanced.cost_dollars);
+    assert!(plan.candidates.iter().all(|c| product(c.time_s, c.cost_dollars) >= least));
+    assert!(plan.reason.contains("neither a deadline nor a budget"), "{}", plan.reason);
+    // Bounds hold: two workers, one region.
+    let (plan, _) = choose(&["--max-workers", "2", "--region", "here", "--transient"]);
+    assert!(plan.candidates.iter().all(|candidate| candidate.workers <= 2));
+    assert!(plan.candidates.iter().flat_map(|c| &c.machines).all(|machines| machines.machine == "small"));
+    // The same seed, the same plan; and another one's luck differs a little.
+    let seeded = |seed: &str| ask(&scene, &["--transient", "--format", "json", "--seed", seed]).stdout;
+    assert_eq!(seeded("3"), seeded("3"));
+    assert_ne!(seeded("3"), seeded("4"));
+}
+
+#[test]
+fn where_nothing_fits_it_says_what_would() {
+    let scene = scene();
+    let wish = ["--deadline", "10min", "--budget", "$2"];
+    let no = ask(&scene, &wish);
+    assert_eq!(no.code, Some(1), "{no:?}");
+    no.says(&[
+        "the deadline of 10min cannot be met",
+        "hint: say --deadline",
+        "the budget of $2.00 is too small",
+    ]);
+    assert!(no.stdout.contains("95 % within"), "what there is is shown: {no:?}");
+    let plan = planned(&ask(&scene, &[&wish[..], &["--format", "json"]].concat()), 1);
+    assert!(plan.choice.is_none() && !plan.relaxations.is_empty());
+    for relaxed in &plan.relaxations {
+        // What is said can be typed, and then something fits.
+        let words = relaxed.say.replace('\'', "");
+        let mut arguments: Vec<&str> = words.split(' ').collect();
+        for pair in [["--deadline", "10min"], ["--budget", "$2"]] {
+            if !arguments.contains(&pair[0]) {
+                arguments.extend(pair);
+            }
+        }
+        let retried = ask(&scene, &arguments);
+        assert_eq!(retried.code, Some(0), "{arguments:?}: {retried:?}");
+    }
+    // Without a budget only the deadline is in the way.
+    ask(&scene, &["--budget", "$2"]).says(&["hint: say --budget '$", "hint: say --transient: "]);
+}
+
+#[test]
+fn the_published_catalogue_is_understood() {
+    let scene = Scene::new("");
+    let mut known = profile();
+    known["device"] = "k80".into();
+    scene.write("p.json", known.to_string());
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/plan/published-2019.toml");
+    let words = ["plan", "p.json", "--catalog", path, "--steps", STEPS, "--transient", "--deadline", "2h"];
+    let plan = planned(&scene.call(&[&words[..], &["--format", "json"]].concat()), 0);
+    assert!(plan.searched > 100, "{}", plan.searched);
+    let schema = scene.call(&["schema", "catalog"]);
+    let schema: Value = serde_json::from_str(&schema.stdout).expect("JSON");
+    assert!(schema["$defs"]["MachineFile"]["properties"]["transient_price"].is_object(), "{schema}");
+    // Its machines have no price in a region that has none on demand.
+    let words = ["plan", "p.json", "--catalog", path, "--steps", "1", "--region", "asia-east1"];
+    scene.call(&words).refused_with(&["no machine has a price on demand", "--transient"]);
+}
+
+#[test]
+fn work_is_steps_or_epochs_or_a_loss() {
+    let scene = scene();
+    let asked = |arguments: &[&str]| {
+        scene.call(&[&["plan", "p.json", "--catalog", "prices.toml", "--format", "json"], arguments].concat())
+    };
+    // The batch is of 64 samples.
+    assert_eq!(planned(&asked(&["--steps", "1000"]), 0).samples, 64_000.0);
+    assert_eq!(planned(&asked(&["--epochs", "3", "--samples", "1000"]), 0).samples, 3000.0);
+    asked(&[]).refused_with(&["--steps", "--epochs", "--target-loss"]);
+    asked(&["--epochs", "3"]).refused_with(&["--samples"]);
+    // A loss of 0.5 + 2 / (1 + k/100): 0.7 after 900 steps.
+    let line = |step: usize| {
+        let loss = 0.5 + 2.0 / (1.0 + (step + 1) as f64 / 100.0);
+        format!("{{\"step\":{step},\"loss\":{loss},\"duration_s\":0.1}}\n")
+    };
+    scene.write("metrics.jsonl", (0..400).map(line).collect::<String>() + "{\"step\":400,\"lo");
+    let reached = asked(&["--target-loss", "0.7", "--curve", "metrics.jsonl"]);
+    let steps = planned(&reached, 0).samples / 64.0;
+    assert!((steps / 900.0 - 1.0).abs() < 0.1, "{steps}");
+    reached.says(&["a loss of 0.7 is expected after", "95 % interval"]);
+    let never = asked(&["--target-loss", "0.3", "--curve", "metrics.jsonl"]);
+    assert_eq!(never.code, Some(1), "{never:?}");
+    never.says(&["the loss of 0.3 is out of reach", "comes down to 0.5"]);
+    asked(&["--target-loss", "0.7", "--curve", "nowhere"]).refused_with(&["no such run"]);
+    asked(&["--target-loss", "0.7"]).refused_with(&["--curve"]);
+}
+
+#[test]
+fn wishes_that_make_no_sense_are_refused() {
+    let scene = scene();
+    let cases: [(&[&str], &[&str]); 10] = [
+        (&["--deadline", "2001-01-01T00:00:00Z"], &["--deadline", "in the past"]),
+        (&["--deadline", "-2h"], &["--deadline", "in the past"]),
+        (&["--deadline", "0s"], &["--deadline", "no time is left"]),
+        (&["--deadline", "2031-01-01"], &["--deadline", "needs a date, a time and its zone"]),
+        (&["--budget", "$0"], &["--budget", "buys nothing"]),
+        (&["--budget", "-$5"], &["--budget", "$"]),
+        (&["--budget", "20"], &["--budget", "dollars are the only currency"]),
+        (&["--region", "her"], &["--region", "did you mean `here`"]),
+        (&["--confidence", "95"], &["--confidence", "probability"]),
+        (&["--plot", "nowhere/plan.svg"], &["nowhere", "make the folder"]),
+    ];
+    for (arguments, words) in cases {
+        ask(&scene, arguments).refused_with(words);
+    }
+}
+
+#[test]
+fn catalogues_that_make_no_sense_are_refused() {
+    let scene = scene();
+    let first = "[[machine]]\ndevice = \"box\"\n";
+    let cases: [(String, &[&str]); 15] = [
+        (String::new(), &["prices.toml", "no machines", "[[machine]]"]),
+        (first.into(), &["machine 1 (box)", "no price", "transient_price"]),
+        (format!("{first}price = \"$1\"\n"), &["prices.toml, line 3", "by which time", "$0.35/h"]),
+        (format!("{first}price = \"1 EUR/h\"\n"), &["line 3", "dollars are the only currency"]),
+        (format!("{first}prize = \"$1/h\"\n"), &["line 3", "did you mean `price`"]),
+        (format!("{first}price = \"$1/h\"\nspeed = 0.0\n"), &["machine 1 (box)", "a speed of 0"]),
+        (
+            format!("{first}price = \"$1/h\"\ndevices = 0\n"),
+            &["machine 1 (box)", "devices and limit are at least 1"],
+        ),
+        (format!("{first}price = \"$1/h\"\nlatency = \"1ms\"\n"), &["machine 1 (box)", "bandwidth"]),
+        (
+            format!("{first}price = \"$1/h\"\n{first}price = \"$2/h\"\n"),
+            &["machine 2 (box)", "two machines called `box`"],
+        ),
+        (
+            format!(
+                "{first}price = \"$1/h\"\nspeed = 1.0\n{first}name = \"other\"\nprice = \"$2/h\"\nspeed = 2.0\n"
+            ),
+            &["machine 2 (box)", "two speeds"],
+        ),
+        (
+            format!("{first}transient_price = \"$1/h\"\n"),
+            &["machine 1 (box)", "how long a transient one lives", "revocations"],
+        ),
+        (
+            format!("{first}transient_price = \"$1/h\"\nrevocations = \"points:1h=0.5,24h=1.2\"\n"),
+            &["machine 1 (box): revocations", "1.2", "from 0 to 1"],
+        ),
+        (
+            format!("{first}transient_price = \"$1/h\"\nrevocations = \"bathtub:0.7,1h,0.6,2h,24h\"\n"),
+            &["machine 1 (box): revocations", "0.7", "so is their sum"],
+        ),
+        (
+            format!("{first}transient_price = \"$1/h\"\nrevocations = \"k80:us-est1\"\n"),
+            &["machine 1 (box): revocations", "us-east1"],
+        ),
+        (
+            "[[machine]]\ndevice = \"tpu\"\nprice = \"$1/h\"\n".into(),
+            &["unknown device `tpu`", "speed = 2.5"],
+        ),
+    ];
+    for (text, words) in cases {
+        scene.write("prices.toml", &text);
+        ask(&scene, &["--transient"]).refused_with(words);
+    }
+    scene
+        .call(&["plan", "p.json", "--catalog", "none.toml", "--steps", "1"])
+        .refused_with(&["none.toml", "schema catalog"]);
+    scene
+        .call(&["plan", "none.json", "--catalog", "prices.toml", "--steps", "1"])
+        .refused_with(&["none.json", "bellwether profile"]);
+}
+
+#[test]
+fn lifetimes_of_ones_own_lie_beside_the_catalogue() {
+    let scene = scene();
+    let text = PRICES.replacen("exponential:10h,24h", "samples:lives.txt", 1);
+    scene.write("prices.toml", &text);
+    ask(&scene, &["--transient"]).refused_with(&["lives.txt", "beside the catalogue"]);
+    scene.write("lives.txt", "2h\n5h\n24h+\n");
+    assert_eq!(ask(&scene, &["--transient"]).code, Some(0));
+    scene.write("lives.txt", "2h\nlong\n");
+    ask(&scene, &["--transient"]).refused_with(&["lives.txt, line 2"]);
+}

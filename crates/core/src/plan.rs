@@ -1,0 +1,241 @@
+//! The machines that one job should have, and what else it might have: the third arrow of the road, from modelling to
+//! running.
+//!
+//! A plan is a file of JSON: what was wished, the configurations of which none is better than another in everything, the
+//! one that was chosen, and why. Where nothing fits there is no choice, but what would have to be given up.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::InputError;
+
+/// Version of the file format that this program writes and reads.
+pub const PLAN_VERSION: u32 = 1;
+
+/// Machines for one job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// Version of the format, [`PLAN_VERSION`].
+    pub version: u32,
+    /// Name of the job.
+    pub job: String,
+    /// Samples that it trains on, each counted as often as it is seen.
+    pub samples: f64,
+    /// What was wished.
+    pub wishes: Wishes,
+    /// Number in `candidates` of the one that was chosen; absent when none fits the wishes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub choice: Option<usize>,
+    /// Why, in one sentence.
+    pub reason: String,
+    /// When nothing fits: what would, each by giving up one wish.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub relaxations: Vec<Relaxation>,
+    /// The Pareto set: no configuration that was looked at is better than one of these in one figure and no worse in the
+    /// others (expected time, time of 95 % of runs, expected cost, and with a deadline the probability to meet it).
+    /// Fastest first.
+    pub candidates: Vec<Candidate>,
+    /// The same of machines on demand alone, for comparison; empty where nothing else was allowed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on_demand: Vec<Candidate>,
+    /// Configurations whose expected time and cost were reckoned.
+    pub searched: u64,
+    /// Of those, how many were simulated.
+    pub simulated: u64,
+}
+
+/// What a plan has to fulfil.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wishes {
+    /// Seconds from the request of the machines within which the job must end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_s: Option<f64>,
+    /// The most that it may be expected to cost, in dollars.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_dollars: Option<f64>,
+    /// The probability with which the deadline must be met, 0 to 1.
+    pub confidence: f64,
+    /// Whether servers may be such as the provider takes away.
+    pub transient: bool,
+    /// Most workers.
+    pub max_workers: u32,
+    /// Regions that may be used; any when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub regions: Vec<String>,
+}
+
+/// One configuration, and what is expected of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Candidate {
+    /// The machines, in groups of equal ones.
+    pub machines: Vec<Machines>,
+    /// Workers of all machines together: one for each device.
+    pub workers: u32,
+    /// Samples per second while all are at work.
+    pub examples_per_s: f64,
+    /// Seconds of work between checkpoints; absent where none is worth writing before the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_period_s: Option<f64>,
+    /// Expected time from the request of the machines to the end of the job, in seconds.
+    pub time_s: f64,
+    /// The time within which 95 % of all runs end, in seconds.
+    pub p95_time_s: f64,
+    /// Expected cost in dollars.
+    pub cost_dollars: f64,
+    /// The cost that 95 % of all runs do not exceed, in dollars.
+    pub p95_cost_dollars: f64,
+    /// Probability that the deadline is met; absent without a deadline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meets_deadline: Option<f64>,
+    /// Servers that are lost in an expected run.
+    pub losses: f64,
+    /// Simulated runs behind these figures; 0 where nothing is left to chance.
+    pub runs: u32,
+    /// Why its speed lies beyond what was measured, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extrapolated: Option<String>,
+}
+
+/// Equal machines.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machines {
+    /// The catalogue's name of such a machine.
+    pub machine: String,
+    /// How many.
+    pub count: u32,
+    /// Type of its devices.
+    pub device: String,
+    /// Devices of each, which are workers.
+    pub devices: u32,
+    /// Where it stands, if the catalogue says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// How it is rented.
+    pub market: Market,
+    /// Price of one, in dollars per hour.
+    pub dollars_per_hour: f64,
+    /// Virtual nodes of each worker, where types of devices are mixed and each has its own share.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub virtual_nodes: Vec<u32>,
+}
+
+/// How a machine is rented.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Market {
+    /// Until it is given back.
+    OnDemand,
+    /// Until the provider takes it away, for less.
+    Transient,
+}
+
+/// A wish that could be given up, and what it would give.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Relaxation {
+    /// What to say instead, in the words of the command line: `--deadline 1h24min`.
+    pub say: String,
+    /// The machines that would be chosen then.
+    pub machines: String,
+    /// Expected time, in seconds.
+    pub time_s: f64,
+    /// Expected cost, in dollars.
+    pub cost_dollars: f64,
+}
+
+impl Plan {
+    /// Reads a plan; `place` names it in errors.
+    ///
+    /// # Errors
+    ///
+    /// No JSON of this form, another version, a choice that is not among the candidates.
+    pub fn read(text: &str, place: &str) -> Result<Plan, InputError> {
+        let again = "make it again with `bellwether plan … --format json`";
+        let plan: Plan = serde_json::from_str(text)
+            .map_err(|e| InputError::new(place, format!("this is no plan: {e}")).hint(again))?;
+        if plan.version != PLAN_VERSION {
+            let what = format!("a plan of version {}, and this program reads {PLAN_VERSION}", plan.version);
+            return Err(InputError::new(place, what).hint(again));
+        }
+        if plan.choice.is_some_and(|choice| choice >= plan.candidates.len()) {
+            return Err(InputError::new(place, "the choice is not among the candidates").hint(again));
+        }
+        Ok(plan)
+    }
+
+    /// The configuration that was chosen.
+    pub fn chosen(&self) -> Option<&Candidate> {
+        self.candidates.get(self.choice?)
+    }
+}
+
+impl Candidate {
+    /// The machines in a few words: `2 k80 + 6 k80 transient`.
+    pub fn words(&self) -> String {
+        let groups: Vec<String> = self.machines.iter().map(ToString::to_string).collect();
+        groups.join(" + ")
+    }
+
+    /// Whether servers may be taken away.
+    pub fn has_transient(&self) -> bool {
+        self.machines.iter().any(|machines| machines.market == Market::Transient)
+    }
+}
+
+impl fmt::Display for Machines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.count, self.machine)?;
+        if self.market == Market::Transient { write!(f, " transient") } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for Market {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Market::OnDemand => "on demand",
+            Market::Transient => "transient",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_plan_is_refused() {
+        let wishes = Wishes {
+            deadline_s: None,
+            budget_dollars: None,
+            confidence: 0.95,
+            transient: false,
+            max_workers: 4,
+            regions: Vec::new(),
+        };
+        let plan = Plan {
+            version: PLAN_VERSION,
+            job: "job".into(),
+            samples: 1e6,
+            wishes,
+            choice: None,
+            reason: "nothing fits".into(),
+            relaxations: Vec::new(),
+            candidates: Vec::new(),
+            on_demand: Vec::new(),
+            searched: 0,
+            simulated: 0,
+        };
+        let read = |plan: &Plan| Plan::read(&serde_json::to_string(plan).expect("JSON"), "plan.json");
+        assert_eq!(read(&plan).as_ref(), Ok(&plan));
+        let other = Plan { version: 9, ..plan.clone() };
+        assert!(read(&other).is_err_and(|error| error.what.contains("version 9")));
+        let beyond = Plan { choice: Some(0), ..plan };
+        assert!(read(&beyond).is_err_and(|error| error.what.contains("choice")));
+        assert!(Plan::read("{}", "plan.json").is_err_and(|error| error.hint.contains("bellwether plan")));
+    }
+}

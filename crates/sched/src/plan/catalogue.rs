@@ -1,0 +1,318 @@
+//! What may be rented: machines with their prices, how long they live and how fast they are; a TOML file.
+
+use std::collections::BTreeMap;
+
+use bellwether_core::InputError;
+use bellwether_core::parse::{did_you_mean, document};
+use bellwether_core::prediction::Link;
+use bellwether_core::units::{BytesPerSecond, DollarsPerHour, Seconds};
+use bellwether_model::transient::{Law, Named, samples};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Most machines of a kind where the catalogue says nothing.
+const LIMIT: u32 = u32::MAX;
+
+/// Reads the text of a file that the catalogue names.
+pub type ReadFile<'a> = &'a dyn Fn(&str) -> Result<String, InputError>;
+
+/// All that may be rented.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Catalogue {
+    /// Kinds of machines, in the order of the file.
+    pub machines: Vec<Machine>,
+    /// What runs beside the workers from the first request to the end, in dollars per hour.
+    pub fixed_dollars_per_hour: f64,
+    /// The link between machines, where the catalogue says one for all.
+    pub link: Option<Link>,
+    /// The link between devices of one machine.
+    pub local_link: Option<Link>,
+    /// Seconds to write a checkpoint to the catalogue's storage, if it says so.
+    pub checkpoint_s: Option<f64>,
+}
+
+/// A kind of machine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Machine {
+    /// Its name, which no other kind has.
+    pub name: String,
+    /// Type of its devices.
+    pub device: String,
+    /// Devices of one machine: each is a worker.
+    pub devices: u32,
+    /// Where it stands.
+    pub region: Option<String>,
+    /// Speed of a device relative to the profiled one, if the catalogue says so.
+    pub speed: Option<f64>,
+    /// Dollars per hour, on demand.
+    pub on_demand: Option<f64>,
+    /// What is known of it as a transient server.
+    pub transient: Option<Transient>,
+    /// Seconds from its request until it runs.
+    pub provision_s: f64,
+    /// Seconds from then until its workers are at work.
+    pub join_s: f64,
+    /// How many may be had at once, on demand and transient together.
+    pub limit: u32,
+    /// Its link to others, where it is another than that of all.
+    pub link: Option<Link>,
+}
+
+/// A machine that its provider may take away.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Transient {
+    /// Dollars per hour.
+    pub dollars_per_hour: f64,
+    /// How long one lives.
+    pub law: Law,
+}
+
+/// A price catalogue.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct File {
+    /// Kinds of machines.
+    #[serde(default)]
+    machine: Vec<MachineFile>,
+    /// Price of what runs beside the workers all the time: a coordinator's machine, storage.
+    fixed_price: Option<DollarsPerHour>,
+    /// Links between machines, and between devices of one machine; as in the profile where nothing is said.
+    network: Option<NetworkFile>,
+    /// Time to write a checkpoint to storage that outlives the machines.
+    checkpoint: Option<Seconds>,
+}
+
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct MachineFile {
+    /// Its name; the device and the region where nothing is said.
+    name: Option<String>,
+    /// Type of its devices.
+    device: String,
+    /// Devices of one machine: each is a worker.
+    #[serde(default = "one")]
+    devices: u32,
+    /// Where it stands. Machines of different regions are never mixed.
+    region: Option<String>,
+    /// How fast a device computes relative to the profiled one: 2 is twice as fast.
+    speed: Option<f64>,
+    /// Price of a machine on demand; without it, it is not to be had on demand.
+    price: Option<DollarsPerHour>,
+    /// Price of a machine that the provider may take away; without it, there are none.
+    transient_price: Option<DollarsPerHour>,
+    /// How long such a machine lives: k80:us-east1, exponential:15h, points:1h=0.1,24h=0.5, bathtub:…, samples:FILE, never.
+    revocations: Option<String>,
+    /// Time from the request of a machine until it runs, and is paid.
+    #[serde(default)]
+    provision: Seconds,
+    /// Time from then until its workers are at work.
+    #[serde(default)]
+    join: Seconds,
+    /// How many may be had at once, on demand and transient together.
+    limit: Option<u32>,
+    /// Bandwidth of its link to other machines, in each direction.
+    bandwidth: Option<BytesPerSecond>,
+    /// Time that a first byte takes to another machine.
+    latency: Option<Seconds>,
+}
+
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NetworkFile {
+    /// Of each machine to the others, in each direction.
+    bandwidth: BytesPerSecond,
+    /// Time that a first byte takes.
+    latency: Option<Seconds>,
+    /// Between devices of one machine.
+    local_bandwidth: Option<BytesPerSecond>,
+    /// Time that a first byte takes there.
+    local_latency: Option<Seconds>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+impl Catalogue {
+    /// Reads a catalogue; `place` names it in errors, and `read_file` reads the lifetimes that it names.
+    ///
+    /// # Errors
+    ///
+    /// What is no such file: no machine, one without a price or without devices, a speed that is not positive, a
+    /// transient one without a law, a law whose probabilities are none, two of one name, one device of two speeds.
+    ///
+    /// ```
+    /// use bellwether_sched::plan::Catalogue;
+    /// let text = r#"
+    ///     [[machine]]
+    ///     device = "k80"
+    ///     price = "$0.72/h"
+    ///     transient_price = "$0.26/h"
+    ///     revocations = "k80:us-west1"
+    /// "#;
+    /// let catalogue = Catalogue::read(text, "prices.toml", &|_| unreachable!("no file is named"))?;
+    /// assert_eq!(catalogue.machines[0].on_demand, Some(0.72));
+    /// let wrong = Catalogue::read(&text.replace("us-west1", "us-wst1"), "prices.toml", &|_| unreachable!());
+    /// assert!(wrong.unwrap_err().to_string().contains("us-west1"));
+    /// # Ok::<(), bellwether_core::InputError>(())
+    /// ```
+    pub fn read(text: &str, place: &str, read_file: ReadFile) -> Result<Catalogue, InputError> {
+        let file: File = document(text, place)?;
+        if file.machine.is_empty() {
+            return Err(InputError::new(place, "the catalogue has no machines").hint(
+                "write a table [[machine]] with device and price for each; examples/plan has a catalogue",
+            ));
+        }
+        let mut machines: Vec<Machine> = Vec::with_capacity(file.machine.len());
+        for (number, read) in (1..).zip(file.machine) {
+            let place = format!("{place}: machine {number} ({})", read.device);
+            let machine = machine(read, &place, read_file)?;
+            check_against(&machines, &machine, &place)?;
+            machines.push(machine);
+        }
+        let network = file.network.as_ref();
+        let local = |n: &NetworkFile| Some(link(n.local_bandwidth?, n.local_latency));
+        Ok(Catalogue {
+            machines,
+            fixed_dollars_per_hour: file.fixed_price.map_or(0.0, DollarsPerHour::get),
+            link: network.map(|n| link(n.bandwidth, n.latency)),
+            local_link: network.and_then(local),
+            checkpoint_s: file.checkpoint.map(Seconds::get),
+        })
+    }
+
+    /// The JSON schema of a catalogue.
+    pub fn schema() -> serde_json::Value {
+        schemars::schema_for!(File).to_value()
+    }
+
+    /// Devices, and their speeds relative to the profiled one where the catalogue says so.
+    pub fn devices(&self) -> BTreeMap<&str, Option<f64>> {
+        let mut devices = BTreeMap::new();
+        for machine in &self.machines {
+            let known = devices.entry(machine.device.as_str()).or_insert(machine.speed);
+            *known = known.or(machine.speed);
+        }
+        devices
+    }
+
+    /// Regions, each once.
+    pub fn regions(&self) -> Vec<&str> {
+        let mut regions: Vec<&str> = self.machines.iter().filter_map(|m| m.region.as_deref()).collect();
+        regions.sort_unstable();
+        regions.dedup();
+        regions
+    }
+
+    /// Refuses a region that no machine stands in.
+    ///
+    /// # Errors
+    ///
+    /// The first such region, and those that there are.
+    pub fn check_regions(&self, regions: &[String]) -> Result<(), InputError> {
+        let known = self.regions();
+        for region in regions {
+            if !known.contains(&region.as_str()) {
+                let what = format!("no machine of the catalogue stands in `{region}`");
+                let hint = match known.is_empty() {
+                    true => "its machines have no region; leave --region out".into(),
+                    false => did_you_mean(region, &known),
+                };
+                return Err(InputError::new("--region", what).hint(hint));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn machine(read: MachineFile, place: &str, read_file: ReadFile) -> Result<Machine, InputError> {
+    let wrong = |what: String, hint: &str| Err(InputError::new(place, what).hint(hint));
+    if read.device.is_empty() {
+        return wrong("a type of device has a name".into(), "write for example device = \"k80\"");
+    }
+    if read.devices == 0 || read.limit == Some(0) {
+        return wrong(
+            "it has no devices, or none of it may be had".into(),
+            "devices and limit are at least 1",
+        );
+    }
+    if let Some(speed) = read.speed.filter(|speed| !(speed.is_finite() && *speed > 0.0)) {
+        return wrong(
+            format!("a speed of {speed} computes nothing"),
+            "1 is the profiled device, 2 is twice as fast",
+        );
+    }
+    if read.price.is_none() && read.transient_price.is_none() {
+        let hint = "write price = \"$0.72/h\" (on demand) or transient_price = \"$0.26/h\", or both";
+        return wrong("it has no price".into(), hint);
+    }
+    let own_link = match (read.bandwidth, read.latency) {
+        (Some(bandwidth), latency) => Some(link(bandwidth, latency)),
+        (None, None) => None,
+        (None, Some(_)) => {
+            return wrong("a latency without a bandwidth is no link".into(), "say bandwidth too");
+        }
+    };
+    let transient = transient(&read, place, read_file)?;
+    let name = read.name.unwrap_or_else(|| match &read.region {
+        Some(region) => format!("{}:{region}", read.device),
+        None => read.device.clone(),
+    });
+    Ok(Machine {
+        name,
+        device: read.device,
+        devices: read.devices,
+        region: read.region,
+        speed: read.speed,
+        on_demand: read.price.map(DollarsPerHour::get),
+        transient,
+        provision_s: read.provision.get(),
+        join_s: read.join.get(),
+        limit: read.limit.unwrap_or(LIMIT),
+        link: own_link,
+    })
+}
+
+/// What is known of a machine as a transient server: its price and its law belong together.
+fn transient(read: &MachineFile, place: &str, read_file: ReadFile) -> Result<Option<Transient>, InputError> {
+    let (price, words) = match (read.transient_price, &read.revocations) {
+        (None, None) => return Ok(None),
+        (Some(price), Some(words)) => (price, words),
+        (Some(_), None) => {
+            return Err(InputError::new(place, "nothing says how long a transient one lives")
+                .hint("write revocations = \"exponential:15h\", a published law such as \"k80:us-east1\", or \"never\""));
+        }
+        (None, Some(_)) => {
+            return Err(InputError::new(place, "it has a law of revocation, and no transient price")
+                .hint("write transient_price = \"$0.26/h\", or leave revocations out"));
+        }
+    };
+    let place = format!("{place}: revocations");
+    let law = match words.parse::<Named>().map_err(|what| InputError::new(&place, what))? {
+        Named::Law(law) => law,
+        Named::Samples(file) => samples(&read_file(&file)?, &file)?,
+    };
+    Ok(Some(Transient { dollars_per_hour: price.get(), law }))
+}
+
+/// Refuses a machine that contradicts those before it.
+fn check_against(before: &[Machine], machine: &Machine, place: &str) -> Result<(), InputError> {
+    if before.iter().any(|other| other.name == machine.name) {
+        return Err(InputError::new(place, format!("there are two machines called `{}`", machine.name))
+            .hint("give each a name of its own: name = \"…\""));
+    }
+    let other = before.iter().filter(|other| other.device == machine.device).find_map(|other| other.speed);
+    if let (Some(other), Some(speed)) = (other, machine.speed)
+        && other != speed
+    {
+        let what = format!("`{}` has two speeds, {other} and {speed}", machine.device);
+        return Err(
+            InputError::new(place, what).hint("a device has one speed; call one of them another device")
+        );
+    }
+    Ok(())
+}
+
+fn link(bandwidth: BytesPerSecond, latency: Option<Seconds>) -> Link {
+    Link { bandwidth_bytes_per_s: bandwidth.get(), latency_s: latency.map_or(0.0, Seconds::get) }
+}

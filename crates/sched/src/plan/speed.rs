@@ -1,0 +1,236 @@
+//! How fast machines of the catalogue are together: asked of the step model once for each number of workers.
+//!
+//! Machines of one kind are the model's own question. Where two types of devices share one batch, virtual nodes are mapped
+//! unevenly by [`mapping::solve`]: a virtual node takes a device the time by which a step of a lone device grows when the
+//! batch doubles, over V; the rest of a step of U workers is that of U equal ones (the slower of both types).
+
+use std::collections::BTreeMap;
+
+use bellwether_core::InputError;
+use bellwether_core::prediction::{Configuration, DeviceGroup, Link, Prediction, StepModel, Validity};
+
+use super::Question;
+use super::catalogue::{Catalogue, Machine};
+use crate::mapping::{self, Problem, Worker};
+
+/// Longer than any step.
+const UNKNOWN_S: f64 = 1e300;
+
+/// Speeds of all kinds of machines, alone and in pairs.
+pub(super) struct Speeds<'a> {
+    question: &'a Question<'a>,
+    catalogue: &'a Catalogue,
+    model: &'a dyn StepModel,
+    /// By kind, by workers from 0; what cannot run is absent.
+    alone: Vec<Vec<Option<Speed>>>,
+    pairs: BTreeMap<(usize, usize), Pair>,
+}
+
+/// What some machines do when all are at work.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Speed {
+    pub(super) examples_per_s: f64,
+    pub(super) step_s: f64,
+    pub(super) extrapolated: Option<String>,
+}
+
+/// Two kinds of machines together.
+struct Pair {
+    /// Machines of the second kind in the table, from 0.
+    second: usize,
+    /// Samples per second by machines of the first kind, then of the second.
+    examples_per_s: Vec<f64>,
+}
+
+impl<'a> Speeds<'a> {
+    /// Asks for every number of workers of every kind.
+    ///
+    /// # Errors
+    ///
+    /// A machine of which not even one can be predicted, and why.
+    pub(super) fn new(
+        question: &'a Question<'a>,
+        catalogue: &'a Catalogue,
+        model: &'a dyn StepModel,
+    ) -> Result<Speeds<'a>, InputError> {
+        let mut speeds = Speeds { question, catalogue, model, alone: Vec::new(), pairs: BTreeMap::new() };
+        for (kind, machine) in catalogue.machines.iter().enumerate() {
+            let least = speeds.ask(kind, machine.devices);
+            if let Err(why) = &least {
+                return Err(InputError::new(format!("machine `{}` of the catalogue", machine.name), why));
+            }
+            let mut alone = vec![None; 1 + question.max_workers.max(machine.devices) as usize];
+            for (workers, speed) in (0..).zip(&mut alone) {
+                // Beyond the job's virtual nodes there is no answer.
+                *speed = if workers > 0 { speeds.ask(kind, workers).ok() } else { None };
+            }
+            speeds.alone.push(alone);
+        }
+        Ok(speeds)
+    }
+
+    /// Machines of a kind that the job can use at once.
+    pub(super) fn most(&self, kind: usize) -> u32 {
+        let Machine { devices, limit, .. } = self.catalogue.machines[kind];
+        let usable = self.alone[kind].iter().rposition(Option::is_some).unwrap_or(0) as u32;
+        (usable.min(self.question.max_workers) / devices).min(limit)
+    }
+
+    /// So many machines of one kind.
+    pub(super) fn alone(&self, kind: usize, machines: u32) -> Option<&Speed> {
+        self.of_workers(kind, machines.saturating_mul(self.catalogue.machines[kind].devices))
+    }
+
+    fn of_workers(&self, kind: usize, workers: u32) -> Option<&Speed> {
+        self.alone[kind].get(workers as usize)?.as_ref()
+    }
+
+    /// Samples per second of so many machines of each of two kinds; at most [`prepare`](Speeds::prepare) says.
+    pub(super) fn together(&self, kinds: (usize, usize), machines: (u32, u32)) -> f64 {
+        let pair = &self.pairs[&kinds];
+        pair.examples_per_s[machines.0 as usize * pair.second + machines.1 as usize]
+    }
+
+    /// Whether both kinds would be used, and are faster together than each of them alone.
+    pub(super) fn is_worth_mixing(&self, kinds: (usize, usize), machines: (u32, u32)) -> bool {
+        let alone = |kind, machines| self.alone(kind, machines).map_or(0.0, |speed| speed.examples_per_s);
+        let best = alone(kinds.0, machines.0).max(alone(kinds.1, machines.1));
+        self.together(kinds, machines) > best * (1.0 + 1e-9)
+    }
+
+    /// Finds out the speed of up to so many machines of each of two kinds together.
+    pub(super) fn prepare(&mut self, kinds: (usize, usize), most: (u32, u32)) {
+        let second = most.1 as usize + 1;
+        let mut examples_per_s = Vec::with_capacity((most.0 as usize + 1) * second);
+        for first in 0..=most.0 {
+            for other in 0..=most.1 {
+                examples_per_s.push(self.mixed(kinds, (first, other)).unwrap_or(0.0));
+            }
+        }
+        // A machine more can be left out, so it never makes the others slower.
+        for first in 0..=most.0 as usize {
+            for other in 0..second {
+                let place = first * second + other;
+                let fewer = [(first > 0).then(|| place - second), (other > 0).then(|| place - 1)];
+                let fewer =
+                    fewer.into_iter().flatten().map(|place| examples_per_s[place]).fold(0.0, f64::max);
+                examples_per_s[place] = examples_per_s[place].max(fewer);
+            }
+        }
+        self.pairs.insert(kinds, Pair { second, examples_per_s });
+    }
+
+    fn mixed(&self, kinds: (usize, usize), machines: (u32, u32)) -> Option<f64> {
+        match machines {
+            (0, count) => Some(self.alone(kinds.1, count)?.examples_per_s),
+            (count, 0) => Some(self.alone(kinds.0, count)?.examples_per_s),
+            _ if self.question.shares_batch() => {
+                let (mapping, _) = self.mapped(kinds, machines)?;
+                Some(self.question.batch as f64 / mapping.step_s)
+            }
+            // Each worker has its own batch, and all wait for the slowest.
+            _ => {
+                let machine = |kind: usize| &self.catalogue.machines[kind];
+                let (first, second) = (machine(kinds.0), machine(kinds.1));
+                let mut devices = groups(first, machines.0 * first.devices, 0);
+                devices.extend(groups(second, machines.1 * second.devices, machines.0));
+                let link = slower(self.link(first)?, self.link(second)?);
+                let prediction = self.predict(devices, link).ok()?;
+                Some(prediction.examples_per_s)
+            }
+        }
+    }
+
+    /// The fastest mapping of the virtual nodes to machines of two kinds, and the workers of the first; absent where a
+    /// kind cannot be predicted.
+    pub(super) fn mapped(
+        &self,
+        kinds: (usize, usize),
+        machines: (u32, u32),
+    ) -> Option<(mapping::Mapping, usize)> {
+        let virtual_nodes = self.question.virtual_nodes;
+        let kinds = [(kinds.0, machines.0), (kinds.1, machines.1)];
+        let mut workers = Vec::new();
+        let mut node_s = [0.0; 2];
+        for (place, (kind, count)) in kinds.into_iter().enumerate() {
+            node_s[place] = self.node_s(kind)?;
+            let worker = Worker { device_type: place as u16, node_s: node_s[place], most: u32::MAX };
+            let devices = self.catalogue.machines[kind].devices;
+            workers.extend(std::iter::repeat_n(worker, (count * devices) as usize));
+        }
+        let first = (machines.0 * self.catalogue.machines[kinds[0].0].devices) as usize;
+        let sync_s = |used: u32| {
+            let rest_s = |(place, (kind, _)): (usize, (usize, u32))| {
+                let step_s = self.of_workers(kind, used)?.step_s;
+                Some((step_s - f64::from(virtual_nodes.div_ceil(used)) * node_s[place]).max(0.0))
+            };
+            // So many workers of which nothing is known are never the fastest.
+            kinds.into_iter().enumerate().filter_map(rest_s).reduce(f64::max).unwrap_or(UNKNOWN_S)
+        };
+        let problem = Problem { workers: &workers, virtual_nodes, sync_s: &sync_s };
+        Some((mapping::solve(&problem).ok()?, first))
+    }
+
+    /// Seconds of one virtual node on a lone device.
+    fn node_s(&self, kind: usize) -> Option<f64> {
+        let machine = &self.catalogue.machines[kind];
+        let mut configuration = self.configuration(groups(machine, 1, 0), self.link(machine)?);
+        let once_s = self.model.predict(self.question.job, &configuration).ok()?.step_s;
+        configuration.batch *= 2;
+        let twice_s = self.model.predict(self.question.job, &configuration).ok()?.step_s;
+        let node_s = (twice_s - once_s) / f64::from(self.question.virtual_nodes);
+        (node_s > 0.0).then_some(node_s)
+    }
+
+    fn ask(&self, kind: usize, workers: u32) -> Result<Speed, String> {
+        let machine = &self.catalogue.machines[kind];
+        let no_link = || {
+            "no link is known: say [network] bandwidth = \"10Gbit/s\" in the catalogue, as the profile has none"
+                .to_string()
+        };
+        let link = self.link(machine).ok_or_else(no_link)?;
+        let prediction = self.predict(groups(machine, workers, 0), link)?;
+        let Prediction { examples_per_s, step_s, validity, .. } = prediction;
+        let extrapolated = match validity {
+            Validity::Interpolated => None,
+            Validity::Extrapolated(why) => Some(why),
+        };
+        Ok(Speed { examples_per_s, step_s, extrapolated })
+    }
+
+    fn predict(&self, devices: Vec<DeviceGroup>, link: Link) -> Result<Prediction, String> {
+        self.model.predict(self.question.job, &self.configuration(devices, link))
+    }
+
+    fn configuration(&self, devices: Vec<DeviceGroup>, link: Link) -> Configuration {
+        let several = devices.iter().any(|group| group.count > 1);
+        let mut configuration = Configuration::synchronous(devices, self.question.batch, link);
+        if !self.question.shares_batch() {
+            configuration.batch *= u64::from(configuration.workers());
+        }
+        configuration.local_link = self.catalogue.local_link.filter(|_| several);
+        configuration
+    }
+
+    /// The link of a kind: its own, that of the catalogue, or that of the profile.
+    fn link(&self, machine: &Machine) -> Option<Link> {
+        machine.link.or(self.catalogue.link).or(self.question.link)
+    }
+}
+
+/// Workers on machines of one kind, each full but for the last; nodes are numbered from `node`.
+fn groups(machine: &Machine, workers: u32, node: u32) -> Vec<DeviceGroup> {
+    let machines = workers.div_ceil(machine.devices);
+    let group = |number: u32| {
+        let count = (workers - number * machine.devices).min(machine.devices);
+        DeviceGroup { node: node + number, device: machine.device.clone(), count }
+    };
+    (0..machines).map(group).collect()
+}
+
+fn slower(one: Link, other: Link) -> Link {
+    Link {
+        bandwidth_bytes_per_s: one.bandwidth_bytes_per_s.min(other.bandwidth_bytes_per_s),
+        latency_s: one.latency_s.max(other.latency_s),
+    }
+}
