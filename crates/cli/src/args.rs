@@ -104,6 +104,8 @@ pub(crate) struct RunArguments {
     pub(crate) worker_speed: Vec<Pace>,
     #[command(flatten)]
     pub(crate) revocation: crate::cmd::run::revocations::RevocationArguments,
+    #[command(flatten)]
+    pub(crate) steer: crate::cmd::run::SteerArguments,
     /// Silence after which a worker counts as lost (a broken connection counts at once)
     #[arg(long, value_name = "TIME", default_value = "5s")]
     pub(crate) heartbeat_timeout: Seconds,

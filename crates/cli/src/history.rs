@@ -1,6 +1,8 @@
 //! What a run's journal says of it when nobody coordinates it.
 
+use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bellwether_core::record::{Event, Line};
@@ -73,9 +75,41 @@ impl History {
     }
 }
 
+/// Follows a journal that grows.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    path: PathBuf,
+    read_bytes: u64,
+}
+
+impl Tail {
+    /// From the beginning; the file may not be there yet.
+    pub(crate) fn new(run: &Path) -> Tail {
+        Tail { path: run.join("journal.jsonl"), read_bytes: 0 }
+    }
+
+    /// The whole lines that were added since the last time.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read, a line that is none of a journal.
+    pub(crate) fn read(&mut self) -> Result<Vec<Line>, Failure> {
+        let place = || self.path.display().to_string();
+        let Ok(mut file) = File::open(&self.path) else { return Ok(Vec::new()) };
+        let mut text = String::new();
+        let read = file.seek(SeekFrom::Start(self.read_bytes)).and_then(|_| file.read_to_string(&mut text));
+        read.map_err(|e| Failure::at(place(), e))?;
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        let line = |text| serde_json::from_str(text).map_err(|e| Failure::at(place(), e));
+        let lines = text[..whole].lines().map(line).collect::<Result<Vec<Line>, Failure>>()?;
+        self.read_bytes += whole as u64;
+        Ok(lines)
+    }
+}
+
 /// Training loss of the last committed step, from the end of the run's metrics.
 pub(crate) fn last_loss(run: &RunDir) -> Option<f64> {
-    let mut file = std::fs::File::open(run.path.join("metrics.jsonl")).ok()?;
+    let mut file = File::open(run.path.join("metrics.jsonl")).ok()?;
     let length = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(4096))).ok()?;
     let mut end = Vec::new();

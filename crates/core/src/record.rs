@@ -101,18 +101,7 @@ pub enum Event {
         by: String,
     },
     /// Whoever steers the run decided something, or not to change anything for a new reason.
-    Decided {
-        /// Who: the heuristic, as the user named it.
-        by: String,
-        /// Committed steps.
-        step: u64,
-        /// Active workers.
-        workers: u32,
-        /// Workers wanted from now on.
-        target: u32,
-        /// Why.
-        reason: String,
-    },
+    Decided(Decision),
     /// A worker computes slower than the others for no known reason.
     Straggler {
         /// Who.
@@ -331,6 +320,21 @@ pub struct ExpectedRun {
     pub server_hours: f64,
 }
 
+/// What whoever steered a run decided.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// Who: the heuristic, as the user named it.
+    pub by: String,
+    /// Committed steps.
+    pub step: u64,
+    /// Active workers.
+    pub workers: u32,
+    /// Workers wanted from then on.
+    pub target: u32,
+    /// Why.
+    pub reason: String,
+}
+
 /// The result of a run, printed as JSON at its end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
@@ -379,4 +383,7 @@ pub struct Summary {
     /// Servers that were taken away on purpose, and what that was expected to cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revocations: Option<Revocations>,
+    /// What was decided about the number of workers; empty where nobody steered.
+    #[serde(default)]
+    pub decisions: Vec<Decision>,
 }

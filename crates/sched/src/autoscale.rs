@@ -89,10 +89,24 @@ pub struct Situation<'a> {
     pub remaining_samples: f64,
     /// Its batch by size.
     pub batch: BatchRule,
+    /// Equal parts that the batch is cut into, where it is: each is computed by one worker, and a step takes as long as
+    /// the worker with the most of them.
+    pub virtual_nodes: Option<u32>,
     /// What a resize costs.
     pub resize: ResizeCost,
     /// What time is worth and workers cost, where the user said so.
     pub economy: Option<&'a Economy>,
+}
+
+impl Situation<'_> {
+    /// Samples of the worker that has the most of them, of `batch` among so many workers.
+    fn share(&self, batch: u64, workers: u32) -> f64 {
+        let batch = batch as f64;
+        match self.virtual_nodes {
+            Some(nodes) => batch * f64::from(nodes.div_ceil(workers)) / f64::from(nodes),
+            None => batch / f64::from(workers),
+        }
+    }
 }
 
 /// A way to choose the number of workers.
@@ -171,7 +185,20 @@ pub struct Entry {
     pub about: &'static str,
     /// Options: name, default and meaning.
     pub options: &'static [(&'static str, f64, &'static str)],
+    /// What it makes of an [`Economy`].
+    pub economy: Use,
     make: fn(&Options) -> Box<dyn Heuristic>,
+}
+
+/// What a heuristic makes of utility and price.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// It decides nothing without them.
+    Needed,
+    /// It weighs them where they are known.
+    Weighed,
+    /// It never looks at them.
+    Ignored,
 }
 
 /// All heuristics.
@@ -180,30 +207,35 @@ pub const CATALOGUE: [Entry; 5] = [
         name: "efficiency",
         about: "grows while a further worker does more than a given part of its work",
         options: &[THRESHOLD],
+        economy: Use::Ignored,
         make: |options| Box::new(efficiency::Efficiency { threshold: options.get("threshold") }),
     },
     Entry {
         name: "cost-benefit",
         about: "grows while finishing earlier is worth more than the workers cost",
         options: &[],
+        economy: Use::Needed,
         make: |_| Box::new(cost_benefit::CostBenefit),
     },
     Entry {
         name: "linear",
         about: "one increment at a time, until one does not pay",
         options: &[THRESHOLD],
+        economy: Use::Ignored,
         make: |options| Box::new(linear_increase::LinearIncrease { threshold: options.get("threshold") }),
     },
     Entry {
         name: "curve",
         about: "follows a curve through the measured sizes, at most doubling",
         options: &[THRESHOLD],
+        economy: Use::Ignored,
         make: |options| Box::new(curve_fitting::CurveFitting { threshold: options.get("threshold") }),
     },
     Entry {
         name: "fitted",
         about: "weighs every size by a fitted model of the step, and tries one only when that is worth its cost",
         options: &[THRESHOLD],
+        economy: Use::Weighed,
         make: |options| Box::new(fitted::Fitted { threshold: options.get("threshold") }),
     },
 ];
@@ -223,16 +255,27 @@ const THRESHOLD: (&str, f64, &str) =
 ///
 /// A name that nobody has, an option that it has not, a threshold outside 0 to 1.
 pub fn named(text: &str) -> Result<Box<dyn Heuristic>, InputError> {
-    let (name, options) = text.split_once(':').unwrap_or((text, ""));
+    let options = text.split_once(':').map_or("", |(_, options)| options);
     let error = |what: String, hint: String| InputError::new(format!("heuristic `{text}`"), what).hint(hint);
-    let Some(entry) = CATALOGUE.iter().find(|entry| entry.name == name) else {
-        let names: Vec<&str> = CATALOGUE.iter().map(|entry| entry.name).collect();
-        return Err(error(format!("there is no `{name}`"), did_you_mean(name, &names)));
-    };
+    let entry = entry(text)?;
     let bad = |what: String| error(what, usage(entry.options));
     let options = Options::read(entry.options, options).map_err(bad)?;
     if !entry.options.is_empty() && !(0.0..=1.0).contains(&options.get("threshold")) {
         return Err(bad("a threshold is between 0 and 1".into()));
     }
     Ok((entry.make)(&options))
+}
+
+/// The entry of the heuristic that a user names, whatever stands after the colon.
+///
+/// # Errors
+///
+/// A name that nobody has.
+pub fn entry(text: &str) -> Result<&'static Entry, InputError> {
+    let name = text.split(':').next().unwrap_or(text);
+    CATALOGUE.iter().find(|entry| entry.name == name).ok_or_else(|| {
+        let names: Vec<&str> = CATALOGUE.iter().map(|entry| entry.name).collect();
+        InputError::new(format!("heuristic `{text}`"), format!("there is no `{name}`"))
+            .hint(did_you_mean(name, &names))
+    })
 }

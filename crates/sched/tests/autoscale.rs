@@ -11,6 +11,7 @@ struct Recorded {
     rates: &'static [(u32, f64)],
     samples: f64,
     batch: BatchRule,
+    virtual_nodes: Option<u32>,
     bounds: Bounds,
     resize: ResizeCost,
 }
@@ -70,6 +71,7 @@ impl Recorded {
                 elapsed_s: time_s,
                 remaining_samples: remaining.max(0.0),
                 batch: self.batch,
+                virtual_nodes: self.virtual_nodes,
                 resize: self.resize,
                 economy,
             };
@@ -114,6 +116,7 @@ fn cifar() -> Recorded {
         ],
         samples: CIFAR,
         batch: BatchRule::Rising { per_worker: 256, most: 1024 },
+        virtual_nodes: None,
         bounds: Bounds::new(4, 24, 4).expect("good bounds"),
         resize: ResizeCost { boot_s: 41.0, grow_stall_s: 3.0, shrink_stall_s: 3.0 },
     }
@@ -131,6 +134,7 @@ fn imagenet() -> Recorded {
         ],
         samples: IMAGENET,
         batch: BatchRule::Rising { per_worker: 128, most: 8192 },
+        virtual_nodes: None,
         bounds: Bounds::new(4, 64, 4).expect("good bounds"),
         resize: ResizeCost { boot_s: 48.0, grow_stall_s: 3.0, shrink_stall_s: 3.0 },
     }
@@ -142,8 +146,21 @@ fn processors() -> Recorded {
         rates: &[(1, 115.0), (5, 486.0), (10, 902.0), (20, 1682.0), (30, 2296.0), (40, 2886.0), (50, 3246.0)],
         samples: 50.0 * 50_000.0,
         batch: BatchRule::Fixed(1024),
+        virtual_nodes: None,
         bounds: Bounds::new(1, 50, 1).expect("good bounds"),
         resize: ResizeCost { boot_s: 10.0, grow_stall_s: 1.0, shrink_stall_s: 1.0 },
+    }
+}
+
+/// A device that takes 20 ms for each of 8 virtual nodes: beyond 4 workers nothing is gained.
+fn cliffs() -> Recorded {
+    Recorded {
+        rates: &[(1, 50.0), (2, 100.0), (3, 400.0 / 3.0), (4, 200.0), (5, 200.0), (6, 200.0), (7, 200.0)],
+        samples: 1e5,
+        batch: BatchRule::Fixed(8),
+        virtual_nodes: Some(8),
+        bounds: Bounds::new(1, 7, 1).expect("good bounds"),
+        resize: ResizeCost { boot_s: 1.0, grow_stall_s: 0.01, shrink_stall_s: 0.01 },
     }
 }
 
@@ -316,6 +333,7 @@ fn a_measured_exchange_spares_the_trial() {
             elapsed_s: 1.3,
             remaining_samples: job.samples,
             batch: job.batch,
+            virtual_nodes: None,
             resize: job.resize,
             economy: None,
         };
@@ -361,6 +379,7 @@ fn many_sizes_are_weighed_in_no_time_to_speak_of() {
         elapsed_s: 10.0,
         remaining_samples: 1e9,
         batch: BatchRule::Fixed(65_536),
+        virtual_nodes: None,
         resize: ResizeCost { boot_s: 30.0, grow_stall_s: 1.0, shrink_stall_s: 0.1 },
         economy: None,
     };
@@ -403,6 +422,7 @@ proptest! {
             elapsed_s: 50.0,
             remaining_samples,
             batch,
+            virtual_nodes: None,
             resize: ResizeCost { boot_s, grow_stall_s: 1.0, shrink_stall_s: 0.5 },
             economy: economy.as_ref(),
         };
@@ -418,6 +438,20 @@ proptest! {
                 }
                 Decision::Stay(_) => prop_assert_eq!(situation.workers, inside),
             }
+        }
+    }
+}
+
+#[test]
+fn whole_virtual_nodes_make_no_step_shorter_than_the_largest_part() {
+    // A worker costs what the time of the job is worth.
+    let economy =
+        Economy { utility: Utility::Linear { value: 10.0, horizon_s: 10.0 }, price_per_worker_s: 1.0 };
+    for start in 1..=7 {
+        for economy in [None, Some(&economy)] {
+            let outcome = cliffs().run(&*named("fitted").unwrap(), start, economy, 0.02);
+            assert_eq!(outcome.workers, 4, "from {start}: {:?}", outcome.resizes);
+            assert!(outcome.resizes.len() <= 6, "from {start}: {:?}", outcome.resizes);
         }
     }
 }

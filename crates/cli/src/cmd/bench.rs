@@ -17,6 +17,7 @@ use crate::printer::Printer;
 use report::Report;
 
 mod allreduce;
+mod autoscale;
 mod coordinator;
 mod crash;
 mod jobs;
@@ -31,6 +32,7 @@ mod resize;
 mod revocations;
 mod scaling;
 mod statistics;
+mod straggler;
 mod training;
 mod trial;
 
@@ -56,6 +58,10 @@ enum What {
     Memory(MemoryArguments),
     /// Training on servers that vanish as a law says, beside what that law lets expect
     Revocations(RevocationsArguments),
+    /// Where autoscaling settles on a device that gains nothing beyond some workers, and what finding it costs
+    Autoscale(AutoscaleArguments),
+    /// Time from the moment at which a worker turns slow until another has taken its place
+    Straggler(StragglerArguments),
     /// Throughput predicted from one worker's profile, beside that of up to 8 workers behind shaped links (needs root)
     Scaling(ScalingArguments),
     /// One process of `bench allreduce`
@@ -210,6 +216,39 @@ struct ScalingArguments {
 }
 
 #[derive(Debug, Args)]
+struct AutoscaleArguments {
+    /// Heuristics to try [default: all]
+    #[arg(long, value_name = "HEURISTIC,…", value_delimiter = ',')]
+    heuristics: Vec<String>,
+    /// Runs of each heuristic, from one worker and again from the most
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    trials: u32,
+    /// Virtual nodes; one worker fewer is the most, and half of an even number is as quick
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(3..=64))]
+    virtual_nodes: u32,
+    /// Milliseconds that a virtual node takes
+    #[arg(long, value_name = "MS", default_value_t = 20)]
+    step_ms: u64,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+#[derive(Debug, Args)]
+struct StragglerArguments {
+    /// Numbers of workers to try
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "3,4")]
+    workers: Vec<u32>,
+    /// What is left of the straggler's speed
+    #[arg(long, value_name = "SPEED", default_value_t = 0.5)]
+    speed: f64,
+    /// Stragglers of each number of workers
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    trials: u32,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+#[derive(Debug, Args)]
 struct PlainArguments {
     /// The job file
     #[arg(long)]
@@ -239,6 +278,8 @@ pub(crate) fn bench(arguments: BenchArguments, printer: &Printer) -> Result<Exit
         What::Memory(arguments) => (memory::measure(&arguments, printer)?, arguments.output),
         What::Revocations(arguments) => (revocations::measure(&arguments, printer)?, arguments.output),
         What::Scaling(arguments) => (scaling::measure(&arguments, printer)?, arguments.output),
+        What::Autoscale(arguments) => (autoscale::measure(&arguments, printer)?, arguments.output),
+        What::Straggler(arguments) => (straggler::measure(&arguments, printer)?, arguments.output),
         What::AllreduceMember { control, rank } => {
             let options = MemberOptions { control, rank };
             let result = bellwether_runtime::allreduce_bench::member(&options);

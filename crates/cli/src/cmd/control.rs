@@ -8,8 +8,9 @@ use bellwether_runtime::control::generated::{Reply, Status};
 use serde::Serialize;
 
 use crate::args::{Format, JobArguments, ScaleArguments, StateArguments};
+use crate::cmd::run::show;
 use crate::failure::Failure;
-use crate::history::{History, last_loss};
+use crate::history::{History, Tail, last_loss};
 use crate::printer::Printer;
 use crate::runs::{RunDir, StateDir};
 
@@ -64,7 +65,18 @@ pub(crate) fn stop(arguments: &JobArguments, printer: &Printer) -> Result<ExitCo
 pub(crate) fn watch(arguments: &JobArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     let run = StateDir::find(arguments.state.state_dir.clone())?.run(&arguments.job)?;
     let mut last = None;
+    let mut tail = Tail::new(&run.path);
+    // What is past is past.
+    tail.read()?;
     connect(&run)?.watch(|status| {
+        if arguments.state.format == Format::Table {
+            // A journal that cannot be read now is read at the next look.
+            let news = tail.read().unwrap_or_default();
+            let mut heard = news.iter().filter_map(|line| show::sentence(&line.event));
+            if !heard.all(|sentence| printer.line(sentence)) {
+                return false;
+            }
+        }
         let state = (status.step, status.phase.clone(), status.workers);
         if last.as_ref() != Some(&state) {
             last = Some(state);

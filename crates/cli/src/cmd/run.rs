@@ -24,12 +24,16 @@ use choose::Announce;
 use revocations::Provider;
 use steer::Steering;
 
+mod autoscale;
 mod choose;
 mod compare;
 pub(crate) mod revocations;
-mod show;
+pub(super) mod show;
 mod speed;
 mod steer;
+mod stragglers;
+
+pub(crate) use steer::SteerArguments;
 
 pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     let state_dir = StateDir::find(arguments.state.state_dir.clone())?;
@@ -41,12 +45,14 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     };
     let mut workers = arguments.workers.unwrap_or(job.workers);
     check_workers(&job, workers, &arguments.resize)?;
+    arguments.steer.check(workers)?;
+    let range = workers;
     let mut schedule = arguments.resize.clone();
     let mut first_step = 0;
     if let Some(run) = &resumed {
         let history = unfinished(run)?;
         first_step = history.committed();
-        if schedule.is_empty() {
+        if schedule.is_empty() && arguments.steer.autoscale.autoscale.is_none() {
             schedule = run.schedule();
         }
         if arguments.workers.is_some() {
@@ -59,9 +65,13 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     let provider = arguments.revocation.provider()?;
     let trainee = describe(&job)?;
     // A run that is taken up again, or has a schedule, begins as it was told.
-    let chosen = resumed.is_none() && schedule.is_empty() && !arguments.no_spawn && workers.min < workers.max;
-    let planned = chosen.then(|| choose::choose(&job, &trainee, workers, None, printer)).transpose()?;
-    let initial = planned.as_ref().map_or(workers.initial(), |planned| planned.workers);
+    let start = arguments.steer.autoscale.start_workers;
+    let told = resumed.is_some() || !schedule.is_empty() || arguments.no_spawn || start.is_some();
+    let price = arguments.steer.autoscale.price;
+    let chosen =
+        (!told && workers.min < workers.max).then(|| choose::choose(&job, &trainee, workers, price, printer));
+    let planned = chosen.transpose()?;
+    let initial = planned.as_ref().map_or(start.unwrap_or(workers.initial()), |planned| planned.workers);
     let speeds = speed::known(&job, initial, &arguments.worker_speed)?;
     let bytes = 4 * (trainee.layout.parameter_count() + trainee.layout.state_count()) as u64;
     let old = resumed.as_ref().and_then(RunDir::endpoint);
@@ -75,6 +85,7 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     reachable("--listen", listen)?;
     let mut directors: Vec<Box<dyn Director>> = vec![Box::new(Announce(planned.clone()))];
     directors.extend(provider.as_ref().map(Provider::director));
+    directors.extend(arguments.steer.directors(&job, range, &run, &speeds)?);
     let described = job.clone();
     let options = Options {
         run: run.name.clone(),
@@ -103,7 +114,9 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     summary.predictions =
         learnt.as_ref().map_or(Vec::new(), |learnt| compare::comparisons(learnt, described.batch.size));
     summary.planned = planned;
-    summary.revocations = provider.map(|provider| provider.report(&described, &summary, learnt.as_ref()));
+    summary.revocations =
+        provider.map(|provider| provider.report(&described, &summary, learnt.as_ref(), price));
+    summary.decisions = steer::decisions(&run);
     report(&summary, arguments.state.format, printer);
     Ok(conclude(&summary, kind, printer))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bellwether_core::record::{Event, Summary};
+use bellwether_core::record::{Decision, Event, Summary};
 
 use crate::harness::Scene;
 use crate::jobs::{self, Recipe};
@@ -93,7 +93,7 @@ fn a_range_of_workers_is_measured_and_chosen_from() {
     assert_eq!((planned.workers, summary.workers), (4, vec![4]));
     assert!(planned.low <= planned.examples_per_s && planned.examples_per_s <= planned.high);
     let decided = scene.picked(|event| match event {
-        Event::Decided { by, target, reason, .. } => Some((by.clone(), *target, reason.clone())),
+        Event::Decided(Decision { by, target, reason, .. }) => Some((by.clone(), *target, reason.clone())),
         _ => None,
     });
     assert_eq!(decided, [("plan".to_string(), 4, planned.reason)]);

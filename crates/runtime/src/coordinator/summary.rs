@@ -44,6 +44,7 @@ impl Run<'_> {
             predictions: Vec::new(),
             planned: None,
             revocations: None,
+            decisions: Vec::new(),
         }
     }
 }

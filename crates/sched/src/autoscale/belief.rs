@@ -50,12 +50,14 @@ struct Row {
 impl Belief {
     /// What the situation makes of the prior at `sizes`.
     pub(super) fn new(situation: &Situation, sizes: Vec<u32>) -> Belief {
-        let share = |workers: u32| situation.batch.samples(workers) as f64 / f64::from(workers);
+        let share = |workers: u32| situation.share(situation.batch.samples(workers), workers);
         let measured: Vec<(u32, &Measured)> = situation.history.sizes().collect();
         let mut found: Vec<(f64, f64, Throughput)> = Vec::new();
         for model in lattice(share(situation.bounds.least), situation.bounds.most) {
-            let rows: Vec<Row> =
-                measured.iter().flat_map(|&(workers, measured)| rows(&model, workers, measured)).collect();
+            let rows: Vec<Row> = measured
+                .iter()
+                .flat_map(|&(workers, measured)| rows(&model, situation, workers, measured))
+                .collect();
             let (scale, log_weight) = fit(&rows);
             found.push((log_weight, scale, model));
         }
@@ -72,7 +74,7 @@ impl Belief {
         let sum: f64 = found.iter().map(|(log_weight, ..)| relative(*log_weight)).sum();
         let hypothesis = |&(log_weight, scale, model): &(f64, f64, Throughput)| {
             let miss = |&(workers, measured): &(u32, &Measured)| {
-                let share = measured.batch as f64 / f64::from(workers);
+                let share = situation.share(measured.batch, workers);
                 let step_s = scale * model.step_s(1, workers, share, 0);
                 (f64::from(workers).ln(), (measured.step_s / step_s).ln())
             };
@@ -133,8 +135,13 @@ fn lattice(share: f64, most: u32) -> impl Iterator<Item = Throughput> {
 }
 
 /// What one measured size says of a model.
-fn rows(model: &Throughput, workers: u32, measured: &Measured) -> impl Iterator<Item = Row> {
-    let share = measured.batch as f64 / f64::from(workers);
+fn rows(
+    model: &Throughput,
+    situation: &Situation,
+    workers: u32,
+    measured: &Measured,
+) -> impl Iterator<Item = Row> + use<> {
+    let share = situation.share(measured.batch, workers);
     let variance = MODEL_SD * MODEL_SD + measured.relative_error().powi(2);
     let row = move |time_s: f64, shape_s: f64| Row {
         measured: time_s.ln(),

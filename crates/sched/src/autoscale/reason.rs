@@ -129,19 +129,18 @@ impl fmt::Display for Reason {
             Reason::TooFewSizes { known } => write!(f, "only {known} sizes are known so far"),
             Reason::OneSize => write!(f, "no other size is allowed"),
             Reason::StillRising { smaller, larger, gain, needed } => {
+                let (gain, needed) = (figure(gain), figure(needed));
                 write!(
                     f,
-                    "from {smaller} to {larger} workers gained {gain:.3}, more than the {needed:.3} asked for"
+                    "from {smaller} to {larger} workers gained {gain}, more than the {needed} asked for"
                 )
             }
             Reason::LookingDown { smallest } => {
                 write!(f, "fewer than {smallest} workers may be enough")
             }
             Reason::Settled { smaller, larger, gain, needed } => {
-                write!(
-                    f,
-                    "{smaller} workers: {larger} gain {gain:.3}, not more than the {needed:.3} asked for"
-                )
+                let (gain, needed) = (figure(gain), figure(needed));
+                write!(f, "{smaller} workers: {larger} gain {gain}, not more than the {needed} asked for")
             }
             Reason::AtMost { most } => {
                 write!(f, "all sizes up to the most, {most} workers, earned their place")
@@ -176,4 +175,9 @@ impl fmt::Display for Reason {
             }
         }
     }
+}
+
+/// Three decimals, or so many that a small amount of money is still one.
+fn figure(value: f64) -> String {
+    if value == 0.0 || value.abs() >= 1e-2 { format!("{value:.3}") } else { format!("{value:.2e}") }
 }

@@ -1,6 +1,9 @@
 //! What it is worth that a job ends after some time, and what workers cost.
 
+use std::str::FromStr;
+
 use bellwether_core::InputError;
+use bellwether_core::units::{Dollars, Seconds};
 use serde::{Deserialize, Serialize};
 
 /// The worth of an end, in any currency.
@@ -29,6 +32,46 @@ pub struct Economy {
     pub utility: Utility,
     /// What a worker costs for a second.
     pub price_per_worker_s: f64,
+}
+
+impl FromStr for Utility {
+    type Err = String;
+
+    /// ```
+    /// use bellwether_sched::autoscale::Utility;
+    /// let line: Utility = "linear:$10,2h".parse().unwrap();
+    /// assert_eq!(line, Utility::Linear { value: 10.0, horizon_s: 7200.0 });
+    /// let steps: Utility = "step:$10@1h,$4@2h".parse().unwrap();
+    /// assert_eq!(steps, Utility::Step { points: vec![(10.0, 3600.0), (4.0, 7200.0)] });
+    /// assert!("step:$4@1h,$10@2h".parse::<Utility>().is_err() && "linear:$10".parse::<Utility>().is_err());
+    /// ```
+    fn from_str(text: &str) -> Result<Utility, String> {
+        let wrong = || {
+            format!(
+                "`{text}` is no utility: write linear:$10,2h for what an end at once is worth and when it is worth nothing, \
+                 or step:$10@1h,$4@2h for what an end by each time is worth"
+            )
+        };
+        let (form, rest) = text.split_once(':').ok_or_else(wrong)?;
+        let worth = |text: &str| text.parse::<Dollars>().map(Dollars::get);
+        let time = |text: &str| text.parse::<Seconds>().map(Seconds::get);
+        let utility = match form {
+            "linear" => {
+                let (value, horizon) = rest.split_once(',').ok_or_else(wrong)?;
+                Utility::Linear { value: worth(value)?, horizon_s: time(horizon)? }
+            }
+            "step" => {
+                let point = |text: &str| {
+                    let (value, end) = text.split_once('@').ok_or_else(wrong)?;
+                    Ok((worth(value)?, time(end)?))
+                };
+                Utility::Step { points: rest.split(',').map(point).collect::<Result<_, String>>()? }
+            }
+            _ => return Err(wrong()),
+        };
+        utility.check().map_err(|error| format!("`{text}`: {}", error.hint))?;
+        Ok(utility)
+    }
 }
 
 impl Utility {

@@ -1,7 +1,7 @@
 //! A real run in a folder of its own: started, watched through its journal, killed, taken up again.
 
+use std::fmt::Display;
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::failure::Failure;
 use crate::files::Folder;
+use crate::history::Tail;
 use crate::metrics::{self, StepLine};
 
 /// Time between two looks into the journal.
@@ -43,8 +44,7 @@ pub(super) struct Members {
 pub(super) struct Trial {
     folder: Folder,
     child: Child,
-    /// Bytes of the journal that were read.
-    read_bytes: u64,
+    tail: Tail,
     lines: Vec<Line>,
     committed: u64,
     members: Members,
@@ -67,15 +67,16 @@ impl Trial {
     pub(super) fn launch_at(
         folder: Folder,
         text: &str,
-        workers: u32,
+        workers: impl Display,
         place: impl FnOnce(Command) -> Command,
     ) -> Result<Trial, Failure> {
         let job = folder.write("job.toml", text)?;
         let mut command = program()?;
         command.arg("run").arg(job).args(["--workers", &workers.to_string()]);
         let child = spawn(place(command), &folder)?;
+        let tail = Tail::new(&run_dir(&folder));
         let members = Members::default();
-        Ok(Trial { folder, child, read_bytes: 0, lines: Vec::new(), committed: 0, members })
+        Ok(Trial { folder, child, tail, lines: Vec::new(), committed: 0, members })
     }
 
     /// Where workers join, and the file with the token.
@@ -89,22 +90,12 @@ impl Trial {
     }
 
     fn run_dir(&self) -> PathBuf {
-        self.folder.path().join("state/bench-1")
+        run_dir(&self.folder)
     }
 
     /// Reads what the journal has gained.
     fn look(&mut self) -> Result<(), Failure> {
-        let path = self.run_dir().join("journal.jsonl");
-        // The run may not have come so far.
-        let Ok(mut file) = File::open(&path) else { return Ok(()) };
-        let mut text = String::new();
-        let read = file.seek(SeekFrom::Start(self.read_bytes)).and_then(|_| file.read_to_string(&mut text));
-        read.map_err(|e| Failure::at(path.display().to_string(), e))?;
-        let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        self.read_bytes += whole as u64;
-        for text in text[..whole].lines() {
-            let line: Line =
-                serde_json::from_str(text).map_err(|e| Failure::at(path.display().to_string(), e))?;
+        for line in self.tail.read()? {
             match &line.event {
                 Event::Committed { last, .. } => self.committed = last + 1,
                 Event::RolledBack { to } => self.committed = *to,
@@ -222,6 +213,10 @@ impl Trial {
         let _ = self.child.wait();
         Ok(self.steps())
     }
+}
+
+fn run_dir(folder: &Folder) -> PathBuf {
+    folder.path().join("state/bench-1")
 }
 
 fn spawn(mut command: Command, folder: &Folder) -> Result<Child, Failure> {

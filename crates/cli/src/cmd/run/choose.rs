@@ -3,7 +3,7 @@
 
 use bellwether_core::job::{Job, Model, WorkerRange};
 use bellwether_core::prediction::Link;
-use bellwether_core::record::{Event, Planned};
+use bellwether_core::record::{Decision, Event, Planned};
 use bellwether_core::units::DollarsPerHour;
 use bellwether_model::predict::ProfileModel;
 use bellwether_runtime::coordinator::{Director, DirectorCommand, Now, Seen};
@@ -67,6 +67,12 @@ impl Director for Announce {
     fn direct(&mut self, _: Seen<'_>, now: &Now<'_>) -> Vec<DirectorCommand> {
         let Some(Planned { workers, reason, .. }) = self.0.take() else { return Vec::new() };
         let (by, step) = ("plan".to_string(), now.step);
-        vec![DirectorCommand::Note(Event::Decided { by, step, workers: 0, target: workers, reason })]
+        vec![DirectorCommand::Note(Event::Decided(Decision {
+            by,
+            step,
+            workers: 0,
+            target: workers,
+            reason,
+        }))]
     }
 }

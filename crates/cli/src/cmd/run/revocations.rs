@@ -9,7 +9,7 @@ use std::str::FromStr;
 use bellwether_core::InputError;
 use bellwether_core::job::Job;
 use bellwether_core::record::{Event, ExpectedRun, Revocations, Summary};
-use bellwether_core::units::Seconds;
+use bellwether_core::units::{DollarsPerHour, Seconds};
 use bellwether_des::random::Streams;
 use bellwether_model::transient::{self, Checkpoints, Law, Named, Servers};
 use bellwether_runtime::coordinator::{Director, DirectorCommand, Now, Seen};
@@ -215,8 +215,14 @@ impl Provider {
         commands
     }
 
-    /// What the run took, beside what the law let expect.
-    pub(super) fn report(&self, job: &Job, summary: &Summary, learnt: Option<&Learnt>) -> Revocations {
+    /// What the run took, beside what the law let expect; with the price of a server.
+    pub(super) fn report(
+        &self,
+        job: &Job,
+        summary: &Summary,
+        learnt: Option<&Learnt>,
+        price: Option<DollarsPerHour>,
+    ) -> Revocations {
         let account = self.account.borrow();
         let scale = self.asked.time_scale;
         let ended_s = if account.ended_s > 0.0 { account.ended_s } else { account.now_s };
@@ -231,7 +237,7 @@ impl Provider {
             time_s,
             expected: learnt.and_then(|learnt| self.expected(&account, job, summary, learnt)),
             server_hours,
-            cost_dollars: None,
+            cost_dollars: price.map(|price| price.get() * server_hours),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bellwether_core::record::{Comparison, Event, ExpectedRun, Revocations, Summary};
+use bellwether_core::record::{Comparison, Decision, Event, ExpectedRun, Revocations, Summary};
 use bellwether_runtime::control::generated::Status;
 use bellwether_runtime::coordinator::Observation;
 use bellwether_sched::plan::duration;
@@ -98,7 +98,7 @@ fn message(status: &Status) -> String {
 }
 
 /// What a person would want to hear of an event, if anything.
-fn sentence(event: &Event) -> Option<String> {
+pub(in crate::cmd) fn sentence(event: &Event) -> Option<String> {
     Some(match event {
         Event::Crashed { worker, step, evidence, .. } => {
             format!("step {step}: worker {worker} is lost: {evidence}")
@@ -109,7 +109,6 @@ fn sentence(event: &Event) -> Option<String> {
         Event::Resized { step, from, to, stall_s, reason, .. } => {
             format!("step {step}: {from} → {to} workers, {:.1} ms at the boundary ({reason})", stall_s * 1e3)
         }
-        Event::Decided { by, reason, .. } => format!("{by}: {reason}"),
         Event::Revoked { worker, step, notice_s, .. } => match notice_s {
             Some(notice_s) => {
                 format!("step {step}: the server of worker {worker} will be gone in {}", brief(*notice_s))
@@ -122,6 +121,8 @@ fn sentence(event: &Event) -> Option<String> {
             }
             None => format!("step {step}: held-out loss {loss:.4}"),
         },
+        Event::Decided(decision) => decided(decision),
+        Event::Straggler { step, reason, .. } => format!("step {step}: {reason}"),
         Event::CheckpointFailed { step, reason } => {
             format!("warning: the checkpoint of step {step} is not there: {reason}")
         }
@@ -163,6 +164,15 @@ fn lost_servers(revocations: &Revocations) -> Vec<(&'static str, String)> {
     rows
 }
 
+/// A decision in a sentence.
+fn decided(Decision { by, step, workers, target, reason }: &Decision) -> String {
+    if *workers == 0 {
+        return format!("{by}: {reason}");
+    }
+    let what = if target == workers { format!("{workers} stay") } else { format!("{workers} → {target}") };
+    format!("step {step}: {by}: {what}: {reason}")
+}
+
 /// The result as a table.
 pub(super) fn table(summary: &Summary) -> String {
     let number = |value: Option<f64>| value.map_or("–".into(), |v| format!("{v:.4}"));
@@ -200,6 +210,7 @@ pub(super) fn table(summary: &Summary) -> String {
         );
         rows.push(("predicted at first", text));
     }
+    rows.extend(summary.decisions.iter().map(|decision| ("decision", decided(decision))));
     for resize in &summary.resizes {
         let text = format!(
             "step {}: {} → {}, {:.1} ms ({})",

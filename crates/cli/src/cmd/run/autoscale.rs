@@ -1,0 +1,306 @@
+//! The autoscaler of a run: tells `sched` what the steps took, and the coordinator what `sched` decided.
+
+use std::mem::{Discriminant, discriminant};
+use std::time::Instant;
+
+use bellwether_core::InputError;
+use bellwether_core::job::{Job, WorkerRange};
+use bellwether_core::record::{self, Event};
+use bellwether_core::units::DollarsPerHour;
+use bellwether_runtime::coordinator::{Director, DirectorCommand, Now, Seen};
+use bellwether_runtime::membership::StepRecord;
+use bellwether_sched::autoscale::{
+    self, BatchRule, Bounds, Decision, Economy, Heuristic, History, LEAST_STEPS, Reason, ResizeCost, Sample,
+    Situation, Use, Utility,
+};
+use clap::Args;
+
+use super::steer::Memberships;
+use crate::metrics;
+use crate::runs::RunDir;
+
+/// Time between two decisions.
+const PERIOD_S: f64 = 0.05;
+/// The same in times that a decision took: nobody else is heard meanwhile.
+const PAUSE: f64 = 20.0;
+/// What a resize is taken to cost until the run has seen one: a worker process starts in less than a second.
+const FIRST_COST: ResizeCost = ResizeCost { boot_s: 1.0, grow_stall_s: 0.01, shrink_stall_s: 0.01 };
+
+/// What a user may say about it.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AutoscaleArguments {
+    /// Let the job find its best number of workers within its range while it runs
+    #[arg(long, value_name = "HEURISTIC[:OPTIONS]", value_parser = heuristic, long_help = heuristics(),
+          conflicts_with_all = ["resize", "no_spawn"])]
+    pub(super) autoscale: Option<String>,
+    /// What a worker costs: for the report, and for heuristics that weigh it against --utility
+    #[arg(long, value_name = "$PRICE/h")]
+    pub(super) price: Option<DollarsPerHour>,
+    /// What it is worth that the job ends: linear:$10,2h falls evenly from $10 at once to nothing after 2 h; step:$10@1h,$4@2h
+    /// is $10 for an end within 1 h and falls to $4 at 2 h
+    #[arg(long, value_name = "UTILITY", requires_all = ["autoscale", "price"])]
+    utility: Option<Utility>,
+    /// Workers that heuristics add or take away at a time
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "autoscale",
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    increment: u32,
+    /// Workers at the start [default: as without --autoscale]
+    #[arg(long, value_name = "N", requires = "autoscale")]
+    pub(super) start_workers: Option<u32>,
+}
+
+fn heuristic(text: &str) -> Result<String, String> {
+    autoscale::named(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+/// The help of the option, with all heuristics.
+fn heuristics() -> String {
+    let line = |entry: &autoscale::Entry| {
+        let economy = match entry.economy {
+            Use::Needed => "; needs --price and --utility",
+            Use::Weighed => "; weighs --price and --utility if given",
+            Use::Ignored => "",
+        };
+        let options: String = entry
+            .options
+            .iter()
+            .map(|(name, value, what)| format!("\n      {name}={value}: {what}"))
+            .collect();
+        format!("\n  {}: {}{economy}{options}", entry.name, entry.about)
+    };
+    let lines: String = autoscale::CATALOGUE.iter().map(line).collect();
+    format!("Let the job find its best number of workers within its range while it runs:{lines}")
+}
+
+impl AutoscaleArguments {
+    /// Finds out whether a job with this range of workers can be scaled as the user says.
+    ///
+    /// # Errors
+    ///
+    /// A range of one number, a start outside it, money that is missing or useless.
+    pub(super) fn check(&self, range: WorkerRange) -> Result<(), InputError> {
+        let Some(name) = &self.autoscale else { return Ok(()) };
+        if range.min == range.max {
+            let what = format!("the job has {} workers, no more and no fewer", range.min);
+            let hint = "give a range: workers = \"1..8\" in the job file, or --workers 1..8";
+            return Err(InputError::new(format!("--autoscale {name}"), what).hint(hint));
+        }
+        if let Some(start) = self.start_workers.filter(|start| !(range.min..=range.max).contains(start)) {
+            let what = format!("{start} workers are outside the job's {range}");
+            let hint = format!("choose from {} to {}, or another range with --workers", range.min, range.max);
+            return Err(InputError::new("--start-workers", what).hint(hint));
+        }
+        self.economy(name).map(|_| ())
+    }
+
+    /// What the user said about money, if the heuristic has a use for it.
+    fn economy(&self, name: &str) -> Result<Option<Economy>, InputError> {
+        let place = format!("--autoscale {name}");
+        if self.price.is_some() && self.utility.is_none() {
+            let hint = "say what the end of the job is worth, for example --utility 'linear:$10,2h'";
+            return Err(InputError::new(place, "a price alone cannot be weighed").hint(hint));
+        }
+        let economy = self
+            .price
+            .zip(self.utility.clone())
+            .map(|(price, utility)| Economy { utility, price_per_worker_s: price.get() / 3600.0 });
+        match (autoscale::entry(name)?.economy, &economy) {
+            (Use::Needed, None) => {
+                let hint = "give both, for example --price '$0.35/h' --utility 'linear:$10,2h'; or choose `fitted`, which \
+                            can do without";
+                Err(InputError::new(place, "it weighs money, and neither price nor utility is known")
+                    .hint(hint))
+            }
+            (Use::Ignored, Some(_)) => {
+                let hint =
+                    "leave --price and --utility out, or choose `fitted` or `cost-benefit`, which weigh them";
+                Err(InputError::new(place, "it never looks at price and utility").hint(hint))
+            }
+            _ => Ok(economy),
+        }
+    }
+}
+
+/// Steers the number of workers.
+pub(super) struct Autoscaler {
+    name: String,
+    heuristic: Box<dyn Heuristic>,
+    bounds: Bounds,
+    samples: u64,
+    virtual_nodes: u32,
+    economy: Option<Economy>,
+    /// Seconds that the run took before this coordinator.
+    earlier_s: f64,
+    history: History,
+    memberships: Memberships,
+    costs: Costs,
+    /// No decision before this time.
+    next_s: f64,
+    /// The kind of reason that was written down last for changing nothing.
+    told: Option<Discriminant<Reason>>,
+}
+
+impl Autoscaler {
+    /// The autoscaler that the user asked for, if any. It knows what the run measured before it was taken up again.
+    ///
+    /// # Errors
+    ///
+    /// What [`AutoscaleArguments::check`] would have found.
+    pub(super) fn new(
+        arguments: &AutoscaleArguments,
+        job: &Job,
+        range: WorkerRange,
+        run: &RunDir,
+    ) -> Result<Option<Autoscaler>, InputError> {
+        let Some(name) = arguments.autoscale.clone() else { return Ok(None) };
+        let mut history = History::default();
+        for line in metrics::read(&run.path).filter(|line| line.shadows == 0) {
+            let exchange_s = Some(line.exchange_s);
+            let (workers, batch, step_s) = (line.workers, job.batch.size, line.duration_s);
+            history.record(&Sample { workers, batch, step_s, exchange_s });
+        }
+        let earlier_s = crate::history::History::read(run).ok().and_then(|past| past.age_s()).unwrap_or(0.0);
+        Ok(Some(Autoscaler {
+            heuristic: autoscale::named(&name)?,
+            bounds: Bounds::new(range.min, range.max, arguments.increment)?,
+            samples: job.batch.size,
+            virtual_nodes: job.batch.virtual_nodes,
+            economy: arguments.economy(&name)?,
+            earlier_s,
+            history,
+            memberships: Memberships::default(),
+            costs: Costs::default(),
+            next_s: 0.0,
+            told: None,
+            name,
+        }))
+    }
+}
+
+impl Director for Autoscaler {
+    fn direct(&mut self, seen: Seen<'_>, now: &Now<'_>) -> Vec<DirectorCommand> {
+        match seen {
+            Seen::Journal(event) => {
+                self.memberships.note(event);
+                self.costs.note(event);
+                Vec::new()
+            }
+            // While others boot, they take processors of this machine.
+            Seen::Committed(records) if settled(now) => {
+                records.iter().for_each(|record| self.record(record));
+                self.consider(now)
+            }
+            Seen::Committed(_) | Seen::Reported(..) | Seen::Tick => Vec::new(),
+        }
+    }
+}
+
+/// Whether no resize is under way.
+fn settled(now: &Now<'_>) -> bool {
+    now.wanted as usize == now.membership.active.len() && now.membership.shadows.is_empty()
+}
+
+impl Autoscaler {
+    /// A step in which newcomers received the state tells nothing about steps in which nobody does.
+    fn record(&mut self, record: &StepRecord) {
+        let Some(began) = self.memberships.at(record.step).filter(|began| !began.receiving) else { return };
+        self.history.record(&Sample {
+            workers: began.workers.len() as u32,
+            batch: self.samples,
+            step_s: record.duration_s,
+            exchange_s: Some(record.exchange_s),
+        });
+    }
+
+    /// Decides when it is time and the present size was measured.
+    fn consider(&mut self, now: &Now<'_>) -> Vec<DirectorCommand> {
+        let workers = now.membership.active.len() as u32;
+        let measured = self.history.steps_since_change(workers) >= LEAST_STEPS;
+        let left = now.total_steps.saturating_sub(now.step);
+        if !measured || left == 0 || now.elapsed_s < self.next_s {
+            return Vec::new();
+        }
+        let situation = Situation {
+            history: &self.history,
+            workers,
+            bounds: self.bounds,
+            elapsed_s: self.earlier_s + now.elapsed_s,
+            remaining_samples: left as f64 * self.samples as f64,
+            batch: BatchRule::Fixed(self.samples),
+            virtual_nodes: Some(self.virtual_nodes),
+            resize: self.costs.costs(),
+            economy: self.economy.as_ref(),
+        };
+        let began = Instant::now();
+        let decision = autoscale::decide(self.heuristic.as_ref(), &situation);
+        self.next_s = now.elapsed_s + PERIOD_S.max(PAUSE * began.elapsed().as_secs_f64());
+        self.commands(decision, workers, now.step)
+    }
+
+    /// A decision to stay is written down when its kind of reason is a new one.
+    fn commands(&mut self, decision: Decision, workers: u32, step: u64) -> Vec<DirectorCommand> {
+        let target = match decision {
+            Decision::Resize(target, _) => {
+                self.told = None;
+                target
+            }
+            Decision::Stay(reason) => {
+                let kind = Some(discriminant(&reason));
+                if std::mem::replace(&mut self.told, kind) == kind {
+                    return Vec::new();
+                }
+                workers
+            }
+        };
+        let (by, reason) = (self.name.clone(), decision.reason().to_string());
+        let note = Event::Decided(record::Decision { by: by.clone(), step, workers, target, reason });
+        let scale = (target != workers).then_some(DirectorCommand::Scale { workers: target, by });
+        [Some(DirectorCommand::Note(note)), scale].into_iter().flatten().collect()
+    }
+}
+
+/// What the resizes of this run cost: the mean of each kind.
+#[derive(Debug, Default)]
+struct Costs {
+    boot_s: Mean,
+    grow_s: Mean,
+    shrink_s: Mean,
+}
+
+#[derive(Debug, Default)]
+struct Mean {
+    sum: f64,
+    count: f64,
+}
+
+impl Costs {
+    fn note(&mut self, event: &Event) {
+        match event {
+            Event::Resized { from, to, stall_s, hidden_s, .. } if to > from => {
+                self.boot_s.add(*hidden_s);
+                self.grow_s.add(*stall_s);
+            }
+            Event::Resized { stall_s, .. } => self.shrink_s.add(*stall_s),
+            _ => {}
+        }
+    }
+
+    fn costs(&self) -> ResizeCost {
+        ResizeCost {
+            boot_s: self.boot_s.or(FIRST_COST.boot_s),
+            grow_stall_s: self.grow_s.or(FIRST_COST.grow_stall_s),
+            shrink_stall_s: self.shrink_s.or(FIRST_COST.shrink_stall_s),
+        }
+    }
+}
+
+impl Mean {
+    fn add(&mut self, value: f64) {
+        self.sum += value;
+        self.count += 1.0;
+    }
+
+    fn or(&self, start: f64) -> f64 {
+        if self.count > 0.0 { self.sum / self.count } else { start }
+    }
+}
