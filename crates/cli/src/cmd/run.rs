@@ -96,9 +96,7 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
         workers: initial,
         max_workers: workers.max,
         schedule,
-        spawn: (!arguments.no_spawn)
-            .then(|| spawner(&run, &arguments.worker_speed, arguments.revocation.noticed()))
-            .transpose()?,
+        spawn: (!arguments.no_spawn).then(|| spawner(&run, &arguments.worker_speed)).transpose()?,
         trainee: Some(trainee),
         speeds,
         director: Some(Box::new(Steering(directors))),
@@ -234,9 +232,8 @@ pub(super) fn describe(job: &Job) -> Result<TraineeDescription, InputError> {
     })
 }
 
-/// Workers are processes of this same program, in a process group of their own: they outlive us. To those on transient
-/// servers SIGTERM is their provider's notice.
-pub(super) fn spawner(run: &RunDir, paces: &[Pace], transient: bool) -> Result<Spawn, Failure> {
+/// Workers are processes of this same program, in a process group of their own: they outlive us.
+pub(super) fn spawner(run: &RunDir, paces: &[Pace]) -> Result<Spawn, Failure> {
     let program = std::env::current_exe().map_err(|e| Failure::at("this program", e))?;
     let (run, paces) = (run.clone(), speed::relative(paces));
     Ok(Box::new(move |worker, address| {
@@ -251,7 +248,6 @@ pub(super) fn spawner(run: &RunDir, paces: &[Pace], transient: bool) -> Result<S
             .arg(run.token_file())
             .args(["--worker-id", &worker.to_string()])
             .args(speed::of(&paces, worker).map(|pace| format!("--speed={pace}")))
-            .args(transient.then_some("--notices=sigterm"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)

@@ -506,6 +506,16 @@ fn a_worker_that_is_asked_to_go_while_nobody_trains_hands_on_its_state_first() {
 }
 
 #[test]
+fn a_server_that_goes_with_notice_does_not_shrink_the_job() {
+    let mut bench = Bench::running(Config { spawns: true, ..config(3) }, 3);
+    bench.take(Event::Revoked(2));
+    let actions = bench.says(2, FromWorker::Leave { replace: false });
+    assert_eq!(active(&plan(&actions, 1).expect("a plan without it")), [1, 3]);
+    assert_eq!(bench.coordinator.wanted(), 3);
+    assert!(actions.contains(&Action::Spawn(4)), "{actions:?}");
+}
+
+#[test]
 fn a_straggler_leaves_when_another_has_come_for_it() {
     let mut bench = Bench::running(Config { spawns: true, ..config(3) }, 3);
     let actions = bench.take(Event::Replace(2));

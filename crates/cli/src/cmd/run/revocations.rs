@@ -76,11 +76,6 @@ impl FromStr for Asked {
 }
 
 impl RevocationArguments {
-    /// Whether the provider gives notice.
-    pub(super) fn noticed(&self) -> bool {
-        self.revocations.is_some() && self.notice.get() > 0.0
-    }
-
     /// The provider that was asked for.
     ///
     /// # Errors

@@ -115,6 +115,8 @@ impl Coordinator {
 
     pub(super) fn asked_to_leave(&mut self, worker: WorkerId, replace: bool) {
         let Some(entry) = self.workers.get_mut(&worker) else { return };
+        // SIGTERM looks the same to the worker, whoever sends it.
+        let replace = replace || entry.revoked;
         match entry.stage {
             Stage::Leaving => {}
             Stage::Holding => {
