@@ -38,6 +38,7 @@ fn a_summary_has_these_keys() {
             "peak_resident_bytes",
             "checkpoint",
             "predictions",
+            "decisions",
         ]
         .map(String::from)
         .iter()
