@@ -83,6 +83,9 @@ pub(crate) struct RunArguments {
     /// Change the number of workers at these steps, exactly
     #[arg(long, value_name = "STEP:N,…", value_delimiter = ',', value_parser = resize)]
     pub(crate) resize: Vec<(u64, u32)>,
+    /// Let updates cover this many steps of the job's batch from these steps on, whatever is measured (mode `goodput`)
+    #[arg(long, value_name = "STEP:FACTOR,…", value_delimiter = ',', value_parser = resize)]
+    pub(crate) batch_schedule: Vec<(u64, u32)>,
     /// Set a key of the job file, for example optimizer.learning_rate=0.05
     #[arg(long, value_name = "KEY=VALUE", value_parser = assignment)]
     pub(crate) set: Vec<(String, String)>,
@@ -90,7 +93,7 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "N")]
     pub(crate) steps: Option<u64>,
     /// Go on with a run that was stopped, failed, or whose coordinator died
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["job", "set", "steps"])]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["job", "set", "steps", "batch_schedule"])]
     pub(crate) resume: Option<String>,
     /// Address of the control plane; anything but loopback must be asked for
     #[arg(long, value_name = "HOST:PORT")]

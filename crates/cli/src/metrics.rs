@@ -24,6 +24,13 @@ pub(crate) struct StepLine {
     pub(crate) workers: u32,
     #[serde(default)]
     pub(crate) shadows: u32,
+    /// Steps that the update covered.
+    #[serde(default = "one")]
+    pub(crate) accumulation: u32,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// The steps of the run in `folder`, in the order in which they were committed; none where there is no file. A line

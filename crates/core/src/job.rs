@@ -15,8 +15,10 @@ use crate::error::InputError;
 use crate::units::{Bytes, Seconds};
 
 mod check;
+mod mode;
 mod workers;
 
+pub use mode::{Goodput, Mode, RateRule};
 pub use workers::WorkerRange;
 
 /// A training job, as its author describes it.
@@ -25,7 +27,7 @@ pub use workers::WorkerRange;
 pub struct Job {
     /// Name of the job: letters, digits, `-`, `_` and `.`; a run's folder is named after it.
     pub name: String,
-    /// What may change while workers come and go.
+    /// What may change while the job is trained: `"exact"` (nothing, the default) or the table `[mode.goodput]`.
     #[serde(default)]
     pub mode: Mode,
     /// Seed of everything random: initial parameters, sample order, dropout.
@@ -57,15 +59,6 @@ pub struct Job {
     /// When and where checkpoints are written.
     #[serde(default)]
     pub checkpoint: Checkpoint,
-}
-
-/// What a change of the number of workers may change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// Nothing: the trained parameters are the same bytes for any number of workers.
-    #[default]
-    Exact,
 }
 
 /// The network to train.

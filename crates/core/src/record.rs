@@ -90,6 +90,9 @@ pub enum Event {
         bounds: Vec<u32>,
         /// Workers that receive state.
         shadows: Vec<u64>,
+        /// Steps that each update covers.
+        #[serde(skip_serializing_if = "is_one", default = "one")]
+        accumulation: u32,
         /// Why.
         reason: String,
     },
@@ -168,6 +171,31 @@ pub enum Event {
         first: u64,
         /// Last of them.
         last: u64,
+        /// Steps that each of their updates covered; 1 unless the batch may move, 0 where that is not known.
+        #[serde(skip_serializing_if = "is_one", default = "one")]
+        accumulation: u32,
+    },
+    /// The batch changed, and the learning rate with it.
+    BatchChanged {
+        /// The boundary.
+        step: u64,
+        /// Samples of an update before.
+        from: u64,
+        /// Samples of an update after.
+        to: u64,
+        /// What the scheduled learning rate is multiplied with.
+        learning_rate_factor: f64,
+        /// Samples beyond which a larger batch gains little, as measured; absent where it could not be.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        noise_scale: Option<f64>,
+        /// Samples per second that were expected of the change; absent when none was.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        expected_examples_per_s: Option<f64>,
+        /// Progress per sample that was expected, relative to the job's own batch.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        expected_efficiency: Option<f64>,
+        /// Why.
+        reason: String,
     },
     /// No worker was left: steps at and after `to` count as not done.
     RolledBack {
@@ -222,6 +250,31 @@ pub enum Event {
         #[serde(skip_serializing_if = "Option::is_none", default)]
         params_digest: Option<String>,
     },
+}
+
+fn one() -> u32 {
+    1
+}
+
+// Serde hands over a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_one(accumulation: &u32) -> bool {
+    *accumulation == 1
+}
+
+/// One change of the batch.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BatchChange {
+    /// The boundary.
+    pub step: u64,
+    /// Samples of an update before.
+    pub from: u64,
+    /// Samples of an update after.
+    pub to: u64,
+    /// What the scheduled learning rate is multiplied with.
+    pub learning_rate_factor: f64,
+    /// Why.
+    pub reason: String,
 }
 
 /// One planned change of the number of workers.
@@ -370,6 +423,9 @@ pub struct Summary {
     pub resizes: Vec<Resize>,
     /// Unplanned losses.
     pub crashes: Vec<Crash>,
+    /// Changes of the batch; none in mode `exact`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub batches: Vec<BatchChange>,
     /// Largest resident memory that a worker reported.
     pub peak_resident_bytes: u64,
     /// The last checkpoint.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
+use crate::noise::Noise;
 use crate::state::{TrainingState, hex};
 use crate::trainee::{Layout, Tensor};
 
@@ -100,13 +101,16 @@ impl Store {
     ) -> Result<(PathBuf, u64), CheckpointError> {
         let path = self.path(state.step);
         let temporary = path.with_extension("part");
-        let metadata = HashMap::from([
+        let mut metadata = HashMap::from([
             ("format".to_string(), "bellwether 1".to_string()),
             ("step".to_string(), state.step.to_string()),
             ("identity".to_string(), self.identity.clone()),
             ("kernel_class".to_string(), fingerprint.to_string()),
-            ("digest".to_string(), hex(&state.digest())),
+            ("digest".to_string(), seal(state)),
         ]);
+        if state.noise != Noise::default() {
+            metadata.insert("noise".to_string(), noise_text(state.noise));
+        }
         let bytes = safetensors::serialize(views(state, layout, slots), Some(metadata))
             .map_err(|e| self.damaged(&path, e.to_string()))?;
         let size = bytes.len() as u64;
@@ -140,7 +144,7 @@ impl Store {
         }
         let tensors = SafeTensors::deserialize(&bytes).map_err(|e| self.damaged(&path, e.to_string()))?;
         let mut state = TrainingState::zeros(layout, slots.len());
-        state.step = step;
+        (state.step, state.noise) = (step, read_noise(&entry("noise")));
         if entry("step") != step.to_string() {
             return Err(self.damaged(&path, format!("it says that it is of step {}", entry("step"))));
         }
@@ -152,7 +156,7 @@ impl Store {
             })
             .and_then(|()| fill(&tensors, "state", &layout.state, &mut state.model_state))
             .map_err(|what| CheckpointError::OtherJob { path: path.clone(), what })?;
-        if hex(&state.digest()) != entry("digest") {
+        if seal(&state) != entry("digest") {
             return Err(
                 self.damaged(&path, "its content does not have the digest it was written with".into())
             );
@@ -181,6 +185,29 @@ impl Store {
     fn damaged(&self, path: &Path, what: String) -> CheckpointError {
         CheckpointError::Damaged { path: path.into(), what }
     }
+}
+
+/// The digest of what a file holds: that of the state, with the noise where there is some.
+fn seal(state: &TrainingState) -> String {
+    let digest = state.digest();
+    if state.noise == Noise::default() {
+        return hex(&digest);
+    }
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&digest).update(noise_text(state.noise).as_bytes());
+    hex(hasher.finalize().as_bytes())
+}
+
+/// The bits, so that nothing is rounded.
+fn noise_text(noise: Noise) -> String {
+    format!("{:016x} {:016x}", noise.signal.to_bits(), noise.noise.to_bits())
+}
+
+/// What is missing or no number counts for nothing.
+fn read_noise(text: &str) -> Noise {
+    let mut words = text.split(' ').map(|word| u64::from_str_radix(word, 16).map_or(0.0, f64::from_bits));
+    let mut next = || words.next().filter(|value| value.is_finite()).unwrap_or(0.0);
+    Noise { signal: next(), noise: next() }
 }
 
 fn views<'a>(state: &'a TrainingState, layout: &'a Layout, slots: &[&str]) -> Vec<(String, TensorView<'a>)> {

@@ -29,6 +29,7 @@ use crate::order::SampleOrder;
 use checkpoints::Stored;
 use planes::Planes;
 
+mod batch;
 mod checkpoints;
 mod director;
 mod inputs;
@@ -37,6 +38,7 @@ mod planes;
 mod status;
 mod summary;
 
+pub use batch::BatchPlan;
 pub use director::{Command as DirectorCommand, Director, Now, Seen};
 
 /// The longest time between two looks at the clock and at child processes.
@@ -192,6 +194,12 @@ struct Run<'o> {
     last_checkpoint: Option<String>,
     /// What the director asked for and was not done yet.
     commands: VecDeque<DirectorCommand>,
+    batches: batch::Batches,
+}
+
+/// Most steps that an update may cover.
+fn max_accumulation(job: &Job) -> u32 {
+    job.mode.goodput().map_or(1, |goodput| goodput.max_accumulation(job.batch.size))
 }
 
 fn config(options: &Options, resumed: Option<Resumed>) -> Config {
@@ -203,6 +211,7 @@ fn config(options: &Options, resumed: Option<Resumed>) -> Config {
         spawns: options.spawn.is_some(),
         speeds: options.speeds.clone(),
         heartbeat_timeout_s: options.heartbeat_timeout.as_secs_f64(),
+        max_accumulation: max_accumulation(&options.job),
         boot_timeout_s: 120.0,
         reattach_grace_s: 1.5,
         max_barren_crashes: 20,
@@ -255,6 +264,7 @@ impl<'o> Run<'o> {
             outcome: None,
             last_checkpoint: None,
             commands: VecDeque::new(),
+            batches: batch::Batches::new(&options.job, resumed.as_ref().map_or(1, |r| r.accumulation)),
             options,
             observe,
         })

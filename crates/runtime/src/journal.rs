@@ -74,7 +74,8 @@ pub fn resumed(lines: &[Line]) -> Resumed {
     let mut resumed = Resumed::default();
     for line in lines {
         match &line.event {
-            Event::Membership { epoch, workers, shadows, .. } => {
+            Event::Membership { epoch, workers, shadows, accumulation, .. } => {
+                resumed.accumulation = *accumulation;
                 resumed.epoch = resumed.epoch.max(*epoch);
                 resumed.active = workers.clone();
                 let newest = workers.iter().chain(shadows).copied().max().unwrap_or(0);
@@ -115,7 +116,7 @@ pub fn ledger(lines: &[Line], order: SampleOrder) -> Result<Ledger, String> {
     let mut steps = 0;
     for line in lines {
         match line.event {
-            Event::Committed { first, last } => {
+            Event::Committed { first, last, .. } => {
                 if first != steps || last < first {
                     return Err(format!("steps {first}…{last} were committed when {steps} steps were done"));
                 }

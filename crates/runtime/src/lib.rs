@@ -6,7 +6,8 @@
 //! 1. *The same bits.* Parameters after step t depend on the job (model, data, seed, global batch,
 //!    virtual nodes, optimizer) and on the kernel class; not on the number of workers, their mapping to
 //!    virtual nodes, or any resize, crash or restart.
-//! 2. *The global batch never changes.*
+//! 2. *The global batch never changes*, unless the job says that it may (mode `goodput`); then the same changes of the
+//!    batch give the same bits.
 //! 3. *A step is a transaction.* It commits on all members or is redone by those who remain; a committed
 //!    step is never lost while one worker lives; a sample of an epoch is in exactly one committed step.
 //! 4. *Resizing is not an interruption.* A newcomer boots, warms up and receives state while the others
@@ -31,6 +32,7 @@ pub mod frame;
 pub mod journal;
 pub mod membership;
 pub mod mesh;
+pub mod noise;
 pub mod notice;
 pub mod optimizer;
 pub mod order;

@@ -14,11 +14,14 @@
 //! - *Growing* takes two such changes: first the newcomer is a shadow, which receives state while the
 //!   others compute and every result from then on; once it holds everything it becomes active.
 //! - *Crash*: the coordinator sends `Recover`; all in-flight work is dropped, connections are made anew,
-//!   everyone says how far they are (`Ready`), those one step behind get the last result from one who
+//!   everyone says how far they are (`Ready`), those one update behind get the last result from one who
 //!   still holds it, and `Start` goes on from the most advanced step.
 //! - A step is committed when every active member has applied it; since members are never more than
-//!   one step apart, a committed step lives on in every survivor.
+//!   one update apart, a committed step lives on in every survivor.
 //! - Without a coordinator the workers stop at once, keep their state, and wait for it to come back.
+//!
+//! A *step* is one batch of the job; an *update* covers one step, or several where the job lets the batch move
+//! ([`Membership::accumulation`]). Boundaries lie between updates.
 
 use std::ops::Range;
 
@@ -68,6 +71,8 @@ pub struct Membership {
     pub hold_at: Option<u64>,
     /// After the switch nothing is trained any more: checkpoint, report, leave.
     pub stop: bool,
+    /// Steps that each update covers: its batch is as many times the job's. 0 means 1.
+    pub accumulation: u32,
 }
 
 impl Membership {
@@ -149,6 +154,9 @@ pub enum ToWorker {
         behind: Vec<WorkerId>,
         /// Who still holds the last result; meaningless when nobody is behind.
         source: WorkerId,
+        /// Steps that each update covers from now on, whatever the membership said: an update that is done anew must
+        /// cover what it covered before. 0 means 1.
+        accumulation: u32,
     },
     /// The worker is not needed any more.
     Bye {
@@ -191,14 +199,24 @@ pub struct StepRecord {
     pub nodes_s: Vec<f64>,
     /// Bytes to and from each peer, and when the last of them moved.
     pub traffic: Vec<Traffic>,
+    /// Steps that the update covered, beginning with `step`; 0 means 1.
+    pub accumulation: u32,
+    /// Samples beyond which a larger batch gains little, where it is measured.
+    pub noise_scale: Option<f64>,
+    /// What the scheduled learning rate was multiplied with, where the batch may move.
+    pub learning_rate_factor: Option<f64>,
 }
 
 impl StepRecord {
+    /// Steps that the update covered, at least 1.
+    pub fn steps(&self) -> u64 {
+        u64::from(self.accumulation.max(1))
+    }
+
     /// The same without virtual nodes and peers, whose number has no bound.
     #[must_use]
     pub fn without_details(&self) -> StepRecord {
-        let StepRecord { step, loss, duration_s, compute_s, exchange_s, update_s, .. } = *self;
-        StepRecord { step, loss, duration_s, compute_s, exchange_s, update_s, ..StepRecord::default() }
+        StepRecord { nodes_s: Vec::new(), traffic: Vec::new(), ..*self }
     }
 
     /// One account from those of two workers: the longest times that were worked, and the shortest exchange,
@@ -278,6 +296,10 @@ pub enum FromWorker {
         epoch: u64,
         /// Applied steps.
         step: u64,
+        /// Steps of the last result that it applied and can hand on; 0 when there is none.
+        last: u64,
+        /// The last membership in which it trained, and the steps that its updates covered; 0 when there is none.
+        trained: (u64, u32),
     },
     /// A collective or connection failed; the worker waits for a recovery.
     Lost {
@@ -363,6 +385,11 @@ pub enum Reason {
     },
     /// The virtual nodes are shared anew, by the speeds of the workers.
     Speeds,
+    /// An update covers another number of steps.
+    Batch {
+        /// So many from now on.
+        accumulation: u32,
+    },
     /// A worker asked to leave.
     Leave {
         /// Who.
@@ -386,6 +413,8 @@ impl std::fmt::Display for Reason {
             Reason::Restored { step } => write!(f, "no worker was left; restored from step {step}"),
             Reason::Resize { wanted: 1 } => write!(f, "1 worker is wanted"),
             Reason::Resize { wanted } => write!(f, "{wanted} workers are wanted"),
+            Reason::Batch { accumulation: 1 } => write!(f, "an update covers 1 step"),
+            Reason::Batch { accumulation } => write!(f, "an update covers {accumulation} steps"),
             Reason::Speeds => write!(f, "the work is shared by the speeds of the workers"),
             Reason::Leave { worker } => write!(f, "worker {worker} asked to leave"),
             Reason::Shadow => write!(f, "newcomers begin to receive state"),

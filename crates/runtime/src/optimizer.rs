@@ -17,12 +17,20 @@
 //! with p a parameter, sum its gradient summed over n samples, c ≤ 1 the clipping factor, l the weight
 //! decay, u the momentum, r the learning rate of the step and t the number of the step, counted from 1.
 //!
+//! Where the batch may move, an update covers a steps at once: n counts the samples of all, r is their mean learning rate
+//! times a factor (the gain of AdaScale, a, or sqrt a), b1^a and b2^a stand for b1 and b2, e / sqrt a for e, and AdamW's r l
+//! is the sum over the steps, so that decay and moments keep their pace per sample. With t the last step that is covered,
+//! b^t is still the exact correction.
+//!
 //! # Source
 //!
 //! Sutskever et al., ICML 2013, in the form of PyTorch's `SGD` (the first momentum is the gradient);
-//! Kingma and Ba, ICLR 2015; Loshchilov and Hutter, ICLR 2019.
+//! Kingma and Ba, ICLR 2015; Loshchilov and Hutter, ICLR 2019. For moving batches: Johnson et al., ICML 2020 (AdaScale);
+//! Goyal et al., 2017 (linear); Malladi et al., NeurIPS 2022 (square root, for Adam).
 
-use bellwether_core::job::{Job, Optimizer as Rule, Schedule};
+use bellwether_core::job::{Goodput, Job, Optimizer as Rule, RateRule, Schedule};
+
+use crate::noise::{SCALE_MAX, gain};
 
 /// The job's update rule with its schedule.
 #[derive(Debug, Clone)]
@@ -30,21 +38,57 @@ pub struct Optimizer {
     rule: Rule,
     schedule: Schedule,
     total_steps: u64,
+    batch: u64,
+    goodput: Option<Goodput>,
 }
 
 /// What all elements of one update share.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Update {
-    /// Number of the step; the first is 0.
+    /// Number of the step, the first that is covered; the first of all is 0.
     pub step: u64,
+    /// Steps that are covered, at least 1.
+    pub steps: u64,
+    /// What the steps' mean learning rate is multiplied with: 1 for a single step.
+    pub rate_factor: f64,
     /// Factor on the summed gradient: clipping over samples.
     pub scale: f32,
+}
+
+impl Update {
+    /// The update of a single step.
+    pub fn single(step: u64, scale: f32) -> Self {
+        Update { step, steps: 1, rate_factor: 1.0, scale }
+    }
 }
 
 impl Optimizer {
     /// The optimizer of a job that runs for `total_steps`.
     pub fn new(job: &Job, total_steps: u64) -> Self {
-        Optimizer { rule: job.optimizer, schedule: job.schedule.clone(), total_steps }
+        Optimizer {
+            rule: job.optimizer,
+            schedule: job.schedule.clone(),
+            total_steps,
+            batch: job.batch.size,
+            goodput: job.mode.goodput().cloned(),
+        }
+    }
+
+    /// Whether the batch may move, so that the noise of the gradient is to be measured.
+    pub fn moves(&self) -> bool {
+        self.goodput.is_some()
+    }
+
+    /// What the learning rate of an update over `steps` steps is multiplied with, at a noise scale in samples (where none
+    /// is known, a larger batch counts for all it could be worth).
+    pub fn rate_factor(&self, steps: u64, noise_scale: Option<f64>) -> f64 {
+        let Some(goodput) = self.goodput.as_ref().filter(|_| steps > 1) else { return 1.0 };
+        let sgd = matches!(self.rule, Rule::Sgd { .. });
+        match goodput.rule.unwrap_or(if sgd { RateRule::Adascale } else { RateRule::SquareRoot }) {
+            RateRule::Adascale => gain(self.batch, steps, noise_scale.unwrap_or(SCALE_MAX)),
+            RateRule::Linear => steps as f64,
+            RateRule::SquareRoot => libm::sqrt(steps as f64),
+        }
     }
 
     /// Names of the vectors that the rule keeps, each as long as the parameters.
@@ -111,7 +155,10 @@ impl Optimizer {
         assert_eq!(parameters.len(), gradient.len());
         assert_eq!(slots.len(), self.slots().len());
         assert!(slots.iter().all(|s| s.len() == parameters.len()));
-        let rate = self.learning_rate(update.step);
+        let steps = update.steps as f64;
+        let covered = (update.step..update.step + update.steps).map(|step| self.learning_rate(step));
+        let mean = covered.sum::<f64>() / steps;
+        let rate = mean * update.rate_factor;
         match self.rule {
             Rule::Sgd { momentum, nesterov, weight_decay, .. } => {
                 let sgd = Sgd {
@@ -132,7 +179,7 @@ impl Optimizer {
                 adam.apply(parameters, slots, gradient);
             }
             Rule::Adamw { betas, epsilon, weight_decay, .. } => {
-                let shrink = (1.0 - rate * weight_decay) as f32;
+                let shrink = (1.0 - mean * steps * weight_decay) as f32;
                 Adam::new(rate, betas, epsilon, update, 0.0, shrink).apply(parameters, slots, gradient);
             }
         }
@@ -187,11 +234,14 @@ struct Adam {
 
 impl Adam {
     fn new(rate: f64, betas: [f64; 2], epsilon: f64, update: Update, decay: f32, shrink: f32) -> Self {
-        let correction = |beta: f64| 1.0 - libm::pow(beta, (update.step + 1) as f64);
+        let correction = |beta: f64| 1.0 - libm::pow(beta, (update.step + update.steps) as f64);
+        let single = update.steps == 1;
+        let pace = |beta: f64| if single { beta } else { libm::pow(beta, update.steps as f64) };
+        let [beta1, beta2] = betas.map(pace);
         Adam {
-            beta1: betas[0] as f32,
-            beta2: betas[1] as f32,
-            epsilon: epsilon as f32,
+            beta1: beta1 as f32,
+            beta2: beta2 as f32,
+            epsilon: (epsilon / libm::sqrt(update.steps as f64)) as f32,
             scale: update.scale,
             decay,
             shrink,

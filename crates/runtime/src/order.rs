@@ -109,6 +109,12 @@ impl SampleOrder {
         epoch * self.samples + positions.start
     }
 
+    /// Sum over the nodes of the samples that each computes in `step`, squared.
+    pub fn samples_squared(&self, step: u64) -> u64 {
+        let (count, nodes) = (self.samples_in(step), u64::from(self.virtual_nodes));
+        (0..nodes).map(|node| (count * (node + 1) / nodes - count * node / nodes).pow(2)).sum()
+    }
+
     /// Sample indices that `node` computes in `step`, in order. A full step gives every node the same
     /// number; the last step of an epoch is shared out as evenly as whole samples allow.
     pub fn micro_batch(&self, step: u64, node: u32, out: &mut Vec<u64>) {

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::noise::Noise;
 use crate::optimizer::{Optimizer, Update};
 use crate::trainee::Layout;
 
@@ -19,17 +20,21 @@ pub struct TrainingState {
     pub slots: Vec<Vec<f32>>,
     /// Model state in layout order.
     pub model_state: Vec<f32>,
+    /// How noisy the gradient was, where it is measured.
+    pub noise: Noise,
 }
 
-/// A result of one step: what the update needs, the same on all workers.
+/// A result of one update: what the update needs, the same on all workers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Reduced<'a> {
-    /// Sums over the step's samples: gradient of each parameter, then each model state value times samples.
+    /// Sums over the update's samples: gradient of each parameter, then each model state value times samples.
     pub sums: &'a [f32],
-    /// Samples of the step.
+    /// Samples of the update.
     pub samples: u64,
     /// What the elements share.
     pub update: Update,
+    /// The noise as it is known after the update.
+    pub noise: Noise,
 }
 
 impl TrainingState {
@@ -41,6 +46,7 @@ impl TrainingState {
             parameters: vec![0.0; count],
             slots: vec![vec![0.0; count]; slots],
             model_state: vec![0.0; layout.state_count()],
+            noise: Noise::default(),
         }
     }
 
@@ -104,15 +110,21 @@ impl TrainingState {
         }
     }
 
-    /// Applies the update to the whole state and counts the step.
+    /// Applies the update to the whole state and counts its steps.
     pub fn apply(&mut self, optimizer: &Optimizer, reduced: Reduced<'_>) {
         for chunk in 0..self.chunks() {
             self.apply_chunk(optimizer, reduced, chunk);
         }
-        self.step += 1;
+        self.counted(&reduced);
     }
 
-    /// Applies the update to one chunk, without counting the step.
+    /// Counts the steps of an update that was applied to all chunks.
+    pub fn counted(&mut self, reduced: &Reduced<'_>) {
+        self.step = reduced.update.step + reduced.update.steps;
+        self.noise = reduced.noise;
+    }
+
+    /// Applies the update to one chunk, without counting its steps.
     pub fn apply_chunk(&mut self, optimizer: &Optimizer, reduced: Reduced<'_>, chunk: usize) {
         let Some(range) = self.chunk_range(chunk) else {
             let sums = &reduced.sums[self.parameters.len()..];

@@ -5,13 +5,14 @@
 //! [`TrainingState::read_chunk`]) each with the step at which it was copied, and `End`. To a newcomer the
 //! chunks are copied one by one while the sender trains on, so their steps rise along the stream; the
 //! newcomer applies every later result to what it has, and nothing grows stale. Chunks to a checkpoint
-//! are all of one step: the sender's next update waits for them.
+//! are all of one step: the sender's next update waits for them. `Begin` also carries the noise that was measured.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::RwLock;
 use std::time::{Duration, Instant};
 
+use crate::noise::Noise;
 use crate::state::TrainingState;
 
 const MAGIC: u32 = 0x4257_7374;
@@ -37,13 +38,24 @@ pub struct Header {
     pub kind: Kind,
     /// See [`Kind`].
     pub step: u64,
-    /// Which chunk.
+    /// Which chunk; of `Begin`, the bits of the noise's signal.
     pub chunk: u64,
-    /// Number of `f32` that follow; 0 unless it is a chunk.
+    /// Number of `f32` that follow a chunk; of `Begin`, the bits of the noise.
     pub values: u64,
 }
 
 impl Header {
+    /// The `Begin` of a stream.
+    pub fn begin(step: u64, noise: Noise) -> Header {
+        Header { kind: Kind::Begin, step, chunk: noise.signal.to_bits(), values: noise.noise.to_bits() }
+    }
+
+    /// The noise in a `Begin`; what is no number counts for nothing.
+    pub fn noise(&self) -> Noise {
+        let number = |bits: u64| Some(f64::from_bits(bits)).filter(|value| value.is_finite()).unwrap_or(0.0);
+        Noise { signal: number(self.chunk), noise: number(self.values) }
+    }
+
     /// The header as bytes, little-endian.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let kind: u32 = match self.kind {
@@ -107,7 +119,7 @@ const REST: u32 = 3;
 const REST_MAX: Duration = Duration::from_millis(5);
 
 /// Sends the chunks `first, first + stride, …` while the state may change between them; then `End`.
-/// `begun` is the step at which the receiver became a shadow. It takes a quarter of the time of processor
+/// `begin` tells the boundary at which the receiver became a shadow. It takes a quarter of the time of processor
 /// and link at most, so that those who train hardly notice.
 ///
 /// # Errors
@@ -116,11 +128,11 @@ const REST_MAX: Duration = Duration::from_millis(5);
 pub fn send_live(
     stream: &mut TcpStream,
     state: &RwLock<TrainingState>,
-    begun: u64,
+    begin: Header,
     first: usize,
     stride: usize,
 ) -> io::Result<()> {
-    send_mark(stream, Kind::Begin, begun)?;
+    stream.write_all(&begin.encode())?;
     let chunks = read(state).chunks();
     let mut values = Vec::new();
     for chunk in (first..chunks).step_by(stride) {
@@ -144,7 +156,7 @@ pub fn send_live(
 ///
 /// As the connection says.
 pub fn send_whole(stream: &mut TcpStream, state: &TrainingState) -> io::Result<()> {
-    send_mark(stream, Kind::Begin, state.step)?;
+    stream.write_all(&Header::begin(state.step, state.noise).encode())?;
     let mut values = Vec::new();
     for chunk in 0..state.chunks() {
         state.read_chunk(chunk, &mut values);
@@ -198,7 +210,7 @@ pub fn receive_whole(stream: &mut TcpStream, begin: Header, state: &mut Training
                 missing -= usize::from(!std::mem::replace(&mut seen[chunk], true));
             }
             Kind::End if missing == 0 => {
-                state.step = begin.step;
+                (state.step, state.noise) = (begin.step, begin.noise());
                 return Ok(());
             }
             Kind::End => return Err(bad("the stream ended before all chunks had come")),

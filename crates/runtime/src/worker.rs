@@ -5,6 +5,7 @@
 //! state to newcomers and checkpoints. Only the main thread changes the protocol's state.
 
 use std::net::{SocketAddr, TcpStream};
+use std::ops::Range;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -34,7 +35,7 @@ mod report;
 mod session;
 mod streams;
 
-use report::Reporter;
+use report::{Reporter, record};
 
 /// How a worker is started.
 #[derive(Debug, Clone)]
@@ -139,6 +140,7 @@ pub fn run(
         total_steps: job.total_steps(engine.order.samples),
         evaluate_every: job.evaluation.every_steps,
         checkpoint_every: job.checkpoint.every_steps,
+        batches: job.mode.goodput().filter(|goodput| !goodput.schedule.is_empty()).cloned(),
     };
     let worker = Worker {
         member: Member::new(welcome.worker, rules),
@@ -205,7 +207,7 @@ impl Worker {
                 }
                 Task::Form { membership, load } => self.form(membership, *load),
                 Task::BeginShadow => self.begin_shadow(),
-                Task::CatchUp { source, behind } => self.catch_up(*source, behind),
+                Task::CatchUp { source, behind, from, to } => self.catch_up(*source, behind, *from..*to),
                 Task::Evaluate => self.evaluate(&task),
                 Task::Checkpoint => {
                     self.upload();
@@ -309,6 +311,9 @@ impl Worker {
         self.prepared.clear();
         self.connector.inbox.discard_below(ConnectionKind::Mesh, membership.epoch);
         self.connector.inbox.discard_below(ConnectionKind::State, membership.epoch);
+        if load.is_some() {
+            self.reporter.forget();
+        }
         let loaded = match load.map(|load| self.load(membership.epoch, load)).transpose() {
             Ok(loaded) => loaded,
             Err(why) => {
@@ -374,14 +379,11 @@ impl Worker {
         self.reporter.urgent();
     }
 
-    fn catch_up(&mut self, source: u64, behind: &[u64]) {
-        // The step that those behind lack.
-        let lacking = behind.contains(&self.connector.me);
-        let step = if lacking { self.member.step() } else { self.member.step() - 1 };
-        match self.engine.catch_up(step, source, behind) {
-            Ok(loss) => {
-                if lacking {
-                    self.reporter.step(StepRecord { step, loss, ..StepRecord::default() });
+    fn catch_up(&mut self, source: u64, behind: &[u64], steps: Range<u64>) {
+        match self.engine.catch_up(steps.clone(), source, behind) {
+            Ok(applied) => {
+                if let Some(applied) = applied {
+                    self.reporter.step(record(&steps, &applied));
                 }
                 self.member.caught_up_with_result();
                 self.note_held();
@@ -399,15 +401,23 @@ impl Worker {
             self.flush();
         }
         let (step, offer) = (self.member.step(), self.member.offer(task));
+        let steps = step..step + self.member.update();
         let mailbox = Arc::clone(&self.connection.mailbox);
-        match self.engine.train(step, offer, self.incoming.as_deref(), &|| mailbox.urgent()) {
+        match self.engine.train(steps.clone(), offer, self.incoming.as_deref(), &|| mailbox.urgent()) {
             Ok(round) => {
                 self.member.round_done(task, &round.offers);
                 let duration_s = self.boundary.elapsed().as_secs_f64();
                 self.boundary = Instant::now();
-                let Round { loss, compute_s, exchange_s, update_s, nodes_s, traffic, .. } = round;
-                let record =
-                    StepRecord { step, loss, duration_s, compute_s, exchange_s, update_s, nodes_s, traffic };
+                let Round { applied, compute_s, exchange_s, update_s, nodes_s, traffic, .. } = round;
+                let record = StepRecord {
+                    duration_s,
+                    compute_s,
+                    exchange_s,
+                    update_s,
+                    nodes_s,
+                    traffic,
+                    ..record(&steps, &applied)
+                };
                 if self.member.is_active() {
                     self.reporter.step(record);
                 }

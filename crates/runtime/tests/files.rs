@@ -6,6 +6,7 @@ use std::path::Path;
 use bellwether_core::record::{Event, Line};
 use bellwether_runtime::checkpoint::{CheckpointError, Store};
 use bellwether_runtime::journal::{self, Journal};
+use bellwether_runtime::noise::Noise;
 use bellwether_runtime::order::SampleOrder;
 use bellwether_runtime::state::TrainingState;
 use bellwether_runtime::trainee::{Layout, Tensor};
@@ -21,6 +22,7 @@ fn layout() -> Layout {
 fn state(step: u64) -> TrainingState {
     let mut state = TrainingState::zeros(&layout(), SLOTS.len());
     state.step = step;
+    state.noise = Noise { signal: 0.1, noise: step as f64 / 3.0 };
     let values =
         state.parameters.iter_mut().chain(state.slots.iter_mut().flatten()).chain(&mut state.model_state);
     for (i, value) in values.enumerate() {
@@ -107,7 +109,7 @@ fn a_checkpoint_that_cannot_be_written_leaves_the_others() {
 }
 
 fn committed(first: u64, last: u64) -> Line {
-    Line { time_s: 0.0, event: Event::Committed { first, last } }
+    Line { time_s: 0.0, event: Event::Committed { first, last, accumulation: 1 } }
 }
 
 #[test]
@@ -115,12 +117,15 @@ fn a_journal_survives_a_last_line_that_was_cut() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.jsonl");
     let mut journal = Journal::open(&path).unwrap();
-    journal.write(1.0, &Event::Committed { first: 0, last: 4 }).unwrap();
+    journal.write(1.0, &Event::Committed { first: 0, last: 4, accumulation: 1 }).unwrap();
     journal.write(2.0, &Event::RolledBack { to: 3 }).unwrap();
     let whole = fs::read(&path).unwrap();
     fs::write(&path, &whole[..whole.len() - 5]).unwrap();
     assert_eq!(journal::read(&path).unwrap().len(), 1);
-    Journal::open(&path).unwrap().write(3.0, &Event::Committed { first: 5, last: 5 }).unwrap();
+    Journal::open(&path)
+        .unwrap()
+        .write(3.0, &Event::Committed { first: 5, last: 5, accumulation: 1 })
+        .unwrap();
     let lines = journal::read(&path).unwrap();
     assert_eq!(lines.iter().map(|l| l.time_s).collect::<Vec<_>>(), [1.0, 3.0]);
     assert_eq!(journal::resumed(&lines).committed, 6);

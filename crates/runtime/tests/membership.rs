@@ -79,8 +79,17 @@ fn histories_with_faults_keep_every_promise() {
     assert!(failed.is_empty(), "{} seeds fail: {failed:?}", failed.len());
     // A simulation in which nothing happens proves nothing.
     if range == SEEDS {
-        for rare in ["catch-ups", "rollbacks", "promotions", "hold rounds", "stopped", "crashes", "refusals"]
-        {
+        for rare in [
+            "catch-ups",
+            "rollbacks",
+            "promotions",
+            "hold rounds",
+            "stopped",
+            "crashes",
+            "refusals",
+            "changes of the batch",
+            "histories compared with their journal",
+        ] {
             assert!(counts[rare] > 0, "no history has {rare}");
         }
     }

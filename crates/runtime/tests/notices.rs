@@ -193,6 +193,15 @@ fn the_time_that_is_left_is_what_ec2_says() {
 }
 
 #[test]
+fn what_is_no_action_is_no_notice() {
+    let others =
+        [r#"{"action": "none"}"#, r#"{"action": "Terminate"}"#, r#"{"time": "2017-09-18T08:22:00Z"}"#];
+    for body in others.into_iter().chain(["terminate", "[]", "null", ""]) {
+        assert!(action(body.as_bytes()).is_err(), "{body}");
+    }
+}
+
+#[test]
 fn addresses_may_be_of_the_sixth_version_or_have_a_path() {
     for url in ["http://[fd00:ec2::254]", "http://metadata:80", "http://10.0.0.7:8080/node/12"] {
         assert_eq!(format!("ec2={url}").parse(), Ok(Source::Ec2(url.into())));

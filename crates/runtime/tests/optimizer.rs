@@ -3,6 +3,7 @@
 
 use bellwether_core::job::{Job, Optimizer as Rule, Schedule};
 use bellwether_core::parse;
+use bellwether_runtime::noise::Noise;
 use bellwether_runtime::optimizer::{Optimizer, Update};
 use bellwether_runtime::state::{CHUNK_ELEMENTS, Reduced, TrainingState};
 use bellwether_runtime::trainee::{Layout, Tensor};
@@ -66,7 +67,7 @@ proptest! {
             let optimizer = Optimizer::new(&job(rule, Schedule::default()), 100);
             let (mut p, mut slots) = (vec![start as f32], vec![vec![0.0f32]; optimizer.slots().len()]);
             for (step, gradient) in gradients.iter().enumerate() {
-                let update = Update { step: step as u64, scale: optimizer.scale(samples, 0.0) };
+                let update = Update::single(step as u64, optimizer.scale(samples, 0.0));
                 let mut views: Vec<&mut [f32]> = slots.iter_mut().map(Vec::as_mut_slice).collect();
                 optimizer.update(update, &mut p, &mut views, &[(gradient * samples as f64) as f32]);
             }
@@ -86,7 +87,7 @@ proptest! {
             whole.parameters.iter_mut().enumerate().for_each(|(i, p)| *p = ((i as u64 ^ seed) % 97) as f32);
             let mut parts = whole.clone();
             let sums: Vec<f32> = (0..parameters + 3).map(|i| ((i as u64).wrapping_mul(seed) % 31) as f32).collect();
-            let reduced = Reduced { sums: &sums, samples: 4, update: Update { step: 0, scale: 0.25 } };
+            let reduced = Reduced { sums: &sums, samples: 4, update: Update::single(0, 0.25), noise: Noise::default() };
             whole.apply(&optimizer, reduced);
             let order = if swap { [2, 0, 1] } else { [1, 2, 0] };
             order.iter().for_each(|chunk| parts.apply_chunk(&optimizer, reduced, *chunk));

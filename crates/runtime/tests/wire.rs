@@ -30,6 +30,7 @@ fn membership() -> impl Strategy<Value = Membership> {
             from_step,
             hold_at,
             stop,
+            accumulation: epoch as u32,
         })
 }
 
@@ -40,8 +41,12 @@ fn to_worker() -> impl Strategy<Value = ToWorker> {
             membership,
             load: step.map(|s| if s == 0 { Load::Fresh } else { Load::Checkpoint(s) }),
         }),
-        (any::<u64>(), any::<u64>(), any::<Vec<u64>>(), any::<u64>())
-            .prop_map(|(epoch, step, behind, source)| ToWorker::Start { epoch, step, behind, source }),
+        (any::<u64>(), any::<u64>(), any::<Vec<u64>>(), any::<u64>()).prop_map(
+            |(epoch, step, behind, source)| {
+                let accumulation = source as u32;
+                ToWorker::Start { epoch, step, behind, source, accumulation }
+            }
+        ),
         (".*", any::<bool>()).prop_map(|(reason, refused)| ToWorker::Bye { reason, refused }),
     ]
 }
@@ -55,7 +60,9 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
             bandwidth_bytes_per_s,
             latency_s
         }),
-        two().prop_map(|(epoch, step)| FromWorker::Ready { epoch, step }),
+        (two(), two(), any::<u32>()).prop_map(|((epoch, step), (last, trained), accumulation)| {
+            FromWorker::Ready { epoch, step, last, trained: (trained, accumulation) }
+        }),
         two().prop_map(|(epoch, step)| FromWorker::CaughtUp { epoch, step }),
         two().prop_map(|(epoch, step)| FromWorker::Left { epoch, step }),
         (two(), 1u64.., ".*").prop_map(|((epoch, step), peer, why)| FromWorker::Lost {
@@ -86,6 +93,9 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
                         sent_s: x,
                         received_s: x,
                     }],
+                    accumulation: n as u32,
+                    noise_scale: (n > 50).then_some(x),
+                    learning_rate_factor: (n > 20).then_some(x),
                 }],
                 evaluations: vec![EvaluationRecord { step, loss: x, correct: n, predictions: n, samples: n }],
                 switches: vec![SwitchRecord { epoch, step, stall_s: x }],

@@ -6,6 +6,7 @@
 //! - [`drive`]: the loop that asks a policy and hands its decisions to a backend;
 //! - [`autoscale`]: how many workers one job that runs should have;
 //! - [`plan`]: which machines one job should have, at a price, on servers that may vanish;
+//! - [`batch`]: how large the batch of one job that runs should be;
 //! - [`mapping`]: how many virtual nodes each worker runs, when some are faster;
 //! - [`stragglers`]: which workers are slow for no known reason, and when to replace them;
 //! - [`options`]: what stands after the colon of a policy's name.
@@ -22,6 +23,7 @@
 //! - [`goodput`]: a cluster shared so that speed-ups are fair and large.
 
 pub mod autoscale;
+pub mod batch;
 pub mod curve;
 pub mod draft;
 pub mod drive;

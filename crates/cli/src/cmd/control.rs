@@ -7,6 +7,7 @@ use bellwether_runtime::control::client::{ClientError, Control};
 use bellwether_runtime::control::generated::{Reply, Status};
 use serde::Serialize;
 
+use super::run::show::batch;
 use crate::args::{Format, JobArguments, ScaleArguments, StateArguments};
 use crate::cmd::run::show;
 use crate::failure::Failure;
@@ -99,8 +100,14 @@ pub(crate) fn line(status: &Status) -> String {
     let loss = if status.loss.is_finite() { format!("{:.4}", status.loss) } else { "–".into() };
     let plural = if status.workers == 1 { "" } else { "s" };
     format!(
-        "{}  step {}/{}  loss {loss}  {:.0} examples/s  {} worker{plural}{evaluation}  {}",
-        status.run, status.step, status.total_steps, status.examples_per_s, status.workers, status.phase
+        "{}  step {}/{}  loss {loss}  {}{:.0} examples/s  {} worker{plural}{evaluation}  {}",
+        status.run,
+        status.step,
+        status.total_steps,
+        batch(status),
+        status.examples_per_s,
+        status.workers,
+        status.phase
     )
 }
 
@@ -119,7 +126,7 @@ fn json(status: &Status) -> serde_json::Value {
         "run": status.run, "phase": status.phase, "epoch": status.epoch, "step": status.step,
         "total_steps": status.total_steps, "loss": status.loss, "examples": status.examples,
         "examples_per_s": status.examples_per_s, "workers": status.workers, "wanted": status.wanted,
-        "elapsed_s": status.elapsed_s, "members": members,
+        "elapsed_s": status.elapsed_s, "batch": (status.batch > 0).then_some(status.batch), "members": members,
     })
 }
 

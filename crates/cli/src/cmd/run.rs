@@ -25,6 +25,7 @@ use revocations::Provider;
 use steer::Steering;
 
 mod autoscale;
+mod batch;
 mod choose;
 mod compare;
 pub(crate) mod revocations;
@@ -86,6 +87,7 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     let mut directors: Vec<Box<dyn Director>> = vec![Box::new(Announce(planned.clone()))];
     directors.extend(provider.as_ref().map(Provider::director));
     directors.extend(arguments.steer.directors(&job, range, &run, &speeds)?);
+    directors.extend(batch::director(&job));
     let described = job.clone();
     let options = Options {
         run: run.name.clone(),
@@ -165,6 +167,7 @@ fn job_to_run(path: &Path, arguments: &RunArguments) -> Result<Job, Failure> {
         }
         (_, failure) => failure,
     })?;
+    batch::fix(&mut job, &arguments.batch_schedule)?;
     if let Some(steps) = arguments.steps {
         (job.steps, job.epochs) = (Some(steps), None);
         job.check().map_err(|error| InputError { place: format!("--{}", error.place), ..error })?;

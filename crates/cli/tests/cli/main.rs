@@ -12,6 +12,7 @@ mod checkpoints;
 mod coordinator;
 mod crash;
 mod examples;
+mod goodput;
 mod harness;
 mod jobs;
 mod notices;

@@ -1,6 +1,6 @@
 //! The checks that a job file must pass, beyond its shape.
 
-use super::{Data, Job, Model, Optimizer, Schedule};
+use super::{Data, Goodput, Job, Mode, Model, Optimizer, RateRule, Schedule};
 use crate::error::InputError;
 
 type Check = Result<(), InputError>;
@@ -51,6 +51,9 @@ pub(super) fn job(job: &Job) -> Check {
         "",
     )?;
     batch(job)?;
+    if let Mode::Goodput(goodput) = &job.mode {
+        moving_batch(job, goodput)?;
+    }
     model(&job.model)?;
     data(&job.data)?;
     pairing(job)?;
@@ -86,6 +89,44 @@ fn batch(job: &Job) -> Check {
         &format!(
             "use at most {nodes} workers, or raise batch.virtual_nodes (this changes the job's identity)"
         ),
+    )
+}
+
+fn moving_batch(job: &Job, goodput: &Goodput) -> Check {
+    let (size, nodes, most) = (job.batch.size, job.batch.virtual_nodes, goodput.max_batch);
+    ensure(
+        nodes >= 2,
+        "batch.virtual_nodes",
+        "one virtual node cannot tell how noisy its gradient is",
+        "mode `goodput` measures the noise between virtual nodes: use 2 or more",
+    )?;
+    ensure(
+        most >= size && most <= 1 << 24,
+        "mode.goodput.max_batch",
+        format!("{most} is not in {size}…16777216"),
+        "the batch grows from batch.size to mode.goodput.max_batch at most",
+    )?;
+    let adaptive = !matches!(job.optimizer, Optimizer::Sgd { .. });
+    ensure(
+        !adaptive || matches!(goodput.rule, None | Some(RateRule::SquareRoot)),
+        "mode.goodput.rule",
+        "AdaScale and the linear rule are for SGD: Adam divides by the noise already",
+        "use \"square-root\", or leave the rule out",
+    )?;
+    let largest = goodput.max_accumulation(size);
+    for (step, factor) in &goodput.schedule {
+        ensure(
+            (1..=largest).contains(factor),
+            "mode.goodput.schedule",
+            format!("at step {step}: {factor} times the batch of {size} is not in {size}…{most}"),
+            "a schedule lists [step, factor] pairs; raise mode.goodput.max_batch, or lower the factor",
+        )?;
+    }
+    ensure(
+        goodput.schedule.windows(2).all(|pair| pair[0].0 < pair[1].0),
+        "mode.goodput.schedule",
+        "the steps do not rise",
+        "sort them, each step once",
     )
 }
 

@@ -41,6 +41,7 @@ pub fn write_membership(m: &Membership) -> wire::MembershipEpoch {
         hold_at: m.hold_at,
         stop: m.stop,
         promoted: m.promoted.clone(),
+        accumulation: m.accumulation,
     }
 }
 
@@ -60,6 +61,7 @@ pub fn read_membership(m: wire::MembershipEpoch) -> Option<Membership> {
         from_step: m.from_step,
         hold_at: m.hold_at,
         stop: m.stop,
+        accumulation: m.accumulation,
     })
 }
 
@@ -75,9 +77,13 @@ pub fn write_to_worker(message: &ToWorker) -> wire::ToWorker {
                 Load::Checkpoint(step) => wire::recover::Load::CheckpointStep(step),
             }),
         }),
-        ToWorker::Start { epoch, step, behind, source } => {
-            Body::Start(wire::Start { epoch: *epoch, step: *step, behind: behind.clone(), source: *source })
-        }
+        ToWorker::Start { epoch, step, behind, source, accumulation } => Body::Start(wire::Start {
+            epoch: *epoch,
+            step: *step,
+            behind: behind.clone(),
+            source: *source,
+            accumulation: *accumulation,
+        }),
         ToWorker::Bye { reason, refused } => {
             Body::Bye(wire::Bye { reason: reason.clone(), refused: *refused })
         }
@@ -97,9 +103,13 @@ pub fn read_to_worker(message: wire::ToWorker) -> Option<ToWorker> {
                 wire::recover::Load::CheckpointStep(step) => Load::Checkpoint(step),
             }),
         },
-        Body::Start(m) => {
-            ToWorker::Start { epoch: m.epoch, step: m.step, behind: m.behind, source: m.source }
-        }
+        Body::Start(m) => ToWorker::Start {
+            epoch: m.epoch,
+            step: m.step,
+            behind: m.behind,
+            source: m.source,
+            accumulation: m.accumulation,
+        },
         Body::Bye(m) => ToWorker::Bye { reason: m.reason, refused: m.refused },
         Body::Welcome(_) => return None,
     })
@@ -186,6 +196,9 @@ fn write_report(r: &Report) -> wire::Report {
         update_s: s.update_s,
         nodes_s: s.nodes_s.clone(),
         traffic: s.traffic.iter().map(traffic).collect(),
+        accumulation: s.accumulation,
+        noise_scale: s.noise_scale,
+        learning_rate_factor: s.learning_rate_factor,
     };
     let switch = |s: &SwitchRecord| wire::SwitchRecord { epoch: s.epoch, step: s.step, stall_s: s.stall_s };
     wire::Report {
@@ -218,6 +231,9 @@ fn read_report(r: wire::Report) -> Option<Report> {
             update_s: s.update_s,
             nodes_s: s.nodes_s,
             traffic: list(s.traffic, traffic)?,
+            accumulation: s.accumulation,
+            noise_scale: s.noise_scale,
+            learning_rate_factor: s.learning_rate_factor,
         })
     };
     let switch =
@@ -244,7 +260,15 @@ pub fn write_from_worker(message: &FromWorker) -> wire::FromWorker {
             })
         }
         FromWorker::Heartbeat => Body::Heartbeat(wire::Heartbeat {}),
-        FromWorker::Ready { epoch, step } => Body::Ready(wire::Ready { epoch: *epoch, step: *step }),
+        FromWorker::Ready { epoch, step, last, trained: (trained, accumulation) } => {
+            Body::Ready(wire::Ready {
+                epoch: *epoch,
+                step: *step,
+                last: *last,
+                trained: *trained,
+                accumulation: *accumulation,
+            })
+        }
         FromWorker::Lost { epoch, step, peer, why } => {
             Body::Lost(wire::Lost { epoch: *epoch, step: *step, peer: peer.unwrap_or(0), why: why.clone() })
         }
@@ -280,7 +304,12 @@ pub fn read_from_worker(message: wire::FromWorker) -> Option<FromWorker> {
             latency_s: m.latency_s,
         },
         Body::Heartbeat(_) => FromWorker::Heartbeat,
-        Body::Ready(m) => FromWorker::Ready { epoch: m.epoch, step: m.step },
+        Body::Ready(m) => FromWorker::Ready {
+            epoch: m.epoch,
+            step: m.step,
+            last: m.last,
+            trained: (m.trained, m.accumulation),
+        },
         Body::Lost(m) => FromWorker::Lost {
             epoch: m.epoch,
             step: m.step,

@@ -6,7 +6,7 @@
 use bellwether_core::record::Event as Journaled;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::Run;
+use super::{BatchPlan, Run};
 use crate::membership::coordinator::Event;
 use crate::membership::{Membership, StepRecord, WorkerId};
 
@@ -56,6 +56,8 @@ pub enum Command {
         /// Who asks, for the journal.
         by: String,
     },
+    /// Let an update cover another number of steps: refused where the job's batch may not move, or is fixed in advance.
+    Accumulate(BatchPlan),
     /// Start a worker that takes the place of this one, which goes on until then.
     Replace(WorkerId),
     /// Tell a worker of ours that its server will be taken away (SIGTERM).
@@ -92,6 +94,7 @@ impl Run<'_> {
     pub(super) fn command(&mut self, command: Command) {
         match command {
             Command::Scale { workers, by } => self.scale(workers, by),
+            Command::Accumulate(plan) => self.accumulate(plan),
             Command::Replace(worker) => self.handle(Event::Replace(worker)),
             Command::Warn(worker) => {
                 self.handle(Event::Revoked(worker));

@@ -1,4 +1,4 @@
-//! `metrics.jsonl`: a line per committed step.
+//! `metrics.jsonl`: a line per committed update.
 
 use std::io::Write;
 
@@ -10,12 +10,14 @@ const SIZES_KEPT: usize = 8;
 
 impl Run<'_> {
     pub(super) fn committed(&mut self, records: &[StepRecord]) {
+        self.note_batches(records);
+        let goodput = self.options.job.mode.goodput().is_some();
         let mut text = String::new();
         for record in records {
             // Steps are reported some time after they were done, perhaps in a later membership.
             let in_force = self.sizes.iter().rev().find(|(from, ..)| *from <= record.step);
             let (_, workers, shadows) = in_force.copied().unwrap_or_default();
-            let line = serde_json::json!({
+            let mut line = serde_json::json!({
                 "step": record.step,
                 "loss": record.loss,
                 "duration_s": record.duration_s,
@@ -27,6 +29,11 @@ impl Run<'_> {
                 "workers": workers,
                 "shadows": shadows,
             });
+            if goodput {
+                line["accumulation"] = record.steps().into();
+                line["noise_scale"] = record.noise_scale.into();
+                line["learning_rate_factor"] = record.learning_rate_factor.into();
+            }
             text.push_str(&line.to_string());
             text.push('\n');
         }

@@ -60,6 +60,7 @@ impl Run<'_> {
             evaluation: progress.evaluation.as_ref().map(convert::write_evaluation),
             elapsed_s: self.began.elapsed().as_secs_f64(),
             examples: self.order.map_or(0, |order| order.samples_before(step)),
+            batch: if self.options.job.mode.goodput().is_some() { self.batches.samples() } else { 0 },
         }
     }
 }

@@ -39,6 +39,7 @@ impl Run<'_> {
             workers: progress.worker_counts.clone(),
             resizes: progress.resizes.clone(),
             crashes: progress.crashes.clone(),
+            batches: self.batches.changes().to_vec(),
             peak_resident_bytes: progress.peak_resident_bytes,
             checkpoint: self.last_checkpoint.clone(),
             predictions: Vec::new(),

@@ -17,11 +17,14 @@ mod outcome;
 mod plan;
 mod progress;
 mod recovery;
+mod resumed;
 
 pub use attendance::Stage;
 use attendance::Worker;
 pub use outcome::{Outcome, OutcomeKind};
 pub use progress::Progress;
+use recovery::Ready;
+pub use resumed::Resumed;
 
 /// What the coordinator knows before any worker speaks.
 #[derive(Debug, Clone)]
@@ -50,21 +53,10 @@ pub struct Config {
     pub resumed: Option<Resumed>,
     /// Step of the newest usable checkpoint.
     pub checkpoint: Option<u64>,
+    /// Most steps that an update may cover; 1 where the batch never moves.
+    pub max_accumulation: u32,
     /// The description to which the first worker of a resumed run is held.
     pub trainee: Option<TraineeDescription>,
-}
-
-/// The state of a run, as its journal tells it.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Resumed {
-    /// Highest epoch in the journal.
-    pub epoch: u64,
-    /// Highest worker number in the journal.
-    pub last_worker: WorkerId,
-    /// Active workers of the last membership; empty when the run had been stopped in good order.
-    pub active: Vec<WorkerId>,
-    /// Committed steps.
-    pub committed: u64,
 }
 
 /// What happens to the coordinator. Times are seconds on one clock that never goes back.
@@ -97,6 +89,8 @@ pub enum Event {
     Revoked(WorkerId),
     /// How fast these workers compute, relative to each other; the others are taken for 1.
     Speeds(BTreeMap<WorkerId, f64>),
+    /// An update is to cover so many steps.
+    Accumulate(u32),
     /// Someone wants the run to stop.
     Stop,
     /// A checkpoint arrived and was written (`Ok`), or could not be.
@@ -144,7 +138,8 @@ enum Phase {
     Recovering {
         /// The recovery was sent with this.
         load: Option<Load>,
-        ready: BTreeMap<WorkerId, u64>,
+        /// Who formed it.
+        ready: BTreeMap<WorkerId, Ready>,
     },
     /// Steps are being done.
     Running,
@@ -178,6 +173,10 @@ pub struct Coordinator {
     /// Why the recovery under way was begun.
     recovery_reason: Reason,
     wanted: u32,
+    /// Steps that each update is to cover.
+    accumulation: u32,
+    /// Whether this coordinator was asked for that.
+    batch_asked: bool,
     schedule: VecDeque<(u64, u32)>,
     /// Members that leave as soon as others have come for them.
     replacing: BTreeSet<WorkerId>,
@@ -233,6 +232,8 @@ impl Coordinator {
             awaited: resumed.active,
             recovery_reason: Reason::Formed,
             wanted: wanted.min(config.virtual_nodes),
+            accumulation: resumed.accumulation.clamp(1, config.max_accumulation.max(1)),
+            batch_asked: false,
             schedule,
             replacing: BTreeSet::new(),
             parting: BTreeMap::new(),
@@ -352,6 +353,10 @@ impl Coordinator {
                 self.workers.entry(worker).and_modify(|w| w.revoked = true);
             }
             Event::Speeds(speeds) => self.config.speeds = speeds,
+            Event::Accumulate(steps) => {
+                self.accumulation = steps.clamp(1, self.config.max_accumulation.max(1));
+                self.batch_asked = true;
+            }
             Event::Stop => self.stopping = true,
             Event::Checkpoint(step, result) => {
                 self.settled.insert(step);
@@ -379,7 +384,9 @@ impl Coordinator {
                     self.journal(Journal::LinkMeasured { worker, bandwidth_bytes_per_s, latency_s });
                 }
             }
-            FromWorker::Ready { epoch, step } => self.ready(worker, epoch, step),
+            FromWorker::Ready { epoch, step, last, trained } => {
+                self.ready(worker, epoch, Ready { step, last, trained });
+            }
             FromWorker::Report(report) => self.reported(worker, report),
             FromWorker::CaughtUp { epoch, step } => {
                 // It can only be complete because the sources have begun.
@@ -474,7 +481,10 @@ impl Coordinator {
 
     fn commit_to(&mut self, step: u64) {
         let (first, records) = self.progress.commit(step);
-        self.journal(Journal::Committed { first, last: step - 1 });
+        let moves = self.config.max_accumulation > 1;
+        for (first, last, accumulation) in progress::stretches(first, step, &records, moves) {
+            self.journal(Journal::Committed { first, last, accumulation });
+        }
         self.actions.push(Action::Committed(records));
         for crash in self.progress.recovered(self.now_s) {
             self.journal(crash);

@@ -5,87 +5,9 @@
 
 use super::{FromWorker, Load, Membership, ToWorker, WorkerId};
 
-/// The parts of the job that decide what happens at a boundary.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rules {
-    /// Steps of the whole run.
-    pub total_steps: u64,
-    /// Steps between evaluations; 0 evaluates at the end only.
-    pub evaluate_every: u64,
-    /// Steps between checkpoints; 0 writes at the end only.
-    pub checkpoint_every: u64,
-}
+mod task;
 
-impl Rules {
-    fn evaluates_at(self, step: u64) -> bool {
-        step == self.total_steps || is_multiple(step, self.evaluate_every)
-    }
-
-    fn checkpoints_at(self, step: u64) -> bool {
-        step < self.total_steps && is_multiple(step, self.checkpoint_every)
-    }
-}
-
-fn is_multiple(step: u64, every: u64) -> bool {
-    every > 0 && step > 0 && step.is_multiple_of(every)
-}
-
-/// What the worker's main thread does next. Each names the step of the boundary it stands at.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Task {
-    /// Nothing until a message arrives or connections are prepared. A member reports first what it has not
-    /// reported yet, its switch above all: the coordinator may be waiting to hear of it.
-    Wait,
-    /// Drop all connections, load state if told to, connect to all peers; then [`Member::formed`].
-    Form {
-        /// The membership to form.
-        membership: Membership,
-        /// Where the state comes from; `None` keeps the one held.
-        load: Option<Load>,
-    },
-    /// Wait for the sources' first chunks; then [`Member::shadow_began`]. The wait ends, too, when
-    /// [`Member::prepared`] brings a later plan to follow: ask again then.
-    BeginShadow,
-    /// Hand the last result from `source` to those `behind`; then [`Member::caught_up_with_result`].
-    CatchUp {
-        /// Who sends.
-        source: WorkerId,
-        /// Who receive.
-        behind: Vec<WorkerId>,
-    },
-    /// Evaluate the held-out set together; then [`Member::evaluated`].
-    Evaluate,
-    /// Begin to send the state to the coordinator; then [`Member::checkpointed`].
-    Checkpoint,
-    /// Adopt the prepared connections of this membership; then [`Member::switched`].
-    Switch(Membership),
-    /// Exchange headers only, to agree on the next membership; then [`Member::round_done`].
-    Hold,
-    /// Compute, reduce, apply; then [`Member::round_done`].
-    Train,
-    /// Send the last checkpoint (rank 0) and the digest; then [`Member::finished`].
-    Finish,
-    /// Say goodbye and exit: this worker is not part of the membership that began.
-    Leave,
-    /// Exit: the coordinator said so.
-    Exit {
-        /// Why.
-        reason: String,
-        /// Whether the worker was refused.
-        refused: bool,
-    },
-}
-
-/// What the shell must do at once, whatever the main thread is doing.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Effect {
-    /// Make a running collective or wait return.
-    Interrupt,
-    /// Connect to the members whom this worker lacks, in the background; then [`Member::prepared`].
-    Prepare(Membership),
-    /// Tell the coordinator.
-    Send(FromWorker),
-}
+pub use task::{Effect, Rules, Task};
 
 #[derive(Debug, Clone, PartialEq)]
 enum Stage {
@@ -121,6 +43,12 @@ pub struct Member {
     prepared: Vec<Membership>,
     /// Applied steps.
     step: u64,
+    /// Steps of the update under way.
+    update: u64,
+    /// Steps of the last result applied to the state held; 0 when the state came as it is.
+    last: u64,
+    /// The last membership in which the state was trained, and the steps that its updates covered.
+    trained: (u64, u32),
     /// Whether the whole state after `step` steps is here.
     has_state: bool,
     /// The epoch all members agreed on in the last round.
@@ -129,7 +57,7 @@ pub struct Member {
     offered: u64,
     /// Highest epoch seen in a round that did not agree: hold again only with at least this.
     hold_floor: u64,
-    catch_up: Option<(WorkerId, Vec<WorkerId>)>,
+    catch_up: Option<Task>,
     evaluated_at: Option<u64>,
     checkpointed_at: Option<u64>,
     /// Nothing more is trained: the loss was not finite.
@@ -147,6 +75,9 @@ impl Member {
             membership: Membership::default(),
             prepared: Vec::new(),
             step: 0,
+            update: 1,
+            last: 0,
+            trained: (0, 0),
             has_state: false,
             agreed: None,
             offered: 0,
@@ -191,7 +122,8 @@ impl Member {
 
     /// The epoch to offer in the header of the round under way, at the boundary that follows it.
     pub fn offer(&mut self, round: &Task) -> u64 {
-        let boundary = if *round == Task::Train { self.step + 1 } else { self.step };
+        self.update = if *round == Task::Train { self.next_update() } else { 0 };
+        let boundary = self.step + self.update;
         self.offered = self
             .prepared
             .iter()
@@ -200,6 +132,32 @@ impl Member {
             .filter(|m| m.from_step <= boundary)
             .map_or(self.membership.epoch, |m| m.epoch);
         self.offered
+    }
+
+    /// Steps that the update of the round covers whose epoch was offered last.
+    pub fn update(&self) -> u64 {
+        self.update
+    }
+
+    /// Steps of the next update: what all members know decides it.
+    fn next_update(&self) -> u64 {
+        let fixed = self.rules.batches.as_ref().and_then(|batches| batches.scheduled(self.step));
+        let steps = fixed.unwrap_or(self.membership.accumulation).max(1);
+        u64::from(steps).min(self.rules.total_steps.saturating_sub(self.step)).max(1)
+    }
+
+    /// Most steps that the update before this boundary may have covered.
+    fn reach(&self) -> u64 {
+        let fixed =
+            self.rules.batches.iter().flat_map(|batches| &batches.schedule).map(|(_, factor)| *factor);
+        u64::from(fixed.max().unwrap_or(self.membership.accumulation).max(1))
+    }
+
+    /// Whether a multiple of `every` lies behind that the boundary `done` and those before it do not cover: every member
+    /// comes to the same answer, whatever it was told when.
+    fn is_due(&self, every: u64, done: Option<u64>) -> bool {
+        let since = self.step.saturating_sub(self.reach()).max(done.unwrap_or(0));
+        every > 0 && self.step / every > since / every
     }
 
     /// What to do now.
@@ -222,20 +180,22 @@ impl Member {
     }
 
     fn boundary(&self) -> Task {
-        if let Some((source, behind)) = &self.catch_up {
-            return Task::CatchUp { source: *source, behind: behind.clone() };
+        if let Some(task) = &self.catch_up {
+            return task.clone();
         }
         if self.halted || self.membership.stop {
             return self.end();
         }
-        if self.rules.evaluates_at(self.step) && self.evaluated_at != Some(self.step) {
+        let over = self.step >= self.rules.total_steps;
+        let last = over && self.evaluated_at != Some(self.step);
+        if last || self.is_due(self.rules.evaluate_every, self.evaluated_at) {
             return Task::Evaluate;
         }
-        let uploads = self.membership.rank(self.id) == Some(0) && self.checkpointed_at != Some(self.step);
-        if uploads && self.rules.checkpoints_at(self.step) {
+        let first = self.membership.rank(self.id) == Some(0);
+        if first && !over && self.is_due(self.rules.checkpoint_every, self.checkpointed_at) {
             return Task::Checkpoint;
         }
-        if self.step >= self.rules.total_steps {
+        if over {
             return self.end();
         }
         if let Some(epoch) = self.agreed {
@@ -248,7 +208,9 @@ impl Member {
                 },
             };
         }
-        if self.membership.hold_at == Some(self.step) {
+        // The step to wait at may lie within the update before the boundary.
+        let waits = |at: u64| at <= self.step && at + self.reach() > self.step;
+        if self.membership.hold_at.is_some_and(waits) {
             let floor = self.hold_floor.max(self.membership.epoch + 1);
             let offers = self.prepared.iter().any(|m| m.epoch >= floor && m.from_step <= self.step);
             // A shadow that still receives chunks must be free to say when it has them all.
@@ -290,12 +252,16 @@ impl Member {
                 self.membership = membership;
                 vec![Effect::Interrupt]
             }
-            ToWorker::Start { epoch, step, behind, source } => {
+            ToWorker::Start { epoch, step, behind, source, accumulation } => {
                 if self.stage == Stage::Ready && self.membership.epoch == epoch {
-                    debug_assert!(self.step <= step && step <= self.step + 1);
-                    let concerned = self.id == source || behind.contains(&self.id);
-                    self.catch_up = (concerned && !behind.is_empty()).then_some((source, behind));
+                    debug_assert!(self.step <= step);
+                    let lacks = behind.contains(&self.id);
+                    let from = if lacks { self.step } else { step.saturating_sub(self.last) };
+                    let concerned = lacks || self.id == source && !behind.is_empty();
+                    self.catch_up = concerned.then_some(Task::CatchUp { source, behind, from, to: step });
                     self.stage = Stage::Running;
+                    self.membership.accumulation = accumulation;
+                    self.trained = (epoch, accumulation);
                     // What was evaluated or sent before the crash may be lost: do it again. So is a step that
                     // was not finite, because not everyone may have seen it.
                     self.evaluated_at = None;
@@ -359,7 +325,7 @@ impl Member {
         result: Result<(), (Option<WorkerId>, String)>,
     ) -> Vec<Effect> {
         if let Some(step) = loaded {
-            self.step = step;
+            (self.step, self.last, self.trained) = (step, 0, (0, 0));
             self.has_state = true;
             self.halted = false;
         }
@@ -369,7 +335,12 @@ impl Member {
         match result {
             Ok(()) if self.has_state => {
                 self.stage = Stage::Ready;
-                vec![Effect::Send(FromWorker::Ready { epoch, step: self.step })]
+                vec![Effect::Send(FromWorker::Ready {
+                    epoch,
+                    step: self.step,
+                    last: self.last,
+                    trained: self.trained,
+                })]
             }
             Ok(()) => self.broken(Some(self.id), "it holds no state".into()),
             Err((peer, why)) => self.broken(peer, why),
@@ -390,6 +361,9 @@ impl Member {
         self.prepared.retain(|m| m.epoch > membership.epoch);
         self.agreed = None;
         self.hold_floor = 0;
+        self.trained = (membership.epoch, membership.accumulation);
+        // What was due at this boundary came before, whatever the updates of the new membership cover.
+        self.evaluated_at = Some(self.step);
         if newcomer {
             self.stage = Stage::Joining;
             self.has_state = false;
@@ -405,7 +379,7 @@ impl Member {
     pub fn shadow_began(&mut self, step: u64) {
         if self.stage == Stage::Joining {
             self.stage = Stage::Running;
-            self.step = step;
+            (self.step, self.last) = (step, 0);
             // The others evaluated before they switched.
             self.evaluated_at = Some(step);
         }
@@ -422,10 +396,11 @@ impl Member {
 
     /// [`Task::CatchUp`] was carried out: those behind have applied the last result.
     pub fn caught_up_with_result(&mut self) {
-        if let Some((_, behind)) = self.catch_up.take()
+        if let Some(Task::CatchUp { behind, to, .. }) = self.catch_up.take()
             && behind.contains(&self.id)
         {
-            self.step += 1;
+            self.last = to - self.step;
+            self.step = to;
         }
     }
 
@@ -451,7 +426,8 @@ impl Member {
     /// A training or hold round ended; `offers` are the epochs that the active members offered.
     pub fn round_done(&mut self, round: &Task, offers: &[u64]) {
         if *round == Task::Train {
-            self.step += 1;
+            self.step += self.update;
+            self.last = self.update;
         }
         let highest = offers.iter().copied().max().unwrap_or(0);
         let same = offers.iter().all(|o| *o == highest);

@@ -4,8 +4,10 @@
 //!
 //! Beside what the trainee needs: parameters, optimizer slots and model state once; the reduced result
 //! once (it is kept until the next collective overwrites it, so that a member who missed it can still
-//! have it); and the partial sums of [`Accumulator`]: log2(V/W) + 1 for aligned ranges.
+//! have it); the partial sums of [`Accumulator`]: log2(V/W) + 1 for aligned ranges; and one more vector once an
+//! update covers several steps.
 
+use std::ops::Range;
 use std::sync::{Arc, RwLock};
 use std::time::Instant;
 
@@ -17,20 +19,20 @@ use crate::collective::{
 };
 use crate::control::Token;
 use crate::frame::Stamp;
-use crate::membership::{EvaluationRecord, Membership, WorkerId};
+use crate::membership::{Membership, WorkerId};
 use crate::mesh::Mesh;
+use crate::noise::Measured;
 use crate::optimizer::{Optimizer, Update};
-use crate::order::{SampleOrder, micro_batch_seed};
+use crate::order::SampleOrder;
 use crate::state::{Reduced, TrainingState};
-use crate::trainee::{Evaluation, MicroBatch, Trainee, Weights};
+use crate::trainee::{MicroBatch, Trainee, Weights};
 use crate::transfer::{read, write};
 use crate::tree::{Accumulator, maximal_nodes};
 use header::Header;
 
+mod evaluate;
+mod gradients;
 mod header;
-
-/// Samples of the held-out set that one call of `evaluate` gets at most.
-const EVALUATION_BATCH: u64 = 256;
 
 /// Why a round did not come to its end.
 #[derive(Debug)]
@@ -43,13 +45,31 @@ pub(super) enum Fault {
     NotFinite(String),
 }
 
+/// What an update was, the same on all workers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Applied {
+    /// Mean loss of its samples.
+    pub(super) loss: f64,
+    /// The noise scale after it, where it is measured.
+    pub(super) noise_scale: Option<f64>,
+    /// What the learning rate was multiplied with, where the batch may move.
+    pub(super) rate_factor: Option<f64>,
+}
+
+/// Sums over the virtual nodes beside the gradient: the loss, and the square norms of the micro-batches' gradients.
+#[derive(Debug, Clone, Copy)]
+struct Sums {
+    loss: f64,
+    squares: f64,
+}
+
 /// What a training round found.
 #[derive(Debug)]
 pub(super) struct Round {
     /// Epochs that the active members offered, by rank.
     pub(super) offers: Vec<u64>,
-    /// Mean loss of the step's samples.
-    pub(super) loss: f64,
+    /// What the update was.
+    pub(super) applied: Applied,
     /// Seconds spent on gradients.
     pub(super) compute_s: f64,
     /// Seconds spent in the collective.
@@ -76,9 +96,11 @@ pub(super) struct Engine {
     pub(super) accumulator: Accumulator,
     bulk: Option<Collective>,
     control: Option<Collective>,
-    /// Sums of the last finished step.
+    /// Sums of the last finished update.
     out: Vec<f32>,
-    last_loss: f64,
+    last: Sums,
+    /// A micro-batch that is about to be added to others of its node.
+    part: Vec<f32>,
     samples: Vec<u64>,
     /// Changes with every change of parameters or state.
     version: u64,
@@ -115,7 +137,8 @@ impl Engine {
             bulk: None,
             control: None,
             out: vec![0.0; length],
-            last_loss: f64::NAN,
+            last: Sums { loss: f64::NAN, squares: 0.0 },
+            part: Vec::new(),
             samples: Vec::new(),
             version: 0,
             trainee,
@@ -125,9 +148,9 @@ impl Engine {
     /// Writes the initial state.
     pub(super) fn initialize(&mut self) {
         let mut state = write(&self.state);
-        let TrainingState { parameters, model_state, slots, step } = &mut *state;
+        let TrainingState { parameters, model_state, slots, step, noise } = &mut *state;
         slots.iter_mut().for_each(|slot| slot.fill(0.0));
-        *step = 0;
+        (*step, *noise) = Default::default();
         self.trainee.initialize(self.seed, parameters, model_state);
         self.version += 1;
     }
@@ -187,72 +210,32 @@ impl Engine {
         Stamp { job: self.job, epoch: self.membership.epoch, step }
     }
 
-    /// Gradients of this worker's virtual nodes, their sum over all workers, and the update.
+    /// Gradients of this worker's virtual nodes for these steps, their sum over all workers, and the update.
     pub(super) fn train(
         &mut self,
-        step: u64,
+        steps: Range<u64>,
         offer: u64,
         incoming: Option<&Incoming>,
         urgent: &dyn Fn() -> bool,
     ) -> Result<Round, Fault> {
         let began = Instant::now();
         let mut nodes_s = Vec::with_capacity(self.accumulator.range().len());
-        let losses = self.gradients(step, &mut nodes_s, urgent)?;
+        let sums = self.gradients(steps.clone(), &mut nodes_s, urgent)?;
         let computed = Instant::now();
-        let header = Header { offer, sums: losses.into_iter().map(|loss| [loss, 0.0, 0.0]).collect() };
-        let outcome = self.reduce(step, &header)?;
-        let (offers, [loss_sum, ..]) = self.read_headers(&outcome)?;
-        let samples = self.order.samples_in(step);
-        self.last_loss = loss_sum / samples as f64;
+        let outcome = self.reduce(steps.start, &Header { offer, sums })?;
+        let (offers, [loss, squares, _]) = self.read_headers(&outcome)?;
+        self.last = Sums { loss, squares };
         let exchanged = Instant::now();
-        self.apply(step, incoming, urgent)?;
+        let applied = self.apply(steps, incoming, urgent)?;
         Ok(Round {
             offers,
-            loss: self.last_loss,
+            applied,
             compute_s: (computed - began).as_secs_f64(),
             exchange_s: (exchanged - computed).as_secs_f64(),
             update_s: exchanged.elapsed().as_secs_f64(),
             nodes_s,
             traffic: outcome.traffic,
         })
-    }
-
-    /// Fills the accumulator; returns the loss sum of each maximal node of this worker's range.
-    fn gradients(
-        &mut self,
-        step: u64,
-        nodes_s: &mut Vec<f64>,
-        urgent: &dyn Fn() -> bool,
-    ) -> Result<Vec<f64>, Fault> {
-        let range = self.accumulator.range();
-        self.accumulator.reset();
-        let mut losses = Vec::with_capacity(range.len());
-        let state = read(&self.state);
-        let weights =
-            Weights { parameters: &state.parameters, state: &state.model_state, version: self.version };
-        for node in range.clone() {
-            if urgent() {
-                return Err(Fault::Collective(None, "interrupted".into()));
-            }
-            let began = Instant::now();
-            self.order.micro_batch(step, node, &mut self.samples);
-            let leaf = self.accumulator.leaf();
-            if self.samples.is_empty() {
-                leaf.fill(0.0);
-                losses.push(0.0);
-            } else {
-                let (gradient, model_state) = leaf.split_at_mut(state.parameters.len());
-                let seed = micro_batch_seed(self.seed, step, node);
-                let batch = MicroBatch { samples: &self.samples };
-                let loss = self.trainee.gradient(weights, batch, seed, gradient, model_state);
-                losses.push(loss.map_err(|e| Fault::Trainee(e.to_string()))?.sum);
-                let count = self.samples.len() as f32;
-                model_state.iter_mut().for_each(|value| *value *= count);
-            }
-            self.accumulator.push();
-            nodes_s.push(began.elapsed().as_secs_f64());
-        }
-        Ok(header::per_node(self.order.virtual_nodes, range, &losses))
     }
 
     fn reduce(&mut self, step: u64, header: &Header) -> Result<Outcome, Fault> {
@@ -311,111 +294,80 @@ impl Engine {
         })
     }
 
-    /// Applies the sums in `out` as the result of `step`.
+    /// Applies the sums in `out` as the result of these steps.
     fn apply(
         &mut self,
-        step: u64,
+        steps: Range<u64>,
         incoming: Option<&Incoming>,
         urgent: &dyn Fn() -> bool,
-    ) -> Result<(), Fault> {
-        let samples = self.order.samples_in(step);
-        let parameters = self.out.len() - read(&self.state).model_state.len();
+    ) -> Result<Applied, Fault> {
+        let samples: u64 = steps.clone().map(|step| self.order.samples_in(step)).sum();
+        let (parameters, noise) = {
+            let state = read(&self.state);
+            (state.parameters.len(), state.noise)
+        };
         let gradient = &self.out[..parameters];
-        let square_sum = if self.optimizer.clips() { square_sum(gradient) } else { 0.0 };
-        if !self.last_loss.is_finite() {
-            return Err(Fault::NotFinite(format!("the loss is {}", self.last_loss)));
+        let moves = self.optimizer.moves();
+        let square_sum = if moves || self.optimizer.clips() { square_sum(gradient) } else { 0.0 };
+        let loss = self.last.loss / samples as f64;
+        if !loss.is_finite() {
+            return Err(Fault::NotFinite(format!("the loss is {loss}")));
         }
         if !all_finite(gradient) {
             return Err(Fault::NotFinite("the gradient is not finite".into()));
         }
-        let update = Update { step, scale: self.optimizer.scale(samples, square_sum) };
-        let reduced = Reduced { sums: &self.out, samples, update };
+        let count = steps.end - steps.start;
+        let noise = if moves {
+            let samples_squared = steps.clone().map(|step| self.order.samples_squared(step)).sum();
+            let Sums { squares, .. } = self.last;
+            let population = self.order.samples;
+            noise.with(&Measured { squares, total: square_sum, samples, samples_squared, population }, count)
+        } else {
+            noise
+        };
+        let rate_factor = self.optimizer.rate_factor(count, noise.scale());
+        let scale = self.optimizer.scale(samples, square_sum);
+        let update = Update { step: steps.start, steps: count, rate_factor, scale };
+        let reduced = Reduced { sums: &self.out, samples, update, noise };
         match incoming {
             Some(incoming) => incoming
-                .apply(step, &self.optimizer, reduced, urgent)
+                .apply(steps.start, &self.optimizer, reduced, urgent)
                 .map_err(|why| Fault::Collective(None, format!("the state did not come: {why}")))?,
             None => write(&self.state).apply(&self.optimizer, reduced),
         }
         self.version += 1;
-        Ok(())
+        Ok(Applied {
+            loss,
+            noise_scale: noise.scale().filter(|_| moves),
+            rate_factor: moves.then_some(rate_factor),
+        })
     }
 
-    /// Hands the last result from `source` to those `behind`, who apply it; returns its loss.
+    /// Hands the last result, that of these steps, from `source` to those `behind`, who apply it; tells what it was.
     pub(super) fn catch_up(
         &mut self,
-        step: u64,
+        steps: Range<u64>,
         source: WorkerId,
         behind: &[WorkerId],
-    ) -> Result<f64, Fault> {
+    ) -> Result<Option<Applied>, Fault> {
         let members = vec![Member { worker: source, nodes: 0..self.order.virtual_nodes }];
         let plan =
             CollectivePlan::new(self.order.virtual_nodes, members, behind.to_vec(), self.me, self.out.len());
         let mut collective = Collective::new(plan.map_err(|e| Fault::Collective(None, e.to_string()))?);
-        let stamp = self.stamp(step);
+        let stamp = self.stamp(steps.start);
         if self.me == source {
             let copy = self.out.clone();
-            let header = self.last_loss.to_le_bytes();
+            let header = [self.last.loss, self.last.squares].map(f64::to_le_bytes).concat();
             let run = collective.run(&mut self.mesh, stamp, &header, &[&copy], &mut self.out, &self.wake);
             run.map_err(fault)?;
-            return Ok(self.last_loss);
+            return Ok(None);
         }
         let outcome = collective.receive(&mut self.mesh, stamp, &mut self.out, &self.wake).map_err(fault)?;
-        let loss: [u8; 8] = outcome.headers[0]
-            .as_slice()
-            .try_into()
-            .map_err(|_| Fault::Collective(Some(source), "it sent no loss with the last result".into()))?;
-        self.last_loss = f64::from_le_bytes(loss);
-        self.apply(step, None, &|| false)?;
-        Ok(self.last_loss)
-    }
-
-    /// Evaluates the held-out set together; every member learns the result.
-    pub(super) fn evaluate(
-        &mut self,
-        step: u64,
-        offer: u64,
-        urgent: &dyn Fn() -> bool,
-    ) -> Result<EvaluationRecord, Fault> {
-        let (range, nodes) = (self.accumulator.range(), u64::from(self.order.virtual_nodes));
-        let held_out = self.trainee.held_out_samples();
-        let mut leaves = Vec::with_capacity(range.len());
-        for node in range.clone() {
-            let node = u64::from(node);
-            let mut total = Evaluation::default();
-            let mut start = held_out * node / nodes;
-            let end = held_out * (node + 1) / nodes;
-            while start < end {
-                if urgent() {
-                    return Err(Fault::Collective(None, "interrupted".into()));
-                }
-                let next = (start + EVALUATION_BATCH).min(end);
-                self.samples.clear();
-                self.samples.extend(start..next);
-                start = next;
-                let state = read(&self.state);
-                let weights = Weights {
-                    parameters: &state.parameters,
-                    state: &state.model_state,
-                    version: self.version,
-                };
-                let part = self.trainee.evaluate(weights, MicroBatch { samples: &self.samples });
-                let part = part.map_err(|e| Fault::Trainee(e.to_string()))?;
-                total.loss_sum += part.loss_sum;
-                total.correct += part.correct;
-                total.predictions += part.predictions;
-            }
-            leaves.push([total.loss_sum, total.correct as f64, total.predictions as f64]);
-        }
-        let sums = header::triples_per_node(self.order.virtual_nodes, range, &leaves);
-        let (_, [loss, correct, predictions]) = self.confer(step, &Header { offer, sums })?;
-        let loss = if held_out > 0 { loss / held_out as f64 } else { f64::NAN };
-        Ok(EvaluationRecord {
-            step,
-            loss,
-            correct: correct as u64,
-            predictions: predictions as u64,
-            samples: held_out,
-        })
+        let ([loss, squares], []) = outcome.headers[0].as_chunks::<8>() else {
+            return Err(Fault::Collective(Some(source), "it sent no loss with the last result".into()));
+        };
+        self.last = Sums { loss: f64::from_le_bytes(*loss), squares: f64::from_le_bytes(*squares) };
+        self.apply(steps, None, &|| false).map(Some)
     }
 
     /// Takes back wakes that came for what has been dealt with.

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use crate::optimizer::Optimizer;
 use crate::state::{Reduced, TrainingState};
-use crate::transfer::{self, Kind, read, write};
+use crate::transfer::{self, Header, Kind, read, write};
 
 #[derive(Debug, Default)]
 struct Received {
     /// Step at which each source began.
-    begun: Vec<Option<u64>>,
+    begun: Vec<Option<Header>>,
     /// Every chunk that a source still sends was copied at this step or later.
     floors: Vec<u64>,
     /// Steps applied to each chunk that is here.
@@ -74,7 +74,7 @@ impl Incoming {
         if begin.kind != Kind::Begin {
             return Err(std::io::Error::other("a state stream that does not begin"));
         }
-        self.lock().begun[source] = Some(begin.step);
+        self.lock().begun[source] = Some(begin);
         self.changed.notify_all();
         notify();
         let mut values = Vec::new();
@@ -102,8 +102,8 @@ impl Incoming {
         }
     }
 
-    /// The boundary at which the sources began; all begin at the same.
-    pub(super) fn begun(&self) -> Option<u64> {
+    /// What the sources began with: all do at the same boundary.
+    pub(super) fn begun(&self) -> Option<Header> {
         self.lock().begun.iter().copied().collect::<Option<Vec<_>>>()?.first().copied()
     }
 
@@ -118,7 +118,7 @@ impl Incoming {
         received.floors.iter().all(|f| *f == u64::MAX) && received.chunks.iter().all(Option::is_some)
     }
 
-    /// Applies the result of `step` to the chunks that are here and lack it. Waits until no chunk that
+    /// Applies the result of the update that begins with `step` to the chunks that are here and lack it. Waits until no chunk that
     /// lacks it can still arrive.
     pub(super) fn apply(
         &self,
@@ -142,10 +142,10 @@ impl Incoming {
         for (chunk, at) in received.chunks.iter_mut().enumerate() {
             if *at == Some(step) {
                 state.apply_chunk(optimizer, reduced, chunk);
-                *at = Some(step + 1);
+                *at = Some(step + reduced.update.steps);
             }
         }
-        state.step = step + 1;
+        state.counted(&reduced);
         Ok(())
     }
 }

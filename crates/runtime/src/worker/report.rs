@@ -1,8 +1,10 @@
 //! Collects what a worker tells the coordinator about its progress, and sends it not too often.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use super::engine::Applied;
 use super::session::Connection;
 use crate::membership::{EvaluationRecord, FromWorker, Report, StepRecord, SwitchRecord};
 
@@ -14,6 +16,18 @@ const KEPT_STEPS: usize = 1024;
 
 /// Reports between two looks at the memory, which costs a system call or three.
 const MEMORY_PERIOD: u32 = 50;
+
+/// What a worker tells of an update, its times left out.
+pub(super) fn record(steps: &Range<u64>, applied: &Applied) -> StepRecord {
+    StepRecord {
+        step: steps.start,
+        loss: applied.loss,
+        accumulation: u32::try_from(steps.end - steps.start).unwrap_or(u32::MAX),
+        noise_scale: applied.noise_scale,
+        learning_rate_factor: applied.rate_factor,
+        ..StepRecord::default()
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Reporter {
@@ -65,6 +79,12 @@ impl Reporter {
     /// Whether someone waits for the next report.
     pub(super) fn is_urgent(&self) -> bool {
         self.urgent
+    }
+
+    /// The state was replaced by another: what was done to the old one is of no interest any more.
+    pub(super) fn forget(&mut self) {
+        self.recent.clear();
+        self.pending.steps.clear();
     }
 
     /// A new coordinator may have missed the last reports of the old session.

@@ -36,12 +36,13 @@ impl Worker {
     /// Streams the state to every shadow, each source its share of the chunks.
     pub(super) fn send_state(&self, membership: &Membership, streams: Vec<(u64, TcpStream)>) {
         let Some(rank) = membership.rank(self.connector.me) else { return };
-        let (stride, step) = (membership.active.len(), self.member.step());
+        let stride = membership.active.len();
+        let begin = transfer::Header::begin(self.member.step(), read(&self.engine.state).noise);
         for (_, mut stream) in streams {
             let state = Arc::clone(&self.engine.state);
             let send = move || {
                 // A shadow that dies is noticed by the coordinator; nothing is lost here.
-                let _ = transfer::send_live(&mut stream, &state, step, rank, stride);
+                let _ = transfer::send_live(&mut stream, &state, begin, rank, stride);
             };
             // Without a thread the shadow never catches up, and is dropped.
             let _ = std::thread::Builder::new().name("state-out".into()).spawn(send);
@@ -65,6 +66,7 @@ impl Worker {
                     parameters: vec![0.0; state.parameters.len()],
                     slots: vec![vec![0.0; state.parameters.len()]; state.slots.len()],
                     model_state: vec![0.0; state.model_state.len()],
+                    noise: state.noise,
                 }
             };
             self.engine.state = Arc::new(RwLock::new(zeros));
@@ -80,9 +82,11 @@ impl Worker {
 
     pub(super) fn begin_shadow(&mut self) {
         match self.incoming.as_ref().and_then(|incoming| incoming.begun()) {
-            Some(step) => {
-                self.member.shadow_began(step);
-                write(&self.engine.state).step = step;
+            Some(begin) => {
+                self.reporter.forget();
+                self.member.shadow_began(begin.step);
+                let mut state = write(&self.engine.state);
+                (state.step, state.noise) = (begin.step, begin.noise());
             }
             None => self.connection.mailbox.wait(Duration::from_millis(100)),
         }

@@ -11,7 +11,7 @@ use bellwether_runtime::membership::{ToWorker, TraineeDescription, WorkerId};
 use super::scenario::{Fault, Scenario};
 use super::world::{Happening, World};
 
-const RULES: Rules = Rules { total_steps: 100, evaluate_every: 0, checkpoint_every: 0 };
+const RULES: Rules = Rules { total_steps: 100, evaluate_every: 0, checkpoint_every: 0, batches: None };
 
 fn config(wanted: u32) -> Config {
     Config {
@@ -25,10 +25,16 @@ fn config(wanted: u32) -> Config {
         boot_timeout_s: 100.0,
         reattach_grace_s: 1.0,
         max_barren_crashes: 10,
+        max_accumulation: 1,
         resumed: None,
         checkpoint: None,
         trainee: None,
     }
+}
+
+/// What a worker says that has formed a recovery and applied these steps one by one.
+fn ready(epoch: u64, step: u64) -> FromWorker {
+    FromWorker::Ready { epoch, step, last: step.min(1), trained: (1, 1) }
 }
 
 /// A coordinator under test, and what it said to whom.
@@ -66,7 +72,7 @@ impl Bench {
         }
         let epoch = bench.coordinator.membership().epoch;
         for worker in 1..=workers {
-            bench.says(worker, FromWorker::Ready { epoch, step: 0 });
+            bench.says(worker, ready(epoch, 0));
         }
         assert_eq!(bench.coordinator.phase(), "training");
         bench
@@ -123,7 +129,7 @@ fn running_member(id: WorkerId, workers: &[WorkerId], step: u64) -> Member {
     member.message(ToWorker::Recover { membership: membership(1, workers, &[]), load: Some(Load::Fresh) });
     assert!(matches!(member.next_task(), Task::Form { .. }));
     member.formed(1, Some(step), Ok(()));
-    member.message(ToWorker::Start { epoch: 1, step, behind: vec![], source: id });
+    member.message(ToWorker::Start { epoch: 1, step, behind: vec![], source: id, accumulation: 1 });
     assert_eq!(member.next_task(), Task::Train);
     member
 }
@@ -134,16 +140,16 @@ fn whoever_missed_the_last_result_gets_it_from_one_who_has_it() {
     let actions = bench.take(Event::Gone(3, "killed".into()));
     let (next, load) = recovery(&actions, 1).expect("a crash begins a recovery");
     assert_eq!((active(&next), load), (vec![1, 2], None));
-    bench.says(1, FromWorker::Ready { epoch: next.epoch, step: 5 });
-    let actions = bench.says(2, FromWorker::Ready { epoch: next.epoch, step: 4 });
-    let start = ToWorker::Start { epoch: next.epoch, step: 5, behind: vec![2], source: 1 };
+    bench.says(1, ready(next.epoch, 5));
+    let actions = bench.says(2, ready(next.epoch, 4));
+    let start = ToWorker::Start { epoch: next.epoch, step: 5, behind: vec![2], source: 1, accumulation: 1 };
     assert_eq!(sent(&actions, 2), [&start]);
 
     let mut member = running_member(2, &[1, 2, 3], 4);
     member.message(ToWorker::Recover { membership: next.clone(), load: None });
     member.formed(next.epoch, None, Ok(()));
     member.message(start);
-    assert_eq!(member.next_task(), Task::CatchUp { source: 1, behind: vec![2] });
+    assert_eq!(member.next_task(), Task::CatchUp { source: 1, behind: vec![2], from: 4, to: 5 });
     // Even if another recovery begins while the result is being applied, it counts.
     member.message(ToWorker::Recover { membership: membership(9, &[2], &[]), load: None });
     member.caught_up_with_result();
@@ -215,7 +221,7 @@ fn a_shadow_whose_connection_broke_begins_anew() {
 
 #[test]
 fn a_run_has_no_more_members_than_virtual_nodes() {
-    let resumed = Resumed { epoch: 4, last_worker: 2, active: vec![1, 2], committed: 7 };
+    let resumed = Resumed { epoch: 4, last_worker: 2, active: vec![1, 2], committed: 7, accumulation: 1 };
     let mut bench = Bench::new(Config { virtual_nodes: 1, resumed: Some(resumed), ..config(1) });
     bench.attach(1, Some((4, 7)), true);
     let actions = bench.attach(2, Some((4, 7)), true);
@@ -274,7 +280,7 @@ fn members_keep_their_state_when_the_coordinator_dies_during_a_plan() {
     assert_eq!(member.disconnected(), [Effect::Interrupt]);
     assert_eq!((member.next_task(), member.held()), (Task::Wait, Some((1, 8))));
 
-    let resumed = Resumed { epoch: 1, last_worker: 2, active: vec![1, 2], committed: 7 };
+    let resumed = Resumed { epoch: 1, last_worker: 2, active: vec![1, 2], committed: 7, accumulation: 1 };
     let mut bench = Bench::new(Config { resumed: Some(resumed), ..config(2) });
     assert!(recovery(&bench.attach(1, Some((1, 8)), true), 1).is_none());
     let actions = bench.attach(2, Some((3, 8)), true);
@@ -309,7 +315,7 @@ fn late_workers_do_not_bring_their_old_state() {
     let mut bench = Bench::running(config(2), 2);
     let actions = bench.take(Event::Gone(2, "its session broke".into()));
     let epoch = recovery(&actions, 1).expect("a recovery").0.epoch;
-    bench.says(1, FromWorker::Ready { epoch, step: 3 });
+    bench.says(1, ready(epoch, 3));
     let actions = bench.attach(2, Some((1, 3)), true);
     let next = plan(&actions, 2).expect("it begins anew");
     assert!(next.shadows(2) && next.rank(2).is_none());
@@ -341,7 +347,7 @@ fn a_stale_end_is_not_the_end() {
     let epoch = recovery(&actions, 1).expect("a recovery").0.epoch;
     // This was said before the recovery was heard of.
     bench.says(1, finished(3, 1));
-    bench.says(1, FromWorker::Ready { epoch, step: 3 });
+    bench.says(1, ready(epoch, 3));
     let actions = bench.take(Event::Tick);
     let stop = plan(&actions, 1).expect("the run still has to stop").epoch;
     bench.take(Event::Checkpoint(3, Ok(())));
@@ -392,19 +398,19 @@ fn what_a_recovery_overtakes_has_no_effect() {
     assert_eq!(member.failed(1, Some(2), "too late".into()), []);
     assert!(matches!(member.next_task(), Task::Form { .. }));
     member.formed(3, None, Ok(()));
-    member.message(ToWorker::Start { epoch: 3, step: 7, behind: vec![], source: 1 });
+    member.message(ToWorker::Start { epoch: 3, step: 7, behind: vec![], source: 1, accumulation: 1 });
     // A loss that is not finite is seen by all who do the step, so it is done again.
     member.not_finite("the loss".into());
     assert_eq!(member.next_task(), Task::Finish);
     member.message(ToWorker::Recover { membership: membership(4, &[1], &[]), load: None });
     member.formed(4, None, Ok(()));
-    member.message(ToWorker::Start { epoch: 4, step: 7, behind: vec![], source: 1 });
+    member.message(ToWorker::Start { epoch: 4, step: 7, behind: vec![], source: 1, accumulation: 1 });
     assert_eq!(member.next_task(), Task::Train);
 }
 
 #[test]
 fn only_workers_that_someone_starts_raise_the_number() {
-    let resumed = Resumed { epoch: 1, last_worker: 5, active: vec![], committed: 0 };
+    let resumed = Resumed { epoch: 1, last_worker: 5, active: vec![], committed: 0, accumulation: 1 };
     let mut bench = Bench::new(Config { resumed: Some(resumed), max_workers: 8, ..config(2) });
     // Started by the coordinator before, and still booting when that died.
     bench.attach(5, None, false);
@@ -419,10 +425,10 @@ fn only_workers_that_someone_starts_raise_the_number() {
 
 #[test]
 fn the_ledger_has_no_gap_when_a_checkpoint_is_ahead_of_the_reports() {
-    let resumed = Resumed { epoch: 1, last_worker: 1, active: vec![], committed: 8 };
+    let resumed = Resumed { epoch: 1, last_worker: 1, active: vec![], committed: 8, accumulation: 1 };
     let mut bench = Bench::new(Config { resumed: Some(resumed), checkpoint: Some(10), ..config(1) });
     let actions = bench.attach(2, None, true);
-    assert!(actions.contains(&Action::Journal(Journal::Committed { first: 8, last: 9 })));
+    assert!(actions.contains(&Action::Journal(Journal::Committed { first: 8, last: 9, accumulation: 1 })));
     assert_eq!(recovery(&actions, 2).expect("a start").1, Some(Load::Checkpoint(10)));
 }
 
@@ -433,11 +439,13 @@ fn quiet(wanted: u32, schedule: &[(u64, u32)]) -> Scenario {
         wanted,
         max_workers: wanted,
         schedule: schedule.to_vec(),
-        rules: Rules { total_steps: 60, evaluate_every: 10, checkpoint_every: 7 },
+        rules: Rules { total_steps: 60, evaluate_every: 10, checkpoint_every: 7, batches: None },
         spawns: true,
         scales: Vec::new(),
         poison: None,
         stop_at_s: None,
+        max_accumulation: 1,
+        batches: Vec::new(),
         ..Scenario::new(5)
     }
 }
@@ -491,13 +499,13 @@ fn the_only_worker_leaves_when_another_has_taken_its_place() {
 
 #[test]
 fn a_worker_that_is_asked_to_go_while_nobody_trains_hands_on_its_state_first() {
-    let resumed = Resumed { epoch: 1, last_worker: 2, active: vec![1, 2], committed: 7 };
+    let resumed = Resumed { epoch: 1, last_worker: 2, active: vec![1, 2], committed: 7, accumulation: 1 };
     let mut bench = Bench::new(Config { resumed: Some(resumed), ..config(2) });
     bench.attach(1, Some((1, 8)), true);
     assert_eq!(sent(&bench.says(1, FromWorker::Leave { replace: true }), 1), Vec::<&ToWorker>::new());
     let (alone, load) = recovery(&bench.take(Event::Ended(2)), 1).expect("it has the only state");
     assert_eq!((active(&alone), load), (vec![1], None));
-    bench.says(1, FromWorker::Ready { epoch: alone.epoch, step: 8 });
+    bench.says(1, ready(alone.epoch, 8));
     let shadowed = plan(&bench.attach(3, None, true), 1).expect("a plan in which another receives the state");
     bench.reports(1, shadowed.epoch, 9);
     let actions = bench.says(3, FromWorker::CaughtUp { epoch: shadowed.epoch, step: 10 });

@@ -1,10 +1,13 @@
 //! What must hold, whatever happens.
 
+use std::ops::Range;
+
 use bellwether_core::record::Event as Journal;
 use bellwether_runtime::membership::coordinator::{Outcome, OutcomeKind};
 use bellwether_runtime::membership::{Load, Membership, ToWorker, WorkerId};
 
 use super::control::GRACE_S;
+use super::random::{FRESH, applied, contribution};
 use super::rounds::Kind;
 use super::world::World;
 
@@ -23,7 +26,7 @@ impl World {
             return;
         };
         let right = process.state.as_ref().is_some_and(|state| {
-            !state.partial && state.step == step && self.digests.get(step as usize) == Some(&state.digest)
+            !state.partial && state.step == step && self.right.get(&state.digest) == Some(&step)
         });
         if !right {
             let state = process.state.clone();
@@ -37,18 +40,25 @@ impl World {
         if !self.scenario.calm() || !member.is_active() || self.outcome.is_some() {
             return;
         }
-        if member.membership().hold_at != Some(member.step()) {
+        if member.membership().hold_at.is_none_or(|at| at > member.step()) {
             let step = member.step();
             self.violate(format!("worker {id} has to wait at boundary {step} although nothing is wrong"));
         }
     }
 
-    /// A step is reduced to the same result by every membership that ever does it.
-    pub(crate) fn check_result(&mut self, epoch: u64, step: u64, sum: u64) {
-        if self.results.get(step as usize) != Some(&sum) {
-            self.violate(format!("epoch {epoch} reduces step {step} to a wrong result"));
+    /// An update is reduced to the right result of a right state, and to the same one by every membership that does it
+    /// before a state is loaded anew.
+    pub(crate) fn check_result(&mut self, epoch: u64, steps: &Range<u64>, digest: u64, sum: u64) {
+        let right = contribution(steps, 0..self.scenario.virtual_nodes, digest);
+        if right != sum || self.right.get(&digest) != Some(&steps.start) {
+            self.violate(format!("epoch {epoch} reduces steps {steps:?} to a wrong result"));
         }
-        self.watch.reduced.insert(step, sum);
+        self.right.insert(applied(digest, steps, sum), steps.end);
+        self.watch.reduced.insert(steps.end - 1);
+        let before = self.watch.done.insert(steps.end - 1, sum);
+        if before.is_some_and(|before| before != sum) {
+            self.violate(format!("epoch {epoch} does steps {steps:?} otherwise than they were done before"));
+        }
     }
 
     /// The membership in force never goes back.
@@ -101,6 +111,7 @@ impl World {
                 if let Some(load) = load {
                     let step = if let Load::Checkpoint(step) = load { *step } else { 0 };
                     self.check_loss(step);
+                    self.watch.done.retain(|last, _| *last < step);
                 }
             }
             ToWorker::Start { step, .. } => {
@@ -148,7 +159,8 @@ impl World {
     /// Looks at a line of the journal.
     pub(crate) fn check_journal(&mut self, event: &Journal) {
         match event {
-            Journal::Committed { first, last } => {
+            Journal::Committed { first, last, accumulation } => {
+                self.watch.ledger.push((*first, *last, *accumulation));
                 let committed = self.watch.committed;
                 if *first != committed || last < first {
                     self.violate(format!("steps {first} to {last} are committed after {committed}"));
@@ -165,9 +177,16 @@ impl World {
                     self.violate(format!("rolled back to {to} although {holder} holds {committed} steps"));
                 }
                 self.watch.committed = *to;
+                self.watch.ledger.retain_mut(|(first, last, _)| {
+                    *last = (*last).min(to.wrapping_sub(1));
+                    *first < *to
+                });
                 self.watch.rolled_back += 1;
+                self.watch.done.retain(|last, _| last < to);
             }
-            Journal::Membership { epoch, step, workers, .. } => {
+            Journal::Membership { epoch, step, workers, accumulation, .. } => {
+                let before = std::mem::replace(&mut self.watch.accumulation, *accumulation);
+                self.watch.batch_changes += u64::from(before != *accumulation && before > 0);
                 if *epoch <= self.watch.journaled.0 {
                     let before = self.watch.journaled.0;
                     self.violate(format!("epoch {epoch} is journaled after {before}"));
@@ -186,7 +205,7 @@ impl World {
 
     /// A committed step has been reduced, by all members.
     fn check_committed(&mut self, last: u64) {
-        if !self.watch.reduced.contains_key(&last) && !self.stored.keys().any(|s| *s > last) {
+        if !self.watch.reduced.contains(&last) && !self.stored.keys().any(|s| *s > last) {
             self.violate(format!("step {last} is committed but was never done"));
         }
         let Some(coordinator) = &self.coordinator else { return };
@@ -228,14 +247,36 @@ impl World {
         };
         let digest = u64::from_le_bytes(digest[..8].try_into().expect("eight bytes"));
         let committed = self.watch.committed;
-        if self.digests.get(committed as usize) != Some(&digest) {
+        if self.right.get(&digest) != Some(&committed) {
             self.violate(format!("after {committed} steps the run ends with other bits"));
         }
+        self.check_ledger(digest);
         let total = self.scenario.rules.total_steps;
         if outcome.kind == OutcomeKind::Finished && committed != total {
             self.violate(format!("finished after {committed} steps of {total}"));
         }
         self.check_wanted(outcome);
+    }
+
+    /// The journal alone tells which updates led to the result, unless some of it was lost with all workers.
+    fn check_ledger(&mut self, digest: u64) {
+        let known = self.watch.ledger.iter().all(|(.., accumulation)| *accumulation > 0);
+        if !known || self.watch.rolled_back > 0 {
+            return;
+        }
+        self.watch.replayed += 1;
+        let mut replayed = FRESH;
+        for (first, last, accumulation) in self.watch.ledger.clone() {
+            for start in (first..=last).step_by(accumulation as usize) {
+                let steps = start..start + u64::from(accumulation);
+                let sum = contribution(&steps, 0..self.scenario.virtual_nodes, replayed);
+                replayed = applied(replayed, &steps, sum);
+            }
+        }
+        if replayed != digest {
+            let ledger = self.watch.ledger.clone();
+            self.violate(format!("the run ends with other bits than its journal tells: {ledger:?}"));
+        }
     }
 
     /// If there was time enough, the wanted number of workers computes in the end.
@@ -276,13 +317,18 @@ impl World {
         let mut workers = vec![0; self.scenario.rules.total_steps as usize];
         for epoch in self.data.epochs.values() {
             let rounds = epoch.rounds.iter().filter(|r| r.kind == Kind::Train && r.complete);
-            rounds.for_each(|round| workers[round.step as usize] = epoch.membership.active.len());
+            let size = epoch.membership.active.len();
+            rounds.for_each(|round| workers[round.steps()].fill(size));
         }
         workers
     }
 
     /// Without faults, scheduled changes happen exactly at their steps.
     fn check_schedule(&mut self) {
+        if self.scenario.max_accumulation > 1 {
+            // At the first boundary that is not before the step.
+            return;
+        }
         let workers = self.workers_by_step();
         let mut expected = self.scenario.wanted as usize;
         for (step, wanted) in self.scenario.schedule.clone() {

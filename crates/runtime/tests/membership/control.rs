@@ -1,6 +1,6 @@
 //! Sessions between workers and the coordinator, and a model of the coordinator's shell.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bellwether_core::record::{Event as Journal, Line};
 use bellwether_runtime::journal::resumed;
@@ -50,8 +50,15 @@ pub(crate) struct Watch {
     pub(crate) schedules_checked: u64,
     /// When something last asked for another number of workers or took one away.
     pub(crate) disturbed_s: f64,
-    /// Digest of each step that was reduced.
-    pub(crate) reduced: BTreeMap<u64, u64>,
+    /// Last steps of the updates that were reduced.
+    pub(crate) reduced: BTreeSet<u64>,
+    /// Results of updates since a state was loaded, by their last step.
+    pub(crate) done: BTreeMap<u64, u64>,
+    /// Committed steps, and how many each of their updates covered (0 when that is not known), as the journal tells.
+    pub(crate) ledger: Vec<(u64, u64, u32)>,
+    pub(crate) accumulation: u32,
+    pub(crate) batch_changes: u64,
+    pub(crate) replayed: u64,
 }
 
 impl World {
@@ -214,7 +221,7 @@ impl World {
         let result = if full { Err("no space left".to_string()) } else { Ok(()) };
         if !full {
             self.stored.insert(step, digest);
-            if self.digests.get(step as usize) != Some(&digest) {
+            if self.right.get(&digest) != Some(&step) {
                 self.violate(format!("the checkpoint of step {step} has wrong bits"));
             }
         }
@@ -242,6 +249,7 @@ impl World {
             boot_timeout_s: BOOT_TIMEOUT_S,
             reattach_grace_s: GRACE_S,
             max_barren_crashes: self.scenario.max_barren_crashes,
+            max_accumulation: self.scenario.max_accumulation,
             resumed: known.clone(),
             checkpoint: self.stored.last_key_value().map(|(step, _)| *step),
             trainee: trainee.map(|p| p.trainee.clone()),

@@ -90,6 +90,10 @@ impl World {
                     self.coordinate(Event::Replace(id));
                 }
             }
+            Fault::Accumulate => {
+                let steps = 1 + self.random.below(u64::from(self.scenario.max_accumulation)) as u32;
+                self.coordinate(Event::Accumulate(steps));
+            }
             Fault::Speeds => {
                 let mut speed = || self.random.between(0.1, 1.0);
                 let speeds = living.iter().map(|id| (*id, speed())).collect();

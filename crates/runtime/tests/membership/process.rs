@@ -1,10 +1,12 @@
 //! A worker process: a [`Member`] and a model of the shell around it.
 
+use std::ops::Range;
+
 use bellwether_runtime::membership::member::{Effect, Member, Task};
 use bellwether_runtime::membership::{EvaluationRecord, FromWorker, Load, Membership, Report, StepRecord};
 use bellwether_runtime::membership::{SwitchRecord, ToWorker, TraineeDescription, WorkerId};
 
-use super::random::applied;
+use super::random::{FRESH, applied};
 use super::rounds::Kind;
 use super::world::{Happening, World};
 
@@ -90,10 +92,10 @@ pub(crate) struct Process {
     /// Changes with the activity, so that what belongs to an earlier one is void.
     pub(crate) serial: u64,
     pub(crate) state: Option<State>,
-    /// Step and result of the last completed training round.
-    pub(crate) last_result: Option<(u64, u64)>,
+    /// Steps and result of the last completed training round.
+    pub(crate) last_result: Option<(Range<u64>, u64)>,
     /// What a catch-up brings.
-    pub(crate) handed: Option<(u64, u64)>,
+    pub(crate) handed: Option<(Range<u64>, u64)>,
     pub(crate) uploaded: Option<u64>,
     pub(crate) steps: Vec<StepRecord>,
     pub(crate) evaluations: Vec<EvaluationRecord>,
@@ -119,7 +121,7 @@ impl World {
             trainee: TraineeDescription { fingerprint: fingerprint.into(), ..Default::default() },
             told_warm: false,
             leaving: false,
-            member: Member::new(id, self.scenario.rules),
+            member: Member::new(id, self.scenario.rules.clone()),
             session: None,
             opening: None,
             disconnected_s: self.now,
@@ -310,7 +312,7 @@ impl World {
                 self.begin_activity(id, Activity::BeginningShadow { epoch }, None);
                 self.join(id, epoch);
             }
-            Task::CatchUp { source, behind } => {
+            Task::CatchUp { source, behind, .. } => {
                 self.begin_activity(id, Activity::CatchingUp { epoch }, None);
                 self.hand_on(id, epoch, source, &behind);
             }
@@ -402,7 +404,7 @@ impl World {
     fn load(&mut self, id: WorkerId, membership: Membership, load: Option<Load>) {
         let state = match load {
             None => None,
-            Some(Load::Fresh) => Some((0, self.digests[0])),
+            Some(Load::Fresh) => Some((0, FRESH)),
             Some(Load::Checkpoint(step)) => match self.stored.get(&step) {
                 Some(digest) => Some((step, *digest)),
                 None => return self.violate(format!("there is no checkpoint of step {step}")),
@@ -410,6 +412,7 @@ impl World {
         };
         let process = self.process(id);
         if let Some((step, digest)) = state {
+            process.steps.clear();
             process.state = Some(State { step, digest, partial: false });
             process.last_result = None;
         }
@@ -452,11 +455,10 @@ impl World {
                 if self.is_doomed(id, epoch, index) {
                     return;
                 }
-                let (_, sum) = self.result(epoch, index);
+                let (_, steps, sum) = self.result(epoch, index);
                 self.depart(id, epoch, index, true);
                 if task == Task::Train {
-                    let step = self.processes[&id].member.step();
-                    self.process(id).last_result = Some((step, sum));
+                    self.process(id).last_result = Some((steps, sum));
                 }
                 let delay = self.random.between(0.0001, 0.003);
                 self.begin_activity(id, Activity::Applying { task, epoch, index }, Some(delay));
@@ -481,8 +483,8 @@ impl World {
                 let before = process.member.step();
                 process.member.caught_up_with_result();
                 let behind = process.member.step() > before;
-                if let (true, Some((step, sum))) = (behind, process.handed.take()) {
-                    self.apply(id, step, sum);
+                if let (true, Some((steps, sum))) = (behind, process.handed.take()) {
+                    self.apply(id, steps, sum);
                 }
                 self.watch.catch_ups += u64::from(behind);
                 self.report(id);
@@ -525,15 +527,16 @@ impl World {
         self.proceed(id);
     }
 
-    fn apply(&mut self, id: WorkerId, step: u64, sum: u64) {
+    fn apply(&mut self, id: WorkerId, steps: Range<u64>, sum: u64) {
         let at_s = self.now;
         let process = self.process(id);
         let state = process.state.as_mut().expect("only a process with a state takes part");
-        state.digest = applied(state.digest, step, sum);
-        state.step += 1;
-        process.last_result = Some((step, sum));
+        state.digest = applied(state.digest, &steps, sum);
+        state.step = steps.end;
+        process.last_result = Some((steps.clone(), sum));
         process.steps.push(StepRecord {
-            step,
+            step: steps.start,
+            accumulation: (steps.end - steps.start) as u32,
             loss: sum as f64,
             duration_s: 0.02,
             compute_s: at_s.min(0.02),
@@ -542,7 +545,7 @@ impl World {
     }
 
     fn applied(&mut self, id: WorkerId, task: &Task, epoch: u64, index: usize) {
-        let (offers, sum) = self.result(epoch, index);
+        let (offers, steps, sum) = self.result(epoch, index);
         let step = self.processes[&id].member.step();
         self.process(id).activity = Activity::Waiting;
         if *task == Task::Evaluate {
@@ -553,12 +556,12 @@ impl World {
             process.member.evaluated();
             return self.report_round(id);
         }
-        if *task == Task::Train && self.scenario.poison == Some(step) {
+        if *task == Task::Train && self.scenario.poison.is_some_and(|poison| steps.contains(&poison)) {
             let effects = self.process(id).member.not_finite("the loss".into());
             return self.carry_out_effects(id, effects);
         }
         if *task == Task::Train {
-            self.apply(id, step, sum);
+            self.apply(id, steps, sum);
         }
         self.process(id).member.round_done(task, &offers);
         self.report_round(id);
@@ -622,6 +625,7 @@ impl World {
         };
         let process = self.process(id);
         process.activity = Activity::Waiting;
+        process.steps.clear();
         process.state = Some(State { step, digest, partial: true });
         process.receiving = Some(epoch);
         process.member.shadow_began(step);

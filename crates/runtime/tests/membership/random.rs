@@ -1,5 +1,7 @@
 //! Randomness of the simulation: SplitMix64, so that a seed is a whole history.
 
+use std::ops::Range;
+
 /// A stream of random numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
@@ -60,25 +62,18 @@ pub(crate) fn mix(a: u64, b: u64, c: u64) -> u64 {
     finalize(finalize(finalize(a.wrapping_add(0x9E37_79B9_7F4A_7C15)) ^ b) ^ c.rotate_left(17))
 }
 
-/// What one virtual node contributes to a step, computed on the state with this digest.
-pub(crate) fn contribution(step: u64, node: u32, digest: u64) -> u64 {
-    mix(step, u64::from(node), digest)
+/// What these virtual nodes contribute to the update over these steps, computed on the state with this digest.
+pub(crate) fn contribution(steps: &Range<u64>, nodes: Range<u32>, digest: u64) -> u64 {
+    let one = |step: u64| {
+        nodes.clone().fold(0u64, |sum, node| sum.wrapping_add(mix(step, u64::from(node), digest)))
+    };
+    steps.clone().fold(0u64, |sum, step| sum.wrapping_add(one(step)))
 }
 
-/// The state after a step.
-pub(crate) fn applied(digest: u64, step: u64, reduced: u64) -> u64 {
-    mix(digest, step, reduced)
-}
+/// Digest of the state before the first step.
+pub(crate) const FRESH: u64 = 1;
 
-/// Digest of the state after 0, 1, 2 … `steps` steps, and the result of each step.
-pub(crate) fn chain(virtual_nodes: u32, steps: u64) -> (Vec<u64>, Vec<u64>) {
-    let (mut digests, mut results) = (vec![1], Vec::new());
-    for step in 0..steps {
-        let digest = digests[step as usize];
-        let result =
-            (0..virtual_nodes).fold(0u64, |sum, node| sum.wrapping_add(contribution(step, node, digest)));
-        results.push(result);
-        digests.push(applied(digest, step, result));
-    }
-    (digests, results)
+/// The state after an update.
+pub(crate) fn applied(digest: u64, steps: &Range<u64>, reduced: u64) -> u64 {
+    mix(digest, mix(steps.start, steps.end, 0), reduced)
 }

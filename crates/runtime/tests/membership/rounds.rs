@@ -4,6 +4,7 @@
 //! If a member goes away, whoever does not have all of its contribution fails; the others do not.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use bellwether_runtime::membership::{Membership, WorkerId};
 
@@ -27,6 +28,10 @@ pub(crate) enum Kind {
 pub(crate) struct Round {
     pub(crate) kind: Kind,
     pub(crate) step: u64,
+    /// Steps of the update; 0 for other rounds.
+    pub(crate) update: u64,
+    /// Digest of the state that the members begin with.
+    pub(crate) digest: u64,
     /// What each active member offered.
     pub(crate) arrived: BTreeMap<WorkerId, u64>,
     /// Sum of the contributions.
@@ -35,6 +40,18 @@ pub(crate) struct Round {
     waiting: BTreeSet<WorkerId>,
     /// Those who lack a contribution.
     doomed: BTreeSet<WorkerId>,
+}
+
+impl Round {
+    /// The steps of the update.
+    pub(crate) fn update_steps(&self) -> Range<u64> {
+        self.step..self.step + self.update
+    }
+
+    /// The same as indices.
+    pub(crate) fn steps(&self) -> Range<usize> {
+        self.step as usize..(self.step + self.update) as usize
+    }
 }
 
 /// All rounds of one membership.
@@ -166,12 +183,17 @@ impl World {
 
     /// A worker takes part in the next round of its epoch; tells which round that is.
     pub(crate) fn arrive(&mut self, id: WorkerId, number: u64, kind: Kind, step: u64, offer: u64) -> usize {
+        let process = &self.processes[&id];
+        let update = if kind == Kind::Train { process.member.update() } else { 0 };
+        let held = process.state.as_ref().map(|s| s.digest).filter(|_| process.member.is_active());
         let epoch = self.data.epochs.get_mut(&number).expect("it is in the epoch");
         let index = epoch.position[&id];
         if epoch.rounds.len() == index {
             epoch.rounds.push(Round {
                 kind,
                 step,
+                update,
+                digest: held.unwrap_or_default(),
                 arrived: BTreeMap::new(),
                 sum: 0,
                 complete: false,
@@ -181,10 +203,14 @@ impl World {
         }
         let rank = epoch.membership.rank(id);
         let round = &mut epoch.rounds[index];
-        if (round.kind, round.step) != (kind, step) {
+        if round.digest == 0 {
+            round.digest = held.unwrap_or_default();
+        }
+        let differs = held.is_some_and(|digest| digest != round.digest);
+        if (round.kind, round.step, round.update) != (kind, step, update) || differs {
             let text = format!(
-                "worker {id} comes to round {index} of epoch {number} for {kind:?} {step}, others for {:?} {}",
-                round.kind, round.step
+                "worker {id} comes to round {index} of epoch {number} for {kind:?} {step}, others for {:?} {} + {}",
+                round.kind, round.step, round.update
             );
             self.violate(text);
             return index;
@@ -194,9 +220,8 @@ impl World {
             round.arrived.insert(id, offer);
             if kind == Kind::Train {
                 let nodes = epoch.membership.active[rank].nodes.clone();
-                let digest = self.processes[&id].state.as_ref().map_or(0, |s| s.digest);
-                round.sum =
-                    nodes.fold(round.sum, |sum, node| sum.wrapping_add(contribution(step, node, digest)));
+                let part = contribution(&round.update_steps(), nodes, round.digest);
+                round.sum = round.sum.wrapping_add(part);
             }
         }
         index
@@ -228,12 +253,12 @@ impl World {
         // Whoever has gone on to another epoch is not touched by what happens in this one.
         let overwritten: Vec<WorkerId> =
             round.doomed.iter().copied().filter(|member| !epoch.out.contains_key(member)).collect();
-        let (kind, step, sum) = (round.kind, round.step, round.sum);
+        let (kind, steps, digest, sum) = (round.kind, round.update_steps(), round.digest, round.sum);
         if kind == Kind::Train {
             for member in overwritten {
                 self.processes.get_mut(&member).expect("a worker").last_result = None;
             }
-            self.check_result(number, step, sum);
+            self.check_result(number, &steps, digest, sum);
         }
         for member in lucky {
             self.deliver(member);
@@ -397,10 +422,10 @@ impl World {
             return;
         }
         epoch.handed_on = true;
-        let result = self.processes[&source].last_result;
+        let result = self.processes[&source].last_result.clone();
         let step = self.processes[&behind[0]].member.step();
-        match result {
-            Some((of, _)) if of == step => {}
+        match &result {
+            Some((of, _)) if of.start == step => {}
             _ => {
                 // Only a source that was a shadow, or is of another epoch, may have lost it.
                 self.watch.lost_results += 1;
@@ -409,7 +434,7 @@ impl World {
             }
         }
         for member in needed {
-            self.processes.get_mut(&member).expect("a worker").handed = result;
+            self.processes.get_mut(&member).expect("a worker").handed = result.clone();
             self.deliver(member);
         }
     }
@@ -420,9 +445,9 @@ impl World {
     }
 
     /// The offers of a complete round, in rank order, and its sum.
-    pub(crate) fn result(&self, number: u64, index: usize) -> (Vec<u64>, u64) {
+    pub(crate) fn result(&self, number: u64, index: usize) -> (Vec<u64>, Range<u64>, u64) {
         let epoch = &self.data.epochs[&number];
         let round = &epoch.rounds[index];
-        (epoch.active().iter().map(|id| round.arrived[id]).collect(), round.sum)
+        (epoch.active().iter().map(|id| round.arrived[id]).collect(), round.update_steps(), round.sum)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bellwether_core::job::Goodput;
 use bellwether_runtime::membership::member::Rules;
 
 use super::random::Random;
@@ -35,9 +36,11 @@ pub(crate) enum Fault {
     Replace,
     /// Other speeds of workers become known.
     Speeds,
+    /// Someone wants another batch.
+    Accumulate,
 }
 
-const FAULTS: [Fault; 13] = [
+const FAULTS: [Fault; 14] = [
     Fault::Kill,
     Fault::KillSeveral,
     Fault::KillAll,
@@ -51,6 +54,7 @@ const FAULTS: [Fault; 13] = [
     Fault::Revoke,
     Fault::Replace,
     Fault::Speeds,
+    Fault::Accumulate,
 ];
 
 /// One history, but for the dice thrown on the way.
@@ -104,6 +108,10 @@ pub(crate) struct Scenario {
     pub(crate) safe_points: bool,
     /// The number of workers is set at these times even without faults.
     pub(crate) scales: Vec<(f64, u32)>,
+    /// Most steps that an update may cover.
+    pub(crate) max_accumulation: u32,
+    /// Steps that an update is to cover, from these times on, even without faults.
+    pub(crate) batches: Vec<(f64, u32)>,
 }
 
 impl Scenario {
@@ -116,8 +124,12 @@ impl Scenario {
         let long = random.chance(0.4);
         let total_steps = if long { 200 + random.below(150) } else { 12 + random.below(80) };
         let every = |random: &mut Random| if random.chance(0.4) { 0 } else { 1 + random.below(12) };
-        let rules =
-            Rules { total_steps, evaluate_every: every(&mut random), checkpoint_every: every(&mut random) };
+        let rules = Rules {
+            total_steps,
+            evaluate_every: every(&mut random),
+            checkpoint_every: every(&mut random),
+            batches: None,
+        };
         let spawns = random.chance(0.75);
         let mut scenario = Scenario {
             seed,
@@ -144,6 +156,8 @@ impl Scenario {
             shadow_lag_s: 0.0,
             safe_points: random.chance(0.5),
             scales: Vec::new(),
+            max_accumulation: 1,
+            batches: Vec::new(),
         };
         if random.chance(0.4) && spawns {
             scenario.draw_schedule(&mut random);
@@ -165,7 +179,29 @@ impl Scenario {
         if random.chance(0.04) {
             scenario.poison = Some(random.below(total_steps));
         }
+        if random.chance(0.5) {
+            scenario.draw_batches(&mut random);
+        }
         scenario
+    }
+
+    /// The batch may move: as somebody wants while the run goes on, or by the job's own schedule.
+    fn draw_batches(&mut self, random: &mut Random) {
+        self.max_accumulation = 2 + random.below(6) as u32;
+        let any = |random: &mut Random, most: u32| 1 + random.below(u64::from(most)) as u32;
+        if random.chance(0.3) {
+            let mut schedule = vec![(random.below(20), any(random, self.max_accumulation))];
+            for _ in 0..random.below(3) {
+                let last = schedule.last().map_or(0, |(step, _)| *step);
+                schedule.push((last + 1 + random.below(40), any(random, self.max_accumulation)));
+            }
+            let max_batch = u64::from(self.max_accumulation);
+            self.rules.batches = Some(Goodput { max_batch, rule: None, schedule });
+            return;
+        }
+        for _ in 0..random.below(4) {
+            self.batches.push((random.between(0.1, 6.0), any(random, self.max_accumulation)));
+        }
     }
 
     fn draw_schedule(&mut self, random: &mut Random) {

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use bellwether_core::record::Event as Journal;
-use bellwether_runtime::membership::coordinator::{Coordinator, Outcome, OutcomeKind};
+use bellwether_runtime::membership::coordinator::{Coordinator, Event, Outcome, OutcomeKind};
 use bellwether_runtime::membership::{FromWorker, Membership, ToWorker, TraineeDescription, WorkerId};
 
 use super::control::{Session, Watch};
 use super::process::Process;
-use super::random::{Random, chain};
+use super::random::{FRESH, Random};
 use super::rounds::{DataPlane, Epoch, Kind};
 use super::scenario::{Fault, Scenario};
 
@@ -79,6 +79,8 @@ pub(crate) enum Happening {
     Fault(Fault),
     /// Someone wants this many workers.
     Scale(u32),
+    /// An update is to cover so many steps.
+    Accumulate(u32),
     /// Someone wants the run to stop.
     Stop,
     /// A new coordinator process begins.
@@ -127,10 +129,8 @@ pub(crate) struct World {
     pub(crate) stored: BTreeMap<u64, u64>,
     /// Workers wanted by the last command, for a coordinator that starts anew.
     pub(crate) asked: Option<u32>,
-    /// Digest after each number of steps.
-    pub(crate) digests: Vec<u64>,
-    /// Result of each step.
-    pub(crate) results: Vec<u64>,
+    /// Steps in the state with each digest that is the right result of updates of the right states.
+    pub(crate) right: BTreeMap<u64, u64>,
     pub(crate) watch: Watch,
     pub(crate) outcome: Option<Outcome>,
     pub(crate) violation: Option<String>,
@@ -141,7 +141,6 @@ pub(crate) struct World {
 impl World {
     /// The world at time 0; `recording` keeps a line for each happening.
     pub(crate) fn new(scenario: Scenario, recording: bool) -> Self {
-        let (digests, results) = chain(scenario.virtual_nodes, scenario.rules.total_steps);
         let mut world = World {
             random: Random::new(scenario.seed),
             now: 0.0,
@@ -157,8 +156,7 @@ impl World {
             journal: Vec::new(),
             stored: BTreeMap::new(),
             asked: None,
-            digests,
-            results,
+            right: BTreeMap::from([(FRESH, 0)]),
             watch: Watch::default(),
             outcome: None,
             violation: None,
@@ -180,6 +178,9 @@ impl World {
         }
         for (time, workers) in self.scenario.scales.clone() {
             self.at(time, Happening::Scale(workers));
+        }
+        for (time, steps) in self.scenario.batches.clone() {
+            self.at(time, Happening::Accumulate(steps));
         }
         for (fault, mean) in self.scenario.intervals.clone() {
             let mut time = self.random.interval(mean);
@@ -289,6 +290,7 @@ impl World {
             Happening::Revoked(id) => self.kill(id),
             Happening::Fault(fault) => self.fault(fault),
             Happening::Scale(workers) => self.scale(workers),
+            Happening::Accumulate(steps) => self.coordinate(Event::Accumulate(steps)),
             Happening::Stop => self.ask_to_stop(),
             Happening::CoordinatorStarts => self.start_coordinator(),
             Happening::Operator => self.operate(),
@@ -316,7 +318,7 @@ impl World {
 
     fn tick(&mut self, generation: u64) {
         if generation == self.generation && self.coordinator.is_some() && self.outcome.is_none() {
-            self.coordinate(bellwether_runtime::membership::coordinator::Event::Tick);
+            self.coordinate(Event::Tick);
             self.after(TICK_S, Happening::Tick(generation));
         }
     }
@@ -384,6 +386,8 @@ impl World {
             ("refusals", self.watch.refused),
             ("training rounds", rounds(Kind::Train)),
             ("hold rounds", rounds(Kind::Hold)),
+            ("changes of the batch", self.watch.batch_changes),
+            ("histories compared with their journal", self.watch.replayed),
             ("evaluations", rounds(Kind::Evaluate)),
             ("wanted numbers looked at", self.watch.wanted_checked),
             ("scheduled changes looked at", self.watch.schedules_checked),

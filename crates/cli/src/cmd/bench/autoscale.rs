@@ -233,6 +233,7 @@ mod tests {
             workers: workers.to_vec(),
             bounds: Vec::new(),
             shadows: Vec::new(),
+            accumulation: 1,
             reason: String::new(),
         };
         let lines = [
@@ -241,7 +242,7 @@ mod tests {
             line(3.0, Event::WorkerStarted { worker: 2 }),
             line(4.0, began(30, &[1, 2])),
             line(6.0, began(70, &[2])),
-            line(9.0, Event::Committed { first: 0, last: 99 }),
+            line(9.0, Event::Committed { first: 0, last: 99, accumulation: 1 }),
         ];
         // One worker for 2 s, with a booting one for 1 s, two for 2 s.
         assert!((worker_s(&lines, 6.0) - (2.0 + 2.0 + 4.0)).abs() < 1e-12);

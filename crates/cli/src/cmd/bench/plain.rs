@@ -11,6 +11,7 @@ use bellwether_runtime::collective::{Collective, CollectivePlan, Member, WakeRec
 use bellwether_runtime::control::Token;
 use bellwether_runtime::frame::Stamp;
 use bellwether_runtime::mesh::{ConnectionKind, Hello, Listener, Mesh, dial};
+use bellwether_runtime::noise::Noise;
 use bellwether_runtime::optimizer::{Optimizer, Update};
 use bellwether_runtime::order::{SampleOrder, micro_batch_seed};
 use bellwether_runtime::state::{Reduced, TrainingState};
@@ -164,8 +165,8 @@ fn train(job: &Job, arguments: &PlainArguments) -> Result<Vec<Sample>, Failure> 
         };
         let samples_in = order.samples_in(step);
         // No job that is measured clips: the norm does not matter.
-        let update = Update { step, scale: optimizer.scale(samples_in, 0.0) };
-        state.apply(&optimizer, Reduced { sums, samples: samples_in, update });
+        let update = Update::single(step, optimizer.scale(samples_in, 0.0));
+        state.apply(&optimizer, Reduced { sums, samples: samples_in, update, noise: Noise::default() });
         samples.push([begun.elapsed().as_secs_f64(), compute_s]);
     }
     Ok(samples)

@@ -171,7 +171,8 @@ mod tests {
 
     #[test]
     fn the_longest_gap_ends_with_the_last_step() {
-        let line = |time_s, last| Line { time_s, event: Event::Committed { first: last, last } };
+        let line =
+            |time_s, last| Line { time_s, event: Event::Committed { first: last, last, accumulation: 1 } };
         let lines = [line(1.0, 0), line(1.5, 1), line(1.6, 2), line(9.0, 3)];
         assert!((longest_gap_s(&lines, 2) - 0.5).abs() < 1e-12);
         assert!((longest_gap_s(&lines, 3) - 7.4).abs() < 1e-12);

@@ -149,6 +149,7 @@ mod tests {
                 workers: workers.to_vec(),
                 bounds: Vec::new(),
                 shadows: Vec::new(),
+                accumulation: 1,
                 reason: String::new(),
             },
         };
@@ -156,7 +157,8 @@ mod tests {
         let dipped = [began(0.0, &[1]), began(1.0, &[1, 2, 3]), began(2.0, &[1, 3]), began(3.0, &[1, 3, 4])];
         assert_eq!((fewest(&kept, 3), fewest(&dipped, 3)), (3.0, 2.0));
         assert_eq!((without(&kept, 2, 0.5), without(&dipped, 2, 0.5)), (Some(2.0), Some(2.0)));
-        let commit = |time_s, first, last| Line { time_s, event: Event::Committed { first, last } };
+        let commit =
+            |time_s, first, last| Line { time_s, event: Event::Committed { first, last, accumulation: 1 } };
         let lines = [commit(0.1, 0, 3), commit(0.2, 4, 7), commit(0.3, 8, 9)];
         assert_eq!(
             (committed_s(&lines, 4), committed_s(&lines, 6), committed_s(&lines, 0)),

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use bellwether_core::job::{Checkpoint, Job, WorkerRange};
+use bellwether_core::job::{Checkpoint, Job, Mode, WorkerRange};
 use bellwether_core::profile::{Network, Profile};
 use bellwether_core::record::Event;
 use bellwether_runtime::coordinator::{self, Observation, Options, Spawn};
@@ -142,6 +142,7 @@ pub(crate) fn measure_job(
 /// The job, so long that it does not end by itself, and without what only costs time here.
 fn endless(job: &mut Job) {
     (job.steps, job.epochs) = (Some(u64::from(u32::MAX)), None);
+    job.mode = Mode::Exact;
     job.evaluation.every_steps = 0;
     job.checkpoint = Checkpoint::default();
     job.workers = WorkerRange { min: 1, max: job.batch.virtual_nodes.min(2) };

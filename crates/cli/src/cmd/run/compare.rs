@@ -31,7 +31,10 @@ pub(super) struct Learnt {
 
 /// Learns from the first steps of a run from step `first` on; `None` where it was too short, or never calm.
 pub(super) fn learn(run: &RunDir, job: &Job, bytes: u64, first: u64, by_hand: bool) -> Option<Learnt> {
-    let mut lines: Vec<StepLine> = metrics::read(&run.path).filter(|line| line.step >= first).collect();
+    let mut lines: Vec<StepLine> = metrics::read(&run.path)
+        // Updates over several steps are none to learn from: the model knows the job's own batch.
+        .filter(|line| line.step >= first && line.accumulation == 1)
+        .collect();
     // The first stretch without newcomers, who would use processors and links too.
     let calm = |start: usize| {
         let first = &lines[start];

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bellwether_core::record::{Comparison, Decision, Event, ExpectedRun, Revocations, Summary};
+use bellwether_core::record::{BatchChange, Comparison, Decision, Event, ExpectedRun, Revocations, Summary};
 use bellwether_runtime::control::generated::Status;
 use bellwether_runtime::coordinator::Observation;
 use bellwether_sched::plan::duration;
@@ -85,6 +85,11 @@ impl<'p> Show<'p> {
     }
 }
 
+/// The batch, where it moves.
+pub(in crate::cmd) fn batch(status: &Status) -> String {
+    if status.batch > 0 { format!("batch {}  ", status.batch) } else { String::new() }
+}
+
 /// How far the run is, in half a line.
 fn message(status: &Status) -> String {
     let loss = if status.loss.is_finite() { format!("loss {:.4}  ", status.loss) } else { String::new() };
@@ -92,8 +97,11 @@ fn message(status: &Status) -> String {
         if status.wanted == status.workers { String::new() } else { format!(" of {}", status.wanted) };
     let plural = if status.workers == 1 && wanted.is_empty() { "" } else { "s" };
     format!(
-        "{loss}{:.0} examples/s  {}{wanted} worker{plural}  {}",
-        status.examples_per_s, status.workers, status.phase
+        "{loss}{}{:.0} examples/s  {}{wanted} worker{plural}  {}",
+        batch(status),
+        status.examples_per_s,
+        status.workers,
+        status.phase
     )
 }
 
@@ -123,6 +131,9 @@ pub(in crate::cmd) fn sentence(event: &Event) -> Option<String> {
         },
         Event::Decided(decision) => decided(decision),
         Event::Straggler { step, reason, .. } => format!("step {step}: {reason}"),
+        Event::BatchChanged { step, from, to, learning_rate_factor, reason, .. } => {
+            format!("step {step}: batch {from} → {to}, learning rate × {learning_rate_factor:.2} ({reason})")
+        }
         Event::CheckpointFailed { step, reason } => {
             format!("warning: the checkpoint of step {step} is not there: {reason}")
         }
@@ -221,6 +232,13 @@ pub(super) fn table(summary: &Summary) -> String {
             resize.reason
         );
         rows.push(("resize", text));
+    }
+    for change in &summary.batches {
+        let BatchChange { step, from, to, learning_rate_factor, .. } = change;
+        rows.push((
+            "batch",
+            format!("step {step}: {from} → {to}, learning rate × {learning_rate_factor:.2}"),
+        ));
     }
     for crash in &summary.crashes {
         let next =

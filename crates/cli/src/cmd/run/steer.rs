@@ -125,6 +125,7 @@ mod tests {
             workers: workers.to_vec(),
             bounds: Vec::new(),
             shadows: shadows.to_vec(),
+            accumulation: 1,
             reason: String::new(),
         };
         let mut memberships = Memberships::default();

@@ -83,6 +83,7 @@ impl Coordinator {
             from_step: 0,
             hold_at: self.schedule.front().map(|(step, _)| *step),
             stop: false,
+            accumulation: self.accumulation,
         }
     }
 
@@ -127,13 +128,9 @@ impl Coordinator {
             shadows.truncate((self.needed() as usize).saturating_sub(active.len()));
             return Some((self.compose(&active, &self.newcomers(active.len(), &shadows)), reason));
         }
-        if !now.is_empty()
-            && self.uneven(&now)
-            && receiving.is_empty()
-            && caught_up.is_empty()
-            && self.proposed.is_empty()
-        {
-            return Some((self.compose(&now, &[]), Reason::Speeds));
+        let calm = receiving.is_empty() && caught_up.is_empty() && self.proposed.is_empty();
+        if let Some(reason) = self.changed(&now).filter(|_| calm) {
+            return Some((self.compose(&now, &[]), reason));
         }
         // A plan that not all can prepare has to be replaced, if it was to change anything.
         let stuck = self.proposed.last().is_some_and(|p| !self.intact(p));
@@ -166,6 +163,18 @@ impl Coordinator {
             goes
         };
         staying.iter().copied().filter(|id| !goes(id)).collect()
+    }
+
+    /// Why the same members should go on otherwise than now.
+    fn changed(&self, members: &[WorkerId]) -> Option<Reason> {
+        let accumulation = self.accumulation;
+        if members.is_empty() {
+            None
+        } else if accumulation != self.current.accumulation {
+            Some(Reason::Batch { accumulation })
+        } else {
+            self.uneven(members).then_some(Reason::Speeds)
+        }
     }
 
     /// Whether the members share the virtual nodes otherwise than their speeds ask for.
@@ -246,7 +255,8 @@ impl Coordinator {
 
     /// Steps that the members may be ahead of what is known.
     fn steps_unheard_of(&self) -> u64 {
-        2 + self.progress.mean_step_s().map_or(0, |step_s| (UNHEARD_S / step_s.max(1e-6)) as u64)
+        let update = u64::from(self.config.max_accumulation.max(1));
+        2 * update + self.progress.mean_step_s().map_or(0, |step_s| (UNHEARD_S / step_s.max(1e-6)) as u64)
     }
 
     /// Whether everyone in it is there and still as it was when the plan was made.
@@ -319,6 +329,7 @@ impl Coordinator {
                 .chain(m.active.last().map(|a| a.nodes.end))
                 .collect(),
             shadows: m.shadows.iter().map(|s| s.worker).collect(),
+            accumulation: m.accumulation.max(1),
             reason: reason.to_string(),
         };
         let count = m.active.len() as u32;

@@ -6,6 +6,35 @@ use bellwether_core::record::{Crash, Event as Journal, Resize};
 
 use crate::membership::{EvaluationRecord, Report, StepRecord, WorkerId};
 
+/// The steps from `first` up to `end`, in stretches whose updates covered the same number of steps: the first and the
+/// last step of each, and that number. Where the batch may move (`moves`) it is 0 for steps without a record.
+pub(super) fn stretches(first: u64, end: u64, records: &[StepRecord], moves: bool) -> Vec<(u64, u64, u32)> {
+    if !moves {
+        return vec![(first, end - 1, 1)];
+    }
+    let mut stretches: Vec<(u64, u64, u32)> = Vec::new();
+    let mut add = |from: u64, to: u64, accumulation: u32| match stretches.last_mut() {
+        Some((_, last, same)) if *same == accumulation => *last = to - 1,
+        _ => stretches.push((from, to - 1, accumulation)),
+    };
+    let mut next = first;
+    // Of updates that were done anew after a loss, what belongs to the steps before them was taken already.
+    for record in records.iter().filter(|r| r.step + r.steps() <= end) {
+        if record.step < next {
+            continue;
+        }
+        if record.step > next {
+            add(next, record.step, 0);
+        }
+        add(record.step, record.step + record.steps(), record.accumulation.max(1));
+        next = record.step + record.steps();
+    }
+    if next < end {
+        add(next, end, 0);
+    }
+    stretches
+}
+
 /// The account of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Progress {
@@ -85,8 +114,9 @@ impl Progress {
         let later = self.pending.split_off(&step);
         let records: Vec<StepRecord> = std::mem::replace(&mut self.pending, later).into_values().collect();
         for record in &records {
-            let mean = self.mean_step_s.get_or_insert(record.duration_s);
-            *mean += 0.1 * (record.duration_s - *mean);
+            let step_s = record.duration_s / record.steps() as f64;
+            let mean = self.mean_step_s.get_or_insert(step_s);
+            *mean += 0.1 * (step_s - *mean);
         }
         self.last = records.last().cloned().or(self.last.take());
         (first, records)

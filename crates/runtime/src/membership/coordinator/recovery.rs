@@ -13,6 +13,17 @@ const SUSPICION_S: f64 = 0.05;
 /// Recoveries in a row that may fail for want of the same connection.
 const MAX_FORMATION_FAILURES: u32 = 3;
 
+/// What a member of a recovery holds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Ready {
+    /// Applied steps.
+    pub(super) step: u64,
+    /// Steps of the result that it can hand on.
+    pub(super) last: u64,
+    /// The last membership in which it trained, and the steps that its updates covered.
+    pub(super) trained: (u64, u32),
+}
+
 impl Coordinator {
     /// A worker's session broke or its process ended.
     pub(super) fn gone(&mut self, worker: WorkerId, why: &str) {
@@ -28,7 +39,8 @@ impl Coordinator {
         match self.phase {
             Phase::Running | Phase::Recovering { .. } if self.is_relied_on(worker) => {
                 let survivors = self.current.active.len().saturating_sub(1).max(1) as f64;
-                let mean_s = self.progress.mean_step_s().unwrap_or(0.0);
+                let update = f64::from(self.current.accumulation.max(1));
+                let mean_s = update * self.progress.mean_step_s().unwrap_or(0.0);
                 let expected_s = mean_s * (1.0 + (survivors + 1.0) / survivors) / 2.0;
                 let step = self.progress.committed();
                 self.journal(Journal::Crashed { worker, step, evidence: why.into(), expected_s });
@@ -299,6 +311,11 @@ impl Coordinator {
     /// Of the workers that hold a state, those that can go on together; none if a checkpoint is newer.
     fn best_holders(&self, holding: &[WorkerId]) -> Vec<WorkerId> {
         let step = |id: &WorkerId| self.workers[id].step;
+        // Where the batch may move, steps done anew after a loss may be other updates than before: only the latest count.
+        let moves = self.config.max_accumulation > 1;
+        let latest = holding.iter().map(|id| self.workers[id].epoch).max().unwrap_or(0);
+        let holding: Vec<WorkerId> =
+            holding.iter().copied().filter(|id| !moves || self.workers[id].epoch == latest).collect();
         let Some(newest) = holding.iter().map(step).max() else { return Vec::new() };
         let exact = |id: &WorkerId| self.workers[id].holds;
         if Some(newest) < self.checkpoint && holding.iter().all(exact) {
@@ -310,20 +327,21 @@ impl Coordinator {
         // Of those behind, only members of the same epoch can be sure that the last result was kept for them.
         let epoch = |id: &WorkerId| self.workers[id].epoch;
         let same_epoch = |id: &WorkerId| members.iter().all(|m| epoch(m) == epoch(id));
+        let update = u64::from(self.config.max_accumulation.max(1));
         let near: Vec<WorkerId> =
-            others.into_iter().filter(|id| step(id) + 1 == newest && same_epoch(id)).collect();
+            others.into_iter().filter(|id| step(id) + update >= newest && same_epoch(id)).collect();
         members.extend(near);
         members.truncate(self.config.virtual_nodes as usize);
         members.sort_unstable();
         members
     }
 
-    pub(super) fn ready(&mut self, worker: WorkerId, epoch: u64, step: u64) {
+    pub(super) fn ready(&mut self, worker: WorkerId, epoch: u64, held: Ready) {
         if let Phase::Recovering { ready, .. } = &mut self.phase
             && self.current.epoch == epoch
             && self.current.rank(worker).is_some()
         {
-            ready.insert(worker, step);
+            ready.insert(worker, held);
         }
     }
 
@@ -335,11 +353,16 @@ impl Coordinator {
             return;
         }
         let ready = ready.clone();
-        let step = ready.values().copied().max().expect("a recovery has members");
+        let step = ready.values().map(|r| r.step).max().expect("a recovery has members");
+        let most = ready
+            .iter()
+            .filter(|(_, r)| r.step == step)
+            .max_by_key(|(id, r)| (r.last, std::cmp::Reverse(**id)));
+        let (source, last) = most.map(|(id, r)| (*id, r.last)).expect("the maximum is among them");
         // A second attempt to hand over the same result would fail as the first.
-        let hopeless = |id: &WorkerId, s: u64| s + 1 < step || s < step && self.lagging.contains(id);
+        let hopeless = |id: &WorkerId, at: u64| at < step && (at + last != step || self.lagging.contains(id));
         let too_far: Vec<WorkerId> =
-            ready.iter().filter(|(id, s)| hopeless(id, **s)).map(|(id, _)| *id).collect();
+            ready.iter().filter(|(id, r)| hopeless(id, r.step)).map(|(id, _)| *id).collect();
         if !too_far.is_empty() {
             let members: Vec<WorkerId> = ready.keys().copied().filter(|id| !too_far.contains(id)).collect();
             let reason = self.recovery_reason.clone();
@@ -353,19 +376,25 @@ impl Coordinator {
                 Reason::Restored { step: checkpoint },
             );
         }
-        let behind: Vec<WorkerId> = ready.iter().filter(|(_, s)| **s < step).map(|(id, _)| *id).collect();
-        let source = *ready.iter().find(|(_, s)| **s == step).expect("the maximum is among them").0;
+        let behind: Vec<WorkerId> = ready.iter().filter(|(_, r)| r.step < step).map(|(id, _)| *id).collect();
         if step < self.progress.committed() {
             // Whoever had the rest is gone.
             self.journal(Journal::RolledBack { to: step });
             self.progress.roll_back(step);
         }
         self.lagging.clone_from(&behind);
+        // Whoever applied what is about to be done anew may come back: it must be the same again.
+        let (trained, accumulation) = ready.values().map(|r| r.trained).max().unwrap_or_default();
+        self.current.accumulation = if trained > 0 { accumulation.max(1) } else { self.accumulation };
+        if !self.batch_asked {
+            self.accumulation = self.current.accumulation;
+        }
+        let accumulation = self.current.accumulation;
         let epoch = self.current.epoch;
         for (id, at) in &ready {
             let worker = self.workers.get_mut(id).expect("a lost member would have begun a new recovery");
-            (worker.epoch, worker.step) = (epoch, *at);
-            self.send(*id, ToWorker::Start { epoch, step, behind: behind.clone(), source });
+            (worker.epoch, worker.step) = (epoch, at.step);
+            self.send(*id, ToWorker::Start { epoch, step, behind: behind.clone(), source, accumulation });
         }
         self.phase = Phase::Running;
         self.formation_failures = 0;

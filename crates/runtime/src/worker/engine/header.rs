@@ -1,5 +1,5 @@
 //! The control bytes that every member sends with every collective: the membership it offers, and sums
-//! over its virtual nodes (of losses, right predictions, predictions), which all add up along the
+//! over its virtual nodes (of losses and square norms, or of losses, right predictions and predictions), which all add up along the
 //! canonical tree as the gradients are.
 
 use std::ops::Range;
@@ -39,12 +39,6 @@ pub(super) fn triples_per_node(virtual_nodes: u32, range: Range<u32>, leaves: &[
     let leaf =
         |node: &Range<u32>| Some(leaves[(node.start - range.start) as usize]).filter(|_| node.len() == 1);
     maximal_nodes(virtual_nodes, range.clone()).iter().map(|node| tree_sum(node, &leaf)).collect()
-}
-
-/// As [`triples_per_node`] for one number per leaf.
-pub(super) fn per_node(virtual_nodes: u32, range: Range<u32>, leaves: &[f64]) -> Vec<f64> {
-    let triples: Vec<[f64; 3]> = leaves.iter().map(|leaf| [*leaf, 0.0, 0.0]).collect();
-    triples_per_node(virtual_nodes, range, &triples).into_iter().map(|[sum, ..]| sum).collect()
 }
 
 /// Offers by rank, and the sums over all virtual nodes; or the rank whose bytes make no sense.

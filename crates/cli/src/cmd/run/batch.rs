@@ -1,0 +1,88 @@
+//! The batch of a run in mode `goodput`: tells `sched` what the updates took, and the coordinator what is better.
+
+use bellwether_core::InputError;
+use bellwether_core::job::{Job, Mode};
+use bellwether_core::record::Event;
+use bellwether_runtime::coordinator::{BatchPlan, Director, DirectorCommand, Now, Seen};
+use bellwether_runtime::membership::StepRecord;
+use bellwether_sched::batch::{Governor, Limits, Times};
+
+/// Fixes the batch from given steps on; empty leaves the job as it is.
+///
+/// # Errors
+///
+/// A job whose batch may not move, or not so.
+pub(super) fn fix(job: &mut Job, schedule: &[(u64, u32)]) -> Result<(), InputError> {
+    if schedule.is_empty() {
+        return Ok(());
+    }
+    let Mode::Goodput(goodput) = &mut job.mode else {
+        let hint = "a batch may only move in mode `goodput`: write max_batch under [mode.goodput] in the job file, or \
+                    --set mode.goodput.max_batch=N";
+        return Err(InputError::new(
+            "--batch-schedule",
+            "the job's mode is `exact`: its batch never changes",
+        )
+        .hint(hint));
+    };
+    goodput.schedule = schedule.to_vec();
+    job.check().map_err(|error| InputError { place: format!("--batch-schedule: {}", error.place), ..error })
+}
+
+/// Who chooses the batch of this job; nobody does where it never moves or is fixed in advance.
+pub(super) fn director(job: &Job) -> Option<Box<dyn Director>> {
+    let goodput = job.mode.goodput().filter(|goodput| goodput.schedule.is_empty())?;
+    let batch = job.batch.size;
+    let limits = Limits::up_to(goodput.max_accumulation(batch));
+    Some(Box::new(BatchDirector { governor: Governor::new(batch, limits), batch, since: 0 }))
+}
+
+/// Lets the batch grow and shrink.
+struct BatchDirector {
+    governor: Governor,
+    batch: u64,
+    /// The last membership's boundary: updates before it were done by others.
+    since: u64,
+}
+
+impl BatchDirector {
+    fn committed(&mut self, records: &[StepRecord], step: u64) -> Option<DirectorCommand> {
+        // One that was handed on to a worker has no times.
+        for record in records.iter().filter(|r| r.step >= self.since && r.compute_s > 0.0) {
+            let gradients_s = record.compute_s / record.steps() as f64;
+            let times = Times { gradients_s, update_s: record.duration_s - record.compute_s };
+            self.governor.saw(record.accumulation.max(1), times, record.noise_scale?);
+        }
+        let (now, better) = self.governor.decide(step)?;
+        let samples = |accumulation: u32| self.batch * u64::from(accumulation);
+        let reason = format!(
+            "with {} samples per update {:.0} samples/s are expected, each worth {:.0} % of one in the job's own batch: \
+             {:+.0} % progress per second over {} samples",
+            samples(better.accumulation),
+            better.examples_per_s,
+            better.efficiency * 100.0,
+            (better.goodput() / now.goodput() - 1.0) * 100.0,
+            samples(now.accumulation),
+        );
+        Some(DirectorCommand::Accumulate(BatchPlan {
+            accumulation: better.accumulation,
+            expected_examples_per_s: better.examples_per_s,
+            expected_efficiency: better.efficiency,
+            reason,
+        }))
+    }
+}
+
+impl Director for BatchDirector {
+    fn direct(&mut self, seen: Seen<'_>, now: &Now<'_>) -> Vec<DirectorCommand> {
+        match seen {
+            Seen::Journal(Event::Membership { step, .. }) => {
+                self.since = *step;
+                self.governor.changed();
+                Vec::new()
+            }
+            Seen::Committed(records) => self.committed(records, now.step).into_iter().collect(),
+            _ => Vec::new(),
+        }
+    }
+}

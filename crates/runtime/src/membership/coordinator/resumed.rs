@@ -1,0 +1,18 @@
+//! What a coordinator that died leaves to the next.
+
+use crate::membership::WorkerId;
+
+/// The state of a run, as its journal tells it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Resumed {
+    /// Highest epoch in the journal.
+    pub epoch: u64,
+    /// Highest worker number in the journal.
+    pub last_worker: WorkerId,
+    /// Active workers of the last membership; empty when the run had been stopped in good order.
+    pub active: Vec<WorkerId>,
+    /// Committed steps.
+    pub committed: u64,
+    /// Steps that each update covered at last; 0 means 1.
+    pub accumulation: u32,
+}

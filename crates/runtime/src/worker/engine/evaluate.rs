@@ -1,0 +1,60 @@
+//! Evaluation of the held-out set, each member its virtual nodes' share.
+
+use super::{Engine, Fault, Header, header};
+use crate::membership::EvaluationRecord;
+use crate::trainee::{Evaluation, MicroBatch, Weights};
+use crate::transfer::read;
+
+/// Samples of the held-out set that one call of `evaluate` gets at most.
+const EVALUATION_BATCH: u64 = 256;
+
+impl Engine {
+    /// Evaluates the held-out set together; every member learns the result.
+    pub(in crate::worker) fn evaluate(
+        &mut self,
+        step: u64,
+        offer: u64,
+        urgent: &dyn Fn() -> bool,
+    ) -> Result<EvaluationRecord, Fault> {
+        let (range, nodes) = (self.accumulator.range(), u64::from(self.order.virtual_nodes));
+        let held_out = self.trainee.held_out_samples();
+        let mut leaves = Vec::with_capacity(range.len());
+        for node in range.clone() {
+            let node = u64::from(node);
+            let mut total = Evaluation::default();
+            let mut start = held_out * node / nodes;
+            let end = held_out * (node + 1) / nodes;
+            while start < end {
+                if urgent() {
+                    return Err(Fault::Collective(None, "interrupted".into()));
+                }
+                let next = (start + EVALUATION_BATCH).min(end);
+                self.samples.clear();
+                self.samples.extend(start..next);
+                start = next;
+                let state = read(&self.state);
+                let weights = Weights {
+                    parameters: &state.parameters,
+                    state: &state.model_state,
+                    version: self.version,
+                };
+                let part = self.trainee.evaluate(weights, MicroBatch { samples: &self.samples });
+                let part = part.map_err(|e| Fault::Trainee(e.to_string()))?;
+                total.loss_sum += part.loss_sum;
+                total.correct += part.correct;
+                total.predictions += part.predictions;
+            }
+            leaves.push([total.loss_sum, total.correct as f64, total.predictions as f64]);
+        }
+        let sums = header::triples_per_node(self.order.virtual_nodes, range, &leaves);
+        let (_, [loss, correct, predictions]) = self.confer(step, &Header { offer, sums })?;
+        let loss = if held_out > 0 { loss / held_out as f64 } else { f64::NAN };
+        Ok(EvaluationRecord {
+            step,
+            loss,
+            correct: correct as u64,
+            predictions: predictions as u64,
+            samples: held_out,
+        })
+    }
+}

@@ -1,0 +1,73 @@
+//! Gradients of a worker's virtual nodes for one update, which covers one step or several.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use super::{Engine, Fault, header, square_sum};
+use crate::order::micro_batch_seed;
+use crate::trainee::{MicroBatch, Weights};
+use crate::transfer::read;
+use crate::tree::add_assign;
+
+impl Engine {
+    /// Fills the accumulator with the sums over `steps`; returns, for each maximal node of this worker's range, the sum of
+    /// the losses and, where the noise is measured, of the square norms of its micro-batches' gradients.
+    pub(super) fn gradients(
+        &mut self,
+        steps: Range<u64>,
+        nodes_s: &mut Vec<f64>,
+        urgent: &dyn Fn() -> bool,
+    ) -> Result<Vec<[f64; 3]>, Fault> {
+        let range = self.accumulator.range();
+        self.accumulator.reset();
+        let mut leaves = Vec::with_capacity(range.len());
+        for node in range.clone() {
+            let began = Instant::now();
+            let mut sums = [0.0; 3];
+            for step in steps.clone() {
+                if urgent() {
+                    return Err(Fault::Collective(None, "interrupted".into()));
+                }
+                let [loss, squares] = self.micro_batch(step, node, step == steps.start)?;
+                sums[0] += loss;
+                sums[1] += squares;
+            }
+            leaves.push(sums);
+            self.accumulator.push();
+            nodes_s.push(began.elapsed().as_secs_f64());
+        }
+        Ok(header::triples_per_node(self.order.virtual_nodes, range, &leaves))
+    }
+
+    /// Adds one micro-batch to the leaf of its node, or begins the leaf with it (`first`); returns its loss and the square
+    /// norm of its gradient, 0 where nobody measures it.
+    fn micro_batch(&mut self, step: u64, node: u32, first: bool) -> Result<[f64; 2], Fault> {
+        self.order.micro_batch(step, node, &mut self.samples);
+        let leaf = self.accumulator.leaf();
+        if self.samples.is_empty() {
+            if first {
+                leaf.fill(0.0);
+            }
+            return Ok([0.0; 2]);
+        }
+        if !first {
+            self.part.resize(leaf.len(), 0.0);
+        }
+        let state = read(&self.state);
+        let weights =
+            Weights { parameters: &state.parameters, state: &state.model_state, version: self.version };
+        let out = if first { &mut *leaf } else { self.part.as_mut_slice() };
+        let (gradient, model_state) = out.split_at_mut(state.parameters.len());
+        let seed = micro_batch_seed(self.seed, step, node);
+        let batch = MicroBatch { samples: &self.samples };
+        let loss = self.trainee.gradient(weights, batch, seed, gradient, model_state);
+        let loss = loss.map_err(|e| Fault::Trainee(e.to_string()))?.sum;
+        let count = self.samples.len() as f32;
+        model_state.iter_mut().for_each(|value| *value *= count);
+        let squares = if self.optimizer.moves() { square_sum(gradient) } else { 0.0 };
+        if !first {
+            add_assign(leaf, &self.part);
+        }
+        Ok([loss, squares])
+    }
+}
