@@ -26,7 +26,7 @@
 use std::ops::Range;
 
 use crate::collective::Traffic;
-use crate::trainee::Layout;
+use crate::trainee::{Layout, Trainee};
 
 pub mod coordinator;
 pub mod member;
@@ -178,6 +178,18 @@ pub struct TraineeDescription {
     pub held_out_samples: u64,
     /// Names and shapes.
     pub layout: Layout,
+}
+
+impl TraineeDescription {
+    /// What a trainee says of itself.
+    pub fn of(trainee: &dyn Trainee) -> TraineeDescription {
+        TraineeDescription {
+            fingerprint: trainee.fingerprint(),
+            training_samples: trainee.training_samples(),
+            held_out_samples: trainee.held_out_samples(),
+            layout: trainee.layout().clone(),
+        }
+    }
 }
 
 /// One applied step, as its worker saw it.

@@ -128,12 +128,7 @@ pub fn run(
     let trainee = build(&job).map_err(fail)?;
     let mut engine = Engine::new(trainee, &job, &options.token, welcome.worker, wake);
     engine.warm_up().map_err(fail)?;
-    let description = TraineeDescription {
-        fingerprint: engine.trainee.fingerprint(),
-        training_samples: engine.trainee.training_samples(),
-        held_out_samples: engine.trainee.held_out_samples(),
-        layout: engine.trainee.layout().clone(),
-    };
+    let description = TraineeDescription::of(engine.trainee.as_ref());
     connection.introduce(|identity| identity.trainee = Some(description.clone()));
     connection.say(FromWorker::Warmed(description));
     let rules = Rules {

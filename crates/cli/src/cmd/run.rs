@@ -44,25 +44,10 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
         (None, Some(path)) => job_to_run(path, &arguments)?,
         (None, None) => return Err(Failure::at("run", "no job file is named")),
     };
-    let mut workers = arguments.workers.unwrap_or(job.workers);
-    check_workers(&job, workers, &arguments.resize)?;
-    arguments.steer.check(workers)?;
-    let range = workers;
-    let mut schedule = arguments.resize.clone();
-    let mut first_step = 0;
-    if let Some(run) = &resumed {
-        let history = unfinished(run)?;
-        first_step = history.committed();
-        if schedule.is_empty() && arguments.steer.autoscale.autoscale.is_none() {
-            schedule = run.schedule();
-        }
-        if arguments.workers.is_some() {
-            // What is asked for now overrules what the schedule said for the steps that are done.
-            schedule.retain(|(step, _)| *step > history.committed());
-        } else if let Some(count) = history.scaled_to() {
-            workers = WorkerRange { min: count, max: workers.max.max(count) };
-        }
-    }
+    let range = arguments.workers.unwrap_or(job.workers);
+    check_workers(&job, range, &arguments.resize)?;
+    arguments.steer.check(range)?;
+    let Outset { workers, schedule, first_step } = outset(range, resumed.as_ref(), &arguments)?;
     let provider = arguments.revocation.provider()?;
     let trainee = describe(&job)?;
     // A run that is taken up again, or has a schedule, begins as it was told.
@@ -119,6 +104,32 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     summary.decisions = steer::decisions(&run);
     report(&summary, arguments.state.format, printer);
     Ok(conclude(&summary, kind, printer))
+}
+
+/// Where a run begins.
+struct Outset {
+    workers: WorkerRange,
+    /// Scheduled changes of the number of workers.
+    schedule: Vec<(u64, u32)>,
+    /// Steps that are done.
+    first_step: u64,
+}
+
+fn outset(range: WorkerRange, resumed: Option<&RunDir>, arguments: &RunArguments) -> Result<Outset, Failure> {
+    let mut outset = Outset { workers: range, schedule: arguments.resize.clone(), first_step: 0 };
+    let Some(run) = resumed else { return Ok(outset) };
+    let history = unfinished(run)?;
+    outset.first_step = history.committed();
+    if outset.schedule.is_empty() && arguments.steer.autoscale.autoscale.is_none() {
+        outset.schedule = run.schedule();
+    }
+    if arguments.workers.is_some() {
+        // What is asked for now overrules what the schedule said for the steps that are done.
+        outset.schedule.retain(|(step, _)| *step > history.committed());
+    } else if let Some(count) = history.scaled_to() {
+        outset.workers = WorkerRange { min: count, max: range.max.max(count) };
+    }
+    Ok(outset)
 }
 
 /// The exit code, and what a person should hear beside the result.
@@ -227,12 +238,7 @@ fn check_workers(job: &Job, workers: WorkerRange, resize: &[(u64, u32)]) -> Resu
 /// Builds the trainee once here, so that bad data are refused before anything is started.
 pub(super) fn describe(job: &Job) -> Result<TraineeDescription, InputError> {
     let trainee = bellwether_workloads::build(job, &|path| std::fs::read(path))?;
-    Ok(TraineeDescription {
-        fingerprint: trainee.fingerprint(),
-        training_samples: trainee.training_samples(),
-        held_out_samples: trainee.held_out_samples(),
-        layout: trainee.layout().clone(),
-    })
+    Ok(TraineeDescription::of(trainee.as_ref()))
 }
 
 /// Workers are processes of this same program, in a process group of their own: they outlive us.
