@@ -56,7 +56,7 @@ pub(crate) struct PlanArguments {
     #[arg(long, value_name = "REGION,…", value_delimiter = ',')]
     region: Vec<String>,
     /// Simulated runs of each configuration that matters
-    #[arg(long, value_name = "N", default_value_t = plan::RUNS, value_parser = clap::value_parser!(u32).range(100..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = plan::RUNS, value_parser = clap::value_parser!(u32).range(100..=10_000))]
     runs: u32,
     /// Seed of the simulated runs
     #[arg(long, value_name = "N", default_value_t = 0)]

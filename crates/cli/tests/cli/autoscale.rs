@@ -107,10 +107,14 @@ fn a_run_taken_up_again_knows_what_it_measured() {
 fn a_straggler_is_replaced_before_it_leaves() {
     let size = 3;
     let scene = Scene::new(&job(10));
-    let summary =
-        scene.train(&["--workers", "3", "--worker-speed", "1,0.3@1s", "--replace-stragglers"]).summary();
+    let mut run = scene.train(&["--workers", "3", "--worker-speed", "1,0.3@1s", "--replace-stragglers"]);
+    assert!(run.reach(1));
+    let watch = scene.start(&["watch", "job"]);
+    let summary = run.summary();
     assert_eq!(summary.outcome, "finished", "{summary:?}");
     assert_eq!(summary.params_digest, undisturbed(), "a replacement changes no bit");
+    let watched = watch.end().stdout;
+    assert!(watched.contains(": worker 2 computes at"), "{watched}");
     scene.audit();
     let slow = scene.picked(|event| match event {
         Event::Straggler { worker, pace, reason, .. } => Some((*worker, *pace, reason.clone())),

@@ -241,22 +241,43 @@ impl<'a> Evaluator<'a> {
     }
 
     /// Daly's period for the mean time between losses of all workers at once; `None` where that hardly ever happens.
-    /// Each of n servers is lost `losses / n / time` times a second and away for g seconds, a share u of the time; all
-    /// are away together n/g uⁿ times a second.
     fn all_lost_period_s(&self, setup: &Setup, time_s: f64, losses: f64) -> Option<f64> {
         if setup.groups.iter().any(|group| group.market == Market::OnDemand) {
             return None;
         }
+        let by_chance = self.all_lost_per_s(setup, losses / time_s) * time_s;
+        let all_lost = by_chance + self.all_lost_at_limit(setup, time_s);
+        (all_lost > NEGLIGIBLE).then(|| daly_s(time_s / all_lost, self.question.checkpoint_s))
+    }
+
+    /// How often all are away together by chance: each of n servers is lost r times a second and away for g seconds, a
+    /// share u of the time; all are away n/g uⁿ times a second.
+    fn all_lost_per_s(&self, setup: &Setup, losses_per_s: f64) -> f64 {
         let servers: u32 = setup.groups.iter().map(|group| group.count).sum();
         let away_s = |group: &Group| {
             let machine = &self.catalogue.machines[group.kind];
             machine.provision_s + machine.join_s
         };
         let away_s = setup.groups.iter().map(away_s).fold(0.0, f64::max);
-        let rate = losses / f64::from(servers) / time_s;
-        let share = rate * away_s / (1.0 + rate * away_s);
-        let all_per_s = f64::from(servers) / away_s * share.powi(servers.cast_signed());
-        (all_per_s * time_s > NEGLIGIBLE).then(|| daly_s(1.0 / all_per_s, self.question.checkpoint_s))
+        if away_s <= 0.0 {
+            return 0.0;
+        }
+        let away = losses_per_s / f64::from(servers) * away_s;
+        f64::from(servers) / away_s * (away / (1.0 + away)).powi(servers.cast_signed())
+    }
+
+    /// How often all end together because they began together and the provider lets none live longer. Later they are no
+    /// longer in step, so this is no less than it will be.
+    fn all_lost_at_limit(&self, setup: &Setup, time_s: f64) -> f64 {
+        let transient = |group: &Group| self.catalogue.machines[group.kind].transient.as_ref();
+        let laws = setup.groups.iter().filter_map(|group| Some((group.count, &transient(group)?.law)));
+        let (mut all_left, mut limit_s) = (1.0, 0.0_f64);
+        for (count, law) in laws {
+            limit_s = limit_s.max(law.limit_s());
+            let left = 1.0 - law.cdf(law.limit_s() * (1.0 - 1e-9));
+            all_left *= left.powi(count.cast_signed());
+        }
+        all_left * (time_s / limit_s).floor()
     }
 }
 

@@ -12,6 +12,9 @@ use super::{Question, begin};
 /// Below this probability a deadline is a matter of luck, and no wish.
 const LEAST_CONFIDENCE: f64 = 0.5;
 
+/// The flag whose value is known only when there is a choice.
+const OTHER_REGIONS: &str = "--region";
+
 /// One sentence that explains the choice.
 pub(super) fn why(search: &mut Search, choice: usize) -> Result<String, InputError> {
     let wishes = search.evaluator.question.wishes();
@@ -114,10 +117,23 @@ pub(super) fn relaxations(search: &mut Search, model: &dyn StepModel) -> Result<
         let Ok(mut search) = begin(&other, catalogue, model) else { continue };
         if let Some(choice) = search.best(&other.wishes())? {
             let (machines, time_s, cost_dollars) = shown(&search, choice);
+            let say = if say == OTHER_REGIONS { regions(&question, &search, choice) } else { say };
             all.push(Relaxation { say, machines, time_s, cost_dollars });
         }
     }
     Ok(all)
+}
+
+/// The regions that were asked for, and that of a choice.
+fn regions(question: &Question, search: &Search, choice: usize) -> String {
+    let machines = search.candidate(choice).map_or(Vec::new(), |candidate| candidate.machines);
+    let mut all = question.regions.to_vec();
+    for region in machines.into_iter().filter_map(|machines| machines.region) {
+        if !all.contains(&region) {
+            all.push(region);
+        }
+    }
+    format!("{OTHER_REGIONS} {}", all.join(","))
 }
 
 /// The question without one of its bounds.
@@ -127,7 +143,7 @@ fn otherwise<'q>(question: &Question<'q>, search: &Search) -> Vec<(String, Quest
         all.push(("--transient".to_string(), Question { transient: true, ..question.clone() }));
     }
     if !question.regions.is_empty() {
-        all.push(("no --region".to_string(), Question { regions: &[], ..question.clone() }));
+        all.push((OTHER_REGIONS.to_string(), Question { regions: &[], ..question.clone() }));
     }
     let catalogue = search.evaluator.catalogue;
     let usable = (0..catalogue.machines.len())

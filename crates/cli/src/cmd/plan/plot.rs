@@ -72,6 +72,8 @@ fn unit(longest_s: f64) -> (f64, &'static str) {
 fn draw(plan: &Plan, text: &mut String) -> Drawn {
     let all = || plan.candidates.iter().chain(&plan.on_demand);
     let longest_s = all().map(|c| c.p95_time_s).fold(0.0, f64::max);
+    // Without anything to draw the axes stand alone.
+    let longest_s = if longest_s > 0.0 { longest_s } else { 1.0 };
     let shortest_s = all().map(|c| c.time_s).fold(longest_s, f64::min);
     let highest = all().map(|c| c.cost_dollars).fold(0.0, f64::max);
     let (unit_s, unit) = unit(longest_s);

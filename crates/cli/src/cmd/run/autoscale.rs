@@ -126,6 +126,7 @@ pub(super) struct Autoscaler {
     name: String,
     heuristic: Box<dyn Heuristic>,
     bounds: Bounds,
+    /// Of a step; an update may cover several.
     samples: u64,
     virtual_nodes: u32,
     economy: Option<Economy>,
@@ -156,7 +157,8 @@ impl Autoscaler {
         let mut history = History::default();
         for line in metrics::read(&run.path).filter(|line| line.shadows == 0) {
             let exchange_s = Some(line.exchange_s);
-            let (workers, batch, step_s) = (line.workers, job.batch.size, line.duration_s);
+            let batch = job.batch.size * u64::from(line.accumulation.max(1));
+            let (workers, step_s) = (line.workers, line.duration_s);
             history.record(&Sample { workers, batch, step_s, exchange_s });
         }
         let earlier_s = crate::history::History::read(run).ok().and_then(|past| past.age_s()).unwrap_or(0.0);
@@ -206,7 +208,7 @@ impl Autoscaler {
         let Some(began) = self.memberships.at(record.step).filter(|began| !began.receiving) else { return };
         self.history.record(&Sample {
             workers: began.workers.len() as u32,
-            batch: self.samples,
+            batch: self.samples * record.steps(),
             step_s: record.duration_s,
             exchange_s: Some(record.exchange_s),
         });
@@ -226,7 +228,7 @@ impl Autoscaler {
             bounds: self.bounds,
             elapsed_s: self.earlier_s + now.elapsed_s,
             remaining_samples: left as f64 * self.samples as f64,
-            batch: BatchRule::Fixed(self.samples),
+            batch: BatchRule::Fixed(self.samples * u64::from(now.membership.accumulation.max(1))),
             virtual_nodes: Some(self.virtual_nodes),
             resize: self.costs.costs(),
             economy: self.economy.as_ref(),
@@ -302,5 +304,71 @@ impl Mean {
 
     fn or(&self, start: f64) -> f64 {
         if self.count > 0.0 { self.sum / self.count } else { start }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn autoscaler() -> Autoscaler {
+        Autoscaler {
+            name: "efficiency".into(),
+            heuristic: autoscale::named("efficiency").unwrap(),
+            bounds: Bounds::new(1, 4, 1).unwrap(),
+            samples: 8,
+            virtual_nodes: 8,
+            economy: None,
+            earlier_s: 0.0,
+            history: History::default(),
+            memberships: Memberships::default(),
+            costs: Costs::default(),
+            next_s: 0.0,
+            told: None,
+        }
+    }
+
+    #[test]
+    fn a_reason_to_stay_is_told_once() {
+        let mut autoscaler = autoscaler();
+        let mut kinds = |decision| {
+            let commands = autoscaler.commands(decision, 2, 7);
+            let kind = |command: &DirectorCommand| match command {
+                DirectorCommand::Note(Event::Decided(decision)) => ("note", decision.target),
+                DirectorCommand::Scale { workers, .. } => ("scale", *workers),
+                _ => ("other", 0),
+            };
+            commands.iter().map(kind).collect::<Vec<_>>()
+        };
+        let settled = |gain| Reason::Settled { smaller: 2, larger: 3, gain, needed: 0.1 };
+        assert_eq!(kinds(Decision::Stay(settled(0.01))), [("note", 2)]);
+        assert_eq!(kinds(Decision::Stay(settled(0.02))), []);
+        assert_eq!(kinds(Decision::Stay(Reason::OneSize)), [("note", 2)]);
+        assert_eq!(kinds(Decision::Resize(3, settled(0.2))), [("note", 3), ("scale", 3)]);
+        assert_eq!(kinds(Decision::Stay(Reason::OneSize)), [("note", 2)]);
+    }
+
+    #[test]
+    fn the_cost_of_a_resize_is_what_resizes_took() {
+        let resized = |from, to, stall_s, hidden_s| Event::Resized {
+            step: 1,
+            from,
+            to,
+            expected_stall_s: 0.0,
+            stall_s,
+            hidden_s,
+            reason: String::new(),
+        };
+        let mut costs = Costs::default();
+        assert_eq!(costs.costs(), FIRST_COST);
+        [resized(1, 2, 0.1, 2.0), resized(2, 4, 0.3, 4.0), resized(4, 3, 0.5, 9.0)]
+            .iter()
+            .for_each(|event| costs.note(event));
+        let ResizeCost { boot_s, grow_stall_s, shrink_stall_s } = costs.costs();
+        assert!(
+            (boot_s - 3.0).abs() < 1e-12 && (grow_stall_s - 0.2).abs() < 1e-12,
+            "{boot_s} {grow_stall_s}"
+        );
+        assert!((shrink_stall_s - 0.5).abs() < 1e-12);
     }
 }
