@@ -125,6 +125,15 @@ struct Account {
     recovered_s: Vec<f64>,
 }
 
+impl Account {
+    /// Mean seconds that all pause when one joins or is lost: joining costs nothing, nor does a loss with notice, but a
+    /// crash does.
+    fn pause_s(&self) -> f64 {
+        let changes = self.joined_s.len() + self.revoked as usize;
+        self.recovered_s.iter().sum::<f64>() / changes.max(1) as f64
+    }
+}
+
 #[derive(Debug)]
 struct Server {
     began_s: f64,
@@ -264,7 +273,7 @@ impl Provider {
         let every = job.checkpoint.every_steps;
         let job = transient::Job {
             checkpoints: (every > 0).then(|| Checkpoints { period_s: every as f64 / rate, time_s: 0.0 }),
-            regroup_s: mean(&account.recovered_s) * scale,
+            regroup_s: account.pause_s() * scale,
             ..transient::Job::new(steps, vec![servers], HORIZON * steps / rate)
         };
         let speed = |at_work: &[u32]| at_work[0].checked_sub(1).map_or(0.0, |place| rates[place as usize]);
