@@ -21,8 +21,9 @@ const CALM_STEPS: u64 = 150;
 /// A heuristic that still moves after this time does not settle.
 const PATIENCE_S: f64 = 60.0;
 
-/// What a worker costs, and what time is worth: as much as one worker.
-const ECONOMY: [&str; 4] = ["--price", "$1/h", "--utility", "linear:$10,10h"];
+/// What a worker costs, and what time is worth: as much as three workers. Were it worth one, 2 workers for 8
+/// virtual nodes would cost exactly as much as 3, and only noise could tell them apart.
+const ECONOMY: [&str; 4] = ["--price", "$1/h", "--utility", "linear:$30,10h"];
 
 /// What became of a run.
 struct Outcome {
@@ -69,8 +70,8 @@ pub(super) fn measure(arguments: &AutoscaleArguments, printer: &Printer) -> Resu
     report.note(
         "A step takes as long as the worker with the most virtual nodes, so more workers than `saturates_at` gain \
          nothing. A run has settled when nothing changed for `calm_steps` steps. Exploration is what the workers, those \
-         that boot included, took beyond the same steps at the right size. With money a worker costs as much as the \
-         time of the job is worth, and the best size is the same.",
+         that boot included, took beyond the same steps at the right size. With money the time of the job is worth as \
+         much as three workers cost, and the best size is the same.",
     );
     Ok(report)
 }
@@ -221,6 +222,16 @@ mod tests {
                 let right = (1..=most).find(|workers| step(*workers) == step(most));
                 assert_eq!(Some(saturates_at(virtual_nodes, most)), right, "{virtual_nodes} on {most}");
             }
+        }
+    }
+
+    #[test]
+    fn the_right_size_is_also_the_cheapest_and_each_on_the_way_cheaper_than_the_one_before() {
+        for virtual_nodes in [6, 8_u32] {
+            let cost = |workers: u32| (3 + workers) * virtual_nodes.div_ceil(workers);
+            let right = saturates_at(virtual_nodes, virtual_nodes - 1);
+            assert!((1..right).all(|workers| cost(workers) > cost(workers + 1)));
+            assert!((right..virtual_nodes - 1).all(|workers| cost(workers) < cost(workers + 1)));
         }
     }
 
