@@ -18,10 +18,18 @@
 //! of workers; the efficiency is that of McCandlish et al., 2018. Progress is measured against the job's own batch, and the
 //! learning rate is taken to follow as AdaScale has it.
 
+//!
+//! What one batch size shows is split by what the workers tell of it. That is a guess: part of what seems to come once per
+//! update may be waiting that grows with the work. As soon as two sizes are known, the line through them counts; a size that
+//! proved useless is tried again only after thousands of updates.
+
 use std::collections::VecDeque;
 
 /// Updates that the times are taken from, at most; the median of them counts.
 const WINDOW: usize = 64;
+
+/// Updates after which what another size took is forgotten.
+const REMEMBERED: u64 = 4000;
 
 /// When a batch changes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -114,16 +122,34 @@ pub struct Governor {
     seen: u32,
     present: u32,
     noise_scale: Option<f64>,
+    /// Updates of all sizes.
+    updates: u64,
+    /// The size before the present one: steps of its updates, seconds that one took, updates by then.
+    other: Option<(u32, f64, u64)>,
 }
 
 impl Governor {
     /// A governor for a job with steps of `batch` samples.
     pub fn new(batch: u64, limits: Limits) -> Governor {
-        Governor { limits, batch, window: VecDeque::new(), seen: 0, present: 0, noise_scale: None }
+        Governor {
+            limits,
+            batch,
+            window: VecDeque::new(),
+            seen: 0,
+            present: 0,
+            noise_scale: None,
+            updates: 0,
+            other: None,
+        }
     }
 
     /// Other workers compute from now on: times that were measured say nothing any more.
     pub fn changed(&mut self) {
+        self.begin();
+        self.other = None;
+    }
+
+    fn begin(&mut self) {
         self.window.clear();
         self.seen = 0;
     }
@@ -131,9 +157,15 @@ impl Governor {
     /// Takes in an update over so many steps, and the noise scale after it in samples.
     pub fn saw(&mut self, accumulation: u32, times: Times, noise_scale: f64) {
         if accumulation != self.present {
-            self.changed();
+            if self.window.len() >= WINDOW.min(self.limits.pause as usize) {
+                let Times { gradients_s, update_s } = self.median();
+                let duration_s = f64::from(self.present) * gradients_s + update_s;
+                self.other = Some((self.present, duration_s, self.updates));
+            }
+            self.begin();
             self.present = accumulation;
         }
+        self.updates += 1;
         self.noise_scale = Some(noise_scale);
         self.seen = self.seen.saturating_add(1);
         self.window.push_back(times);
@@ -147,12 +179,8 @@ impl Governor {
     pub fn decide(&mut self, step: u64) -> Option<(Choice, Choice)> {
         let Limits { most, pause, first, least_gain } = self.limits;
         let noise_scale = self.noise_scale.filter(|_| self.seen >= pause && step >= first)?;
-        let median = |of: fn(&Times) -> f64| {
-            let mut values: Vec<f64> = self.window.iter().map(of).collect();
-            values.sort_by(f64::total_cmp);
-            values[values.len() / 2].max(0.0)
-        };
-        let times = Times { gradients_s: median(|t| t.gradients_s), update_s: median(|t| t.update_s) };
+        self.other = self.other.filter(|(.., at)| self.updates - at < REMEMBERED);
+        let times = self.times();
         let now = Choice::of(self.present, self.batch, times, noise_scale);
         let better = Choice::best(self.batch, times, noise_scale, most.min(self.present.saturating_mul(2)));
         let gain = better.goodput() / now.goodput() - 1.0;
@@ -160,7 +188,30 @@ impl Governor {
             return None;
         }
         // What was asked for takes a boundary or two to come.
-        self.changed();
+        self.seen = 0;
         Some((now, better))
+    }
+
+    /// Medians of what the workers told.
+    fn median(&self) -> Times {
+        let median = |of: fn(&Times) -> f64| {
+            let mut values: Vec<f64> = self.window.iter().map(of).collect();
+            values.sort_by(f64::total_cmp);
+            values.get(values.len() / 2).copied().unwrap_or(0.0).max(0.0)
+        };
+        Times { gradients_s: median(|t| t.gradients_s), update_s: median(|t| t.update_s) }
+    }
+
+    /// What the sizes that were tried say of all.
+    fn times(&self) -> Times {
+        let told = self.median();
+        let Some((other, other_s, _)) = self.other.filter(|(steps, ..)| *steps != self.present) else {
+            return told;
+        };
+        let (here, there) = (f64::from(self.present), f64::from(other));
+        let here_s = here * told.gradients_s + told.update_s;
+        // Gradients take at least what was spent on them, and an update at least nothing.
+        let gradients_s = ((here_s - other_s) / (here - there)).max(told.gradients_s).min(here_s / here);
+        Times { gradients_s, update_s: here_s - here * gradients_s }
     }
 }

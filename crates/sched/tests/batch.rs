@@ -53,9 +53,9 @@ fn a_batch_grows_by_doubling_and_settles() {
     while let Some(next) = until_changed(&mut governor, sizes[sizes.len() - 1], 3200.0) {
         sizes.push(next);
     }
-    assert_eq!(sizes, [1, 2, 4, 8]);
+    assert_eq!(sizes, [1, 2, 4, 8, 16]);
     // Less noise makes it smaller again, at once.
-    assert_eq!(until_changed(&mut governor, 8, 32.0), Some(2));
+    assert_eq!(until_changed(&mut governor, 16, 32.0), Some(2));
 }
 
 #[test]
@@ -77,4 +77,25 @@ fn nothing_changes_before_enough_was_seen() {
     assert_eq!((now.accumulation, better.accumulation), (1, 2));
     assert!(better.goodput() > now.goodput());
     assert_eq!(governor.decide(100), None, "what was asked for is on its way");
+}
+
+#[test]
+fn a_size_that_proves_useless_is_left_again() {
+    let mut governor = Governor::new(32, Limits::up_to(64));
+    // The workers say that most of an update comes once, but twice the steps take twice the time.
+    let saw = |governor: &mut Governor, steps: u32| {
+        let duration_s = 0.05 * f64::from(steps);
+        let gradients_s = 0.01;
+        governor.saw(
+            steps,
+            Times { gradients_s, update_s: duration_s - f64::from(steps) * gradients_s },
+            64.0,
+        );
+        governor.decide(10_000).map(|(_, better)| better.accumulation)
+    };
+    assert_eq!((0..100).find_map(|_| saw(&mut governor, 1)), Some(2));
+    assert_eq!((0..100).find_map(|_| saw(&mut governor, 2)), Some(1));
+    assert_eq!((0..2000).find_map(|_| saw(&mut governor, 1)), None);
+    // Some time later it may be worth another look.
+    assert_eq!((0..4000).find_map(|_| saw(&mut governor, 1)), Some(2));
 }

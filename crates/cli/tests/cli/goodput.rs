@@ -169,3 +169,16 @@ fn what_cannot_be_is_refused() {
     refused(&adam, &["--set", "mode.goodput.rule=linear"], &["mode.goodput.rule", "square-root"]);
     refused(JOB, &["--set", "mode.goodput.rule=cubic"], &["cubic", "adascale"]);
 }
+
+#[test]
+fn the_example_grows_its_batch_and_learns_as_well() {
+    let job = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/goodput.toml"));
+    let job = job.expect("the example is there").replace("name = \"goodput\"", "name = \"job\"");
+    // Whether larger batches pay depends on the machine: the schedule makes them grow here, and there the measurement.
+    let grown = Scene::new(&job).train(&["--batch-schedule", "100:2,400:4,900:8"]).summary();
+    let exact = Scene::new(&job).train(&["--set", "mode=exact"]).summary();
+    assert_eq!((grown.batches.len(), grown.examples), (3, exact.examples));
+    let (grown, exact) = (grown.accuracy.expect("it has one"), exact.accuracy.expect("it has one"));
+    // Five seeds differ by 0.3 points at most.
+    assert!((grown - exact).abs() <= 0.01, "{grown} beside {exact}");
+}

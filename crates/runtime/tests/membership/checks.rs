@@ -184,7 +184,11 @@ impl World {
                 self.watch.rolled_back += 1;
                 self.watch.done.retain(|last, _| last < to);
             }
-            Journal::Membership { epoch, step, workers, accumulation, .. } => {
+            Journal::Membership { epoch, step, workers, accumulation, reason, .. } => {
+                if reason.contains("came back") {
+                    // Those who were further may be lost.
+                    self.watch.done.retain(|last, _| last < step);
+                }
                 let before = std::mem::replace(&mut self.watch.accumulation, *accumulation);
                 self.watch.batch_changes += u64::from(before != *accumulation && before > 0);
                 if *epoch <= self.watch.journaled.0 {

@@ -34,15 +34,22 @@ pub(super) fn director(job: &Job) -> Option<Box<dyn Director>> {
     let goodput = job.mode.goodput().filter(|goodput| goodput.schedule.is_empty())?;
     let batch = job.batch.size;
     let limits = Limits::up_to(goodput.max_accumulation(batch));
-    Some(Box::new(BatchDirector { governor: Governor::new(batch, limits), batch, since: 0 }))
+    Some(Box::new(BatchDirector {
+        governor: Governor::new(batch, limits),
+        batch,
+        since: 0,
+        shares: Default::default(),
+    }))
 }
 
 /// Lets the batch grow and shrink.
 struct BatchDirector {
     governor: Governor,
     batch: u64,
-    /// The last membership's boundary: updates before it were done by others.
+    /// The boundary at which the present workers began: updates before it were done by others.
     since: u64,
+    /// Who has which virtual nodes, and who receives the state meanwhile.
+    shares: (Vec<u64>, Vec<u32>, Vec<u64>),
 }
 
 impl BatchDirector {
@@ -76,9 +83,12 @@ impl BatchDirector {
 impl Director for BatchDirector {
     fn direct(&mut self, seen: Seen<'_>, now: &Now<'_>) -> Vec<DirectorCommand> {
         match seen {
-            Seen::Journal(Event::Membership { step, .. }) => {
-                self.since = *step;
-                self.governor.changed();
+            Seen::Journal(Event::Membership { step, workers, bounds, shadows, .. }) => {
+                let shares = (workers.clone(), bounds.clone(), shadows.clone());
+                if shares != self.shares {
+                    (self.since, self.shares) = (*step, shares);
+                    self.governor.changed();
+                }
                 Vec::new()
             }
             Seen::Committed(records) => self.committed(records, now.step).into_iter().collect(),

@@ -122,6 +122,11 @@ impl Progress {
         (first, records)
     }
 
+    /// The run goes on from `step`: whoever reported more is lost, and may have done other updates than will be done now.
+    pub(super) fn goes_on_from(&mut self, step: u64) {
+        self.pending.retain(|_, record| record.step + record.steps() <= step);
+    }
+
     pub(super) fn roll_back(&mut self, to: u64) {
         self.committed = to;
         self.pending.clear();

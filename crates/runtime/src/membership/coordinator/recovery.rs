@@ -382,6 +382,7 @@ impl Coordinator {
             self.journal(Journal::RolledBack { to: step });
             self.progress.roll_back(step);
         }
+        self.progress.goes_on_from(step);
         self.lagging.clone_from(&behind);
         // Whoever applied what is about to be done anew may come back: it must be the same again.
         let (trained, accumulation) = ready.values().map(|r| r.trained).max().unwrap_or_default();
