@@ -10,14 +10,14 @@
 //! E |Gi|^2 = ni^2 (|g|^2 - S / P) + ni S          E |G|^2 = N^2 (|g|^2 - S / P) + N S
 //! ```
 //!
-//! so that, with A = sum |Gi|^2, Q = sum ni^2 and h = (|G|^2 - A) / (N^2 - Q),
+//! so that, with A = sum |Gi|^2, Q = sum ni^2 and M = sum ni over some of the micro-batches,
 //!
 //! ```text
-//! S = (A - Q h) / N                               |g|^2 = h + S / P
+//! S = (A - Q |G|^2 / N^2) / (M - Q / N)           |g|^2 = (|G|^2 - N S) / N^2 + S / P
 //! ```
 //!
-//! have the right expectations, whatever the sizes of the micro-batches. Both are smoothed with the same weights over
-//! about a hundred steps. The noise scale is S / |g|^2, in samples. A batch of a B samples makes the progress of
+//! have the right expectations, whatever the sizes of the micro-batches. Those of every eighth step count: a norm is a pass
+//! over the gradient. Both are smoothed with the same weights over about three hundred steps. The noise scale is S / |g|^2, in samples. A batch of a B samples makes the progress of
 //! r = a (s + B) / (s + a B) batches of B, 1 ≤ r ≤ a, with s the noise scale: the gain of AdaScale.
 //!
 //! # Source
@@ -31,8 +31,16 @@
 //! Which samples come next does not depend on what the parameters learnt from those before in the epoch. The noise is that of
 //! the plain gradient, also for Adam, which divides by its own estimate of it.
 
-/// Share of the past that remains after one step: the memory is about a hundred steps.
-const KEPT_PER_STEP: f64 = 0.99;
+/// Share of the past that remains after one step.
+const KEPT_PER_STEP: f64 = 0.997;
+
+/// Of so many steps one is measured.
+const EVERY: u64 = 8;
+
+/// Whether the micro-batches of this step are measured.
+pub fn measures(step: u64) -> bool {
+    step.is_multiple_of(EVERY)
+}
 
 /// A noise scale beyond which no batch matters; where the gradient is lost in noise, this is what is said.
 pub const SCALE_MAX: f64 = 1e9;
@@ -40,34 +48,35 @@ pub const SCALE_MAX: f64 = 1e9;
 /// What one update measures.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Measured {
-    /// Sum over the micro-batches of the square norm of their summed gradients.
+    /// Sum over the measured micro-batches of the square norm of their summed gradients.
     pub squares: f64,
     /// Square norm of the sum of all.
     pub total: f64,
     /// Samples of all.
     pub samples: u64,
-    /// Sum over the micro-batches of their samples, squared.
-    pub samples_squared: u64,
+    /// Samples of the measured ones.
+    pub measured: u64,
+    /// Sum over the measured micro-batches of their samples, squared.
+    pub measured_squared: u64,
     /// Samples of an epoch.
     pub population: u64,
 }
 
 impl Measured {
     /// Square norm of the mean gradient of all samples, and the trace of the covariance of one sample's gradient. `None` for a single
-    /// micro-batch, which tells nothing.
+    /// micro-batch, or none, which tells nothing.
     ///
     /// ```
     /// use bellwether_runtime::noise::Measured;
     /// // Two micro-batches of one sample each, with gradients 1 and 3, and there are no others.
-    /// let measured = Measured { squares: 1.0 + 9.0, total: 16.0, samples: 2, samples_squared: 2, population: 2 };
+    /// let measured = Measured { squares: 10.0, total: 16.0, samples: 2, measured: 2, measured_squared: 2, population: 2 };
     /// assert_eq!(measured.estimate(), Some((4.0, 2.0)));
     /// ```
     pub fn estimate(&self) -> Option<(f64, f64)> {
-        let (all, parts) = (self.samples as f64, self.samples_squared as f64);
-        let spread = all * all - parts;
-        let products = (self.total - self.squares) / spread;
-        let noise = (self.squares - parts * products) / all;
-        let signal = products + noise / self.population as f64;
+        let (all, parts) = (self.samples as f64, self.measured_squared as f64);
+        let spread = self.measured as f64 - parts / all;
+        let noise = (self.squares - parts * self.total / (all * all)) / spread;
+        let signal = (self.total - all * noise) / (all * all) + noise / self.population as f64;
         (spread > 0.0 && signal.is_finite() && noise.is_finite()).then_some((signal, noise))
     }
 }
@@ -82,12 +91,12 @@ pub struct Noise {
 }
 
 impl Noise {
-    /// The estimates with what an update over `steps` steps measured.
+    /// The estimates with what an update measured that covers so many steps to be measured.
     #[must_use]
-    pub fn with(self, measured: &Measured, steps: u64) -> Noise {
+    pub fn with(self, measured: &Measured, count: u64) -> Noise {
         let Some((signal, noise)) = measured.estimate() else { return self };
         // libm's power: the system's may round differently from machine to machine.
-        let kept = libm::pow(KEPT_PER_STEP, steps as f64);
+        let kept = libm::pow(KEPT_PER_STEP, (EVERY * count) as f64);
         Noise {
             signal: kept * self.signal + (1.0 - kept) * signal,
             noise: kept * self.noise + (1.0 - kept) * noise,

@@ -29,24 +29,25 @@ fn draws(count: usize, drawn: &mut Vec<usize>, each: &mut dyn FnMut(&[usize])) {
     }
 }
 
-/// The mean of both estimates over all ways in which micro-batches of these sizes can be drawn.
-fn expectation(sizes: &[usize]) -> (f64, f64) {
+/// The mean of both estimates over all ways in which micro-batches of these sizes can be drawn, so many of them measured.
+fn expectation(sizes: &[usize], measured: usize) -> (f64, f64) {
     let (mut signal, mut noise, mut count) = (0.0, 0.0, 0.0);
     draws(sizes.iter().sum(), &mut Vec::new(), &mut |drawn| {
         let mut rest = drawn;
         let (mut squares, mut all) = (0.0, [0.0; 2]);
-        for size in sizes {
+        for (index, size) in sizes.iter().enumerate() {
             let (part, later) = rest.split_at(*size);
             rest = later;
             let sum = part.iter().fold([0.0; 2], |sum, sample| add(sum, SAMPLES[*sample]));
-            squares += square(sum);
+            squares += if index < measured { square(sum) } else { 0.0 };
             all = add(all, sum);
         }
         let measured = Measured {
             squares,
             total: square(all),
             samples: drawn.len() as u64,
-            samples_squared: sizes.iter().map(|size| (size * size) as u64).sum(),
+            measured: sizes[..measured].iter().map(|size| *size as u64).sum(),
+            measured_squared: sizes[..measured].iter().map(|size| (size * size) as u64).sum(),
             population: SAMPLES.len() as u64,
         };
         let (s, n) = measured.estimate().expect("several micro-batches");
@@ -64,20 +65,22 @@ fn estimates_have_the_right_expectations_whatever_the_micro_batches() {
     let signal = square(mean);
     let noise = SAMPLES.iter().map(|s| square([s[0] - mean[0], s[1] - mean[1]])).sum::<f64>() / (count - 1.0);
     for sizes in [&[1, 1][..], &[1, 1, 1, 1], &[2, 1], &[2, 2, 2], &[3, 1, 2], &[1, 0, 3]] {
-        let (s, n) = expectation(sizes);
-        assert!(
-            (s - signal).abs() < 1e-9 && (n - noise).abs() < 1e-9,
-            "{sizes:?}: {s} {n}, not {signal} {noise}"
-        );
+        for measured in 1..=sizes.len() {
+            let (s, n) = expectation(sizes, measured);
+            let right = (s - signal).abs() < 1e-9 && (n - noise).abs() < 1e-9;
+            assert!(right, "{measured} of {sizes:?}: {s} {n}, not {signal} {noise}");
+        }
     }
 }
 
 #[test]
 fn one_micro_batch_tells_nothing() {
-    let alone = Measured { squares: 4.0, total: 4.0, samples: 8, samples_squared: 64, population: 100 };
+    let alone =
+        Measured { squares: 4.0, total: 4.0, samples: 8, measured: 8, measured_squared: 64, population: 100 };
     assert_eq!(alone.estimate(), None);
     let before = Noise { signal: 1.0, noise: 2.0 };
     assert_eq!(before.with(&alone, 1), before);
+    assert_eq!(before.with(&Measured { samples: 8, population: 100, ..Measured::default() }, 0), before);
     assert_eq!(Noise::default().scale(), None);
 }
 
@@ -101,7 +104,7 @@ proptest! {
     fn smoothing_keeps_the_scale_of_what_stays_the_same(
         squares in 1f64..1e3, total in 0f64..1e5, steps in prop::collection::vec(1u64..20, 1..50),
     ) {
-        let measured = Measured { squares, total, samples: 64, samples_squared: 512, population: 1000 };
+        let measured = Measured { squares, total, samples: 64, measured: 64, measured_squared: 512, population: 1000 };
         let once = Noise::default().with(&measured, 1).scale();
         let often = steps.iter().fold(Noise::default(), |noise, steps| noise.with(&measured, *steps)).scale();
         match (once, often) {

@@ -47,7 +47,7 @@ pub struct Limits {
 impl Limits {
     /// Changes after 40 updates at the earliest, for a gain of 5 %, up to `most` steps per update.
     pub fn up_to(most: u32) -> Limits {
-        Limits { most: most.max(1), pause: 40, first: 100, least_gain: 0.05 }
+        Limits { most: most.max(1), pause: 40, first: 200, least_gain: 0.05 }
     }
 }
 

@@ -75,6 +75,11 @@ fn synthetic_runs() {
 }
 
 #[test]
+fn goodput_is_learnt_with_the_batch_that_it_begins_with() {
+    assert!(run("goodput.toml").accuracy >= 0.95);
+}
+
+#[test]
 fn every_example_is_run_here() {
     let mut names: Vec<String> = std::fs::read_dir(folder())
         .unwrap()
@@ -88,7 +93,15 @@ fn every_example_is_run_here() {
         .collect();
     assert_eq!(
         jobs,
-        ["convnet.toml", "digits.toml", "resnet.toml", "synthetic.toml", "teacher.toml", "transformer.toml"]
+        [
+            "convnet.toml",
+            "digits.toml",
+            "goodput.toml",
+            "resnet.toml",
+            "synthetic.toml",
+            "teacher.toml",
+            "transformer.toml"
+        ]
     );
 }
 

@@ -21,7 +21,7 @@ use crate::control::Token;
 use crate::frame::Stamp;
 use crate::membership::{Membership, WorkerId};
 use crate::mesh::Mesh;
-use crate::noise::Measured;
+use crate::noise::{self, Measured};
 use crate::optimizer::{Optimizer, Update};
 use crate::order::SampleOrder;
 use crate::state::{Reduced, TrainingState};
@@ -308,7 +308,9 @@ impl Engine {
         };
         let gradient = &self.out[..parameters];
         let moves = self.optimizer.moves();
-        let square_sum = if moves || self.optimizer.clips() { square_sum(gradient) } else { 0.0 };
+        let measured: Vec<u64> = steps.clone().filter(|step| moves && noise::measures(*step)).collect();
+        let needed = !measured.is_empty() || self.optimizer.clips();
+        let square_sum = if needed { square_sum(gradient) } else { 0.0 };
         let loss = self.last.loss / samples as f64;
         if !loss.is_finite() {
             return Err(Fault::NotFinite(format!("the loss is {loss}")));
@@ -317,14 +319,16 @@ impl Engine {
             return Err(Fault::NotFinite("the gradient is not finite".into()));
         }
         let count = steps.end - steps.start;
-        let noise = if moves {
-            let samples_squared = steps.clone().map(|step| self.order.samples_squared(step)).sum();
-            let Sums { squares, .. } = self.last;
-            let population = self.order.samples;
-            noise.with(&Measured { squares, total: square_sum, samples, samples_squared, population }, count)
-        } else {
-            noise
+        let sum = |of: fn(&SampleOrder, u64) -> u64| measured.iter().map(|step| of(&self.order, *step)).sum();
+        let found = Measured {
+            squares: self.last.squares,
+            total: square_sum,
+            samples,
+            measured: sum(SampleOrder::samples_in),
+            measured_squared: sum(SampleOrder::samples_squared),
+            population: self.order.samples,
         };
+        let noise = noise.with(&found, measured.len() as u64);
         let rate_factor = self.optimizer.rate_factor(count, noise.scale());
         let scale = self.optimizer.scale(samples, square_sum);
         let update = Update { step: steps.start, steps: count, rate_factor, scale };

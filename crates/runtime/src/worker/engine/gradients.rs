@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use super::{Engine, Fault, header, square_sum};
+use crate::noise::measures;
 use crate::order::micro_batch_seed;
 use crate::trainee::{MicroBatch, Weights};
 use crate::transfer::read;
@@ -11,7 +12,7 @@ use crate::tree::add_assign;
 
 impl Engine {
     /// Fills the accumulator with the sums over `steps`; returns, for each maximal node of this worker's range, the sum of
-    /// the losses and, where the noise is measured, of the square norms of its micro-batches' gradients.
+    /// the losses and, in steps that are measured, of the square norms of its micro-batches' gradients.
     pub(super) fn gradients(
         &mut self,
         steps: Range<u64>,
@@ -64,7 +65,7 @@ impl Engine {
         let loss = loss.map_err(|e| Fault::Trainee(e.to_string()))?.sum;
         let count = self.samples.len() as f32;
         model_state.iter_mut().for_each(|value| *value *= count);
-        let squares = if self.optimizer.moves() { square_sum(gradient) } else { 0.0 };
+        let squares = if self.optimizer.moves() && measures(step) { square_sum(gradient) } else { 0.0 };
         if !first {
             add_assign(leaf, &self.part);
         }
