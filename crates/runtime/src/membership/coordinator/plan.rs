@@ -118,6 +118,7 @@ impl Coordinator {
         active.truncate(wanted);
         let joins = &caught_up[..joining.min(wanted - active.len())];
         active.extend(joins);
+        self.keep_one(&mut active, wanted);
         if !active.is_empty() && (leaving.is_some() || active != now) {
             let reason = match leaving {
                 Some(worker) => Reason::Leave { worker },
@@ -174,6 +175,23 @@ impl Coordinator {
             Some(Reason::Batch { accumulation })
         } else {
             self.uneven(members).then_some(Reason::Speeds)
+        }
+    }
+
+    /// Of several members one stays for another plan when all are to go at once: until those that came are known to be
+    /// members, the ends of all that were would look like the loss of the state.
+    fn keep_one(&self, active: &mut Vec<WorkerId>, wanted: usize) {
+        let members = &self.current.active;
+        let known = |id: &WorkerId| self.current.rank(*id).is_some();
+        let present = |id: &WorkerId| self.workers.contains_key(id);
+        let sure = |id: &WorkerId| self.proposed.iter().all(|p| p.membership.rank(*id).is_some());
+        if members.len() > 1
+            && !active.is_empty()
+            && !active.iter().any(known)
+            && let Some(keeper) = members.iter().map(|m| m.worker).find(|id| present(id) && sure(id))
+        {
+            active.insert(0, keeper);
+            active.truncate(wanted.max(1));
         }
     }
 
