@@ -7,7 +7,7 @@
 //! 3. simulates those near the best, and whatever the choice needs ([`transient::simulate`](bellwether_model::transient::simulate)),
 //!    all with the same luck; from there on only simulated figures count;
 //! 4. chooses: with a deadline the cheapest that meets it with the wished probability (and fits the budget, if there is
-//!    one); with a budget alone the fastest that is expected to fit it; with neither the one with the least product of
+//!    one); with a budget alone the fastest that is expected to fit it, of nearly equal ones the cheapest; with neither the one with the least product of
 //!    expected time and expected cost, so that a per cent of time is worth a per cent of money;
 //! 5. where nothing fits, finds out which one wish would have to be relaxed, and to what.
 //!

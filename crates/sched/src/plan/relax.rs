@@ -34,7 +34,9 @@ pub(super) fn why(search: &mut Search, choice: usize) -> Result<String, InputErr
             )
         }
         (None, Some(budget)) => {
-            format!("of {of} the fastest that is expected to fit the budget of {budget}")
+            format!(
+                "of {of} the fastest that is expected to fit the budget of {budget} (within 1 % the cheapest)"
+            )
         }
         (None, None) => format!(
             "of {of} the one with the least product of time and cost, as neither a deadline nor a budget was given"

@@ -10,6 +10,9 @@ use super::candidate;
 use super::evaluate::{Evaluator, Figures, Rough};
 use super::space::Setup;
 
+/// With a budget only, times that differ by no more than this part are taken for equal.
+const NEARLY_FASTEST: f64 = 0.01;
+
 /// The closed form and the simulation differ by less than this part.
 pub(super) const SLACK: f64 = 0.05;
 /// So much longer than the deadline may the expected time be of a configuration that might yet meet it.
@@ -184,10 +187,31 @@ impl<'a> Search<'a> {
             (None, Some(_)) => |time_s, _| time_s,
             (None, None) => |time_s, cost| time_s * cost,
         };
-        self.least(
+        let best = self.least(
             |setup, rough| (counts(setup) && hopeful(rough)).then(|| key(rough.time_s, rough.cost)),
             |figures| fits(figures).then(|| key(figures.time_s, figures.cost)),
-        )
+        )?;
+        let only_budget = deadline_s.is_none() && budget.is_some();
+        Ok(best.map(|best| if only_budget { self.as_fast_and_cheapest(best, counts, fits) } else { best }))
+    }
+
+    /// The cheapest of those that were simulated and take hardly longer than `fastest`: nobody would pay for a moment
+    /// only because the budget allows it.
+    fn as_fast_and_cheapest(
+        &self,
+        fastest: usize,
+        counts: impl Fn(&Setup) -> bool,
+        fits: impl Fn(&Figures) -> bool,
+    ) -> usize {
+        let enough_s = self.found[&fastest].figures.time_s * (1.0 + NEARLY_FASTEST);
+        let near = self.found.iter().filter(|(place, found)| {
+            let Found { figures, .. } = found;
+            let ends = figures.quantile_s(0.95).is_finite();
+            counts(&self.known.setups[**place]) && fits(figures) && ends && figures.time_s <= enough_s
+        });
+        let cheaper = |a: &Figures, b: &Figures| a.cost.total_cmp(&b.cost).then_with(|| compare(a, b));
+        let cheapest = near.min_by(|(_, a), (_, b)| cheaper(&a.figures, &b.figures));
+        cheapest.map_or(fastest, |(place, _)| *place)
     }
 
     /// The configuration with the least `exact` value. Those with a `rough` value are simulated in its order, until the

@@ -91,11 +91,12 @@ impl<'a> Speeds<'a> {
         pair.examples_per_s[machines.0 as usize * pair.second + machines.1 as usize]
     }
 
-    /// Whether both kinds would be used, and are faster together than each of them alone.
+    /// Whether every worker of both kinds would be used, and all are faster together than each kind alone.
     pub(super) fn is_worth_mixing(&self, kinds: (usize, usize), machines: (u32, u32)) -> bool {
         let alone = |kind, machines| self.alone(kind, machines).map_or(0.0, |speed| speed.examples_per_s);
         let best = alone(kinds.0, machines.0).max(alone(kinds.1, machines.1));
-        self.together(kinds, machines) > best * (1.0 + 1e-9)
+        let idle = || self.mapped(kinds, machines).is_some_and(|(mapping, _)| mapping.counts.contains(&0));
+        self.together(kinds, machines) > best * (1.0 + 1e-9) && !(self.question.shares_batch() && idle())
     }
 
     /// Finds out the speed of up to so many machines of each of two kinds together.
