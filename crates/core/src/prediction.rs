@@ -3,9 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::profile::Network;
+use crate::units::{BytesPerSecond, Seconds};
 
 /// What a model must know of a job beside what it was fitted to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -59,6 +61,39 @@ pub struct Link {
     pub bandwidth_bytes_per_s: f64,
     /// Seconds that the first byte takes.
     pub latency_s: f64,
+}
+
+impl Link {
+    /// A link as a user writes it; without a latency its first byte takes no time.
+    pub fn new(bandwidth: BytesPerSecond, latency: Option<Seconds>) -> Link {
+        Link { bandwidth_bytes_per_s: bandwidth.get(), latency_s: latency.map_or(0.0, Seconds::get) }
+    }
+}
+
+/// The table `[network]` of a cluster file and of a price catalogue.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkFile {
+    /// Of each machine to the others, in each direction.
+    bandwidth: BytesPerSecond,
+    /// Time that a first byte takes.
+    latency: Option<Seconds>,
+    /// Between devices of one machine, where it is another.
+    local_bandwidth: Option<BytesPerSecond>,
+    /// Time that a first byte takes there.
+    local_latency: Option<Seconds>,
+}
+
+impl NetworkFile {
+    /// Between machines.
+    pub fn link(&self) -> Link {
+        Link::new(self.bandwidth, self.latency)
+    }
+
+    /// Between devices of one machine, where it is another.
+    pub fn local_link(&self) -> Option<Link> {
+        Some(Link::new(self.local_bandwidth?, self.local_latency))
+    }
 }
 
 /// Who waits for whom.

@@ -305,23 +305,24 @@ fn round(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }
 
-impl TryFrom<String> for Seconds {
-    type Error = String;
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
+/// Files hold quantities as text, read as on a command line.
+macro_rules! read_from_text {
+    ($($quantity:ty),*) => {$(
+        impl TryFrom<String> for $quantity {
+            type Error = String;
+
+            fn try_from(text: String) -> Result<Self, String> {
+                text.parse()
+            }
+        }
+    )*};
 }
+
+read_from_text!(Seconds, Dollars, DollarsPerHour, BytesPerSecond, Bytes);
 
 impl From<Seconds> for String {
     fn from(value: Seconds) -> String {
         value.to_string()
-    }
-}
-
-impl TryFrom<String> for Dollars {
-    type Error = String;
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
     }
 }
 
@@ -331,31 +332,9 @@ impl From<Dollars> for String {
     }
 }
 
-impl TryFrom<String> for DollarsPerHour {
-    type Error = String;
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
 impl From<DollarsPerHour> for String {
     fn from(value: DollarsPerHour) -> String {
         format!("${}/h", value.0)
-    }
-}
-
-impl TryFrom<String> for BytesPerSecond {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl TryFrom<String> for Bytes {
-    type Error = String;
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
     }
 }
 

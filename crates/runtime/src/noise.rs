@@ -17,8 +17,9 @@
 //! ```
 //!
 //! have the right expectations, whatever the sizes of the micro-batches. Those of every eighth step count: a norm is a pass
-//! over the gradient. Both are smoothed with the same weights over about three hundred steps. The noise scale is S / |g|^2, in samples. A batch of a B samples makes the progress of
-//! r = a (s + B) / (s + a B) batches of B, 1 ≤ r ≤ a, with s the noise scale: the gain of AdaScale.
+//! over the gradient. Both are smoothed with the same weights over about three hundred steps. The noise scale is S / |g|^2,
+//! in samples. A batch of a B samples makes the progress of r = a (s + B) / (s + a B) batches of B, 1 ≤ r ≤ a, with s the
+//! noise scale: the gain of AdaScale.
 //!
 //! # Source
 //!

@@ -17,7 +17,6 @@
 //! Goodput rises up to a = sqrt(u s / (g B)) and falls beyond it. Source: Qiao et al., Pollux, OSDI 2021, for a fixed number
 //! of workers; the efficiency is that of McCandlish et al., 2018. Progress is measured against the job's own batch, and the
 //! learning rate is taken to follow as AdaScale has it.
-
 //!
 //! What one batch size shows is split by what the workers tell of it. That is a guess: part of what seems to come once per
 //! update may be waiting that grows with the work. As soon as two sizes are known, the line through them counts; a size that

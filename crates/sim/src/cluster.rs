@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use bellwether_core::cluster::{ClusterView, Node};
-use bellwether_core::prediction::Link;
-use bellwether_core::units::{BytesPerSecond, Seconds};
+use bellwether_core::prediction::NetworkFile;
+use bellwether_core::units::Seconds;
 use bellwether_core::{InputError, parse};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -62,19 +62,6 @@ struct Group {
     mean_time_to_repair: Option<Seconds>,
     /// A node is taken away no later than this after it came: a transient server.
     longest_life: Option<Seconds>,
-}
-
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct NetworkFile {
-    /// Of each node to the others.
-    bandwidth: BytesPerSecond,
-    /// Time that a first byte takes.
-    latency: Option<Seconds>,
-    /// Between devices of one node, where it is another.
-    local_bandwidth: Option<BytesPerSecond>,
-    /// Time that a first byte takes there.
-    local_latency: Option<Seconds>,
 }
 
 fn device() -> String {
@@ -158,13 +145,8 @@ fn build(file: &File, place: &str) -> Result<Cluster, InputError> {
             .map_err(|what| InputError::new(format!("{place}: group {} of nodes", number + 1), what))?;
     }
     if let Some(network) = &file.network {
-        let latency_s = |latency: Option<Seconds>| latency.map_or(0.0, Seconds::get);
-        let link = |bandwidth: BytesPerSecond, latency| Link {
-            bandwidth_bytes_per_s: bandwidth.get(),
-            latency_s: latency_s(latency),
-        };
-        cluster.view.link = Some(link(network.bandwidth, network.latency));
-        cluster.view.local_link = network.local_bandwidth.map(|local| link(local, network.local_latency));
+        cluster.view.link = Some(network.link());
+        cluster.view.local_link = network.local_link();
     }
     cluster.view.restart_s = file.restart.map_or(0.0, Seconds::get);
     Ok(cluster)

@@ -22,7 +22,6 @@ use crate::printer::Printer;
 use crate::runs::{RunDir, StateDir};
 use choose::Announce;
 use revocations::Provider;
-use steer::Steering;
 
 mod autoscale;
 mod batch;
@@ -69,7 +68,7 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
     let listen = arguments.listen.or(old.map(|e| e.control)).unwrap_or(loopback);
     reachable("--listen", listen)?;
-    let mut directors: Vec<Box<dyn Director>> = vec![Box::new(Announce(planned.clone()))];
+    let mut directors: Vec<Box<dyn Director>> = planned.iter().map(Announce::director).collect();
     directors.extend(provider.as_ref().map(Provider::director));
     directors.extend(arguments.steer.directors(&job, range, &run, &speeds)?);
     directors.extend(batch::director(&job));
@@ -86,7 +85,7 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
         spawn: (!arguments.no_spawn).then(|| spawner(&run, &arguments.worker_speed)).transpose()?,
         trainee: Some(trainee),
         speeds,
-        director: Some(Box::new(Steering(directors))),
+        director: steer::together(directors),
         heartbeat_timeout: Duration::from_secs_f64(arguments.heartbeat_timeout.get()),
         measure_link: false,
         job,

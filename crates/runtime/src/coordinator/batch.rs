@@ -65,7 +65,7 @@ impl Batches {
         let plan = self.asked.take_if(|plan| u64::from(plan.accumulation) == steps);
         let reason = match &plan {
             Some(plan) => plan.reason.clone(),
-            None if self.fixed => "the job\'s schedule".into(),
+            None if self.fixed => "the job's schedule".into(),
             None => "what was asked for before the coordinator came back".into(),
         };
         let change = BatchChange {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bellwether_core::InputError;
 use bellwether_core::parse::{did_you_mean, document};
-use bellwether_core::prediction::Link;
+use bellwether_core::prediction::{Link, NetworkFile};
 use bellwether_core::units::{BytesPerSecond, DollarsPerHour, Seconds};
 use bellwether_model::transient::{Law, Named, samples};
 use schemars::JsonSchema;
@@ -116,19 +116,6 @@ struct MachineFile {
     latency: Option<Seconds>,
 }
 
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct NetworkFile {
-    /// Of each machine to the others, in each direction.
-    bandwidth: BytesPerSecond,
-    /// Time that a first byte takes.
-    latency: Option<Seconds>,
-    /// Between devices of one machine.
-    local_bandwidth: Option<BytesPerSecond>,
-    /// Time that a first byte takes there.
-    local_latency: Option<Seconds>,
-}
-
 fn one() -> u32 {
     1
 }
@@ -171,12 +158,11 @@ impl Catalogue {
             machines.push(machine);
         }
         let network = file.network.as_ref();
-        let local = |n: &NetworkFile| Some(link(n.local_bandwidth?, n.local_latency));
         Ok(Catalogue {
             machines,
             fixed_dollars_per_hour: file.fixed_price.map_or(0.0, DollarsPerHour::get),
-            link: network.map(|n| link(n.bandwidth, n.latency)),
-            local_link: network.and_then(local),
+            link: network.map(NetworkFile::link),
+            local_link: network.and_then(NetworkFile::local_link),
             checkpoint_s: file.checkpoint.map(Seconds::get),
         })
     }
@@ -247,7 +233,7 @@ fn machine(read: MachineFile, place: &str, read_file: ReadFile) -> Result<Machin
         return wrong("it has no price".into(), hint);
     }
     let own_link = match (read.bandwidth, read.latency) {
-        (Some(bandwidth), latency) => Some(link(bandwidth, latency)),
+        (Some(bandwidth), latency) => Some(Link::new(bandwidth, latency)),
         (None, None) => None,
         (None, Some(_)) => {
             return wrong("a latency without a bandwidth is no link".into(), "say bandwidth too");
@@ -311,8 +297,4 @@ fn check_against(before: &[Machine], machine: &Machine, place: &str) -> Result<(
         );
     }
     Ok(())
-}
-
-fn link(bandwidth: BytesPerSecond, latency: Option<Seconds>) -> Link {
-    Link { bandwidth_bytes_per_s: bandwidth.get(), latency_s: latency.map_or(0.0, Seconds::get) }
 }

@@ -53,6 +53,11 @@ impl Figures {
         self.ends_s.get(rank - 1).copied().unwrap_or(f64::INFINITY)
     }
 
+    /// Whether 95 of 100 runs end: what does so less often is no choice.
+    pub(super) fn usually_ends(&self) -> bool {
+        self.quantile_s(0.95).is_finite()
+    }
+
     /// Share of the runs that end within a time.
     pub(super) fn meets(&self, deadline_s: f64) -> f64 {
         self.ends_s.partition_point(|end_s| *end_s <= deadline_s) as f64 / f64::from(self.runs)

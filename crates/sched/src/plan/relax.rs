@@ -3,7 +3,7 @@
 use bellwether_core::InputError;
 use bellwether_core::plan::{Relaxation, Wishes};
 use bellwether_core::prediction::StepModel;
-use bellwether_core::units::Dollars;
+use bellwether_core::units::{Dollars, Seconds};
 
 use super::search::{SLACK, Search};
 use super::words::{at_least, duration, plural};
@@ -187,7 +187,6 @@ fn longer_deadline(search: &mut Search, wishes: &Wishes) -> Result<Option<Wishes
     let Wishes { deadline_s: Some(deadline_s), budget_dollars: budget, confidence, .. } = *wishes else {
         return Ok(None);
     };
-
     let fits = |cost: f64| budget.is_none_or(|budget| cost <= budget);
     let fastest = search.least(
         |_, rough| Some(rough.time_s).filter(|_| fits(rough.cost * (1.0 - SLACK))),
@@ -230,7 +229,7 @@ fn shown(search: &Search, place: usize) -> (String, f64, f64) {
 }
 
 fn typed_s(text: &str) -> Option<f64> {
-    text.parse::<bellwether_core::units::Seconds>().ok().map(bellwether_core::units::Seconds::get)
+    text.parse().ok().map(Seconds::get)
 }
 
 fn money(dollars: f64) -> String {

@@ -206,8 +206,8 @@ impl<'a> Search<'a> {
         let enough_s = self.found[&fastest].figures.time_s * (1.0 + NEARLY_FASTEST);
         let near = self.found.iter().filter(|(place, found)| {
             let Found { figures, .. } = found;
-            let ends = figures.quantile_s(0.95).is_finite();
-            counts(&self.known.setups[**place]) && fits(figures) && ends && figures.time_s <= enough_s
+            let usable = counts(&self.known.setups[**place]) && figures.usually_ends() && fits(figures);
+            usable && figures.time_s <= enough_s
         });
         let cheaper = |a: &Figures, b: &Figures| a.cost.total_cmp(&b.cost).then_with(|| compare(a, b));
         let cheapest = near.min_by(|(_, a), (_, b)| cheaper(&a.figures, &b.figures));
@@ -238,9 +238,7 @@ impl<'a> Search<'a> {
                 self.simulate(place)?;
             }
             let figures = &self.found[&place].figures;
-            // Whoever does not end in 95 of 100 runs is no choice.
-            let value =
-                exact(figures).filter(|value| value.is_finite() && figures.quantile_s(0.95).is_finite());
+            let value = exact(figures).filter(|value| value.is_finite() && figures.usually_ends());
             let Some(value) = value else { continue };
             let better = |(least, other): (f64, usize)| {
                 let other = &self.found[&other].figures;
@@ -266,9 +264,10 @@ impl<'a> Search<'a> {
     /// The Pareto set of those that were simulated and that `counts` says, fastest first; the choice is in it.
     pub(super) fn front(&self, choice: Option<usize>, counts: impl Fn(&Setup) -> bool) -> Vec<usize> {
         let deadline_s = self.evaluator.question.deadline_s;
-        let usable = self.found.iter().filter(|(place, found)| {
-            found.figures.quantile_s(0.95).is_finite() && counts(&self.known.setups[**place])
-        });
+        let usable = self
+            .found
+            .iter()
+            .filter(|(place, found)| found.figures.usually_ends() && counts(&self.known.setups[**place]));
         let mut all: Vec<(usize, [f64; 4])> = usable
             .map(|(place, Found { figures, .. })| {
                 let misses = deadline_s.map_or(0.0, |deadline_s| 1.0 - figures.meets(deadline_s));

@@ -61,7 +61,14 @@ fn sensible(job: &Job, workers: WorkerRange) -> WorkerRange {
 }
 
 /// Writes the choice to the journal when the run begins.
-pub(super) struct Announce(pub(super) Option<Planned>);
+pub(super) struct Announce(Option<Planned>);
+
+impl Announce {
+    /// Whoever writes this choice down.
+    pub(super) fn director(planned: &Planned) -> Box<dyn Director> {
+        Box::new(Announce(Some(planned.clone())))
+    }
+}
 
 impl Director for Announce {
     fn direct(&mut self, _: Seen<'_>, now: &Now<'_>) -> Vec<DirectorCommand> {

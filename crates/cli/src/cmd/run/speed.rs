@@ -30,11 +30,11 @@ pub(super) fn of(paces: &[Pace], worker: WorkerId) -> Option<Pace> {
 ///
 /// An honest no where the workers of one speed would be faster without the others.
 pub(super) fn known(job: &Job, workers: u32, paces: &[Pace]) -> Result<BTreeMap<WorkerId, f64>, Failure> {
-    let known: Vec<Pace> = relative(paces).into_iter().filter(|pace| pace.after.is_none()).collect();
-    if known.is_empty() {
+    let paces = relative(paces);
+    if paces.iter().all(|pace| pace.after.is_some()) {
         return Ok(BTreeMap::new());
     }
-    let speed = |worker: WorkerId| match of(&relative(paces), worker) {
+    let speed = |worker: WorkerId| match of(&paces, worker) {
         Some(Pace { speed, after: None }) => speed,
         _ => 1.0,
     };

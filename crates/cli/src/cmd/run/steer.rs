@@ -26,8 +26,12 @@ pub(crate) struct SteerArguments {
     pub(super) stragglers: StragglerArguments,
 }
 
-/// Several directors as one.
-pub(super) struct Steering(pub(super) Vec<Box<dyn Director>>);
+/// Several directors as one; nobody has to be shown anything where there are none.
+pub(super) fn together(directors: Vec<Box<dyn Director>>) -> Option<Box<dyn Director>> {
+    (!directors.is_empty()).then(|| Box::new(Steering(directors)) as Box<dyn Director>)
+}
+
+struct Steering(Vec<Box<dyn Director>>);
 
 impl Director for Steering {
     fn direct(&mut self, seen: Seen<'_>, now: &Now<'_>) -> Vec<DirectorCommand> {
