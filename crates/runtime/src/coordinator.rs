@@ -474,8 +474,14 @@ impl<'o> Run<'o> {
     fn close(mut self, outcome: Outcome) -> Summary {
         self.sessions.clear();
         let patience = Instant::now() + Duration::from_secs(3);
-        while Instant::now() < patience && self.processes().any(|c| matches!(c.try_wait(), Ok(None))) {
-            std::thread::sleep(Duration::from_millis(5));
+        // Workers that joined by hand have no process of ours to wait for: until their sessions are closed, they may not
+        // have heard that the run is over, and would wait for another coordinator.
+        let runs = |run: &mut Self| run.processes().any(|c| matches!(c.try_wait(), Ok(None)));
+        while Instant::now() < patience && (!self.workers_by_session.is_empty() || runs(&mut self)) {
+            let heard = self.planes.incoming.recv_timeout(Duration::from_millis(5));
+            if let Ok(Incoming::Control(Input::Closed(session, _))) = heard {
+                self.workers_by_session.remove(&session);
+            }
         }
         for child in self.processes() {
             let _ = child.kill();
