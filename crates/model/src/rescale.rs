@@ -46,6 +46,7 @@
 
 use bellwether_core::InputError;
 use bellwether_des::statistics::Tally;
+use serde::{Deserialize, Serialize};
 
 use crate::collective::DirectExchange;
 use crate::compute::most_virtual_nodes;
@@ -54,7 +55,7 @@ use crate::predict::{LEVEL_95, LINK_UNCERTAINTY};
 const PLACE: &str = "first steps";
 
 /// One step of a run, as its slowest worker saw it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ObservedStep {
     /// Seconds from boundary to boundary.
     pub duration_s: f64,

@@ -12,7 +12,7 @@ const TABLES: &str = "xtask/src/tidy/edges.rs";
 const PREFIX: &str = "bellwether-";
 
 /// A crate, and those of ours that it may depend on.
-const EDGES: [(&str, &[&str]); 11] = [
+const EDGES: [(&str, &[&str]); 12] = [
     ("core", &[]),
     ("des", &["core"]),
     ("model", &["core", "des"]),
@@ -20,15 +20,17 @@ const EDGES: [(&str, &[&str]); 11] = [
     ("sim", &["core", "des", "model"]),
     ("runtime", &["core"]),
     ("workloads", &["core", "runtime"]),
+    ("serve", &["core", "model", "sched", "runtime"]),
     ("operator", &["core", "sched", "model"]),
     ("python", &["core", "model", "sched", "sim", "runtime"]),
-    ("cli", &["core", "des", "model", "sched", "sim", "runtime", "workloads"]),
+    ("cli", &["core", "des", "model", "sched", "sim", "runtime", "serve", "workloads"]),
     ("xtask", &[]),
 ];
 
 /// A family of foreign packages (the name, or the name and `-`), and who alone may use it, and why.
-const FOREIGN: [(&str, &[&str], &str); 6] = [
-    ("tokio", &["runtime", "operator", "cli"], "an async runtime stays at the control plane"),
+const FOREIGN: [(&str, &[&str], &str); 7] = [
+    ("axum", &["serve"], "HTTP stays at the daemon's edge"),
+    ("tokio", &["runtime", "serve", "operator", "cli"], "an async runtime stays at the control plane"),
     ("tonic", &["runtime", "operator", "cli", "xtask"], "gRPC stays at the control plane"),
     ("burn", &["workloads"], "a deep-learning framework must not leak out of what is trained"),
     ("clap", &["cli", "xtask"], "arguments are read by the command line only"),

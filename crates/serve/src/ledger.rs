@@ -1,0 +1,191 @@
+//! The ledger: every fact that the daemon decides by, one JSON line each, in the order in which it came to know them.
+
+use bellwether_core::cluster::JobId;
+use bellwether_core::job::{Job, WorkerRange};
+use bellwether_core::policy::Decision;
+use bellwether_model::rescale::ObservedStep;
+use serde::{Deserialize, Serialize};
+
+use crate::machine::{Machine, Slot};
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// Seconds on the daemon's clock, which begins with the ledger and goes on while no daemon lives.
+    pub time_s: f64,
+    /// What became known.
+    #[serde(flatten)]
+    pub entry: Entry,
+}
+
+/// What became known.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "entry", rename_all = "snake_case")]
+pub enum Entry {
+    /// The ledger begins; its first line.
+    Opened {
+        /// Version of the program.
+        version: String,
+        /// Time 0 of the ledger, in seconds since the Unix epoch.
+        unix_s: f64,
+        /// Seconds of the daemon's clock in a real second.
+        time_scale: f64,
+        /// The slots.
+        machine: Machine,
+    },
+    /// A daemon took the ledger up again; a fresh policy takes over the jobs that are there.
+    Reopened {
+        /// Version of the program.
+        version: String,
+        /// Its process.
+        process: u32,
+    },
+    /// A fresh policy decides from now on; all jobs that are there are new to it.
+    PolicyChosen {
+        /// Its name with its options.
+        policy: String,
+        /// Who chose.
+        by: String,
+    },
+    /// A job was accepted.
+    Submitted(Box<Submitted>),
+    /// A job's limits were changed by its user.
+    Limited {
+        /// The job.
+        job: JobId,
+        /// The numbers of workers that it may have from now on.
+        workers: WorkerRange,
+        /// Its share against those of others.
+        weight: f64,
+    },
+    /// A job's user wants it to wait.
+    Suspended {
+        /// The job.
+        job: JobId,
+        /// Who asked.
+        by: String,
+    },
+    /// A suspended job may run again.
+    Resumed {
+        /// The job.
+        job: JobId,
+    },
+    /// A job's user does not want it any more.
+    Cancelled {
+        /// The job.
+        job: JobId,
+    },
+    /// Steps of a job were observed: what is believed of all jobs of its kind is known better.
+    Learnt {
+        /// The job.
+        job: JobId,
+        /// Its workers.
+        workers: u32,
+        /// Speed of their slots.
+        speed: f64,
+        /// The steps.
+        steps: Vec<ObservedStep>,
+        /// Whether the policy is told.
+        matters: bool,
+    },
+    /// The policy is asked; running jobs are as far as this.
+    Moment {
+        /// Of the running jobs those that were heard of.
+        progress: Vec<Progress>,
+    },
+    /// What the policy answered.
+    Decided(Decision),
+    /// From now on a job's processes hold these slots; none when it has no processes any more.
+    Held {
+        /// The job.
+        job: JobId,
+        /// The slots, in ascending order.
+        slots: Vec<Slot>,
+    },
+    /// A job trains with so many workers since now.
+    Training {
+        /// The job.
+        job: JobId,
+        /// Active workers.
+        workers: u32,
+    },
+    /// A job's processes ended though it was not done; it is tried again.
+    Retried {
+        /// The job.
+        job: JobId,
+        /// How often it failed, this time included.
+        failures: u32,
+        /// Why.
+        why: String,
+    },
+    /// A job is over.
+    Ended {
+        /// The job.
+        job: JobId,
+        /// How.
+        outcome: Outcome,
+        /// Why, where that needs to be said.
+        why: String,
+        /// Committed steps.
+        step: u64,
+        /// Digest of what was trained, when it is known.
+        digest: Option<String>,
+    },
+}
+
+/// A job, as it was accepted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Submitted {
+    /// Its number, in order of acceptance.
+    pub id: JobId,
+    /// Its name, which is also that of its run's folder.
+    pub name: String,
+    /// What is trained; checked.
+    pub job: Job,
+    /// Numbers of workers that it may have.
+    pub workers: WorkerRange,
+    /// Its share against those of others; `priority` puts the highest first.
+    pub weight: f64,
+    /// When it should be done, in seconds on the daemon's clock.
+    pub deadline_s: Option<f64>,
+    /// What is known of its task.
+    pub task: Task,
+    /// What jobs of equal speed have in common.
+    pub kind: String,
+    /// The client's own word for this submission, if it gave one: the same word is the same submission.
+    pub key: Option<String>,
+}
+
+/// The size of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Task {
+    /// Samples of an epoch.
+    pub training_samples: u64,
+    /// Bytes of gradients and state that a step exchanges.
+    pub bytes: u64,
+}
+
+/// How far a running job is.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// The job.
+    pub job: JobId,
+    /// Committed samples.
+    pub done: f64,
+    /// Samples per second of the daemon's clock, as measured since its workers changed; absent where too few steps were.
+    pub rate: Option<f64>,
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// All steps are done.
+    Finished,
+    /// It failed more often than it may.
+    Failed,
+    /// Its user did not want it any more.
+    Cancelled,
+    /// The policy will never run it.
+    Refused,
+}

@@ -1,0 +1,23 @@
+//! Many jobs share one machine under any policy: `bellwether serve`.
+//!
+//! # How data flow
+//!
+//! ```text
+//!  HTTP request ──► engine ──► ledger (one line per fact, on disk first)
+//!                     │  ▲         │
+//!                     │  │         └─► state ──► view ──► policy ──► decision ──► ledger
+//!                     ▼  │
+//!                    crew (a process per running job) ──► journal.jsonl, metrics.jsonl
+//! ```
+//!
+//! The [`state`] is a pure fold of the [`ledger`]'s lines, and nothing else changes it. So a daemon that was killed is
+//! where it was as soon as it has read its ledger, and whoever replays the ledger sees what the policy saw.
+//!
+//! Each running job is coordinated by a process of its own, which does not notice when the daemon dies. The daemon
+//! follows the files that it writes, and steers it over the control plane of [`bellwether_runtime`].
+
+pub mod crew;
+pub mod ledger;
+pub mod machine;
+pub mod request;
+pub mod snapshot;

@@ -1,0 +1,83 @@
+//! The machine whose slots jobs share.
+
+use bellwether_core::cluster::{ClusterView, Node, NodeId};
+use bellwether_core::prediction::Link;
+use serde::{Deserialize, Serialize};
+
+/// A machine, or a cluster that one machine plays: slots, in nodes, each for one worker.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Types of slot.
+    pub device_types: Vec<DeviceType>,
+    /// Nodes; their order never changes.
+    pub nodes: Vec<MachineNode>,
+    /// The link of each node to the others, as policies should take it.
+    pub link: Option<Link>,
+    /// The link between slots of one node.
+    pub local_link: Option<Link>,
+    /// Seconds without progress that a job is expected to pay when it goes on after a stop.
+    pub restart_s: f64,
+}
+
+/// A type of slot.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DeviceType {
+    /// Its name.
+    pub name: String,
+    /// How fast it is, relative to the fastest of this machine; workers on slower ones are slowed down.
+    pub speed: f64,
+}
+
+/// Slots of one type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineNode {
+    /// Their type, as an index into [`Machine::device_types`].
+    pub device_type: u16,
+    /// How many there are.
+    pub devices: u32,
+}
+
+/// One slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Slot {
+    /// Its node.
+    pub node: NodeId,
+    /// Its place in the node, from 0.
+    pub index: u32,
+}
+
+impl Machine {
+    /// One node with `slots` slots of type `cpu`.
+    ///
+    /// ```
+    /// use bellwether_serve::machine::Machine;
+    /// assert_eq!(Machine::slots(4).view().free(None), 4);
+    /// ```
+    pub fn slots(slots: u32) -> Machine {
+        Machine {
+            device_types: vec![DeviceType { name: "cpu".into(), speed: 1.0 }],
+            nodes: vec![MachineNode { device_type: 0, devices: slots }],
+            link: None,
+            local_link: None,
+            restart_s: 0.0,
+        }
+    }
+
+    /// The machine when it is empty, as a policy sees it.
+    pub fn view(&self) -> ClusterView {
+        let node = |node: &MachineNode| Node {
+            device_type: node.device_type,
+            devices: node.devices,
+            free: node.devices,
+            up: true,
+        };
+        ClusterView {
+            device_types: self.device_types.iter().map(|kind| kind.name.clone()).collect(),
+            nodes: self.nodes.iter().map(node).collect(),
+            link: self.link,
+            local_link: self.local_link,
+            restart_s: self.restart_s,
+            ..ClusterView::default()
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What clients ask of the engine, and what it answers.
+
+use bellwether_core::InputError;
+use bellwether_core::job::{Job, WorkerRange};
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::ledger::Task;
+use crate::snapshot::{JobState, Snapshot};
+
+/// A wish.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Request {
+    /// Accept a job.
+    Submit(Box<Submission>),
+    /// Change the limits of a job that has not ended; what is absent stays.
+    Limit {
+        /// Its name.
+        job: String,
+        /// Numbers of workers that it may have.
+        workers: Option<WorkerRange>,
+        /// Its share against those of others.
+        weight: Option<f64>,
+    },
+    /// Let a job wait until it is resumed.
+    Suspend {
+        /// Its name.
+        job: String,
+    },
+    /// Let a suspended job run again.
+    Resume {
+        /// Its name.
+        job: String,
+    },
+    /// End a job.
+    Cancel {
+        /// Its name.
+        job: String,
+    },
+    /// Let another policy decide from now on.
+    Choose {
+        /// Its name, with options after a colon.
+        policy: String,
+    },
+}
+
+/// A job to be accepted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Submission {
+    /// What is trained; checked, its paths absolute.
+    pub job: Job,
+    /// The name that it shall have; without one it gets its job's, and a number.
+    pub name: Option<String>,
+    /// Numbers of workers, where they are not those of the job file.
+    pub workers: Option<WorkerRange>,
+    /// Its share against those of others; 1 where nothing is said.
+    pub weight: f64,
+    /// Seconds from now on within which it should be done.
+    pub deadline_s: Option<f64>,
+    /// What is known of its task.
+    pub task: Task,
+    /// The client's own word for this submission: asked twice, it is accepted once.
+    pub key: Option<String>,
+}
+
+/// The answer to a wish that was granted: it is on disk.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reply {
+    /// The job as it is now. It was accepted before when a submission came again.
+    Job {
+        /// The job.
+        job: Arc<JobState>,
+        /// Whether this request accepted it.
+        created: bool,
+    },
+    /// The policy that decides from now on.
+    Policy(String),
+}
+
+/// Why a wish was not granted; nothing has changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// What kind of mistake it is.
+    pub kind: RefusalKind,
+    /// What is wrong, where, and what to do.
+    pub error: InputError,
+}
+
+/// Kinds of mistakes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefusalKind {
+    /// What was sent cannot be done by anybody: HTTP 422.
+    Invalid,
+    /// There is no such job: HTTP 404.
+    Unknown,
+    /// It does not fit the present state, as a name that is taken: HTTP 409.
+    Conflict,
+    /// The daemon cannot do its work now: HTTP 503.
+    Unavailable,
+}
+
+/// A wish on its way to the engine, with the place for its answer.
+pub type Asked = (Request, oneshot::Sender<Result<Reply, Refusal>>);
+
+/// The clients' end of the engine.
+#[derive(Debug, Clone)]
+pub struct Desk {
+    /// Wishes.
+    pub requests: mpsc::UnboundedSender<Asked>,
+    /// How things are, replaced as a whole whenever something changed, at most some tens of times per second.
+    pub snapshots: watch::Receiver<Arc<Snapshot>>,
+}
+
+impl Desk {
+    /// Asks, and waits for the answer.
+    ///
+    /// # Errors
+    ///
+    /// What the engine refuses; [`RefusalKind::Unavailable`] when it is gone.
+    pub async fn ask(&self, request: Request) -> Result<Reply, Refusal> {
+        let gone = || Refusal {
+            kind: RefusalKind::Unavailable,
+            error: InputError::new("serve", "the daemon is shutting down").hint("try again when it is back"),
+        };
+        let (sender, receiver) = oneshot::channel();
+        self.requests.send((request, sender)).map_err(|_| gone())?;
+        receiver.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// How things are.
+    pub fn now(&self) -> Arc<Snapshot> {
+        self.snapshots.borrow().clone()
+    }
+}

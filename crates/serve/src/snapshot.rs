@@ -1,0 +1,227 @@
+//! How things are, in the words of the HTTP API: what clients read is this, as JSON.
+//!
+//! Times are seconds since the Unix epoch unless their name says otherwise.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// All that clients can see at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    /// Grows with every change.
+    pub version: u64,
+    /// The slots and who decides.
+    pub cluster: Arc<ClusterState>,
+    /// Jobs by name, those that ended included.
+    pub jobs: BTreeMap<String, Arc<JobState>>,
+    /// Names in the order of submission.
+    pub order: Arc<Vec<String>>,
+    /// The last decisions, oldest first.
+    pub decisions: Arc<Vec<DecisionState>>,
+    /// Who held which slot when: all that is held now, and the last that were, oldest first.
+    pub spans: Arc<Vec<Span>>,
+    /// Folder of each job's run.
+    pub folder: PathBuf,
+}
+
+/// The slots and who decides.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterState {
+    /// Version of the program.
+    pub version: String,
+    /// The daemon's process.
+    pub process: u32,
+    /// When the ledger began.
+    pub since_s: f64,
+    /// Seconds of the daemon's clock in a real second; policies see that clock.
+    pub time_scale: f64,
+    /// The policy that decides.
+    pub policy: String,
+    /// Nodes.
+    pub nodes: Vec<NodeState>,
+    /// Slots of all nodes.
+    pub slots: u32,
+    /// Slots that no job's processes hold.
+    pub free: u32,
+    /// Number of jobs in each state.
+    pub jobs: BTreeMap<Phase, u64>,
+    /// Slot-seconds held over slot-seconds offered since the ledger began.
+    pub utilization: f64,
+}
+
+/// A node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeState {
+    /// Type of its slots.
+    pub device_type: String,
+    /// Speed of its slots, relative to the fastest.
+    pub speed: f64,
+    /// Of each slot the job that holds it.
+    pub slots: Vec<Option<String>>,
+}
+
+/// What a job is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// It waits for slots.
+    Queued,
+    /// Its processes start.
+    Starting,
+    /// It trains.
+    Running,
+    /// Its processes leave with a checkpoint.
+    Stopping,
+    /// Its user wants it to wait.
+    Suspended,
+    /// All steps are done.
+    Finished,
+    /// It failed more often than it may, or can never run.
+    Failed,
+    /// Its user did not want it any more.
+    Cancelled,
+}
+
+impl Phase {
+    /// Whether it is over.
+    pub fn has_ended(self) -> bool {
+        matches!(self, Phase::Finished | Phase::Failed | Phase::Cancelled)
+    }
+}
+
+/// A job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct JobState {
+    /// Its name.
+    pub name: String,
+    /// What it is doing.
+    pub state: Phase,
+    /// Why it is in this state, where that needs to be said; empty otherwise.
+    pub why: String,
+    /// When it was accepted.
+    pub submitted_s: f64,
+    /// When its processes first started.
+    pub started_s: Option<f64>,
+    /// When it ended.
+    pub ended_s: Option<f64>,
+    /// When it will end if it keeps its workers, by what is believed.
+    pub expected_end_s: Option<f64>,
+    /// When it should be done.
+    pub deadline_s: Option<f64>,
+    /// Its share against those of others.
+    pub weight: f64,
+    /// Fewest workers that it may have.
+    pub min_workers: u32,
+    /// Most workers that it may have.
+    pub max_workers: u32,
+    /// Workers that train now.
+    pub workers: u32,
+    /// Workers that the policy gave it.
+    pub target_workers: u32,
+    /// Committed steps.
+    pub step: u64,
+    /// Steps of the whole job.
+    pub total_steps: u64,
+    /// Training loss of the last step that was heard of.
+    pub loss: Option<f64>,
+    /// Measured samples per second with the present workers, in real time.
+    pub examples_per_s: Option<f64>,
+    /// Predicted samples per second with the workers that the policy gave it, in real time.
+    pub predicted_examples_per_s: Option<f64>,
+    /// Lower end of its 95 % interval.
+    pub predicted_low: Option<f64>,
+    /// Upper end of it.
+    pub predicted_high: Option<f64>,
+    /// How often it lost all workers before its end because the policy or its user wanted it.
+    pub preemptions: u32,
+    /// How often its processes failed.
+    pub failures: u32,
+    /// Worker-seconds that it held, in real time.
+    pub worker_s: f64,
+    /// Digest of what was trained, once it is finished.
+    pub digest: Option<String>,
+    /// Folder of its run.
+    pub run_dir: PathBuf,
+}
+
+/// A decision of the policy.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DecisionState {
+    /// Its number, from 1.
+    pub number: u64,
+    /// When it was made.
+    pub time_s: f64,
+    /// Who made it.
+    pub policy: String,
+    /// Why, in a sentence.
+    pub reason: String,
+    /// What was to be done.
+    pub actions: Vec<ActionState>,
+    /// Seconds that the policy took.
+    pub deciding_s: f64,
+}
+
+/// Something that was to be done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ActionState {
+    /// The job.
+    pub job: String,
+    /// Workers before.
+    pub from: u32,
+    /// Workers from then on; 0 to wait.
+    pub to: u32,
+    /// Why it is refused; absent otherwise.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub refused: Option<String>,
+    /// Samples per second that were expected of it, in real time.
+    pub expected_examples_per_s: Option<f64>,
+    /// Samples per second that were measured then, in real time, as soon as they are known.
+    pub measured_examples_per_s: Option<f64>,
+    /// Seconds from the decision until it was so.
+    pub took_s: Option<f64>,
+}
+
+/// A job held a slot for a while.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Span {
+    /// The job.
+    pub job: String,
+    /// Number of the node.
+    pub node: u32,
+    /// The slot's place in it.
+    pub slot: u32,
+    /// Since when.
+    pub start_s: f64,
+    /// Until when; absent while it holds it.
+    pub end_s: Option<f64>,
+}
+
+/// A point of a job's curves, over as many steps as were put together for it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CurvePoint {
+    /// The last of the steps.
+    pub step: u64,
+    /// When it was committed.
+    pub time_s: Option<f64>,
+    /// Mean training loss.
+    pub loss: Option<f64>,
+    /// Samples per second.
+    pub examples_per_s: f64,
+    /// Workers.
+    pub workers: u32,
+}
+
+/// The body of every answer that is no success.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ErrorBody {
+    /// What is wrong, in one sentence.
+    pub error: String,
+    /// Where: a key of the body, a part of the address, a header.
+    pub place: String,
+    /// What to do about it; empty when the sentence already says it.
+    pub hint: String,
+}
