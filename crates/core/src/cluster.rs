@@ -217,6 +217,17 @@ impl JobView {
         self.remaining.map(|work| (work - self.progress(now_s)).max(0.0))
     }
 
+    /// Adds up what was done with `before`, the devices that it held since `allocated_s`.
+    pub fn settle(&mut self, before: &Allocation, now_s: f64) {
+        if before.is_empty() {
+            return;
+        }
+        let held_s = now_s - self.allocated_s;
+        self.executed_s += held_s;
+        self.device_s += held_s * f64::from(before.devices());
+        (self.done, self.remaining) = (self.done(now_s), self.remaining(now_s));
+    }
+
     /// When it will end if nothing changes, by what is believed; `None` while it waits or when nothing is known.
     pub fn end_s(&self) -> Option<f64> {
         let remaining = self.remaining.filter(|_| self.is_running() && self.rate > 0.0)?;
@@ -259,6 +270,63 @@ impl ClusterView {
     pub fn nodes_of(&self, device_type: u16) -> impl Iterator<Item = (NodeId, u32)> {
         let nodes = self.nodes.iter().enumerate().filter(move |(_, node)| node.device_type == device_type);
         nodes.map(|(index, node)| (NodeId(index as u32), node.devices))
+    }
+
+    /// Whether `seen` may hold `allocation` from now on, in place of what it holds.
+    ///
+    /// # Errors
+    ///
+    /// What is against it, to be said after the job's name.
+    pub fn check(&self, seen: &JobView, allocation: &Allocation) -> Result<(), String> {
+        let job = &seen.job;
+        let devices = allocation.devices();
+        if devices != 0 && (devices < job.least || devices > job.most) {
+            return Err(format!("is given {devices} devices, and takes {} to {}", job.least, job.most));
+        }
+        for share in allocation.shares() {
+            let place = share.node.0;
+            let Some(node) = self.nodes.get(place as usize) else {
+                return Err(format!("is placed on node {place}, and there are {}", self.nodes.len()));
+            };
+            if !node.up {
+                return Err(format!("is placed on node {place}, which is down"));
+            }
+            if !job.accepts(node.device_type) {
+                let kind = &self.device_types[usize::from(node.device_type)];
+                return Err(format!("is placed on node {place} with {kind}, which it does not accept"));
+            }
+            let own = seen.allocation.shares().iter().find(|own| own.node == share.node);
+            let free = node.free + own.map_or(0, |own| own.devices);
+            if share.devices > free {
+                return Err(format!(
+                    "is given {} devices of node {place}, over its capacity: {free} of {} are free",
+                    share.devices, node.devices
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets go of an allocation's devices.
+    ///
+    /// # Panics
+    ///
+    /// When a share names a node that is not there.
+    pub fn release(&mut self, allocation: &Allocation) {
+        for share in allocation.shares() {
+            self.nodes[share.node.0 as usize].free += share.devices;
+        }
+    }
+
+    /// Takes an allocation's devices, which are free.
+    ///
+    /// # Panics
+    ///
+    /// When a share names a node that is not there, or more than are free.
+    pub fn take(&mut self, allocation: &Allocation) {
+        for share in allocation.shares() {
+            self.nodes[share.node.0 as usize].free -= share.devices;
+        }
     }
 
     fn sum(&self, device_type: Option<u16>, count: impl Fn(&Node) -> u32) -> u32 {

@@ -54,6 +54,7 @@ pub mod elastic;
 pub mod event;
 pub mod import;
 pub mod named;
+pub mod observed;
 pub mod phase;
 pub mod predict;
 pub mod queueing;

@@ -1,12 +1,16 @@
 //! The ledger: every fact that the daemon decides by, one JSON line each, in the order in which it came to know them.
 
+mod file;
+
 use bellwether_core::cluster::JobId;
 use bellwether_core::job::{Job, WorkerRange};
 use bellwether_core::policy::Decision;
 use bellwether_model::rescale::ObservedStep;
 use serde::{Deserialize, Serialize};
 
+
 use crate::machine::{Machine, Slot};
+pub use file::{LedgerFile, read};
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -94,8 +98,14 @@ pub enum Entry {
         progress: Vec<Progress>,
     },
     /// What the policy answered.
-    Decided(Decision),
-    /// From now on a job's processes hold these slots; none when it has no processes any more.
+    Decided {
+        /// The answer.
+        #[serde(flatten)]
+        decision: Decision,
+        /// Seconds that it took.
+        deciding_s: f64,
+    },
+    /// From now on a job's processes hold these slots.
     Held {
         /// The job.
         job: JobId,
@@ -108,6 +118,27 @@ pub enum Entry {
         job: JobId,
         /// Active workers.
         workers: u32,
+    },
+    /// What a decision brought.
+    Measured {
+        /// Number of the decision, from 1.
+        decision: u64,
+        /// The job.
+        job: JobId,
+        /// Samples per second, in real time.
+        examples_per_s: f64,
+    },
+    /// A job's processes are told to leave with a checkpoint.
+    Leaving {
+        /// The job.
+        job: JobId,
+    },
+    /// A job's processes left with a checkpoint; they hold no slots any more.
+    Stopped {
+        /// The job.
+        job: JobId,
+        /// Committed steps.
+        step: u64,
     },
     /// A job's processes ended though it was not done; it is tried again.
     Retried {

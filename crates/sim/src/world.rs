@@ -196,9 +196,7 @@ impl<'a> World<'a> {
         let Some(mut seen) = self.view.jobs.remove(&id) else { return };
         self.truths.remove(&id);
         self.running -= 1;
-        for share in seen.allocation.shares() {
-            self.view.nodes[share.node.0 as usize].free += share.devices;
-        }
+        self.view.release(&seen.allocation);
         self.recording.ended(id, &seen, self.now_s);
         // What it held stays in its last view, so that a policy can follow.
         seen.executed_s = seen.executed_s(self.now_s);

@@ -1,6 +1,6 @@
 //! Carrying out decisions: every law is checked, then progress is settled and events are moved.
 
-use bellwether_core::cluster::{Allocation, JobId, JobView, Node};
+use bellwether_core::cluster::{JobId, JobView};
 use bellwether_core::policy::{Action, Fault};
 
 use super::{Event, Truth, World};
@@ -12,17 +12,16 @@ impl World<'_> {
     pub(super) fn carry_out(&mut self, action: Action) -> Result<(), Fault> {
         match action {
             Action::Allocate { job: id, allocation, batch, .. } => {
-                let Some(seen) = self.view.jobs.get_mut(&id) else {
+                let Some(seen) = self.view.jobs.get(&id) else {
                     return Err(broken(id, "is given devices, and is not there"));
                 };
-                check(seen, &allocation, &self.view.nodes, &self.view.device_types)
+                self.view
+                    .check(seen, &allocation)
                     .map_err(|what| Fault::Broken(format!("job `{}` {what}", seen.job.description.name)))?;
-                for share in seen.allocation.shares() {
-                    self.view.nodes[share.node.0 as usize].free += share.devices;
-                }
-                for share in allocation.shares() {
-                    self.view.nodes[share.node.0 as usize].free -= share.devices;
-                }
+                let held = seen.allocation.clone();
+                self.view.release(&held);
+                self.view.take(&allocation);
+                let seen = self.view.jobs.get_mut(&id).expect("it was there just now");
                 let before = std::mem::replace(&mut seen.allocation, allocation);
                 self.touched.entry(id).or_insert((before, seen.batch));
                 seen.batch = batch;
@@ -52,7 +51,7 @@ impl World<'_> {
             if seen.allocation == before && seen.batch == batch {
                 continue;
             }
-            settle(seen, &before, self.now_s);
+            seen.settle(&before, self.now_s);
             self.recording.span(id, &before, seen, self.now_s);
             match (before.is_empty(), seen.allocation.is_empty()) {
                 (true, false) => self.running += 1,
@@ -166,48 +165,6 @@ impl World<'_> {
         // The configuration was valid when it was taken.
         let _ = self.advance(id);
     }
-}
-
-/// Adds up what was done with the devices that it held until now.
-pub(super) fn settle(seen: &mut JobView, before: &Allocation, now_s: f64) {
-    if before.is_empty() {
-        return;
-    }
-    let held_s = now_s - seen.allocated_s;
-    seen.executed_s += held_s;
-    seen.device_s += held_s * f64::from(before.devices());
-    let (done, remaining) = (seen.done(now_s), seen.remaining(now_s));
-    (seen.done, seen.remaining) = (done, remaining);
-}
-
-fn check(seen: &JobView, allocation: &Allocation, nodes: &[Node], types: &[String]) -> Result<(), String> {
-    let job = &seen.job;
-    let devices = allocation.devices();
-    if devices != 0 && (devices < job.least || devices > job.most) {
-        return Err(format!("is given {devices} devices, and takes {} to {}", job.least, job.most));
-    }
-    for share in allocation.shares() {
-        let place = share.node.0;
-        let Some(node) = nodes.get(place as usize) else {
-            return Err(format!("is placed on node {place}, and there are {}", nodes.len()));
-        };
-        if !node.up {
-            return Err(format!("is placed on node {place}, which is down"));
-        }
-        if !job.accepts(node.device_type) {
-            let kind = &types[usize::from(node.device_type)];
-            return Err(format!("is placed on node {place} with {kind}, which it does not accept"));
-        }
-        let own = seen.allocation.shares().iter().find(|own| own.node == share.node);
-        let free = node.free + own.map_or(0, |own| own.devices);
-        if share.devices > free {
-            return Err(format!(
-                "is given {} devices of node {place}, over its capacity: {free} of {} are free",
-                share.devices, node.devices
-            ));
-        }
-    }
-    Ok(())
 }
 
 fn broken(id: JobId, what: &str) -> Fault {

@@ -3,7 +3,6 @@
 use bellwether_core::cluster::{Allocation, NodeId};
 use bellwether_des::{Queue, Stream, Streams};
 
-use super::apply::settle;
 use super::{Event, World};
 
 /// How long a node works, and how long it is away.
@@ -64,7 +63,7 @@ impl World<'_> {
         for job in hit {
             let Some(seen) = self.view.jobs.get_mut(&job) else { continue };
             let before = std::mem::take(&mut seen.allocation);
-            settle(seen, &before, self.now_s);
+            seen.settle(&before, self.now_s);
             if let Some(checkpoint_s) = self.scenario.checkpoint_s {
                 let since_s = (self.now_s - seen.progress_s).max(0.0) % checkpoint_s;
                 let lost = (seen.rate * since_s).min(seen.done);
@@ -74,9 +73,7 @@ impl World<'_> {
             self.recording.span(job, &before, seen, self.now_s);
             self.recording.preempted(job);
             (seen.allocated_s, seen.progress_s) = (self.now_s, self.now_s);
-            for share in before.shares() {
-                self.view.nodes[share.node.0 as usize].free += share.devices;
-            }
+            self.view.release(&before);
             self.running -= 1;
             // A waiting job has no event and no speed, so nothing can go wrong.
             let _ = self.advance(job);

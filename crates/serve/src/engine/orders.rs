@@ -1,0 +1,177 @@
+//! From what was decided to what processes are told: said again and again until it is so.
+
+use std::time::{Duration, Instant};
+
+use bellwether_core::cluster::{Allocation, JobId};
+use bellwether_core::policy::Fault;
+
+use super::{Engine, Live};
+use crate::crew::{Crew, Wanted};
+use crate::ledger::{Entry, Outcome};
+use crate::machine::Slot;
+
+/// Between a failure and the next try, doubled with every failure.
+const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+impl<C: Crew> Engine<C> {
+    /// Processes that were there when the last daemon died are taken over.
+    pub(super) fn adopt(&mut self) -> Result<(), Fault> {
+        let open = self.state.jobs.iter().filter(|(_, record)| record.end.is_none());
+        let held = open.map(|(id, _)| (*id, self.state.slots.of(*id))).filter(|(_, slots)| !slots.is_empty());
+        for (job, slots) in held.collect::<Vec<_>>() {
+            let is_leaving = self.state.jobs.get(&job).is_some_and(|record| record.leaving);
+            let target = if is_leaving { 0 } else { self.state.target(job).devices() };
+            let speed = self.speed(&slots);
+            match target.min(slots.len() as u32) {
+                0 => self.order_leave(job, speed)?,
+                workers => self.order(job, workers, speed),
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings processes nearer to what was decided.
+    pub(super) fn give_orders(&mut self) -> Result<(), Fault> {
+        let mut jobs: Vec<JobId> = self.state.view.jobs.keys().copied().collect();
+        // Those who are not in the view any more may still have processes.
+        jobs.extend(self.live.keys().filter(|job| !self.state.view.jobs.contains_key(job)));
+        jobs.sort_unstable();
+        // Who gives slots up comes before who takes them.
+        let target = |engine: &Engine<C>, job: &JobId| engine.state.target(*job);
+        for job in &jobs {
+            let allocation = target(self, job);
+            self.give_up(*job, &allocation)?;
+        }
+        for job in &jobs {
+            let allocation = target(self, job);
+            if !allocation.is_empty() {
+                self.claim(*job, &allocation)?;
+            }
+        }
+        let cancelled = self.state.jobs.iter().filter(|(_, record)| record.cancelled && record.end.is_none());
+        let gone = cancelled.filter(|(job, _)| self.live.get(job).is_none_or(|live| live.order.is_none()));
+        for job in gone.map(|(job, _)| *job).collect::<Vec<_>>() {
+            let step = self.live.get(&job).and_then(|live| live.step).unwrap_or(0);
+            self.end(job, Outcome::Cancelled, String::new(), step, None)?;
+        }
+        Ok(())
+    }
+
+    /// Processes that are too many, or on slots of another speed, are told to leave.
+    fn give_up(&mut self, job: JobId, allocation: &Allocation) -> Result<(), Fault> {
+        let Some((workers, speed)) = self.live.get(&job).and_then(|live| live.order) else { return Ok(()) };
+        let target = allocation.devices();
+        if workers == 0 {
+            return Ok(());
+        }
+        if target == 0 || self.speed_of(allocation) != speed {
+            self.order_leave(job, speed)?;
+        } else if target < workers {
+            self.order(job, target, speed);
+        }
+        let training = self.state.jobs.get(&job).map_or(0, |record| record.training);
+        let held = self.state.slots.of(job);
+        let ordered = self.live.get(&job).and_then(|live| live.order).map_or(0, |(workers, _)| workers);
+        if ordered == target && training == target && held.len() as u32 > target {
+            let slots = self.keep(job, allocation, &held);
+            self.write(Entry::Held { job, slots })?;
+        }
+        Ok(())
+    }
+
+    /// Of the slots that a job holds, those to keep.
+    fn keep(&self, job: JobId, allocation: &Allocation, held: &[Slot]) -> Vec<Slot> {
+        let found = self.state.slots.find(&self.state.machine, job, allocation);
+        found.unwrap_or_else(|| held[..(allocation.devices() as usize).min(held.len())].to_vec())
+    }
+
+    /// Slots that are free are taken, and processes started on them.
+    fn claim(&mut self, job: JobId, allocation: &Allocation) -> Result<(), Fault> {
+        let speed = self.speed_of(allocation);
+        let target = allocation.devices();
+        let live = self.live.entry(job).or_default();
+        let ordered = match live.order {
+            // They leave; when they are gone, others start.
+            Some((0, _)) => return Ok(()),
+            Some((workers, _)) => workers,
+            None if live.not_before.is_some_and(|time| Instant::now() < time) => return Ok(()),
+            None => 0,
+        };
+        let held = self.state.slots.of(job);
+        if ordered == target {
+            // On the machine that plays all nodes, moving from one to another of equal speed is a matter of names.
+            if held.len() as u32 == target
+                && let Some(slots) = self.state.slots.find(&self.state.machine, job, allocation)
+                && slots != held
+            {
+                self.write(Entry::Held { job, slots })?;
+            }
+            return Ok(());
+        }
+        let Some(mut slots) = self.state.slots.find(&self.state.machine, job, allocation) else { return Ok(()) };
+        if ordered > 0 {
+            // What it holds elsewhere is given up when the others train.
+            slots.extend(held.iter().filter(|slot| !slots.contains(slot)).copied().collect::<Vec<_>>());
+            slots.sort_unstable();
+        }
+        if slots != held {
+            self.write(Entry::Held { job, slots })?;
+        }
+        // Whoever reads the ledger must know of processes before there are any.
+        self.commit()?;
+        self.order(job, target, speed);
+        Ok(())
+    }
+
+    /// Lets all of a job's processes leave. That it was we who wanted it must be known even if we are gone by then.
+    fn order_leave(&mut self, job: JobId, speed: f64) -> Result<(), Fault> {
+        if self.state.jobs.get(&job).is_some_and(|record| !record.leaving) {
+            self.write(Entry::Leaving { job })?;
+            self.commit()?;
+        }
+        self.order(job, 0, speed);
+        Ok(())
+    }
+
+    fn order(&mut self, job: JobId, workers: u32, speed: f64) {
+        let Some(record) = self.state.jobs.get(&job) else { return };
+        let name = record.submitted.name.clone();
+        let run = match (self.options.prepare)(&name, &record.submitted.job) {
+            Ok(run) => run,
+            Err(why) => {
+                // The crew says the same of every start that fails.
+                let _ = self.faults.send(crate::crew::Report::Lost { job, why });
+                self.live.entry(job).or_default().order = Some((workers, speed));
+                return;
+            }
+        };
+        let live: &mut Live = self.live.entry(job).or_default();
+        live.order = Some((workers, speed));
+        live.not_before = None;
+        self.crew.want(Wanted { job, run, workers, speed });
+    }
+
+    /// How long a job waits before it is tried again.
+    pub(super) fn delay(&mut self, job: JobId, failures: u32) {
+        let after = RETRY_AFTER * 2_u32.saturating_pow(failures.saturating_sub(1).min(8));
+        self.live.entry(job).or_default().not_before = Some(Instant::now() + after);
+    }
+
+    /// The speed at which workers on these slots run together: that of the slowest.
+    fn speed(&self, slots: &[Slot]) -> f64 {
+        self.slowest(slots.iter().map(|slot| slot.node.0))
+    }
+
+    fn speed_of(&self, allocation: &Allocation) -> f64 {
+        self.slowest(allocation.shares().iter().map(|share| share.node.0))
+    }
+
+    fn slowest(&self, nodes: impl Iterator<Item = u32>) -> f64 {
+        let machine = &self.state.machine;
+        let speed = |node: u32| {
+            let node = machine.nodes.get(node as usize)?;
+            Some(machine.device_types.get(usize::from(node.device_type))?.speed)
+        };
+        nodes.filter_map(speed).fold(1.0, f64::min)
+    }
+}

@@ -1,0 +1,205 @@
+//! What clients see: built anew only where something changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bellwether_core::cluster::{JobId, NodeId};
+use tokio::sync::watch;
+
+use super::{Engine, Live};
+use crate::crew::Crew;
+use crate::ledger::Outcome;
+use crate::machine::Slot;
+use crate::snapshot::{ClusterState, JobState, NodeState, Phase, Snapshot, Span};
+use crate::state::{Record, State};
+
+/// Time between two snapshots, unless somebody waits for an answer.
+const PERIOD: Duration = Duration::from_millis(50);
+
+/// Makes snapshots.
+pub(super) struct Publisher {
+    sender: watch::Sender<Arc<Snapshot>>,
+    last: Snapshot,
+    published: Instant,
+    /// Of each job its phase, to count them.
+    phases: BTreeMap<JobId, Phase>,
+    slots: u64,
+    decided: u64,
+}
+
+impl Publisher {
+    pub(super) fn new(sender: watch::Sender<Arc<Snapshot>>, folder: PathBuf) -> Publisher {
+        let last = Snapshot { folder, ..Snapshot::default() };
+        let (slots, decided) = (u64::MAX, u64::MAX);
+        Publisher { sender, last, published: Instant::now(), phases: BTreeMap::new(), slots, decided }
+    }
+
+    /// How long nothing has to be published.
+    pub(super) fn patience(&self) -> Duration {
+        PERIOD.saturating_sub(self.published.elapsed())
+    }
+
+    /// A job as clients see it since the last snapshot.
+    pub(super) fn job(&self, state: &State, job: JobId) -> Option<Arc<JobState>> {
+        self.last.jobs.get(&state.jobs.get(&job)?.submitted.name).cloned()
+    }
+}
+
+impl<C: Crew> Engine<C> {
+    /// Shows clients what changed, when it is time or somebody waits for it.
+    pub(super) fn publish(&mut self) {
+        let is_time = self.publisher.patience().is_zero() || !self.answers.is_empty();
+        if !is_time || self.state.touched.is_empty() && self.publisher.decided == self.state.decided {
+            return;
+        }
+        let touched = std::mem::take(&mut self.state.touched);
+        let now_s = self.now_s();
+        self.publish_jobs(&touched, now_s);
+        let publisher = &mut self.publisher;
+        if publisher.slots != self.state.slots.version {
+            publisher.slots = self.state.slots.version;
+            publisher.last.spans = Arc::new(spans(&self.state));
+        }
+        publisher.decided = self.state.decided;
+        if std::mem::take(&mut self.state.decisions_changed) {
+            publisher.last.decisions = Arc::new(self.state.decisions.iter().cloned().collect());
+        }
+        publisher.last.cluster = Arc::new(cluster(&self.state, &publisher.phases, now_s));
+        publisher.last.version += 1;
+        publisher.published = Instant::now();
+        publisher.sender.send_replace(Arc::new(publisher.last.clone()));
+    }
+
+    fn publish_jobs(&mut self, touched: &BTreeSet<JobId>, now_s: f64) {
+        let mut order = None;
+        for id in touched {
+            let Some(record) = self.state.jobs.get(id) else { continue };
+            let state = job_state(&self.state, *id, record, self.live.get(id), now_s, &self.publisher.last.folder);
+            let name = &record.submitted.name;
+            if !self.publisher.last.jobs.contains_key(name) {
+                order.get_or_insert_with(|| self.publisher.last.order.to_vec()).push(name.clone());
+            }
+            self.publisher.phases.insert(*id, state.state);
+            self.publisher.last.jobs.insert(name.clone(), Arc::new(state));
+        }
+        if let Some(order) = order {
+            self.publisher.last.order = Arc::new(order);
+        }
+    }
+}
+
+fn phase(state: &State, id: JobId, record: &Record, live: Option<&Live>) -> Phase {
+    let target = state.target(id).devices();
+    match &record.end {
+        Some(end) => match end.outcome {
+            Outcome::Finished => Phase::Finished,
+            Outcome::Cancelled => Phase::Cancelled,
+            Outcome::Failed | Outcome::Refused => Phase::Failed,
+        },
+        None if record.leaving || record.cancelled => Phase::Stopping,
+        None if record.away.is_some() => Phase::Suspended,
+        None if record.training > 0 => Phase::Running,
+        None if target > 0 && live.is_some_and(|live| live.order.is_some()) => Phase::Starting,
+        None => Phase::Queued,
+    }
+}
+
+fn job_state(
+    state: &State,
+    id: JobId,
+    record: &Record,
+    live: Option<&Live>,
+    now_s: f64,
+    folder: &std::path::Path,
+) -> JobState {
+    let seen = state.view.jobs.get(&id);
+    let seen_or_away = seen.or(record.away.as_ref());
+    let limits = seen_or_away.map(|seen| (seen.job.least, seen.job.most, seen.job.weight));
+    let submitted = &record.submitted;
+    let (min_workers, max_workers, weight) =
+        limits.unwrap_or((submitted.workers.min, submitted.workers.max, submitted.weight));
+    let running = seen.filter(|seen| seen.is_running());
+    let predicted = running.and_then(|seen| {
+        let configuration = state.view.configuration(&seen.job, &seen.allocation, None);
+        state.belief.in_real_time(&seen.job.description, &configuration).ok()
+    });
+    let heard = live.and_then(|live| live.step);
+    let kept = seen_or_away.map(|seen| (seen.done / submitted.job.batch.size as f64).round() as u64);
+    let step = record.end.as_ref().map(|end| end.step).or(heard).or(kept).unwrap_or(0);
+    let rate = live.and_then(|live| live.examples_per_s).or(predicted.as_ref().map(|p| p.examples_per_s));
+    let left = record.work() - step as f64 * submitted.job.batch.size as f64;
+    let unix_s = state.unix_s(now_s);
+    let expected_end_s = running.and(rate).filter(|rate| *rate > 0.0).map(|rate| unix_s + left.max(0.0) / rate);
+    JobState {
+        name: submitted.name.clone(),
+        state: phase(state, id, record, live),
+        why: record.why.clone(),
+        submitted_s: state.unix_s(record.submitted_s),
+        started_s: record.started_unix_s,
+        ended_s: record.end.as_ref().map(|end| state.unix_s(end.time_s)),
+        expected_end_s: expected_end_s.filter(|_| record.end.is_none()),
+        deadline_s: submitted.deadline_s.map(|deadline_s| state.unix_s(deadline_s)),
+        weight,
+        min_workers,
+        max_workers,
+        workers: record.training,
+        target_workers: seen.map_or(0, |seen| seen.allocation.devices()),
+        step,
+        total_steps: record.total_steps,
+        loss: live.and_then(|live| live.loss).filter(|loss| loss.is_finite()),
+        examples_per_s: live.and_then(|live| live.examples_per_s),
+        predicted_examples_per_s: predicted.as_ref().map(|predicted| predicted.examples_per_s),
+        predicted_low: predicted.as_ref().map(|predicted| predicted.low),
+        predicted_high: predicted.as_ref().map(|predicted| predicted.high),
+        preemptions: record.preemptions,
+        failures: record.failures,
+        worker_s: record.slot_s(unix_s),
+        digest: record.end.as_ref().and_then(|end| end.digest.clone()),
+        run_dir: folder.join(&submitted.name),
+    }
+}
+
+fn name_of(state: &State, job: JobId) -> String {
+    state.jobs.get(&job).map_or_else(String::new, |record| record.submitted.name.clone())
+}
+
+fn spans(state: &State) -> Vec<Span> {
+    let span = |held: crate::state::Held| Span {
+        job: name_of(state, held.job),
+        node: held.slot.node.0,
+        slot: held.slot.index,
+        start_s: state.unix_s(held.start_s),
+        end_s: held.end_s.map(|end_s| state.unix_s(end_s)),
+    };
+    state.slots.all().map(span).collect()
+}
+
+fn cluster(state: &State, phases: &BTreeMap<JobId, Phase>, now_s: f64) -> ClusterState {
+    let machine = &state.machine;
+    let nodes = machine.nodes.iter().enumerate().map(|(place, node)| {
+        let kind = &machine.device_types[usize::from(node.device_type)];
+        let holder = |index| state.slots.holder(Slot { node: NodeId(place as u32), index });
+        let slots = (0..node.devices).map(|index| holder(index).map(|job| name_of(state, job))).collect();
+        NodeState { device_type: kind.name.clone(), speed: kind.speed, slots }
+    });
+    let slots = machine.nodes.iter().map(|node| node.devices).sum::<u32>();
+    let mut jobs = BTreeMap::new();
+    for phase in phases.values() {
+        *jobs.entry(*phase).or_default() += 1;
+    }
+    let offered_s = f64::from(slots) * now_s;
+    ClusterState {
+        version: env!("CARGO_PKG_VERSION").into(),
+        process: std::process::id(),
+        since_s: state.unix_s,
+        time_scale: state.time_scale,
+        policy: state.policy.clone(),
+        nodes: nodes.collect(),
+        slots,
+        free: slots.saturating_sub(state.slots.count() as u32),
+        jobs,
+        utilization: if offered_s > 0.0 { state.slots.slot_s(now_s) / offered_s } else { 0.0 },
+    }
+}

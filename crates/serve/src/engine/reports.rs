@@ -1,0 +1,176 @@
+//! What processes report.
+
+use std::time::{Duration, Instant};
+
+use bellwether_core::cluster::JobId;
+use bellwether_core::policy::Fault;
+use bellwether_model::rescale::ObservedStep;
+
+use super::Engine;
+use crate::crew::{Crew, End, Report};
+use crate::ledger::{Entry, Outcome};
+
+/// Steps of one lesson that are written down; a model needs no more.
+const LESSON_STEPS: usize = 25;
+
+/// Fewer steps teach nothing.
+const LESSON_STEPS_MIN: usize = 5;
+
+/// The longest time between two lessons.
+const LESSON_PERIOD_MAX: Duration = Duration::from_secs(60);
+
+/// A change of what is believed that policies are told.
+const TELLING: f64 = 0.1;
+
+/// Training with the same workers for this long shows what a decision brought.
+const SHOWING: Duration = Duration::from_secs(1);
+
+impl<C: Crew> Engine<C> {
+    pub(super) fn report(&mut self, report: Report) -> Result<(), Fault> {
+        match report {
+            Report::Training { job, workers, .. } => self.training(job, workers),
+            Report::Progress { job, step, loss, examples_per_s } => {
+                let live = self.live.entry(job).or_default();
+                (live.step, live.examples_per_s) = (Some(step), examples_per_s);
+                live.loss = loss.or(live.loss);
+                self.state.touched.insert(job);
+                self.show_effect(job)
+            }
+            Report::Steps { job, workers, speed, steps } => self.lesson(job, workers, speed, steps),
+            Report::Ended { job, end, why, step, digest, .. } => {
+                self.processes_gone(job);
+                self.live.entry(job).or_default().step = Some(step);
+                match end {
+                    End::Finished => self.end(job, Outcome::Finished, String::new(), step, digest),
+                    End::Stopped => self.stopped(job, step),
+                    // The same steps give the same numbers again.
+                    End::Failed if why.starts_with("the loss is") => {
+                        self.end(job, Outcome::Failed, why, step, None)
+                    }
+                    End::Failed => self.failed(job, why),
+                }
+            }
+            Report::Lost { job, why } => {
+                self.processes_gone(job);
+                self.failed(job, why)
+            }
+        }
+    }
+
+    fn processes_gone(&mut self, job: JobId) {
+        let live = self.live.entry(job).or_default();
+        (live.order, live.training_since, live.examples_per_s) = (None, None, None);
+    }
+
+    fn is_open(&self, job: JobId) -> bool {
+        self.state.jobs.get(&job).is_some_and(|record| record.end.is_none())
+    }
+
+    fn training(&mut self, job: JobId, workers: u32) -> Result<(), Fault> {
+        if !self.is_open(job) {
+            return Ok(());
+        }
+        let live = self.live.entry(job).or_default();
+        (live.training_since, live.examples_per_s) = (Some(Instant::now()), None);
+        if self.state.jobs.get(&job).is_none_or(|record| record.training != workers) {
+            self.write(Entry::Training { job, workers })?;
+        }
+        Ok(())
+    }
+
+    /// Writes down what the last decision about a job brought.
+    fn show_effect(&mut self, job: JobId) -> Result<(), Fault> {
+        let Some(live) = self.live.get(&job) else { return Ok(()) };
+        let has_settled = live.training_since.is_some_and(|since| since.elapsed() >= SHOWING);
+        let Some(examples_per_s) = live.examples_per_s.filter(|_| has_settled) else { return Ok(()) };
+        match self.state.unmeasured(job) {
+            Some(decision) => self.write(Entry::Measured { decision, job, examples_per_s }),
+            None => Ok(()),
+        }
+    }
+
+    /// Learns at growing intervals: what changes slowly need not be heard all the time.
+    fn lesson(
+        &mut self,
+        job: JobId,
+        workers: u32,
+        speed: f64,
+        mut steps: Vec<ObservedStep>,
+    ) -> Result<(), Fault> {
+        let now = Instant::now();
+        let is_open = self.is_open(job);
+        let live = self.live.entry(job).or_default();
+        let is_early = live.next_lesson.is_some_and(|next| now < next);
+        if !is_open || is_early || steps.len() < LESSON_STEPS_MIN {
+            return Ok(());
+        }
+        let period = Duration::from_secs(1) * 2_u32.pow(live.lessons.min(6));
+        (live.lessons, live.next_lesson) = (live.lessons + 1, Some(now + period.min(LESSON_PERIOD_MAX)));
+        steps.drain(..steps.len().saturating_sub(LESSON_STEPS));
+        let matters = self.matters(job, workers, &steps);
+        self.write(Entry::Learnt { job, workers, speed, steps, matters })
+    }
+
+    /// Whether what was predicted differs from these steps by more than a policy should overlook.
+    fn matters(&self, job: JobId, workers: u32, steps: &[ObservedStep]) -> bool {
+        let Some(seen) = self.state.view.jobs.get(&job).filter(|seen| seen.allocation.devices() == workers) else {
+            return false;
+        };
+        let configuration = self.state.view.configuration(&seen.job, &seen.allocation, None);
+        let predicted = self.state.belief.in_real_time(&seen.job.description, &configuration);
+        let mean_s = steps.iter().map(|step| step.duration_s).sum::<f64>() / steps.len() as f64;
+        predicted.is_ok_and(|predicted| (predicted.step_s / mean_s - 1.0).abs() > TELLING)
+    }
+
+    fn stopped(&mut self, job: JobId, step: u64) -> Result<(), Fault> {
+        if !self.is_open(job) {
+            return Ok(());
+        }
+        let is_leaving = self.state.jobs.get(&job).is_some_and(|record| record.leaving);
+        let by_hand = !is_leaving && self.state.view.jobs.contains_key(&job);
+        self.write(Entry::Stopped { job, step })?;
+        if by_hand {
+            // Somebody stopped the run by hand: until they resume the job, it waits.
+            self.write(Entry::Suspended { job, by: "`bellwether stop`".into() })?;
+        }
+        Ok(())
+    }
+
+    fn failed(&mut self, job: JobId, why: String) -> Result<(), Fault> {
+        let Some(record) = self.state.jobs.get(&job).filter(|record| record.end.is_none()) else {
+            return Ok(());
+        };
+        let failures = record.failures + 1;
+        let step = self.live.get(&job).and_then(|live| live.step).unwrap_or(0);
+        if record.cancelled {
+            return Ok(());
+        }
+        if failures > self.options.retries {
+            return self.end(job, Outcome::Failed, why, step, None);
+        }
+        self.delay(job, failures);
+        self.write(Entry::Retried { job, failures, why })?;
+        if self.state.target(job).is_empty() {
+            self.write(Entry::Stopped { job, step })?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn end(
+        &mut self,
+        job: JobId,
+        outcome: Outcome,
+        why: String,
+        step: u64,
+        digest: Option<String>,
+    ) -> Result<(), Fault> {
+        if !self.is_open(job) {
+            return Ok(());
+        }
+        let cancelled = self.state.jobs.get(&job).is_some_and(|record| record.cancelled);
+        let outcome = if cancelled && outcome == Outcome::Failed { Outcome::Cancelled } else { outcome };
+        self.write(Entry::Ended { job, outcome, why, step, digest })?;
+        self.live.remove(&job);
+        Ok(())
+    }
+}

@@ -1,0 +1,209 @@
+//! What clients ask: checked against what is, written down, and granted.
+
+use bellwether_core::InputError;
+use bellwether_core::cluster::JobId;
+use bellwether_core::job::WorkerRange;
+use bellwether_core::parse::nearest;
+use bellwether_core::policy::Fault;
+use bellwether_sched::policy;
+
+use super::{Engine, Granted};
+use crate::crew::Crew;
+use crate::kind;
+use crate::ledger::{Entry, Outcome, Submitted};
+use crate::request::{Refusal, RefusalKind, Request, Submission};
+
+/// A wish that was granted or not, and what ends the daemon.
+type Answered = Result<Result<Granted, Refusal>, Fault>;
+
+fn refused(kind: RefusalKind, error: InputError) -> Refusal {
+    Refusal { kind, error }
+}
+
+impl<C: Crew> Engine<C> {
+    pub(super) fn request(&mut self, request: Request) -> Answered {
+        let job = match request {
+            Request::Submit(submission) => return self.submit(*submission),
+            Request::Choose { policy } => return self.choose(policy),
+            Request::Limit { job, workers, weight } => return self.limit(&job, workers, weight),
+            Request::Suspend { ref job } | Request::Resume { ref job } | Request::Cancel { ref job } => job,
+        };
+        let id = match self.find(job) {
+            Ok(id) => id,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let Some(record) = self.state.jobs.get(&id) else { return Ok(Err(self.unknown(job))) };
+        let is_away = record.away.is_some();
+        let entry = match (&request, &record.end) {
+            (Request::Cancel { .. }, Some(end)) if end.outcome == Outcome::Cancelled => None,
+            (_, Some(end)) => return Ok(Err(over(job, end.outcome))),
+            _ if record.cancelled => match request {
+                Request::Cancel { .. } => None,
+                _ => return Ok(Err(over(job, Outcome::Cancelled))),
+            },
+            (Request::Cancel { .. }, None) => Some(Entry::Cancelled { job: id }),
+            (Request::Suspend { .. }, None) => {
+                (!is_away).then(|| Entry::Suspended { job: id, by: "its user".into() })
+            }
+            _ => is_away.then_some(Entry::Resumed { job: id }),
+        };
+        if let Some(entry) = entry {
+            self.write(entry)?;
+        }
+        Ok(Ok(Granted::Job { job: id, created: false }))
+    }
+
+    fn find(&self, name: &str) -> Result<JobId, Refusal> {
+        self.state.names.get(name).copied().ok_or_else(|| self.unknown(name))
+    }
+
+    fn unknown(&self, name: &str) -> Refusal {
+        let names: Vec<String> = self.state.names.keys().cloned().collect();
+        let hint = match nearest(name, &names) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "`bellwether jobs` lists all jobs".into(),
+        };
+        refused(RefusalKind::Unknown, InputError::new(name, "there is no such job").hint(hint))
+    }
+
+    fn submit(&mut self, submission: Submission) -> Answered {
+        if let Some(id) = submission.key.as_ref().and_then(|key| self.state.keys.get(key)) {
+            return Ok(Ok(Granted::Job { job: *id, created: false }));
+        }
+        let submitted = match self.admit(submission) {
+            Ok(submitted) => submitted,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let job = submitted.id;
+        self.write(Entry::Submitted(Box::new(submitted)))?;
+        Ok(Ok(Granted::Job { job, created: true }))
+    }
+
+    /// What a submission becomes, if it can be accepted.
+    fn admit(&self, submission: Submission) -> Result<Submitted, Refusal> {
+        let Submission { job, name, workers, weight, deadline_s, task, key } = submission;
+        let invalid = |error| refused(RefusalKind::Invalid, error);
+        let name = match name {
+            Some(name) => {
+                let mut named = job.clone();
+                named.name.clone_from(&name);
+                named.check().map_err(invalid)?;
+                if self.is_taken(&name) {
+                    let error = InputError::new("name", format!("`{name}` is taken"));
+                    let hint = "choose another name, or leave it out: the job gets a number then";
+                    return Err(refused(RefusalKind::Conflict, error.hint(hint)));
+                }
+                name
+            }
+            None => self.free_name(&job.name),
+        };
+        if job.total_steps(task.training_samples) == 0 {
+            return Err(invalid(InputError::new("epochs", "the job has no steps at all")));
+        }
+        let nodes = job.batch.virtual_nodes;
+        let workers =
+            self.fitting(workers.unwrap_or(job.workers), nodes).map_err(|error| refused(RefusalKind::Invalid, error))?;
+        if !(weight.is_finite() && weight > 0.0 && weight <= 1e6) {
+            let error = InputError::new("priority", format!("{weight} is no weight"));
+            return Err(invalid(error.hint("write a number above 0, up to a million; 1 is usual")));
+        }
+        if deadline_s.is_some_and(|s| !(s.is_finite() && s > 0.0)) {
+            return Err(invalid(InputError::new("deadline", "is not a time from now").hint("write for example 2h")));
+        }
+        Ok(Submitted {
+            id: JobId(self.state.jobs.len() as u32),
+            deadline_s: deadline_s.map(|s| self.now_s() + s * self.state.time_scale),
+            kind: kind::of(&job),
+            name,
+            workers,
+            weight,
+            task,
+            key,
+            job,
+        })
+    }
+
+    /// Numbers of workers that the job and the slots allow.
+    fn fitting(&self, workers: WorkerRange, virtual_nodes: u32) -> Result<WorkerRange, InputError> {
+        let types = 0..self.state.machine.device_types.len() as u16;
+        let widest = types.map(|kind| self.state.view.devices(Some(kind))).max().unwrap_or(0);
+        if workers.min == 0 || workers.min > workers.max {
+            return Err(InputError::new("workers", format!("{workers} is no range")).hint("write for example 1..4"));
+        }
+        if workers.max > virtual_nodes {
+            let what = format!("{} workers cannot share {virtual_nodes} virtual nodes", workers.max);
+            return Err(InputError::new("workers", what).hint(format!("choose at most {virtual_nodes}")));
+        }
+        if workers.min > widest {
+            let what = format!("at least {} workers, and there are {widest} slots of one type", workers.min);
+            let hint = format!("choose at most {widest}, for example with --min 1 --max {widest}");
+            return Err(InputError::new("workers", what).hint(hint));
+        }
+        Ok(WorkerRange { min: workers.min, max: workers.max.min(widest) })
+    }
+
+    fn is_taken(&self, name: &str) -> bool {
+        self.state.names.contains_key(name) || self.options.folder.join(name).exists()
+    }
+
+    fn free_name(&self, job: &str) -> String {
+        let mut number = 1 + self.state.numbers.get(job).copied().unwrap_or(0);
+        loop {
+            let name = format!("{job}-{number}");
+            if !self.is_taken(&name) {
+                return name;
+            }
+            number += 1;
+        }
+    }
+
+    fn limit(&mut self, name: &str, workers: Option<WorkerRange>, weight: Option<f64>) -> Answered {
+        let id = match self.find(name) {
+            Ok(id) => id,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let Some(record) = self.state.jobs.get(&id) else { return Ok(Err(self.unknown(name))) };
+        let seen = record.away.as_ref().or_else(|| self.state.view.jobs.get(&id));
+        let Some(seen) = seen.filter(|_| !record.cancelled) else {
+            let outcome = record.end.as_ref().map_or(Outcome::Cancelled, |end| end.outcome);
+            return Ok(Err(over(name, outcome)));
+        };
+        let now = WorkerRange { min: seen.job.least, max: seen.job.most };
+        let wanted = self.fitting(workers.unwrap_or(now), record.submitted.job.batch.virtual_nodes);
+        let weight = weight.unwrap_or(seen.job.weight);
+        let workers = match wanted {
+            Ok(workers) if weight.is_finite() && weight > 0.0 && weight <= 1e6 => workers,
+            Ok(_) => {
+                let error = InputError::new("weight", format!("{weight} is no weight"));
+                let error = error.hint("write a number above 0, up to a million; 1 is usual");
+                return Ok(Err(refused(RefusalKind::Invalid, error)));
+            }
+            Err(error) => return Ok(Err(refused(RefusalKind::Invalid, error))),
+        };
+        if workers != now || weight != seen.job.weight {
+            self.write(Entry::Limited { job: id, workers, weight })?;
+        }
+        Ok(Ok(Granted::Job { job: id, created: false }))
+    }
+
+    fn choose(&mut self, policy: String) -> Answered {
+        if let Err(error) = policy::parse(&policy) {
+            return Ok(Err(refused(RefusalKind::Invalid, error)));
+        }
+        if policy != self.state.policy {
+            self.write(Entry::PolicyChosen { policy, by: "its users".into() })?;
+        }
+        Ok(Ok(Granted::Policy))
+    }
+}
+
+/// A job that is over stays as it is.
+fn over(name: &str, outcome: Outcome) -> Refusal {
+    let how = match outcome {
+        Outcome::Finished => "has finished",
+        Outcome::Failed | Outcome::Refused => "has failed",
+        Outcome::Cancelled => "was cancelled",
+    };
+    let error = InputError::new(name, format!("the job {how}")).hint("submit it anew with `bellwether submit`");
+    refused(RefusalKind::Conflict, error)
+}

@@ -1,0 +1,350 @@
+//! The state of all jobs: a pure fold of the ledger's lines.
+//!
+//! Two things are kept apart. The *view* is what was decided: policies see it. The *slots* are what processes hold; they
+//! follow the view as soon as processes start and leave.
+
+mod decided;
+mod record;
+mod slots;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use bellwether_core::cluster::{Allocation, ClusterView, Job, JobId, JobView};
+use bellwether_core::policy::Changes;
+use bellwether_core::prediction::JobDescription;
+use bellwether_model::observed::Observed;
+
+use crate::belief::Belief;
+use crate::ledger::{Entry, Line, Outcome, Progress, Submitted};
+use crate::machine::Machine;
+use crate::snapshot::DecisionState;
+pub use record::{End, Record};
+pub use slots::{Held, Slots};
+
+/// Decisions that are remembered.
+const DECISIONS_KEPT: usize = 300;
+
+/// Everything that follows from the ledger.
+#[derive(Debug)]
+pub struct State {
+    /// Time 0, in seconds since the Unix epoch.
+    pub unix_s: f64,
+    /// Seconds of the daemon's clock in a real second.
+    pub time_scale: f64,
+    /// The slots that there are.
+    pub machine: Machine,
+    /// The time of the last line.
+    pub now_s: f64,
+    /// The policy that decides; empty before the first was chosen.
+    pub policy: String,
+    /// How often a policy began to decide: whoever holds one from before has to make a fresh one.
+    pub policies: u64,
+    /// What was decided.
+    pub view: ClusterView,
+    /// What happened since the policy was last asked.
+    pub changes: Changes,
+    /// Jobs by number, those that ended included.
+    pub jobs: BTreeMap<JobId, Record>,
+    /// Jobs by name.
+    pub names: BTreeMap<String, JobId>,
+    /// Jobs by their clients' own word.
+    pub keys: BTreeMap<String, JobId>,
+    /// Who holds which slot.
+    pub slots: Slots,
+    /// What is believed of speeds.
+    pub belief: Belief,
+    /// Number of decisions.
+    pub decided: u64,
+    /// The last decisions, oldest first.
+    pub decisions: VecDeque<DecisionState>,
+    /// Of each job's name the last number that was added to it.
+    pub numbers: BTreeMap<String, u64>,
+    /// Whether something was said of a decision since this was last cleared.
+    pub decisions_changed: bool,
+    /// Jobs that something was said of since this was last emptied.
+    pub touched: BTreeSet<JobId>,
+}
+
+impl State {
+    /// The state after the first line of a ledger.
+    ///
+    /// # Errors
+    ///
+    /// When it is none.
+    pub fn open(line: &Line) -> Result<State, String> {
+        let Entry::Opened { unix_s, time_scale, machine, .. } = &line.entry else {
+            return Err("the first line does not open a ledger".into());
+        };
+        if !(time_scale.is_finite() && *time_scale > 0.0 && unix_s.is_finite()) {
+            return Err("its clock makes no sense".into());
+        }
+        let speeds = machine.device_types.iter().map(|kind| (kind.name.clone(), kind.speed)).collect();
+        Ok(State {
+            unix_s: *unix_s,
+            time_scale: *time_scale,
+            now_s: line.time_s,
+            policy: String::new(),
+            policies: 0,
+            view: machine.view(),
+            changes: Changes::default(),
+            jobs: BTreeMap::new(),
+            names: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            slots: Slots::default(),
+            belief: Belief::new(Observed::new(speeds), *time_scale),
+            decided: 0,
+            decisions: VecDeque::new(),
+            numbers: BTreeMap::new(),
+            decisions_changed: false,
+            touched: BTreeSet::new(),
+            machine: machine.clone(),
+        })
+    }
+
+    /// Takes in a line.
+    ///
+    /// # Errors
+    ///
+    /// What cannot be true after the lines before it. The state is of no use then.
+    pub fn apply(&mut self, line: &Line) -> Result<(), String> {
+        if line.time_s.is_nan() || line.time_s < self.now_s {
+            return Err(format!("time goes back from {} to {}", self.now_s, line.time_s));
+        }
+        self.now_s = line.time_s;
+        match &line.entry {
+            Entry::Opened { .. } => Err("a ledger is opened twice".into()),
+            Entry::Reopened { .. } => {
+                self.begin_policy();
+                Ok(())
+            }
+            Entry::PolicyChosen { policy, .. } => {
+                self.policy.clone_from(policy);
+                self.begin_policy();
+                Ok(())
+            }
+            Entry::Submitted(submitted) => self.submitted(submitted),
+            Entry::Moment { progress } => progress.iter().try_for_each(|progress| self.progress(progress)),
+            Entry::Decided { decision, deciding_s } => self.decide(decision, *deciding_s),
+            Entry::Measured { decision, job, examples_per_s } => {
+                self.known(*job)?;
+                self.measured(*decision, *job, *examples_per_s);
+                Ok(())
+            }
+            entry => self.of_job(entry),
+        }
+    }
+
+    /// Seconds since the Unix epoch.
+    pub fn unix_s(&self, time_s: f64) -> f64 {
+        self.unix_s + time_s / self.time_scale
+    }
+
+    /// The job with this name.
+    pub fn named(&self, name: &str) -> Option<&Record> {
+        self.jobs.get(self.names.get(name)?)
+    }
+
+    /// What the job holds by the last decision.
+    pub fn target(&self, job: JobId) -> Allocation {
+        self.view.jobs.get(&job).map_or_else(Allocation::none, |seen| seen.allocation.clone())
+    }
+
+    fn known(&mut self, job: JobId) -> Result<&mut Record, String> {
+        self.touched.insert(job);
+        self.jobs.get_mut(&job).ok_or_else(|| format!("there is no job number {}", job.0))
+    }
+
+    /// A job that has not ended, suspended or not, as policies see it or saw it last.
+    fn seen_mut(&mut self, job: JobId) -> Option<&mut JobView> {
+        let away = self.jobs.get_mut(&job).and_then(|record| record.away.as_mut());
+        away.or_else(|| self.view.jobs.get_mut(&job))
+    }
+
+    /// A fresh policy knows nothing.
+    fn begin_policy(&mut self) {
+        self.policies += 1;
+        self.changes.clear();
+        self.changes.arrived.extend(self.view.jobs.keys());
+    }
+
+    fn submitted(&mut self, submitted: &Submitted) -> Result<(), String> {
+        let id = submitted.id;
+        if self.names.contains_key(&submitted.name) || id.0 as usize != self.jobs.len() {
+            return Err(format!("job `{}` is submitted twice", submitted.name));
+        }
+        let record = Record::new(submitted, self.now_s);
+        self.belief.learn(|observed| record.describe(observed));
+        let seen = JobView {
+            job: Arc::new(scheduled(submitted, self.now_s)),
+            allocation: Allocation::none(),
+            batch: None,
+            allocated_s: self.now_s,
+            progress_s: self.now_s,
+            rate: 0.0,
+            done: 0.0,
+            remaining: Some(record.work()),
+            executed_s: 0.0,
+            device_s: 0.0,
+            started_s: None,
+            restarts: 0,
+        };
+        self.names.insert(submitted.name.clone(), id);
+        let number = submitted.name.strip_prefix(&submitted.job.name).and_then(|rest| rest.strip_prefix('-'));
+        if let Some(number) = number.and_then(|number| number.parse::<u64>().ok()) {
+            let last = self.numbers.entry(submitted.job.name.clone()).or_default();
+            *last = number.max(*last);
+        }
+        if let Some(key) = &submitted.key {
+            self.keys.insert(key.clone(), id);
+        }
+        self.jobs.insert(id, record);
+        self.arrive(id, seen);
+        Ok(())
+    }
+
+    /// Lines that say something of one job.
+    fn of_job(&mut self, entry: &Entry) -> Result<(), String> {
+        let now_s = self.now_s;
+        match entry {
+            Entry::Limited { job, workers, weight } => {
+                self.known(*job)?;
+                let seen = self.seen_mut(*job).ok_or("an ended job is limited")?;
+                let limited = Arc::make_mut(&mut seen.job);
+                (limited.least, limited.most, limited.weight) = (workers.min, workers.max, *weight);
+                if self.view.jobs.contains_key(job) {
+                    self.changes.revised.push(*job);
+                }
+            }
+            Entry::Suspended { job, by } => {
+                self.known(*job)?;
+                let seen = self.leave(*job).ok_or("a job that is not there is suspended")?;
+                let record = self.known(*job)?;
+                record.preemptions += u32::from(record.training > 0);
+                (record.away, record.why) = (Some(seen), format!("suspended by {by}"));
+            }
+            Entry::Resumed { job } => {
+                let record = self.known(*job)?;
+                let mut seen = record.away.take().ok_or("a job that is not suspended is resumed")?;
+                (seen.allocated_s, seen.progress_s) = (now_s, now_s);
+                record.why.clear();
+                self.arrive(*job, seen);
+            }
+            Entry::Cancelled { job } => {
+                let record = self.known(*job)?;
+                (record.cancelled, record.away) = (true, None);
+                self.leave(*job);
+            }
+            Entry::Learnt { job, workers, speed, steps, matters } => {
+                let kind = self.known(*job)?.submitted.kind.clone();
+                self.belief.learn(|observed| observed.observe(&kind, *workers, *speed, steps));
+                let _ = matters; // TODO-MERGE relearnt
+            }
+            Entry::Held { job, slots } => {
+                self.known(*job)?;
+                self.slots.hold(*job, slots, now_s)?;
+                let (unix_s, record) = (self.unix_s(now_s), self.known(*job)?);
+                record.hold(slots.len() as u32, unix_s);
+            }
+            Entry::Training { job, workers } => {
+                self.known(*job)?.training = *workers;
+                self.took_effect(*job, *workers);
+            }
+            Entry::Leaving { job } => self.known(*job)?.leaving = true,
+            Entry::Stopped { job, step } => {
+                self.put_down(*job, Some(*step))?;
+            }
+            Entry::Retried { job, failures, why } => {
+                let record = self.known(*job)?;
+                (record.failures, record.training, record.leaving) = (*failures, 0, false);
+                record.why.clone_from(why);
+            }
+            Entry::Ended { job, outcome, why, step, digest } => {
+                self.put_down(*job, (*outcome == Outcome::Finished).then_some(*step))?;
+                self.leave(*job);
+                let record = self.known(*job)?;
+                let end = End { outcome: *outcome, step: *step, digest: digest.clone(), time_s: now_s };
+                (record.end, record.away) = (Some(end), None);
+                record.why.clone_from(why);
+            }
+            _ => return Err("a line about no job".into()),
+        }
+        Ok(())
+    }
+
+    /// The job's processes are gone.
+    fn put_down(&mut self, job: JobId, step: Option<u64>) -> Result<(), String> {
+        let (now_s, unix_s) = (self.now_s, self.unix_s(self.now_s));
+        let record = self.known(job)?;
+        record.hold(0, unix_s);
+        (record.training, record.leaving) = (0, false);
+        let batch = record.submitted.job.batch.size as f64;
+        let work = record.work();
+        if let (Some(step), Some(seen)) = (step, self.seen_mut(job)) {
+            seen.done = (step as f64 * batch).min(work);
+            seen.remaining = Some(work - seen.done);
+            seen.progress_s = seen.progress_s.max(now_s);
+        }
+        self.slots.hold(job, &[], now_s)
+    }
+
+    fn arrive(&mut self, job: JobId, seen: JobView) {
+        self.touched.insert(job);
+        self.view.jobs.insert(job, seen);
+        self.changes.arrived.push(job);
+    }
+
+    /// Takes a job out of the view; what it held is free for the policy. Its last view is returned, without devices.
+    fn leave(&mut self, job: JobId) -> Option<JobView> {
+        let mut seen = self.view.jobs.remove(&job)?;
+        let held = seen.allocation.clone();
+        self.view.release(&held);
+        seen.settle(&held, self.now_s);
+        (seen.allocated_s, seen.rate) = (self.now_s, 0.0);
+        // A job that the policy never heard of cannot end for it.
+        let unheard = self.changes.arrived.iter().position(|id| *id == job);
+        match unheard {
+            Some(place) => drop(self.changes.arrived.remove(place)),
+            None => self.changes.ended.push((job, seen.clone())),
+        }
+        self.changes.revised.retain(|id| *id != job);
+        seen.allocation = Allocation::none();
+        seen.progress_s = self.now_s;
+        Some(seen)
+    }
+
+    fn progress(&mut self, progress: &Progress) -> Result<(), String> {
+        let work = self.known(progress.job)?.work();
+        let now_s = self.now_s;
+        let Some(seen) = self.view.jobs.get_mut(&progress.job) else {
+            return Err(format!("job number {} makes progress, and is not there", progress.job.0));
+        };
+        seen.done = progress.done.clamp(0.0, work);
+        seen.remaining = Some(work - seen.done);
+        seen.progress_s = seen.progress_s.max(now_s);
+        if let Some(rate) = progress.rate {
+            seen.rate = rate;
+        }
+        Ok(())
+    }
+}
+
+/// A job in the words of policies.
+fn scheduled(submitted: &Submitted, now_s: f64) -> Job {
+    let workers = submitted.workers;
+    Job {
+        description: JobDescription {
+            name: submitted.name.clone(),
+            model: submitted.kind.clone(),
+            batch: submitted.job.batch.size,
+            devices: workers.max,
+        },
+        arrival_s: now_s,
+        least: workers.min,
+        most: workers.max,
+        device_types: Vec::new(),
+        weight: submitted.weight,
+        deadline_s: submitted.deadline_s,
+        adaptive_batch: false,
+    }
+}

@@ -1,0 +1,175 @@
+//! Decisions: they change the view at once, and their effects are written down as they show.
+
+use bellwether_core::cluster::{Allocation, ClusterView, JobId};
+use bellwether_core::policy::{Action, Decision};
+use bellwether_core::prediction::StepModel;
+
+use super::{DECISIONS_KEPT, State};
+use crate::snapshot::{ActionState, DecisionState};
+
+impl State {
+    /// Whether a decision keeps the laws of [`bellwether_core::policy::Policy`] now.
+    ///
+    /// # Errors
+    ///
+    /// The law that it breaks.
+    pub fn check(&self, decision: &Decision) -> Result<(), String> {
+        let ClusterView { device_types, nodes, .. } = &self.view;
+        let mut view = ClusterView {
+            device_types: device_types.clone(),
+            nodes: nodes.clone(),
+            ..ClusterView::default()
+        };
+        for action in &decision.actions {
+            let (Action::Allocate { job, .. } | Action::Refuse { job, .. }) = action;
+            let broken = |what: &str| format!("job number {} {what}", job.0);
+            // Of the jobs only those that the decision names are needed, as it leaves them.
+            if let (Some(seen), false) = (self.view.jobs.get(job), view.jobs.contains_key(job)) {
+                view.jobs.insert(*job, seen.clone());
+            }
+            let seen = view.jobs.get(job).ok_or_else(|| broken("is named, and is not there"))?;
+            match action {
+                Action::Allocate { allocation, .. } => {
+                    view.check(seen, allocation).map_err(|what| broken(&what))?;
+                    let before = seen.allocation.clone();
+                    view.release(&before);
+                    view.take(allocation);
+                    if let Some(seen) = view.jobs.get_mut(job) {
+                        seen.allocation = allocation.clone();
+                    }
+                }
+                Action::Refuse { .. } if seen.is_running() => {
+                    return Err(broken("is refused, and is not waiting"));
+                }
+                Action::Refuse { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The policy has been asked, and this is its answer.
+    pub(super) fn decide(&mut self, decision: &Decision, deciding_s: f64) -> Result<(), String> {
+        self.check(decision)?;
+        self.decided += 1;
+        let mut actions = Vec::new();
+        for action in &decision.actions {
+            match action {
+                Action::Allocate { job, allocation, expected, .. } => {
+                    let from = self.allocate(*job, allocation);
+                    if from != allocation.devices() || !allocation.is_empty() {
+                        let scale = self.time_scale;
+                        let expected = expected.as_ref().map(|expected| expected.examples_per_s * scale);
+                        actions.push(self.action(*job, from, allocation.devices(), expected));
+                    }
+                }
+                Action::Refuse { job, why } => {
+                    // Its end is a line of its own, which follows.
+                    self.view.jobs.remove(job);
+                    self.touched.insert(*job);
+                    let mut action = self.action(*job, 0, 0, None);
+                    action.refused = Some(why.clone());
+                    actions.push(action);
+                }
+            }
+        }
+        self.changes.clear();
+        self.decisions_changed = true;
+        self.decisions.push_back(DecisionState {
+            number: self.decided,
+            time_s: self.unix_s(self.now_s),
+            policy: self.policy.clone(),
+            reason: decision.reason.to_string(),
+            actions,
+            deciding_s,
+        });
+        if self.decisions.len() > DECISIONS_KEPT {
+            self.decisions.pop_front();
+        }
+        Ok(())
+    }
+
+    fn action(&self, job: JobId, from: u32, to: u32, expected: Option<f64>) -> ActionState {
+        let name = self.jobs.get(&job).map_or_else(String::new, |record| record.submitted.name.clone());
+        ActionState {
+            job: name,
+            from,
+            to,
+            refused: None,
+            expected_examples_per_s: expected,
+            measured_examples_per_s: None,
+            took_s: None,
+        }
+    }
+
+    /// Gives a job exactly these devices; says how many it had.
+    fn allocate(&mut self, job: JobId, allocation: &Allocation) -> u32 {
+        self.touched.insert(job);
+        let (now_s, restart_s) = (self.now_s, self.view.restart_s);
+        let Some(seen) = self.view.jobs.get(&job) else { return 0 };
+        let before = seen.allocation.clone();
+        if before == *allocation {
+            return before.devices();
+        }
+        let configuration = self.view.configuration(&seen.job, allocation, None);
+        let predicted = self.belief.predict(&seen.job.description, &configuration);
+        self.view.release(&before);
+        self.view.take(allocation);
+        let Some(seen) = self.view.jobs.get_mut(&job) else { return 0 };
+        seen.settle(&before, now_s);
+        seen.allocation = allocation.clone();
+        (seen.allocated_s, seen.progress_s) = (now_s, now_s);
+        if allocation.is_empty() {
+            seen.rate = 0.0;
+            if let Some(record) = self.jobs.get_mut(&job) {
+                record.preemptions += 1;
+            }
+        } else {
+            seen.rate = predicted.map_or(0.0, |prediction| prediction.examples_per_s);
+            if seen.started_s.is_some() {
+                seen.restarts += 1;
+                seen.progress_s += restart_s;
+            } else {
+                seen.started_s = Some(now_s);
+            }
+        }
+        before.devices()
+    }
+
+    /// Its last decision about this job, if its effect is as wanted.
+    fn last_action(&mut self, job: JobId) -> Option<(u64, f64, &mut ActionState)> {
+        let name = &self.jobs.get(&job)?.submitted.name;
+        self.decisions.iter_mut().rev().find_map(|decision| {
+            let action = decision.actions.iter_mut().rev().find(|action| action.job == *name)?;
+            Some((decision.number, decision.time_s, action))
+        })
+    }
+
+    /// So many workers of the job train: the decision that wanted it has been carried out.
+    pub(super) fn took_effect(&mut self, job: JobId, workers: u32) {
+        let unix_s = self.unix_s(self.now_s);
+        if let Some((_, time_s, action)) = self.last_action(job)
+            && action.to == workers
+            && action.took_s.is_none()
+        {
+            action.took_s = Some(unix_s - time_s);
+            self.decisions_changed = true;
+        }
+    }
+
+    /// The number of the decision that gave the job its workers, if they train and nothing was measured for it yet.
+    pub fn unmeasured(&mut self, job: JobId) -> Option<u64> {
+        let workers = self.jobs.get(&job)?.training;
+        let (number, _, action) = self.last_action(job)?;
+        (workers > 0 && action.to == workers && action.measured_examples_per_s.is_none()).then_some(number)
+    }
+
+    pub(super) fn measured(&mut self, decision: u64, job: JobId, examples_per_s: f64) {
+        self.decisions_changed = true;
+        let Some(name) = self.jobs.get(&job).map(|record| record.submitted.name.clone()) else { return };
+        let decision = self.decisions.iter_mut().find(|known| known.number == decision);
+        let actions = decision.into_iter().flat_map(|decision| &mut decision.actions);
+        for action in actions.filter(|action| action.job == name) {
+            action.measured_examples_per_s = Some(examples_per_s);
+        }
+    }
+}

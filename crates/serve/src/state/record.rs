@@ -1,0 +1,108 @@
+//! One job's account.
+
+use bellwether_core::cluster::JobView;
+use bellwether_core::job::Model;
+use bellwether_model::observed::Observed;
+
+use crate::ledger::{Outcome, Submitted};
+
+/// What is known of a job beside what policies see.
+#[derive(Debug, Clone)]
+pub struct Record {
+    /// As it was accepted.
+    pub submitted: Box<Submitted>,
+    /// When, on the daemon's clock.
+    pub submitted_s: f64,
+    /// Steps of the whole job.
+    pub total_steps: u64,
+    /// What policies saw of it last, while its user wants it to wait.
+    pub away: Option<JobView>,
+    /// Its user does not want it any more.
+    pub cancelled: bool,
+    /// Its processes were told to leave.
+    pub leaving: bool,
+    /// How it ended.
+    pub end: Option<End>,
+    /// Why it is as it is, where that needs to be said.
+    pub why: String,
+    /// Active workers.
+    pub training: u32,
+    /// How often its processes failed.
+    pub failures: u32,
+    /// How often it lost all its workers before its end.
+    pub preemptions: u32,
+    /// When its processes first held slots, in seconds since the Unix epoch.
+    pub started_unix_s: Option<f64>,
+    /// Slots that its processes hold, and since when.
+    held: (u32, f64),
+    /// Slot-seconds until then, in real time.
+    slot_s: f64,
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct End {
+    /// In a word.
+    pub outcome: Outcome,
+    /// Committed steps.
+    pub step: u64,
+    /// Digest of what was trained.
+    pub digest: Option<String>,
+    /// When, on the daemon's clock.
+    pub time_s: f64,
+}
+
+impl Record {
+    pub(super) fn new(submitted: &Submitted, now_s: f64) -> Record {
+        Record {
+            total_steps: submitted.job.total_steps(submitted.task.training_samples),
+            submitted: Box::new(submitted.clone()),
+            submitted_s: now_s,
+            away: None,
+            cancelled: false,
+            leaving: false,
+            end: None,
+            why: String::new(),
+            training: 0,
+            failures: 0,
+            preemptions: 0,
+            started_unix_s: None,
+            held: (0, 0.0),
+            slot_s: 0.0,
+        }
+    }
+
+    /// Samples of the whole job: of its last epoch's last step as many as of the others, so that it is a whole number of
+    /// batches.
+    pub fn work(&self) -> f64 {
+        self.total_steps as f64 * self.submitted.job.batch.size as f64
+    }
+
+    /// Slot-seconds that its processes held, in real time.
+    pub fn slot_s(&self, unix_s: f64) -> f64 {
+        self.slot_s + f64::from(self.held.0) * (unix_s - self.held.1).max(0.0)
+    }
+
+    pub(super) fn hold(&mut self, slots: u32, unix_s: f64) {
+        self.slot_s = self.slot_s(unix_s);
+        self.held = (slots, unix_s);
+        if slots > 0 && self.started_unix_s.is_none() {
+            self.started_unix_s = Some(unix_s);
+        }
+    }
+
+    /// Introduces jobs of its kind.
+    pub(super) fn describe(&self, observed: &mut Observed) {
+        let Submitted { job, task, kind, .. } = self.submitted.as_ref();
+        observed.describe(kind, job.batch.size, job.batch.virtual_nodes, task.bytes, declared_node_s(self));
+    }
+}
+
+/// Seconds of a virtual node on a slot of speed 1, where the job says it: a synthetic device.
+fn declared_node_s(record: &Record) -> Option<f64> {
+    let job = &record.submitted.job;
+    let Model::Synthetic { step_time, saturation, .. } = &job.model else { return None };
+    let samples = job.batch.size as f64 / f64::from(job.batch.virtual_nodes);
+    let crowded = if *saturation == 0 { 1.0 } else { (samples / *saturation as f64).max(1.0) };
+    Some(step_time.get() * crowded)
+}
