@@ -8,25 +8,32 @@ use crate::cluster::{Allocation, Batch, ClusterView, JobId, JobView, NodeId};
 use crate::prediction::{Prediction, StepModel};
 
 /// What happened since a policy was last asked. At one instant jobs end before others arrive.
+///
+/// A policy may be put in place while jobs run. Its first changes name all jobs of the view as arrived.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Changes {
-    /// Jobs that ended, as they were last seen; the view holds them no more.
+    /// Jobs that ended, done or not, as they were last seen; the view holds them no more, unless they arrived again.
     pub ended: Vec<(JobId, JobView)>,
-    /// Jobs that arrived, in order.
+    /// Jobs that arrived, in order: for the first time, or again after they had ended. They wait, except in a policy's
+    /// first changes.
     pub arrived: Vec<JobId>,
-    /// Jobs that lost their devices, and what they held: they wait now.
+    /// Jobs that lost their devices, and what they held: they wait now, or have ended without any.
     pub lost: Vec<(JobId, Allocation)>,
     /// Nodes that went up or down.
     pub nodes: Vec<NodeId>,
-    /// Jobs of which something else is known now: their remaining work, speed or limits.
+    /// Jobs of which something else is known now: their remaining work, speed, limits, weight or deadline. What they
+    /// hold may lie outside of new limits.
     pub revised: Vec<JobId>,
+    /// The model has learnt: it may answer otherwise than before.
+    pub relearnt: bool,
 }
 
 impl Changes {
     /// Whether nothing happened.
     pub fn is_empty(&self) -> bool {
-        let Changes { ended, arrived, lost, nodes, revised } = self;
-        ended.is_empty() && arrived.is_empty() && lost.is_empty() && nodes.is_empty() && revised.is_empty()
+        let Changes { ended, arrived, lost, nodes, revised, relearnt } = self;
+        let nobody = ended.is_empty() && arrived.is_empty() && lost.is_empty() && revised.is_empty();
+        nobody && nodes.is_empty() && !relearnt
     }
 
     /// Forgets everything, and keeps the memory.
@@ -36,6 +43,14 @@ impl Changes {
         self.lost.clear();
         self.nodes.clear();
         self.revised.clear();
+        self.relearnt = false;
+    }
+
+    /// Jobs of which nothing need be remembered: those that ended, and those that lost their devices and are not in
+    /// `view`.
+    pub fn gone<'a>(&'a self, view: &'a ClusterView) -> impl Iterator<Item = JobId> + 'a {
+        let lost = self.lost.iter().map(|(id, _)| *id).filter(|id| !view.jobs.contains_key(id));
+        self.ended.iter().map(|(id, _)| *id).chain(lost)
     }
 }
 
@@ -129,7 +144,9 @@ pub struct Decision {
 /// - The same initial state and the same calls give the same decisions.
 /// - No action takes more of a node than is free when it comes, or of a node that is down; a job holds at
 ///   least [`least`](crate::cluster::Job::least) and at most [`most`](crate::cluster::Job::most) devices, of types
-///   that it accepts, or none.
+///   that it accepts, or none. After a decision that is so whoever gave a job what it holds, and whatever its limits
+///   were then.
+/// - Only jobs that have never run are refused.
 /// - `next_wakeup_s` lies after `now_s`.
 ///
 /// Which policies also keep no device idle that a waiting job could use, and let no job wait forever, is said

@@ -106,16 +106,23 @@ pub struct Curves {
 }
 
 impl Curves {
-    /// Takes in the jobs that came, changed or went.
-    pub fn follow(&mut self, view: &ClusterView, changes: &Changes, model: &dyn StepModel) {
-        for (id, _) in &changes.ended {
-            self.of_job.remove(id);
+    /// Takes in the jobs that came, changed or went, and asks a model anew that has learnt; says whether the curves of a
+    /// job that was there before are others now.
+    pub fn follow(&mut self, view: &ClusterView, changes: &Changes, model: &dyn StepModel) -> bool {
+        for id in changes.gone(view) {
+            self.of_job.remove(&id);
         }
-        for &id in changes.arrived.iter().chain(&changes.revised) {
+        if changes.relearnt {
+            *self = Curves::default();
+        }
+        let mut others = changes.relearnt;
+        let all = changes.relearnt.then(|| view.jobs.keys()).into_iter().flatten();
+        for &id in changes.arrived.iter().chain(&changes.revised).chain(all) {
             let Some(seen) = view.jobs.get(&id) else { continue };
             let place = self.place(view, &seen.job, model);
-            self.of_job.insert(id, place);
+            others |= self.of_job.insert(id, place).is_some_and(|before| before != place);
         }
+        others
     }
 
     /// Drops a job that is refused.

@@ -17,6 +17,7 @@
 //! - [`draft`]: a decision while it is being made;
 //! - [`greedy`]: gangs in an order of preference: each that still fits runs;
 //! - [`target`]: from how many devices each job is to hold to a decision;
+//! - [`limits`]: what a job may not hold is taken from it before a policy is asked;
 //! - [`speed`]: how fast a job would be, remembered by kind of job;
 //! - [`curve`]: what a job makes of few and of many devices;
 //! - [`program`]: linear and integer programs;
@@ -29,6 +30,7 @@ pub mod draft;
 pub mod drive;
 pub mod goodput;
 pub mod greedy;
+pub mod limits;
 pub mod mapping;
 pub mod options;
 pub mod placement;

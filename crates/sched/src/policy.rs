@@ -22,6 +22,7 @@ pub mod wfs;
 use bellwether_core::InputError;
 use bellwether_core::policy::{Policy, Promises};
 
+use crate::limits::Suited;
 use crate::options::{self, Options};
 
 /// What a user should know of a policy, and how to make one.
@@ -35,6 +36,9 @@ pub struct About {
     pub options: &'static [(&'static str, f64, &'static str)],
     /// When it is a bad choice.
     pub bad_when: &'static str,
+    /// Whether a running job holds as many devices as its author asked for, whoever gave it those; else any number within
+    /// its limits will do.
+    pub gangs: bool,
     /// Whether it needs to know the work that remains.
     pub needs_remaining: bool,
     /// What it claims.
@@ -99,5 +103,5 @@ pub fn parse(text: &str) -> Result<(&'static About, Box<dyn Policy + Send>), Inp
     let options = Options::read(about.options, values)
         .map_err(|what| InputError::new(&place, what).hint(options::usage(about.options)))?;
     let policy = (about.make)(&options).map_err(|what| InputError::new(&place, what))?;
-    Ok((about, policy))
+    Ok((about, Box::new(Suited::new(policy, about.gangs))))
 }

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use bellwether_core::cluster::{Allocation, Batch, ClusterView, Job, JobView, NodeId};
+use bellwether_core::policy::Changes;
 use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,13 @@ impl Speeds {
     /// Nothing known yet.
     pub fn new() -> Speeds {
         Speeds::default()
+    }
+
+    /// Forgets the answers of a model that has learnt since.
+    pub fn follow(&mut self, changes: &Changes) {
+        if changes.relearnt {
+            *self = Speeds::new();
+        }
     }
 
     /// A number that jobs of one kind share.

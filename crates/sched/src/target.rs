@@ -30,10 +30,10 @@ pub struct Table {
 }
 
 impl Table {
-    /// Takes in what happened.
-    pub fn follow(&mut self, view: &ClusterView, changes: &Changes, model: &dyn StepModel) {
+    /// Takes in what happened; says whether the speeds of a job that was there before are others now.
+    pub fn follow(&mut self, view: &ClusterView, changes: &Changes, model: &dyn StepModel) -> bool {
         self.board.follow(view, changes);
-        self.curves.follow(view, changes, model);
+        self.curves.follow(view, changes, model)
     }
 
     /// Drops a job that is refused.

@@ -238,7 +238,7 @@ impl State {
             Entry::Learnt { job, workers, speed, steps, matters } => {
                 let kind = self.known(*job)?.submitted.kind.clone();
                 self.belief.learn(|observed| observed.observe(&kind, *workers, *speed, steps));
-                let _ = matters; // TODO-MERGE relearnt
+                self.changes.relearnt |= *matters;
             }
             Entry::Held { job, slots } => {
                 self.known(*job)?;

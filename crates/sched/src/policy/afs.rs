@@ -42,6 +42,7 @@ pub const ABOUT: About = About {
     idea: "each device goes to the short job or to the one that uses it better, whichever ends both sooner",
     options: &[],
     bad_when: "restarts are dear, or long jobs must not wait behind short ones that scale well",
+    gangs: false,
     needs_remaining: true,
     promises: Promises { work_conserving: true, starvation_free: false },
     make: |_| Ok(Box::new(Afs::default())),
@@ -72,8 +73,8 @@ impl Policy for Afs {
         changes: &Changes,
         model: &dyn StepModel,
     ) -> Decision {
-        self.table.follow(view, changes, model);
-        if !is_due(changes) {
+        let speeds_differ = self.table.follow(view, changes, model);
+        if !(speeds_differ || is_due(changes)) {
             return nothing_new(view);
         }
         let mut free = self.table.devices();

@@ -38,6 +38,7 @@ pub const ABOUT: About = About {
     idea: "the nearest deadline goes first, on the devices asked for; who has none comes last",
     options: &[],
     bad_when: "the cluster is overloaded: jobs that are late anyway make others late",
+    gangs: true,
     needs_remaining: false,
     promises: Promises { work_conserving: true, starvation_free: false },
     make: |_| Ok(Box::new(Edf::default())),

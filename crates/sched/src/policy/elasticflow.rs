@@ -37,7 +37,7 @@ mod plan;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use bellwether_core::cluster::{ClusterView, JobId};
+use bellwether_core::cluster::{ClusterView, JobId, JobView};
 use bellwether_core::policy::{Action, Changes, Decision, Policy, Promises, Reason, Rule};
 use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
@@ -57,6 +57,7 @@ pub const ABOUT: About = About {
         "1: refuse jobs whose deadlines cannot be promised; 0: run them on what is left",
     )],
     bad_when: "remaining work is badly known, nodes fail or restarts are dear; without deadlines jobs may wait long",
+    gangs: false,
     needs_remaining: true,
     promises: Promises { work_conserving: true, starvation_free: false },
     make: |options| match options.get("refuse") {
@@ -92,9 +93,8 @@ impl Policy for ElasticFlow {
         model: &dyn StepModel,
     ) -> Decision {
         self.table.follow(view, changes, model);
-        for (id, _) in &changes.ended {
-            self.promised.remove(id);
-        }
+        let has_deadline = |seen: &JobView| seen.job.deadline_s.is_some();
+        self.promised.retain(|id, _| view.jobs.get(id).is_some_and(has_deadline));
         if changes.is_empty() && ends_now(now_s, view) {
             // Woken by a plan that counts on devices which are free in a moment.
             let waiting = view.jobs.values().filter(|seen| !seen.is_running()).count() as u32;
@@ -138,7 +138,7 @@ impl ElasticFlow {
                 timetable = all;
             } else if let Some(plan) = self.plan(now_s, view, job, &timetable.outlooks) {
                 timetable.put(view, job, plan);
-            } else if is_new && self.refuse {
+            } else if is_new && self.refuse && view.jobs[&job].started_s.is_none() {
                 refused.push(job);
             }
         }
@@ -153,18 +153,29 @@ impl ElasticFlow {
             return all;
         }
         let fits_no_more = !changes.nodes.is_empty();
+        let (kept, lapsed): (Vec<JobId>, Vec<JobId>) =
+            order.into_iter().partition(|job| !fits_no_more && self.holds(now_s, *job));
         let mut timetable = self.nothing(now_s);
-        for job in order {
-            let plan = match fits_no_more {
-                true => self.plan(now_s, view, job, &timetable.outlooks),
-                false => self.promised.get(&job).map(|plan| plan.rest(now_s)),
-            };
-            if let Some(plan) = plan.filter(|plan| !plan.steps.is_empty()) {
+        for job in kept {
+            let plan = self.promised[&job].rest(now_s);
+            if !plan.steps.is_empty() {
+                timetable.put(view, job, plan);
+            }
+        }
+        for job in lapsed {
+            if let Some(plan) = self.plan(now_s, view, job, &timetable.outlooks) {
                 timetable.put(view, job, plan);
             }
         }
         timetable.last = Some(BEHIND_ALL);
         timetable
+    }
+
+    /// Whether a job runs on all that its plan still gives it, by its present limits and speeds.
+    fn holds(&self, now_s: f64, job: JobId) -> bool {
+        let plan = self.promised[&job].rest(now_s);
+        let curve = &self.table.curves(job)[usize::from(plan.device_type)];
+        plan.steps.iter().all(|&(_, devices)| devices == 0 || curve.rate(devices) > 0.0)
     }
 
     fn nothing(&self, now_s: f64) -> Timetable {

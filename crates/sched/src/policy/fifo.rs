@@ -6,6 +6,10 @@
 //! does not fit. *Skip* passes over it. *EASY* passes over it too, but only with jobs that will not delay it: those
 //! that end before the first in line can start, or that leave it enough devices then.
 //!
+//! Whoever runs keeps what it holds, also where another policy gave it that or its author asks for another number now.
+//! Only what its limits no longer allow is taken from it: it then waits at its place in the order of arrival, and starts
+//! again on what it asks for.
+//!
 //! # Source
 //!
 //! EASY: Lifka, The ANL/IBM SP scheduling system, JSSPP 1995.
@@ -42,6 +46,7 @@ pub const STRICT: About = About {
     idea: "jobs start in order of arrival, and nobody passes one that does not fit",
     options: &[],
     bad_when: "short jobs wait behind long ones, and devices stand idle before a wide one",
+    gangs: false,
     needs_remaining: false,
     promises: Promises { work_conserving: false, starvation_free: true },
     make: |_| Ok(Box::new(Fifo::new(Order::Strict))),
@@ -53,6 +58,7 @@ pub const SKIP: About = About {
     idea: "jobs start in order of arrival; who does not fit is passed over",
     options: &[],
     bad_when: "wide jobs starve while narrow ones keep coming",
+    gangs: false,
     needs_remaining: false,
     promises: Promises { work_conserving: true, starvation_free: false },
     make: |_| Ok(Box::new(Fifo::new(Order::Skip))),
@@ -64,6 +70,7 @@ pub const EASY: About = About {
     idea: "as fifo_skip, but nobody may delay the first in line",
     options: &[],
     bad_when: "remaining times are badly known, or short jobs are many",
+    gangs: false,
     needs_remaining: true,
     promises: Promises { work_conserving: false, starvation_free: true },
     make: |_| Ok(Box::new(Fifo::new(Order::Easy))),
@@ -93,8 +100,17 @@ impl Fifo {
         Fifo { order, board, waiting: BTreeMap::new(), count: 0, speeds }
     }
 
-    fn enter(&mut self, view: &ClusterView, id: JobId) {
-        if let Some(seen) = view.jobs.get(&id) {
+    /// Takes in what happened.
+    fn follow(&mut self, view: &ClusterView, changes: &Changes) {
+        self.board.follow(view, changes);
+        self.speeds.follow(changes);
+        for id in leave(view, changes) {
+            for jobs in self.waiting.values_mut() {
+                self.count -= usize::from(jobs.remove(&id));
+            }
+            self.waiting.retain(|_, jobs| !jobs.is_empty());
+        }
+        for (id, seen) in enter(view, changes) {
             let kind = (seen.job.asked(), seen.job.device_types.clone());
             self.count += usize::from(self.waiting.entry(kind).or_default().insert(id));
         }
@@ -123,10 +139,7 @@ impl Policy for Fifo {
         changes: &Changes,
         model: &dyn StepModel,
     ) -> Decision {
-        self.board.follow(view, changes);
-        for &id in changes.arrived.iter().chain(changes.lost.iter().map(|(id, _)| id)) {
-            self.enter(view, id);
-        }
+        self.follow(view, changes);
         let mut board = std::mem::take(&mut self.board);
         let mut draft = Draft::new(&mut board);
         let rule = match self.order {
@@ -235,6 +248,23 @@ impl Fifo {
         }
         earliest
     }
+}
+
+/// Jobs that no longer wait where they waited. Who runs waits nowhere.
+pub(super) fn leave<'a>(view: &'a ClusterView, changes: &'a Changes) -> impl Iterator<Item = JobId> + 'a {
+    let waited = changes.ended.iter().filter(|(_, seen)| !seen.is_running()).map(|(id, _)| *id);
+    let runs = |id: &JobId| view.jobs.get(id).is_some_and(JobView::is_running);
+    waited.chain(changes.revised.iter().copied().filter(move |id| !runs(id)))
+}
+
+/// Jobs that wait from now on, or elsewhere than before.
+pub(super) fn enter<'a>(
+    view: &'a ClusterView,
+    changes: &'a Changes,
+) -> impl Iterator<Item = (JobId, &'a JobView)> {
+    let Changes { arrived, lost, revised, .. } = changes;
+    let ids = arrived.iter().chain(lost.iter().map(|(id, _)| id)).chain(revised);
+    ids.filter_map(|&id| Some((id, view.jobs.get(&id).filter(|seen| !seen.is_running())?)))
 }
 
 /// The first in line starts then and there.

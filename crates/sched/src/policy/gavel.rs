@@ -5,7 +5,8 @@
 //! A program says which share of its time each job should spend on each type of device, as if time could be shared out
 //! at will. In rounds of fixed length jobs then take turns: at the start of each round, jobs come in the order
 //! of their share over the time that they had of late, and each gang takes its devices if they are free. Nobody starts or
-//! moves inside a round. Shares are computed anew when jobs have come or gone, but not too often.
+//! moves inside a round. Shares are computed anew when jobs have come or gone, but not too often. A round ends early
+//! where a running job may not keep its devices because its limits were revised.
 //!
 //! # Source
 //!
@@ -27,13 +28,14 @@
 
 use std::collections::BTreeMap;
 
-use bellwether_core::cluster::{ClusterView, JobId, JobView};
+use bellwether_core::cluster::{ClusterView, JobId};
 use bellwether_core::policy::{Changes, Decision, Policy, Promises, Rule};
 use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
 use super::{About, LEAST_INTERVAL_S};
 use crate::draft::Draft;
+use crate::limits::interrupted;
 use crate::options::Options;
 use crate::placement::Board;
 use crate::program::shares::{self, Shares};
@@ -91,6 +93,7 @@ const fn about(
             ),
         ],
         bad_when: "jobs are shorter than a round, or restarts are dear",
+        gangs: true,
         needs_remaining,
         promises: Promises { work_conserving: false, starvation_free: true },
         make,
@@ -142,6 +145,16 @@ struct Known {
     done: f64,
     /// Seconds that this would have taken in isolation.
     isolated_s: f64,
+    /// Work done before it was met, which is not yet counted in them.
+    before: f64,
+}
+
+impl Known {
+    /// Nothing yet, beside the work that was done.
+    fn new(types: usize, before: f64) -> Known {
+        let (speeds, shares) = (vec![0.0; types], vec![0.0; types]);
+        Known { speeds, devices: 0, shares, alone: 0.0, done: 0.0, isolated_s: 0.0, before }
+    }
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -170,7 +183,7 @@ impl Policy for Gavel {
         if self.realloc_s == 0.0 && self.is_stale {
             self.compute(now_s, view);
         }
-        let is_over = now_s >= self.round_end_s || !self.ledger.anybody_runs();
+        let is_over = now_s >= self.round_end_s || !self.ledger.anybody_runs() || interrupted(changes);
         let mut board = Board::new(view);
         let mut draft = Draft::new(&mut board);
         if is_over {
@@ -186,31 +199,33 @@ impl Policy for Gavel {
 impl Gavel {
     /// Takes in what happened.
     fn follow(&mut self, now_s: f64, view: &ClusterView, changes: &Changes, model: &dyn StepModel) {
-        for (id, _) in &changes.ended {
-            self.ledger.leave(now_s, *id);
-            self.jobs.remove(id);
+        self.speeds.follow(changes);
+        for id in changes.gone(view) {
+            self.ledger.leave(now_s, id);
+            self.jobs.remove(&id);
         }
         for (id, _) in &changes.lost {
             self.ledger.stop(now_s, *id);
         }
         for &id in &changes.arrived {
             if let Some(seen) = view.jobs.get(&id) {
-                let known = self.meet(view, seen, model);
+                let known = Known::new(view.device_types.len(), seen.done(now_s));
                 self.jobs.insert(id, known);
             }
         }
-        let Changes { ended, arrived, nodes, revised, .. } = changes;
-        self.is_stale |= !(ended.is_empty() && arrived.is_empty() && nodes.is_empty() && revised.is_empty());
-    }
-
-    fn meet(&mut self, view: &ClusterView, seen: &JobView, model: &dyn StepModel) -> Known {
-        let devices = seen.job.asked().clamp(seen.job.least, seen.job.most);
-        let types = 0..view.device_types.len() as u16;
-        let speeds: Vec<f64> = types
-            .map(|kind| self.speeds.rate(model, view, &seen.job, kind, devices).unwrap_or(0.0))
-            .collect();
-        let shares = vec![0.0; speeds.len()];
-        Known { speeds, devices, shares, alone: 0.0, done: 0.0, isolated_s: 0.0 }
+        let all = changes.relearnt.then(|| view.jobs.keys()).into_iter().flatten();
+        for id in changes.arrived.iter().chain(&changes.revised).chain(all) {
+            if let (Some(seen), Some(known)) = (view.jobs.get(id), self.jobs.get_mut(id)) {
+                known.devices = seen.job.asked();
+                for (kind, speed) in known.speeds.iter_mut().enumerate() {
+                    let rate = self.speeds.rate(model, view, &seen.job, kind as u16, known.devices);
+                    *speed = rate.unwrap_or(0.0);
+                }
+            }
+        }
+        let Changes { ended, arrived, nodes, revised, relearnt, .. } = changes;
+        let nobody = ended.is_empty() && arrived.is_empty() && revised.is_empty();
+        self.is_stale |= !nobody || !nodes.is_empty() || *relearnt;
     }
 
     /// Solves the program for the jobs that are there.
@@ -243,6 +258,9 @@ impl Gavel {
         for (place, (known, job)) in self.jobs.values_mut().zip(&jobs).enumerate() {
             known.shares = solution.of(place).to_vec();
             known.alone = alone.speed(place, &job.speeds);
+            if known.alone > 0.0 {
+                known.isolated_s += std::mem::take(&mut known.before) / known.alone;
+            }
         }
         self.computed_s = now_s;
         self.is_stale = false;

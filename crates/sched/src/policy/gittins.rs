@@ -43,6 +43,7 @@ pub const SERVICE: About = About {
     idea: "as las2d; in a queue, who is likeliest to end for what it takes, learnt from jobs that ended",
     options: &[FIRST, MORE, PROMOTE, ("quantum", 3250.0, "device-seconds over which the index looks ahead")],
     bad_when: "few jobs have ended yet, later jobs are not like earlier ones, or restarts are costly",
+    gangs: true,
     needs_remaining: false,
     promises: Promises { work_conserving: true, starvation_free: false },
     make: |options| Ok(Box::new(Gittins::new(options)?)),
@@ -143,7 +144,8 @@ impl Gittins {
 
 impl Policy for Gittins {
     fn decide(&mut self, now_s: f64, view: &ClusterView, changes: &Changes, _: &dyn StepModel) -> Decision {
-        for (_, seen) in &changes.ended {
+        // Who ended without devices was not done.
+        for (_, seen) in changes.ended.iter().filter(|(_, seen)| seen.is_running()) {
             self.samples.add(seen.device_s);
         }
         let (samples, quantum) = (&self.samples, self.quantum);

@@ -43,6 +43,7 @@ pub const ABOUT: About = About {
     idea: "small jobs that use their devices well go first, each on the number that suits it best",
     options: &[],
     bad_when: "large jobs wait while small ones keep coming, and restarts are dear",
+    gangs: false,
     needs_remaining: true,
     promises: Promises { work_conserving: true, starvation_free: false },
     make: |_| Ok(Box::new(Hell::default())),

@@ -44,6 +44,7 @@ pub const ABOUT: About = About {
     idea: "everybody runs at once, and small jobs have more devices, best where k devices are k^p times as fast",
     options: &[("p", 0.5, "exponent of the speed-up, above 0 and below 1")],
     bad_when: "speed-up is another, jobs keep coming, or restarts are dear",
+    gangs: false,
     needs_remaining: true,
     promises: Promises { work_conserving: true, starvation_free: false },
     make: |options| {

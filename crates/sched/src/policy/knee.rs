@@ -40,6 +40,7 @@ pub const ABOUT: About = About {
     idea: "every job gets as many devices as still pay, those that need few first",
     options: &[("gain", 0.1, "part of the run time by which one more device must shorten it")],
     bad_when: "job sizes differ much, or jobs are few: devices beyond the knees stand idle",
+    gangs: false,
     needs_remaining: false,
     promises: Promises { work_conserving: true, starvation_free: false },
     make: |options| {

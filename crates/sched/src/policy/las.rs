@@ -2,7 +2,7 @@
 //!
 //! # Idea
 //!
-//! A job enters the first queue. It moves down to the tail of the next at the very instant at which it has run for a
+//! A job enters the first queue whose threshold it has not reached: one that has not run the very first. It moves down to the tail of the next at the very instant at which it has run for a
 //! threshold of seconds (LAS), or of device-seconds, rounded up to whole seconds (2D-LAS). The queues are walked from
 //! the first to the last, each from its head, and each job runs that fits into what is left. After a decision those that
 //! run stand before those that wait in every queue, so that nobody is stopped for an equal.
@@ -55,6 +55,7 @@ pub const TIME: About = About {
         PROMOTE,
     ],
     bad_when: "most jobs are alike, restarts are costly, or long jobs must not starve",
+    gangs: true,
     needs_remaining: false,
     promises: Promises { work_conserving: true, starvation_free: false },
     make: |options| Ok(Box::new(LeastAttained::new(Queues::read(Attained::Time, options)?))),
@@ -66,6 +67,7 @@ pub const SERVICE: About = About {
     idea: "who has had the fewest device-seconds runs, in queues divided by device-seconds",
     options: &[FIRST, MORE, PROMOTE],
     bad_when: "most jobs are alike, restarts are costly, or long or wide jobs must not starve",
+    gangs: true,
     needs_remaining: false,
     promises: Promises { work_conserving: true, starvation_free: false },
     make: |options| Ok(Box::new(LeastAttained::new(Queues::read(Attained::Service, options)?))),
@@ -82,6 +84,8 @@ pub(super) const PROMOTE: (&str, f64, &str) =
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Known {
     place: Place,
+    /// Devices that it asked for when it was put there.
+    width: u32,
     running: bool,
     /// When it changes its queue if nothing else happens.
     due: Option<u64>,
@@ -144,11 +148,11 @@ impl LeastAttained {
         (*end - 1, id)
     }
 
-    fn remove(&mut self, width: u32, id: JobId) -> Option<Known> {
+    fn remove(&mut self, id: JobId) -> Option<Known> {
         let known = self.jobs.remove(&id)?;
         match known.running {
-            true => self.gangs.remove_running(width, known.place),
-            false => self.gangs.remove_waiting(width, known.place),
+            true => self.gangs.remove_running(known.width, known.place),
+            false => self.gangs.remove_waiting(known.width, known.place),
         }
         if let Some(due) = known.due {
             self.due.remove(&(due, id));
@@ -158,35 +162,48 @@ impl LeastAttained {
 
     /// Puts a job at a place, where it runs (or waits) from now on.
     fn put(&mut self, now_s: f64, seen: &JobView, place: Place, running: bool, forgiven_s: f64) {
-        let id = place.1;
+        let (id, width) = (place.1, seen.job.asked());
         match running {
-            true => self.gangs.run(seen.job.asked(), place),
-            false => self.gangs.wait(seen.job.asked(), place),
+            true => self.gangs.run(width, place),
+            false => self.gangs.wait(width, place),
         }
         let due_s = self.whole.queues().due_s(queue_of(place), forgiven_s, seen, running, now_s);
         let due = due_s.map(bits);
         if let Some(due) = due {
             self.due.insert((due, id));
         }
-        self.jobs.insert(id, Known { place, running, due, forgiven_s });
+        self.jobs.insert(id, Known { place, width, running, due, forgiven_s });
     }
 
     fn follow(&mut self, now_s: f64, view: &ClusterView, changes: &Changes) {
-        for (id, seen) in &changes.ended {
-            self.remove(seen.job.asked(), *id);
+        for id in changes.gone(view) {
+            self.remove(id);
         }
-        for (id, _) in &changes.lost {
-            let Some(seen) = view.jobs.get(id) else { continue };
+        let asks = |id: &JobId| view.jobs.get(id).map(|seen| seen.job.asked());
+        let is_other = |id: &&JobId| self.jobs.get(id).map(|known| known.width) != asks(id);
+        let revised: Vec<JobId> = changes.revised.iter().filter(is_other).copied().collect();
+        let lost = changes.lost.iter().map(|(id, _)| id);
+        for &id in lost.chain(&revised).chain(&changes.arrived) {
+            let known = self.remove(id);
+            let Some(seen) = view.jobs.get(&id).filter(|seen| seen.job.accepts(0)) else { continue };
             // It keeps its place: if there is room elsewhere, it goes on.
-            if let Some(known) = self.remove(seen.job.asked(), *id) {
-                self.put(now_s, seen, known.place, false, known.forgiven_s);
-            }
+            let (place, forgiven_s) = match known {
+                Some(known) => (known.place, known.forgiven_s),
+                None => (self.enter(now_s, id, seen), 0.0),
+            };
+            self.put(now_s, seen, place, seen.is_running(), forgiven_s);
         }
-        for id in &changes.arrived {
-            let Some(seen) = view.jobs.get(id).filter(|seen| seen.job.accepts(0)) else { continue };
-            let place = self.tail(0, *id);
-            self.put(now_s, seen, place, false, 0.0);
+    }
+
+    /// The place of a job that comes: behind its equals.
+    fn enter(&mut self, now_s: f64, id: JobId, seen: &JobView) -> Place {
+        let queue = self.whole.queues().entry(seen, now_s);
+        if !seen.is_running() {
+            return self.tail(queue, id);
         }
+        let end = &mut self.ends[queue].behind_running;
+        *end += 1;
+        (*end - 1, id)
     }
 
     /// Moves down who has reached a threshold, and up who has waited too long; says who moved down.
@@ -202,7 +219,7 @@ impl LeastAttained {
         let mut moved = Vec::new();
         while let Some(place) = down.pop_first() {
             let (id, seen) = (place.1, &view.jobs[&place.1]);
-            let Some(known) = self.remove(seen.job.asked(), id) else { continue };
+            let Some(known) = self.remove(id) else { continue };
             let place = self.tail(queue_of(place) + 1, id);
             self.put(now_s, seen, place, true, known.forgiven_s);
             if is_due(&self.jobs[&id]) {
@@ -213,7 +230,7 @@ impl LeastAttained {
         }
         for (_, id) in up {
             let seen = &view.jobs[&id];
-            self.remove(seen.job.asked(), id);
+            self.remove(id);
             let place = self.tail(0, id);
             self.put(now_s, seen, place, false, seen.executed_s);
         }
@@ -226,7 +243,7 @@ impl LeastAttained {
         wait.sort_unstable_by_key(|id| std::cmp::Reverse(self.jobs[id].place));
         for (id, runs) in run.into_iter().map(|id| (id, true)).chain(wait.into_iter().map(|id| (id, false))) {
             let seen = &view.jobs[&id];
-            let Some(known) = self.remove(seen.job.asked(), id) else { continue };
+            let Some(known) = self.remove(id) else { continue };
             let ends = &mut self.ends[queue_of(known.place)];
             let number = match (runs, is_behind_running(known.place)) {
                 (true, true) => {

@@ -42,6 +42,7 @@ pub const ABOUT: About = About {
     idea: "everybody runs on a few devices, and each further one goes where it saves most time",
     options: &[],
     bad_when: "restarts are dear, or short jobs should go first",
+    gangs: false,
     needs_remaining: true,
     promises: Promises { work_conserving: true, starvation_free: true },
     make: |_| Ok(Box::new(Optimus::default())),
@@ -60,8 +61,8 @@ impl Policy for Optimus {
         changes: &Changes,
         model: &dyn StepModel,
     ) -> Decision {
-        self.table.follow(view, changes, model);
-        if !is_due(changes) {
+        let speeds_differ = self.table.follow(view, changes, model);
+        if !(speeds_differ || is_due(changes)) {
             return nothing_new(view);
         }
         let mut free = self.table.devices();
@@ -82,7 +83,7 @@ impl Policy for Optimus {
     }
 }
 
-/// Whether jobs or devices came or went. What is only known better now is no reason to restart anybody.
+/// Whether jobs or devices came or went. That less work is known to remain is no reason to restart anybody.
 pub(super) fn is_due(changes: &Changes) -> bool {
     let Changes { ended, arrived, lost, nodes, .. } = changes;
     !(ended.is_empty() && arrived.is_empty() && lost.is_empty() && nodes.is_empty())

@@ -5,7 +5,8 @@
 //! Every interval the cluster is shared out anew by [`goodput`](crate::goodput): each job's speed-up against a fair share
 //! counts, made smaller by what a restart costs it, and the power mean of all is made as large as can be found. A job
 //! whose batch may change trains with the one that makes most progress on what it gets. A job gets at most twice the
-//! devices that it had at most so far, because nothing is known of it beyond.
+//! devices that it had at most so far, because nothing is known of it beyond. The interval ends at once where a running
+//! job may not keep its devices because its limits were revised.
 //!
 //! # Source
 //!
@@ -36,6 +37,7 @@ use serde::{Deserialize, Serialize};
 use super::{About, LEAST_INTERVAL_S};
 use crate::draft::Draft;
 use crate::goodput::{Candidate, Problem, fair_share, optimise};
+use crate::limits::interrupted;
 use crate::placement::Board;
 use crate::speed::Speeds;
 
@@ -48,6 +50,7 @@ pub const ABOUT: About = About {
         ("interval", 60.0, "seconds from one decision to the next"),
     ],
     bad_when: "jobs are rigid, or short against the interval",
+    gangs: false,
     needs_remaining: false,
     promises: Promises { work_conserving: false, starvation_free: false },
     make: |options| {
@@ -86,8 +89,14 @@ impl Policy for Pollux {
         changes: &Changes,
         model: &dyn StepModel,
     ) -> Decision {
-        for (id, _) in &changes.ended {
-            self.largest.remove(id);
+        for id in changes.gone(view) {
+            self.largest.remove(&id);
+        }
+        if changes.relearnt {
+            self.known = Known::default();
+        }
+        if interrupted(changes) {
+            self.next_s = now_s;
         }
         let mut board = Board::new(view);
         let mut draft = Draft::new(&mut board);
@@ -159,7 +168,8 @@ impl Pollux {
         };
         let candidate = |(place, id): (usize, &JobId)| {
             let seen = &view.jobs[id];
-            let largest = self.largest.get(id).copied().unwrap_or(0);
+            // Another policy may have given it what it holds.
+            let largest = self.largest.get(id).copied().unwrap_or(0).max(seen.allocation.devices());
             // Where the fair share is no number of devices that it runs on, the nearest that is one.
             let packed = |devices: &u32| goodput(place, shapes.fewest(*devices), *devices);
             let fewest = seen.job.least.max(1);

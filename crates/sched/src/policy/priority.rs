@@ -3,7 +3,8 @@
 //! # Idea
 //!
 //! Waiting jobs stand in the order of their weights, equal ones in the order of arrival. The first starts when all that
-//! it asks for is free; nobody passes it, and who runs is not disturbed.
+//! it asks for is free; nobody passes it, and who runs is not disturbed, whoever placed it. What its limits no longer
+//! allow is taken from it, as in [`fifo`](super::fifo).
 //!
 //! # Source
 //!
@@ -30,6 +31,7 @@ use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
 use super::About;
+use super::fifo::{enter, leave};
 use crate::draft::Draft;
 use crate::greedy::bits;
 use crate::placement::Board;
@@ -40,6 +42,7 @@ pub const ABOUT: About = About {
     idea: "jobs start in order of their weights, and nobody passes one that does not fit or disturbs one that runs",
     options: &[],
     bad_when: "devices stand idle before a wide job, and low weights starve",
+    gangs: false,
     needs_remaining: false,
     promises: Promises { work_conserving: false, starvation_free: false },
     make: |_| Ok(Box::new(Priority::default())),
@@ -61,11 +64,11 @@ impl Policy for Priority {
         _model: &dyn StepModel,
     ) -> Decision {
         self.board.follow(view, changes);
-        for &id in changes.arrived.iter().chain(changes.lost.iter().map(|(id, _)| id)) {
-            if let Some(seen) = view.jobs.get(&id) {
-                self.waiting.insert((bits(seen.job.weight), Reverse(id)));
-            }
+        let left: BTreeSet<JobId> = leave(view, changes).collect();
+        if !left.is_empty() {
+            self.waiting.retain(|(_, Reverse(id))| !left.contains(id));
         }
+        self.waiting.extend(enter(view, changes).map(|(id, seen)| (bits(seen.job.weight), Reverse(id))));
         let mut draft = Draft::new(&mut self.board);
         while let Some(&(_, Reverse(id))) = self.waiting.last() {
             let seen = &view.jobs[&id];

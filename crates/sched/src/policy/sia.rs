@@ -5,7 +5,8 @@
 //! Once per interval every job is offered configurations: powers of two of devices in a node, whole nodes beyond, of
 //! each type. Each is worth the more the larger its goodput is against the job's worst one, with less and less for more
 //! (power p), and less if the job would have to restart for it though it has restarted often. What is chosen is
-//! the set with the largest sum that fits into the cluster.
+//! the set with the largest sum that fits into the cluster. It is chosen at once where a running job may not keep its
+//! devices because its limits were revised.
 //!
 //! # Source
 //!
@@ -33,6 +34,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{About, LEAST_INTERVAL_S};
 use crate::draft::Draft;
+use crate::limits::interrupted;
 use crate::placement::Board;
 use crate::program::choice::{self, Candidate};
 use crate::speed::packed;
@@ -48,6 +50,7 @@ pub const ABOUT: About = About {
         ("lambda", 1.1, "what a job costs that gets nothing"),
     ],
     bad_when: "restarts are dear, or jobs are so many that most wait",
+    gangs: false,
     needs_remaining: false,
     promises: Promises { work_conserving: false, starvation_free: true },
     make: |options| {
@@ -102,11 +105,14 @@ impl Policy for Sia {
         changes: &Changes,
         model: &dyn StepModel,
     ) -> Decision {
-        for (id, _) in &changes.ended {
-            self.jobs.remove(id);
+        for id in changes.gone(view).chain(changes.revised.iter().copied()) {
+            self.jobs.remove(&id);
         }
-        for id in &changes.revised {
-            self.jobs.remove(id);
+        if changes.relearnt {
+            self.jobs.clear();
+        }
+        if interrupted(changes) {
+            self.next_s = f64::NEG_INFINITY;
         }
         let mut board = Board::new(view);
         let mut draft = Draft::new(&mut board);

@@ -38,6 +38,7 @@ pub const ABOUT: About = About {
     idea: "who has least left goes first, on as many devices as make it fastest",
     options: &[],
     bad_when: "speed-up is far from linear, and large jobs wait while small ones keep coming",
+    gangs: false,
     needs_remaining: true,
     promises: Promises { work_conserving: true, starvation_free: false },
     make: |_| Ok(Box::new(SrptGreedy::default())),

@@ -45,6 +45,7 @@ pub const TIME: About = About {
     idea: "who has the shortest remaining time runs, and stops others for it",
     options: &[],
     bad_when: "remaining times are badly known, restarts are costly, or long jobs must not starve",
+    gangs: true,
     needs_remaining: true,
     promises: Promises { work_conserving: true, starvation_free: false },
     make: |_| Ok(Box::new(Shortest::new(Measure::Time))),
@@ -56,6 +57,7 @@ pub const SERVICE: About = About {
     idea: "who has the least remaining time times devices runs, and stops others for it",
     options: &[],
     bad_when: "remaining times are badly known, restarts are costly, or wide jobs must not starve",
+    gangs: true,
     needs_remaining: true,
     promises: Promises { work_conserving: true, starvation_free: false },
     make: |_| Ok(Box::new(Shortest::new(Measure::Service))),
@@ -114,6 +116,7 @@ impl Policy for WholeView {
         model: &dyn StepModel,
     ) -> Decision {
         self.board.follow(view, changes);
+        self.speeds.follow(changes);
         let mut places: Vec<Place> = Vec::with_capacity(view.jobs.len());
         for (&id, seen) in &view.jobs {
             let seconds = match seen.is_running() {
@@ -138,8 +141,9 @@ impl Policy for WholeView {
 struct Shortest {
     whole: WholeView,
     gangs: Gangs,
-    /// Of each job in `gangs` its place, or its mark, the bits of its expected end, when it runs.
-    places: BTreeMap<JobId, (bool, Place)>,
+    /// Of each job in `gangs` its width, whether it runs, and its place, or its mark, the bits of its expected end, when it
+    /// does.
+    places: BTreeMap<JobId, (u32, bool, Place)>,
     /// Started or stopped by the last decision: what is known of them then is seen in the next view.
     touched: Vec<JobId>,
 }
@@ -164,28 +168,29 @@ impl Shortest {
             self.gangs.wait(width, place);
             place
         };
-        self.places.insert(id, (seen.is_running(), place));
+        self.places.insert(id, (width, seen.is_running(), place));
     }
 
-    fn leave(&mut self, width: u32, id: JobId) {
+    fn leave(&mut self, id: JobId) {
         match self.places.remove(&id) {
-            Some((true, mark)) => self.gangs.remove_running(width, mark),
-            Some((false, place)) => self.gangs.remove_waiting(width, place),
+            Some((width, true, mark)) => self.gangs.remove_running(width, mark),
+            Some((width, false, place)) => self.gangs.remove_waiting(width, place),
             None => {}
         }
     }
 
     fn follow(&mut self, view: &ClusterView, changes: &Changes, model: &dyn StepModel) {
+        self.whole.speeds.follow(changes);
         for id in std::mem::take(&mut self.touched) {
             self.enter(view, model, id);
         }
-        for (id, seen) in &changes.ended {
-            self.leave(seen.job.asked(), *id);
+        for id in changes.gone(view) {
+            self.leave(id);
         }
         let lost = changes.lost.iter().map(|(id, _)| id);
-        for &id in lost.chain(&changes.revised).chain(&changes.arrived) {
-            let Some(seen) = view.jobs.get(&id) else { continue };
-            self.leave(seen.job.asked(), id);
+        let all = changes.relearnt.then(|| view.jobs.keys()).into_iter().flatten();
+        for &id in lost.chain(&changes.revised).chain(&changes.arrived).chain(all) {
+            self.leave(id);
             self.enter(view, model, id);
         }
     }

@@ -41,6 +41,7 @@ pub const ABOUT: About = About {
     idea: "elastic jobs share devices by weight, in powers of two, and are resized at every arrival and completion",
     options: &[],
     bad_when: "weights are equal and jobs many, low weights must not wait, or restarts are dear",
+    gangs: false,
     needs_remaining: false,
     promises: Promises { work_conserving: false, starvation_free: false },
     make: |_| Ok(Box::new(Wfs::default())),
@@ -75,8 +76,11 @@ impl Policy for Wfs {
         let mut pools: Vec<Vec<Member>> = vec![Vec::new(); devices.len()];
         let mut queue = Vec::new();
         for (&job, seen) in &view.jobs {
-            match held_type(view, seen).map(usize::from) {
-                Some(pool) => pools[pool].extend(self.member(view, job, pool)),
+            let held = held_type(view, seen).map(usize::from);
+            let member = held.and_then(|pool| Some((pool, self.member(view, job, pool)?)));
+            // Who needs more than it holds, by what is known now, has to be admitted anew.
+            match member.filter(|(_, member)| member.least <= member.held) {
+                Some((pool, member)) => pools[pool].push(member),
                 None => queue.push(job),
             }
         }

@@ -58,6 +58,14 @@ impl Queues {
         self.thresholds.len() + 1
     }
 
+    /// The queue that a job enters that comes, perhaps after it has run elsewhere.
+    pub fn entry(&self, seen: &JobView, now_s: f64) -> usize {
+        let (devices, executed_s) = (seen.job.asked(), seen.executed_s(now_s));
+        let reached =
+            |&queue: &usize| self.limit_s(queue, devices).is_some_and(|limit_s| limit_s <= executed_s);
+        (0..self.thresholds.len()).take_while(reached).count()
+    }
+
     /// Seconds of run time after which a job leaves this queue; `None` for the last.
     fn limit_s(&self, queue: usize, devices: u32) -> Option<f64> {
         let threshold = *self.thresholds.get(queue)?;

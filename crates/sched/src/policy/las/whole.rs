@@ -52,13 +52,18 @@ impl WholeView {
     /// Takes in what happened, and moves jobs down and up.
     fn follow(&mut self, now_s: f64, view: &ClusterView, changes: &Changes) {
         self.board.follow(view, changes);
+        let again: Vec<JobId> = changes.gone(view).filter(|id| view.jobs.contains_key(id)).collect();
         for queue in &mut self.jobs {
-            queue.retain(|id| view.jobs.contains_key(id));
+            queue.retain(|id| view.jobs.contains_key(id) && !again.contains(id));
         }
-        for (id, _) in &changes.ended {
-            self.forgiven_s.remove(id);
+        for id in changes.gone(view) {
+            self.forgiven_s.remove(&id);
         }
-        self.jobs[0].extend(&changes.arrived);
+        let arrived = changes.arrived.iter().filter_map(|&id| Some((id, view.jobs.get(&id)?)));
+        let (run, wait): (Vec<_>, Vec<_>) = arrived.partition(|(_, seen)| seen.is_running());
+        for (id, seen) in run.into_iter().chain(wait) {
+            self.jobs[self.queues.entry(seen, now_s)].push(id);
+        }
         for queue in 0..self.jobs.len() - 1 {
             let jobs = std::mem::take(&mut self.jobs[queue]);
             let (down, stay) = jobs.into_iter().partition(|&id| self.is_due(queue, id, view, true, now_s));
