@@ -293,7 +293,9 @@ impl<C: Crew> Engine<C> {
         for Answer { to, what } in std::mem::take(&mut self.answers) {
             let reply = match what {
                 Granted::Policy => Some(Reply::Policy(self.state.policy.clone())),
-                Granted::Job { job, created } => self.publisher.job(&self.state, job).map(|job| Reply::Job { job, created }),
+                Granted::Job { job, created } => {
+                    self.publisher.job(&self.state, job).map(|job| Reply::Job { job, created })
+                }
             };
             if let Some(reply) = reply {
                 // Whoever asked may be gone.

@@ -8,7 +8,6 @@ use bellwether_core::policy::Decision;
 use bellwether_model::rescale::ObservedStep;
 use serde::{Deserialize, Serialize};
 
-
 use crate::machine::{Machine, Slot};
 pub use file::{LedgerFile, read};
 

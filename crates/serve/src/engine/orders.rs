@@ -108,7 +108,9 @@ impl<C: Crew> Engine<C> {
             }
             return Ok(());
         }
-        let Some(mut slots) = self.state.slots.find(&self.state.machine, job, allocation) else { return Ok(()) };
+        let Some(mut slots) = self.state.slots.find(&self.state.machine, job, allocation) else {
+            return Ok(());
+        };
         if ordered > 0 {
             // What it holds elsewhere is given up when the others train.
             slots.extend(held.iter().filter(|slot| !slots.contains(slot)).copied().collect::<Vec<_>>());

@@ -22,7 +22,8 @@ const PERIOD: Duration = Duration::from_millis(50);
 pub(super) struct Publisher {
     sender: watch::Sender<Arc<Snapshot>>,
     last: Snapshot,
-    published: Instant,
+    /// When the last snapshot was shown; absent before the first.
+    published: Option<Instant>,
     /// Of each job its phase, to count them.
     phases: BTreeMap<JobId, Phase>,
     slots: u64,
@@ -33,12 +34,12 @@ impl Publisher {
     pub(super) fn new(sender: watch::Sender<Arc<Snapshot>>, folder: PathBuf) -> Publisher {
         let last = Snapshot { folder, ..Snapshot::default() };
         let (slots, decided) = (u64::MAX, u64::MAX);
-        Publisher { sender, last, published: Instant::now(), phases: BTreeMap::new(), slots, decided }
+        Publisher { sender, last, published: None, phases: BTreeMap::new(), slots, decided }
     }
 
     /// How long nothing has to be published.
     pub(super) fn patience(&self) -> Duration {
-        PERIOD.saturating_sub(self.published.elapsed())
+        self.published.map_or(Duration::ZERO, |last| PERIOD.saturating_sub(last.elapsed()))
     }
 
     /// A job as clients see it since the last snapshot.
@@ -68,7 +69,7 @@ impl<C: Crew> Engine<C> {
         }
         publisher.last.cluster = Arc::new(cluster(&self.state, &publisher.phases, now_s));
         publisher.last.version += 1;
-        publisher.published = Instant::now();
+        publisher.published = Some(Instant::now());
         publisher.sender.send_replace(Arc::new(publisher.last.clone()));
     }
 
@@ -76,7 +77,8 @@ impl<C: Crew> Engine<C> {
         let mut order = None;
         for id in touched {
             let Some(record) = self.state.jobs.get(id) else { continue };
-            let state = job_state(&self.state, *id, record, self.live.get(id), now_s, &self.publisher.last.folder);
+            let state =
+                job_state(&self.state, *id, record, self.live.get(id), now_s, &self.publisher.last.folder);
             let name = &record.submitted.name;
             if !self.publisher.last.jobs.contains_key(name) {
                 order.get_or_insert_with(|| self.publisher.last.order.to_vec()).push(name.clone());
@@ -131,7 +133,8 @@ fn job_state(
     let rate = live.and_then(|live| live.examples_per_s).or(predicted.as_ref().map(|p| p.examples_per_s));
     let left = record.work() - step as f64 * submitted.job.batch.size as f64;
     let unix_s = state.unix_s(now_s);
-    let expected_end_s = running.and(rate).filter(|rate| *rate > 0.0).map(|rate| unix_s + left.max(0.0) / rate);
+    let expected_end_s =
+        running.and(rate).filter(|rate| *rate > 0.0).map(|rate| unix_s + left.max(0.0) / rate);
     JobState {
         name: submitted.name.clone(),
         state: phase(state, id, record, live),

@@ -113,7 +113,8 @@ impl<C: Crew> Engine<C> {
 
     /// Whether what was predicted differs from these steps by more than a policy should overlook.
     fn matters(&self, job: JobId, workers: u32, steps: &[ObservedStep]) -> bool {
-        let Some(seen) = self.state.view.jobs.get(&job).filter(|seen| seen.allocation.devices() == workers) else {
+        let Some(seen) = self.state.view.jobs.get(&job).filter(|seen| seen.allocation.devices() == workers)
+        else {
             return false;
         };
         let configuration = self.state.view.configuration(&seen.job, &seen.allocation, None);

@@ -101,14 +101,17 @@ impl<C: Crew> Engine<C> {
             return Err(invalid(InputError::new("epochs", "the job has no steps at all")));
         }
         let nodes = job.batch.virtual_nodes;
-        let workers =
-            self.fitting(workers.unwrap_or(job.workers), nodes).map_err(|error| refused(RefusalKind::Invalid, error))?;
+        let workers = self
+            .fitting(workers.unwrap_or(job.workers), nodes)
+            .map_err(|error| refused(RefusalKind::Invalid, error))?;
         if !(weight.is_finite() && weight > 0.0 && weight <= 1e6) {
             let error = InputError::new("priority", format!("{weight} is no weight"));
             return Err(invalid(error.hint("write a number above 0, up to a million; 1 is usual")));
         }
         if deadline_s.is_some_and(|s| !(s.is_finite() && s > 0.0)) {
-            return Err(invalid(InputError::new("deadline", "is not a time from now").hint("write for example 2h")));
+            return Err(invalid(
+                InputError::new("deadline", "is not a time from now").hint("write for example 2h"),
+            ));
         }
         Ok(Submitted {
             id: JobId(self.state.jobs.len() as u32),
@@ -128,7 +131,9 @@ impl<C: Crew> Engine<C> {
         let types = 0..self.state.machine.device_types.len() as u16;
         let widest = types.map(|kind| self.state.view.devices(Some(kind))).max().unwrap_or(0);
         if workers.min == 0 || workers.min > workers.max {
-            return Err(InputError::new("workers", format!("{workers} is no range")).hint("write for example 1..4"));
+            return Err(
+                InputError::new("workers", format!("{workers} is no range")).hint("write for example 1..4")
+            );
         }
         if workers.max > virtual_nodes {
             let what = format!("{} workers cannot share {virtual_nodes} virtual nodes", workers.max);
@@ -204,6 +209,7 @@ fn over(name: &str, outcome: Outcome) -> Refusal {
         Outcome::Failed | Outcome::Refused => "has failed",
         Outcome::Cancelled => "was cancelled",
     };
-    let error = InputError::new(name, format!("the job {how}")).hint("submit it anew with `bellwether submit`");
+    let error =
+        InputError::new(name, format!("the job {how}")).hint("submit it anew with `bellwether submit`");
     refused(RefusalKind::Conflict, error)
 }

@@ -1,5 +1,7 @@
 //! Decisions: they change the view at once, and their effects are written down as they show.
 
+use std::collections::BTreeMap;
+
 use bellwether_core::cluster::{Allocation, ClusterView, JobId};
 use bellwether_core::policy::{Action, Decision};
 use bellwether_core::prediction::StepModel;
@@ -51,16 +53,23 @@ impl State {
     pub(super) fn decide(&mut self, decision: &Decision, deciding_s: f64) -> Result<(), String> {
         self.check(decision)?;
         self.decided += 1;
-        let mut actions = Vec::new();
+        let mut touched: Vec<(JobId, Allocation)> = Vec::new();
+        let mut refused = Vec::new();
+        let mut expectations = BTreeMap::new();
         for action in &decision.actions {
             match action {
                 Action::Allocate { job, allocation, expected, .. } => {
-                    let from = self.allocate(*job, allocation);
-                    if from != allocation.devices() || !allocation.is_empty() {
-                        let scale = self.time_scale;
-                        let expected = expected.as_ref().map(|expected| expected.examples_per_s * scale);
-                        actions.push(self.action(*job, from, allocation.devices(), expected));
+                    let Some(seen) = self.view.jobs.get_mut(job) else { continue };
+                    let before = std::mem::replace(&mut seen.allocation, allocation.clone());
+                    self.view.release(&before);
+                    self.view.take(allocation);
+                    // A decision may name a job twice: what counts is what it had, and what it has in the end.
+                    if touched.iter().all(|(id, _)| id != job) {
+                        touched.push((*job, before));
                     }
+                    let scale = self.time_scale;
+                    expectations
+                        .insert(*job, expected.as_ref().map(|expected| expected.examples_per_s * scale));
                 }
                 Action::Refuse { job, why } => {
                     // Its end is a line of its own, which follows.
@@ -68,10 +77,23 @@ impl State {
                     self.touched.insert(*job);
                     let mut action = self.action(*job, 0, 0, None);
                     action.refused = Some(why.clone());
-                    actions.push(action);
+                    refused.push(action);
                 }
             }
         }
+        let mut actions = Vec::new();
+        for (job, before) in touched {
+            let to = self.settle(job, &before);
+            if to != before.devices() || to > 0 {
+                actions.push(self.action(
+                    job,
+                    before.devices(),
+                    to,
+                    expectations.get(&job).copied().flatten(),
+                ));
+            }
+        }
+        actions.extend(refused);
         self.changes.clear();
         self.decisions_changed = true;
         self.decisions.push_back(DecisionState {
@@ -101,38 +123,34 @@ impl State {
         }
     }
 
-    /// Gives a job exactly these devices; says how many it had.
-    fn allocate(&mut self, job: JobId, allocation: &Allocation) -> u32 {
+    /// Settles what a job did with what it had before; says how many devices it has now.
+    fn settle(&mut self, job: JobId, before: &Allocation) -> u32 {
         self.touched.insert(job);
         let (now_s, restart_s) = (self.now_s, self.view.restart_s);
         let Some(seen) = self.view.jobs.get(&job) else { return 0 };
-        let before = seen.allocation.clone();
-        if before == *allocation {
+        if seen.allocation == *before {
             return before.devices();
         }
-        let configuration = self.view.configuration(&seen.job, allocation, None);
+        let configuration = self.view.configuration(&seen.job, &seen.allocation, None);
         let predicted = self.belief.predict(&seen.job.description, &configuration);
-        self.view.release(&before);
-        self.view.take(allocation);
         let Some(seen) = self.view.jobs.get_mut(&job) else { return 0 };
-        seen.settle(&before, now_s);
-        seen.allocation = allocation.clone();
+        seen.settle(before, now_s);
         (seen.allocated_s, seen.progress_s) = (now_s, now_s);
-        if allocation.is_empty() {
+        if !seen.is_running() {
             seen.rate = 0.0;
             if let Some(record) = self.jobs.get_mut(&job) {
                 record.preemptions += 1;
             }
-        } else {
-            seen.rate = predicted.map_or(0.0, |prediction| prediction.examples_per_s);
-            if seen.started_s.is_some() {
-                seen.restarts += 1;
-                seen.progress_s += restart_s;
-            } else {
-                seen.started_s = Some(now_s);
-            }
+            return 0;
         }
-        before.devices()
+        seen.rate = predicted.map_or(0.0, |prediction| prediction.examples_per_s);
+        if seen.started_s.is_some() {
+            seen.restarts += 1;
+            seen.progress_s += restart_s;
+        } else {
+            seen.started_s = Some(now_s);
+        }
+        seen.allocation.devices()
     }
 
     /// Its last decision about this job, if its effect is as wanted.
