@@ -34,6 +34,8 @@ pub(crate) enum Verb {
     Policies(crate::cmd::policies::PoliciesArguments),
     /// Describe a trace of jobs, or draw one from a generator
     Trace(crate::cmd::trace::TraceArguments),
+    /// Share this machine among many jobs under any policy, with an HTTP API and a dashboard
+    Serve(crate::cmd::serve::ServeArguments),
     /// Join a run as a worker
     Worker(WorkerArguments),
     /// List the runs in the state directory

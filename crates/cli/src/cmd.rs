@@ -16,6 +16,7 @@ mod predict;
 pub(crate) mod profile;
 pub(crate) mod run;
 mod schema;
+pub(crate) mod serve;
 pub(crate) mod simulate;
 pub(crate) mod trace;
 mod worker;
@@ -30,6 +31,7 @@ pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCo
         Verb::Simulate(arguments) => simulate::simulate(&arguments, printer),
         Verb::Policies(arguments) => policies::policies(&arguments, printer),
         Verb::Trace(arguments) => trace::trace(&arguments, printer),
+        Verb::Serve(arguments) => serve::serve(arguments, printer),
         Verb::Worker(arguments) => worker::worker(arguments),
         Verb::Jobs(arguments) => control::jobs(arguments, printer),
         Verb::Scale(arguments) => control::scale(arguments, printer),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use bellwether_core::InputError;
 use bellwether_core::job::Job;
+use bellwether_runtime::checkpoint::write_atomically;
 use bellwether_runtime::control::Token;
 use bellwether_runtime::coordinator::Endpoint;
 
@@ -73,10 +74,25 @@ impl StateDir {
         Err(error.hint(hint).into())
     }
 
+    /// Makes the folder of all runs, where it is not there yet.
+    pub(crate) fn make(&self) -> Result<PathBuf, Failure> {
+        fs::create_dir_all(&self.0).map_err(|e| Failure::at(self.0.display().to_string(), e))?;
+        Ok(self.0.clone())
+    }
+
+    /// Makes the folder of a run that has a name already, or finds it, and makes what is missing in it.
+    pub(crate) fn create_named(&self, name: &str, job: &Job) -> Result<RunDir, Failure> {
+        let run = RunDir { name: name.into(), path: self.0.join(name) };
+        if !run.path.join("job.json").is_file() {
+            fs::create_dir_all(&run.path).map_err(|e| Failure::at(run.path.display().to_string(), e))?;
+            run.fill(job)?;
+        }
+        Ok(run)
+    }
+
     /// Makes the folder of a new run of `job`.
     pub(crate) fn create(&self, job: &Job) -> Result<RunDir, Failure> {
-        let failed = |path: &Path, e: std::io::Error| Failure::at(path.display().to_string(), e);
-        fs::create_dir_all(&self.0).map_err(|e| failed(&self.0, e))?;
+        self.make()?;
         let mut number = 1 + self
             .runs()
             .iter()
@@ -90,26 +106,34 @@ impl StateDir {
             match fs::create_dir(&path) {
                 Ok(()) => break RunDir { name, path },
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
-                Err(e) => return Err(failed(&path, e)),
+                Err(e) => return Err(Failure::at(path.display().to_string(), e)),
             }
         };
-        let token = Token::random().map_err(|e| Failure::at("random token", e))?;
-        let path = run.token_file();
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(|e| failed(&path, e))?;
-        writeln!(file, "{}", token.to_text()).map_err(|e| failed(&path, e))?;
-        let path = run.path.join("job.json");
-        let text = serde_json::to_vec_pretty(job).map_err(|e| Failure::at("job", e))?;
-        fs::write(&path, text).map_err(|e| failed(&path, e))?;
+        run.fill(job)?;
         Ok(run)
     }
 }
 
 impl RunDir {
+    /// Writes what every run begins with.
+    fn fill(&self, job: &Job) -> Result<(), Failure> {
+        let failed = |path: &Path, e: std::io::Error| Failure::at(path.display().to_string(), e);
+        let token = Token::random().map_err(|e| Failure::at("random token", e))?;
+        let path = self.token_file();
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|e| failed(&path, e))?;
+        writeln!(file, "{}", token.to_text()).map_err(|e| failed(&path, e))?;
+        let path = self.path.join("job.json");
+        let text = serde_json::to_vec_pretty(job).map_err(|e| Failure::at("job", e))?;
+        // A folder with a job is a run, so it comes last and whole.
+        write_atomically(&path.with_extension("part"), &path, &text).map_err(|e| failed(&path, e))
+    }
+
     /// The number at the end of the name.
     pub(crate) fn number(&self) -> u64 {
         self.name.rsplit_once('-').and_then(|(_, n)| n.parse().ok()).unwrap_or(0)

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use bellwether_core::InputError;
 use bellwether_core::cluster::JobId;
 use bellwether_core::job::Job;
 use bellwether_core::policy::{Backend, Decision, Fault, Moment};
@@ -45,12 +46,12 @@ pub struct Options {
     pub folder: PathBuf,
     /// The ledger's file.
     pub ledger: PathBuf,
-    /// The slots of a ledger that begins; one that goes on keeps its own.
-    pub machine: Machine,
+    /// The slots: needed for a ledger that begins; one that goes on has its own, and no others may be named.
+    pub machine: Option<Machine>,
     /// The policy that decides from now on; `None` for the one that decided before.
     pub policy: Option<String>,
-    /// Seconds of the daemon's clock in a real second, for a ledger that begins.
-    pub time_scale: f64,
+    /// Seconds of the daemon's clock in a real second: 1 for a ledger that begins where nothing is said; as for slots.
+    pub time_scale: Option<f64>,
     /// How often a job is tried again after its processes failed.
     pub retries: u32,
     /// Makes the folder of a run.
@@ -68,9 +69,9 @@ pub enum EngineError {
         /// Why.
         source: io::Error,
     },
-    /// A policy that is not there.
+    /// A policy that is not there; slots or a clock that are not those of the ledger.
     #[error(transparent)]
-    Policy(#[from] bellwether_core::InputError),
+    Input(#[from] InputError),
     /// A policy broke a law, or the world failed.
     #[error(transparent)]
     Fault(#[from] Fault),
@@ -166,11 +167,12 @@ impl<C: Crew> Engine<C> {
         let state = match state {
             Some(state) => state,
             None => {
-                let line = Line { time_s: 0.0, entry: opened(&options) };
+                let line = Line { time_s: 0.0, entry: opened(&options)? };
                 file.add(&line, true).map_err(wrong)?;
                 State::open(&line).map_err(|what| wrong(io::Error::other(what)))?
             }
         };
+        same_world(&options, &state)?;
         let (asked, requests) = mpsc::unbounded_channel();
         let (reporter, reports) = mpsc::unbounded_channel();
         let (stopper, stop) = watch::channel(false);
@@ -204,7 +206,7 @@ impl<C: Crew> Engine<C> {
     fn take_up(&mut self, is_new: bool) -> Result<(), EngineError> {
         let chosen = self.options.policy.clone();
         if chosen.is_none() && self.state.policy.is_empty() {
-            let error = bellwether_core::InputError::new("--policy", "no policy decides");
+            let error = InputError::new("--policy", "no policy decides");
             return Err(error.hint("`bellwether policies` lists them").into());
         }
         policy::parse(chosen.as_ref().unwrap_or(&self.state.policy))?;
@@ -222,6 +224,17 @@ impl<C: Crew> Engine<C> {
         self.state.touched.extend(self.state.jobs.keys());
         self.publish();
         Ok(())
+    }
+
+    /// The slots that it deals out.
+    pub fn machine(&self) -> &Machine {
+        &self.state.machine
+    }
+
+    /// The policy that decides, the slots, and how many jobs have not ended.
+    pub fn summary(&self) -> (String, u32, usize) {
+        let open = self.state.jobs.values().filter(|record| record.end.is_none()).count();
+        (self.state.policy.clone(), self.state.view.devices(None), open)
     }
 
     /// Lets policies decide until somebody stops the daemon. Processes go on after it.
@@ -382,12 +395,31 @@ fn refusals(decision: &Decision) -> Vec<(JobId, String)> {
     refused.collect()
 }
 
-fn opened(options: &Options) -> Entry {
+fn opened(options: &Options) -> Result<Entry, InputError> {
     let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-    Entry::Opened {
+    let missing = || {
+        let error = InputError::new("--slots", "a daemon that begins needs to know the slots");
+        error.hint("for example `bellwether serve --policy srtf --slots 4`")
+    };
+    Ok(Entry::Opened {
         version: env!("CARGO_PKG_VERSION").into(),
         unix_s,
-        time_scale: options.time_scale,
-        machine: options.machine.clone(),
+        time_scale: options.time_scale.unwrap_or(1.0),
+        machine: options.machine.clone().ok_or_else(missing)?,
+    })
+}
+
+/// Slots and clock are part of the ledger.
+fn same_world(options: &Options, state: &State) -> Result<(), InputError> {
+    let other = |place, what: &str| {
+        let error = InputError::new(place, format!("the ledger of this state directory was begun with {what}"));
+        Err(error.hint(format!("leave {place} out to go on as before; --state-dir begins anew elsewhere")))
+    };
+    if options.machine.as_ref().is_some_and(|machine| *machine != state.machine) {
+        return other("--slots", "other slots");
     }
+    if options.time_scale.is_some_and(|scale| scale != state.time_scale) {
+        return other("--time-scale", "another clock");
+    }
+    Ok(())
 }

@@ -50,9 +50,9 @@ impl Daemon {
         let options = Options {
             folder: folder.into(),
             ledger: folder.join("ledger.jsonl"),
-            machine: Machine::slots(slots),
+            machine: Some(Machine::slots(slots)),
             policy: policy.map(Into::into),
-            time_scale: 1.0,
+            time_scale: None,
             retries: 2,
             prepare: {
                 let folder = folder.to_path_buf();
