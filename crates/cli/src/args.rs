@@ -107,6 +107,9 @@ pub(crate) struct RunArguments {
     /// then, which nobody is told
     #[arg(long, value_name = "SPEED[@TIME],…", value_delimiter = ',', conflicts_with = "no_spawn")]
     pub(crate) worker_speed: Vec<Pace>,
+    /// Let all workers compute at this part of their speed, those that start later too
+    #[arg(long, value_name = "SPEED", conflicts_with_all = ["no_spawn", "worker_speed"])]
+    pub(crate) speed: Option<Pace>,
     #[command(flatten)]
     pub(crate) revocation: crate::cmd::run::revocations::RevocationArguments,
     #[command(flatten)]

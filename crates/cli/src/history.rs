@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bellwether_core::record::{Event, Line};
@@ -72,38 +71,6 @@ impl History {
     pub(crate) fn age_s(&self) -> Option<f64> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
         Some((now.as_secs_f64() - self.lines.first()?.time_s).max(0.0))
-    }
-}
-
-/// Follows a journal that grows.
-#[derive(Debug)]
-pub(crate) struct Tail {
-    path: PathBuf,
-    read_bytes: u64,
-}
-
-impl Tail {
-    /// From the beginning; the file may not be there yet.
-    pub(crate) fn new(run: &Path) -> Tail {
-        Tail { path: run.join("journal.jsonl"), read_bytes: 0 }
-    }
-
-    /// The whole lines that were added since the last time.
-    ///
-    /// # Errors
-    ///
-    /// A file that cannot be read, a line that is none of a journal.
-    pub(crate) fn read(&mut self) -> Result<Vec<Line>, Failure> {
-        let place = || self.path.display().to_string();
-        let Ok(mut file) = File::open(&self.path) else { return Ok(Vec::new()) };
-        let mut text = String::new();
-        let read = file.seek(SeekFrom::Start(self.read_bytes)).and_then(|_| file.read_to_string(&mut text));
-        read.map_err(|e| Failure::at(place(), e))?;
-        let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        let line = |text| serde_json::from_str(text).map_err(|e| Failure::at(place(), e));
-        let lines = text[..whole].lines().map(line).collect::<Result<Vec<Line>, Failure>>()?;
-        self.read_bytes += whole as u64;
-        Ok(lines)
     }
 }
 

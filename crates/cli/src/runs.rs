@@ -54,10 +54,12 @@ impl StateDir {
 
     /// The run with this name, or the newest of the job with this name, or the one in this folder.
     pub(crate) fn run(&self, asked: &str) -> Result<RunDir, Failure> {
+        let named = RunDir { name: asked.into(), path: self.0.join(asked) };
+        if !asked.contains('/') && named.path.join("job.json").is_file() {
+            return Ok(named);
+        }
         let runs = self.runs();
-        let exact = runs.iter().find(|r| r.name == asked);
-        let newest = || runs.iter().rev().find(|r| r.job_name() == asked);
-        if let Some(run) = exact.or_else(newest) {
+        if let Some(run) = runs.iter().rev().find(|r| r.job_name() == asked) {
             return Ok(run.clone());
         }
         let path = PathBuf::from(asked);

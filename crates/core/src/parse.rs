@@ -109,14 +109,27 @@ fn located(error: &toml::de::Error, text: &str, place: &str) -> InputError {
     let by_span = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count());
     let line = by_word.or(by_span);
     let place = line.map_or(place.to_string(), |line| format!("{place}, line {}", line + 1));
-    let what = message.split(", expected").next().unwrap_or(message).to_string();
-    match unknown.split_first() {
-        Some((word, known)) if !known.is_empty() => {
-            let known: Vec<&str> = known.iter().map(String::as_str).collect();
-            InputError::new(place, what).hint(did_you_mean(word, &known))
-        }
-        _ => InputError::new(place, message.to_string()),
+    match advice(message) {
+        Some((what, hint)) => InputError::new(place, what).hint(hint),
+        None => InputError::new(place, message.to_string()),
     }
+}
+
+/// What is wrong and what to do, where a reader's message is about a word that it does not know.
+///
+/// ```
+/// # use bellwether_core::parse::advice;
+/// let (what, hint) = advice("unknown field `nam`, expected `name` or `seed`").unwrap();
+/// assert_eq!(what, "unknown field `nam`");
+/// assert!(hint.starts_with("did you mean `name`?"));
+/// assert!(advice("invalid type: string").is_none());
+/// ```
+pub fn advice(message: &str) -> Option<(String, String)> {
+    let words = if message.starts_with("unknown") { quoted(message) } else { Vec::new() };
+    let (word, known) = words.split_first().filter(|(_, known)| !known.is_empty())?;
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    let what = message.split(", expected").next().unwrap_or(message).to_string();
+    Some((what, did_you_mean(word, &known)))
 }
 
 /// The words in backticks.
@@ -135,8 +148,11 @@ pub fn did_you_mean(word: &str, known: &[&str]) -> String {
 
 /// The known word that is spelt most like `word`, if any comes near.
 pub fn nearest<'a>(word: &str, known: &'a [String]) -> Option<&'a String> {
+    // The distance takes time and memory for both lengths, and words come from strangers. A character has up to 4 bytes.
+    let may_be = |candidate: &&String| word.len() <= 4 * (candidate.len() + 1 + candidate.len() / 3);
     known
         .iter()
+        .filter(may_be)
         .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
         .min_by_key(|(distance, _)| *distance)
         .filter(|(distance, candidate)| *distance <= 1 + candidate.len() / 3)

@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+mod sentence;
+
 /// One line of the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Line {

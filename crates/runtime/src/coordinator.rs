@@ -33,6 +33,7 @@ mod batch;
 mod checkpoints;
 mod director;
 mod inputs;
+mod lock;
 mod metrics;
 mod planes;
 mod status;
@@ -40,6 +41,7 @@ mod summary;
 
 pub use batch::BatchPlan;
 pub use director::{Command as DirectorCommand, Director, Now, Seen};
+pub use lock::is_alive;
 
 /// The longest time between two looks at the clock and at child processes.
 const TICK: Duration = Duration::from_millis(10);
@@ -150,10 +152,8 @@ pub fn run(
     options: Options,
     observe: &mut dyn FnMut(Observation<'_>),
 ) -> Result<(Summary, OutcomeKind), CoordinatorError> {
-    let lock = File::create(options.folder.join("lock")).map_err(system("lock the run's folder"))?;
-    if rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
-        return Err(CoordinatorError::Busy(options.folder));
-    }
+    let lock = lock::take(&options.folder).map_err(system("lock the run's folder"))?;
+    let Some(_lock) = lock else { return Err(CoordinatorError::Busy(options.folder)) };
     let mut run = Run::open(options, observe)?;
     run.begin()?;
     let outcome = run.work();

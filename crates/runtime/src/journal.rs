@@ -66,6 +66,27 @@ pub fn read(path: &Path) -> io::Result<Vec<Line>> {
     }
 }
 
+/// Follows a journal that grows.
+#[derive(Debug)]
+pub struct Tail(crate::tail::Tail);
+
+impl Tail {
+    /// From the first line of the run in `folder` on; the file may not be there yet.
+    pub fn new(folder: &Path) -> Tail {
+        Tail(crate::tail::Tail::new(folder.join("journal.jsonl")))
+    }
+
+    /// Lines that were added, a chunk of them at most; none when there are no more. What is no event that this release
+    /// knows is left out.
+    ///
+    /// # Errors
+    ///
+    /// As the file system says.
+    pub fn read(&mut self) -> io::Result<Vec<Line>> {
+        self.0.values()
+    }
+}
+
 /// More memberships than one coordinator proposes between two that begin.
 const PROPOSALS_MAX: u64 = 1000;
 

@@ -5,6 +5,10 @@ use std::path::PathBuf;
 use bellwether_core::cluster::JobId;
 use bellwether_model::rescale::ObservedStep;
 
+pub use processes::Processes;
+
+mod processes;
+
 /// What a job's processes should be.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wanted {

@@ -16,8 +16,11 @@
 //! Each running job is coordinated by a process of its own, which does not notice when the daemon dies. The daemon
 //! follows the files that it writes, and steers it over the control plane of [`bellwether_runtime`].
 
+pub mod api;
 pub mod belief;
 pub mod crew;
+pub mod daemon;
+pub mod dashboard;
 pub mod engine;
 pub mod kind;
 pub mod ledger;

@@ -5,13 +5,14 @@ use std::process::ExitCode;
 use bellwether_core::InputError;
 use bellwether_runtime::control::client::{ClientError, Control};
 use bellwether_runtime::control::generated::{Reply, Status};
+use bellwether_runtime::journal::Tail;
 use serde::Serialize;
 
 use super::run::show::batch;
 use crate::args::{Format, JobArguments, ScaleArguments, StateArguments};
 use crate::cmd::run::show;
 use crate::failure::Failure;
-use crate::history::{History, Tail, last_loss};
+use crate::history::{History, last_loss};
 use crate::printer::Printer;
 use crate::runs::{RunDir, StateDir};
 
@@ -68,12 +69,12 @@ pub(crate) fn watch(arguments: &JobArguments, printer: &Printer) -> Result<ExitC
     let mut last = None;
     let mut tail = Tail::new(&run.path);
     // What is past is past.
-    tail.read()?;
+    while !tail.read().map_err(|e| Failure::at(&run.name, e))?.is_empty() {}
     connect(&run)?.watch(|status| {
         if arguments.state.format == Format::Table {
             // A journal that cannot be read now is read at the next look.
             let news = tail.read().unwrap_or_default();
-            let mut heard = news.iter().filter_map(|line| show::sentence(&line.event));
+            let mut heard = news.iter().filter_map(|line| line.event.sentence());
             if !heard.all(|sentence| printer.line(sentence)) {
                 return false;
             }

@@ -82,7 +82,9 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
         workers: initial,
         max_workers: workers.max,
         schedule,
-        spawn: (!arguments.no_spawn).then(|| spawner(&run, &arguments.worker_speed)).transpose()?,
+        spawn: (!arguments.no_spawn)
+            .then(|| spawner(&run, &arguments.worker_speed, arguments.speed))
+            .transpose()?,
         trainee: Some(trainee),
         speeds,
         director: steer::together(directors),
@@ -241,7 +243,9 @@ pub(super) fn describe(job: &Job) -> Result<TraineeDescription, InputError> {
 }
 
 /// Workers are processes of this same program, in a process group of their own: they outlive us.
-pub(super) fn spawner(run: &RunDir, paces: &[Pace]) -> Result<Spawn, Failure> {
+///
+/// Each computes at its pace; those that have none of their own at that of `all`.
+pub(super) fn spawner(run: &RunDir, paces: &[Pace], all: Option<Pace>) -> Result<Spawn, Failure> {
     let program = std::env::current_exe().map_err(|e| Failure::at("this program", e))?;
     let (run, paces) = (run.clone(), speed::relative(paces));
     Ok(Box::new(move |worker, address| {
@@ -255,7 +259,7 @@ pub(super) fn spawner(run: &RunDir, paces: &[Pace]) -> Result<Spawn, Failure> {
             .arg("--token-file")
             .arg(run.token_file())
             .args(["--worker-id", &worker.to_string()])
-            .args(speed::of(&paces, worker).map(|pace| format!("--speed={pace}")))
+            .args(speed::of(&paces, worker).or(all).map(|pace| format!("--speed={pace}")))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)

@@ -15,6 +15,9 @@ use super::generated::membership_client::MembershipClient;
 use super::{PROTOCOL, PROTOCOL_KEY, TOKEN_KEY, Token, convert, generated as wire};
 use crate::membership::FromWorker;
 
+/// A coordinator that has not answered by then hangs.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(3);
+
 /// Adds the token and the version to every call.
 #[derive(Clone)]
 pub struct Credentials {
@@ -125,6 +128,20 @@ pub fn envelope(message: &FromWorker) -> wire::FromWorker {
     convert::write_from_worker(message)
 }
 
+/// Waits for an answer, not for ever.
+async fn answer<T>(
+    call: impl Future<Output = Result<tonic::Response<T>, Status>>,
+    address: &str,
+) -> Result<T, ClientError> {
+    match tokio::time::timeout(ANSWER_PATIENCE, call).await {
+        Ok(answered) => answered.map(tonic::Response::into_inner).map_err(|status| refused(address, &status)),
+        Err(_) => {
+            let why = format!("it did not answer within {ANSWER_PATIENCE:?}");
+            Err(ClientError::Unreachable { address: address.into(), why })
+        }
+    }
+}
+
 /// A blocking client of the `Control` service, for the command line.
 pub struct Control {
     runtime: tokio::runtime::Runtime,
@@ -152,30 +169,30 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// When the coordinator is gone or refuses.
+    /// When the coordinator is gone, refuses, or does not answer within 3 s.
     pub fn status(&mut self) -> Result<wire::Status, ClientError> {
         let call = self.client.get_status(wire::StatusRequest {});
-        self.runtime.block_on(call).map(tonic::Response::into_inner).map_err(|s| refused(&self.address, &s))
+        self.runtime.block_on(answer(call, &self.address))
     }
 
     /// Asks for this many workers; the answer says what will happen.
     ///
     /// # Errors
     ///
-    /// When the coordinator is gone or refuses.
+    /// As for [`Control::status`].
     pub fn scale(&mut self, workers: u32) -> Result<wire::Reply, ClientError> {
         let call = self.client.scale(wire::ScaleRequest { workers });
-        self.runtime.block_on(call).map(tonic::Response::into_inner).map_err(|s| refused(&self.address, &s))
+        self.runtime.block_on(answer(call, &self.address))
     }
 
     /// Asks the run to stop with a checkpoint.
     ///
     /// # Errors
     ///
-    /// When the coordinator is gone or refuses.
+    /// As for [`Control::status`].
     pub fn stop(&mut self) -> Result<wire::Reply, ClientError> {
         let call = self.client.stop(wire::StopRequest {});
-        self.runtime.block_on(call).map(tonic::Response::into_inner).map_err(|s| refused(&self.address, &s))
+        self.runtime.block_on(answer(call, &self.address))
     }
 
     /// Calls `each` with every status until the run ends or `each` returns false.

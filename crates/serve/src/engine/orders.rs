@@ -126,7 +126,7 @@ impl<C: Crew> Engine<C> {
     }
 
     /// Lets all of a job's processes leave. That it was we who wanted it must be known even if we are gone by then.
-    fn order_leave(&mut self, job: JobId, speed: f64) -> Result<(), Fault> {
+    pub(super) fn order_leave(&mut self, job: JobId, speed: f64) -> Result<(), Fault> {
         if self.state.jobs.get(&job).is_some_and(|record| !record.leaving) {
             self.write(Entry::Leaving { job })?;
             self.commit()?;

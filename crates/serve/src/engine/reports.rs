@@ -72,6 +72,10 @@ impl<C: Crew> Engine<C> {
         }
         let live = self.live.entry(job).or_default();
         (live.training_since, live.examples_per_s) = (Some(Instant::now()), None);
+        if self.live.get(&job).is_none_or(|live| live.order.is_none()) {
+            // A wish crossed an end on its way, and the run began anew: nobody wants that any more.
+            return self.order_leave(job, 1.0);
+        }
         if self.state.jobs.get(&job).is_none_or(|record| record.training != workers) {
             self.write(Entry::Training { job, workers })?;
         }

@@ -10,11 +10,11 @@ use bellwether_core::record::{Event, Line};
 use bellwether_runtime::control::Token;
 use bellwether_runtime::control::client::Control;
 use bellwether_runtime::coordinator::Endpoint;
+use bellwether_runtime::journal::Tail;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::failure::Failure;
 use crate::files::Folder;
-use crate::history::Tail;
 use crate::metrics::{self, StepLine};
 
 /// Time between two looks into the journal.
@@ -95,7 +95,8 @@ impl Trial {
 
     /// Reads what the journal has gained.
     fn look(&mut self) -> Result<(), Failure> {
-        for line in self.tail.read()? {
+        let added = self.tail.read().map_err(|e| Failure::at("journal.jsonl", e))?;
+        for line in added {
             match &line.event {
                 Event::Committed { last, .. } => self.committed = last + 1,
                 Event::RolledBack { to } => self.committed = *to,

@@ -97,7 +97,7 @@ pub(crate) fn measure_job(
         workers: 1,
         max_workers: if two { 2 } else { 1 },
         schedule: Vec::new(),
-        spawn: Some(only(run::spawner(&run, &[])?, how.peer_by_hand)),
+        spawn: Some(only(run::spawner(&run, &[], None)?, how.peer_by_hand)),
         trainee: Some(trainee.clone()),
         speeds: BTreeMap::new(),
         director: None,

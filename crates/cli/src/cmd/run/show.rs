@@ -56,7 +56,7 @@ impl<'p> Show<'p> {
                 None => {}
             },
             Observation::Journal(event) => {
-                if let Some(note) = self.invitation(event).or_else(|| sentence(event)) {
+                if let Some(note) = self.invitation(event).or_else(|| event.sentence()) {
                     match &self.bar {
                         Some(bar) => bar.suspend(|| self.printer.note(&note)),
                         None => self.printer.note(&note),
@@ -105,50 +105,6 @@ fn message(status: &Status) -> String {
     )
 }
 
-/// What a person would want to hear of an event, if anything.
-pub(in crate::cmd) fn sentence(event: &Event) -> Option<String> {
-    Some(match event {
-        Event::Crashed { worker, step, evidence, .. } => {
-            format!("step {step}: worker {worker} is lost: {evidence}")
-        }
-        Event::Recovered { step, seconds, .. } => {
-            format!("step {step}: training goes on after {:.0} ms", seconds * 1e3)
-        }
-        Event::Resized { step, from, to, stall_s, reason, .. } => {
-            format!("step {step}: {from} → {to} workers, {:.1} ms at the boundary ({reason})", stall_s * 1e3)
-        }
-        Event::Revoked { worker, step, notice_s, .. } => match notice_s {
-            Some(notice_s) => {
-                format!("step {step}: the server of worker {worker} will be gone in {}", brief(*notice_s))
-            }
-            None => format!("step {step}: the server of worker {worker} is taken away"),
-        },
-        Event::Evaluated { step, loss, accuracy } => match accuracy {
-            Some(accuracy) => {
-                format!("step {step}: held-out loss {loss:.4}, accuracy {:.2} %", accuracy * 100.0)
-            }
-            None => format!("step {step}: held-out loss {loss:.4}"),
-        },
-        Event::Decided(decision) => decided(decision),
-        Event::Straggler { step, reason, .. } => format!("step {step}: {reason}"),
-        Event::BatchChanged { step, from, to, learning_rate_factor, reason, .. } => {
-            format!("step {step}: batch {from} → {to}, learning rate × {learning_rate_factor:.2} ({reason})")
-        }
-        Event::CheckpointFailed { step, reason } => {
-            format!("warning: the checkpoint of step {step} is not there: {reason}")
-        }
-        Event::Warning { message } => format!("warning: {message}"),
-        Event::Refused { peer, reason } => format!("refused {peer}: {reason}"),
-        Event::RolledBack { to } => format!("no worker is left with the state; going back to step {to}"),
-        _ => return None,
-    })
-}
-
-/// Seconds with as many digits as a person needs.
-fn brief(seconds: f64) -> String {
-    if seconds < 1.0 { format!("{:.0} ms", seconds * 1e3) } else { format!("{seconds:.1} s") }
-}
-
 /// What lost servers cost, beside what was to be expected.
 fn lost_servers(revocations: &Revocations) -> Vec<(&'static str, String)> {
     let Revocations { law, time_scale, revoked, time_s, expected, server_hours, cost_dollars } = revocations;
@@ -173,15 +129,6 @@ fn lost_servers(revocations: &Revocations) -> Vec<(&'static str, String)> {
         rows.push(("cost", format!("${dollars:.2}{cost}")));
     }
     rows
-}
-
-/// A decision in a sentence.
-fn decided(Decision { by, step, workers, target, reason }: &Decision) -> String {
-    if *workers == 0 {
-        return format!("{by}: {reason}");
-    }
-    let what = if target == workers { format!("{workers} stay") } else { format!("{workers} → {target}") };
-    format!("step {step}: {by}: {what}: {reason}")
 }
 
 /// The result as a table.
@@ -221,7 +168,7 @@ pub(super) fn table(summary: &Summary) -> String {
         );
         rows.push(("predicted at first", text));
     }
-    rows.extend(summary.decisions.iter().map(|decision| ("decision", decided(decision))));
+    rows.extend(summary.decisions.iter().map(|decision| ("decision", decision.sentence())));
     for resize in &summary.resizes {
         let text = format!(
             "step {}: {} → {}, {:.1} ms ({})",

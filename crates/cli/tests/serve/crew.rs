@@ -1,0 +1,343 @@
+//! A job's processes, as they are wanted: started, resized, stopped, lost, taken over.
+
+use std::fs;
+use std::sync::{Arc, Mutex};
+
+use bellwether_core::cluster::JobId;
+use bellwether_core::parse;
+use bellwether_core::record::Event;
+use bellwether_runtime::control::Token;
+use bellwether_serve::crew::{Crew, End, Processes, Report, Wanted};
+use rustix::process::Signal;
+
+use crate::harness::{PROGRAM, Scene, is_alive, signal, wait_for};
+use crate::jobs::{self, Recipe};
+
+/// A daemon's crew with what it reported, and one run that nobody has started.
+struct Daemon<'s> {
+    scene: &'s Scene,
+    crew: Processes,
+    reports: Arc<Mutex<Vec<Report>>>,
+}
+
+/// Makes the folder of a run, as the engine does.
+fn prepare(recipe: &Recipe) -> Scene {
+    prepare_text(recipe.scene(), &recipe.text())
+}
+
+fn prepare_text(scene: Scene, text: &str) -> Scene {
+    let folder = scene.run_folder();
+    fs::create_dir_all(&folder).unwrap();
+    let mut job = parse::job(text, "job.toml", &[]).unwrap();
+    job.paths_mut().into_iter().for_each(|path| *path = scene.path("").join(&*path));
+    fs::write(folder.join("job.json"), serde_json::to_vec(&job).unwrap()).unwrap();
+    fs::write(folder.join("token"), Token::random().unwrap().to_text()).unwrap();
+    scene
+}
+
+impl<'s> Daemon<'s> {
+    fn new(scene: &'s Scene) -> Daemon<'s> {
+        let reports: Arc<Mutex<Vec<Report>>> = Arc::default();
+        let heard = Arc::clone(&reports);
+        let crew = Processes::new(PROGRAM.into(), move |report| heard.lock().unwrap().push(report));
+        Daemon { scene, crew, reports }
+    }
+
+    fn want(&mut self, workers: u32) {
+        let run = self.scene.run_folder();
+        self.crew.want(Wanted { job: JobId(1), run, workers, speed: 1.0 });
+    }
+
+    fn reports(&self) -> Vec<Report> {
+        self.reports.lock().unwrap().clone()
+    }
+
+    /// Waits for the first report from number `from` on for which `pick` gives something.
+    fn until<T>(&self, from: usize, what: &str, pick: impl Fn(&Report) -> Option<T>) -> T {
+        wait_for(
+            || format!("{what} in {:?}\n{:?}", self.reports(), self.scene.events()),
+            || self.reports().iter().skip(from).find_map(&pick),
+        )
+    }
+
+    fn until_trained_by(&self, from: usize, wanted: u32) {
+        self.until(from, "a membership", |report| match report {
+            Report::Training { workers, .. } => (*workers == wanted).then_some(()),
+            _ => None,
+        });
+    }
+
+    /// Waits until so many steps were reported to be committed.
+    fn until_step(&self, least: u64) {
+        self.until(0, "progress", |report| match report {
+            Report::Progress { step, .. } => (*step >= least).then_some(()),
+            _ => None,
+        });
+    }
+
+    /// Waits for the end that is reported from number `from` on: how, and after which step with which digest.
+    fn until_ended(&self, from: usize) -> (End, u64, Option<String>) {
+        self.until(from, "an end", |report| match report {
+            Report::Ended { end, step, digest, .. } => Some((*end, *step, digest.clone())),
+            Report::Lost { why, .. } => panic!("it was lost: {why}"),
+            _ => None,
+        })
+    }
+
+    fn until_lost(&self, from: usize) -> String {
+        self.until(from, "a loss", |report| match report {
+            Report::Lost { why, .. } => Some(why.clone()),
+            _ => None,
+        })
+    }
+
+    /// The last thing that was said is an end, and it is the only one.
+    #[track_caller]
+    fn ended_once(&self, from: usize) {
+        let reports = self.reports().split_off(from);
+        let ends = |report: &Report| matches!(report, Report::Ended { .. } | Report::Lost { .. });
+        assert_eq!(reports.iter().filter(|report| ends(report)).count(), 1, "{reports:?}");
+        assert!(reports.last().is_some_and(ends), "{reports:?}");
+    }
+}
+
+/// The process of the coordinator that began last.
+fn coordinator(scene: &Scene) -> u32 {
+    let began = |event: &Event| match event {
+        Event::CoordinatorStarted { process, .. } => Some(*process),
+        _ => None,
+    };
+    wait_for(|| "no coordinator".into(), || scene.picked(began).last().copied())
+}
+
+/// No coordinator began while another one was at work, unless that was killed.
+#[track_caller]
+fn one_at_a_time(scene: &Scene, killed: usize) {
+    let mut at_work = false;
+    let mut surprises = 0;
+    for event in scene.events() {
+        match event {
+            Event::CoordinatorStarted { .. } => {
+                surprises += usize::from(std::mem::replace(&mut at_work, true))
+            }
+            Event::Ended { .. } => at_work = false,
+            _ => assert!(at_work, "{event:?} without a coordinator"),
+        }
+    }
+    assert_eq!(surprises, killed, "{:?}", scene.events());
+    scene.audit();
+}
+
+#[test]
+fn from_the_start_to_the_end_through_changes_of_size() {
+    let recipe = jobs::patient().steps(300);
+    let scene = prepare(&recipe);
+    let mut daemon = Daemon::new(&scene);
+    daemon.want(1);
+    daemon.until_trained_by(0, 1);
+    daemon.until_step(20);
+    let before = daemon.reports().len();
+    daemon.want(3);
+    daemon.until_trained_by(before, 3);
+    daemon.want(2);
+    daemon.until_trained_by(before, 2);
+    let (end, step, digest) = daemon.until_ended(0);
+    assert_eq!((end, step, digest), (End::Finished, 300, Some(recipe.digest())));
+    daemon.ended_once(0);
+    let reports = daemon.reports();
+    let progress: Vec<u64> = reports
+        .iter()
+        .filter_map(|report| match report {
+            Report::Progress { step, .. } => Some(*step),
+            _ => None,
+        })
+        .collect();
+    assert!(progress.windows(2).all(|pair| pair[0] < pair[1]), "{progress:?}");
+    assert_eq!(progress.last(), Some(&300), "the last step is told before the end");
+    let rates = |report: &Report| match report {
+        Report::Progress { examples_per_s, loss, .. } => loss.and(*examples_per_s),
+        _ => None,
+    };
+    // 16 samples in 10 ms on each of 4 virtual nodes, shared by at most 3 workers.
+    assert!(reports.iter().filter_map(rates).all(|rate| rate > 50.0 && rate < 1600.0), "{reports:?}");
+    let learnt = |report: &Report| match report {
+        Report::Steps { workers, steps, .. } => Some((*workers, steps.len())),
+        _ => None,
+    };
+    let learnt: Vec<(u32, usize)> = reports.iter().filter_map(learnt).collect();
+    assert!(
+        learnt.iter().any(|(workers, _)| *workers == 1) && learnt.iter().any(|(workers, _)| *workers == 2)
+    );
+    assert!(learnt.iter().map(|(_, steps)| steps).sum::<usize>() > 100, "{learnt:?}");
+    one_at_a_time(&scene, 0);
+    let summary =
+        wait_for(|| "no summary".into(), || fs::read_to_string(scene.run_folder().join("summary.json")).ok());
+    assert!(summary.is_empty() || serde_json::from_str::<serde_json::Value>(&summary).is_ok(), "{summary}");
+}
+
+#[test]
+fn stopped_and_wanted_again() {
+    let recipe = jobs::patient().steps(200);
+    let scene = prepare(&recipe);
+    let mut daemon = Daemon::new(&scene);
+    // It is wanted away before it has begun.
+    daemon.want(2);
+    daemon.want(0);
+    let (end, step, _) = daemon.until_ended(0);
+    assert_eq!(end, End::Stopped);
+    assert!(step < 200);
+    daemon.ended_once(0);
+    let mut committed = step;
+    for workers in [2, 1] {
+        let before = daemon.reports().len();
+        daemon.want(workers);
+        daemon.until_trained_by(before, workers);
+        daemon.until_step(committed + 20);
+        daemon.want(0);
+        let (end, step, _) = daemon.until_ended(before);
+        assert_eq!(end, End::Stopped);
+        daemon.ended_once(before);
+        assert!(step >= committed + 20, "what was reported is committed");
+        committed = step;
+        // It is gone: there is nothing more to say.
+        daemon.want(0);
+    }
+    let before = daemon.reports().len();
+    daemon.want(4);
+    let (end, step, digest) = daemon.until_ended(before);
+    assert_eq!((end, step, digest), (End::Finished, 200, Some(recipe.digest())));
+    daemon.ended_once(before);
+    let rollbacks = scene.picked(|event| matches!(event, Event::RolledBack { .. }).then_some(()));
+    assert_eq!(rollbacks.len(), 0, "no committed step was lost");
+    one_at_a_time(&scene, 0);
+}
+
+#[test]
+fn wanted_back_while_it_leaves() {
+    let recipe = jobs::patient().steps(100);
+    let scene = prepare(&recipe);
+    let mut daemon = Daemon::new(&scene);
+    daemon.want(1);
+    daemon.until_step(10);
+    daemon.want(0);
+    wait_for(
+        || "no stop".into(),
+        || scene.picked(|event| matches!(event, Event::StopRequested { .. }).then_some(())).pop(),
+    );
+    daemon.want(2);
+    let (end, step, digest) = daemon.until(0, "an end", |report| match report {
+        Report::Ended { end: End::Stopped, .. } => None,
+        Report::Ended { end, step, digest, .. } => Some((*end, *step, digest.clone())),
+        _ => None,
+    });
+    assert_eq!((end, step, digest), (End::Finished, 100, Some(recipe.digest())));
+    one_at_a_time(&scene, 0);
+}
+
+#[test]
+fn a_coordinator_is_killed() {
+    let recipe = jobs::patient().steps(200);
+    let scene = prepare(&recipe);
+    let mut daemon = Daemon::new(&scene);
+    daemon.want(2);
+    daemon.until_step(20);
+    let workers = scene.workers();
+    signal(coordinator(&scene), Signal::KILL);
+    let why = daemon.until_lost(0);
+    assert!(why.contains("signal: 9"), "{why}");
+    daemon.ended_once(0);
+    assert!(workers.iter().all(|(_, process)| is_alive(*process)), "its workers wait");
+    let before = daemon.reports().len();
+    daemon.want(2);
+    let (end, step, digest) = daemon.until_ended(before);
+    assert_eq!((end, step, digest), (End::Finished, 200, Some(recipe.digest())));
+    let came_back = scene.picked(|event| match event {
+        Event::WorkerAttached { held_step: Some(_), process, .. } => Some(*process),
+        _ => None,
+    });
+    assert_eq!(came_back.len(), 2);
+    one_at_a_time(&scene, 1);
+}
+
+#[test]
+fn the_next_daemon_takes_over() {
+    let recipe = jobs::patient().steps(300);
+    let scene = prepare(&recipe);
+    let mut first = Daemon::new(&scene);
+    first.want(2);
+    first.until_step(10);
+    let process = coordinator(&scene);
+    drop(first);
+    let mut second = Daemon::new(&scene);
+    second.want(2);
+    second.until_trained_by(0, 2);
+    second.until_step(20);
+    second.want(3);
+    second.until_trained_by(0, 3);
+    assert_eq!(coordinator(&scene), process, "it is the same as before");
+    drop(second);
+    // It ends while nobody looks.
+    wait_for(
+        || "no end".into(),
+        || scene.picked(|event| matches!(event, Event::Ended { .. }).then_some(())).pop(),
+    );
+    let mut third = Daemon::new(&scene);
+    third.want(3);
+    let (end, step, digest) = third.until_ended(0);
+    assert_eq!((end, step, digest), (End::Finished, 300, Some(recipe.digest())));
+    third.ended_once(0);
+    let asked = scene.picked(|event| match event {
+        Event::ScaleRequested { workers, .. } => Some(*workers),
+        _ => None,
+    });
+    assert_eq!(asked, [3], "who has what is wanted is not asked again");
+    one_at_a_time(&scene, 0);
+}
+
+#[test]
+fn two_daemons_want_the_same_run() {
+    let recipe = jobs::patient().steps(150);
+    let scene = prepare(&recipe);
+    let mut daemons = [Daemon::new(&scene), Daemon::new(&scene), Daemon::new(&scene)];
+    daemons.iter_mut().for_each(|daemon| daemon.want(2));
+    daemons[0].until_step(20);
+    daemons[1].want(0);
+    for daemon in &daemons {
+        assert_eq!(daemon.until_ended(0).0, End::Stopped);
+        daemon.ended_once(0);
+    }
+    daemons.iter_mut().for_each(|daemon| daemon.want(1));
+    for daemon in &daemons {
+        let finished = daemon.until(0, "the end", |report| match report {
+            Report::Ended { end: End::Finished, digest, .. } => digest.clone(),
+            Report::Lost { why, .. } => panic!("lost: {why}"),
+            _ => None,
+        });
+        assert_eq!(finished, recipe.digest());
+    }
+    one_at_a_time(&scene, 0);
+}
+
+#[test]
+fn a_job_that_cannot_run() {
+    let recipe = jobs::transformer();
+    let scene = prepare(&recipe);
+    fs::remove_file(scene.path("text.txt")).unwrap();
+    let mut daemon = Daemon::new(&scene);
+    for _ in 0..2 {
+        let before = daemon.reports().len();
+        daemon.want(2);
+        let why = daemon.until_lost(before);
+        assert!(why.contains("text.txt") && why.contains("No such file"), "{why}");
+        assert!(!why.contains('\n') && !why.starts_with("error"), "{why}");
+        daemon.ended_once(before);
+    }
+    // A run that never began, and one without a folder.
+    let mut other = Daemon::new(&scene);
+    other.want(0);
+    assert_eq!(other.until_ended(0), (End::Stopped, 0, None));
+    fs::remove_dir_all(scene.run_folder()).unwrap();
+    let before = daemon.reports().len();
+    daemon.want(1);
+    assert!(daemon.until_lost(before).contains("job-1"));
+}

@@ -1,0 +1,144 @@
+//! Follows a file of lines that another process appends to.
+
+use std::fs::File;
+use std::io::{ErrorKind, Result};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+
+/// Bytes that are read at once.
+const CHUNK_BYTES: usize = 1 << 18;
+
+/// A longer line is none of ours; it is read in parts that are no lines.
+const LINE_BYTES_MAX: usize = 1 << 24;
+
+/// Reads what was added since the last time, whole lines only.
+#[derive(Debug)]
+pub struct Tail {
+    path: PathBuf,
+    file: Option<File>,
+    /// Where the first line begins that was not read yet.
+    offset: u64,
+    buffer: Vec<u8>,
+}
+
+impl Tail {
+    /// From the beginning; the file may not be there yet.
+    pub fn new(path: PathBuf) -> Tail {
+        Tail { path, file: None, offset: 0, buffer: Vec::new() }
+    }
+
+    /// Leaves out what is there now but for the last `bytes`; what is read first may be a part of a line.
+    ///
+    /// # Errors
+    ///
+    /// As the file system says; no file is no error.
+    pub fn skip(&mut self, bytes: u64) -> Result<()> {
+        if let Some(file) = opened(&mut self.file, &self.path)? {
+            self.offset = self.offset.max(file.metadata()?.len().saturating_sub(bytes));
+        }
+        Ok(())
+    }
+
+    /// The next whole lines, some 100 KiB at most; nothing when no more are there.
+    ///
+    /// # Errors
+    ///
+    /// As the file system says; no file is no error.
+    pub fn read(&mut self) -> Result<&[u8]> {
+        self.buffer.clear();
+        let Some(file) = opened(&mut self.file, &self.path)? else { return Ok(&[]) };
+        let length = file.metadata()?.len();
+        // Whoever takes a run up again removes a last line without its end: nothing that was read before.
+        self.offset = self.offset.min(length);
+        let mut wanted = CHUNK_BYTES;
+        loop {
+            let there = usize::try_from(length - self.offset).unwrap_or(usize::MAX);
+            self.buffer.resize(there.min(wanted), 0);
+            let read = fill(file, &mut self.buffer, self.offset)?;
+            self.buffer.truncate(read);
+            let whole = self.buffer.iter().rposition(|byte| *byte == b'\n').map(|end| end + 1);
+            let whole = whole.or((read == LINE_BYTES_MAX).then_some(read));
+            if whole.is_some() || read < wanted {
+                self.buffer.truncate(whole.unwrap_or(0));
+                self.offset += self.buffer.len() as u64;
+                return Ok(&self.buffer);
+            }
+            wanted *= 2;
+        }
+    }
+
+    /// The values in the next whole lines; none when no more are there. A line that is no such value is left out.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Tail::read`].
+    pub fn values<T: DeserializeOwned>(&mut self) -> Result<Vec<T>> {
+        loop {
+            let lines = self.read()?;
+            let value = |line| serde_json::from_slice(line).ok();
+            let values: Vec<T> = lines.split(|byte| *byte == b'\n').filter_map(value).collect();
+            if !values.is_empty() || lines.is_empty() {
+                return Ok(values);
+            }
+        }
+    }
+}
+
+/// The file, opened when it is there.
+fn opened<'f>(file: &'f mut Option<File>, path: &Path) -> Result<Option<&'f File>> {
+    if file.is_none() {
+        *file = match File::open(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            opened => Some(opened?),
+        };
+    }
+    Ok(file.as_ref())
+}
+
+/// Reads until the buffer is full or the file ends; says how much.
+fn fill(file: &File, buffer: &mut [u8], offset: u64) -> Result<usize> {
+    let mut read = 0;
+    while read < buffer.len() {
+        match file.read_at(&mut buffer[read..], offset + read as u64) {
+            Ok(0) => break,
+            Ok(more) => read += more,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(read)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn whole_lines_once_each_whatever_happens_to_the_last() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lines");
+        let mut tail = Tail::new(path.clone());
+        assert_eq!(tail.read().unwrap(), b"", "no file yet");
+        let mut file = File::options().create(true).append(true).open(&path).unwrap();
+        file.write_all(b"one\ntwo\nthr").unwrap();
+        assert_eq!(tail.read().unwrap(), b"one\ntwo\n");
+        assert_eq!(tail.read().unwrap(), b"");
+        // The beginning of a line is taken away, and another comes in its place.
+        file.set_len(8).unwrap();
+        assert_eq!(tail.read().unwrap(), b"");
+        file.write_all(b"four\n").unwrap();
+        assert_eq!(tail.read().unwrap(), b"four\n");
+        let long = [vec![b'x'; 3 * CHUNK_BYTES], vec![b'\n']].concat();
+        file.write_all(&long).unwrap();
+        file.write_all(b"five\nsi").unwrap();
+        let read = tail.read().unwrap().to_vec();
+        assert_eq!(read.len(), 3 * CHUNK_BYTES + 1 + 5);
+        assert!(read.ends_with(b"x\nfive\n"), "a line that is longer than a chunk");
+        file.write_all(b"x\nseven\n").unwrap();
+        tail.skip(6).unwrap();
+        assert_eq!(tail.read().unwrap(), b"seven\n");
+    }
+}

@@ -1,0 +1,118 @@
+//! What concerns the whole cluster: its state, its decisions, its slots, its policy.
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use bellwether_sched::policy::CATALOGUE;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::body;
+use super::call::{Call, json};
+use super::failure::Failure;
+use crate::request::{Reply, Request};
+use crate::snapshot::{DecisionState, Span};
+
+/// Whether the daemon can work.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Health {
+    /// `ok`.
+    status: &'static str,
+    /// Version of the program.
+    version: String,
+}
+
+pub(super) async fn health(call: Call) -> Result<Response, Failure> {
+    if call.api.desk.requests.is_closed() {
+        return Err(Failure::unavailable("the engine is gone"));
+    }
+    json(StatusCode::OK, &Health { status: "ok", version: call.api.desk.now().cluster.version.clone() })
+}
+
+pub(super) async fn state(call: Call) -> Result<Response, Failure> {
+    json(StatusCode::OK, &*call.api.desk.now().cluster)
+}
+
+/// The last decisions, oldest first.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Decisions<'s> {
+    decisions: &'s [DecisionState],
+}
+
+pub(super) async fn decisions(call: Call) -> Result<Response, Failure> {
+    let all = call.api.desk.now().decisions.clone();
+    let first = all.len().saturating_sub(call.query.whole("limit"));
+    json(StatusCode::OK, &Decisions { decisions: &all[first..] })
+}
+
+/// Who held which slot when, oldest first.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Spans<'s> {
+    spans: Vec<&'s Span>,
+}
+
+pub(super) async fn slots(call: Call) -> Result<Response, Failure> {
+    let since_s = call.query.number("since").unwrap_or(f64::NEG_INFINITY);
+    let all = call.api.desk.now().spans.clone();
+    let spans = all.iter().filter(|span| span.end_s.is_none_or(|end_s| end_s >= since_s)).collect();
+    json(StatusCode::OK, &Spans { spans })
+}
+
+pub(super) async fn policy(call: Call) -> Result<Response, Failure> {
+    json(StatusCode::OK, &body::Policy { policy: call.api.desk.now().cluster.policy.clone() })
+}
+
+pub(super) async fn choose(call: Call) -> Result<Response, Failure> {
+    let body::Policy { policy } = body::read(&call.body)?;
+    match call.ask(Request::Choose { policy }).await? {
+        Reply::Policy(policy) => json(StatusCode::OK, &body::Policy { policy }),
+        Reply::Job { .. } => Err(Failure::unavailable("the engine answered another question")),
+    }
+}
+
+/// All policies, in the order in which they are explained.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Policies {
+    policies: Vec<PolicyAbout>,
+}
+
+/// What a user should know of a policy.
+#[derive(Debug, Serialize, JsonSchema)]
+struct PolicyAbout {
+    /// Its name.
+    name: &'static str,
+    /// What it does, in one sentence.
+    idea: &'static str,
+    /// Its options, in the order in which they may be given without their names.
+    options: Vec<PolicyOption>,
+    /// When it is a bad choice.
+    bad_when: &'static str,
+    /// Whether it needs to know the work that remains.
+    needs_remaining: bool,
+}
+
+/// An option of a policy.
+#[derive(Debug, Serialize, JsonSchema)]
+struct PolicyOption {
+    /// Its name.
+    name: &'static str,
+    /// What it is where nothing is said.
+    default: f64,
+    /// What it means.
+    about: &'static str,
+}
+
+pub(super) async fn policies(_: Call) -> Result<Response, Failure> {
+    let option = |(name, default, about): &(&'static str, f64, &'static str)| PolicyOption {
+        name,
+        default: *default,
+        about,
+    };
+    let policies = CATALOGUE.iter().map(|about| PolicyAbout {
+        name: about.name,
+        idea: about.idea,
+        options: about.options.iter().map(option).collect(),
+        bad_when: about.bad_when,
+        needs_remaining: about.needs_remaining,
+    });
+    json(StatusCode::OK, &Policies { policies: policies.collect() })
+}

@@ -1,0 +1,223 @@
+//! What concerns jobs: submission, the list, one job, and what may be done with it.
+
+use std::sync::Arc;
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use bellwether_core::InputError;
+use bellwether_core::job::Job;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::body::{self, Limits, Scale, Submit};
+use super::call::query::Query;
+use super::call::{Call, blocking, json};
+use super::curve;
+use super::failure::{Failure, echo};
+use crate::request::{Request, Submission};
+use crate::snapshot::{CurvePoint, JobState, Phase, Snapshot};
+
+/// Most bytes of a client's own word for a submission.
+const KEY_BYTES: usize = 200;
+
+/// Some of the jobs.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Jobs<'s> {
+    /// They, in the order that was asked for.
+    jobs: Vec<&'s JobState>,
+    /// How many there are in all, in the state that was asked for.
+    total: u64,
+    /// The name to give as `after` for those that follow; absent when these were the last.
+    next: Option<&'s str>,
+}
+
+/// The names of states, as in a parameter.
+pub(super) const STATES: &[&str] =
+    &["queued", "starting", "running", "stopping", "suspended", "finished", "failed", "cancelled"];
+
+/// All states, in the order of [`STATES`].
+pub(super) const PHASES: [Phase; 8] = [
+    Phase::Queued,
+    Phase::Starting,
+    Phase::Running,
+    Phase::Stopping,
+    Phase::Suspended,
+    Phase::Finished,
+    Phase::Failed,
+    Phase::Cancelled,
+];
+
+pub(super) async fn list(call: Call) -> Result<Response, Failure> {
+    json(StatusCode::OK, &select(&call.api.desk.now(), &call.query)?)
+}
+
+fn select<'s>(snapshot: &'s Snapshot, query: &Query) -> Result<Jobs<'s>, Failure> {
+    let state = query.text("state").and_then(|state| STATES.iter().position(|name| *name == state));
+    let state = state.map(|place| PHASES[place]);
+    let after = query.text("after").map(|after| {
+        snapshot.order.iter().position(|name| name == after).ok_or_else(|| {
+            let what = format!("there is no job `{}`", echo(after));
+            Failure::invalid("query, `after`", what).hint("take the name from `next` of the answer before")
+        })
+    });
+    let (after, newest) = (after.transpose()?, query.text("order") == Some("newest"));
+    let limit = query.whole("limit");
+    let count = snapshot.order.len();
+    let (mut jobs, mut total, mut more) = (Vec::new(), 0, false);
+    for step in 0..count {
+        let place = if newest { count - 1 - step } else { step };
+        let Some(job) = snapshot.jobs.get(&snapshot.order[place]) else { continue };
+        if state.is_some_and(|state| job.state != state) {
+            continue;
+        }
+        total += 1;
+        if after.is_some_and(|after| if newest { place >= after } else { place <= after }) {
+            continue;
+        }
+        if jobs.len() < limit {
+            jobs.push(&**job);
+        } else {
+            more = true;
+        }
+    }
+    let next = jobs.last().filter(|_| more).map(|job| job.name.as_str());
+    Ok(Jobs { jobs, total, next })
+}
+
+pub(super) async fn get(call: Call) -> Result<Response, Failure> {
+    let snapshot = call.api.desk.now();
+    json(StatusCode::OK, &**call.job(&snapshot)?)
+}
+
+pub(super) async fn submit(call: Call) -> Result<Response, Failure> {
+    let (bytes, header_key) = (call.body.clone(), key_of_header(&call)?);
+    // Reading a megabyte of somebody else's TOML may take a while.
+    let mut wanted = blocking(move || read(&bytes, header_key)).await??;
+    wanted.task = call.api.describer.task(&wanted.job).await?;
+    let (job, created) = call.ask_for_job(Request::Submit(Box::new(wanted))).await?;
+    let mut response = json(if created { StatusCode::CREATED } else { StatusCode::OK }, &*job)?;
+    if let Ok(location) = HeaderValue::from_str(&format!("/v1/jobs/{}", job.name)) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    Ok(response)
+}
+
+/// The submission in a body, its task not yet known.
+fn read(bytes: &[u8], header_key: Option<String>) -> Result<Submission, Failure> {
+    let Submit { job, job_toml, name, workers, priority, deadline, key } = body::read(bytes)?;
+    let mut job = match (job, job_toml) {
+        (Some(job), None) => {
+            let located =
+                |error: InputError| InputError { place: format!("body, `job.{}`", error.place), ..error };
+            job.check().map_err(located)?;
+            job
+        }
+        (None, Some(text)) => bellwether_core::parse::job(&text, "body, `job_toml`", &[])?,
+        _ => {
+            let failure = Failure::invalid("body", "exactly one of `job` and `job_toml` is needed");
+            return Err(failure.hint("give the job file as JSON in `job`, or its text in `job_toml`"));
+        }
+    };
+    if let Some(path) = job.paths_mut().into_iter().find(|path| !path.is_absolute()) {
+        let what = format!("the path `{}` is not absolute", echo(&path.to_string_lossy()));
+        let hint = "the daemon works in another folder than you; `bellwether submit` makes paths absolute";
+        return Err(Failure::invalid("body, `job`", what).hint(hint));
+    }
+    if let Some(name) = &name {
+        let named = Job { name: name.clone(), ..job.clone() };
+        named.check().map_err(|error| InputError { place: "body, `name`".into(), ..error })?;
+    }
+    let key = match (key, header_key) {
+        (Some(body), Some(header)) if body != header => {
+            let what = "the body and the header `Idempotency-Key` have different keys";
+            return Err(Failure::invalid("body, `key`", what).hint("give one of them"));
+        }
+        (body, header) => body.or(header),
+    };
+    if let Some(key) = &key {
+        check_key("body, `key`", key)?;
+    }
+    let weight = weight("priority", priority)?.unwrap_or(1.0);
+    Ok(Submission {
+        job,
+        name,
+        workers: workers.map(|workers| workers.0),
+        weight,
+        deadline_s: deadline.map(|deadline| deadline.0),
+        task: crate::ledger::Task { training_samples: 0, bytes: 0 },
+        key,
+    })
+}
+
+fn key_of_header(call: &Call) -> Result<Option<String>, Failure> {
+    let place = "header `Idempotency-Key`";
+    let Some(value) = call.headers.get("idempotency-key") else { return Ok(None) };
+    let key = value.to_str().map_err(|_| Failure::invalid(place, "it is not plain text"))?;
+    check_key(place, key)?;
+    Ok(Some(key.to_owned()))
+}
+
+fn check_key(place: &str, key: &str) -> Result<(), Failure> {
+    if (1..=KEY_BYTES).contains(&key.len()) {
+        return Ok(());
+    }
+    let what = format!("a key has 1 to {KEY_BYTES} bytes, this one has {}", key.len());
+    Err(Failure::invalid(place, what).hint("a random number in text is a good one"))
+}
+
+fn weight(key: &str, weight: Option<f64>) -> Result<Option<f64>, Failure> {
+    match weight {
+        Some(weight) if !(weight.is_finite() && weight > 0.0) => {
+            Err(Failure::invalid(format!("body, `{key}`"), format!("{weight} is not above 0")))
+        }
+        weight => Ok(weight),
+    }
+}
+
+/// Asks the engine about the job in the path, if there is one.
+async fn change(call: &Call, request: impl FnOnce(String) -> Request) -> Result<Response, Failure> {
+    let name = call.job(&call.api.desk.now())?.name.clone();
+    let (job, _): (Arc<JobState>, bool) = call.ask_for_job(request(name)).await?;
+    json(StatusCode::OK, &*job)
+}
+
+pub(super) async fn limit(call: Call) -> Result<Response, Failure> {
+    let Limits { workers, weight: asked } = body::read(&call.body)?;
+    let weight = weight("weight", asked)?;
+    if workers.is_none() && weight.is_none() {
+        return Err(Failure::invalid("body", "nothing is to change").hint("give `workers`, `weight` or both"));
+    }
+    let workers = workers.map(|workers| workers.0);
+    change(&call, |job| Request::Limit { job, workers, weight }).await
+}
+
+pub(super) async fn scale(call: Call) -> Result<Response, Failure> {
+    let Scale { workers } = body::read(&call.body)?;
+    change(&call, |job| Request::Limit { job, workers: Some(workers.0), weight: None }).await
+}
+
+pub(super) async fn suspend(call: Call) -> Result<Response, Failure> {
+    change(&call, |job| Request::Suspend { job }).await
+}
+
+pub(super) async fn resume(call: Call) -> Result<Response, Failure> {
+    change(&call, |job| Request::Resume { job }).await
+}
+
+pub(super) async fn cancel(call: Call) -> Result<Response, Failure> {
+    change(&call, |job| Request::Cancel { job }).await
+}
+
+/// A job's loss and speed over its steps.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Curve {
+    /// Points, by step.
+    points: Vec<CurvePoint>,
+}
+
+pub(super) async fn curve(call: Call) -> Result<Response, Failure> {
+    let folder = call.job(&call.api.desk.now())?.run_dir.clone();
+    let points = call.query.whole("points");
+    let points = call.read(move || curve::read(&folder, points)).await?;
+    json(StatusCode::OK, &Curve { points })
+}

@@ -1,0 +1,193 @@
+//! Server-sent events: the state as it changes, and a job's logs and steps as they come.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use bellwether_core::record::Line;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::call::Call;
+use super::failure::Failure;
+use super::tail::{Logs, Tail};
+use crate::snapshot::{JobState, Phase};
+
+mod state;
+
+pub(super) use state::{StateEvent, events};
+
+/// Time between two looks at files that grow.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Time without an event after which a comment keeps the connection alive.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// Where events go. Whoever sends waits until the client has taken those before, so a slow one costs no memory.
+type Sender = mpsc::Sender<Event>;
+
+/// The client is gone.
+struct Gone;
+
+/// Sends one event.
+async fn send(sender: &Sender, name: &str, data: &impl Serialize) -> Result<(), Gone> {
+    // What cannot be written as JSON is left out: it is never of ours.
+    let Ok(event) = Event::default().event(name).json_data(data) else { return Ok(()) };
+    sender.send(event).await.map_err(|_| Gone)
+}
+
+/// Answers with the events that `produce` sends until it ends, the client is gone, or the server stops.
+fn stream<F>(call: &Call, produce: impl FnOnce(Sender) -> F) -> Response
+where
+    F: Future<Output = Result<(), Gone>> + Send + 'static,
+{
+    let (sender, receiver) = mpsc::channel(1);
+    let (client, mut stopping) = (sender.clone(), call.api.stopping.clone());
+    let work = produce(sender);
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = work => {}
+            () = client.closed() => {}
+            _ = stopping.wait_for(|stop| *stop) => {}
+        }
+    });
+    let events = ReceiverStream::new(receiver).map(Ok::<Event, Infallible>);
+    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+}
+
+/// Data of the event `journal`: something that happened in a run.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct JournalEvent {
+    /// It in a sentence; absent where it is of no interest to most.
+    sentence: Option<String>,
+    /// The line of the journal.
+    line: serde_json::Value,
+}
+
+/// Data of the event `log`: a line that a process wrote.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct LogEvent {
+    /// The file, `coordinator.log` or `worker-N.log`.
+    file: String,
+    /// The line.
+    line: String,
+}
+
+/// Data of the event `end`: nothing follows.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct EndEvent {
+    /// What the job is doing.
+    state: Phase,
+    /// Why, where that needs to be said.
+    why: String,
+}
+
+/// Data of the event `step`: a line of `metrics.jsonl`, with the seconds that the step took and more.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub(super) struct StepEvent {
+    /// The step.
+    step: u64,
+    /// Mean training loss.
+    loss: Option<f64>,
+    /// The rest of the line.
+    #[serde(flatten)]
+    rest: serde_json::Map<String, serde_json::Value>,
+}
+
+/// What is followed of a run, and what it makes of it.
+trait Source: Send + 'static {
+    /// New events, each a name and its data; and whether more is there already.
+    fn look(&mut self) -> (Vec<(&'static str, serde_json::Value)>, bool);
+}
+
+/// Journal and logs.
+struct Words {
+    journal: Tail,
+    logs: Logs,
+}
+
+impl Source for Words {
+    fn look(&mut self) -> (Vec<(&'static str, serde_json::Value)>, bool) {
+        let mut events = Vec::new();
+        for text in self.journal.look() {
+            let sentence = serde_json::from_str::<Line>(&text).ok().and_then(|line| line.event.sentence());
+            let Ok(line) = serde_json::from_str(&text) else { continue };
+            events
+                .extend(serde_json::to_value(JournalEvent { sentence, line }).map(|data| ("journal", data)));
+        }
+        let (lines, more) = self.logs.look();
+        for (file, line) in lines {
+            events.extend(serde_json::to_value(LogEvent { file, line }).map(|data| ("log", data)));
+        }
+        (events, more || self.journal.has_more())
+    }
+}
+
+/// Steps.
+struct Steps(Tail);
+
+impl Source for Steps {
+    fn look(&mut self) -> (Vec<(&'static str, serde_json::Value)>, bool) {
+        let step = |text: String| {
+            let step: StepEvent = serde_json::from_str(&text).ok()?;
+            Some(("step", serde_json::to_value(step).ok()?))
+        };
+        (self.0.look().into_iter().filter_map(step).collect(), self.0.has_more())
+    }
+}
+
+pub(super) async fn logs(call: Call) -> Result<Response, Failure> {
+    follow(call, |folder, lines| Words {
+        journal: Tail::new(folder.join("journal.jsonl"), lines),
+        logs: Logs::new(folder, lines),
+    })
+}
+
+pub(super) async fn steps(call: Call) -> Result<Response, Failure> {
+    follow(call, |folder, lines| Steps(Tail::new(folder.join("metrics.jsonl"), lines)))
+}
+
+/// Streams what a source has, and what it gets until its job ends if that is asked for.
+fn follow<S: Source>(call: Call, source: impl FnOnce(PathBuf, usize) -> S) -> Result<Response, Failure> {
+    let job = call.job(&call.api.desk.now())?.clone();
+    let follows = call.query.flag("follow");
+    let mut source = source(job.run_dir.clone(), call.query.whole("lines"));
+    let api = call.api.clone();
+    let now = move || api.desk.now().jobs.get(&job.name).cloned().unwrap_or_else(|| Arc::clone(&job));
+    let readers = call.api.clone();
+    Ok(stream(&call, move |sender| async move {
+        loop {
+            // In this order: what was written before the end is still read.
+            let job: Arc<JobState> = now();
+            let read;
+            (source, read) = {
+                let _permit = readers.readers.acquire().await.map_err(|_| Gone)?;
+                let look = tokio::task::spawn_blocking(move || {
+                    let read = source.look();
+                    (source, read)
+                });
+                look.await.map_err(|_| Gone)?
+            };
+            let (events, more) = read;
+            for (name, data) in events {
+                send(&sender, name, &data).await?;
+            }
+            if more {
+                continue;
+            }
+            if !follows || job.state.has_ended() {
+                let end = EndEvent { state: job.state, why: job.why.clone() };
+                return send(&sender, "end", &end).await;
+            }
+            sleep(LOOK).await;
+        }
+    }))
+}

@@ -1,0 +1,163 @@
+//! What a run's steps tell: how fast it is now, and which of them a model may learn from.
+
+use std::collections::VecDeque;
+
+use bellwether_model::rescale::ObservedStep;
+use bellwether_runtime::metrics::{StepLine, WARM_UP_STEPS};
+
+/// Steps after a change of the number of workers that do not count.
+const SETTLING_STEPS: usize = 2;
+
+/// Seconds of steps over which a rate is taken, and the fewest of them that tell one.
+const RATE_S: f64 = 5.0;
+const RATE_STEPS_MIN: usize = 3;
+
+/// Calm steps that are kept until they are handed over; more of the same tell nothing new.
+pub(super) const CALM_STEPS_MAX: usize = 200;
+
+/// Samples per second since the number of workers changed.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    workers: u32,
+    seen: usize,
+    /// Seconds and samples of the last updates, oldest first.
+    updates: VecDeque<(f64, f64)>,
+    seconds: f64,
+}
+
+impl Pace {
+    /// From now on so many workers train.
+    pub(super) fn changed(&mut self, workers: u32) {
+        *self = Pace { workers, ..Pace::default() };
+    }
+
+    /// Takes an update in; of other numbers of workers than the present one nothing is wanted any more.
+    pub(super) fn see(&mut self, line: &StepLine, batch: u64) {
+        // One that was handed on to a worker has no times.
+        if line.workers != self.workers || line.compute_s <= 0.0 {
+            return;
+        }
+        self.seen += 1;
+        if self.seen <= SETTLING_STEPS {
+            return;
+        }
+        self.seconds += line.duration_s;
+        self.updates.push_back((line.duration_s, batch as f64 * f64::from(line.accumulation.max(1))));
+        while self.updates.len() > RATE_STEPS_MIN && self.seconds - self.updates[0].0 >= RATE_S {
+            self.seconds -= self.updates.pop_front().map_or(0.0, |(seconds, _)| seconds);
+        }
+    }
+
+    /// Samples per second; `None` where too few steps tell.
+    pub(super) fn examples_per_s(&self) -> Option<f64> {
+        let samples: f64 = self.updates.iter().map(|(_, samples)| samples).sum();
+        (self.updates.len() >= RATE_STEPS_MIN && self.seconds > 0.0).then(|| samples / self.seconds)
+    }
+}
+
+/// Picks the steps that a model may learn from: no warm-up, nobody who joins meanwhile, the job's own batch.
+#[derive(Debug, Default)]
+pub(super) struct Calm {
+    /// Steps seen since the start.
+    seen: usize,
+    workers: u32,
+    settled: usize,
+    steps: Vec<ObservedStep>,
+}
+
+impl Calm {
+    /// A coordinator began: what follows is warm-up.
+    pub(super) fn started(&mut self) {
+        *self = Calm::default();
+    }
+
+    /// Takes an update in. Answers with the steps of other numbers of workers before it, if there are any.
+    pub(super) fn see(&mut self, line: StepLine) -> Option<(u32, Vec<ObservedStep>)> {
+        let before = (line.workers != self.workers).then(|| self.take()).flatten();
+        let same = line.workers == self.workers && line.shadows == 0;
+        self.settled = if same { self.settled + 1 } else { usize::from(line.shadows == 0) };
+        self.workers = line.workers;
+        self.seen += 1;
+        let calm = self.seen > WARM_UP_STEPS && self.settled > SETTLING_STEPS;
+        let told = line.accumulation == 1 && line.duration_s > 0.0 && !line.nodes_s.is_empty();
+        if calm && told && self.steps.len() < CALM_STEPS_MAX {
+            self.steps.push(ObservedStep {
+                duration_s: line.duration_s,
+                nodes_s: line.nodes_s,
+                exchange_s: line.exchange_s,
+                update_s: line.update_s,
+            });
+        }
+        before
+    }
+
+    /// The steps picked since the last time, with their number of workers; `None` when there are none.
+    pub(super) fn take(&mut self) -> Option<(u32, Vec<ObservedStep>)> {
+        (!self.steps.is_empty()).then(|| (self.workers, std::mem::take(&mut self.steps)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(step: u64, workers: u32, shadows: u32) -> StepLine {
+        StepLine {
+            step,
+            loss: None,
+            duration_s: 0.5,
+            compute_s: 0.4,
+            exchange_s: 0.1,
+            update_s: 0.0,
+            nodes_s: vec![0.4],
+            workers,
+            shadows,
+            accumulation: 1,
+        }
+    }
+
+    #[test]
+    fn a_rate_is_of_the_present_workers() {
+        let mut pace = Pace::default();
+        pace.changed(1);
+        (0..4).for_each(|step| pace.see(&line(step, 1, 0), 10));
+        assert_eq!(pace.examples_per_s(), None, "2 of 4 steps settle, and 2 tell nothing");
+        pace.see(&line(4, 1, 0), 10);
+        assert_eq!(pace.examples_per_s(), Some(20.0));
+        (5..100).for_each(|step| pace.see(&StepLine { duration_s: 1.0, ..line(step, 1, 0) }, 10));
+        assert_eq!((pace.examples_per_s(), pace.updates.len()), (Some(10.0), 5), "the last five seconds");
+        pace.changed(2);
+        (0..100).for_each(|step| pace.see(&line(step, 1, 0), 10));
+        assert_eq!(pace.examples_per_s(), None, "late news of one worker");
+    }
+
+    #[test]
+    fn steps_to_learn_from_are_calm() {
+        let mut calm = Calm::default();
+        let see = |calm: &mut Calm, steps: u64, workers, shadows| -> Vec<(u32, usize)> {
+            let handed = (0..steps).filter_map(|step| calm.see(line(step, workers, shadows)));
+            handed.map(|(workers, steps)| (workers, steps.len())).collect()
+        };
+        see(&mut calm, 10, 1, 0);
+        assert_eq!(calm.take(), None, "warm-up");
+        see(&mut calm, 3, 1, 0);
+        assert_eq!(calm.take().map(|(workers, steps)| (workers, steps.len())), Some((1, 3)));
+        see(&mut calm, 5, 1, 1);
+        assert_eq!(calm.take(), None, "a newcomer");
+        see(&mut calm, 3, 1, 0);
+        assert_eq!(see(&mut calm, 4, 2, 0), [(1, 1)]);
+        assert_eq!(calm.take().map(|(workers, steps)| (workers, steps.len())), Some((2, 2)));
+        see(&mut calm, 500, 2, 0);
+        assert_eq!(calm.take().map(|(_, steps)| steps.len()), Some(CALM_STEPS_MAX));
+    }
+
+    #[test]
+    fn warm_up_begins_anew_with_a_coordinator() {
+        let mut calm = Calm::default();
+        (0..20).for_each(|step| assert!(calm.see(line(step, 1, 0)).is_none()));
+        calm.started();
+        assert_eq!(calm.take(), None);
+        (0..10).for_each(|step| assert!(calm.see(line(step, 1, 0)).is_none()));
+        assert_eq!(calm.take(), None);
+    }
+}

@@ -1,0 +1,459 @@
+//! Watches over the coordinator of one job: finds or starts it, follows what it writes, steers it, and tells its end.
+
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bellwether_core::record::Event;
+use bellwether_runtime::control::Token;
+use bellwether_runtime::control::client::{ClientError, Control};
+use bellwether_runtime::{coordinator, journal, metrics};
+
+use super::launch::{self, Launched};
+use super::past::{Ending, Past};
+use super::steps::{Calm, Pace};
+use super::{Closing, Post, Tell};
+use crate::crew::{End, Report, Wanted};
+
+/// Time between two looks at the files: while something begins or ends, while steps are done, and while nothing happens.
+const TICK_EAGER: Duration = Duration::from_millis(5);
+const TICK: Duration = Duration::from_millis(20);
+const TICK_QUIET: Duration = Duration::from_millis(50);
+
+/// Nothing happens when there was no news for so long.
+const QUIET: Duration = Duration::from_millis(250);
+
+/// Time between two looks at the coordinator's process, or at the lock where it is not ours.
+const PROBE: Duration = Duration::from_millis(100);
+
+/// Time between two attempts to reach a coordinator that does not answer yet.
+const RETRY: Duration = Duration::from_millis(40);
+
+/// How long leaving with a checkpoint may take.
+const STOP_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a coordinator may go on after its last word.
+const LEAVING_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Time between two reports of progress, and between two of calm steps.
+const PROGRESS_PERIOD: Duration = Duration::from_millis(200);
+const STEPS_PERIOD: Duration = Duration::from_secs(1);
+
+/// Bytes at the end of the metrics in which the last loss stands.
+const LAST_STEPS_BYTES: u64 = 1 << 14;
+
+/// Sees to one job.
+pub(super) struct Supervisor {
+    program: PathBuf,
+    tell: Tell,
+    post: Arc<Post>,
+    /// The coordinator that was started here, until it is waited for.
+    child: Option<Child>,
+}
+
+impl Supervisor {
+    pub(super) fn new(program: PathBuf, tell: Tell, post: Arc<Post>) -> Supervisor {
+        Supervisor { program, tell, post, child: None }
+    }
+
+    /// Sees to the job until it has ended and nobody wants it again.
+    pub(super) fn attend(mut self) {
+        while let Ok(Some(wish)) = self.idle() {
+            let Ok(last) = Episode::new(&mut self, wish).play() else { return };
+            (self.tell)(last);
+        }
+    }
+
+    /// Waits until the last coordinator is gone, or for the next wish; `None` when nobody has to wait for anything.
+    fn idle(&mut self) -> Result<Option<Wanted>, Closing> {
+        let since = Instant::now();
+        loop {
+            match self.child.as_mut().map(Child::try_wait) {
+                Some(Ok(None)) => {}
+                _ => {
+                    self.child = None;
+                    return Ok(self.post.leave());
+                }
+            }
+            if let Some(wish) = self.post.wait(TICK_EAGER)? {
+                return Ok(Some(wish));
+            }
+            if let Some(child) = self.child.as_mut().filter(|_| since.elapsed() > LEAVING_PATIENCE) {
+                let _ = child.kill();
+            }
+        }
+    }
+}
+
+/// From a wish to the end that is reported.
+struct Episode<'s> {
+    of: &'s mut Supervisor,
+    wish: Wanted,
+    journal: journal::Tail,
+    metrics: metrics::Tail,
+    past: Past,
+    pace: Pace,
+    calm: Calm,
+    loss: Option<f64>,
+    /// When the journal had news last.
+    news_at: Instant,
+    /// Workers and committed steps as they were reported last.
+    reported: (u32, u64),
+    progress_at: Instant,
+    steps_at: Instant,
+    /// Speed of the slots when its coordinator started, as far as is known here.
+    speed: f64,
+    /// What was asked of the coordinator; 0 to stop. `None` where it is not known what others asked.
+    asked: Option<u32>,
+    ask_at: Instant,
+    /// Since when it should leave.
+    leave_since: Option<Instant>,
+    killed: bool,
+    probe_at: Instant,
+    /// Where the log of the coordinator that was started here begins.
+    launched: Option<u64>,
+    exit: Option<ExitStatus>,
+}
+
+/// What there is when a job is wanted.
+enum Met {
+    /// Somebody coordinates it.
+    Coordinator,
+    /// Nobody does, and nobody should.
+    Over(Report),
+}
+
+impl<'s> Episode<'s> {
+    fn new(of: &'s mut Supervisor, wish: Wanted) -> Episode<'s> {
+        let now = Instant::now();
+        Episode {
+            of,
+            journal: journal::Tail::new(&wish.run),
+            metrics: metrics::Tail::new(&wish.run),
+            speed: wish.speed,
+            wish,
+            past: Past::default(),
+            pace: Pace::default(),
+            calm: Calm::default(),
+            loss: None,
+            news_at: now,
+            reported: (0, 0),
+            progress_at: now,
+            steps_at: now,
+            asked: None,
+            ask_at: now,
+            leave_since: None,
+            killed: false,
+            probe_at: now,
+            launched: None,
+            exit: None,
+        }
+    }
+
+    /// Until the end, which is returned.
+    fn play(mut self) -> Result<Report, Closing> {
+        loop {
+            if let Met::Over(report) = self.meet()? {
+                return Ok(report);
+            }
+            let end = loop {
+                self.hear();
+                if let Some(ending) = self.past.ending.clone() {
+                    break Ok(ending);
+                }
+                if !self.lives() {
+                    // What it wrote last may have come after the last look.
+                    self.hear();
+                    break self.past.ending.clone().ok_or(());
+                }
+                self.steer();
+                let tick = self.tick();
+                self.listen(tick)?;
+            };
+            self.hand_over_steps();
+            match end {
+                // It left because that was wanted, and is wanted back since.
+                Ok(ending)
+                    if ending.end == End::Stopped && self.asked == Some(0) && self.wish.workers > 0 => {}
+                Ok(ending) => return Ok(self.ended(ending)),
+                Err(()) => return Ok(self.lost()),
+            }
+        }
+    }
+
+    /// Finds out who coordinates the run; starts somebody if that is wanted and nobody does.
+    fn meet(&mut self) -> Result<Met, Closing> {
+        let since = Instant::now();
+        loop {
+            // In this order: of one that is gone, all was written.
+            let alive = match coordinator::is_alive(&self.wish.run) {
+                Ok(alive) => alive,
+                Err(error) => {
+                    let why = format!("{} cannot be used: {error}", self.wish.run.display());
+                    return Ok(Met::Over(Report::Lost { job: self.wish.job, why }));
+                }
+            };
+            self.read_past();
+            match (alive, self.past.ending.clone()) {
+                (true, None) => {
+                    self.take_over();
+                    return Ok(Met::Coordinator);
+                }
+                // It is about to leave, or another has come that has not said so yet.
+                (true, Some(_)) => {
+                    if since.elapsed() > LEAVING_PATIENCE {
+                        self.kill();
+                    }
+                    self.listen(TICK_EAGER)?;
+                }
+                (false, Some(ending)) if ending.end == End::Finished || self.wish.workers == 0 => {
+                    return Ok(Met::Over(self.ended(ending)));
+                }
+                (false, None) if self.wish.workers == 0 => return Ok(Met::Over(self.gone())),
+                (false, _) => return Ok(self.launch()),
+            }
+        }
+    }
+
+    /// Reads what the journal says and reports none of it.
+    fn read_past(&mut self) {
+        while let Ok(lines) = self.journal.read()
+            && !lines.is_empty()
+        {
+            lines.iter().for_each(|line| self.past.take(line));
+        }
+    }
+
+    /// A coordinator lives that was not started here.
+    fn take_over(&mut self) {
+        // Metrics that cannot be read tell nothing.
+        let _ = self.metrics.skip(LAST_STEPS_BYTES);
+        (self.asked, self.launched) = (None, None);
+        self.follow_anew();
+        if self.past.workers > 0 {
+            self.report_workers();
+        }
+    }
+
+    fn launch(&mut self) -> Met {
+        let _ = self.metrics.skip(0);
+        match launch::launch(&self.of.program, &self.wish) {
+            Ok(Launched { child, log_bytes }) => {
+                self.of.child = Some(child);
+                (self.asked, self.exit) = (Some(self.wish.workers), None);
+                self.launched = Some(log_bytes);
+                (self.past.workers, self.past.ending) = (0, None);
+                self.follow_anew();
+                Met::Coordinator
+            }
+            Err(error) => {
+                let program = self.of.program.display();
+                let why = format!("{program} cannot be started for {}: {error}", self.wish.run.display());
+                Met::Over(Report::Lost { job: self.wish.job, why })
+            }
+        }
+    }
+
+    fn follow_anew(&mut self) {
+        self.calm.started();
+        self.pace.changed(0);
+        (self.leave_since, self.killed) = (None, false);
+        self.reported = (0, self.past.committed);
+        self.news_at = Instant::now();
+        self.speed = self.wish.speed;
+    }
+
+    /// Waits for a wish, at most for `patience`.
+    fn listen(&mut self, patience: Duration) -> Result<(), Closing> {
+        if let Some(wish) = self.of.post.wait(patience)? {
+            self.wish = wish;
+        }
+        Ok(())
+    }
+
+    /// How long to wait for news.
+    fn tick(&self) -> Duration {
+        match self.past.workers {
+            0 => TICK_EAGER,
+            _ if self.asked == Some(0) => TICK_EAGER,
+            _ if self.news_at.elapsed() < QUIET => TICK,
+            _ => TICK_QUIET,
+        }
+    }
+
+    /// Reads what is new, and reports it.
+    fn hear(&mut self) {
+        while let Ok(lines) = self.journal.read()
+            && !lines.is_empty()
+        {
+            self.news_at = Instant::now();
+            for line in &lines {
+                self.past.take(line);
+                if matches!(line.event, Event::CoordinatorStarted { .. }) {
+                    self.calm.started();
+                    self.pace.changed(0);
+                    self.reported.0 = 0;
+                }
+                if self.past.workers != self.reported.0 {
+                    self.report_workers();
+                }
+            }
+        }
+        // After the journal: a step's workers are known before the step. Without news there, there are no steps.
+        while self.news_at.elapsed() < QUIET
+            && let Ok(steps) = self.metrics.read()
+            && !steps.is_empty()
+        {
+            for step in steps {
+                self.loss = step.loss.or(self.loss);
+                self.pace.see(&step, self.past.batch);
+                let before = self.calm.see(step);
+                self.report_steps(before);
+            }
+        }
+        let due = self.progress_at.elapsed() >= PROGRESS_PERIOD || self.past.ending.is_some();
+        if due && self.past.committed != self.reported.1 {
+            self.report_progress();
+        }
+        if self.steps_at.elapsed() >= STEPS_PERIOD {
+            self.hand_over_steps();
+        }
+    }
+
+    fn report_workers(&mut self) {
+        let Past { workers, since_s, .. } = self.past;
+        self.reported.0 = workers;
+        self.pace.changed(workers);
+        (self.of.tell)(Report::Training { job: self.wish.job, workers, unix_s: since_s });
+    }
+
+    fn report_progress(&mut self) {
+        let step = self.past.committed;
+        (self.reported.1, self.progress_at) = (step, Instant::now());
+        let examples_per_s = self.pace.examples_per_s();
+        (self.of.tell)(Report::Progress { job: self.wish.job, step, loss: self.loss, examples_per_s });
+    }
+
+    fn hand_over_steps(&mut self) {
+        self.steps_at = Instant::now();
+        let steps = self.calm.take();
+        self.report_steps(steps);
+    }
+
+    fn report_steps(&self, steps: Option<(u32, Vec<bellwether_model::rescale::ObservedStep>)>) {
+        let (job, speed) = (self.wish.job, self.speed);
+        if let Some((workers, steps)) = steps {
+            (self.of.tell)(Report::Steps { job, workers, speed, steps });
+        }
+    }
+
+    /// Whether a coordinator lives.
+    fn lives(&mut self) -> bool {
+        if Instant::now() < self.probe_at {
+            return true;
+        }
+        self.probe_at = Instant::now() + PROBE;
+        let ended = match self.of.child.as_mut().map(Child::try_wait) {
+            Some(Ok(None)) => return true,
+            ended => ended.and_then(Result::ok).flatten(),
+        };
+        let own = self.of.child.take().is_some();
+        let alive = coordinator::is_alive(&self.wish.run).unwrap_or(false);
+        if own && alive {
+            // Another one was faster.
+            (self.launched, self.asked) = (None, None);
+        } else if own {
+            self.exit = ended;
+        }
+        alive
+    }
+
+    /// Asks the coordinator for what is wanted, until it has heard it.
+    fn steer(&mut self) {
+        let now = Instant::now();
+        // Who was asked to leave does not stay.
+        let wanted = if self.asked == Some(0) { 0 } else { self.wish.workers };
+        if wanted > 0 {
+            self.leave_since = None;
+        } else if now.duration_since(*self.leave_since.get_or_insert(now)) > STOP_PATIENCE {
+            self.kill();
+        }
+        if self.asked == Some(wanted) || now < self.ask_at {
+            return;
+        }
+        match self.ask(wanted) {
+            Ok(()) => self.asked = Some(wanted),
+            Err(_) => self.ask_at = Instant::now() + RETRY,
+        }
+    }
+
+    fn ask(&self, workers: u32) -> Result<(), ClientError> {
+        let run = &self.wish.run;
+        let unreachable =
+            |why: &str| ClientError::Unreachable { address: run.display().to_string(), why: why.into() };
+        let endpoint = launch::endpoint(run).filter(|endpoint| Some(endpoint.process) == self.past.process);
+        let endpoint = endpoint.ok_or_else(|| unreachable("it does not listen yet"))?;
+        let token = std::fs::read_to_string(run.join("token")).ok().and_then(|text| Token::parse(&text));
+        let token = token.ok_or_else(|| unreachable("its token cannot be read"))?;
+        let mut control = Control::connect(&endpoint.control.to_string(), &token)?;
+        match workers {
+            0 => control.stop().map(|_| ()),
+            _ if self.asked.is_none() && control.status()?.wanted == workers => Ok(()),
+            // A number that it refuses now it refuses for ever.
+            _ => control.scale(workers).map(|_| ()),
+        }
+    }
+
+    fn kill(&mut self) {
+        self.killed = true;
+        if let Some(child) = &mut self.of.child {
+            let _ = child.kill();
+        }
+        if let Some(process) = self.past.process {
+            launch::kill_coordinator(&self.wish.run, process);
+        }
+        launch::kill_workers(&self.wish.run);
+    }
+
+    fn ended(&self, Ending { end, why, step, digest, unix_s }: Ending) -> Report {
+        Report::Ended { job: self.wish.job, end, why, step, digest, unix_s }
+    }
+
+    /// Nobody coordinates the run any more, and nobody should.
+    fn gone(&self) -> Report {
+        if self.past.process.is_some() {
+            return self.lost();
+        }
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let why = "it had not begun".to_string();
+        self.ended(Ending {
+            end: End::Stopped,
+            why,
+            step: 0,
+            digest: None,
+            unix_s: since_epoch.as_secs_f64(),
+        })
+    }
+
+    /// The coordinator is gone without a word in the journal.
+    fn lost(&self) -> Report {
+        let run = self.wish.run.display();
+        let complaint = match self.launched {
+            Some(log_bytes) => launch::complaint(&self.wish.run, log_bytes),
+            None => String::new(),
+        };
+        let failed = self.exit.is_some_and(|exit| exit.code().is_some());
+        let why = match &self.exit {
+            _ if self.killed => {
+                format!("its coordinator did not stop within {STOP_PATIENCE:?} and was killed")
+            }
+            _ if failed && !complaint.is_empty() => complaint,
+            Some(exit) => {
+                format!("its coordinator ended without a word ({exit}); {run}/coordinator.log may tell more")
+            }
+            None => format!("its coordinator is gone without a word; {run}/coordinator.log may tell more"),
+        };
+        Report::Lost { job: self.wish.job, why }
+    }
+}

@@ -1,0 +1,93 @@
+// Numbers, durations and times in words. Times are seconds since the Unix epoch.
+
+const whole = new Intl.NumberFormat(undefined, { maximumFractionDigits: 0 });
+const three = new Intl.NumberFormat(undefined, { maximumSignificantDigits: 3, useGrouping: true });
+const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const shortClock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+const day = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
+
+/** What stands where nothing is known. */
+export const NOTHING = "–";
+
+const known = (value) => typeof value === "number" && Number.isFinite(value);
+
+/** A whole number. */
+export const count = (value) => (known(value) ? whole.format(value) : NOTHING);
+
+/** A measured number with three digits. */
+export function measured(value) {
+  if (!known(value)) return NOTHING;
+  const size = Math.abs(value);
+  if (size >= 100) return whole.format(value);
+  return size !== 0 && size < 0.001 ? value.toExponential(1) : three.format(value);
+}
+
+/** A share in percent. */
+export const percent = (share) => (known(share) ? `${Math.round(100 * share)} %` : NOTHING);
+
+/** How far `predicted` is off from what was measured, with its sign; empty where one is not known. */
+export function error(predicted, actual) {
+  if (!known(predicted) || !known(actual) || actual <= 0) return "";
+  const off = Math.round(100 * (predicted / actual - 1));
+  return `${off > 0 ? "+" : off < 0 ? "−" : "±"}${Math.abs(off)} %`;
+}
+
+/** A duration with its two largest units. */
+export function duration(seconds) {
+  if (!known(seconds)) return NOTHING;
+  if (seconds < 0.0995) return `${Number((1000 * Math.max(0, seconds)).toPrecision(2))} ms`;
+  if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
+  const s = Math.round(seconds);
+  if (s < 60) return `${s} s`;
+  if (s < 600) return `${Math.floor(s / 60)} min${s % 60 ? ` ${s % 60} s` : ""}`;
+  if (s < 3600) return `${Math.floor(s / 60)} min`;
+  const minutes = Math.floor(s / 60);
+  if (minutes < 1440) return `${Math.floor(minutes / 60)} h${minutes % 60 ? ` ${minutes % 60} min` : ""}`;
+  const hours = Math.floor(minutes / 60);
+  return `${Math.floor(hours / 24)} d${hours % 24 ? ` ${hours % 24} h` : ""}`;
+}
+
+/** A duration in one unit, for narrow places. */
+export function age(seconds) {
+  const s = Math.max(0, Math.round(seconds));
+  if (s < 60) return `${s} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min`;
+  return s < 172_800 ? `${Math.floor(s / 3600)} h` : `${Math.floor(s / 86_400)} d`;
+}
+
+/** Where a moment lies as seen from `now`. */
+export const relative = (time, now) => (time >= now ? `in ${age(time - now)}` : `${age(now - time)} ago`);
+
+/** The time of day, with the date if it is not near `now`. */
+export function moment(time, now = Date.now() / 1000) {
+  return Math.abs(time - now) < 43_200 ? clock.format(time * 1000) : day.format(time * 1000);
+}
+
+/** Hours and minutes. */
+export const minute = (time) => shortClock.format(time * 1000);
+
+/** The moment without doubt. */
+export const iso = (time) => new Date(time * 1000).toISOString();
+
+/** `one job`, `2 jobs`. */
+export const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
+
+/** How a job stands with its deadline: `{kind, text}`, or `null` without one. */
+export function deadline(job, now) {
+  if (job.deadline_s == null) return null;
+  const due = `due ${relative(job.deadline_s, now)}`;
+  if (job.state === "finished") {
+    const late = job.ended_s - job.deadline_s;
+    return late > 0 ? { kind: "missed", text: `${age(late)} late` } : { kind: "met", text: "on time" };
+  }
+  if (job.ended_s != null) return null;
+  if (now > job.deadline_s) return { kind: "missed", text: "missed" };
+  const late = job.expected_end_s - job.deadline_s;
+  return job.expected_end_s != null && late > 0 ? { kind: "risk", text: "at risk" } : { kind: "open", text: due };
+}
+
+/** Numbers of workers that a job may have. */
+export const limits = (job) => (job.min_workers === job.max_workers ? count(job.max_workers) : `${count(job.min_workers)}–${count(job.max_workers)}`);
+
+/** Workers now, and those to come when they differ. */
+export const workers = (job) => (job.workers === job.target_workers ? count(job.workers) : `${count(job.workers)} → ${count(job.target_workers)}`);

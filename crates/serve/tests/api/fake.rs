@@ -1,0 +1,256 @@
+//! An engine that only keeps a table, behind the seam of the true one.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use bellwether_core::InputError;
+use bellwether_core::job::WorkerRange;
+use bellwether_runtime::control::Token;
+use bellwether_serve::api::{ApiOptions, Serving, serve};
+use bellwether_serve::ledger::Task;
+use bellwether_serve::request::{Asked, Desk, Refusal, RefusalKind, Reply, Request, Submission};
+use bellwether_serve::snapshot::{ClusterState, DecisionState, JobState, NodeState, Phase, Snapshot, Span};
+use tokio::sync::{mpsc, watch};
+
+pub(crate) const SLOTS: u32 = 4;
+
+/// An API over an engine that only keeps a table.
+pub(crate) struct Server {
+    pub(crate) serving: Option<Serving>,
+    pub(crate) token: String,
+    pub(crate) folder: tempfile::TempDir,
+    table: Arc<Mutex<Table>>,
+}
+
+struct Table {
+    folder: PathBuf,
+    keys: BTreeMap<String, String>,
+    snapshots: watch::Sender<Arc<Snapshot>>,
+    /// Wishes that were granted.
+    granted: u64,
+}
+
+impl Server {
+    pub(crate) fn start() -> Server {
+        let folder = tempfile::tempdir().unwrap();
+        let (requests, mut asked) = mpsc::unbounded_channel::<Asked>();
+        let cluster = ClusterState {
+            version: "0.1.0".into(),
+            policy: "fifo".into(),
+            slots: SLOTS,
+            free: SLOTS,
+            nodes: vec![NodeState {
+                device_type: "cpu".into(),
+                speed: 1.0,
+                slots: vec![None; SLOTS as usize],
+            }],
+            time_scale: 1.0,
+            ..ClusterState::default()
+        };
+        let first = Snapshot { version: 1, cluster: Arc::new(cluster), ..Snapshot::default() };
+        let (sender, snapshots) = watch::channel(Arc::new(first));
+        let table =
+            Table { folder: folder.path().into(), keys: BTreeMap::new(), snapshots: sender, granted: 0 };
+        let table = Arc::new(Mutex::new(table));
+        let engine = table.clone();
+        std::thread::spawn(move || {
+            while let Some((request, answer)) = asked.blocking_recv() {
+                let _ = answer.send(engine.lock().unwrap().grant(request));
+            }
+        });
+        let token = Token::parse(&"5a".repeat(32)).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let describe = |job: &bellwether_core::job::Job| match job.name.as_str() {
+            "undescribable" => Err(InputError::new("data", "the file is not there").hint("put it there")),
+            "panicking" => panic!("a fault of ours"),
+            _ => Ok(Task { training_samples: 1000, bytes: 4096 }),
+        };
+        let options = ApiOptions { token: token.clone(), describe: Arc::new(describe) };
+        let serving = serve(listener, Desk { requests, snapshots }, options).unwrap();
+        Server { serving: Some(serving), token: token.to_text(), folder, table }
+    }
+
+    pub(crate) fn address(&self) -> std::net::SocketAddr {
+        self.serving.as_ref().unwrap().address()
+    }
+
+    pub(crate) fn granted(&self) -> u64 {
+        self.table.lock().unwrap().granted
+    }
+
+    pub(crate) fn now(&self) -> Arc<Snapshot> {
+        self.table.lock().unwrap().snapshots.borrow().clone()
+    }
+
+    /// Changes what clients see.
+    pub(crate) fn publish(&self, change: impl FnOnce(&mut Snapshot)) {
+        self.table.lock().unwrap().publish(change);
+    }
+
+    /// Puts `count` queued jobs into the table, named `x-0` and so on.
+    pub(crate) fn fill(&self, count: usize) {
+        let mut table = self.table.lock().unwrap();
+        let folder = table.folder.clone();
+        table.publish(|snapshot| {
+            for number in 0..count {
+                let job = job(&format!("x-{number}"), &folder);
+                Arc::make_mut(&mut snapshot.order).push(job.name.clone());
+                snapshot.jobs.insert(job.name.clone(), Arc::new(job));
+            }
+        });
+    }
+
+    /// Puts a job into another state.
+    pub(crate) fn set(&self, name: &str, state: Phase) {
+        self.publish(|snapshot| Arc::make_mut(snapshot.jobs.get_mut(name).unwrap()).state = state);
+    }
+
+    /// The folder of a job's run, made if it is not there.
+    pub(crate) fn run(&self, name: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    }
+}
+
+pub(crate) fn job(name: &str, folder: &Path) -> JobState {
+    JobState {
+        name: name.into(),
+        state: Phase::Queued,
+        why: String::new(),
+        submitted_s: 1e9,
+        started_s: None,
+        ended_s: None,
+        expected_end_s: None,
+        deadline_s: None,
+        weight: 1.0,
+        min_workers: 1,
+        max_workers: 2,
+        workers: 0,
+        target_workers: 0,
+        step: 0,
+        total_steps: 100,
+        loss: None,
+        examples_per_s: None,
+        predicted_examples_per_s: Some(10.0),
+        predicted_low: Some(5.0),
+        predicted_high: Some(15.0),
+        preemptions: 0,
+        failures: 0,
+        worker_s: 0.0,
+        digest: None,
+        run_dir: folder.join(name),
+    }
+}
+
+pub(crate) fn decision(number: u64) -> DecisionState {
+    DecisionState {
+        number,
+        time_s: 1e9,
+        policy: "fifo".into(),
+        reason: "a job came".into(),
+        actions: Vec::new(),
+        deciding_s: 1e-4,
+    }
+}
+
+pub(crate) fn span(job: &str, slot: u32, start_s: f64, end_s: Option<f64>) -> Span {
+    Span { job: job.into(), node: 0, slot, start_s, end_s }
+}
+
+fn refuse(kind: RefusalKind, what: String) -> Refusal {
+    Refusal { kind, error: InputError::new("job", what).hint("ask for something else") }
+}
+
+impl Table {
+    fn publish(&mut self, change: impl FnOnce(&mut Snapshot)) {
+        let mut now = (**self.snapshots.borrow()).clone();
+        change(&mut now);
+        now.version += 1;
+        self.snapshots.send_replace(Arc::new(now));
+    }
+
+    fn grant(&mut self, request: Request) -> Result<Reply, Refusal> {
+        let reply = match request {
+            Request::Submit(submission) => self.submit(*submission),
+            Request::Limit { job, workers, weight } => {
+                if workers.is_some_and(|workers| workers.min > SLOTS) {
+                    return Err(refuse(RefusalKind::Invalid, "it is wider than the machine".into()));
+                }
+                self.change(&job, |job| {
+                    if let Some(WorkerRange { min, max }) = workers {
+                        (job.min_workers, job.max_workers) = (min, max);
+                    }
+                    job.weight = weight.unwrap_or(job.weight);
+                    Ok(())
+                })
+            }
+            Request::Suspend { job } => self.change(&job, |job| {
+                job.state = Phase::Suspended;
+                Ok(())
+            }),
+            Request::Resume { job } => self.change(&job, |job| {
+                let waits = std::mem::replace(&mut job.state, Phase::Queued) == Phase::Suspended;
+                waits.then_some(()).ok_or_else(|| refuse(RefusalKind::Conflict, "it is not suspended".into()))
+            }),
+            Request::Cancel { job } => self.change(&job, |job| {
+                job.state = Phase::Cancelled;
+                Ok(())
+            }),
+            Request::Choose { policy } => {
+                let parsed = bellwether_sched::policy::parse(&policy);
+                parsed.map_err(|error| Refusal { kind: RefusalKind::Invalid, error })?;
+                self.publish(|now| Arc::make_mut(&mut now.cluster).policy.clone_from(&policy));
+                Ok(Reply::Policy(policy))
+            }
+        }?;
+        self.granted += 1;
+        Ok(reply)
+    }
+
+    fn submit(&mut self, asked: Submission) -> Result<Reply, Refusal> {
+        let now = self.snapshots.borrow().clone();
+        if let Some(name) = asked.key.as_ref().and_then(|key| self.keys.get(key)) {
+            return Ok(Reply::Job { job: now.jobs[name].clone(), created: false });
+        }
+        let workers = asked.workers.unwrap_or(asked.job.workers);
+        if workers.min > SLOTS {
+            return Err(refuse(RefusalKind::Invalid, "it is wider than the machine".into()));
+        }
+        let name = asked.name.unwrap_or_else(|| format!("{}-{}", asked.job.name, now.order.len() + 1));
+        if now.jobs.contains_key(&name) {
+            return Err(refuse(RefusalKind::Conflict, format!("the name `{name}` is taken")));
+        }
+        assert_eq!(asked.task.training_samples, 1000);
+        let mut job = job(&name, &self.folder);
+        (job.min_workers, job.max_workers, job.weight) = (workers.min, workers.max, asked.weight);
+        job.deadline_s = asked.deadline_s.map(|deadline_s| 1e9 + deadline_s);
+        let job = Arc::new(job);
+        self.publish(|now| {
+            Arc::make_mut(&mut now.order).push(name.clone());
+            now.jobs.insert(name.clone(), job.clone());
+        });
+        self.keys.extend(asked.key.map(|key| (key, name)));
+        Ok(Reply::Job { job, created: true })
+    }
+
+    fn change(
+        &mut self,
+        name: &str,
+        change: impl FnOnce(&mut JobState) -> Result<(), Refusal>,
+    ) -> Result<Reply, Refusal> {
+        let unknown = || refuse(RefusalKind::Unknown, format!("there is no job `{name}`"));
+        let mut job = (**self.snapshots.borrow().jobs.get(name).ok_or_else(unknown)?).clone();
+        if job.state.has_ended() {
+            return Err(refuse(RefusalKind::Conflict, format!("`{name}` has ended")));
+        }
+        change(&mut job)?;
+        let job = Arc::new(job);
+        self.publish(|now| {
+            now.jobs.insert(name.to_owned(), job.clone());
+        });
+        Ok(Reply::Job { job, created: false })
+    }
+}
