@@ -21,6 +21,7 @@
 //! - [`speedup`]: a declared law of the number of devices;
 //! - [`throughput_table`]: measured tables by type of job, type of device and count;
 //! - [`elastic::jobs`]: measured applications whose batch may change, believed and true;
+//! - [`observed`]: what was measured while jobs ran, and what follows from it;
 //! - [`biased`]: any of them with a known error;
 //! - [`named`]: all of them by the words of a command line.
 //!

@@ -1,38 +1,228 @@
-//! Stub until the real one is merged.
-use crate::rescale::ObservedStep;
-use bellwether_core::prediction::*;
-/// Stub.
-#[derive(Debug, Clone, Default, PartialEq)]
+//! The speed of jobs as it was observed while they ran; what was not observed follows from what was.
+//!
+//! # Model
+//!
+//! ```text
+//! observed there       T(W) = m(W)
+//! below or above all   T(W) = R0(W), of the nearest number of workers W0 that was observed
+//! between W0 and W1    T(W) = m(W0) + p (m(W1) - m(W0)),   p = (m(W0) - R0(W)) / (m(W0) - R0(W1)), from 0 to 1
+//! nothing observed     T(W) = n(W) c
+//! ```
+//!
+//! | symbol | meaning                                                                                   | unit |
+//! |--------|-------------------------------------------------------------------------------------------|------|
+//! | T(W)   | predicted mean step with W workers                                                        | s    |
+//! | m(W)   | mean of the steps observed with W workers, each counting 1 - 1/500 of the one after it    | s    |
+//! | R0(W)  | step with W workers by [`Rescale`] from those observed with W0                            | s    |
+//! | p      | part of the way from W0 to W1 that R0 has gone; by log W where R0 gets no faster          | 1    |
+//! | n(W)   | virtual nodes of the worker that has most of them: V / W, rounded up                      | 1    |
+//! | c      | declared time of a virtual node; else the geometric mean of those of all kinds; else 1 s  | s    |
+//!
+//! On a device of speed s, c and the computing within R0 are divided by s. Of several speeds at which a number of
+//! workers was observed, the nearest to s speaks.
+//!
+//! # Source
+//!
+//! [`crate::rescale`]; the rest is bookkeeping. Weighted moments: West, Communications of the ACM 22(9), 1979.
+//!
+//! # Assumes
+//!
+//! Every slot is a device of its own: workers do not crowd each other's processors. A gang over several types of device
+//! is as slow as if all were of the slowest. A step takes longer in proportion to its batch. Who was only seen
+//! alone has no exchange, unless a larger number of workers was seen, too.
+//!
+//! What is predicted between two observed numbers lies between their means and follows the lower one's own forecast in
+//! order: it never says that a worker more makes a step slower unless that forecast or the two means say so.
+//! Two forecasts side by side, each from its own measurement, would.
+//!
+//! # Valid
+//!
+//! Interpolated where or between where steps were observed at that speed; else extrapolated, with the reason.
+//! The interval is that of [`Rescale::rate`]; between two observed numbers it also spans what each of them would
+//! predict; without a known exchange it goes down to the speed of one worker; a guess spans all known kinds, or three
+//! orders of magnitude. It knows nothing of slow changes from outside, and of a declared time it has no width.
+//!
+//! # Checked by
+//!
+//! `tests/observed.rs`: by hand, the laws of [`StepModel`], and held-out numbers of workers of recorded runs, whose
+//! errors are in docs/accuracy.md.
+//!
+//! ```
+//! use bellwether_core::prediction::{Configuration, DeviceGroup, JobDescription, Link, StepModel};
+//! use bellwether_model::observed::Observed;
+//! use bellwether_model::rescale::ObservedStep;
+//! let mut belief = Observed::default();
+//! belief.describe("digits", 16, 4, 1 << 20, Some(0.2));
+//! let job = JobDescription { name: "a".into(), model: "digits".into(), batch: 16, devices: 1 };
+//! let on = |count| {
+//!     let devices = vec![DeviceGroup { node: 0, device: "slot".into(), count }];
+//!     Configuration::synchronous(devices, 16, Link { bandwidth_bytes_per_s: 1e9, latency_s: 0.0 })
+//! };
+//! // Declared: 4 virtual nodes of 0.2 s on 3 workers are 2 on one of them.
+//! assert!((belief.predict(&job, &on(3)).unwrap().step_s - 0.4).abs() < 1e-12);
+//! // 2 workers: 2 virtual nodes of 0.1 s each, 0.05 s of exchange, 0.01 s of the rest.
+//! let step = ObservedStep { duration_s: 0.26, nodes_s: vec![0.1, 0.1], exchange_s: 0.05, update_s: 0.0 };
+//! belief.observe("digits", 2, 1.0, &vec![step; 8]);
+//! assert!((belief.predict(&job, &on(2)).unwrap().step_s - 0.26).abs() < 1e-12);
+//! // 4 workers: one virtual node each; 2 (3/4) over 2 (1/2) of the bytes: 0.1 + 0.075 + 0.01.
+//! assert!((belief.predict(&job, &on(4)).unwrap().step_s - 0.185).abs() < 1e-12);
+//! ```
+
+use std::collections::BTreeMap;
+
+use bellwether_core::InputError;
+use bellwether_core::parse::did_you_mean;
+use bellwether_core::prediction::{
+    Bottleneck, Configuration, JobDescription, Prediction, StepModel, Validity,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::common::answer::own_devices;
+use crate::compute::most_virtual_nodes;
+use crate::rescale::{ObservedStep, Rate};
+
+pub use calm::{Calm, SETTLING_STEPS, STEPS_MIN, WARM_UP_STEPS};
+use kind::{Declared, Forecast, Kind};
+
+mod calm;
+mod kind;
+
+#[cfg(doc)]
+use crate::rescale::Rescale;
+
+/// Seconds of a virtual node where nothing at all is known of any, ...
+const GUESS_S: f64 = 1.0;
+
+/// ... give or take this factor.
+const GUESS_FACTOR: f64 = 1e3;
+
+/// What is known of the speed of jobs, by [kind](JobDescription::model).
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Observed {
-    kinds: std::collections::BTreeMap<String, (u64, u32, f64)>,
+    /// Relative speed by type of device; 1 for a type that is not named.
+    device_speeds: BTreeMap<String, f64>,
+    kinds: BTreeMap<String, Kind>,
 }
+
 impl Observed {
-    /// Stub.
-    pub fn new(_speeds: std::collections::BTreeMap<String, f64>) -> Observed {
-        Observed::default()
+    /// Nothing known of any job, on devices of these relative speeds; 1 for a type that is not named, or whose speed is no
+    /// finite number above 0.
+    pub fn new(device_speeds: BTreeMap<String, f64>) -> Observed {
+        Observed { device_speeds, kinds: BTreeMap::new() }
     }
-    /// Stub.
-    pub fn describe(&mut self, kind: &str, batch: u64, nodes: u32, _bytes: u64, node_s: Option<f64>) {
-        self.kinds.entry(kind.into()).or_insert((batch, nodes, node_s.unwrap_or(1.0)));
+
+    /// Relative speed of a type of device.
+    fn device_speed(&self, device: &str) -> f64 {
+        self.device_speeds.get(device).copied().filter(|speed| is_positive(*speed)).unwrap_or(1.0)
     }
-    /// Stub.
-    pub fn observe(&mut self, _kind: &str, _workers: u32, _speed: f64, _steps: &[ObservedStep]) {}
-}
-impl StepModel for Observed {
-    fn predict(&self, job: &JobDescription, c: &Configuration) -> Result<Prediction, String> {
-        let (batch, nodes, node_s) = self.kinds.get(&job.model).copied().ok_or("unknown")?;
-        if c.workers() == 0 || c.workers() > nodes {
-            return Err("too many workers".into());
+
+    /// Introduces a kind of job: samples of a step, the virtual nodes that share them, bytes that workers exchange in
+    /// every step, and seconds of one virtual node on a device of speed 1, where somebody has said or measured it.
+    ///
+    /// What was observed of a kind that is known already stays, unless it is cut otherwise now. A time that is no finite
+    /// number above 0 is none.
+    pub fn describe(&mut self, kind: &str, batch: u64, virtual_nodes: u32, bytes: u64, node_s: Option<f64>) {
+        let declared =
+            Declared { batch, virtual_nodes, bytes, node_s: node_s.filter(|node_s| is_positive(*node_s)) };
+        match self.kinds.get_mut(kind) {
+            Some(known) => known.declare(declared),
+            None => {
+                self.kinds.insert(kind.into(), Kind::new(declared));
+            }
         }
-        let step_s = f64::from(nodes.div_ceil(c.workers())) * node_s;
-        let rate = batch as f64 / step_s;
-        Ok(Prediction {
-            examples_per_s: rate,
-            low: rate,
-            high: rate,
-            step_s,
+    }
+
+    /// Adds steps of `workers` on devices of relative speed `speed`.
+    ///
+    /// Nothing is learnt from what cannot be: a kind that was not described, more workers than it has virtual nodes, a
+    /// speed that is no finite number above 0; steps that took no time or computed nothing.
+    pub fn observe(&mut self, kind: &str, workers: u32, speed: f64, steps: &[ObservedStep]) {
+        if let Some(known) = self.kinds.get_mut(kind).filter(|_| is_positive(speed)) {
+            known.observe(workers, speed, steps);
+        }
+    }
+
+    /// Smallest, typical and largest time of a virtual node on a device of speed 1, of all kinds, in seconds.
+    fn guess_s(&self) -> (f64, f64, f64) {
+        let known: Vec<f64> = self.kinds.values().filter_map(Kind::node_s).collect();
+        if known.is_empty() {
+            return (GUESS_S / GUESS_FACTOR, GUESS_S, GUESS_S * GUESS_FACTOR);
+        }
+        let mean = (known.iter().map(|node_s| node_s.ln()).sum::<f64>() / known.len() as f64).exp();
+        known
+            .iter()
+            .fold((mean, mean, mean), |(low, mean, high), &node_s| (low.min(node_s), mean, high.max(node_s)))
+    }
+
+    /// A forecast for a kind of which no step was observed.
+    fn unobserved(&self, kind: &Kind, workers: u32, speed: f64) -> Result<Forecast, InputError> {
+        let most = f64::from(most_virtual_nodes(kind.declared.virtual_nodes, workers)?);
+        let (fast_s, node_s, slow_s, why) = match kind.declared.node_s {
+            Some(node_s) => (node_s, node_s, node_s, "no step was observed: this is the declared time"),
+            None => {
+                let (fast_s, node_s, slow_s) = self.guess_s();
+                (fast_s, node_s, slow_s, "nothing is known of such a job: this is a guess")
+            }
+        };
+        let rate = |node_s: f64| speed / (most * node_s);
+        // Of an exchange nothing is known, so more workers may be no faster than one.
+        let alone = speed / (f64::from(kind.declared.virtual_nodes) * slow_s);
+        Ok(Forecast {
+            rate: Rate { steps_per_s: rate(node_s), low: alone.min(rate(slow_s)), high: rate(fast_s) },
             bottleneck: Bottleneck::Compute,
-            validity: Validity::Interpolated,
+            why: Some(why.into()),
         })
     }
+}
+
+impl StepModel for Observed {
+    fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
+        let workers = own_devices(configuration)?;
+        let kind = self.kinds.get(&job.model).ok_or_else(|| {
+            let known: Vec<&str> = self.kinds.keys().map(String::as_str).collect();
+            format!(
+                "`{}` is no kind of job that was described; {}",
+                job.model,
+                did_you_mean(&job.model, &known)
+            )
+        })?;
+        if configuration.batch == 0 {
+            return Err("a step without samples takes no time".into());
+        }
+        let held = configuration.devices.iter().filter(|group| group.count > 0);
+        let speeds: Vec<f64> = held.map(|group| self.device_speed(&group.device)).collect();
+        let slowest = speeds.iter().copied().fold(f64::INFINITY, f64::min);
+        let batch = configuration.batch as f64;
+        let share = kind.declared.batch as f64 / batch;
+        let forecast = match kind.forecast(workers, slowest, share) {
+            Some(forecast) => forecast,
+            None => self.unobserved(kind, workers, slowest * share).map_err(|error| error.what)?,
+        };
+        let mut why = forecast.why;
+        if share != 1.0 {
+            why = Some(format!("another batch than {} was not observed", kind.declared.batch));
+        }
+        if speeds.iter().any(|speed| *speed != slowest) {
+            why = Some("no gang over several types of device was observed".into());
+        }
+        let Rate { steps_per_s, low, high } = forecast.rate;
+        let prediction = Prediction {
+            examples_per_s: batch * steps_per_s,
+            low: batch * low,
+            high: batch * high,
+            step_s: 1.0 / steps_per_s,
+            bottleneck: forecast.bottleneck,
+            validity: why.map_or(Validity::Interpolated, Validity::Extrapolated),
+        };
+        let Prediction { examples_per_s, low, high, step_s, .. } = prediction;
+        if [examples_per_s, low, high, step_s].iter().all(|value| value.is_finite() && *value > 0.0) {
+            Ok(prediction)
+        } else {
+            Err(format!("no step has {batch} samples at {examples_per_s} samples/s"))
+        }
+    }
+}
+
+fn is_positive(value: f64) -> bool {
+    value.is_finite() && value > 0.0
 }

@@ -62,7 +62,9 @@ impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let InputError { what, place, hint } = self.error;
         let body = ErrorBody { error: cut(what), place: cut(place), hint: cut(hint) };
-        let mut response = (self.status, axum::Json(body)).into_response();
+        let body = serde_json::to_string(&body).expect("an error is plain data");
+        let json = [(header::CONTENT_TYPE, "application/json")];
+        let mut response = (self.status, json, body).into_response();
         let headers = response.headers_mut();
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"bellwether\""));

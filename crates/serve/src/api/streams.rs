@@ -40,7 +40,8 @@ struct Gone;
 /// Sends one event.
 async fn send(sender: &Sender, name: &str, data: &impl Serialize) -> Result<(), Gone> {
     // What cannot be written as JSON is left out: it is never of ours.
-    let Ok(event) = Event::default().event(name).json_data(data) else { return Ok(()) };
+    let Ok(text) = serde_json::to_string(data) else { return Ok(()) };
+    let event = Event::default().event(name).data(text);
     sender.send(event).await.map_err(|_| Gone)
 }
 

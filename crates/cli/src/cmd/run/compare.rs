@@ -2,20 +2,15 @@
 
 use bellwether_core::job::{Job, Model};
 use bellwether_core::record::Comparison;
+use bellwether_model::observed::{Calm, SETTLING_STEPS, STEPS_MIN, WARM_UP_STEPS};
 use bellwether_model::rescale::{ObservedStep, Rescale};
 
-use crate::metrics::{self, StepLine, WARM_UP_STEPS};
+use crate::metrics::{self, StepLine};
 use crate::runs::RunDir;
 
 /// Steps to learn from, and time that they must take at least; of a shorter run a quarter.
 const LEARNING_STEPS: usize = 40;
 const LEARNING_S: f64 = 0.5;
-
-/// Fewer steps tell nothing, neither to learn from nor to compare with.
-const STEPS_MIN: usize = 5;
-
-/// Steps after a change of the number of workers that do not count.
-const SETTLING_STEPS: usize = 2;
 
 /// What the first steps of a run teach.
 pub(super) struct Learnt {
@@ -36,14 +31,13 @@ pub(super) fn learn(run: &RunDir, job: &Job, bytes: u64, first: u64, by_hand: bo
         .filter(|line| line.step >= first && line.accumulation == 1)
         .collect();
     // The first stretch without newcomers, who would use processors and links too.
-    let calm = |start: usize| {
-        let first = &lines[start];
-        lines[start..].iter().take_while(|line| line.shadows == 0 && line.workers == first.workers).count()
-    };
+    let mut calm = Calm::default();
+    let since: Vec<usize> = lines.iter().map(|line| calm.see(line.workers, line.shadows)).collect();
     let least = WARM_UP_STEPS + STEPS_MIN;
-    let start = (0..lines.len()).find(|start| calm(*start) >= least)?;
+    let start = since.iter().position(|steps| *steps == least)? + 1 - least;
+    let calm = since[start..].iter().zip(1..).take_while(|(steps, place)| *steps == place).count();
     let workers = lines[start].workers;
-    let quarter = ((lines.len() - start) / 4).max(STEPS_MIN).min(calm(start) - WARM_UP_STEPS);
+    let quarter = ((lines.len() - start) / 4).max(STEPS_MIN).min(calm - WARM_UP_STEPS);
     let mut learnt_s = 0.0;
     let enough = lines[start + WARM_UP_STEPS..].iter().enumerate().find(|(index, line)| {
         learnt_s += line.duration_s;
@@ -80,15 +74,11 @@ pub(super) fn comparisons(learnt: &Learnt, batch: u64) -> Vec<Comparison> {
 }
 
 fn compare(model: &Rescale, lines: &[StepLine], workers: u32, batch: u64) -> Option<Comparison> {
-    let mut durations_s = Vec::new();
-    let mut settled = 0;
-    for line in lines {
-        // While newcomers receive state, they use processors and links too.
-        settled = if line.workers == workers && line.shadows == 0 { settled + 1 } else { 0 };
-        if settled > SETTLING_STEPS {
-            durations_s.push(line.duration_s);
-        }
-    }
+    let mut calm = Calm::default();
+    // While newcomers receive state, they use processors and links too.
+    let settled = |line: &&StepLine| calm.see(line.workers, line.shadows) > SETTLING_STEPS;
+    let settled = lines.iter().filter(settled).filter(|line| line.workers == workers);
+    let durations_s: Vec<f64> = settled.map(|line| line.duration_s).collect();
     if durations_s.len() < STEPS_MIN {
         return None;
     }

@@ -1,0 +1,250 @@
+//! What was observed of one kind of job, and what it says of other numbers of workers.
+
+use bellwether_core::prediction::Bottleneck;
+use bellwether_des::statistics::Tally;
+use serde::{Deserialize, Serialize};
+
+use super::{STEPS_MIN, is_positive};
+use crate::compute::most_virtual_nodes;
+use crate::rescale::{Means, ObservedStep, Rate, Rescale};
+
+/// A step counts this part of the one after it: of the last 500 steps in the mean, so that a slow change is followed.
+const KEPT: f64 = 1.0 - 1.0 / 500.0;
+
+/// What a job file says of a kind of job.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(super) struct Declared {
+    /// Samples of a step, of all workers together.
+    pub(super) batch: u64,
+    /// Virtual nodes that share them: as many workers at most.
+    pub(super) virtual_nodes: u32,
+    /// Bytes that workers exchange in every step.
+    pub(super) bytes: u64,
+    /// Seconds of one virtual node on a device of speed 1, where somebody has said or measured it before.
+    pub(super) node_s: Option<f64>,
+}
+
+/// A kind of job: what was declared and what was observed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Kind {
+    pub(super) declared: Declared,
+    /// By number of workers, then speed.
+    seen: Vec<Seen>,
+}
+
+/// The steps of one number of workers on devices of one speed, in running sums.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct Seen {
+    workers: u32,
+    speed: f64,
+    /// Steps, however long ago.
+    steps: u64,
+    /// Sum of the steps' weights, ...
+    weight: f64,
+    /// ... and of their squares.
+    weight_squares: f64,
+    duration_s: f64,
+    /// Sum of the weighted squares of what durations are from their mean.
+    squares: f64,
+    node_s: f64,
+    /// Variance of virtual nodes among those of the same worker and step.
+    node_variance: f64,
+    exchange_s: f64,
+    update_s: f64,
+}
+
+/// A throughput, and how far it can be believed.
+pub(super) struct Forecast {
+    pub(super) rate: Rate,
+    pub(super) bottleneck: Bottleneck,
+    /// Why it is an extrapolation, where it is one.
+    pub(super) why: Option<String>,
+}
+
+impl Seen {
+    fn new(workers: u32, speed: f64) -> Seen {
+        Seen {
+            workers,
+            speed,
+            steps: 0,
+            weight: 0.0,
+            weight_squares: 0.0,
+            duration_s: 0.0,
+            squares: 0.0,
+            node_s: 0.0,
+            node_variance: 0.0,
+            exchange_s: 0.0,
+            update_s: 0.0,
+        }
+    }
+
+    fn add(&mut self, step: &ObservedStep) {
+        let nodes: Tally = step.nodes_s.iter().copied().collect();
+        let node_s = nodes.mean();
+        let others = [step.exchange_s, step.update_s];
+        let is_sound = others.iter().all(|value| value.is_finite() && *value >= 0.0);
+        if !(is_sound && is_positive(step.duration_s) && is_positive(node_s)) {
+            return;
+        }
+        self.steps += 1;
+        self.weight = self.weight * KEPT + 1.0;
+        self.weight_squares = self.weight_squares * KEPT * KEPT + 1.0;
+        let toward = |mean: &mut f64, value: f64| *mean += (value - *mean) / self.weight;
+        let before_s = self.duration_s;
+        toward(&mut self.duration_s, step.duration_s);
+        let moved = (step.duration_s - before_s) * (step.duration_s - self.duration_s);
+        self.squares = self.squares * KEPT + moved;
+        toward(&mut self.node_s, node_s);
+        toward(&mut self.node_variance, nodes.variance());
+        toward(&mut self.exchange_s, step.exchange_s);
+        toward(&mut self.update_s, step.update_s);
+    }
+
+    /// What it says of devices of relative speed `speed` where a step has `1 / share` times the samples.
+    ///
+    /// Virtual nodes spread with `variation`, their standard deviation over their mean.
+    fn rescale(&self, declared: &Declared, variation: f64, speed: f64, share: f64) -> Option<Rescale> {
+        let variance = self.squares / (self.weight - self.weight_squares / self.weight);
+        let means = Means {
+            duration_s: self.duration_s,
+            error_s: (variance.max(0.0) * self.weight_squares).sqrt() / self.weight,
+            node_s: self.node_s,
+            spread_s: self.node_s * variation,
+            exchange_s: self.exchange_s,
+            update_s: self.update_s,
+        };
+        let model =
+            Rescale::from_means(self.workers, means, declared.virtual_nodes, declared.bytes, None).ok()?;
+        Some(if speed == self.speed && share == 1.0 {
+            model
+        } else {
+            model.at_speed(speed / self.speed * share)
+        })
+    }
+}
+
+impl Kind {
+    pub(super) fn new(declared: Declared) -> Kind {
+        Kind { declared, seen: Vec::new() }
+    }
+
+    /// Seconds of one virtual node on a device of speed 1, as observed most often, else as declared.
+    pub(super) fn node_s(&self) -> Option<f64> {
+        let most = self.enough().max_by_key(|seen| (seen.steps, seen.workers));
+        most.map(|seen| seen.node_s * seen.speed).or(self.declared.node_s)
+    }
+
+    /// Standard deviation of virtual nodes over their mean, where most of them were observed in one worker.
+    fn variation(&self) -> f64 {
+        let fewest = self.enough().min_by_key(|seen| seen.workers);
+        fewest.map_or(0.0, |seen| seen.node_variance.sqrt() / seen.node_s)
+    }
+
+    pub(super) fn declare(&mut self, declared: Declared) {
+        let cut = |declared: &Declared| (declared.batch, declared.virtual_nodes);
+        if cut(&declared) != cut(&self.declared) {
+            self.seen.clear();
+        }
+        self.declared = declared;
+    }
+
+    pub(super) fn observe(&mut self, workers: u32, speed: f64, steps: &[ObservedStep]) {
+        if most_virtual_nodes(self.declared.virtual_nodes, workers).is_err() {
+            return;
+        }
+        let order = |seen: &Seen| seen.workers.cmp(&workers).then(seen.speed.total_cmp(&speed));
+        let place = self.seen.binary_search_by(order).unwrap_or_else(|place| {
+            self.seen.insert(place, Seen::new(workers, speed));
+            place
+        });
+        steps.iter().for_each(|step| self.seen[place].add(step));
+    }
+
+    /// What was observed often enough to say something.
+    fn enough(&self) -> impl Iterator<Item = &Seen> {
+        self.seen.iter().filter(|seen| seen.steps >= STEPS_MIN as u64)
+    }
+
+    /// For each number of workers what was observed at the speed nearest to `speed`.
+    fn nearest(&self, speed: f64) -> Vec<&Seen> {
+        let distance = |seen: &Seen| (seen.speed / speed).ln().abs();
+        let mut nearest: Vec<&Seen> = Vec::new();
+        for seen in self.enough() {
+            match nearest.last_mut() {
+                Some(last) if last.workers == seen.workers => {
+                    if distance(seen) < distance(last) {
+                        *last = seen;
+                    }
+                }
+                _ => nearest.push(seen),
+            }
+        }
+        nearest
+    }
+
+    /// What the observed steps say of `workers` on devices of relative speed `speed` where a step has `1 / share` times
+    /// the declared samples; `None` where none were, or the workers are too many.
+    pub(super) fn forecast(&self, workers: u32, speed: f64, share: f64) -> Option<Forecast> {
+        let seen = self.nearest(speed);
+        let variation = self.variation();
+        let model = |seen: &Seen| seen.rescale(&self.declared, variation, speed, share);
+        let split = seen.partition_point(|seen| seen.workers < workers);
+        let above = seen.get(split).copied();
+        let below = split.checked_sub(1).map(|place| seen[place]);
+        let (nearest, rate, model) = match (below, above) {
+            (Some(below), Some(above)) if above.workers > workers => {
+                let upper = model(above)?;
+                let (exchange_s, between) = upper.exchange()?;
+                let lower = model(below)?.or_exchange(exchange_s, between);
+                let rate = between_two((&lower, below.workers), (&upper, above.workers), workers)?;
+                let away = if above.speed == speed { below } else { above };
+                (away, rate, upper)
+            }
+            (_, Some(above)) => (above, model(above)?.rate(workers)?, model(above)?),
+            (Some(below), None) => {
+                let model = model(below)?;
+                let Some(rate) = model.rate(workers) else { return alone(model, workers) };
+                (below, rate, model)
+            }
+            (None, None) => return None,
+        };
+        let inside = above.is_some() && (below.is_some() || nearest.workers == workers);
+        let why = if nearest.speed != speed {
+            Some(format!("devices of speed {} were observed, not of {speed}", nearest.speed))
+        } else if !inside {
+            Some(format!("{} workers were observed, not {workers}", nearest.workers))
+        } else {
+            None
+        };
+        Some(Forecast { rate, bottleneck: model.bottleneck(workers), why })
+    }
+}
+
+/// What one worker says of more.
+fn alone(model: Rescale, workers: u32) -> Option<Forecast> {
+    let one = model.rate(1)?;
+    // Any number will do, as nothing is exchanged.
+    let rate = model.or_exchange(0.0, 2).rate(workers)?;
+    let why = "1 worker was observed, so nothing is known of the exchange: none is assumed";
+    let rate = Rate { low: rate.low.min(one.low), ..rate };
+    Some(Forecast { rate, bottleneck: Bottleneck::Compute, why: Some(why.into()) })
+}
+
+/// Between two numbers of workers that were observed, the step lies between theirs.
+fn between_two(lower: (&Rescale, u32), upper: (&Rescale, u32), workers: u32) -> Option<Rate> {
+    let (first_s, last_s) = (lower.0.step_s(lower.1)?, upper.0.step_s(upper.1)?);
+    let (own_s, end_s) = (lower.0.step_s(workers)?, lower.0.step_s(upper.1)?);
+    let part = if end_s < first_s {
+        ((first_s - own_s) / (first_s - end_s)).clamp(0.0, 1.0)
+    } else {
+        let log = |workers: u32| f64::from(workers).ln();
+        (log(workers) - log(lower.1)) / (log(upper.1) - log(lower.1))
+    };
+    let steps_per_s = 1.0 / (first_s + part * (last_s - first_s));
+    let (one, other) = (lower.0.rate(workers)?, upper.0.rate(workers)?);
+    Some(Rate {
+        steps_per_s,
+        low: one.low.min(other.low).min(steps_per_s),
+        high: one.high.max(other.high).max(steps_per_s),
+    })
+}
