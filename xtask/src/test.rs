@@ -5,15 +5,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{tidy, tree};
+use crate::{browser, tidy, tree};
 
 /// Compiles and runs all tests, then checks the tree; goes on after a failure, so that one run tells all.
 /// `extra` goes to the test programs, as after `cargo test --`.
 pub(crate) fn run(extra: &[&str]) -> Result<bool> {
     check_compiler()?;
+    let has_browser = browser::find_or_install();
     let mut parts = Vec::new();
-    let compiled = timed("compile", &mut parts, || cargo_test(&["--no-run"], &[]))?;
-    let passed = compiled && timed("tests", &mut parts, || cargo_test(&["--no-fail-fast"], extra))?;
+    let compiled = timed("compile", &mut parts, || cargo_test(&["--no-run"], &[], false))?;
+    let passed =
+        compiled && timed("tests", &mut parts, || cargo_test(&["--no-fail-fast"], extra, has_browser))?;
     let tidy = timed("tidy", &mut parts, tidy::run)?;
     println!();
     for (name, took, good) in &parts {
@@ -49,8 +51,10 @@ fn timed(name: &'static str, parts: &mut Vec<Part>, work: impl FnOnce() -> Resul
 }
 
 /// Runs `cargo test` over the whole workspace: libraries, programs, integration and documentation tests.
-fn cargo_test(options: &[&str], extra: &[&str]) -> Result<bool> {
+/// Where there is a browser, a test that does not find it has failed.
+fn cargo_test(options: &[&str], extra: &[&str], has_browser: bool) -> Result<bool> {
     let status = Command::new(tree::cargo())
+        .envs(has_browser.then_some(("BELLWETHER_REQUIRE_BROWSER", "1")))
         .args(["test", "--release", "--workspace"])
         .args(options)
         .arg("--")

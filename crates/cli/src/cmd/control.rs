@@ -10,7 +10,6 @@ use serde::Serialize;
 
 use super::run::show::batch;
 use crate::args::{Format, JobArguments, ScaleArguments, StateArguments};
-use crate::cmd::run::show;
 use crate::failure::Failure;
 use crate::history::{History, last_loss};
 use crate::printer::Printer;

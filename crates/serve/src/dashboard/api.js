@@ -22,6 +22,8 @@ export class Api {
     this.token = token;
     /** Seconds that the daemon's clock is ahead of this machine's. */
     this.ahead_s = 0;
+    /** When it was last heard of. */
+    this.heard_s = this.now();
   }
 
   /** Seconds since the Unix epoch, on the daemon's clock. */
@@ -70,12 +72,14 @@ export class Api {
     const silence = new AbortController();
     let timer;
     const heard = () => {
+      this.heard_s = this.now();
       clearTimeout(timer);
       timer = setTimeout(() => silence.abort(), SILENCE_MS);
     };
-    heard();
+    timer = setTimeout(() => silence.abort(), SILENCE_MS);
     try {
       const response = await this.#fetch(path, { signal: AbortSignal.any([signal, silence.signal]) });
+      heard();
       onOpen();
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       const events = new Events(onEvent);

@@ -184,8 +184,8 @@ export class Curves {
   }
 
   #beside() {
-    const { predicted_examples_per_s: value } = this.job;
-    return value == null ? "" : `, predicted ${measured(value)}`;
+    const { predicted_examples_per_s: value, workers, target_workers } = this.job;
+    return value == null || workers !== target_workers ? "" : `, predicted ${measured(value)}`;
   }
 }
 

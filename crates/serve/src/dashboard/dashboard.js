@@ -33,7 +33,6 @@ class Page {
     this.end = new AbortController();
     this.dirty = new Set();
     this.frame = 0;
-    this.heard_s = this.api.now();
     this.live = false;
     const hears = {
       now: () => this.api.now(),
@@ -74,7 +73,6 @@ class Page {
           this.news.changes(changes);
         }
         first = false;
-        this.heard_s = this.api.now();
         this.jobs.stale = true;
         this.script_ms = (this.script_ms ?? 0) + performance.now() - start;
         this.soon("jobs", "decisions", "time");
@@ -90,7 +88,7 @@ class Page {
 
   #connection(state) {
     this.live = state === "live";
-    const text = state === "reconnecting" ? `reconnecting, as of ${moment(this.heard_s)}` : state;
+    const text = state === "reconnecting" ? `reconnecting, as of ${moment(this.api.heard_s)}` : state;
     set(byId("connection"), { "data-state": state });
     if (byId("connection-text").textContent === text) return;
     setText(byId("connection-text"), text);
@@ -112,9 +110,10 @@ class Page {
     if (parts.has("decisions")) this.decisions.render();
     this.jobs.render(now);
     this.detail.render(now);
+    this.slots.highlight(this.detail.name);
     if (parts.has("time")) {
       // What is held now is not known while nobody says so.
-      const known = this.live ? now : this.heard_s;
+      const known = this.live ? now : this.api.heard_s;
       this.store.prune(known);
       this.slots.render(known);
       this.overview.render(known);
@@ -128,6 +127,7 @@ class Page {
     if (!this.store.jobs.has(name)) return this.#fetch(name, focus);
     this.jobs.select(name);
     this.detail.open(name, focus);
+    this.soon();
   }
 
   /** A job that ended long ago is known by name only. */
@@ -142,7 +142,9 @@ class Page {
   }
 
   close() {
-    if (this.detail.close()) this.jobs.focus();
+    if (!this.detail.close()) return;
+    this.jobs.focus();
+    this.soon();
   }
 
   async older() {

@@ -4,7 +4,7 @@ import { Curves } from "./charts.js";
 import { LINES, Log } from "./log.js";
 import { byId, complain, make, set, setText, shape, show } from "./page.js";
 import { hasEnded } from "./store.js";
-import { count, deadline, duration, error, iso, limits, measured, moment, percent, relative, workers } from "./words.js";
+import { count, deadline, duration, iso, limits, measured, moment, off, percent, plural, relative, workers } from "./words.js";
 
 /** Curves are fetched again at most so often. */
 const REFRESH_MS = 2000;
@@ -36,8 +36,9 @@ function predicted(job) {
   const { predicted_examples_per_s: value, predicted_low: low, predicted_high: high } = job;
   if (value == null) return null;
   const interval = low != null && high != null ? ` (95 %: ${measured(low)}–${measured(high)})` : "";
-  const off = error(value, job.examples_per_s);
-  return `${measured(value)}${interval}${off ? `, off by ${off}` : ""}`;
+  const by = off(job);
+  const whom = job.workers === job.target_workers ? "" : ` with ${plural(job.target_workers, "worker")}`;
+  return `${measured(value)}${whom}${interval}${by && `, off by ${by}`}`;
 }
 
 function due(job, now) {

@@ -2,7 +2,7 @@
 
 import { arrange, byId, make, set, setText, shape, show } from "./page.js";
 import { STATES, hasEnded } from "./store.js";
-import { age, count, deadline, error, iso, limits, measured, moment, percent, plural, relative, workers } from "./words.js";
+import { age, count, deadline, iso, limits, measured, moment, off, percent, plural, relative, workers } from "./words.js";
 
 const PAGE = 50;
 const PAGE_NARROW = 20;
@@ -212,7 +212,7 @@ export class Jobs {
     } else {
       const clear = make("button", { type: "button", class: "quiet" }, "Show all jobs");
       clear.addEventListener("click", () => this.clear());
-      box.replaceChildren("No job is called so and in this state. ", clear);
+      box.replaceChildren("No job matches. ", clear);
     }
   }
 
@@ -276,7 +276,7 @@ class Row {
     cells.progress.sub.append(this.steps, this.share);
     this.rate = make("span");
     this.off = make("span", { class: "off" });
-    cells.rate.main.append(this.rate, this.off);
+    cells.rate.main.append(this.rate, " ", this.off);
   }
 
   update({ job }, now) {
@@ -303,7 +303,7 @@ class Row {
     setText(this.share, percent(share(job)));
     setText(loss.main, measured(job.loss));
     setText(this.rate, measured(job.examples_per_s));
-    setText(this.off, error(job.predicted_examples_per_s, job.examples_per_s));
+    setText(this.off, off(job));
     setText(rate.sub, job.predicted_examples_per_s == null ? "" : `${measured(job.predicted_examples_per_s)} predicted`);
     set(name.sub, { title: iso(job.submitted_s) });
     this.job = job;

@@ -28,7 +28,6 @@ function leave(page, field, event) {
 
 function press(page, event) {
   const { jobs, detail } = page;
-  const inTable = event.target.closest("#job-table, body > :not(main)") || event.target === document.body;
   switch (event.key) {
     case "/":
       byId("filter").focus();
@@ -51,7 +50,8 @@ function press(page, event) {
     case "End":
       return event.target.closest("#job-rows") ? walk(page, event.key === "End" ? Infinity : -Infinity) : false;
     case "Enter":
-      if (!inTable || event.target.closest("button") || !jobs.selected) return false;
+      // What has a use for it itself keeps it.
+      if (event.target.closest("a, button, summary, .log") || !jobs.selected) return false;
       page.open(jobs.selected, true);
       return true;
     case "s":
@@ -69,6 +69,6 @@ function press(page, event) {
 
 function walk(page, places) {
   const name = page.jobs.move(places);
-  if (name && page.detail.name) page.detail.open(name, false);
+  if (name && page.detail.name) page.open(name, false);
   return name !== null;
 }

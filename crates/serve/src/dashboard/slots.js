@@ -1,9 +1,12 @@
 // Who holds which slot over time: a bar per job and slot, on a time axis that ends now.
 
-import { byId, draw, set, setText, tip } from "./page.js";
+import { byId, draw, make, set, setText, tip } from "./page.js";
 import { duration, minute, moment } from "./words.js";
 
 const AXIS = 20;
+/** Height from which the slots scroll under their axis, and what the bar for that takes. */
+const SCROLL = 300;
+const SCROLL_BAR = 12;
 /** Distances between marks of the axis, in seconds, and how many pixels a mark needs. */
 const GRID_S = [60, 120, 180, 300, 600, 900, 1800];
 const MARK = 76;
@@ -17,6 +20,7 @@ export class Slots {
     this.minutes = 5;
     this.bars = new Map();
     this.current = null;
+    this.chosen = null;
     this.now = 0;
     this.box = byId("gantt");
     set(this.box, { tabindex: 0, role: "group", "aria-label": "Slots over time. Arrow keys walk from bar to bar, Enter opens the job." });
@@ -42,6 +46,17 @@ export class Slots {
     this.#rebuild();
   }
 
+  /** Lets the bars of one job stand out; of none with `null`. */
+  highlight(name) {
+    if (name === this.chosen) return;
+    this.chosen = name;
+    for (const bar of this.bars.values()) this.#fade(bar);
+  }
+
+  #fade({ group, span }) {
+    group.classList.toggle("faded", this.chosen !== null && span.job !== this.chosen);
+  }
+
   /** All slots, in order, with their labels. */
   #slots() {
     const nodes = this.store.cluster?.nodes ?? [];
@@ -55,12 +70,13 @@ export class Slots {
   /** Draws what does not move. Within the moving group one second has a fixed width, so a tick changes little. */
   #rebuild() {
     const slots = this.#slots();
-    const width = this.box.clientWidth;
+    const full = this.box.clientWidth;
     this.shown = JSON.stringify(slots);
-    if (!slots.length || width < 150) return;
+    if (!slots.length || full < 150) return;
     const row = slots.length > 24 ? 14 : slots.length > 8 ? 18 : 24;
     const gap = row > 14 ? 4 : 2;
     const height = slots.length * (row + gap);
+    const width = full - (height > SCROLL ? SCROLL_BAR : 0);
     pen.font = `12px ${getComputedStyle(this.box).fontFamily}`;
     const label = Math.min(12 + Math.max(...slots.map((slot) => pen.measureText(slot.label).width)), width / 3);
     Object.assign(this, { row, plot: width - label, scale: (width - label) / (60 * this.minutes), origin: this.now });
@@ -76,9 +92,12 @@ export class Slots {
     });
     // A drawing within a drawing cuts off what lies outside.
     const inner = draw("svg", { x: label, width: this.plot, height }, ...tracks, this.grid, this.moving);
-    const axis = draw("svg", { x: label, y: height, width: this.plot, height: AXIS }, this.times);
+    const axis = draw("svg", { x: label, width: this.plot, height: AXIS }, this.times);
     this.bars.clear();
-    this.box.replaceChildren(draw("svg", { width, height: height + AXIS, "aria-hidden": "true" }, ...names, inner, axis));
+    this.box.replaceChildren(
+      make("div", { class: "scroll" }, draw("svg", { width, height, "aria-hidden": "true" }, ...names, inner)),
+      draw("svg", { width, height: AXIS, "aria-hidden": "true" }, axis),
+    );
     pen.font = `550 ${pen.font}`;
     this.render(this.now);
   }
@@ -115,6 +134,7 @@ export class Slots {
       this.moving.append(group);
       this.bars.set(key, bar);
       bar.width = pen.measureText(span.job).width;
+      this.#fade({ group, span });
     }
     // What neither grows nor leaves at the left is as it was.
     if (bar.span === span && span.end_s != null && span.start_s > start && bar.still) return;

@@ -22,14 +22,20 @@ export function measured(value) {
   return size !== 0 && size < 0.001 ? value.toExponential(1) : three.format(value);
 }
 
-/** A share in percent. */
-export const percent = (share) => (known(share) ? `${Math.round(100 * share)} %` : NOTHING);
+/** A share in percent; its sign stays on the same line. */
+export const percent = (share) => (known(share) ? `${Math.round(100 * share)}\u00a0%` : NOTHING);
 
 /** How far `predicted` is off from what was measured, with its sign; empty where one is not known. */
 export function error(predicted, actual) {
   if (!known(predicted) || !known(actual) || actual <= 0) return "";
-  const off = Math.round(100 * (predicted / actual - 1));
-  return `${off > 0 ? "+" : off < 0 ? "−" : "±"}${Math.abs(off)} %`;
+  const off = predicted / actual - 1;
+  const sign = Math.round(100 * off) === 0 ? "±" : off > 0 ? "+" : "−";
+  return sign + percent(Math.abs(off));
+}
+
+/** How far the prediction for a job is off; it speaks of the workers to come, so only a job that has these can tell. */
+export function off(job) {
+  return job.workers === job.target_workers ? error(job.predicted_examples_per_s, job.examples_per_s) : "";
 }
 
 /** A duration with its two largest units. */

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use bellwether_core::InputError;
-use bellwether_core::job::WorkerRange;
+use bellwether_core::job::{Data, Job, WorkerRange};
 use bellwether_runtime::control::Token;
 use bellwether_serve::api::{ApiOptions, Serving, serve};
 use bellwether_serve::ledger::Task;
@@ -15,6 +15,12 @@ use bellwether_serve::snapshot::{ClusterState, DecisionState, JobState, NodeStat
 use tokio::sync::{mpsc, watch};
 
 pub(crate) const SLOTS: u32 = 4;
+
+/// Samples of a task whose data cannot be loaded.
+pub(crate) const UNDESCRIBABLE: u64 = 13;
+
+/// Samples of a task that shows a fault of ours.
+pub(crate) const PANICKING: u64 = 14;
 
 /// An API over an engine that only keeps a table.
 pub(crate) struct Server {
@@ -62,9 +68,11 @@ impl Server {
         });
         let token = Token::parse(&"5a".repeat(32)).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let describe = |job: &bellwether_core::job::Job| match job.name.as_str() {
-            "undescribable" => Err(InputError::new("data", "the file is not there").hint("put it there")),
-            "panicking" => panic!("a fault of ours"),
+        let describe = |job: &Job| match job.data {
+            Data::Indices { samples: UNDESCRIBABLE } => {
+                Err(InputError::new("data", "the file is not there").hint("put it there"))
+            }
+            Data::Indices { samples: PANICKING } => panic!("a fault of ours"),
             _ => Ok(Task { training_samples: 1000, bytes: 4096 }),
         };
         let options = ApiOptions { token: token.clone(), describe: Arc::new(describe) };

@@ -1,6 +1,9 @@
 //! The HTTP API over an engine that only keeps a table: what it answers, and that it lives through anything.
 
 mod client;
+mod contract;
 mod fake;
+mod limits;
+mod schema;
 mod statuses;
 mod streams;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::client::{job, raw};
-use crate::fake::Server;
+use crate::fake::{PANICKING, Server, UNDESCRIBABLE};
 use bellwether_serve::snapshot::Phase;
 
 fn submit(server: &Server, body: &Value) -> crate::client::Answer {
@@ -45,6 +45,7 @@ fn a_bad_submission_says_what_to_do_and_changes_nothing() {
         job[key] = value;
         json!({ "job": job })
     };
+    let of = |samples: u64| with("data", json!({ "kind": "indices", "samples": samples }));
     let file = json!({ "kind": "csv", "path": "data.csv" });
     let mut relative = with("data", file);
     relative["job"]["model"] = json!({ "kind": "mlp", "hidden": [8] });
@@ -73,7 +74,7 @@ fn a_bad_submission_says_what_to_do_and_changes_nothing() {
         (with("batch", json!({ "size": "64", "virtual_nodes": 4 })), 422, "body, `job.batch.size`", ""),
         (with("batch", json!({ "size": 65, "virtual_nodes": 4 })), 422, "body, `job.batch.size`", "68"),
         (relative, 422, "body, `job`", "bellwether submit"),
-        (json!({ "job": job("undescribable") }), 422, "data", "put it there"),
+        (of(UNDESCRIBABLE), 422, "data", "put it there"),
     ];
     let before = (server.granted(), server.now().version);
     for (body, status, place, hint) in cases {
@@ -84,7 +85,7 @@ fn a_bad_submission_says_what_to_do_and_changes_nothing() {
     let (_, place, hint) = submit(&server, &json!({ "job_toml": "nam = 'x'" })).refused(422);
     assert_eq!((place.as_str(), hint.contains("`name`")), ("body, `job_toml`, line 1", true));
     // What breaks is ours, and the server lives.
-    submit(&server, &json!({ "job": job("panicking") })).refused(503);
+    submit(&server, &of(PANICKING)).refused(503);
     assert_eq!((server.granted(), server.now().version), before);
 }
 
@@ -94,7 +95,7 @@ fn a_body_that_is_none_is_refused() {
     let (_, place, _) = server.send("POST", "/v1/jobs", "{\"job\": ").refused(400);
     assert_eq!(place, "body, line 1 column 8");
     server.send("POST", "/v1/jobs", "").refused(400);
-    server.send("POST", "/v1/jobs", "{} {}").refused(422);
+    server.send("POST", "/v1/jobs", "{} {}").refused(400);
     server.send("POST", "/v1/jobs", "[".repeat(100_000)).refused(400);
     server.ask("POST", "/v1/jobs").refused(415);
     let text = server.text("POST", "/v1/jobs", Some("{}"));

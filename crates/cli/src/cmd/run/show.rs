@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bellwether_core::record::{BatchChange, Comparison, Decision, Event, ExpectedRun, Revocations, Summary};
+use bellwether_core::record::{BatchChange, Comparison, Event, ExpectedRun, Revocations, Summary};
 use bellwether_runtime::control::generated::Status;
 use bellwether_runtime::coordinator::Observation;
 use bellwether_sched::plan::duration;

@@ -1,0 +1,148 @@
+//! Requests that are too much: bodies of 100 MB, heads that are no HTTP, connections by the hundred.
+
+use std::io::{BufReader, Read, Write};
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::client::{connect, head, job, raw, read};
+use crate::fake::Server;
+
+/// Bytes of this process's memory.
+fn resident_bytes() -> usize {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+#[test]
+fn a_body_of_100_mb_is_refused_and_the_sender_hears_why() {
+    let server = Server::start();
+    let before = resident_bytes();
+    let text =
+        server.text("POST", "/v1/jobs", Some("")).replace("Content-Length: 0", "Content-Length: 104857600");
+    let mut stream = connect(server.address());
+    stream.write_all(text.as_bytes()).unwrap();
+    // It sends on whatever it hears, as many clients do.
+    let mut sender = stream.try_clone().unwrap();
+    let sending = std::thread::spawn(move || {
+        let block = vec![b' '; 1 << 20];
+        (0..100).take_while(|_| sender.write_all(&block).is_ok()).count()
+    });
+    let answer = read(&mut BufReader::new(&stream));
+    assert!(answer.refused(413).0.contains("1 MiB"));
+    assert_eq!(answer.header("connection"), Some("close"));
+    sending.join().unwrap();
+    assert!(resident_bytes() < before + (40 << 20), "it was kept");
+    assert_eq!(server.granted(), 0);
+}
+
+#[test]
+fn a_body_without_a_length_is_cut_at_the_limit() {
+    let server = Server::start();
+    let text =
+        server.text("POST", "/v1/jobs", Some("")).replace("Content-Length: 0", "Transfer-Encoding: chunked");
+    let chunk = |bytes: &str| format!("{:x}\r\n{bytes}\r\n", bytes.len());
+    let mut stream = connect(server.address());
+    stream.write_all(text.as_bytes()).unwrap();
+    let block = chunk(&" ".repeat(1 << 16));
+    let blocks = (0..1600).take_while(|_| stream.write_all(block.as_bytes()).is_ok()).count();
+    read(&mut BufReader::new(&stream)).refused(413);
+    // Up to the limit, chunks are as good as a length.
+    assert!(blocks >= 16, "{blocks}");
+    let body = json!({ "job": job("a"), "key": "k" }).to_string();
+    let whole = text + &chunk(&body[..10]) + &chunk(&body[10..]) + "0\r\n\r\n";
+    assert_eq!(raw(server.address(), whole.as_bytes()).status, 201);
+    let padded = " ".repeat((1 << 20) - body.len()) + &body;
+    assert_eq!(server.send("POST", "/v1/jobs", &padded).status, 200);
+    server.send("POST", "/v1/jobs", format!(" {padded}")).refused(413);
+}
+
+#[test]
+fn what_is_no_http_is_refused() {
+    let server = Server::start();
+    let long = format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(100_000));
+    let many = format!("GET / HTTP/1.1\r\n{}\r\n", "X: x\r\n".repeat(200));
+    let twice =
+        server.text("POST", "/v1/jobs", Some("{}")).replace("Length: 2", "Length: 2\r\nContent-Length: 3");
+    let negative = server.text("POST", "/v1/jobs", Some("{}")).replace("Length: 2", "Length: -2");
+    for noise in [
+        "nonsense\r\n\r\n",
+        "GET / HTTP/9.9\r\n\r\n",
+        "\u{0}\u{1}\u{2}\r\n\r\n",
+        "GET /\u{0} HTTP/1.1\r\n\r\n",
+        &long,
+        &many,
+        &twice,
+        &negative,
+    ] {
+        let mut stream = connect(server.address());
+        let _ = stream.write_all(noise.as_bytes());
+        let (status, _) = head(&mut BufReader::new(stream));
+        assert!([400, 414, 431].contains(&status), "{status}: {:.40}", noise);
+    }
+    // A chunk that is none, and a client that leaves in the middle.
+    let text =
+        server.text("POST", "/v1/jobs", Some("")).replace("Content-Length: 0", "Transfer-Encoding: chunked");
+    raw(server.address(), (text + "zz\r\n").as_bytes()).refused(400);
+    let text = server.text("POST", "/v1/jobs", Some("{\"job\": {}}"));
+    let mut stream = connect(server.address());
+    stream.write_all(&text.as_bytes()[..text.len() - 5]).unwrap();
+    stream.shutdown(Shutdown::Both).unwrap();
+    assert_eq!((server.get("/health").status, server.granted()), (200, 0));
+}
+
+#[test]
+fn several_requests_on_one_connection() {
+    let server = Server::start();
+    let mut stream = connect(server.address());
+    let text = server.text("GET", "/v1/cluster", None).replace("Connection: close\r\n", "");
+    stream.write_all(text.repeat(20).as_bytes()).unwrap();
+    let mut reader = BufReader::new(stream);
+    assert!((0..20).all(|_| read(&mut reader).status == 200));
+}
+
+#[test]
+fn three_hundred_connections_at_a_time() {
+    let server = Server::start();
+    server.fill(10);
+    // Some say nothing, some begin and do not go on, some follow: all the others are served.
+    let mut idle: Vec<_> = (0..100).map(|_| connect(server.address())).collect();
+    for stream in &mut idle[..50] {
+        stream.write_all(b"GET /v1/jobs HTTP/1.1\r\nHost:").unwrap();
+    }
+    let mut streams: Vec<_> = (0..50).map(|_| server.events("/v1/events")).collect();
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for number in 0..150 {
+            let server = &server;
+            scope.spawn(move || {
+                let body = json!({ "job": job("a"), "name": format!("job-{number}") });
+                assert_eq!(server.send("POST", "/v1/jobs", body).status, 201);
+                assert_eq!(server.get(&format!("/v1/jobs/job-{number}")).status, 200);
+            });
+        }
+    });
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_eq!(server.now().jobs.len(), 160);
+    for stream in &mut streams {
+        let mut seen = std::collections::BTreeSet::new();
+        while seen.len() < 160 {
+            let data = stream.next().unwrap().1;
+            let names =
+                data["jobs"].as_array().unwrap().iter().map(|job| job["name"].as_str().unwrap().to_owned());
+            seen.extend(names);
+        }
+    }
+    drop(idle);
+}
+
+#[test]
+fn whoever_sends_no_request_is_let_go_when_the_server_stops() {
+    let mut server = Server::start();
+    let mut stream = connect(server.address());
+    let began = Instant::now();
+    server.serving = None;
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert_eq!(stream.read(&mut [0; 8]).unwrap_or(0), 0);
+}
