@@ -253,14 +253,17 @@ impl Gavel {
             });
         }
         let devices: Vec<f64> = devices.into_iter().map(f64::from).collect();
-        let solution = self.solve(&jobs, &devices);
         let alone = shares::isolated(&jobs, &devices);
-        for (place, (known, job)) in self.jobs.values_mut().zip(&jobs).enumerate() {
-            known.shares = solution.of(place).to_vec();
+        for (place, (known, job)) in self.jobs.values_mut().zip(&mut jobs).enumerate() {
             known.alone = alone.speed(place, &job.speeds);
             if known.alone > 0.0 {
                 known.isolated_s += std::mem::take(&mut known.before) / known.alone;
+                job.isolated_s = known.isolated_s;
             }
+        }
+        let solution = self.solve(&jobs, &devices);
+        for (place, known) in self.jobs.values_mut().enumerate() {
+            known.shares = solution.of(place).to_vec();
         }
         self.computed_s = now_s;
         self.is_stale = false;

@@ -127,6 +127,11 @@ impl Ends {
     }
 }
 
+/// What moves a job in the order when it changes: the devices that it asks for, and whether it runs.
+fn state(seen: &JobView) -> (u32, bool) {
+    (seen.job.asked(), seen.is_running())
+}
+
 fn queue_of(place: Place) -> usize {
     (place.0 / QUEUE) as usize
 }
@@ -179,13 +184,15 @@ impl LeastAttained {
         for id in changes.gone(view) {
             self.remove(id);
         }
-        let asks = |id: &JobId| view.jobs.get(id).map(|seen| seen.job.asked());
-        let is_other = |id: &&JobId| self.jobs.get(id).map(|known| known.width) != asks(id);
-        let revised: Vec<JobId> = changes.revised.iter().filter(is_other).copied().collect();
-        let lost = changes.lost.iter().map(|(id, _)| id);
-        for &id in lost.chain(&revised).chain(&changes.arrived) {
+        let (lost, revised) = (changes.lost.iter().map(|(id, _)| id), &changes.revised);
+        for &id in changes.arrived.iter().chain(lost).chain(revised) {
+            let seen = view.jobs.get(&id).filter(|seen| seen.job.accepts(0));
+            let is_there = |known: &Known| Some((known.width, known.running)) == seen.map(state);
+            if self.jobs.get(&id).is_some_and(is_there) {
+                continue;
+            }
             let known = self.remove(id);
-            let Some(seen) = view.jobs.get(&id).filter(|seen| seen.job.accepts(0)) else { continue };
+            let Some(seen) = seen else { continue };
             // It keeps its place: if there is room elsewhere, it goes on.
             let (place, forgiven_s) = match known {
                 Some(known) => (known.place, known.forgiven_s),

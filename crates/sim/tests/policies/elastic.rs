@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bellwether_core::cluster::{ClusterView, JobId, JobView, Node};
+use bellwether_core::cluster::{ClusterView, Node};
 use bellwether_core::policy::{Changes, Decision, Policy};
 use bellwether_core::prediction::StepModel;
 use bellwether_sched::policy;
@@ -27,7 +27,7 @@ const POLICIES: [&str; 11] = [
 ];
 
 /// Makes the policy anew for every decision, and tells it of all that is there as if it had just come.
-struct Forgetful(&'static str);
+pub(crate) struct Forgetful(pub(crate) &'static str);
 
 impl Policy for Forgetful {
     fn decide(
@@ -38,8 +38,7 @@ impl Policy for Forgetful {
         model: &dyn StepModel,
     ) -> Decision {
         let (_, mut policy) = policy::parse(self.0).expect("a policy");
-        let of_interest = |(_, seen): &(&JobId, &JobView)| self.0 != "priority" || !seen.is_running();
-        let arrived = view.jobs.iter().filter(of_interest).map(|(&id, _)| id).collect();
+        let arrived = view.jobs.keys().copied().collect();
         policy.decide(now_s, view, &Changes { arrived, ..Changes::default() }, model)
     }
 }

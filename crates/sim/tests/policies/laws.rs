@@ -15,9 +15,9 @@ use proptest::prelude::*;
 use crate::common::{Linear, cluster, rigid, run};
 
 /// After every decision no job may wait that would fit, where the policy claims so.
-struct Conserving<'a> {
-    inner: &'a mut dyn Policy,
-    about: &'static About,
+pub(crate) struct Conserving<'a> {
+    pub(crate) inner: &'a mut dyn Policy,
+    pub(crate) about: &'static About,
 }
 
 impl Policy for Conserving<'_> {

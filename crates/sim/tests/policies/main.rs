@@ -5,6 +5,8 @@ mod d3l;
 mod deadlines;
 mod elastic;
 mod laws;
+mod live;
 mod rigid;
 mod twins;
+mod upheaval;
 mod wfs;

@@ -53,9 +53,9 @@ impl Policy for PlainFifo {
 }
 
 /// Asks both, and compares.
-struct Both {
-    policy: Box<dyn Policy>,
-    twin: Box<dyn Policy>,
+pub(crate) struct Both {
+    pub(crate) policy: Box<dyn Policy>,
+    pub(crate) twin: Box<dyn Policy>,
 }
 
 impl Policy for Both {

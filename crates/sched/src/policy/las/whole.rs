@@ -1,6 +1,6 @@
 //! Queues by attained service, worked out from the whole view each time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bellwether_core::cluster::{ClusterView, JobId};
 use bellwether_core::policy::{Changes, Decision, Policy, Rule};
@@ -59,7 +59,10 @@ impl WholeView {
         for id in changes.gone(view) {
             self.forgiven_s.remove(&id);
         }
-        let arrived = changes.arrived.iter().filter_map(|&id| Some((id, view.jobs.get(&id)?)));
+        // Who was suspended and resumed at once may be named twice.
+        let mut met = BTreeSet::new();
+        let arrived = changes.arrived.iter().filter(|id| met.insert(**id));
+        let arrived = arrived.filter_map(|&id| Some((id, view.jobs.get(&id)?)));
         let (run, wait): (Vec<_>, Vec<_>) = arrived.partition(|(_, seen)| seen.is_running());
         for (id, seen) in run.into_iter().chain(wait) {
             self.jobs[self.queues.entry(seen, now_s)].push(id);
