@@ -174,7 +174,9 @@ fn lock(folder: &Path) -> Result<File, DaemonError> {
     let lock = File::create(&path).map_err(failed(&path))?;
     if rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
         let error = InputError::new(folder.display().to_string(), "another daemon is at work there");
-        return Err(error.hint("`bellwether jobs` shows its jobs; --state-dir chooses another folder").into());
+        return Err(error
+            .hint("`bellwether jobs` shows its jobs; --state-dir chooses another folder")
+            .into());
     }
     Ok(lock)
 }

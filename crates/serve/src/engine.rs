@@ -412,7 +412,8 @@ fn opened(options: &Options) -> Result<Entry, InputError> {
 /// Slots and clock are part of the ledger.
 fn same_world(options: &Options, state: &State) -> Result<(), InputError> {
     let other = |place, what: &str| {
-        let error = InputError::new(place, format!("the ledger of this state directory was begun with {what}"));
+        let error =
+            InputError::new(place, format!("the ledger of this state directory was begun with {what}"));
         Err(error.hint(format!("leave {place} out to go on as before; --state-dir begins anew elsewhere")))
     };
     if options.machine.as_ref().is_some_and(|machine| *machine != state.machine) {

@@ -91,7 +91,10 @@ fn announce(daemon: &Daemon, format: Format, printer: &Printer) {
         })),
         Format::Table => {
             let jobs = if open == 1 { "1 job has".into() } else { format!("{open} jobs have") };
-            printer.out(format_args!("serving on {}: {slots} slots under {policy}, {jobs} not ended", endpoint.url));
+            printer.out(format_args!(
+                "serving on {}: {slots} slots under {policy}, {jobs} not ended",
+                endpoint.url
+            ));
             printer.out(format_args!("dashboard  {}", daemon.dashboard()));
         }
     }
@@ -119,7 +122,8 @@ fn machine(text: &str) -> Result<Machine, Failure> {
             Cluster::from_file(&content, text)?
         }
         false => Cluster::from_words(text).map_err(|error| {
-            let hint = "write a number, nodes x slots such as 2x2:fast,2x2:slow, or name a cluster file (TOML)";
+            let hint =
+                "write a number, nodes x slots such as 2x2:fast,2x2:slow, or name a cluster file (TOML)";
             InputError { place: "--slots".into(), ..error }.hint(hint)
         })?,
     };
@@ -153,9 +157,11 @@ fn of_cluster(cluster: &Cluster) -> Machine {
 fn explain(error: DaemonError) -> Failure {
     match error {
         DaemonError::Input(error) | DaemonError::Engine(EngineError::Input(error)) => error.into(),
-        DaemonError::Engine(EngineError::Fault(bellwether_core::policy::Fault::Broken(what))) => Failure::Broken(
-            format!("{what}\n  hint: jobs that run go on; `bellwether serve --policy NAME` takes them over with another policy"),
-        ),
+        DaemonError::Engine(EngineError::Fault(bellwether_core::policy::Fault::Broken(what))) => {
+            Failure::Broken(format!(
+                "{what}\n  hint: jobs that run go on; `bellwether serve --policy NAME` takes them over with another policy"
+            ))
+        }
         DaemonError::Engine(error) => Failure::at("serve", error),
     }
 }

@@ -50,7 +50,8 @@ impl<'s> Served<'s> {
                 (endpoint["process"] == process).then_some(endpoint)
             },
         );
-        let token = fs::read_to_string(folder.join("token")).expect("the daemon has a token").trim().to_owned();
+        let token =
+            fs::read_to_string(folder.join("token")).expect("the daemon has a token").trim().to_owned();
         Served { scene, live: Some(live), endpoint, token }
     }
 

@@ -96,6 +96,10 @@ impl State {
         actions.extend(refused);
         self.changes.clear();
         self.decisions_changed = true;
+        // That nothing is to be done is in the ledger; nobody wants to read it again and again.
+        if actions.is_empty() {
+            return Ok(());
+        }
         self.decisions.push_back(DecisionState {
             number: self.decided,
             time_s: self.unix_s(self.now_s),
