@@ -10,6 +10,8 @@ use bellwether_runtime::notice::Source;
 use bellwether_workloads::Pace;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::cmd::client;
+
 /// Trains deep-learning models elastically: workers join, leave and die, the result stays the same.
 #[derive(Debug, Parser)]
 #[command(name = "bellwether", version, max_term_width = 100)]
@@ -38,14 +40,28 @@ pub(crate) enum Verb {
     Serve(crate::cmd::serve::ServeArguments),
     /// Join a run as a worker
     Worker(WorkerArguments),
-    /// List the runs in the state directory
-    Jobs(StateArguments),
-    /// Change the number of workers of a running job
-    Scale(ScaleArguments),
-    /// Stop a running job; it leaves a checkpoint
-    Stop(JobArguments),
-    /// Follow a running job
-    Watch(JobArguments),
+    /// Give jobs to a daemon (`bellwether serve`), which runs them as its policy says
+    Submit(client::SubmitArguments),
+    /// List a daemon's jobs and the runs in the state directory
+    Jobs(client::JobsArguments),
+    /// Tell all that a daemon knows of a job, with the last decisions about it
+    Job(client::ServedArguments),
+    /// Print what happened in a daemon's job and what its processes said
+    Logs(client::LogsArguments),
+    /// Let a daemon's jobs wait, each with a checkpoint
+    Suspend(client::ActArguments),
+    /// Let suspended jobs run again
+    Resume(client::ActArguments),
+    /// End a daemon's jobs
+    Cancel(client::ActArguments),
+    /// Show or change the policy by which a daemon decides
+    Policy(client::PolicyArguments),
+    /// Change the number of workers of a job
+    Scale(client::ScaleArguments),
+    /// Stop a run; it leaves a checkpoint
+    Stop(client::ServedArguments),
+    /// Follow a job
+    Watch(client::ServedArguments),
     /// Prove from a run's journal that each sample was in exactly one committed step
     Audit(JobArguments),
     /// Measure this program on this machine
@@ -322,15 +338,6 @@ pub(crate) struct JobArguments {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct ScaleArguments {
-    #[command(flatten)]
-    pub(crate) job: JobArguments,
-    /// Workers wanted from now on
-    #[arg(long, value_name = "N")]
-    pub(crate) workers: u32,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct SchemaArguments {
     /// Which format
     #[arg(value_enum)]
@@ -358,7 +365,7 @@ fn resize(text: &str) -> Result<(u64, u32), String> {
     Ok((step, workers))
 }
 
-fn assignment(text: &str) -> Result<(String, String), String> {
+pub(crate) fn assignment(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or_else(|| format!("`{text}` is not KEY=VALUE"))?;
     Ok((key.trim().to_string(), value.trim().to_string()))
 }

@@ -8,6 +8,7 @@ use crate::printer::Printer;
 
 mod audit;
 pub(crate) mod bench;
+pub(crate) mod client;
 mod control;
 pub(crate) mod models;
 pub(crate) mod plan;
@@ -33,8 +34,15 @@ pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCo
         Verb::Trace(arguments) => trace::trace(&arguments, printer),
         Verb::Serve(arguments) => serve::serve(arguments, printer),
         Verb::Worker(arguments) => worker::worker(arguments),
-        Verb::Jobs(arguments) => control::jobs(arguments, printer),
-        Verb::Scale(arguments) => control::scale(arguments, printer),
+        Verb::Submit(arguments) => client::submit(&arguments, printer),
+        Verb::Jobs(arguments) => client::jobs(&arguments, printer),
+        Verb::Job(arguments) => client::job(&arguments, printer),
+        Verb::Logs(arguments) => client::logs(&arguments, printer),
+        Verb::Suspend(arguments) => client::act(client::Act::Suspend, &arguments, printer),
+        Verb::Resume(arguments) => client::act(client::Act::Resume, &arguments, printer),
+        Verb::Cancel(arguments) => client::act(client::Act::Cancel, &arguments, printer),
+        Verb::Policy(arguments) => client::policy(&arguments, printer),
+        Verb::Scale(arguments) => client::scale(&arguments, printer),
         Verb::Stop(arguments) => control::stop(&arguments, printer),
         Verb::Watch(arguments) => control::watch(&arguments, printer),
         Verb::Audit(arguments) => audit::audit(&arguments, printer),

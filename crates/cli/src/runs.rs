@@ -41,6 +41,11 @@ impl StateDir {
         std::path::absolute(&path).map(StateDir).map_err(|e| Failure::at(path.display().to_string(), e))
     }
 
+    /// The folder.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
     /// All runs, by name.
     pub(crate) fn runs(&self) -> Vec<RunDir> {
         let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();

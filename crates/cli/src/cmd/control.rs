@@ -1,4 +1,4 @@
-//! `bellwether jobs`, `scale`, `stop` and `watch`: look at runs and steer them from another terminal.
+//! `bellwether scale`, `stop` and `watch` of a run by hand, and its line in `jobs`.
 
 use std::process::ExitCode;
 
@@ -8,8 +8,9 @@ use bellwether_runtime::control::generated::{Reply, Status};
 use bellwether_runtime::journal::Tail;
 use serde::Serialize;
 
+use super::client::{self, ServedArguments};
 use super::run::show::batch;
-use crate::args::{Format, JobArguments, ScaleArguments, StateArguments};
+use crate::args::{Format, StateArguments};
 use crate::failure::Failure;
 use crate::history::{History, last_loss};
 use crate::printer::Printer;
@@ -39,38 +40,49 @@ fn connect(run: &RunDir) -> Result<Control, Failure> {
 }
 
 fn steer(
-    arguments: &JobArguments,
+    job: &str,
+    state: &StateArguments,
     printer: &Printer,
     call: impl FnOnce(&mut Control) -> Result<Reply, ClientError>,
 ) -> Result<ExitCode, Failure> {
-    let run = StateDir::find(arguments.state.state_dir.clone())?.run(&arguments.job)?;
+    let run = StateDir::find(state.state_dir.clone())?.run(job)?;
     let reply = call(&mut connect(&run)?)?;
     if !reply.accepted {
         return Err(Failure::at(run.name, reply.message));
     }
-    match arguments.state.format {
+    match state.format {
         Format::Json => printer.out(serde_json::json!({ "run": run.name, "message": reply.message })),
         Format::Table => printer.out(reply.message),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn scale(arguments: ScaleArguments, printer: &Printer) -> Result<ExitCode, Failure> {
-    steer(&arguments.job, printer, |control| control.scale(arguments.workers))
+pub(super) fn scale(
+    job: &str,
+    state: &StateArguments,
+    workers: u32,
+    printer: &Printer,
+) -> Result<ExitCode, Failure> {
+    steer(job, state, printer, |control| control.scale(workers))
 }
 
-pub(crate) fn stop(arguments: &JobArguments, printer: &Printer) -> Result<ExitCode, Failure> {
-    steer(arguments, printer, Control::stop)
+pub(crate) fn stop(arguments: &ServedArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    client::stop(arguments, printer)?;
+    steer(&arguments.job, &arguments.daemon.state, printer, Control::stop)
 }
 
-pub(crate) fn watch(arguments: &JobArguments, printer: &Printer) -> Result<ExitCode, Failure> {
-    let run = StateDir::find(arguments.state.state_dir.clone())?.run(&arguments.job)?;
+pub(crate) fn watch(arguments: &ServedArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    if let Some(code) = client::watch(arguments, printer)? {
+        return Ok(code);
+    }
+    let state = &arguments.daemon.state;
+    let run = StateDir::find(state.state_dir.clone())?.run(&arguments.job)?;
     let mut last = None;
     let mut tail = Tail::new(&run.path);
     // What is past is past.
     while !tail.read().map_err(|e| Failure::at(&run.name, e))?.is_empty() {}
     connect(&run)?.watch(|status| {
-        if arguments.state.format == Format::Table {
+        if state.format == Format::Table {
             // A journal that cannot be read now is read at the next look.
             let news = tail.read().unwrap_or_default();
             let mut heard = news.iter().filter_map(|line| line.event.sentence());
@@ -78,11 +90,11 @@ pub(crate) fn watch(arguments: &JobArguments, printer: &Printer) -> Result<ExitC
                 return false;
             }
         }
-        let state = (status.step, status.phase.clone(), status.workers);
-        if last.as_ref() != Some(&state) {
-            last = Some(state);
+        let now = (status.step, status.phase.clone(), status.workers);
+        if last.as_ref() != Some(&now) {
+            last = Some(now);
             // Nobody to read it, nothing to follow.
-            return match arguments.state.format {
+            return match state.format {
                 Format::Json => printer.line(json(&status)),
                 Format::Table => printer.line(line(&status)),
             };
@@ -132,9 +144,9 @@ fn json(status: &Status) -> serde_json::Value {
 
 /// What is known of a run in a line of `bellwether jobs`.
 #[derive(Debug, Serialize)]
-struct Row {
+pub(super) struct Row {
     run: String,
-    state: String,
+    pub(super) state: String,
     step: u64,
     total_steps: Option<u64>,
     loss: Option<f64>,
@@ -143,7 +155,7 @@ struct Row {
 }
 
 impl Row {
-    fn of(run: &RunDir) -> Row {
+    pub(super) fn of(run: &RunDir) -> Row {
         // A run whose journal cannot be read is still a run.
         let history = History::read(run).unwrap_or_default();
         let age_s = history.age_s();
@@ -180,7 +192,7 @@ impl Row {
 }
 
 /// A time in one unit, as one says it.
-fn age(seconds: f64) -> String {
+pub(super) fn age(seconds: f64) -> String {
     match seconds {
         s if s < 120.0 => format!("{s:.0} s"),
         s if s < 7200.0 => format!("{:.0} min", s / 60.0),
@@ -189,16 +201,9 @@ fn age(seconds: f64) -> String {
     }
 }
 
-pub(crate) fn jobs(arguments: StateArguments, printer: &Printer) -> Result<ExitCode, Failure> {
-    let rows: Vec<Row> = StateDir::find(arguments.state_dir)?.runs().iter().map(Row::of).collect();
-    match arguments.format {
-        Format::Json => printer.out(serde_json::to_string(&rows).map_err(|e| Failure::at("jobs", e))?),
-        Format::Table => {
-            let titles = ["RUN", "STATE", "STEP", "LOSS", "WORKERS", "AGE"];
-            let [run, state, step, loss, workers, age] = titles;
-            printer.out(format_args!("{run:<28} {state:<18} {step:>15} {loss:>9} {workers:>8} {age:>8}"));
-            rows.iter().for_each(|row| printer.out(row.line()));
-        }
-    }
-    Ok(ExitCode::SUCCESS)
+/// Runs, a line each.
+pub(super) fn table(rows: &[Row]) -> String {
+    let [run, state, step, loss, workers, age] = ["RUN", "STATE", "STEP", "LOSS", "WORKERS", "AGE"];
+    let titles = format!("{run:<28} {state:<18} {step:>15} {loss:>9} {workers:>8} {age:>8}");
+    std::iter::once(titles).chain(rows.iter().map(Row::line)).collect::<Vec<_>>().join("\n")
 }

@@ -22,6 +22,7 @@ mod predict;
 mod profile;
 mod random_schedule;
 mod same_bits;
+mod serve_client;
 mod served;
 mod simulate;
 mod strangers;

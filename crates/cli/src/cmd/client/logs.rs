@@ -1,0 +1,141 @@
+//! `bellwether logs`: what happened in a job's run, and what its processes said.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bellwether_serve::snapshot::Phase;
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::daemon::{self, Daemon};
+use super::events::Event;
+use super::{ServedArguments, follow, words};
+use crate::args::Format;
+use crate::failure::Failure;
+use crate::printer::Printer;
+
+/// Time before a stream that broke is opened anew.
+const PAUSE: Duration = Duration::from_millis(200);
+
+#[derive(Debug, Args)]
+pub(crate) struct LogsArguments {
+    #[command(flatten)]
+    pub(crate) served: ServedArguments,
+    /// Go on until the job ends; exit code 1 when it failed or was cancelled
+    #[arg(long)]
+    pub(crate) follow: bool,
+    /// Lines of the journal and of each log to begin with, the last ones
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    pub(crate) lines: u32,
+}
+
+/// How a stream was left.
+enum Left {
+    /// By its end: the job is in this state.
+    Ended(Option<Phase>),
+    /// Nobody reads on.
+    Unread,
+    /// It broke.
+    Broken(String),
+}
+
+pub(crate) fn logs(arguments: &LogsArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    let ServedArguments { job, daemon } = &arguments.served;
+    let format = daemon.state.format;
+    let mut daemon = Daemon::find(daemon, printer)?;
+    let mut lines = arguments.lines;
+    loop {
+        let events = daemon.events(job, &format!("/logs?follow={}&lines={lines}", arguments.follow))?;
+        match show(events, format, printer) {
+            Left::Ended(phase) if arguments.follow => {
+                let finished = phase == Some(Phase::Finished);
+                return Ok(if finished { ExitCode::SUCCESS } else { ExitCode::from(1) });
+            }
+            Left::Ended(_) | Left::Unread => return Ok(ExitCode::SUCCESS),
+            Left::Broken(why) if !arguments.follow => {
+                return Err(Failure::at(job, format!("the logs break off: {why}")));
+            }
+            Left::Broken(why) => {
+                printer.note(format_args!(
+                    "the connection broke ({why}); lines that come meanwhile are not shown"
+                ));
+                daemon = follow::patient(daemon);
+                lines = 0;
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
+}
+
+fn show(mut events: super::events::Events, format: Format, printer: &Printer) -> Left {
+    loop {
+        let event = match events.next() {
+            Ok(Some(event)) => event,
+            Ok(None) => return Left::Broken("the daemon ended it".into()),
+            Err(error) => return Left::Broken(error.to_string()),
+        };
+        let is_end = event.name == "end";
+        let text = match format {
+            Format::Json => daemon::json(&json!({ "event": event.name, "data": event.data })).ok(),
+            Format::Table => line(&event),
+        };
+        if text.is_some_and(|text| !printer.line(text)) {
+            return Left::Unread;
+        }
+        if is_end {
+            return Left::Ended(serde_json::from_value(event.data["state"].clone()).ok());
+        }
+    }
+}
+
+/// An event in a line, if a person wants to see it.
+fn line(event: &Event) -> Option<String> {
+    let text = |value: &Value| value.as_str().map(String::from);
+    match event.name.as_str() {
+        "log" => Some(format!("{}: {}", text(&event.data["file"])?, text(&event.data["line"])?)),
+        "journal" => {
+            let line = &event.data["line"];
+            let when = words::clock(line["time_s"].as_f64()?);
+            Some(format!("{when} {}", text(&event.data["sentence"]).or_else(|| plain(line))?))
+        }
+        "end" => match text(&event.data["why"]).filter(|why| !why.is_empty()) {
+            Some(why) => Some(format!("{}: {why}", text(&event.data["state"])?)),
+            None => None,
+        },
+        _ => None,
+    }
+}
+
+/// An event without a sentence of its own: its name and its plain facts. Commits are too many.
+fn plain(line: &Value) -> Option<String> {
+    let event = line["event"].as_str().filter(|event| *event != "committed")?;
+    let fact = |(key, value): (&String, &Value)| match value {
+        Value::String(value) if key != "event" => Some(format!("{key} {value}")),
+        Value::Number(value) if key != "time_s" => Some(format!("{key} {value}")),
+        Value::Bool(value) => Some(format!("{key} {value}")),
+        _ => None,
+    };
+    let facts: Vec<String> = line.as_object()?.iter().filter_map(fact).collect();
+    Some(format!("{}: {}", event.replace('_', " "), facts.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_in_lines() {
+        let event = |name: &str, data: Value| Event { name: name.into(), data };
+        let log = event("log", json!({ "file": "worker-1.log", "line": "hello" }));
+        assert_eq!(line(&log).unwrap(), "worker-1.log: hello");
+        let journal =
+            json!({ "sentence": "step 3: all is well", "line": { "time_s": 3661.0, "event": "warning" } });
+        assert_eq!(line(&event("journal", journal)).unwrap(), "01:01:01Z step 3: all is well");
+        let plain = json!({ "sentence": null, "line": { "time_s": 0.0, "event": "membership", "epoch": 2, "workers": [1] } });
+        assert_eq!(line(&event("journal", plain)).unwrap(), "00:00:00Z membership: epoch 2");
+        let commit = json!({ "line": { "time_s": 0.0, "event": "committed", "first": 1, "last": 2 } });
+        assert_eq!(line(&event("journal", commit)), None);
+        assert_eq!(line(&event("end", json!({ "state": "finished", "why": "" }))), None);
+        assert_eq!(line(&event("surprise", json!(1))), None);
+    }
+}

@@ -1,0 +1,191 @@
+//! `bellwether submit`: gives jobs to a daemon.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use bellwether_core::InputError;
+use bellwether_core::job::{Job, WorkerRange};
+use bellwether_core::moment::Deadline;
+use bellwether_runtime::control::Token;
+use bellwether_serve::snapshot::JobState;
+use clap::Args;
+use serde_json::json;
+use ureq::http::Method;
+
+use super::daemon::{Daemon, Trouble};
+use super::{DaemonArguments, daemon, follow, words};
+use crate::args::{Format, assignment};
+use crate::cmd::run;
+use crate::failure::Failure;
+use crate::printer::Printer;
+
+#[derive(Debug, Args)]
+pub(crate) struct SubmitArguments {
+    /// The job files
+    #[arg(required = true, value_name = "JOB.toml")]
+    pub(crate) jobs: Vec<PathBuf>,
+    /// Name of the job [default: the job file's, and a number]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Its share against those of others; the policy `priority` puts the highest first
+    #[arg(long, value_name = "W", default_value_t = 1.0, value_parser = weight)]
+    pub(crate) priority: f64,
+    /// By when it should be done: within a time, or at a moment such as 2026-11-21T18:00:00Z
+    #[arg(long, value_name = "TIME")]
+    pub(crate) deadline: Option<Deadline>,
+    /// Fewest workers that it may have [default: the job file's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) min: Option<u32>,
+    /// Most workers that it may have [default: the job file's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max: Option<u32>,
+    /// Set a key of the job file, for example optimizer.learning_rate=0.05
+    #[arg(long, value_name = "KEY=VALUE", value_parser = assignment)]
+    pub(crate) set: Vec<(String, String)>,
+    /// Submit each job so many times
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) count: u32,
+    /// Tell how far they are until all have ended; exit code 1 when one failed or was cancelled
+    #[arg(long)]
+    pub(crate) follow: bool,
+    #[command(flatten)]
+    pub(crate) daemon: DaemonArguments,
+}
+
+pub(super) fn weight(text: &str) -> Result<f64, String> {
+    let weight: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
+    if weight.is_finite() && weight > 0.0 { Ok(weight) } else { Err(format!("`{text}` is not above 0")) }
+}
+
+pub(crate) fn submit(arguments: &SubmitArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    if arguments.name.is_some() && (arguments.jobs.len() > 1 || arguments.count > 1) {
+        let error = InputError::new("--name", "several jobs cannot have one name");
+        return Err(error.hint("leave it out: each job gets the name of its file and a number").into());
+    }
+    // All are read before one is sent.
+    let mut jobs = Vec::new();
+    for path in &arguments.jobs {
+        jobs.push((path, run::read_job(path, &arguments.set)?));
+    }
+    let deadline_s = arguments.deadline.map(|deadline| deadline.left_s(words::now_s()));
+    let deadline_s = deadline_s.transpose().map_err(|why| InputError::new("--deadline", why))?;
+    let daemon = Daemon::find(&arguments.daemon, printer)?;
+    let table = arguments.daemon.state.format == Format::Table;
+    let mut accepted: Vec<JobState> = Vec::new();
+    let mut wrong = None;
+    let each = jobs.iter().flat_map(|job| (0..arguments.count).map(move |_| job));
+    for (path, job) in each {
+        match send(&daemon, path, job, arguments, deadline_s) {
+            Ok(job) => {
+                if table {
+                    printer.out(told(&job));
+                }
+                accepted.push(job);
+            }
+            Err(failure) => {
+                wrong = Some(failure);
+                break;
+            }
+        }
+    }
+    if let Some(failure) = wrong {
+        // They are accepted, whatever happened after them.
+        if !table && !accepted.is_empty() {
+            printer.out(daemon::json(&accepted)?);
+        }
+        if !accepted.is_empty() {
+            printer.note(format_args!("{} accepted before this:", count(accepted.len())));
+        }
+        return Err(failure);
+    }
+    if arguments.follow {
+        return to_the_end(follow::patient(daemon), &accepted, table, printer);
+    }
+    if !table {
+        printer.out(daemon::json(&accepted)?);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn count(jobs: usize) -> String {
+    if jobs == 1 { "1 job was".into() } else { format!("{jobs} jobs were") }
+}
+
+fn told(job: &JobState) -> String {
+    let late = match (job.deadline_s, job.expected_end_s) {
+        (Some(deadline_s), Some(end_s)) if end_s > deadline_s => "; it is expected to miss its deadline",
+        _ => "",
+    };
+    format!("{} is {}{late}", job.name, words::state(job.state))
+}
+
+/// Sends a job. The random key makes sure that it is accepted once, however often it is sent.
+fn send(
+    daemon: &Daemon,
+    path: &Path,
+    job: &Job,
+    arguments: &SubmitArguments,
+    deadline_s: Option<f64>,
+) -> Result<JobState, Failure> {
+    let key = Token::random().map_err(|error| Failure::at("random key", error))?.to_text();
+    let mut body = json!({ "job": job, "priority": arguments.priority, "key": key });
+    if let Some(workers) = workers(job.workers, arguments)? {
+        body["workers"] = json!(workers);
+    }
+    if let Some(name) = &arguments.name {
+        body["name"] = json!(name);
+    }
+    if let Some(deadline_s) = deadline_s {
+        body["deadline"] = json!(deadline_s);
+    }
+    daemon.send(&Method::POST, "/v1/jobs", Some(&body)).map_err(|trouble| match trouble {
+        Trouble::Refused(422 | 409, error) => {
+            let place = error.place.trim_start_matches("body, ").trim_matches('`');
+            let place = place.trim_start_matches("job.");
+            InputError { place: format!("{}: {place}", path.display()), ..error }.into()
+        }
+        trouble => trouble.into(),
+    })
+}
+
+/// The limits that were asked for here; one of them moves the other one of the job file where they contradict.
+fn workers(file: WorkerRange, arguments: &SubmitArguments) -> Result<Option<WorkerRange>, InputError> {
+    let range = match (arguments.min, arguments.max) {
+        (None, None) => return Ok(None),
+        (Some(min), Some(max)) if min > max => {
+            let what = format!("{min} workers at least and {max} at most");
+            return Err(InputError::new("--min, --max", what).hint("give the smaller number to --min"));
+        }
+        (min, max) => WorkerRange {
+            min: min.unwrap_or(file.min.min(max.unwrap_or(u32::MAX))),
+            max: max.unwrap_or(file.max.max(min.unwrap_or(0))),
+        },
+    };
+    Ok(Some(range))
+}
+
+fn to_the_end(
+    daemon: Daemon,
+    accepted: &[JobState],
+    table: bool,
+    printer: &Printer,
+) -> Result<ExitCode, Failure> {
+    let names: Vec<String> = accepted.iter().map(|job| job.name.clone()).collect();
+    let ended = follow::follow(&daemon, &names, |job| {
+        if !printer.quiet {
+            printer.note(words::line(job, words::now_s()));
+        }
+        true
+    })?;
+    if table {
+        let now_s = words::now_s();
+        let job = |job: &JobState| {
+            let rows = words::facts(job, now_s);
+            rows.iter().map(|(name, value)| format!("{name:<24} {value}\n")).collect::<String>()
+        };
+        printer.out(ended.iter().map(job).collect::<Vec<_>>().join("\n").trim_end());
+    } else {
+        printer.out(daemon::json(&ended)?);
+    }
+    Ok(follow::exit_code(&ended))
+}

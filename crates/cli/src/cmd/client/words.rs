@@ -1,0 +1,240 @@
+//! Served jobs and decisions in words.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bellwether_serve::snapshot::{ActionState, DecisionState, JobState, Phase};
+
+use crate::cmd::control::age;
+
+/// Seconds since the Unix epoch.
+pub(super) fn now_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// All states, as users write them.
+pub(super) const STATES: [&str; 8] =
+    ["queued", "starting", "running", "stopping", "suspended", "finished", "failed", "cancelled"];
+
+/// What a job is doing, as users write it.
+pub(super) fn state(phase: Phase) -> &'static str {
+    let place = match phase {
+        Phase::Queued => 0,
+        Phase::Starting => 1,
+        Phase::Running => 2,
+        Phase::Stopping => 3,
+        Phase::Suspended => 4,
+        Phase::Finished => 5,
+        Phase::Failed => 6,
+        Phase::Cancelled => 7,
+    };
+    STATES[place]
+}
+
+/// Workers now, of those that the policy gave it, within its limits.
+pub(super) fn workers(job: &JobState) -> String {
+    let JobState { workers, target_workers, min_workers, max_workers, .. } = job;
+    let limits = if min_workers == max_workers {
+        min_workers.to_string()
+    } else {
+        format!("{min_workers}..{max_workers}")
+    };
+    format!("{workers}/{target_workers} ({limits})")
+}
+
+/// Predicted over measured, less 1, where both are known.
+pub(super) fn error(job: &JobState) -> Option<f64> {
+    let (measured, predicted) = (job.examples_per_s?, job.predicted_examples_per_s?);
+    (measured > 0.0).then(|| predicted / measured - 1.0)
+}
+
+/// Measured samples per second, beside what was predicted and how wrong that is.
+pub(super) fn speed(job: &JobState) -> String {
+    let number = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.0}"));
+    match (job.examples_per_s, job.predicted_examples_per_s, error(job)) {
+        (None, None, _) => "–".into(),
+        (measured, None, _) => number(measured),
+        (measured, predicted, None) => format!("{} ({})", number(measured), number(predicted)),
+        (measured, predicted, Some(error)) => {
+            format!("{} ({}, {:+.0} %)", number(measured), number(predicted), 100.0 * error)
+        }
+    }
+}
+
+/// When it will end or how long it took, and whether that is too late.
+pub(super) fn end(job: &JobState, now_s: f64) -> String {
+    let (end_s, said) = match (job.ended_s, job.expected_end_s) {
+        (Some(end_s), _) => (end_s, format!("took {}", age(end_s - job.submitted_s))),
+        (None, Some(end_s)) => (end_s, format!("in {}", age((end_s - now_s).max(0.0)))),
+        // A deadline that has passed is missed whatever is expected.
+        (None, None) => (now_s, "–".into()),
+    };
+    let late = job.deadline_s.is_some_and(|deadline_s| end_s > deadline_s);
+    if late { format!("{said}, late") } else { said }
+}
+
+/// Committed steps of all.
+pub(super) fn steps(job: &JobState) -> String {
+    format!("{}/{}", job.step, job.total_steps)
+}
+
+/// Loss of the last step.
+pub(super) fn loss(job: &JobState) -> String {
+    job.loss.map_or("–".into(), |loss| format!("{loss:.4}"))
+}
+
+/// A job in one line.
+pub(super) fn line(job: &JobState, now_s: f64) -> String {
+    let mut parts = vec![format!("step {}", steps(job))];
+    if job.loss.is_some() {
+        parts.push(format!("loss {}", loss(job)));
+    }
+    if job.examples_per_s.is_some() {
+        parts.push(format!("{} examples/s", speed(job)));
+    }
+    if !job.state.has_ended() {
+        parts.push(format!("{} workers", workers(job)));
+    }
+    match end(job, now_s).as_str() {
+        "–" => {}
+        said if job.ended_s.is_some() => parts.push(said.to_owned()),
+        said => parts.push(format!("ends {said}")),
+    }
+    if !job.why.is_empty() {
+        parts.push(job.why.clone());
+    }
+    format!("{}  {}  {}", job.name, state(job.state), parts.join("  "))
+}
+
+/// All that is known of a job, a row per fact.
+pub(super) fn facts(job: &JobState, now_s: f64) -> Vec<(&'static str, String)> {
+    let ago = |time_s: f64| format!("{} ago", age((now_s - time_s).max(0.0)));
+    let mut rows = vec![("job", job.name.clone())];
+    let why = if job.why.is_empty() { String::new() } else { format!(": {}", job.why) };
+    rows.push(("state", format!("{}{why}", state(job.state))));
+    rows.push(("workers", {
+        let JobState { workers, target_workers, min_workers, max_workers, .. } = job;
+        format!(
+            "{workers} of {target_workers} that the policy gave it; {min_workers} to {max_workers} allowed"
+        )
+    }));
+    rows.push((
+        "steps",
+        format!("{} ({:.0} %)", steps(job), 100.0 * job.step as f64 / job.total_steps.max(1) as f64),
+    ));
+    rows.push(("loss", loss(job)));
+    if job.examples_per_s.is_some() {
+        rows.push((
+            "examples/s",
+            job.examples_per_s.map_or(String::new(), |measured| format!("{measured:.0}")),
+        ));
+    }
+    if let Some(predicted) = job.predicted_examples_per_s {
+        let interval = match (job.predicted_low, job.predicted_high) {
+            (Some(low), Some(high)) => format!(", 95 % within {low:.0} to {high:.0}"),
+            _ => String::new(),
+        };
+        let error = error(job).map_or(String::new(), |error| format!(", error {:+.1} %", 100.0 * error));
+        rows.push(("predicted", format!("{predicted:.0}{interval}{error}")));
+    }
+    rows.push(("submitted", ago(job.submitted_s)));
+    if let Some(started_s) = job.started_s {
+        let waited = age((started_s - job.submitted_s).max(0.0));
+        rows.push(("started", format!("{}, after {waited} of waiting", ago(started_s))));
+    }
+    match (job.ended_s, job.expected_end_s) {
+        (Some(ended_s), _) => {
+            rows.push((
+                "ended",
+                format!("{}, {} after it was submitted", ago(ended_s), age(ended_s - job.submitted_s)),
+            ));
+        }
+        (None, Some(_)) => rows.push(("expected end", end(job, now_s))),
+        (None, None) => {}
+    }
+    if let Some(deadline_s) = job.deadline_s {
+        rows.push(("deadline", deadline(job, deadline_s, now_s)));
+    }
+    rows.push(("priority", job.weight.to_string()));
+    rows.push(("preempted", times(job.preemptions)));
+    rows.push(("failed", times(job.failures)));
+    rows.push(("worker time", age(job.worker_s)));
+    rows.extend(job.digest.iter().map(|digest| ("params_digest", digest.clone())));
+    rows.push(("folder", job.run_dir.display().to_string()));
+    rows
+}
+
+fn deadline(job: &JobState, deadline_s: f64, now_s: f64) -> String {
+    let left_s = deadline_s - job.ended_s.unwrap_or(now_s);
+    match (job.ended_s, left_s >= 0.0) {
+        (Some(_), true) => format!("met, {} were left", age(left_s)),
+        (Some(_), false) => format!("missed by {}", age(-left_s)),
+        (None, true) => format!("in {}", age(left_s)),
+        (None, false) => format!("missed, {} ago", age(-left_s)),
+    }
+}
+
+fn times(count: u32) -> String {
+    match count {
+        0 => "never".into(),
+        1 => "once".into(),
+        count => format!("{count} times"),
+    }
+}
+
+/// What a decision meant for a job, in a line; without a job for all.
+pub(super) fn decision(decision: &DecisionState, job: Option<&str>, now_s: f64) -> String {
+    let DecisionState { number, time_s, policy, reason, actions, .. } = decision;
+    let named = |action: &&ActionState| job.is_none_or(|job| action.job == job);
+    let actions: Vec<String> =
+        actions.iter().filter(named).map(|action| acted(action, job.is_none())).collect();
+    let what = if actions.is_empty() { String::new() } else { format!("{}: ", actions.join(", ")) };
+    format!("#{number}, {} ago, {policy}: {what}{reason}", age((now_s - time_s).max(0.0)))
+}
+
+fn acted(action: &ActionState, with_name: bool) -> String {
+    let ActionState { job, from, to, refused, expected_examples_per_s, measured_examples_per_s, took_s } =
+        action;
+    let name = if with_name { format!("{job} ") } else { String::new() };
+    if let Some(why) = refused {
+        return format!("{name}refused ({why})");
+    }
+    let mut more = Vec::new();
+    more.extend(took_s.map(|took_s| format!("took {took_s:.1} s")));
+    more.extend(expected_examples_per_s.map(|speed| format!("{speed:.0} examples/s expected")));
+    more.extend(measured_examples_per_s.map(|speed| format!("{speed:.0} measured")));
+    let more = if more.is_empty() { String::new() } else { format!(" ({})", more.join(", ")) };
+    format!("{name}{from} → {to} workers{more}")
+}
+
+/// The time of day in UTC, where a whole date would only take room.
+pub(super) fn clock(time_s: f64) -> String {
+    let second = time_s.max(0.0) as u64 % 86_400;
+    format!("{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_those_of_the_api() {
+        let phases = [
+            Phase::Queued,
+            Phase::Starting,
+            Phase::Running,
+            Phase::Stopping,
+            Phase::Suspended,
+            Phase::Finished,
+            Phase::Failed,
+            Phase::Cancelled,
+        ];
+        for (phase, word) in phases.into_iter().zip(STATES) {
+            assert_eq!((serde_json::json!(phase), state(phase)), (word.into(), word));
+        }
+    }
+
+    #[test]
+    fn a_clock_shows_the_time_of_day() {
+        assert_eq!(clock(1_763_766_489.9), "23:08:09Z");
+    }
+}
