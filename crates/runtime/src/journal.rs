@@ -76,6 +76,15 @@ impl Tail {
         Tail(crate::tail::Tail::new(folder.join("journal.jsonl")))
     }
 
+    /// See [`crate::tail::Tail::skip_to_last`].
+    ///
+    /// # Errors
+    ///
+    /// As the file system says.
+    pub fn skip_to_last(&mut self, lines: usize) -> io::Result<()> {
+        self.0.skip_to_last(lines)
+    }
+
     /// Lines that were added, a chunk of them at most; none when there are no more. What is no event that this release
     /// knows is left out.
     ///

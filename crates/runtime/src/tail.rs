@@ -10,6 +10,9 @@ use serde::de::DeserializeOwned;
 /// Bytes that are read at once.
 const CHUNK_BYTES: usize = 1 << 18;
 
+/// Bytes at the end of a file that are searched for its last lines.
+const BACK_BYTES_MAX: u64 = 1 << 22;
+
 /// A longer line is none of ours; it is read in parts that are no lines.
 const LINE_BYTES_MAX: usize = 1 << 24;
 
@@ -38,6 +41,34 @@ impl Tail {
         if let Some(file) = opened(&mut self.file, &self.path)? {
             self.offset = self.offset.max(file.metadata()?.len().saturating_sub(bytes));
         }
+        Ok(())
+    }
+
+    /// Leaves out what is there now but for the last `lines` whole lines, of at most the last 4 MiB.
+    ///
+    /// # Errors
+    ///
+    /// As the file system says; no file is no error.
+    pub fn skip_to_last(&mut self, lines: usize) -> Result<()> {
+        let Some(file) = opened(&mut self.file, &self.path)? else { return Ok(()) };
+        let length = file.metadata()?.len();
+        let start = length.saturating_sub(BACK_BYTES_MAX);
+        let (mut end, mut left) = (length, lines);
+        while end > start {
+            let from = end.saturating_sub(CHUNK_BYTES as u64).max(start);
+            self.buffer.resize((end - from) as usize, 0);
+            let read = fill(file, &mut self.buffer, from)?;
+            // The first end from behind is that of the last line.
+            for place in (0..read).rev().filter(|place| self.buffer[*place] == b'\n') {
+                let Some(fewer) = left.checked_sub(1) else {
+                    self.offset = self.offset.max(from + place as u64 + 1);
+                    return Ok(());
+                };
+                left = fewer;
+            }
+            end = from;
+        }
+        self.offset = self.offset.max(start);
         Ok(())
     }
 
@@ -140,5 +171,29 @@ mod tests {
         file.write_all(b"x\nseven\n").unwrap();
         tail.skip(6).unwrap();
         assert_eq!(tail.read().unwrap(), b"seven\n");
+    }
+
+    #[test]
+    fn any_number_of_lines_from_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lines");
+        let text: String = (0..100_000).map(|line| format!("{line}\n")).collect();
+        std::fs::write(&path, text + "begun").unwrap();
+        for lines in [0, 1, 2, 9_999, 80_000] {
+            let mut tail = Tail::new(path.clone());
+            tail.skip_to_last(lines).unwrap();
+            let mut all = Vec::new();
+            loop {
+                let read = tail.read().unwrap();
+                if read.is_empty() {
+                    break;
+                }
+                all.extend_from_slice(read);
+            }
+            let all = String::from_utf8(all).unwrap();
+            assert_eq!(all.lines().count(), lines);
+            assert!(all.lines().next_back().is_none_or(|last| last == "99999"));
+        }
+        Tail::new(folder.path().join("nothing")).skip_to_last(3).unwrap();
     }
 }

@@ -31,6 +31,7 @@ mod report;
 mod resize;
 mod revocations;
 mod scaling;
+mod serve;
 mod statistics;
 mod straggler;
 mod training;
@@ -64,6 +65,8 @@ enum What {
     Straggler(StragglerArguments),
     /// Throughput predicted from one worker's profile, beside that of up to 8 workers behind shaped links (needs root)
     Scaling(ScalingArguments),
+    /// A daemon: its decisions and times beside the simulator's, kills, and answers under load
+    Serve(serve::ServeArguments),
     /// One process of `bench allreduce`
     #[command(hide = true)]
     AllreduceMember {
@@ -280,6 +283,7 @@ pub(crate) fn bench(arguments: BenchArguments, printer: &Printer) -> Result<Exit
         What::Scaling(arguments) => (scaling::measure(&arguments, printer)?, arguments.output),
         What::Autoscale(arguments) => (autoscale::measure(&arguments, printer)?, arguments.output),
         What::Straggler(arguments) => (straggler::measure(&arguments, printer)?, arguments.output),
+        What::Serve(arguments) => (serve::measure(&arguments, printer)?, arguments.output),
         What::AllreduceMember { control, rank } => {
             let options = MemberOptions { control, rank };
             let result = bellwether_runtime::allreduce_bench::member(&options);

@@ -18,6 +18,7 @@ mod submit;
 mod words;
 
 pub(crate) use change::{Act, ActArguments, PolicyArguments, ScaleArguments, act, policy, scale};
+pub(crate) use daemon::Daemon;
 pub(crate) use job::job;
 pub(crate) use jobs::{JobsArguments, jobs};
 pub(crate) use logs::{LogsArguments, logs};

@@ -220,6 +220,10 @@ pub(super) async fn receive(headers: &HeaderMap, body: Body) -> Result<Bytes, Fa
 
 /// Reads JSON; an error names the key, and the nearest that is known.
 pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
+    // Readers would take the values of a list for those of the keys, in order.
+    if bytes.trim_ascii_start().starts_with(b"[") {
+        return Err(Failure::invalid("body", "it is a list").hint("send an object: {\"key\": value, …}"));
+    }
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let wrong = |path: String, error: &serde_json::Error| {
         let message = error.to_string();

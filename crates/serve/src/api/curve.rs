@@ -1,34 +1,14 @@
-//! A job's curves from its `metrics.jsonl`, in bounded memory however many steps it has.
+//! A job's curves from what its run left behind, in bounded memory however many steps it has.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::collections::VecDeque;
 use std::path::Path;
 
 use bellwether_core::job::Job;
-use serde::Deserialize;
+use bellwether_core::record::Event;
+use bellwether_runtime::journal;
+use bellwether_runtime::metrics::{self, StepLine};
 
 use crate::snapshot::CurvePoint;
-
-/// Most bytes of a line; what is longer is no line of ours.
-const LINE_BYTES: u64 = 1 << 20;
-
-/// What is read of a line.
-#[derive(Debug, Deserialize)]
-struct Step {
-    step: u64,
-    loss: Option<f64>,
-    duration_s: f64,
-    #[serde(default)]
-    workers: u32,
-    #[serde(default = "one")]
-    accumulation: u32,
-    #[serde(default)]
-    time_s: Option<f64>,
-}
-
-fn one() -> u32 {
-    1
-}
 
 /// Steps that one point stands for.
 #[derive(Debug, Clone, Copy, Default)]
@@ -46,6 +26,21 @@ struct Bucket {
 }
 
 impl Bucket {
+    /// One update of batches of so many samples.
+    fn of(line: &StepLine, batch: u64, time_s: Option<f64>) -> Bucket {
+        let loss = line.loss.filter(|loss| loss.is_finite());
+        Bucket {
+            step: line.step,
+            time_s,
+            records: 1,
+            losses: u64::from(loss.is_some()),
+            loss_sum: loss.unwrap_or(0.0),
+            samples: batch as f64 * f64::from(line.accumulation.max(1)),
+            duration_s: line.duration_s,
+            workers: line.workers,
+        }
+    }
+
     fn add(&mut self, other: &Bucket) {
         self.step = other.step;
         self.time_s = other.time_s.or(self.time_s);
@@ -107,44 +102,59 @@ impl Thinned {
         });
         self.buckets = pairs.collect();
     }
+
+    /// At most `points` points.
+    fn points(mut self, points: usize) -> Vec<CurvePoint> {
+        if self.buckets.len() > points {
+            self.halve();
+        }
+        self.buckets.iter().map(Bucket::point).collect()
+    }
+}
+
+/// When steps were committed: the journal, read as far as the steps are.
+struct Commits {
+    journal: journal::Tail,
+    /// First and last step of each commit that is not used up, and when it was.
+    ahead: VecDeque<(u64, u64, f64)>,
+    /// The step that was asked for before.
+    before: Option<u64>,
+}
+
+impl Commits {
+    fn time_s(&mut self, step: u64) -> Option<f64> {
+        // Training went back: it was committed again later.
+        if self.before.replace(step).is_some_and(|before| step <= before) {
+            self.ahead.pop_front();
+        }
+        loop {
+            while let Some((first, last, time_s)) = self.ahead.front() {
+                if (*first..=*last).contains(&step) {
+                    return Some(*time_s);
+                }
+                self.ahead.pop_front();
+            }
+            let lines = self.journal.read().ok().filter(|lines| !lines.is_empty())?;
+            self.ahead.extend(lines.iter().filter_map(|line| match line.event {
+                Event::Committed { first, last, .. } => Some((first, last, line.time_s)),
+                _ => None,
+            }));
+        }
+    }
 }
 
 /// The job's curves in at most `points` points; none where it has not trained yet.
 pub(super) fn read(folder: &Path, points: usize) -> Vec<CurvePoint> {
-    let Ok(file) = File::open(folder.join("metrics.jsonl")) else { return Vec::new() };
     let job = std::fs::read(folder.join("job.json")).ok();
     let job: Option<Job> = job.and_then(|text| serde_json::from_slice(&text).ok());
     let batch = job.map_or(0, |job| job.batch.size);
-    thin(BufReader::new(file), batch, points)
-}
-
-/// The curves in lines of steps of `batch` samples each.
-fn thin(mut lines: impl BufRead, batch: u64, points: usize) -> Vec<CurvePoint> {
+    let mut commits = Commits { journal: journal::Tail::new(folder), ahead: VecDeque::new(), before: None };
     let mut thinned = Thinned::new(points);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        match lines.by_ref().take(LINE_BYTES).read_until(b'\n', &mut line) {
-            Ok(bytes) if bytes > 0 => {}
-            _ => break,
-        }
-        let Ok(step) = serde_json::from_slice::<Step>(&line) else { continue };
-        let loss = step.loss.filter(|loss| loss.is_finite());
-        thinned.push(&Bucket {
-            step: step.step,
-            time_s: step.time_s,
-            records: 1,
-            losses: loss.map_or(0, |_| 1),
-            loss_sum: loss.unwrap_or(0.0),
-            samples: batch as f64 * f64::from(step.accumulation),
-            duration_s: step.duration_s,
-            workers: step.workers,
-        });
+    for line in metrics::read(folder) {
+        let time_s = commits.time_s(line.step);
+        thinned.push(&Bucket::of(&line, batch, time_s));
     }
-    if thinned.buckets.len() > points {
-        thinned.halve();
-    }
-    thinned.buckets.iter().map(Bucket::point).collect()
+    thinned.points(points)
 }
 
 #[cfg(test)]
@@ -152,40 +162,53 @@ mod tests {
     use super::*;
 
     fn line(step: u64, loss: f64) -> String {
-        format!("{{\"step\":{step},\"loss\":{loss},\"duration_s\":0.5,\"workers\":2,\"other\":[1,2]}}\n")
+        format!(
+            "{{\"step\":{step},\"loss\":{loss},\"duration_s\":0.5,\"compute_s\":0.4,\"workers\":2,\"other\":[1,2]}}\n"
+        )
+    }
+
+    fn curve(metrics: &str, journal: &str, points: usize) -> Vec<CurvePoint> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("metrics.jsonl"), metrics).unwrap();
+        std::fs::write(folder.path().join("journal.jsonl"), journal).unwrap();
+        read(folder.path(), points)
+    }
+
+    fn commit(time_s: u32, first: u64, last: u64) -> String {
+        format!("{{\"time_s\":{time_s},\"event\":\"committed\",\"first\":{first},\"last\":{last}}}\n")
     }
 
     #[test]
     fn every_step_of_a_short_run_is_a_point() {
-        let text = line(0, 3.0) + &line(1, 2.0) + "{\"step\":2,\"lo";
-        let points = thin(text.as_bytes(), 64, 10);
-        let expected = |step, loss| CurvePoint {
-            step,
-            time_s: None,
-            loss: Some(loss),
-            examples_per_s: 128.0,
-            workers: 2,
-        };
-        assert_eq!(points, [expected(0, 3.0), expected(1, 2.0)]);
+        let text = line(0, 3.0) + &line(1, 2.0) + &line(2, 1.5) + "{\"step\":3,\"lo";
+        let points = curve(&text, &(commit(7, 0, 0) + &commit(9, 1, 1)), 10);
+        let seen: Vec<_> = points.iter().map(|point| (point.step, point.loss, point.time_s)).collect();
+        assert_eq!(seen, [(0, Some(3.0), Some(7.0)), (1, Some(2.0), Some(9.0)), (2, Some(1.5), None)]);
     }
 
     #[test]
     fn a_long_run_is_put_together_and_keeps_its_mean() {
         let text: String = (0..1000).map(|step| line(step, step as f64)).collect();
         for points in [1, 7, 100] {
-            let curve = thin(text.as_bytes(), 64, points);
+            let curve = curve(&text, "", points);
             assert!(curve.len() <= points && 2 * curve.len() >= points, "{points}: {}", curve.len());
             assert_eq!(curve.last().map(|point| point.step), Some(999));
             assert!(curve.windows(2).all(|pair| pair[0].step < pair[1].step && pair[0].loss < pair[1].loss));
         }
-        assert_eq!(thin(text.as_bytes(), 64, 1)[0].loss, Some(499.5));
+        assert_eq!(curve(&text, "", 1)[0].loss, Some(499.5));
     }
 
     #[test]
     fn what_was_rolled_back_is_gone() {
         let text: String =
             [0, 1, 2, 3, 2, 3].iter().zip(0..).map(|(step, at)| line(*step, f64::from(at))).collect();
-        let losses: Vec<_> = thin(text.as_bytes(), 64, 10).iter().map(|point| point.loss).collect();
-        assert_eq!(losses, [Some(0.0), Some(1.0), Some(4.0), Some(5.0)]);
+        let journal =
+            commit(1, 0, 3) + "{\"time_s\":2,\"event\":\"rolled_back\",\"to\":2}\n" + &commit(3, 2, 3);
+        let points = curve(&text, &journal, 10);
+        assert_eq!(points.iter().map(|point| point.loss).collect::<Vec<_>>(), [0.0, 1.0, 4.0, 5.0].map(Some));
+        assert_eq!(
+            points.iter().map(|point| point.time_s).collect::<Vec<_>>(),
+            [1.0, 1.0, 3.0, 3.0].map(Some)
+        );
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use bellwether_core::record::Line;
+use bellwether_runtime::tail::Tail;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -16,9 +17,10 @@ use tokio::time::sleep;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
+use super::Api;
 use super::call::Call;
 use super::failure::Failure;
-use super::tail::{Logs, Tail};
+use super::tail::{Logs, last, lines};
 use crate::snapshot::{JobState, Phase};
 
 mod state;
@@ -103,10 +105,13 @@ pub(super) struct StepEvent {
     rest: serde_json::Map<String, serde_json::Value>,
 }
 
+/// New events, each a name and its data.
+type News = Vec<(&'static str, serde_json::Value)>;
+
 /// What is followed of a run, and what it makes of it.
 trait Source: Send + 'static {
-    /// New events, each a name and its data; and whether more is there already.
-    fn look(&mut self) -> (Vec<(&'static str, serde_json::Value)>, bool);
+    /// What is new; nothing when all was read.
+    fn look(&mut self) -> News;
 }
 
 /// Journal and logs.
@@ -116,19 +121,17 @@ struct Words {
 }
 
 impl Source for Words {
-    fn look(&mut self) -> (Vec<(&'static str, serde_json::Value)>, bool) {
-        let mut events = Vec::new();
-        for text in self.journal.look() {
+    fn look(&mut self) -> News {
+        let mut news = News::new();
+        for text in lines(&mut self.journal) {
             let sentence = serde_json::from_str::<Line>(&text).ok().and_then(|line| line.event.sentence());
             let Ok(line) = serde_json::from_str(&text) else { continue };
-            events
-                .extend(serde_json::to_value(JournalEvent { sentence, line }).map(|data| ("journal", data)));
+            news.extend(serde_json::to_value(JournalEvent { sentence, line }).map(|data| ("journal", data)));
         }
-        let (lines, more) = self.logs.look();
-        for (file, line) in lines {
-            events.extend(serde_json::to_value(LogEvent { file, line }).map(|data| ("log", data)));
+        for (file, line) in self.logs.look() {
+            news.extend(serde_json::to_value(LogEvent { file, line }).map(|data| ("log", data)));
         }
-        (events, more || self.journal.has_more())
+        news
     }
 }
 
@@ -136,52 +139,51 @@ impl Source for Words {
 struct Steps(Tail);
 
 impl Source for Steps {
-    fn look(&mut self) -> (Vec<(&'static str, serde_json::Value)>, bool) {
+    fn look(&mut self) -> News {
         let step = |text: String| {
             let step: StepEvent = serde_json::from_str(&text).ok()?;
             Some(("step", serde_json::to_value(step).ok()?))
         };
-        (self.0.look().into_iter().filter_map(step).collect(), self.0.has_more())
+        lines(&mut self.0).into_iter().filter_map(step).collect()
     }
 }
 
 pub(super) async fn logs(call: Call) -> Result<Response, Failure> {
     follow(call, |folder, lines| Words {
-        journal: Tail::new(folder.join("journal.jsonl"), lines),
+        journal: last(folder.join("journal.jsonl"), lines),
         logs: Logs::new(folder, lines),
     })
 }
 
 pub(super) async fn steps(call: Call) -> Result<Response, Failure> {
-    follow(call, |folder, lines| Steps(Tail::new(folder.join("metrics.jsonl"), lines)))
+    follow(call, |folder, lines| Steps(last(folder.join("metrics.jsonl"), lines)))
 }
 
 /// Streams what a source has, and what it gets until its job ends if that is asked for.
-fn follow<S: Source>(call: Call, source: impl FnOnce(PathBuf, usize) -> S) -> Result<Response, Failure> {
+fn follow<S: Source>(
+    call: Call,
+    source: impl FnOnce(PathBuf, usize) -> S + Send + 'static,
+) -> Result<Response, Failure> {
     let job = call.job(&call.api.desk.now())?.clone();
-    let follows = call.query.flag("follow");
-    let mut source = source(job.run_dir.clone(), call.query.whole("lines"));
+    let (follows, count) = (call.query.flag("follow"), call.query.whole("lines"));
     let api = call.api.clone();
-    let now = move || api.desk.now().jobs.get(&job.name).cloned().unwrap_or_else(|| Arc::clone(&job));
-    let readers = call.api.clone();
     Ok(stream(&call, move |sender| async move {
+        let folder = job.run_dir.clone();
+        let mut source = read(&api, move || source(folder, count)).await?;
         loop {
             // In this order: what was written before the end is still read.
-            let job: Arc<JobState> = now();
-            let read;
-            (source, read) = {
-                let _permit = readers.readers.acquire().await.map_err(|_| Gone)?;
-                let look = tokio::task::spawn_blocking(move || {
-                    let read = source.look();
-                    (source, read)
-                });
-                look.await.map_err(|_| Gone)?
-            };
-            let (events, more) = read;
-            for (name, data) in events {
+            let job: Arc<JobState> = api.desk.now().jobs.get(&job.name).unwrap_or(&job).clone();
+            let news;
+            (source, news) = read(&api, move || {
+                let news = source.look();
+                (source, news)
+            })
+            .await?;
+            let all = news.is_empty();
+            for (name, data) in news {
                 send(&sender, name, &data).await?;
             }
-            if more {
+            if !all {
                 continue;
             }
             if !follows || job.state.has_ended() {
@@ -191,4 +193,10 @@ fn follow<S: Source>(call: Call, source: impl FnOnce(PathBuf, usize) -> S) -> Re
             sleep(LOOK).await;
         }
     }))
+}
+
+/// Reads files on another thread, with few others beside it.
+async fn read<T: Send + 'static>(api: &Api, read: impl FnOnce() -> T + Send + 'static) -> Result<T, Gone> {
+    let _permit = api.readers.acquire().await.map_err(|_| Gone)?;
+    tokio::task::spawn_blocking(read).await.map_err(|_| Gone)
 }

@@ -61,9 +61,9 @@ export class Api {
     }
     if (!response.ok) throw new Refused(response.status, await response.json().catch(() => ({})));
     const date = Date.parse(response.headers.get("Date"));
-    // The header counts whole seconds: less than two of difference may be none.
+    // The header counts whole seconds, and an answer may be late: some of difference may be none.
     const ahead_s = (date - Date.now()) / 1000;
-    if (Number.isFinite(ahead_s)) this.ahead_s = Math.abs(ahead_s) > 2 ? ahead_s : 0;
+    if (Number.isFinite(ahead_s)) this.ahead_s = Math.abs(ahead_s) > 5 ? ahead_s : 0;
     return response;
   }
 

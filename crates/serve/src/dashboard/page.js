@@ -64,10 +64,16 @@ export function ask(title, text, yes) {
   setText(byId("question-title"), title);
   setText(byId("question-text"), text);
   setText(byId("question-yes"), yes);
-  dialog.returnValue = "no";
   dialog.showModal();
   return new Promise((resolve) => {
-    dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
+    // Not by its event `close`, which may come when the dialogue already asks the next question.
+    const answered = new AbortController();
+    const answer = (yes) => {
+      answered.abort();
+      resolve(yes);
+    };
+    dialog.addEventListener("submit", (event) => answer(event.submitter?.value === "yes"), answered);
+    dialog.addEventListener("cancel", () => answer(false), answered);
   });
 }
 

@@ -96,7 +96,10 @@ fn a_body_that_is_none_is_refused() {
     assert_eq!(place, "body, line 1 column 8");
     server.send("POST", "/v1/jobs", "").refused(400);
     server.send("POST", "/v1/jobs", "{} {}").refused(400);
-    server.send("POST", "/v1/jobs", "[".repeat(100_000)).refused(400);
+    server.send("POST", "/v1/jobs", "[".repeat(100_000)).refused(422);
+    server.send("POST", "/v1/jobs", "{\"a\":".repeat(100_000)).refused(422);
+    // A list is no object, even if it has the right values in the right order.
+    server.send("PUT", "/v1/policy", "[\"fifo\"]").refused(422);
     server.ask("POST", "/v1/jobs").refused(415);
     let text = server.text("POST", "/v1/jobs", Some("{}"));
     raw(server.address(), text.replace("application/json", "text/plain").as_bytes()).refused(415);
@@ -156,7 +159,11 @@ fn a_job_waits_goes_on_and_ends() {
 #[test]
 fn an_unknown_job_is_no_path_on_disk() {
     let server = Server::start();
-    std::fs::write(server.folder.path().join("metrics.jsonl"), "{\"step\":1,\"duration_s\":1}\n").unwrap();
+    std::fs::write(
+        server.folder.path().join("metrics.jsonl"),
+        "{\"step\":1,\"duration_s\":1,\"compute_s\":1,\"workers\":1}\n",
+    )
+    .unwrap();
     for name in ["nobody", "..", "%2e%2e", "..%2f..", "%00", "%ff", &"x".repeat(5000), "a%2Fb", "ä", "."] {
         for part in ["", "/curve", "/logs", "/metrics"] {
             server.get(&format!("/v1/jobs/{name}{part}")).refused(404);

@@ -139,7 +139,7 @@ fn logs_are_followed_until_the_job_ends() {
 }
 
 fn step(step: u64) -> String {
-    format!("{{\"step\":{step},\"loss\":1.5,\"duration_s\":0.5,\"workers\":2}}\n")
+    format!("{{\"step\":{step},\"loss\":1.5,\"duration_s\":0.5,\"compute_s\":0.4,\"workers\":2}}\n")
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! A headless Chromium, driven over the WebDriver protocol.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -26,55 +27,77 @@ const SCREENSHOTS: &str = "BELLWETHER_SCREENSHOTS";
 /// How long the page may take for anything.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// One browser at a time: times are measured.
-static ALONE: Mutex<()> = Mutex::new(());
+/// Runs the driver, and when nobody holds the other end of its input any more, however that came about, ends it, the
+/// browser, which is in the same group of processes, and their files.
+const KEEPER: &str = r#"
+    TMPDIR=$(mktemp -d); export TMPDIR; trap '' TERM
+    (trap - TERM; exec chromedriver --port=0 --log-level=SEVERE) </dev/null 2>/dev/null &
+    cat; kill -- -$$; wait; rm -rf "$TMPDIR" || { sleep 1; rm -rf "$TMPDIR"; }
+"#;
 
-/// A browser with one page; dropping it ends it.
+/// One browser for all tests, one test at a time: to start it takes longest, and times are measured.
+static SHARED: Mutex<Option<Arc<Browser>>> = Mutex::new(None);
+
+/// A browser with one page.
 pub(crate) struct Browser {
-    driver: Child,
+    _keeper: Child,
     agent: ureq::Agent,
     /// Address of the session; that of the driver until there is one.
     address: String,
-    _alone: MutexGuard<'static, ()>,
+}
+
+/// The browser, for one test.
+pub(crate) struct Turn {
+    browser: Arc<Browser>,
+    _alone: MutexGuard<'static, Option<Arc<Browser>>>,
+}
+
+impl std::ops::Deref for Turn {
+    type Target = Browser;
+
+    fn deref(&self) -> &Browser {
+        &self.browser
+    }
 }
 
 impl Browser {
-    /// Starts one; `None`, with a word about it, where there is none.
-    pub(crate) fn start() -> Option<Browser> {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let driver = Command::new("chromedriver")
-            .args(["--port=0", "--log-level=SEVERE"])
-            .stdin(Stdio::null())
+    /// The browser, as if it had just been started; `None`, with a word about it, where there is none.
+    pub(crate) fn start() -> Option<Turn> {
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if Command::new("chromedriver").arg("--version").output().is_err() {
+            assert!(
+                std::env::var_os(REQUIRED).is_none(),
+                "chromedriver does not start, and {REQUIRED} is set"
+            );
+            eprintln!(
+                "skipped: no chromedriver here; `cargo xtask test` says how to get a browser \
+                 (Debian: apt-get install chromium chromium-driver)"
+            );
+            return None;
+        }
+        let browser = shared.get_or_insert_with(|| Arc::new(Browser::launch())).clone();
+        browser.view(1280, 800, false);
+        browser.complaints();
+        Some(Turn { browser, _alone: shared })
+    }
+
+    fn launch() -> Browser {
+        let mut keeper = Command::new("sh")
+            .args(["-c", KEEPER])
+            .process_group(0)
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn();
-        let mut driver = match driver {
-            Ok(driver) => driver,
-            Err(error) if std::env::var_os(REQUIRED).is_some() => {
-                panic!("chromedriver does not start: {error}")
-            }
-            Err(_) => {
-                eprintln!(
-                    "skipped: no chromedriver here; `cargo xtask test` says how to get a browser \
-                     (Debian: apt-get install chromium chromium-driver)"
-                );
-                return None;
-            }
-        };
-        let mut lines = BufReader::new(driver.stdout.take().expect("it is piped")).lines();
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(keeper.stdout.take().expect("it is piped")).lines();
         let port = lines.find_map(|line| {
-            line.ok()?
-                .split_once("started successfully on port ")?
-                .1
-                .trim_end_matches('.')
-                .parse::<u16>()
-                .ok()
+            let line = line.ok()?;
+            line.split_once("started successfully on port ")?.1.trim_end_matches('.').parse::<u16>().ok()
         });
         let config =
             ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(4 * PATIENCE));
-        let mut browser =
-            Browser { driver, agent: config.build().into(), address: String::new(), _alone: alone };
-        browser.address = format!("http://127.0.0.1:{}", port.expect("chromedriver says its port"));
+        let address = format!("http://127.0.0.1:{}", port.expect("chromedriver says its port"));
+        let mut browser = Browser { _keeper: keeper, agent: config.build().into(), address };
         let arguments = [
             "--headless=new",
             "--no-sandbox",
@@ -91,8 +114,7 @@ impl Browser {
         );
         browser.address +=
             &format!("/session/{}", session["sessionId"].as_str().expect("a session has a number"));
-        browser.view(1280, 800, false);
-        Some(browser)
+        browser
     }
 
     #[track_caller]
@@ -195,15 +217,6 @@ impl Browser {
         let log = self.post("/se/log", &json!({ "type": "browser" }));
         let lines = log.as_array().into_iter().flatten();
         lines.map(|line| format!("{}: {}", line["level"], line["message"])).collect()
-    }
-}
-
-impl Drop for Browser {
-    fn drop(&mut self) {
-        // The driver ends the browser when it is told so, and not when it is killed.
-        let _ = self.agent.delete(&self.address).call();
-        let _ = self.driver.kill();
-        let _ = self.driver.wait();
     }
 }
 

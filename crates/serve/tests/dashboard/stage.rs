@@ -281,11 +281,11 @@ fn five_jobs(now: f64, folder: &Path) -> Vec<JobState> {
             expected_end_s: Some(now + left_s),
             ..job
         };
-    let wide = running(base("digits-wide", 1310.0, 3120, 5000), 2, 2, 1893.0, 1968.0, 615.0);
-    let wide = JobState { deadline_s: Some(now + 1500.0), preemptions: 1, ..wide };
-    let transformer = running(base("transformer", 960.0, 410, 1200), 1, 2, 212.0, 395.0, 1460.0);
+    let wide = running(base("digits-wide", 1310.0, 3120, 5000), 2, 2, 1893.0, 1968.0, 640.0);
+    let wide = JobState { deadline_s: Some(now + 1530.0), preemptions: 1, ..wide };
+    let transformer = running(base("transformer", 960.0, 410, 1200), 1, 2, 212.0, 395.0, 1475.0);
     let transformer = JobState { deadline_s: Some(now + 900.0), weight: 2.0, ..transformer };
-    let resnet = running(base("resnet-lr3", 610.0, 660, 2400), 1, 1, 96.4, 94.1, 2890.0);
+    let resnet = running(base("resnet-lr3", 610.0, 660, 2400), 1, 1, 96.4, 94.1, 2910.0);
     let waiting = JobState { why: "waits for 1 slot".into(), ..base("convnet-small", 95.0, 0, 3000) };
     let finished = JobState {
         state: Phase::Finished,

@@ -45,7 +45,7 @@ const BODY_BYTES: u64 = 64 << 20;
 
 /// A daemon, which may not live at the moment.
 #[derive(Debug)]
-pub(super) struct Daemon {
+pub(crate) struct Daemon {
     place: Place,
     agent: Agent,
     patience: Duration,
@@ -63,7 +63,7 @@ enum Place {
 
 /// Why there is no answer that helps.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(crate) enum Trouble {
     /// No daemon answered.
     Silent(InputError),
     /// A daemon said no, with this status.
@@ -106,6 +106,11 @@ impl Daemon {
         Ok(Daemon { place, agent: agent(), patience: PATIENCE, printer: *printer })
     }
 
+    /// The daemon of a state directory.
+    pub(crate) fn of_state(folder: PathBuf, printer: &Printer) -> Daemon {
+        Daemon { place: Place::State(folder), agent: agent(), patience: PATIENCE, printer: *printer }
+    }
+
     /// The daemon that a verb can do without, if there are signs of one.
     pub(super) fn look(arguments: &DaemonArguments, printer: &Printer) -> Result<Option<Daemon>, Failure> {
         let mut daemon = Daemon::find(arguments, printer)?;
@@ -143,7 +148,9 @@ impl Daemon {
     fn place(&self) -> String {
         match &self.place {
             Place::Address { url, .. } => url.clone(),
-            Place::State(folder) => endpoint(folder).map_or(folder.display().to_string(), |endpoint| endpoint.url),
+            Place::State(folder) => {
+                endpoint(folder).map_or(folder.display().to_string(), |endpoint| endpoint.url)
+            }
         }
     }
 
@@ -207,7 +214,7 @@ impl Daemon {
     }
 
     /// The answer to a question, read as JSON.
-    pub(super) fn send<T: DeserializeOwned>(
+    pub(crate) fn send<T: DeserializeOwned>(
         &self,
         method: &Method,
         path: &str,
@@ -226,7 +233,7 @@ impl Daemon {
     }
 
     /// What is to be read at `path`.
-    pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Trouble> {
+    pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Trouble> {
         self.send(&Method::GET, path, None)
     }
 
@@ -248,7 +255,7 @@ impl Daemon {
     }
 
     /// All jobs, in the order of submission.
-    pub(super) fn jobs(&self, state: Option<&str>) -> Result<Vec<JobState>, Trouble> {
+    pub(crate) fn jobs(&self, state: Option<&str>) -> Result<Vec<JobState>, Trouble> {
         let (mut jobs, mut after) = (Vec::new(), None::<String>);
         let state = state.map_or(String::new(), |state| format!("&state={state}"));
         loop {
