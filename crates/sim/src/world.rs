@@ -42,6 +42,9 @@ pub struct Scenario {
     pub early_termination: Option<EarlyTermination>,
     /// Work since the last multiple of this many seconds of progress is lost with a node; `None`: nothing is.
     pub checkpoint_s: Option<f64>,
+    /// Seconds without progress that a job pays at its first start; what later ones cost is
+    /// [`ClusterView::restart_s`].
+    pub start_s: f64,
     /// Decides every draw.
     pub seed: u64,
     /// Keep who held what when, for pictures.
@@ -59,6 +62,7 @@ impl Scenario {
             knowledge: Knowledge::Exact,
             early_termination: None,
             checkpoint_s: None,
+            start_s: 0.0,
             seed: 0,
             keep_spans: false,
             audit: false,

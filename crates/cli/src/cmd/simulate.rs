@@ -18,6 +18,7 @@ use crate::printer::Printer;
 mod experiment;
 mod inputs;
 mod plot;
+mod replay;
 pub(crate) mod show;
 mod timed;
 
@@ -27,13 +28,18 @@ const REMARKS_MAX: usize = 10;
 #[derive(Debug, Args)]
 pub(crate) struct SimulateArguments {
     /// The machines: a TOML file, or nodes x devices such as 16x4 or 3x4:v100,3x4:p100
-    #[arg(long, value_name = "CLUSTER")]
-    pub(crate) cluster: String,
+    #[arg(long, value_name = "CLUSTER", required_unless_present = "replay")]
+    pub(crate) cluster: Option<String>,
     /// The jobs: a trace, or a generator file (TOML) from which each seed draws its own
-    #[arg(long, value_name = "FILE")]
-    pub(crate) trace: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "replay")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Run what `bellwether serve` recorded (STATE_DIR/.serve/ledger.jsonl) again: every decision, and the times; --policy
+    /// asks what another policy would have done
+    #[arg(long, value_name = "LEDGER", conflicts_with_all = ["cluster", "trace", "remaining", "truth", "belief", "seeds",
+          "trace_format", "elastic", "early", "plot", "jobs_out", "decisions_out"])]
+    pub(crate) replay: Option<PathBuf>,
     /// Policies, with options after a colon, as in las2d:3250,7200 (`bellwether policies` explains them)
-    #[arg(long, value_name = "NAME,…", required = true, num_args = 1..)]
+    #[arg(long, value_name = "NAME,…", required_unless_present = "replay", num_args = 1..)]
     pub(crate) policy: Vec<String>,
     /// What a policy knows of remaining work: exact, nominal, expected, estimated[:DEVIATION] or unknown
     #[arg(long, value_name = "KNOWLEDGE", default_value = "exact")]
@@ -74,6 +80,9 @@ pub(crate) struct SimulateArguments {
 }
 
 pub(crate) fn simulate(arguments: &SimulateArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    if let Some(ledger) = &arguments.replay {
+        return replay::replay(ledger, arguments, printer);
+    }
     for path in [&arguments.plot, &arguments.jobs_out, &arguments.decisions_out].into_iter().flatten() {
         files::check_folder(path)?;
     }
@@ -118,7 +127,7 @@ pub(crate) fn simulate(arguments: &SimulateArguments, printer: &Printer) -> Resu
 /// Each result has a file of its own, and none is the trace.
 fn check_files(arguments: &SimulateArguments) -> Result<(), InputError> {
     let named = [
-        ("--trace", Some(&arguments.trace)),
+        ("--trace", arguments.trace.as_ref()),
         ("--plot", arguments.plot.as_ref()),
         ("--jobs-out", arguments.jobs_out.as_ref()),
         ("--decisions-out", arguments.decisions_out.as_ref()),

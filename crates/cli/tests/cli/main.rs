@@ -21,6 +21,7 @@ mod plan;
 mod predict;
 mod profile;
 mod random_schedule;
+mod replay;
 mod same_bits;
 mod serve_client;
 mod served;

@@ -70,6 +70,7 @@ impl World<'_> {
                     seen.progress_s += self.view.restart_s;
                 } else {
                     seen.started_s = Some(self.now_s);
+                    seen.progress_s += self.scenario.start_s;
                 }
             }
             self.advance(id)?;

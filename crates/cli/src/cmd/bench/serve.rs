@@ -40,7 +40,7 @@ pub(super) fn measure(arguments: &ServeArguments, printer: &Printer) -> Result<R
     });
     let mut report = Report::begin("serve", settings, &[]);
     let mut dice = Dice::new();
-    for policy in &arguments.policies {
+    for policy in arguments.policies.iter().filter(|policy| !policy.is_empty()) {
         printer.note(format_args!("{policy}: {} jobs on 4 slots", arguments.jobs));
         simulated::measure(&mut report, policy, arguments.jobs, printer)?;
     }

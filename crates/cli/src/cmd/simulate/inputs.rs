@@ -28,16 +28,21 @@ pub(super) struct Inputs {
 }
 
 pub(super) fn read(arguments: &SimulateArguments) -> Result<Inputs, Failure> {
-    let mut cluster = cluster(&arguments.cluster)?;
+    let (Some(cluster_text), Some(path)) = (&arguments.cluster, &arguments.trace) else {
+        return Err(InputError::new("simulate", "no machines or no jobs are named")
+            .hint("write --cluster CLUSTER --trace FILE, or --replay LEDGER")
+            .into());
+    };
+    let mut cluster = cluster(cluster_text)?;
     if let Some(restart) = arguments.restart {
         cluster.view.restart_s = restart.get();
     }
     let truth = models::read(&arguments.truth, "--truth", &cluster.device_speeds)?;
     let belief = arguments.belief.as_ref();
     let belief = belief.map(|text| models::read(text, "--belief", &cluster.device_speeds)).transpose()?;
-    let place = arguments.trace.display().to_string();
+    let place = path.display().to_string();
     let mut inputs = Inputs { cluster, trace: None, workload: None, place, truth, belief };
-    if arguments.trace.extension().is_some_and(|extension| extension == "toml") {
+    if path.extension().is_some_and(|extension| extension == "toml") {
         let of_traces = [
             ("--elastic", arguments.elastic.is_some()),
             ("--trace-format", arguments.trace_format.is_some()),
@@ -47,7 +52,7 @@ pub(super) fn read(arguments: &SimulateArguments) -> Result<Inputs, Failure> {
                 .hint("its classes say `min_gpu` and `max_gpu`; `bellwether trace generate` makes a trace of it")
                 .into());
         }
-        inputs.workload = Some(read_workload(&arguments.trace)?);
+        inputs.workload = Some(read_workload(path)?);
         return Ok(inputs);
     }
     let options = ReadOptions {
@@ -55,7 +60,7 @@ pub(super) fn read(arguments: &SimulateArguments) -> Result<Inputs, Failure> {
         elastic: arguments.elastic.map(|range| (range.min, range.max)),
         place: inputs.place.clone(),
     };
-    let mut trace = trace::read(&arguments.trace, arguments.trace_format, &options)?;
+    let mut trace = trace::read(path, arguments.trace_format, &options)?;
     inputs.give_work(&mut trace.entries)?;
     inputs.trace = Some(trace);
     Ok(inputs)

@@ -1,0 +1,209 @@
+//! A replay as a table, as JSON, or as CSV.
+
+use std::fmt::Write;
+
+use bellwether_core::cluster::JobId;
+use bellwether_sim::workload::csv_cell;
+use serde_json::{Value, json};
+
+use super::Replay;
+use super::decisions::{Compared, Difference};
+use super::recorded::Given;
+use super::simulated::JobTimes;
+use crate::args::TableFormat;
+use crate::cmd::simulate::show::{aligned, duration};
+
+/// Allocations before and after the first that differs that are shown.
+const AROUND: usize = 3;
+
+pub(super) fn render(replay: &Replay, format: TableFormat) -> String {
+    match format {
+        TableFormat::Table => table(replay),
+        TableFormat::Json => serde_json::to_string_pretty(&value(replay)).unwrap_or_default(),
+        TableFormat::Csv => csv(&replay.simulated.jobs),
+    }
+}
+
+/// Mean completion times of the jobs that ended in both worlds: measured, and simulated.
+fn means(jobs: &[JobTimes]) -> Option<(f64, f64)> {
+    let both = || jobs.iter().filter_map(|job| Some((job.measured_s?, job.simulated_s?)));
+    let count = both().count() as f64;
+    let (measured_s, simulated_s) = both()
+        .fold((0.0, 0.0), |(one, other), (measured_s, simulated_s)| (one + measured_s, other + simulated_s));
+    (count > 0.0).then(|| (measured_s / count, simulated_s / count))
+}
+
+/// How many allocations are the same before the first that differs.
+fn common(one: &[Given], other: &[Given]) -> usize {
+    one.iter().zip(other).take_while(|(one, other)| one == other).count()
+}
+
+fn outcome(job: &JobTimes) -> Value {
+    job.outcome.map_or(json!("not ended"), |outcome| json!(outcome))
+}
+
+fn remarks(replay: &Replay) -> Vec<String> {
+    let recorded = &replay.recorded;
+    let mut remarks = Vec::new();
+    if recorded.policies.len() > 1 {
+        let policies = recorded.policies.join(", ");
+        remarks.push(format!("several policies decided ({policies}); simulated is {} alone", replay.policy));
+    }
+    if recorded.interventions > 0 {
+        let times = recorded.interventions;
+        remarks.push(format!(
+            "users suspended, resumed or limited jobs {times} times; the simulator does not know"
+        ));
+    }
+    if recorded.reopened > 0 {
+        let times = recorded.reopened;
+        remarks.push(format!(
+            "the daemon began anew {times} times, each with a fresh policy; the simulated one is one"
+        ));
+    }
+    let missing = recorded.state.jobs.len() - replay.simulated.jobs.len();
+    if missing > 0 {
+        remarks.push(format!(
+            "{missing} jobs did no work before they were cancelled or failed: they are left out"
+        ));
+    }
+    remarks
+}
+
+fn value(replay: &Replay) -> Value {
+    let Replay { recorded, decisions, policy, simulated } = replay;
+    let name =
+        |job: JobId| recorded.state.jobs.get(&job).map_or("?", |record| record.submitted.name.as_str());
+    let devices = |given: &[Given], job: JobId| -> Vec<u32> {
+        given.iter().filter(|given| given.job == job).map(|given| given.devices).collect()
+    };
+    let one = |job: &JobTimes| {
+        json!({
+            "job": job.name,
+            "outcome": outcome(job),
+            "submitted_s": job.submitted_s,
+            "measured_s": job.measured_s,
+            "simulated_s": job.simulated_s,
+            "gap": job.gap(),
+            "measured_devices": devices(&recorded.given, job.job),
+            "simulated_devices": devices(&simulated.given, job.job),
+        })
+    };
+    let means = means(&simulated.jobs);
+    let same = common(&recorded.given, &simulated.given);
+    let next = |given: &[Given]| {
+        given.get(same).map(|given| json!({ "job": name(given.job), "devices": given.devices }))
+    };
+    let first = |difference: &Difference| {
+        let Difference { number, time_s, recorded, replayed } = difference;
+        json!({ "number": number, "time_s": time_s, "recorded": recorded, "replayed": replayed })
+    };
+    let compared = |Compared { all, same, first: difference, .. }: &Compared| json!({ "all": all, "same": same, "first_difference": difference.as_ref().map(first) });
+    json!({
+        "policy": policy,
+        "time_scale": recorded.state.time_scale,
+        "decisions": decisions.as_ref().map(compared),
+        "start_s": simulated.start_s,
+        "restart_s": simulated.restart_s,
+        "jobs": simulated.jobs.iter().map(one).collect::<Vec<_>>(),
+        "mean_measured_s": means.map(|(measured_s, _)| measured_s),
+        "mean_simulated_s": means.map(|(_, simulated_s)| simulated_s),
+        "mean_gap": means.map(|(measured_s, simulated_s)| simulated_s / measured_s - 1.0),
+        "allocations": {
+            "measured": recorded.given.len(),
+            "simulated": simulated.given.len(),
+            "same": same,
+            "next_measured": next(&recorded.given),
+            "next_simulated": next(&simulated.given),
+        },
+        "remarks": remarks(replay),
+    })
+}
+
+fn csv(jobs: &[JobTimes]) -> String {
+    let mut text = String::from("job,outcome,submitted_s,measured_s,simulated_s,gap");
+    let cell = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
+    for job in jobs {
+        let (name, ended) = (csv_cell(&job.name), outcome(job));
+        let (measured, simulated, gap) = (cell(job.measured_s), cell(job.simulated_s), cell(job.gap()));
+        let ended = ended.as_str().unwrap_or_default();
+        let _ = write!(text, "\n{name},{ended},{},{measured},{simulated},{gap}", job.submitted_s);
+    }
+    text
+}
+
+fn table(replay: &Replay) -> String {
+    let Replay { recorded, decisions, policy, simulated } = replay;
+    let mut text = String::new();
+    if let Some(Compared { all, same, first, .. }) = decisions {
+        let _ = writeln!(text, "decisions: {same} of {all} the same when the policy is asked again");
+        if let Some(Difference { number, time_s, recorded, replayed }) = first {
+            let _ = writeln!(text, "  the first that differs is number {number}, at {time_s:.3} s");
+            let _ = writeln!(text, "  recorded: {recorded}\n  replayed: {replayed}");
+        }
+    }
+    let (starts, start) = (recorded.starts_s.len(), duration(simulated.start_s));
+    let restart = duration(simulated.restart_s);
+    let _ = writeln!(
+        text,
+        "simulated under {policy}: a first start costs {start} (mean of {starts}), a restart {restart}"
+    );
+    text.push('\n');
+    let gap = |gap: Option<f64>| gap.map_or("-".into(), |gap| format!("{:+.1}%", 100.0 * gap));
+    let time = |time_s: Option<f64>| time_s.map_or("-".into(), duration);
+    let devices = |given: &[Given], job: JobId| {
+        let given = given.iter().filter(|given| given.job == job);
+        given.map(|given| given.devices.to_string()).collect::<Vec<_>>().join(" ")
+    };
+    let title = ["job", "outcome", "measured", "simulated", "gap", "devices", "simulated devices"];
+    let mut rows: Vec<Vec<String>> = vec![title.map(String::from).to_vec()];
+    rows.extend(simulated.jobs.iter().map(|job| {
+        vec![
+            job.name.clone(),
+            outcome(job).as_str().unwrap_or_default().into(),
+            time(job.measured_s),
+            time(job.simulated_s),
+            gap(job.gap()),
+            devices(&recorded.given, job.job),
+            devices(&simulated.given, job.job),
+        ]
+    }));
+    if let Some((measured_s, simulated_s)) = means(&simulated.jobs) {
+        let of_both = gap(Some(simulated_s / measured_s - 1.0));
+        let row = ["mean".into(), String::new(), duration(measured_s), duration(simulated_s), of_both];
+        rows.push(row.into());
+    }
+    text.push_str(&aligned(&rows));
+    text.push('\n');
+    text.push_str(&parting(replay));
+    for remark in remarks(replay) {
+        let _ = writeln!(text, "{remark}");
+    }
+    text.trim_end().to_owned()
+}
+
+/// Where the sequences of allocations part.
+fn parting(replay: &Replay) -> String {
+    let (measured, simulated) = (&replay.recorded.given, &replay.simulated.given);
+    let same = common(measured, simulated);
+    if same == measured.len() && same == simulated.len() {
+        return format!("allocations: all {same} in the same order\n");
+    }
+    let jobs = &replay.recorded.state.jobs;
+    let from = same.saturating_sub(AROUND);
+    let part = |given: &[Given]| {
+        let upto = given.len().min(same + AROUND);
+        let said = given[from.min(upto)..upto].iter().map(|given| {
+            let name = jobs.get(&given.job).map_or("?", |record| record.submitted.name.as_str());
+            format!("{name} {}", given.devices)
+        });
+        said.collect::<Vec<_>>().join(", ")
+    };
+    format!(
+        "allocations: {} measured, {} simulated; the first {same} are the same\n  measured:  … {}\n  simulated: … {}\n",
+        measured.len(),
+        simulated.len(),
+        part(measured),
+        part(simulated)
+    )
+}
