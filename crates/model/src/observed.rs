@@ -142,6 +142,11 @@ impl Observed {
         }
     }
 
+    /// Whether predictions for this kind rest on its own steps or on a declared time, and are no mere guess.
+    pub fn knows(&self, kind: &str) -> bool {
+        self.kinds.get(kind).is_some_and(|kind| kind.node_s().is_some())
+    }
+
     /// Smallest, typical and largest time of a virtual node on a device of speed 1, of all kinds, in seconds.
     fn guess_s(&self) -> (f64, f64, f64) {
         let known: Vec<f64> = self.kinds.values().filter_map(Kind::node_s).collect();

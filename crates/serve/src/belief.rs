@@ -37,6 +37,16 @@ impl Belief {
         self.observed.read().unwrap_or_else(PoisonError::into_inner).predict(job, configuration)
     }
 
+    /// What is predicted in real time, if it is more than a guess.
+    pub fn well_founded(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+    ) -> Option<Prediction> {
+        let knows = self.observed.read().unwrap_or_else(PoisonError::into_inner).knows(&job.model);
+        self.in_real_time(job, configuration).ok().filter(|_| knows)
+    }
+
     /// What is known now, for a simulation.
     pub fn observed(&self) -> Observed {
         self.observed.read().unwrap_or_else(PoisonError::into_inner).clone()

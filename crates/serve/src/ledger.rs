@@ -160,6 +160,9 @@ pub enum Entry {
         step: u64,
         /// Digest of what was trained, when it is known.
         digest: Option<String>,
+        /// Training loss of the last step that was heard of.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        loss: Option<f64>,
     },
 }
 

@@ -259,12 +259,12 @@ impl State {
                 (record.failures, record.training, record.leaving) = (*failures, 0, false);
                 record.why.clone_from(why);
             }
-            Entry::Ended { job, outcome, why, step, digest } => {
+            Entry::Ended { job, outcome, why, step, digest, loss } => {
                 self.put_down(*job, (*outcome == Outcome::Finished).then_some(*step))?;
                 self.leave(*job);
                 let record = self.known(*job)?;
                 let end = End { outcome: *outcome, step: *step, digest: digest.clone(), time_s: now_s };
-                (record.end, record.away) = (Some(end), None);
+                (record.end, record.away, record.loss) = (Some(end), None, *loss);
                 record.why.clone_from(why);
             }
             _ => return Err("a line about no job".into()),

@@ -59,8 +59,15 @@ impl<C: Crew> Engine<C> {
 
     /// Processes that are too many, or on slots of another speed, are told to leave.
     fn give_up(&mut self, job: JobId, allocation: &Allocation) -> Result<(), Fault> {
-        let Some((workers, speed)) = self.live.get(&job).and_then(|live| live.order) else { return Ok(()) };
         let target = allocation.devices();
+        let Some((workers, speed)) = self.live.get(&job).and_then(|live| live.order) else {
+            // Its processes failed, and before they were tried again nobody wanted them any more.
+            if target == 0 && !self.state.slots.of(job).is_empty() {
+                let step = self.live.get(&job).and_then(|live| live.step).unwrap_or(0);
+                self.write(Entry::Stopped { job, step })?;
+            }
+            return Ok(());
+        };
         if workers == 0 {
             return Ok(());
         }

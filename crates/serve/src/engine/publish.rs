@@ -125,7 +125,7 @@ fn job_state(
     let running = seen.filter(|seen| seen.is_running());
     let predicted = running.and_then(|seen| {
         let configuration = state.view.configuration(&seen.job, &seen.allocation, None);
-        state.belief.in_real_time(&seen.job.description, &configuration).ok()
+        state.belief.well_founded(&seen.job.description, &configuration)
     });
     let heard = live.and_then(|live| live.step);
     let kept = seen_or_away.map(|seen| (seen.done / submitted.job.batch.size as f64).round() as u64);
@@ -151,7 +151,7 @@ fn job_state(
         target_workers: seen.map_or(0, |seen| seen.allocation.devices()),
         step,
         total_steps: record.total_steps,
-        loss: live.and_then(|live| live.loss).filter(|loss| loss.is_finite()),
+        loss: live.and_then(|live| live.loss).or(record.loss).filter(|loss| loss.is_finite()),
         examples_per_s: live.and_then(|live| live.examples_per_s),
         predicted_examples_per_s: predicted.as_ref().map(|predicted| predicted.examples_per_s),
         predicted_low: predicted.as_ref().map(|predicted| predicted.low),

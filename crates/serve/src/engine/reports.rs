@@ -174,7 +174,8 @@ impl<C: Crew> Engine<C> {
         }
         let cancelled = self.state.jobs.get(&job).is_some_and(|record| record.cancelled);
         let outcome = if cancelled && outcome == Outcome::Failed { Outcome::Cancelled } else { outcome };
-        self.write(Entry::Ended { job, outcome, why, step, digest })?;
+        let loss = self.live.get(&job).and_then(|live| live.loss).filter(|loss| loss.is_finite());
+        self.write(Entry::Ended { job, outcome, why, step, digest, loss })?;
         self.live.remove(&job);
         Ok(())
     }

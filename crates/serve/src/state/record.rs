@@ -25,6 +25,8 @@ pub struct Record {
     pub end: Option<End>,
     /// Why it is as it is, where that needs to be said.
     pub why: String,
+    /// Training loss at its end.
+    pub loss: Option<f64>,
     /// Active workers.
     pub training: u32,
     /// How often its processes failed.
@@ -63,6 +65,7 @@ impl Record {
             leaving: false,
             end: None,
             why: String::new(),
+            loss: None,
             training: 0,
             failures: 0,
             preemptions: 0,
