@@ -6,9 +6,6 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-/// Steps at the beginning that do not count: memory and caches are cold.
-pub const WARM_UP_STEPS: usize = 10;
-
 /// One committed step, as the slowest of its workers saw it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct StepLine {

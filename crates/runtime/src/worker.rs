@@ -288,6 +288,12 @@ impl Worker {
     fn prepare(&mut self, membership: Membership) {
         let (connector, mailbox) = (self.connector.clone(), Arc::clone(&self.connection.mailbox));
         let (lacking, length) = self.engine.lacking_buffers(&membership);
+        if lacking == 0 && membership.new_peers(connector.me).is_empty() {
+            // Nothing is to be made, so the collective of this step can say so, not only that of the next.
+            self.prepared.push((membership.epoch, Preparation::default()));
+            let effects = self.member.prepared(membership, Ok(()));
+            return self.carry_out(effects);
+        }
         let connect = move || {
             let peers = membership.new_peers(connector.me);
             let links = connector.connect(&membership, &peers, &|| mailbox.urgent());

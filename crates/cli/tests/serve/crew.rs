@@ -27,11 +27,13 @@ fn prepare(recipe: &Recipe) -> Scene {
 
 fn prepare_text(scene: Scene, text: &str) -> Scene {
     let folder = scene.run_folder();
-    fs::create_dir_all(&folder).unwrap();
-    let mut job = parse::job(text, "job.toml", &[]).unwrap();
+    fs::create_dir_all(&folder).expect("the test's folder can be written");
+    let mut job = parse::job(text, "job.toml", &[]).expect("the recipe is right");
     job.paths_mut().into_iter().for_each(|path| *path = scene.path("").join(&*path));
-    fs::write(folder.join("job.json"), serde_json::to_vec(&job).unwrap()).unwrap();
-    fs::write(folder.join("token"), Token::random().unwrap().to_text()).unwrap();
+    let text = serde_json::to_vec(&job).expect("a job is plain data");
+    fs::write(folder.join("job.json"), text).expect("the test's folder can be written");
+    let token = Token::random().expect("there is randomness").to_text();
+    fs::write(folder.join("token"), token).expect("the test's folder can be written");
     scene
 }
 
@@ -39,17 +41,23 @@ impl<'s> Daemon<'s> {
     fn new(scene: &'s Scene) -> Daemon<'s> {
         let reports: Arc<Mutex<Vec<Report>>> = Arc::default();
         let heard = Arc::clone(&reports);
-        let crew = Processes::new(PROGRAM.into(), move |report| heard.lock().unwrap().push(report));
+        let crew = Processes::new(PROGRAM.into(), move |report| {
+            heard.lock().expect("nobody panics with this lock").push(report)
+        });
         Daemon { scene, crew, reports }
     }
 
     fn want(&mut self, workers: u32) {
-        let run = self.scene.run_folder();
-        self.crew.want(Wanted { job: JobId(1), run, workers, speed: 1.0 });
+        self.want_on(workers, 1.0);
+    }
+
+    /// Wants workers on slots of this speed.
+    fn want_on(&mut self, workers: u32, speed: f64) {
+        self.crew.want(Wanted { job: JobId(1), run: self.scene.run_folder(), workers, speed });
     }
 
     fn reports(&self) -> Vec<Report> {
-        self.reports.lock().unwrap().clone()
+        self.reports.lock().expect("nobody panics with this lock").clone()
     }
 
     /// Waits for the first report from number `from` on for which `pick` gives something.
@@ -257,6 +265,49 @@ fn a_coordinator_is_killed() {
     });
     assert_eq!(came_back.len(), 2);
     one_at_a_time(&scene, 1);
+}
+
+#[test]
+fn its_port_is_taken_meanwhile() {
+    let recipe = jobs::patient().steps(100);
+    let scene = prepare(&recipe);
+    let mut daemon = Daemon::new(&scene);
+    daemon.want(1);
+    daemon.until_step(10);
+    let address = scene.endpoint().control;
+    signal(coordinator(&scene), Signal::KILL);
+    daemon.until_lost(0);
+    let taken = wait_for(|| format!("a free {address}"), || std::net::TcpListener::bind(address).ok());
+    let before = daemon.reports().len();
+    daemon.want(1);
+    let (end, step, digest) = daemon.until_ended(before);
+    assert_eq!((end, step, digest), (End::Finished, 100, Some(recipe.digest())));
+    assert_eq!(scene.workers(), [], "those who looked at the old port are gone");
+    drop(taken);
+    one_at_a_time(&scene, 1);
+}
+
+#[test]
+fn slow_slots_slow_all_workers_down() {
+    let scene = prepare(&jobs::patient().steps(100_000));
+    let mut daemon = Daemon::new(&scene);
+    daemon.want_on(1, 0.5);
+    daemon.until_trained_by(0, 1);
+    daemon.want_on(2, 0.5);
+    daemon.until_trained_by(0, 2);
+    let words = |process: u32| fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    for (_, process) in scene.workers() {
+        let words = String::from_utf8_lossy(&words(process)).replace('\0', " ");
+        assert!(words.contains("--speed=0.5"), "{words}");
+    }
+    let process = coordinator(&scene);
+    let group = |process: u32| {
+        let process = rustix::process::Pid::from_raw(i32::try_from(process).unwrap());
+        rustix::process::getpgid(process).unwrap().as_raw_nonzero().get().unsigned_abs()
+    };
+    assert_eq!(group(process), process, "no Ctrl-C of ours reaches it");
+    daemon.want_on(0, 0.5);
+    assert_eq!(daemon.until_ended(0).0, End::Stopped);
 }
 
 #[test]

@@ -2,18 +2,16 @@
 
 use std::collections::VecDeque;
 
+use bellwether_model::observed::{Calm, SETTLING_STEPS};
 use bellwether_model::rescale::ObservedStep;
-use bellwether_runtime::metrics::{StepLine, WARM_UP_STEPS};
-
-/// Steps after a change of the number of workers that do not count.
-const SETTLING_STEPS: usize = 2;
+use bellwether_runtime::metrics::StepLine;
 
 /// Seconds of steps over which a rate is taken, and the fewest of them that tell one.
 const RATE_S: f64 = 5.0;
 const RATE_STEPS_MIN: usize = 3;
 
 /// Calm steps that are kept until they are handed over; more of the same tell nothing new.
-pub(super) const CALM_STEPS_MAX: usize = 200;
+const LESSON_STEPS_MAX: usize = 200;
 
 /// Samples per second since the number of workers changed.
 #[derive(Debug, Default)]
@@ -55,32 +53,27 @@ impl Pace {
     }
 }
 
-/// Picks the steps that a model may learn from: no warm-up, nobody who joins meanwhile, the job's own batch.
+/// Picks the steps that a model may learn from: calm ones, of the job's own batch.
 #[derive(Debug, Default)]
-pub(super) struct Calm {
-    /// Steps seen since the start.
-    seen: usize,
+pub(super) struct Lesson {
+    calm: Calm,
     workers: u32,
-    settled: usize,
     steps: Vec<ObservedStep>,
 }
 
-impl Calm {
+impl Lesson {
     /// A coordinator began: what follows is warm-up.
     pub(super) fn started(&mut self) {
-        *self = Calm::default();
+        *self = Lesson::default();
     }
 
     /// Takes an update in. Answers with the steps of other numbers of workers before it, if there are any.
     pub(super) fn see(&mut self, line: StepLine) -> Option<(u32, Vec<ObservedStep>)> {
         let before = (line.workers != self.workers).then(|| self.take()).flatten();
-        let same = line.workers == self.workers && line.shadows == 0;
-        self.settled = if same { self.settled + 1 } else { usize::from(line.shadows == 0) };
         self.workers = line.workers;
-        self.seen += 1;
-        let calm = self.seen > WARM_UP_STEPS && self.settled > SETTLING_STEPS;
+        // One that was handed on to a worker has no times.
         let told = line.accumulation == 1 && line.duration_s > 0.0 && !line.nodes_s.is_empty();
-        if calm && told && self.steps.len() < CALM_STEPS_MAX {
+        if self.calm.tells(line.workers, line.shadows) && told && self.steps.len() < LESSON_STEPS_MAX {
             self.steps.push(ObservedStep {
                 duration_s: line.duration_s,
                 nodes_s: line.nodes_s,
@@ -133,31 +126,31 @@ mod tests {
 
     #[test]
     fn steps_to_learn_from_are_calm() {
-        let mut calm = Calm::default();
-        let see = |calm: &mut Calm, steps: u64, workers, shadows| -> Vec<(u32, usize)> {
-            let handed = (0..steps).filter_map(|step| calm.see(line(step, workers, shadows)));
+        let mut lesson = Lesson::default();
+        let see = |lesson: &mut Lesson, steps: u64, workers, shadows| -> Vec<(u32, usize)> {
+            let handed = (0..steps).filter_map(|step| lesson.see(line(step, workers, shadows)));
             handed.map(|(workers, steps)| (workers, steps.len())).collect()
         };
-        see(&mut calm, 10, 1, 0);
-        assert_eq!(calm.take(), None, "warm-up");
-        see(&mut calm, 3, 1, 0);
-        assert_eq!(calm.take().map(|(workers, steps)| (workers, steps.len())), Some((1, 3)));
-        see(&mut calm, 5, 1, 1);
-        assert_eq!(calm.take(), None, "a newcomer");
-        see(&mut calm, 3, 1, 0);
-        assert_eq!(see(&mut calm, 4, 2, 0), [(1, 1)]);
-        assert_eq!(calm.take().map(|(workers, steps)| (workers, steps.len())), Some((2, 2)));
-        see(&mut calm, 500, 2, 0);
-        assert_eq!(calm.take().map(|(_, steps)| steps.len()), Some(CALM_STEPS_MAX));
+        see(&mut lesson, 10, 1, 0);
+        assert_eq!(lesson.take(), None, "warm-up");
+        see(&mut lesson, 3, 1, 0);
+        assert_eq!(lesson.take().map(|(workers, steps)| (workers, steps.len())), Some((1, 3)));
+        see(&mut lesson, 5, 1, 1);
+        assert_eq!(lesson.take(), None, "a newcomer");
+        see(&mut lesson, 3, 1, 0);
+        assert_eq!(see(&mut lesson, 4, 2, 0), [(1, 1)]);
+        assert_eq!(lesson.take().map(|(workers, steps)| (workers, steps.len())), Some((2, 2)));
+        see(&mut lesson, 500, 2, 0);
+        assert_eq!(lesson.take().map(|(_, steps)| steps.len()), Some(LESSON_STEPS_MAX));
     }
 
     #[test]
     fn warm_up_begins_anew_with_a_coordinator() {
-        let mut calm = Calm::default();
-        (0..20).for_each(|step| assert!(calm.see(line(step, 1, 0)).is_none()));
-        calm.started();
-        assert_eq!(calm.take(), None);
-        (0..10).for_each(|step| assert!(calm.see(line(step, 1, 0)).is_none()));
-        assert_eq!(calm.take(), None);
+        let mut lesson = Lesson::default();
+        (0..20).for_each(|step| assert!(lesson.see(line(step, 1, 0)).is_none()));
+        lesson.started();
+        assert_eq!(lesson.take(), None);
+        (0..10).for_each(|step| assert!(lesson.see(line(step, 1, 0)).is_none()));
+        assert_eq!(lesson.take(), None);
     }
 }

@@ -12,7 +12,7 @@ use bellwether_runtime::{coordinator, journal, metrics};
 
 use super::launch::{self, Launched};
 use super::past::{Ending, Past};
-use super::steps::{Calm, Pace};
+use super::steps::{Lesson, Pace};
 use super::{Closing, Post, Tell};
 use crate::crew::{End, Report, Wanted};
 
@@ -94,7 +94,7 @@ struct Episode<'s> {
     metrics: metrics::Tail,
     past: Past,
     pace: Pace,
-    calm: Calm,
+    lesson: Lesson,
     loss: Option<f64>,
     /// When the journal had news last.
     news_at: Instant,
@@ -135,7 +135,7 @@ impl<'s> Episode<'s> {
             wish,
             past: Past::default(),
             pace: Pace::default(),
-            calm: Calm::default(),
+            lesson: Lesson::default(),
             loss: None,
             news_at: now,
             reported: (0, 0),
@@ -256,7 +256,7 @@ impl<'s> Episode<'s> {
     }
 
     fn follow_anew(&mut self) {
-        self.calm.started();
+        self.lesson.started();
         self.pace.changed(0);
         (self.leave_since, self.killed) = (None, false);
         self.reported = (0, self.past.committed);
@@ -291,7 +291,7 @@ impl<'s> Episode<'s> {
             for line in &lines {
                 self.past.take(line);
                 if matches!(line.event, Event::CoordinatorStarted { .. }) {
-                    self.calm.started();
+                    self.lesson.started();
                     self.pace.changed(0);
                     self.reported.0 = 0;
                 }
@@ -308,7 +308,7 @@ impl<'s> Episode<'s> {
             for step in steps {
                 self.loss = step.loss.or(self.loss);
                 self.pace.see(&step, self.past.batch);
-                let before = self.calm.see(step);
+                let before = self.lesson.see(step);
                 self.report_steps(before);
             }
         }
@@ -337,7 +337,7 @@ impl<'s> Episode<'s> {
 
     fn hand_over_steps(&mut self) {
         self.steps_at = Instant::now();
-        let steps = self.calm.take();
+        let steps = self.lesson.take();
         self.report_steps(steps);
     }
 
