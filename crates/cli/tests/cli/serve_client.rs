@@ -434,7 +434,7 @@ fn jobs_are_suspended_resumed_and_cancelled() {
     };
     let daemon = Played::start(play).in_state(&scene);
     let ended = scene.call(&["suspend", "b", "c", "a"]);
-    assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), "a is stopping: its user wants it to wait\n"));
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), "a is stopping\n"));
     ended.says(&["error: b: the job has finished", "hint: submit it anew", "error: c: there is no job"]);
     assert_eq!(value(&scene.call(&["resume", "a", "--format", "json"]))[0]["name"], "a");
     assert_eq!(value(&scene.call(&["cancel", "a", "--format", "json"]))[0]["state"], "stopping");
@@ -496,9 +496,9 @@ fn logs_are_shown_and_followed_over_a_restart() {
             ("GET /v1/jobs/a/logs?follow=false&lines=5", _) => {
                 (1, format!(": hello\n\n{}{ended}{end}", log("one")))
             }
-            ("GET /v1/jobs/a/logs?follow=true&lines=200", _) => (1, log("two") + "event: log\ndata: {\"fi"),
+            ("GET /v1/jobs/a/logs?follow=true&lines=1000", _) => (1, log("two") + "event: log\ndata: {\"fi"),
             ("GET /v1/jobs/a/logs?follow=true&lines=0", _) => (1, log("three") + &end),
-            ("GET /v1/jobs/cut/logs?follow=false&lines=200", _) => (1, log("four")),
+            ("GET /v1/jobs/cut/logs?follow=false&lines=1000", _) => (1, log("four")),
             _ => refuse(404, "there is no such job", "path", "GET /v1/jobs lists all"),
         }
     };

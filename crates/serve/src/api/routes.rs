@@ -40,7 +40,7 @@ const FOLLOW: &[Parameter] = &[
     },
     Parameter {
         name: "lines",
-        about: "Lines of each file to begin with, the last ones (of its last 4 MiB at most).",
+        about: "Lines of each file to begin with, the last ones of its last 4 MiB; none of the journal about steps.",
         kind: Kind::Whole { min: 0, max: 100_000, default: 200 },
     },
 ];

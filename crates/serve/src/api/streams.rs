@@ -1,5 +1,6 @@
 //! Server-sent events: the state as it changes, and a job's logs and steps as they come.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::Future;
 use std::path::PathBuf;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use bellwether_core::record::Line;
+use bellwether_runtime::journal;
 use bellwether_runtime::tail::Tail;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -110,28 +112,60 @@ type News = Vec<(&'static str, serde_json::Value)>;
 
 /// What is followed of a run, and what it makes of it.
 trait Source: Send + 'static {
-    /// What is new; nothing when all was read.
-    fn look(&mut self) -> News;
+    /// What is new, which may be nothing of interest; `None` when all was read.
+    fn look(&mut self) -> Option<News>;
 }
 
 /// Journal and logs.
 struct Words {
-    journal: Tail,
+    /// Lines that are there already, the last ones.
+    begin: VecDeque<Line>,
+    journal: journal::Tail,
     logs: Logs,
 }
 
+impl Words {
+    /// From the last so many lines on, in the journal those that are worth reading.
+    fn new(folder: PathBuf, lines: usize) -> Words {
+        let mut journal = journal::Tail::new(&folder);
+        // Most lines are of no interest, so those that are may be far back.
+        let _ = journal.skip_to_last(usize::MAX);
+        let mut begin = VecDeque::new();
+        loop {
+            let read = journal.read().unwrap_or_default();
+            if read.is_empty() {
+                return Words { begin, journal, logs: Logs::new(folder, lines) };
+            }
+            begin.extend(read.into_iter().filter(is_of_interest));
+            begin.drain(..begin.len().saturating_sub(lines));
+        }
+    }
+}
+
+/// Whether a line of the journal belongs into a log: steps have a stream of their own, and there are many.
+fn is_of_interest(line: &Line) -> bool {
+    !matches!(line.event, bellwether_core::record::Event::Committed { .. })
+}
+
 impl Source for Words {
-    fn look(&mut self) -> News {
+    fn look(&mut self) -> Option<News> {
         let mut news = News::new();
-        for text in lines(&mut self.journal) {
-            let sentence = serde_json::from_str::<Line>(&text).ok().and_then(|line| line.event.sentence());
-            let Ok(line) = serde_json::from_str(&text) else { continue };
+        let begin = std::mem::take(&mut self.begin);
+        // A journal that cannot be read now is read at the next look.
+        let read = self.journal.read().unwrap_or_default();
+        let logs = self.logs.look();
+        if begin.is_empty() && read.is_empty() && logs.is_none() {
+            return None;
+        }
+        for line in begin.into_iter().chain(read.into_iter().filter(is_of_interest)) {
+            let sentence = line.event.sentence();
+            let Ok(line) = serde_json::to_value(line) else { continue };
             news.extend(serde_json::to_value(JournalEvent { sentence, line }).map(|data| ("journal", data)));
         }
-        for (file, line) in self.logs.look() {
+        for (file, line) in logs.unwrap_or_default() {
             news.extend(serde_json::to_value(LogEvent { file, line }).map(|data| ("log", data)));
         }
-        news
+        Some(news)
     }
 }
 
@@ -139,20 +173,17 @@ impl Source for Words {
 struct Steps(Tail);
 
 impl Source for Steps {
-    fn look(&mut self) -> News {
+    fn look(&mut self) -> Option<News> {
         let step = |text: String| {
             let step: StepEvent = serde_json::from_str(&text).ok()?;
             Some(("step", serde_json::to_value(step).ok()?))
         };
-        lines(&mut self.0).into_iter().filter_map(step).collect()
+        Some(lines(&mut self.0)?.into_iter().filter_map(step).collect())
     }
 }
 
 pub(super) async fn logs(call: Call) -> Result<Response, Failure> {
-    follow(call, |folder, lines| Words {
-        journal: last(folder.join("journal.jsonl"), lines),
-        logs: Logs::new(folder, lines),
-    })
+    follow(call, Words::new)
 }
 
 pub(super) async fn steps(call: Call) -> Result<Response, Failure> {
@@ -179,11 +210,10 @@ fn follow<S: Source>(
                 (source, news)
             })
             .await?;
-            let all = news.is_empty();
-            for (name, data) in news {
-                send(&sender, name, &data).await?;
-            }
-            if !all {
+            if let Some(news) = news {
+                for (name, data) in news {
+                    send(&sender, name, &data).await?;
+                }
                 continue;
             }
             if !follows || job.state.has_ended() {

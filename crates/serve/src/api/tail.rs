@@ -11,13 +11,13 @@ const LINE_BYTES: usize = 64 << 10;
 /// Log files of one run that are followed.
 const FILES: usize = 256;
 
-/// The next lines of a file; none when no more are there. Bytes that are no text are replaced.
-pub(super) fn lines(tail: &mut Tail) -> Vec<String> {
+/// The next lines of a file; `None` when no more are there. Bytes that are no text are replaced.
+pub(super) fn lines(tail: &mut Tail) -> Option<Vec<String>> {
     // A file that cannot be read now is read at the next look.
-    let bytes = tail.read().unwrap_or_default();
-    let bytes = bytes.strip_suffix(b"\n").map_or(&[][..], |bytes| bytes);
+    let bytes = tail.read().ok().filter(|bytes| !bytes.is_empty())?;
     let line = |line: &[u8]| String::from_utf8_lossy(&line[..line.len().min(LINE_BYTES)]).into_owned();
-    bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(line).collect()
+    let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    Some(bytes.split(|byte| *byte == b'\n').map(line).collect())
 }
 
 /// A file that is followed from the last lines on that it has now.
@@ -43,18 +43,21 @@ impl Logs {
         Logs { folder, files }
     }
 
-    /// New lines, each with its file; none when no more are there.
-    pub(super) fn look(&mut self) -> Vec<(String, String)> {
+    /// New lines, each with its file; `None` when no more are there.
+    pub(super) fn look(&mut self) -> Option<Vec<(String, String)>> {
         for name in names(&self.folder) {
             if self.files.len() < FILES {
                 let path = self.folder.join(&name);
                 self.files.entry(name).or_insert_with(|| Tail::new(path));
             }
         }
-        let new = |(name, tail): (&String, &mut Tail)| {
-            lines(tail).into_iter().map(|line| (name.clone(), line)).collect::<Vec<_>>()
-        };
-        self.files.iter_mut().flat_map(new).collect()
+        let mut all = None;
+        for (name, tail) in &mut self.files {
+            for line in lines(tail).unwrap_or_default() {
+                all.get_or_insert_with(Vec::new).push((name.clone(), line));
+            }
+        }
+        all
     }
 }
 
@@ -77,15 +80,15 @@ mod tests {
         std::fs::write(path("token"), "secret\n").unwrap();
         let mut logs = Logs::new(folder.path().into(), 1);
         let pair = |name: &str, line: &str| (name.to_owned(), line.to_owned());
-        assert_eq!(logs.look(), [pair("worker-2.log", "b")]);
+        assert_eq!(logs.look(), Some(vec![pair("worker-2.log", "b")]));
         std::fs::write(path("worker-2.log"), b"a\nb\nbegun and \xff ended\n").unwrap();
         std::fs::write(path("coordinator.log"), format!("c\n{}\nd\n", "x".repeat(3 * LINE_BYTES))).unwrap();
-        let seen = logs.look();
+        let seen = logs.look().unwrap();
         assert_eq!(
             (&seen[0], seen[1].1.len(), &seen[2].1[..]),
             (&pair("coordinator.log", "c"), LINE_BYTES, "d")
         );
         assert_eq!(seen[3].1, "begun and \u{fffd} ended");
-        assert_eq!(logs.look(), []);
+        assert_eq!(logs.look(), None);
     }
 }

@@ -1,7 +1,7 @@
 // The curves of one job: loss, throughput beside its prediction, and workers, above each other on one time axis.
 
 import { draw, make, set, setText } from "./page.js";
-import { count, duration, measured, moment } from "./words.js";
+import { count, duration, measured, moment, tick } from "./words.js";
 
 const LEFT = 48;
 const RIGHT = 8;
@@ -84,9 +84,9 @@ export class Curves {
     const [low, high] = [ticks[0], ticks.at(-1)];
     const y = (value) => TOP + (1 - (value - low) / (high - low || 1)) * (plot.height - TOP - 4);
     plot.y = y;
-    const lines = ticks.flatMap((tick) => [
-      draw("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(tick), y2: y(tick) }),
-      draw("text", { x: LEFT - 6, y: y(tick), "text-anchor": "end", "dominant-baseline": "central" }, plot.text(tick)),
+    const lines = ticks.flatMap((value) => [
+      draw("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }),
+      draw("text", { x: LEFT - 6, y: y(value), "text-anchor": "end", "dominant-baseline": "central" }, tick(value)),
     ]);
     const shapes = [];
     if (band) shapes.push(...this.#band(band, y, width));

@@ -113,7 +113,7 @@ export class Detail {
       curves,
       make("dl", { class: "facts" }, ...this.facts.map(({ row }) => row)),
       this.#limits(job),
-      make("h3", {}, "Journal"),
+      make("h3", {}, "Journal and logs"),
       this.log.box,
     );
     this.job = null;

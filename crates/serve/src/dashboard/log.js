@@ -31,9 +31,13 @@ export class Log {
     const atEnd = this.box.scrollTop + this.box.clientHeight > this.box.scrollHeight - 8;
     if (name === "journal" && data.line.event === "committed") {
       this.#commit(data.line);
-    } else {
+    } else if (name === "journal") {
       this.steps = null;
-      this.box.append(name === "journal" ? journal(data) : make("li", {}, make("b", {}, data.file), " ", data.line));
+      this.box.append(journal(data));
+    } else if (data.file !== "coordinator.log" || !/^step \d/.test(data.line)) {
+      // What the coordinator says of steps is in the journal too, with its time.
+      this.steps = null;
+      this.box.append(make("li", {}, make("b", {}, data.file), " ", data.line));
     }
     while (this.box.children.length > LINES) this.box.firstElementChild.remove();
     if (atEnd) this.box.scrollTop = this.box.scrollHeight;

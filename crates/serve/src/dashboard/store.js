@@ -3,6 +3,9 @@
 /** Colours of jobs in the style sheet. */
 export const COLOURS = 8;
 
+/** What a job that is over counts, beside one that is not, when a new one gets its colour. */
+const OVER = 1 / 1024;
+
 /** Decisions that are kept. */
 const DECISIONS = 50;
 
@@ -61,7 +64,7 @@ export class Store {
       return null;
     }
     const before = entry.job.state;
-    if (!hasEnded(before) && hasEnded(job.state)) this.#colours[entry.colour] -= 1;
+    if (!hasEnded(before) && hasEnded(job.state)) this.#colours[entry.colour] -= 1 - OVER;
     entry.job = job;
     return before;
   }
@@ -101,7 +104,7 @@ export class Store {
     return held.map((seconds) => Math.min(1, seconds / (width * slots)));
   }
 
-  /** Its name's own colour, unless another job that is not over has it: then the next that fewest have. */
+  /** The colour that fewest jobs have, above all of those that are not over; of these the first from the one of its name. */
   #colour(job) {
     const first = hash(job.name) % COLOURS;
     let best = first;
@@ -109,7 +112,7 @@ export class Store {
       const colour = (first + step) % COLOURS;
       if (this.#colours[colour] < this.#colours[best]) best = colour;
     }
-    if (!hasEnded(job.state)) this.#colours[best] += 1;
+    this.#colours[best] += hasEnded(job.state) ? OVER : 1;
     return best;
   }
 

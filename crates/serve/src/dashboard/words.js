@@ -2,6 +2,7 @@
 
 const whole = new Intl.NumberFormat(undefined, { maximumFractionDigits: 0 });
 const three = new Intl.NumberFormat(undefined, { maximumSignificantDigits: 3, useGrouping: true });
+const compact = new Intl.NumberFormat(undefined, { notation: "compact", maximumSignificantDigits: 3 });
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const shortClock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
 const day = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
@@ -22,6 +23,9 @@ export function measured(value) {
   return size !== 0 && size < 0.001 ? value.toExponential(1) : three.format(value);
 }
 
+/** A number beside an axis: short. */
+export const tick = (value) => (Math.abs(value) < 10_000 ? measured(value) : compact.format(value));
+
 /** A share in percent; its sign stays on the same line. */
 export const percent = (share) => (known(share) ? `${Math.round(100 * share)}\u00a0%` : NOTHING);
 
@@ -38,27 +42,34 @@ export function off(job) {
   return job.workers === job.target_workers ? error(job.predicted_examples_per_s, job.examples_per_s) : "";
 }
 
+/** A number with its unit, on one line. */
+const unit = (number, name) => `${number}\u00a0${name}`;
+
 /** A duration with its two largest units. */
 export function duration(seconds) {
   if (!known(seconds)) return NOTHING;
-  if (seconds < 0.0995) return `${Number((1000 * Math.max(0, seconds)).toPrecision(2))} ms`;
-  if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
+  if (seconds < 0.0995) return unit(Number((1000 * Math.max(0, seconds)).toPrecision(2)), "ms");
+  if (seconds < 9.95) return unit(seconds.toFixed(1), "s");
   const s = Math.round(seconds);
-  if (s < 60) return `${s} s`;
-  if (s < 600) return `${Math.floor(s / 60)} min${s % 60 ? ` ${s % 60} s` : ""}`;
-  if (s < 3600) return `${Math.floor(s / 60)} min`;
+  if (s < 60) return unit(s, "s");
+  if (s < 600) return both(s, 60, "min", "s");
+  if (s < 3600) return unit(Math.floor(s / 60), "min");
   const minutes = Math.floor(s / 60);
-  if (minutes < 1440) return `${Math.floor(minutes / 60)} h${minutes % 60 ? ` ${minutes % 60} min` : ""}`;
-  const hours = Math.floor(minutes / 60);
-  return `${Math.floor(hours / 24)} d${hours % 24 ? ` ${hours % 24} h` : ""}`;
+  return minutes < 1440 ? both(minutes, 60, "h", "min") : both(Math.floor(minutes / 60), 24, "d", "h");
+}
+
+/** A number of small units as large ones and the rest. */
+function both(number, size, large, small) {
+  const rest = number % size;
+  return unit(Math.floor(number / size), large) + (rest ? ` ${unit(rest, small)}` : "");
 }
 
 /** A duration in one unit, for narrow places. */
 export function age(seconds) {
   const s = Math.max(0, Math.round(seconds));
-  if (s < 60) return `${s} s`;
-  if (s < 3600) return `${Math.floor(s / 60)} min`;
-  return s < 172_800 ? `${Math.floor(s / 3600)} h` : `${Math.floor(s / 86_400)} d`;
+  if (s < 60) return unit(s, "s");
+  if (s < 3600) return unit(Math.floor(s / 60), "min");
+  return s < 172_800 ? unit(Math.floor(s / 3600), "h") : unit(Math.floor(s / 86_400), "d");
 }
 
 /** Where a moment lies as seen from `now`. */

@@ -1,5 +1,7 @@
 //! The HTTP API over an engine that only keeps a table: what it answers, and that it lives through anything.
 
+#![allow(clippy::unwrap_used, reason = "these are tests, helpers included")]
+
 mod client;
 mod contract;
 mod fake;

@@ -114,6 +114,10 @@ fn logs_are_followed_until_the_job_ends() {
     server.fill(2);
     let run = server.run("x-1");
     append(&run.join("journal.jsonl"), &STARTED.repeat(3));
+    append(
+        &run.join("journal.jsonl"),
+        &"{\"time_s\":2,\"event\":\"committed\",\"first\":1,\"last\":1}\n".repeat(9),
+    );
     append(&run.join("worker-1.log"), "a\nb\nc\nd");
     append(&run.join("token"), "a secret\n");
     append(&run.join("secret.log"), "a secret\n");

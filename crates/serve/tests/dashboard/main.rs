@@ -1,5 +1,7 @@
 //! The dashboard in a real browser, served by the true HTTP API over an engine that plays.
 
+#![allow(clippy::unwrap_used)]
+
 mod browser;
 mod stage;
 

@@ -92,8 +92,7 @@ pub(crate) fn act(act: Act, arguments: &ActArguments, printer: &Printer) -> Resu
 }
 
 fn told(job: &JobState) -> String {
-    let why = if job.why.is_empty() { String::new() } else { format!(": {}", job.why) };
-    format!("{} is {}{why}", job.name, words::state(job.state))
+    format!("{} is {}", job.name, words::state(job.state))
 }
 
 /// The policy that decides.
@@ -136,7 +135,7 @@ pub(crate) fn scale(arguments: &ScaleArguments, printer: &Printer) -> Result<Exi
             Format::Table => printer.out(format_args!(
                 "{} may have {} workers, priority {}; the policy gives it {}",
                 job.name,
-                limits_of(&job),
+                words::limits(&job),
                 job.weight,
                 job.target_workers
             )),
@@ -150,10 +149,6 @@ pub(crate) fn scale(arguments: &ScaleArguments, printer: &Printer) -> Result<Exi
         (_, Some(_)) => Err(alone("--priority", "a run by hand has no others beside it")),
         _ => Err(alone("--workers", "a run by hand has one number of workers")),
     }
-}
-
-fn limits_of(job: &JobState) -> WorkerRange {
-    WorkerRange { min: job.min_workers, max: job.max_workers }
 }
 
 fn alone(flag: &str, what: &str) -> Failure {

@@ -363,7 +363,6 @@ fn said(error: &ureq::Error) -> String {
         ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
             "the connection is refused".into()
         }
-        ureq::Error::Io(error) => error.to_string(),
         error => error.to_string(),
     }
 }

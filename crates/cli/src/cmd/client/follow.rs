@@ -95,7 +95,7 @@ pub(in crate::cmd) fn watch(
 ) -> Result<Option<ExitCode>, Failure> {
     let Some((daemon, job)) = served(arguments, printer)? else { return Ok(None) };
     let format = arguments.daemon.state.format;
-    let ended = follow(&daemon.patient(PATIENCE), &[job.name], |job| match format {
+    let ended = follow(&patient(daemon), &[job.name], |job| match format {
         Format::Json => json(job).is_ok_and(|text| printer.line(text)),
         Format::Table => printer.line(words::line(job, words::now_s())),
     })?;

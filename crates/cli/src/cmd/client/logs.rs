@@ -25,7 +25,7 @@ pub(crate) struct LogsArguments {
     #[arg(long)]
     pub(crate) follow: bool,
     /// Lines of the journal and of each log to begin with, the last ones
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub(crate) lines: u32,
 }
 
@@ -92,7 +92,12 @@ fn show(mut events: super::events::Events, format: Format, printer: &Printer) ->
 fn line(event: &Event) -> Option<String> {
     let text = |value: &Value| value.as_str().map(String::from);
     match event.name.as_str() {
-        "log" => Some(format!("{}: {}", text(&event.data["file"])?, text(&event.data["line"])?)),
+        "log" => {
+            let (file, line) = (text(&event.data["file"])?, text(&event.data["line"])?);
+            // How far it is and what happens at a step the journal tells, too, and when.
+            let is_told = file == "coordinator.log" && line.starts_with("step ");
+            (!is_told).then(|| format!("{file}: {line}"))
+        }
         "journal" => {
             let line = &event.data["line"];
             let when = words::clock(line["time_s"].as_f64()?);

@@ -2,6 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use bellwether_core::job::WorkerRange;
 use bellwether_serve::snapshot::{ActionState, DecisionState, JobState, Phase};
 
 use crate::cmd::control::age;
@@ -30,15 +31,14 @@ pub(super) fn state(phase: Phase) -> &'static str {
     STATES[place]
 }
 
+/// The numbers of workers that it may have.
+pub(super) fn limits(job: &JobState) -> String {
+    WorkerRange { min: job.min_workers, max: job.max_workers }.to_string()
+}
+
 /// Workers now, of those that the policy gave it, within its limits.
 pub(super) fn workers(job: &JobState) -> String {
-    let JobState { workers, target_workers, min_workers, max_workers, .. } = job;
-    let limits = if min_workers == max_workers {
-        min_workers.to_string()
-    } else {
-        format!("{min_workers}..{max_workers}")
-    };
-    format!("{workers}/{target_workers} ({limits})")
+    format!("{}/{} ({})", job.workers, job.target_workers, limits(job))
 }
 
 /// Predicted over measured, less 1, where both are known.
@@ -111,12 +111,9 @@ pub(super) fn facts(job: &JobState, now_s: f64) -> Vec<(&'static str, String)> {
     let mut rows = vec![("job", job.name.clone())];
     let why = if job.why.is_empty() { String::new() } else { format!(": {}", job.why) };
     rows.push(("state", format!("{}{why}", state(job.state))));
-    rows.push(("workers", {
-        let JobState { workers, target_workers, min_workers, max_workers, .. } = job;
-        format!(
-            "{workers} of {target_workers} that the policy gave it; {min_workers} to {max_workers} allowed"
-        )
-    }));
+    let (now, allowed) =
+        (format!("{} of {} that the policy gave it", job.workers, job.target_workers), limits(job));
+    rows.push(("workers", if job.state.has_ended() { allowed } else { format!("{now}, {allowed} allowed") }));
     rows.push((
         "steps",
         format!("{} ({:.0} %)", steps(job), 100.0 * job.step as f64 / job.total_steps.max(1) as f64),
