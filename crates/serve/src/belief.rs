@@ -38,11 +38,7 @@ impl Belief {
     }
 
     /// What is predicted in real time, if it is more than a guess.
-    pub fn well_founded(
-        &self,
-        job: &JobDescription,
-        configuration: &Configuration,
-    ) -> Option<Prediction> {
+    pub fn well_founded(&self, job: &JobDescription, configuration: &Configuration) -> Option<Prediction> {
         let knows = self.observed.read().unwrap_or_else(PoisonError::into_inner).knows(&job.model);
         self.in_real_time(job, configuration).ok().filter(|_| knows)
     }

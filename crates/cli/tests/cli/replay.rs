@@ -77,7 +77,10 @@ impl Written {
 
     fn end(&mut self, time_s: f64, job: JobId) {
         let outcome = Outcome::Finished;
-        self.add(time_s, Entry::Ended { job, outcome, why: String::new(), step: 100, digest: None, loss: None });
+        self.add(
+            time_s,
+            Entry::Ended { job, outcome, why: String::new(), step: 100, digest: None, loss: None },
+        );
     }
 }
 
