@@ -50,9 +50,8 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     let provider = arguments.revocation.provider()?;
     let trainee = describe(&job)?;
     // A run that is taken up again, or has a schedule, begins as it was told.
-    let start = arguments.steer.autoscale.start_workers;
+    let (start, price) = (arguments.steer.autoscale.start_workers, arguments.steer.autoscale.price);
     let told = resumed.is_some() || !schedule.is_empty() || arguments.no_spawn || start.is_some();
-    let price = arguments.steer.autoscale.price;
     let chosen =
         (!told && workers.min < workers.max).then(|| choose::choose(&job, &trainee, workers, price, printer));
     let planned = chosen.transpose()?;
@@ -73,6 +72,8 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     directors.extend(arguments.steer.directors(&job, range, &run, &speeds)?);
     directors.extend(batch::director(&job));
     let described = job.clone();
+    let spawns = !arguments.no_spawn;
+    let spawn = spawns.then(|| spawner(&run, &arguments.worker_speed, arguments.speed)).transpose()?;
     let options = Options {
         run: run.name.clone(),
         folder: run.path.clone(),
@@ -82,9 +83,7 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
         workers: initial,
         max_workers: workers.max,
         schedule,
-        spawn: (!arguments.no_spawn)
-            .then(|| spawner(&run, &arguments.worker_speed, arguments.speed))
-            .transpose()?,
+        spawn,
         trainee: Some(trainee),
         speeds,
         director: steer::together(directors),

@@ -1,6 +1,6 @@
 //! The dashboard in a real browser, served by the true HTTP API over an engine that plays.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod browser;
 mod stage;
