@@ -137,7 +137,10 @@ fn jobs_lists_runs_of_every_kind() {
             rows.as_array()?.iter().find(|row| row["state"] == "training" && row["loss"].is_f64()).cloned()
         },
     );
-    assert_eq!(keys(&row).sorted(), ["age_s", "loss", "run", "state", "step", "total_steps", "workers"]);
+    assert_eq!(
+        keys(&row).sorted(),
+        ["age_s", "loss", "run", "served", "state", "step", "total_steps", "workers"]
+    );
     assert_eq!(
         (&row["run"], &row["workers"], &row["total_steps"]),
         (&"job-2".into(), &2.into(), &100.into())

@@ -338,7 +338,7 @@ fn write_run(job: &JobState, now: f64) {
         let speed =
             job.examples_per_s.unwrap_or(1500.0) * f64::from(workers) / f64::from(job.workers.max(1)) * wave;
         let record = json!({
-            "step": step, "loss": loss(step) * wave, "duration_s": 64.0 / speed, "workers": workers,
+            "step": step, "loss": loss(step) * wave, "duration_s": 64.0 / speed, "compute_s": 48.0 / speed, "workers": workers,
             "time_s": started_s + share * (end - started_s),
         });
         metrics += &format!("{record}\n");
