@@ -214,7 +214,7 @@ fn a_job_is_opened_followed_and_limited() {
         "{}",
         browser.text(".facts")
     );
-    browser.until("document.querySelector('.log').innerText.includes('are committed')");
+    browser.until("document.querySelector('.log').innerText.includes('checkpointed')");
     stage.log("digits-wide", "a <b>word</b> of a worker");
     browser.until("document.querySelector('.log').innerText.includes('a <b>word</b> of a worker')");
     stage.change("digits-wide", |job| job.step = 3333);
@@ -407,7 +407,7 @@ fn it_is_legible_on_every_screen() {
             fits("five");
             browser.press(&format!("j{ENTER}"));
             browser.until("document.querySelectorAll('.plot .line').length === 3");
-            browser.until("document.querySelector('.log').innerText.includes('are committed')");
+            browser.until("document.querySelector('.log').innerText.includes('checkpointed')");
             fits("detail");
         }
         let faint = browser.run(CONTRAST);
