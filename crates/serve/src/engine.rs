@@ -118,6 +118,8 @@ pub struct Engine<C> {
     /// Which policy asks: see [`State::policies`].
     policies: u64,
     asked: Option<Instant>,
+    /// When the last line was written, or the ledger opened.
+    written: Instant,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -185,6 +187,7 @@ impl<C: Crew> Engine<C> {
             answers: Vec::new(),
             policies: 0,
             asked: None,
+            written: Instant::now(),
             runtime: tokio::runtime::Builder::new_current_thread()
                 .enable_time()
                 .build()
@@ -252,10 +255,11 @@ impl<C: Crew> Engine<C> {
         Ok(())
     }
 
-    /// Seconds on the daemon's clock; they never go back.
+    /// Seconds on the daemon's clock; they never go back, and go on where the machine's clock was set back.
     fn now_s(&self) -> f64 {
         let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-        ((unix_s - self.state.unix_s) * self.state.time_scale).max(self.state.now_s)
+        let least_s = self.state.now_s + self.written.elapsed().as_secs_f64() * self.state.time_scale;
+        ((unix_s - self.state.unix_s) * self.state.time_scale).max(least_s)
     }
 
     /// Writes a fact down, and lets it be true.
@@ -271,6 +275,7 @@ impl<C: Crew> Engine<C> {
                 | Entry::Ended { .. }
         );
         let line = Line { time_s: self.now_s(), entry };
+        self.written = Instant::now();
         self.file.add(&line, must_last).map_err(|error| self.unwritten(&error))?;
         self.state.apply(&line).map_err(Fault::Broken)
     }

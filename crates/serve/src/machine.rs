@@ -63,6 +63,23 @@ impl Machine {
         }
     }
 
+    /// Whether it can be: a ledger may say anything.
+    ///
+    /// # Errors
+    ///
+    /// What cannot be.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let types = self.device_types.len();
+        if self.nodes.iter().any(|node| usize::from(node.device_type) >= types) {
+            return Err(format!("a node has slots of a type that is not among the {types}"));
+        }
+        let speeds_make_sense = self.device_types.iter().all(|kind| kind.speed > 0.0 && kind.speed <= 1.0);
+        if !(speeds_make_sense && self.restart_s >= 0.0 && self.restart_s.is_finite()) {
+            return Err("its slots make no sense".into());
+        }
+        Ok(())
+    }
+
     /// The machine when it is empty, as a policy sees it.
     pub fn view(&self) -> ClusterView {
         let node = |node: &MachineNode| Node {

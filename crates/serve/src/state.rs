@@ -79,6 +79,7 @@ impl State {
         if !(time_scale.is_finite() && *time_scale > 0.0 && unix_s.is_finite()) {
             return Err("its clock makes no sense".into());
         }
+        machine.check()?;
         let speeds = machine.device_types.iter().map(|kind| (kind.name.clone(), kind.speed)).collect();
         Ok(State {
             unix_s: *unix_s,
@@ -191,9 +192,9 @@ impl State {
         };
         self.names.insert(submitted.name.clone(), id);
         let number = submitted.name.strip_prefix(&submitted.job.name).and_then(|rest| rest.strip_prefix('-'));
-        if let Some(number) = number.and_then(|number| number.parse::<u64>().ok()) {
+        if let Some(number) = number.and_then(|number| number.parse::<u32>().ok()) {
             let last = self.numbers.entry(submitted.job.name.clone()).or_default();
-            *last = number.max(*last);
+            *last = u64::from(number).max(*last);
         }
         if let Some(key) = &submitted.key {
             self.keys.insert(key.clone(), id);

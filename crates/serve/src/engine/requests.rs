@@ -74,6 +74,12 @@ impl<C: Crew> Engine<C> {
             Ok(submitted) => submitted,
             Err(refusal) => return Ok(Err(refusal)),
         };
+        // `bellwether run` in the same state directory must not take the name while the job waits.
+        if let Err(error) = std::fs::create_dir_all(self.options.folder.join(&submitted.name)) {
+            let error =
+                InputError::new(&submitted.name, format!("no folder can be made for its run: {error}"));
+            return Ok(Err(refused(RefusalKind::Unavailable, error)));
+        }
         let job = submitted.id;
         self.write(Entry::Submitted(Box::new(submitted)))?;
         Ok(Ok(Granted::Job { job, created: true }))
@@ -148,7 +154,7 @@ impl<C: Crew> Engine<C> {
     }
 
     fn is_taken(&self, name: &str) -> bool {
-        self.state.names.contains_key(name) || self.options.folder.join(name).exists()
+        self.state.names.contains_key(name) || self.options.folder.join(name).join("job.json").exists()
     }
 
     fn free_name(&self, job: &str) -> String {

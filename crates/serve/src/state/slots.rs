@@ -1,8 +1,8 @@
 //! Who holds which slot, and who held it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use bellwether_core::cluster::{Allocation, JobId};
+use bellwether_core::cluster::{Allocation, JobId, NodeId};
 
 use crate::machine::{Machine, Slot};
 
@@ -99,20 +99,44 @@ impl Slots {
     }
 
     /// Slots for `allocation`: those that the job holds there already before free ones; `None` when too few are free.
+    ///
+    /// Where a node has too few, others of its type lend theirs: two jobs that change places would otherwise each wait for
+    /// the other for ever, and others for both.
     pub fn find(&self, machine: &Machine, job: JobId, allocation: &Allocation) -> Option<Vec<Slot>> {
-        let mut found = Vec::new();
+        let mut found = BTreeSet::new();
+        let mut lent = Vec::new();
         for share in allocation.shares() {
             let node = machine.nodes.get(share.node.0 as usize)?;
-            let slots = || (0..node.devices).map(|index| Slot { node: share.node, index });
-            let own = slots().filter(|slot| self.holder(*slot) == Some(job));
-            let free = slots().filter(|slot| self.holder(*slot).is_none());
-            let before = found.len();
-            found.extend(own.chain(free).take(share.devices as usize));
-            if found.len() - before < share.devices as usize {
+            let short = self.add(&mut found, job, share.devices, [(share.node, node.devices)].into_iter());
+            lent.push((node.device_type, short));
+        }
+        for (kind, short) in lent.into_iter().filter(|(_, short)| *short > 0) {
+            let nodes = (0..).map(NodeId).zip(&machine.nodes).filter(|(_, node)| node.device_type == kind);
+            if self.add(&mut found, job, short, nodes.map(|(place, node)| (place, node.devices))) > 0 {
                 return None;
             }
         }
-        found.sort_unstable();
-        Some(found)
+        Some(found.into_iter().collect())
+    }
+
+    /// Adds slots of these nodes, the job's own before free ones; says how many are missing.
+    fn add(
+        &self,
+        found: &mut BTreeSet<Slot>,
+        job: JobId,
+        devices: u32,
+        nodes: impl Iterator<Item = (NodeId, u32)> + Clone,
+    ) -> u32 {
+        let mut missing = devices;
+        for holder in [Some(job), None] {
+            let slots =
+                nodes.clone().flat_map(|(node, devices)| (0..devices).map(move |index| Slot { node, index }));
+            for slot in slots {
+                if missing > 0 && self.holder(slot) == holder && found.insert(slot) {
+                    missing -= 1;
+                }
+            }
+        }
+        missing
     }
 }

@@ -152,7 +152,7 @@ fn steps_are_streamed_and_put_together() {
     server.fill(2);
     assert_eq!(server.get("/v1/jobs/x-1/curve").json(), json!({ "points": [] }));
     let run = server.run("x-1");
-    let mut follow = server.events("/v1/jobs/x-1/metrics?follow=true");
+    let mut follow = server.events("/v1/jobs/x-1/metrics?follow=true&lines=5000");
     let all: String = (0..5000).map(step).collect();
     append(&run.join("metrics.jsonl"), &all);
     let mut job = crate::client::job("x");
