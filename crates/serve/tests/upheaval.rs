@@ -13,7 +13,7 @@ use bellwether_core::parse;
 use bellwether_serve::crew::{Crew, End, Report, Wanted};
 use bellwether_serve::engine::{Ends, Engine, EngineError, Options};
 use bellwether_serve::ledger::{Entry, Outcome, Task, read};
-use bellwether_serve::machine::Machine;
+use bellwether_serve::machine::{DeviceType, Machine, MachineNode};
 use bellwether_serve::request::{Request, Submission};
 use bellwether_serve::state::State;
 use tokio::sync::mpsc::UnboundedSender;
@@ -42,8 +42,6 @@ struct Played {
     /// Active workers; none while they start.
     active: u32,
     step: u64,
-    /// How they ended while nobody listened, or what is still to be said.
-    end: Option<End>,
     alive: bool,
     failures: u32,
 }
@@ -79,38 +77,27 @@ impl World {
             }
             reports.into_iter().for_each(|report| self.say(report));
         }
-        // An end that nobody heard is told again to whoever asks.
-        if self.reports.is_some() {
-            for played in self.jobs.values_mut().filter(|played| !played.alive && played.wanted.is_some()) {
-                if played.end.take().is_some() {
-                    played.wanted = None;
-                }
-            }
-        }
     }
 }
 
 fn act(job: JobId, played: &mut Played, luck: u64, dice: u64, reports: &mut Vec<Report>) {
     let Some(wanted) = played.wanted.clone() else { return };
-    let said = |end| Report::Ended { job, end, why: String::new(), step: 0, digest: None, unix_s: 0.0 };
-    if !played.alive {
-        if wanted.workers > 0 && played.end.is_none() {
-            (played.alive, played.active) = (true, 0);
-        } else if wanted.workers == 0 && played.end.is_none() {
-            played.end = Some(End::Stopped);
-            reports.push(with_step(said(End::Stopped), played.step));
-        }
-        return;
-    }
-    if luck == 0 && played.failures == 0 {
-        (played.alive, played.active) = (false, 0);
+    let mut ended = |played: &mut Played, end| {
+        // Whoever wants something after it is told anew.
+        (played.alive, played.active, played.wanted) = (false, 0, None);
+        let (why, digest, unix_s) = (String::new(), None, 0.0);
+        reports.push(Report::Ended { job, end, why, step: played.step, digest, unix_s });
+    };
+    if wanted.workers == 0 {
+        ended(played, End::Stopped);
+    } else if played.step == STEPS {
+        ended(played, End::Finished);
+    } else if !played.alive {
+        (played.alive, played.active) = (true, 0);
+    } else if luck == 0 && played.failures == 0 {
+        (played.alive, played.active, played.wanted) = (false, 0, None);
         played.failures += 1;
-        played.end = Some(End::Failed);
         reports.push(Report::Lost { job, why: "killed".into() });
-    } else if wanted.workers == 0 {
-        (played.alive, played.active) = (false, 0);
-        played.end = Some(End::Stopped);
-        reports.push(with_step(said(End::Stopped), played.step));
     } else if played.active != wanted.workers {
         played.active = wanted.workers;
         reports.push(Report::Training { job, workers: played.active, unix_s: 0.0 });
@@ -118,20 +105,6 @@ fn act(job: JobId, played: &mut Played, luck: u64, dice: u64, reports: &mut Vec<
         played.step = (played.step + dice).min(STEPS);
         let examples_per_s = Some(100.0 * f64::from(played.active));
         reports.push(Report::Progress { job, step: played.step, loss: Some(1.0), examples_per_s });
-        if played.step == STEPS {
-            (played.alive, played.active) = (false, 0);
-            played.end = Some(End::Finished);
-            reports.push(with_step(said(End::Finished), STEPS));
-        }
-    }
-}
-
-fn with_step(report: Report, step: u64) -> Report {
-    match report {
-        Report::Ended { job, end, why, digest, unix_s, .. } => {
-            Report::Ended { job, end, why, step, digest, unix_s }
-        }
-        other => other,
     }
 }
 
@@ -143,22 +116,10 @@ impl Crew for Players {
         let mut world = lock(&self.0);
         let job = wanted.job;
         let played = world.jobs.entry(job).or_default();
-        let (active, step) = (played.active, played.step);
-        // Whoever is taken over says at once what it does.
-        let news = played.wanted.is_none() || played.alive;
+        let active = played.active;
         played.wanted = Some(wanted);
-        if played.step == STEPS {
-            let end = Report::Ended {
-                job,
-                end: End::Finished,
-                why: String::new(),
-                step,
-                digest: None,
-                unix_s: 0.0,
-            };
-            played.end = Some(End::Finished);
-            world.say(end);
-        } else if news && active > 0 {
+        // Whoever is taken over says at once what it does.
+        if active > 0 {
             world.say(Report::Training { job, workers: active, unix_s: 0.0 });
         }
     }
@@ -170,12 +131,12 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn start(folder: &Path, world: &Shared, policy: Option<&str>) -> Daemon {
+    fn start(folder: &Path, world: &Shared, policy: Option<&str>, machine: Option<Machine>) -> Daemon {
         let runs = folder.to_path_buf();
         let options = Options {
             folder: folder.into(),
             ledger: folder.join("ledger.jsonl"),
-            machine: Some(Machine::slots(SLOTS)),
+            machine,
             policy: policy.map(Into::into),
             time_scale: None,
             retries: 3,
@@ -226,6 +187,19 @@ fn request(random: &mut Random, submitted: &mut u64) -> Request {
     }
 }
 
+/// One node, two equal ones, or a fast and a slow one, in turn.
+fn machine(seed: u64) -> Machine {
+    let mut machine = Machine::slots(SLOTS);
+    if seed % 3 > 0 {
+        machine.nodes = vec![MachineNode { device_type: 0, devices: SLOTS / 2 }; 2];
+    }
+    if seed % 3 > 1 {
+        machine.device_types.push(DeviceType { name: "slow".into(), speed: 0.5 });
+        machine.nodes[1].device_type = 1;
+    }
+    machine
+}
+
 /// One history; returns what each job came to.
 fn live_through(seed: u64) -> BTreeMap<String, Outcome> {
     let folder = tempfile::tempdir().expect("a folder");
@@ -233,7 +207,8 @@ fn live_through(seed: u64) -> BTreeMap<String, Outcome> {
         Arc::new(Mutex::new(World { jobs: BTreeMap::new(), random: Random(seed ^ 0x5eed), reports: None }));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("an event loop");
     let mut random = Random(seed);
-    let mut daemon = Daemon::start(folder.path(), &world, Some(POLICIES[seed as usize % POLICIES.len()]));
+    let policy = POLICIES[seed as usize % POLICIES.len()];
+    let mut daemon = Daemon::start(folder.path(), &world, Some(policy), Some(machine(seed)));
     let (mut submitted, mut cancelled, mut suspended) = (0, BTreeSet::new(), BTreeSet::new());
     for _ in 0..60 {
         lock(&world).happen();
@@ -241,6 +216,7 @@ fn live_through(seed: u64) -> BTreeMap<String, Outcome> {
             let request = request(&mut random, &mut submitted);
             let granted = runtime.block_on(daemon.ends.desk.ask(request.clone())).is_ok();
             match request {
+                Request::Submit(_) if !granted => submitted -= 1,
                 Request::Cancel { job } if granted => drop(cancelled.insert(job)),
                 Request::Suspend { job } if granted => drop(suspended.insert(job)),
                 _ => {}
@@ -249,7 +225,7 @@ fn live_through(seed: u64) -> BTreeMap<String, Outcome> {
         if random.below(20) == 0 {
             daemon.stop(&world);
             lock(&world).happen();
-            daemon = Daemon::start(folder.path(), &world, None);
+            daemon = Daemon::start(folder.path(), &world, None, None);
         }
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -201,6 +201,30 @@ fn a_preempted_job_resumes_with_nothing_lost() {
 }
 
 #[test]
+fn digits_share_the_slots_under_srtf_and_wfs() {
+    let digits = |seed: u64, epochs: u64| {
+        include_str!("../../../../examples/digits.toml")
+            .replace("seed = 1 ", &format!("seed = {seed} "))
+            .replace("epochs = 40 ", &format!("epochs = {epochs} "))
+    };
+    let jobs = [("long", digits(1, 60)), ("short", digits(2, 4)), ("elastic", digits(3, 10))];
+    let scene = Scene::new(&jobs[0].1);
+    let served = Served::start(&scene, &["--policy", "srtf", "--slots", "2"]);
+    for (name, job) in &jobs {
+        let workers = if *name == "elastic" { "1..2" } else { "2" };
+        assert_eq!(served.submit(name, job, json!({ "workers": workers })).status, 201);
+        std::thread::sleep(Duration::from_millis(400));
+    }
+    assert_eq!(served.ask("PUT", "/v1/policy", Some(&json!({ "policy": "wfs" }))).status, 200);
+    served.until_all("finished");
+    for (name, job) in &jobs {
+        let alone = Scene::new(job).train(&["--workers", "1"]).summary();
+        assert_eq!(served.job(name)["digest"].as_str(), alone.params_digest.as_deref(), "{name}");
+        assert_eq!(scene.call(&["audit", name]).code, Some(0));
+    }
+}
+
+#[test]
 fn users_suspend_resume_scale_and_cancel() {
     let job = synthetic("job", 3, 400, 3.0);
     let scene = Scene::new(&job);

@@ -38,6 +38,15 @@ fn a_body_of_100_mb_is_refused_and_the_sender_hears_why() {
 }
 
 #[test]
+fn who_sends_all_before_it_reads_is_not_cut_off() {
+    let server = Server::start();
+    let body = " ".repeat(8 << 20);
+    let mut stream = connect(server.address());
+    stream.write_all(server.text("POST", "/v1/jobs", Some(&body)).as_bytes()).unwrap();
+    read(&mut BufReader::new(&stream)).refused(413);
+}
+
+#[test]
 fn a_body_without_a_length_is_cut_at_the_limit() {
     let server = Server::start();
     let text =
