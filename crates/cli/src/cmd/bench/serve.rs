@@ -23,6 +23,9 @@ pub(super) struct ServeArguments {
     /// Jobs under each policy
     #[arg(long, value_name = "N", default_value_t = 10)]
     jobs: u64,
+    /// Factor on the steps of these jobs, and on the time between them: short jobs are mostly start and change
+    #[arg(long, value_name = "FACTOR", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
+    length: u64,
     /// Times that the daemon is killed while jobs run
     #[arg(long, value_name = "N", default_value_t = 50)]
     kills: u64,
@@ -35,14 +38,14 @@ pub(super) struct ServeArguments {
 
 pub(super) fn measure(arguments: &ServeArguments, printer: &Printer) -> Result<Report, Failure> {
     let settings = json!({
-        "policies": arguments.policies, "jobs": arguments.jobs, "kills": arguments.kills,
+        "policies": arguments.policies, "jobs": arguments.jobs, "length": arguments.length, "kills": arguments.kills,
         "submissions": arguments.submissions, "slots": 4,
     });
     let mut report = Report::begin("serve", settings, &[]);
     let mut dice = Dice::new();
     for policy in arguments.policies.iter().filter(|policy| !policy.is_empty()) {
         printer.note(format_args!("{policy}: {} jobs on 4 slots", arguments.jobs));
-        simulated::measure(&mut report, policy, arguments.jobs, printer)?;
+        simulated::measure(&mut report, policy, arguments.jobs, arguments.length, printer)?;
     }
     if arguments.kills > 0 {
         printer.note(format_args!("the daemon is killed {} times", arguments.kills));

@@ -14,7 +14,7 @@ use crate::printer::Printer;
 /// The largest gap between the mean completion times that is good enough.
 const GAP: f64 = 0.1;
 
-/// Steps of each job, in turn, and seconds from one submission to the next.
+/// Steps of each job, in turn, and seconds from one submission to the next, for a length of 1.
 const STEPS: [u64; 5] = [150, 40, 90, 60, 120];
 const BETWEEN_S: [f64; 4] = [0.7, 1.3, 0.4, 1.9];
 
@@ -25,18 +25,21 @@ pub(super) fn measure(
     report: &mut Report,
     policy: &str,
     count: u64,
+    length: u64,
     printer: &Printer,
 ) -> Result<(), Failure> {
     let stage = Stage::start(policy, printer)?;
     let mut described = Vec::new();
     for number in 0..count {
-        let job = synthetic(number, STEPS[number as usize % STEPS.len()], NODE_MS)?;
+        let job = synthetic(number, length * STEPS[number as usize % STEPS.len()], NODE_MS)?;
         let name = format!("bench-{number}");
         // A policy that deals out fixed numbers gets jobs of two sizes.
         let workers = if policy.starts_with("fifo") { ["2", "1"][number as usize % 2] } else { "1..4" };
         stage.submit(&name, &job, workers)?;
         described.push((name, job));
-        std::thread::sleep(Duration::from_secs_f64(BETWEEN_S[number as usize % BETWEEN_S.len()]));
+        std::thread::sleep(Duration::from_secs_f64(
+            length as f64 * BETWEEN_S[number as usize % BETWEEN_S.len()],
+        ));
     }
     let jobs = stage.wait_for_the_end()?;
     let same = same_digests(&jobs, &described)?;
