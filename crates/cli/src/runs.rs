@@ -90,7 +90,7 @@ impl StateDir {
     /// Makes the folder of a run that has a name already, or finds it, and makes what is missing in it.
     pub(crate) fn create_named(&self, name: &str, job: &Job) -> Result<RunDir, Failure> {
         let run = RunDir { name: name.into(), path: self.0.join(name) };
-        if !run.path.join("job.json").is_file() {
+        if !(run.path.join("job.json").is_file() && run.token_file().is_file()) {
             fs::create_dir_all(&run.path).map_err(|e| Failure::at(run.path.display().to_string(), e))?;
             run.fill(job)?;
         }

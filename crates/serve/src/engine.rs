@@ -90,6 +90,8 @@ struct Live {
     /// Committed steps, as heard last.
     step: Option<u64>,
     loss: Option<f64>,
+    /// When its processes ended last, in seconds since the Unix epoch.
+    ended_unix_s: Option<f64>,
     /// Samples per second in real time.
     examples_per_s: Option<f64>,
     /// Since when it has its workers.
@@ -335,7 +337,7 @@ impl<C: Crew> Engine<C> {
             tokio::select! {
                 Some(request) = requests.recv() => *asked = Some(request),
                 Some(report) = reports.recv() => *reported = Some(report),
-                _ = stop.changed() => {}
+                Ok(()) = stop.changed() => {}
                 () = tokio::time::sleep(patience) => {}
             }
         });
@@ -385,7 +387,7 @@ impl<C: Crew> Backend for Engine<C> {
         let refused: Vec<(JobId, String)> = refusals(&decision);
         self.write(Entry::Decided { decision, deciding_s })?;
         for (job, why) in refused {
-            self.end(job, crate::ledger::Outcome::Refused, why, 0, None)?;
+            self.end(job, crate::ledger::Outcome::Refused, why, self.step(job), None)?;
         }
         Ok(())
     }

@@ -163,6 +163,9 @@ pub enum Entry {
         /// Training loss of the last step that was heard of.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         loss: Option<f64>,
+        /// When its processes ended, in seconds since the Unix epoch, where that was before this line: while no daemon lived.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unix_s: Option<f64>,
     },
 }
 

@@ -248,7 +248,12 @@ impl State {
                 record.hold(slots.len() as u32, unix_s);
             }
             Entry::Training { job, workers } => {
-                self.known(*job)?.training = *workers;
+                let record = self.known(*job)?;
+                record.training = *workers;
+                if *workers > 0 && record.away.is_none() {
+                    // Why it was tried again matters no more.
+                    record.why.clear();
+                }
                 self.took_effect(*job, *workers);
             }
             Entry::Leaving { job } => self.known(*job)?.leaving = true,
@@ -260,16 +265,24 @@ impl State {
                 (record.failures, record.training, record.leaving) = (*failures, 0, false);
                 record.why.clone_from(why);
             }
-            Entry::Ended { job, outcome, why, step, digest, loss } => {
-                self.put_down(*job, (*outcome == Outcome::Finished).then_some(*step))?;
-                self.leave(*job);
-                let record = self.known(*job)?;
-                let end = End { outcome: *outcome, step: *step, digest: digest.clone(), time_s: now_s };
-                (record.end, record.away, record.loss) = (Some(end), None, *loss);
-                record.why.clone_from(why);
-            }
+            Entry::Ended { job, .. } => self.ended(*job, entry)?,
             _ => return Err("a line about no job".into()),
         }
+        Ok(())
+    }
+
+    /// The line with which a job ends.
+    fn ended(&mut self, job: JobId, entry: &Entry) -> Result<(), String> {
+        let Entry::Ended { outcome, why, step, digest, loss, unix_s, .. } = entry else { return Ok(()) };
+        let now_s = self.now_s;
+        self.put_down(job, (*outcome == Outcome::Finished).then_some(*step))?;
+        self.leave(job);
+        let time_s = unix_s.map_or(now_s, |unix_s| (unix_s - self.unix_s) * self.time_scale);
+        let record = self.known(job)?;
+        let time_s = time_s.min(now_s).max(record.submitted_s);
+        let end = End { outcome: *outcome, step: *step, digest: digest.clone(), time_s };
+        (record.end, record.away, record.loss) = (Some(end), None, *loss);
+        record.why.clone_from(why);
         Ok(())
     }
 
@@ -279,6 +292,7 @@ impl State {
         let record = self.known(job)?;
         record.hold(0, unix_s);
         (record.training, record.leaving) = (0, false);
+        record.step = step.unwrap_or(record.step);
         let batch = record.submitted.job.batch.size as f64;
         let work = record.work();
         if let (Some(step), Some(seen)) = (step, self.seen_mut(job)) {
@@ -315,8 +329,10 @@ impl State {
     }
 
     fn progress(&mut self, progress: &Progress) -> Result<(), String> {
-        let work = self.known(progress.job)?.work();
         let now_s = self.now_s;
+        let record = self.known(progress.job)?;
+        let work = record.work();
+        record.step = (progress.done / record.submitted.job.batch.size as f64).round() as u64;
         let Some(seen) = self.view.jobs.get_mut(&progress.job) else {
             return Err(format!("job number {} makes progress, and is not there", progress.job.0));
         };

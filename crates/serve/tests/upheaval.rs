@@ -190,10 +190,11 @@ fn request(random: &mut Random, submitted: &mut u64) -> Request {
 /// One node, two equal ones, or a fast and a slow one, in turn.
 fn machine(seed: u64) -> Machine {
     let mut machine = Machine::slots(SLOTS);
-    if seed % 3 > 0 {
+    let which = seed % 3;
+    if which > 0 {
         machine.nodes = vec![MachineNode { device_type: 0, devices: SLOTS / 2 }; 2];
     }
-    if seed % 3 > 1 {
+    if which > 1 {
         machine.device_types.push(DeviceType { name: "slow".into(), speed: 0.5 });
         machine.nodes[1].device_type = 1;
     }

@@ -79,7 +79,15 @@ impl Written {
         let outcome = Outcome::Finished;
         self.add(
             time_s,
-            Entry::Ended { job, outcome, why: String::new(), step: 100, digest: None, loss: None },
+            Entry::Ended {
+                job,
+                outcome,
+                why: String::new(),
+                step: 100,
+                digest: None,
+                loss: None,
+                unix_s: None,
+            },
         );
     }
 }

@@ -51,7 +51,7 @@ impl<C: Crew> Engine<C> {
         let cancelled = self.state.jobs.iter().filter(|(_, record)| record.cancelled && record.end.is_none());
         let gone = cancelled.filter(|(job, _)| self.live.get(job).is_none_or(|live| live.order.is_none()));
         for job in gone.map(|(job, _)| *job).collect::<Vec<_>>() {
-            let step = self.live.get(&job).and_then(|live| live.step).unwrap_or(0);
+            let step = self.step(job);
             self.end(job, Outcome::Cancelled, String::new(), step, None)?;
         }
         Ok(())
@@ -63,7 +63,7 @@ impl<C: Crew> Engine<C> {
         let Some((workers, speed)) = self.live.get(&job).and_then(|live| live.order) else {
             // Its processes failed, and before they were tried again nobody wanted them any more.
             if target == 0 && !self.state.slots.of(job).is_empty() {
-                let step = self.live.get(&job).and_then(|live| live.step).unwrap_or(0);
+                let step = self.step(job);
                 self.write(Entry::Stopped { job, step })?;
             }
             return Ok(());

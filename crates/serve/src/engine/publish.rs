@@ -128,8 +128,7 @@ fn job_state(
         state.belief.well_founded(&seen.job.description, &configuration)
     });
     let heard = live.and_then(|live| live.step);
-    let kept = seen_or_away.map(|seen| (seen.done / submitted.job.batch.size as f64).round() as u64);
-    let step = record.end.as_ref().map(|end| end.step).or(heard).or(kept).unwrap_or(0);
+    let step = record.end.as_ref().map(|end| end.step).or(heard).unwrap_or(record.step);
     let rate = live.and_then(|live| live.examples_per_s).or(predicted.as_ref().map(|p| p.examples_per_s));
     let left = record.work() - step as f64 * submitted.job.batch.size as f64;
     let unix_s = state.unix_s(now_s);

@@ -37,9 +37,10 @@ impl<C: Crew> Engine<C> {
                 self.show_effect(job)
             }
             Report::Steps { job, workers, speed, steps } => self.lesson(job, workers, speed, steps),
-            Report::Ended { job, end, why, step, digest, .. } => {
+            Report::Ended { job, end, why, step, digest, unix_s } => {
                 self.processes_gone(job);
-                self.live.entry(job).or_default().step = Some(step);
+                let live = self.live.entry(job).or_default();
+                (live.step, live.ended_unix_s) = (Some(step), Some(unix_s).filter(|unix_s| *unix_s > 0.0));
                 match end {
                     End::Finished => self.end(job, Outcome::Finished, String::new(), step, digest),
                     End::Stopped => self.stopped(job, step),
@@ -60,6 +61,12 @@ impl<C: Crew> Engine<C> {
     fn processes_gone(&mut self, job: JobId) {
         let live = self.live.entry(job).or_default();
         (live.order, live.training_since, live.examples_per_s) = (None, None, None);
+    }
+
+    /// Committed steps, as heard last, by this daemon or by one before it.
+    pub(super) fn step(&self, job: JobId) -> u64 {
+        let known = self.state.jobs.get(&job).map_or(0, |record| record.step);
+        self.live.get(&job).and_then(|live| live.step).unwrap_or(known)
     }
 
     fn is_open(&self, job: JobId) -> bool {
@@ -146,7 +153,7 @@ impl<C: Crew> Engine<C> {
             return Ok(());
         };
         let failures = record.failures + 1;
-        let step = self.live.get(&job).and_then(|live| live.step).unwrap_or(0);
+        let step = self.step(job);
         if record.cancelled {
             return Ok(());
         }
@@ -174,9 +181,8 @@ impl<C: Crew> Engine<C> {
         }
         let cancelled = self.state.jobs.get(&job).is_some_and(|record| record.cancelled);
         let outcome = if cancelled && outcome == Outcome::Failed { Outcome::Cancelled } else { outcome };
-        let loss = self.live.get(&job).and_then(|live| live.loss).filter(|loss| loss.is_finite());
-        self.write(Entry::Ended { job, outcome, why, step, digest, loss })?;
-        self.live.remove(&job);
-        Ok(())
+        let live = self.live.remove(&job).unwrap_or_default();
+        let (loss, unix_s) = (live.loss.filter(|loss| loss.is_finite()), live.ended_unix_s);
+        self.write(Entry::Ended { job, outcome, why, step, digest, loss, unix_s })
     }
 }

@@ -27,6 +27,8 @@ pub struct Record {
     pub why: String,
     /// Training loss at its end.
     pub loss: Option<f64>,
+    /// Committed steps, as far as the ledger knows.
+    pub step: u64,
     /// Active workers.
     pub training: u32,
     /// How often its processes failed.
@@ -66,6 +68,7 @@ impl Record {
             end: None,
             why: String::new(),
             loss: None,
+            step: 0,
             training: 0,
             failures: 0,
             preemptions: 0,
