@@ -30,9 +30,6 @@ const PROBE: Duration = Duration::from_millis(100);
 /// Time between two attempts to reach a coordinator that does not answer yet.
 const RETRY: Duration = Duration::from_millis(40);
 
-/// What a coordinator says of itself is older than its journal, but by less than this.
-const STATUS_AGE: Duration = Duration::from_millis(400);
-
 /// How long leaving with a checkpoint may take.
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -328,10 +325,6 @@ impl<'s> Episode<'s> {
         let Past { workers, since_s, .. } = self.past;
         self.reported.0 = workers;
         self.pace.changed(workers);
-        // A worker left by itself, or joined by hand: the coordinator wants another number since then, perhaps.
-        if self.asked.is_some_and(|asked| asked > 0 && asked != workers) {
-            (self.asked, self.ask_at) = (None, Instant::now() + STATUS_AGE);
-        }
         (self.of.tell)(Report::Training { job: self.wish.job, workers, unix_s: since_s });
     }
 
