@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bellwether_core::record::{Event, Line};
 use bellwether_runtime::journal;
@@ -69,8 +68,7 @@ impl History {
 
     /// Seconds since the run began.
     pub(crate) fn age_s(&self) -> Option<f64> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
-        Some((now.as_secs_f64() - self.lines.first()?.time_s).max(0.0))
+        Some((journal::now_s() - self.lines.first()?.time_s).max(0.0))
     }
 }
 

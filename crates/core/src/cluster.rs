@@ -181,6 +181,24 @@ pub struct JobView {
 }
 
 impl JobView {
+    /// A job that has just arrived, at `now_s`: it waits.
+    pub fn waiting(job: Arc<Job>, now_s: f64, remaining: Option<f64>) -> JobView {
+        JobView {
+            job,
+            allocation: Allocation::none(),
+            batch: None,
+            allocated_s: now_s,
+            progress_s: now_s,
+            rate: 0.0,
+            done: 0.0,
+            remaining,
+            executed_s: 0.0,
+            device_s: 0.0,
+            started_s: None,
+            restarts: 0,
+        }
+    }
+
     /// Whether it holds devices.
     pub fn is_running(&self) -> bool {
         !self.allocation.is_empty()
@@ -226,6 +244,23 @@ impl JobView {
         self.executed_s += held_s;
         self.device_s += held_s * f64::from(before.devices());
         (self.done, self.remaining) = (self.done(now_s), self.remaining(now_s));
+    }
+
+    /// From `now_s` on it holds what it holds now, and it held `before` until then. Going on with other devices costs
+    /// `restart_s`.
+    pub fn turn(&mut self, before: &Allocation, now_s: f64, restart_s: f64) {
+        self.settle(before, now_s);
+        (self.allocated_s, self.progress_s) = (now_s, now_s);
+        // Another batch on the same devices needs no restart.
+        if !self.is_running() || self.allocation == *before {
+            return;
+        }
+        if self.started_s.is_some() {
+            self.restarts += 1;
+            self.progress_s += restart_s;
+        } else {
+            self.started_s = Some(now_s);
+        }
     }
 
     /// When it will end if nothing changes, by what is believed; `None` while it waits or when nothing is known.

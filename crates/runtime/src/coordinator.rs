@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::mpsc::RecvTimeoutError;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use bellwether_core::job::Job;
 use bellwether_core::record::{Event as Journaled, Summary};
@@ -219,10 +219,6 @@ fn config(options: &Options, resumed: Option<Resumed>) -> Config {
         checkpoint: None,
         trainee: None,
     }
-}
-
-fn unix_s() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
 }
 
 impl<'o> Run<'o> {
@@ -457,7 +453,7 @@ impl<'o> Run<'o> {
         if matches!(event, Journaled::Membership { .. }) && self.training_since.is_none() {
             self.training_since = Some((Instant::now(), self.machine.progress().committed()));
         }
-        if let Err(error) = self.journal.write(unix_s(), event) {
+        if let Err(error) = self.journal.write(journal::now_s(), event) {
             // The disk may be full: training goes on, and the observer hears of it.
             let message = format!("a line of {} was lost: {error}", self.journal_path.display());
             (self.observe)(Observation::Journal(&Journaled::Warning { message }));

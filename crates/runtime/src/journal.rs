@@ -3,11 +3,17 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bellwether_core::record::{Event, Line};
 
 use crate::membership::coordinator::Resumed;
 use crate::order::SampleOrder;
+
+/// Seconds since the Unix epoch: the clock of a journal's lines.
+pub fn now_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
 
 /// An open journal.
 #[derive(Debug)]

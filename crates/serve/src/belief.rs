@@ -37,10 +37,14 @@ impl Belief {
         self.observed.read().unwrap_or_else(PoisonError::into_inner).predict(job, configuration)
     }
 
+    /// Whether what is predicted of a kind is more than a guess.
+    pub fn knows(&self, kind: &str) -> bool {
+        self.observed.read().unwrap_or_else(PoisonError::into_inner).knows(kind)
+    }
+
     /// What is predicted in real time, if it is more than a guess.
     pub fn well_founded(&self, job: &JobDescription, configuration: &Configuration) -> Option<Prediction> {
-        let knows = self.observed.read().unwrap_or_else(PoisonError::into_inner).knows(&job.model);
-        self.in_real_time(job, configuration).ok().filter(|_| knows)
+        self.in_real_time(job, configuration).ok().filter(|_| self.knows(&job.model))
     }
 
     /// What is known now, for a simulation.

@@ -13,18 +13,19 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use bellwether_core::InputError;
 use bellwether_core::cluster::JobId;
 use bellwether_core::job::Job;
-use bellwether_core::policy::{Backend, Decision, Fault, Moment};
+use bellwether_core::policy::{Action, Backend, Decision, Fault, Moment};
+use bellwether_runtime::journal;
 use bellwether_sched::drive::drive;
 use bellwether_sched::policy;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::crew::{Crew, Report};
-use crate::ledger::{Entry, LedgerFile, Line, Progress};
+use crate::ledger::{Entry, LedgerFile, Line, Outcome, Progress};
 use crate::machine::Machine;
 use crate::request::{Asked, Desk, Refusal, Reply};
 use crate::snapshot::Snapshot;
@@ -231,11 +232,6 @@ impl<C: Crew> Engine<C> {
         Ok(())
     }
 
-    /// The slots that it deals out.
-    pub fn machine(&self) -> &Machine {
-        &self.state.machine
-    }
-
     /// The policy that decides, the slots, and how many jobs have not ended.
     pub fn summary(&self) -> (String, u32, usize) {
         let open = self.state.jobs.values().filter(|record| record.end.is_none()).count();
@@ -259,12 +255,11 @@ impl<C: Crew> Engine<C> {
 
     /// Seconds on the daemon's clock; they never go back, and go on where the machine's clock was set back.
     fn now_s(&self) -> f64 {
-        let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
         let least_s = self.state.now_s + self.written.elapsed().as_secs_f64() * self.state.time_scale;
-        ((unix_s - self.state.unix_s) * self.state.time_scale).max(least_s)
+        ((journal::now_s() - self.state.unix_s) * self.state.time_scale).max(least_s)
     }
 
-    /// Writes a fact down, and lets it be true.
+    /// Lets a fact be true, and writes it down.
     fn write(&mut self, entry: Entry) -> Result<(), Fault> {
         let must_last = matches!(
             entry,
@@ -278,8 +273,9 @@ impl<C: Crew> Engine<C> {
         );
         let line = Line { time_s: self.now_s(), entry };
         self.written = Instant::now();
-        self.file.add(&line, must_last).map_err(|error| self.unwritten(&error))?;
-        self.state.apply(&line).map_err(Fault::Broken)
+        // What cannot be true, as a decision that breaks a law, is never written.
+        self.state.apply(&line).map_err(Fault::Broken)?;
+        self.file.add(&line, must_last).map_err(|error| self.unwritten(&error))
     }
 
     fn unwritten(&self, error: &io::Error) -> Fault {
@@ -382,19 +378,17 @@ impl<C: Crew> Backend for Engine<C> {
     }
 
     fn apply(&mut self, decision: Decision) -> Result<(), Fault> {
-        self.state.check(&decision).map_err(Fault::Broken)?;
         let deciding_s = self.asked.take().map_or(0.0, |asked| asked.elapsed().as_secs_f64());
-        let refused: Vec<(JobId, String)> = refusals(&decision);
+        let refused = refusals(&decision);
         self.write(Entry::Decided { decision, deciding_s })?;
         for (job, why) in refused {
-            self.end(job, crate::ledger::Outcome::Refused, why, self.step(job), None)?;
+            self.end(job, Outcome::Refused, why, self.step(job), None)?;
         }
         Ok(())
     }
 }
 
 fn refusals(decision: &Decision) -> Vec<(JobId, String)> {
-    use bellwether_core::policy::Action;
     let refused = decision.actions.iter().filter_map(|action| match action {
         Action::Refuse { job, why } => Some((*job, why.clone())),
         Action::Allocate { .. } => None,
@@ -403,14 +397,13 @@ fn refusals(decision: &Decision) -> Vec<(JobId, String)> {
 }
 
 fn opened(options: &Options) -> Result<Entry, InputError> {
-    let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
     let missing = || {
         let error = InputError::new("--slots", "a daemon that begins needs to know the slots");
         error.hint("for example `bellwether serve --policy srtf --slots 4`")
     };
     Ok(Entry::Opened {
         version: env!("CARGO_PKG_VERSION").into(),
-        unix_s,
+        unix_s: journal::now_s(),
         time_scale: options.time_scale.unwrap_or(1.0),
         machine: options.machine.clone().ok_or_else(missing)?,
     })

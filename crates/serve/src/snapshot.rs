@@ -87,6 +87,34 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// All of them.
+    pub const ALL: [Phase; 8] = [
+        Phase::Queued,
+        Phase::Starting,
+        Phase::Running,
+        Phase::Stopping,
+        Phase::Suspended,
+        Phase::Finished,
+        Phase::Failed,
+        Phase::Cancelled,
+    ];
+
+    /// Their names, in the same order, as they stand in JSON.
+    pub const NAMES: [&str; 8] =
+        ["queued", "starting", "running", "stopping", "suspended", "finished", "failed", "cancelled"];
+
+    /// Its name.
+    ///
+    /// ```
+    /// use bellwether_serve::snapshot::Phase;
+    /// for (phase, name) in Phase::ALL.into_iter().zip(Phase::NAMES) {
+    ///     assert_eq!((serde_json::json!(phase), phase.name()), (name.into(), name));
+    /// }
+    /// ```
+    pub fn name(self) -> &'static str {
+        Phase::NAMES[self as usize]
+    }
+
     /// Whether it is over.
     pub fn has_ended(self) -> bool {
         matches!(self, Phase::Finished | Phase::Failed | Phase::Cancelled)

@@ -176,20 +176,8 @@ impl State {
         }
         let record = Record::new(submitted, self.now_s);
         self.belief.learn(|observed| record.describe(observed));
-        let seen = JobView {
-            job: Arc::new(scheduled(submitted, self.now_s)),
-            allocation: Allocation::none(),
-            batch: None,
-            allocated_s: self.now_s,
-            progress_s: self.now_s,
-            rate: 0.0,
-            done: 0.0,
-            remaining: Some(record.work()),
-            executed_s: 0.0,
-            device_s: 0.0,
-            started_s: None,
-            restarts: 0,
-        };
+        let job = Arc::new(scheduled(submitted, self.now_s));
+        let seen = JobView::waiting(job, self.now_s, Some(record.work()));
         self.names.insert(submitted.name.clone(), id);
         let number = submitted.name.strip_prefix(&submitted.job.name).and_then(|rest| rest.strip_prefix('-'));
         if let Some(number) = number.and_then(|number| number.parse::<u32>().ok()) {

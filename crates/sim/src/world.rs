@@ -230,20 +230,7 @@ impl<'a> World<'a> {
         let work = law.map_or(nominal, |law| nominal * law.fraction(&self.streams, id));
         let remaining = scenario.knowledge.of_new(work, nominal, law, &self.streams, id);
         self.truths.insert(id, Truth { work, nominal, ticket: None });
-        let seen = JobView {
-            job,
-            allocation: Allocation::none(),
-            batch: None,
-            allocated_s: self.now_s,
-            progress_s: self.now_s,
-            rate: 0.0,
-            done: 0.0,
-            remaining,
-            executed_s: 0.0,
-            device_s: 0.0,
-            started_s: None,
-            restarts: 0,
-        };
+        let seen = JobView::waiting(job, self.now_s, remaining);
         self.recording.arrived(id, &seen, work / rate);
         self.view.jobs.insert(id, seen);
         self.changes.arrived.push(id);

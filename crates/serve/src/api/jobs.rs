@@ -31,29 +31,13 @@ pub(super) struct Jobs<'s> {
     next: Option<&'s str>,
 }
 
-/// The names of states, as in a parameter.
-pub(super) const STATES: &[&str] =
-    &["queued", "starting", "running", "stopping", "suspended", "finished", "failed", "cancelled"];
-
-/// All states, in the order of [`STATES`].
-pub(super) const PHASES: [Phase; 8] = [
-    Phase::Queued,
-    Phase::Starting,
-    Phase::Running,
-    Phase::Stopping,
-    Phase::Suspended,
-    Phase::Finished,
-    Phase::Failed,
-    Phase::Cancelled,
-];
-
 pub(super) async fn list(call: Call) -> Result<Response, Failure> {
     json(StatusCode::OK, &select(&call.api.desk.now(), &call.query)?)
 }
 
 fn select<'s>(snapshot: &'s Snapshot, query: &Query) -> Result<Jobs<'s>, Failure> {
-    let state = query.text("state").and_then(|state| STATES.iter().position(|name| *name == state));
-    let state = state.map(|place| PHASES[place]);
+    let state =
+        query.text("state").and_then(|state| Phase::ALL.into_iter().find(|phase| phase.name() == state));
     let after = query.text("after").map(|after| {
         snapshot.order.iter().position(|name| name == after).ok_or_else(|| {
             let what = format!("there is no job `{}`", echo(after));

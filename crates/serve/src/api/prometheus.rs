@@ -10,8 +10,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::call::Call;
 use super::failure::Failure;
-use super::jobs::{PHASES, STATES};
-use crate::snapshot::{JobState, Snapshot};
+use crate::snapshot::{JobState, Phase, Snapshot};
 
 /// Upper ends of the histogram's buckets, in seconds.
 const BUCKETS_S: [f64; 12] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
@@ -110,7 +109,8 @@ fn cluster(page: &mut Page, now: &Snapshot) {
     page.family("bellwether_info", "gauge", "Version of the program and the policy that decides; always 1.");
     page.sample("", &[("version", &cluster.version), ("policy", &cluster.policy)], 1.0);
     page.family("bellwether_jobs", "gauge", "Jobs in each state.");
-    for (state, phase) in STATES.iter().zip(PHASES) {
+    for phase in Phase::ALL {
+        let state = phase.name();
         page.sample("", &[("state", state)], cluster.jobs.get(&phase).copied().unwrap_or(0) as f64);
     }
     page.single("bellwether_slots", "gauge", "Slots of all nodes.", f64::from(cluster.slots));

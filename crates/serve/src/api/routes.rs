@@ -7,12 +7,12 @@ use super::call::query::{Kind, Parameter};
 use super::route::{Content, Route, json, schema};
 use super::streams::{EndEvent, JournalEvent, LogEvent, StateEvent, StepEvent};
 use super::{cluster, jobs, page, prometheus, streams};
-use crate::snapshot::{ClusterState, JobState};
+use crate::snapshot::{ClusterState, JobState, Phase};
 
 const OK: StatusCode = StatusCode::OK;
 
 const LIST: &[Parameter] = &[
-    Parameter { name: "state", about: "Only jobs in this state.", kind: Kind::Choice(jobs::STATES) },
+    Parameter { name: "state", about: "Only jobs in this state.", kind: Kind::Choice(&Phase::NAMES) },
     Parameter {
         name: "limit",
         about: "Most jobs in the answer.",

@@ -79,7 +79,7 @@ impl<C: Crew> Engine<C> {
         }
         let live = self.live.entry(job).or_default();
         (live.training_since, live.examples_per_s) = (Some(Instant::now()), None);
-        if self.live.get(&job).is_none_or(|live| live.order.is_none()) {
+        if live.order.is_none() {
             // A wish crossed an end on its way, and the run began anew: nobody wants that any more.
             return self.order_leave(job, 1.0);
         }
@@ -152,11 +152,11 @@ impl<C: Crew> Engine<C> {
         let Some(record) = self.state.jobs.get(&job).filter(|record| record.end.is_none()) else {
             return Ok(());
         };
-        let failures = record.failures + 1;
-        let step = self.step(job);
         if record.cancelled {
             return Ok(());
         }
+        let failures = record.failures + 1;
+        let step = self.step(job);
         if failures > self.options.retries {
             return self.end(job, Outcome::Failed, why, step, None);
         }

@@ -15,7 +15,7 @@ impl State {
     /// # Errors
     ///
     /// The law that it breaks.
-    pub fn check(&self, decision: &Decision) -> Result<(), String> {
+    fn check(&self, decision: &Decision) -> Result<(), String> {
         let ClusterView { device_types, nodes, .. } = &self.view;
         let mut view = ClusterView {
             device_types: device_types.clone(),
@@ -60,6 +60,8 @@ impl State {
             match action {
                 Action::Allocate { job, allocation, expected, .. } => {
                     let Some(seen) = self.view.jobs.get_mut(job) else { continue };
+                    // A guess is no expectation.
+                    let knows = self.belief.knows(&seen.job.description.model);
                     let before = std::mem::replace(&mut seen.allocation, allocation.clone());
                     self.view.release(&before);
                     self.view.take(allocation);
@@ -68,8 +70,8 @@ impl State {
                         touched.push((*job, before));
                     }
                     let scale = self.time_scale;
-                    expectations
-                        .insert(*job, expected.as_ref().map(|expected| expected.examples_per_s * scale));
+                    let expected = expected.as_ref().filter(|_| knows);
+                    expectations.insert(*job, expected.map(|expected| expected.examples_per_s * scale));
                 }
                 Action::Refuse { job, why } => {
                     // Its end is a line of its own, which follows.
@@ -138,8 +140,7 @@ impl State {
         let configuration = self.view.configuration(&seen.job, &seen.allocation, None);
         let predicted = self.belief.predict(&seen.job.description, &configuration);
         let Some(seen) = self.view.jobs.get_mut(&job) else { return 0 };
-        seen.settle(before, now_s);
-        (seen.allocated_s, seen.progress_s) = (now_s, now_s);
+        seen.turn(before, now_s, restart_s);
         if !seen.is_running() {
             seen.rate = 0.0;
             if let Some(record) = self.jobs.get_mut(&job) {
@@ -148,12 +149,6 @@ impl State {
             return 0;
         }
         seen.rate = predicted.map_or(0.0, |prediction| prediction.examples_per_s);
-        if seen.started_s.is_some() {
-            seen.restarts += 1;
-            seen.progress_s += restart_s;
-        } else {
-            seen.started_s = Some(now_s);
-        }
         seen.allocation.devices()
     }
 

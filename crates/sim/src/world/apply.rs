@@ -51,27 +51,19 @@ impl World<'_> {
             if seen.allocation == before && seen.batch == batch {
                 continue;
             }
-            seen.settle(&before, self.now_s);
             self.recording.span(id, &before, seen, self.now_s);
             match (before.is_empty(), seen.allocation.is_empty()) {
                 (true, false) => self.running += 1,
                 (false, true) => self.running -= 1,
                 _ => {}
             }
-            seen.allocated_s = self.now_s;
-            seen.progress_s = self.now_s;
             if !before.is_empty() && seen.allocation.is_empty() {
                 self.recording.preempted(id);
             }
-            // Another batch on the same devices needs no restart.
-            if seen.is_running() && seen.allocation != before {
-                if seen.started_s.is_some() {
-                    seen.restarts += 1;
-                    seen.progress_s += self.view.restart_s;
-                } else {
-                    seen.started_s = Some(self.now_s);
-                    seen.progress_s += self.scenario.start_s;
-                }
+            let is_start = seen.started_s.is_none() && seen.is_running();
+            seen.turn(&before, self.now_s, self.view.restart_s);
+            if is_start {
+                seen.progress_s += self.scenario.start_s;
             }
             self.advance(id)?;
         }

@@ -149,7 +149,7 @@ impl<'a> Live<'a> {
                 let mut job = self.admit(job);
                 Arc::make_mut(&mut job).arrival_s = self.now_s;
                 let remaining = self.knows_work.then_some(work);
-                self.arrive(id, waiting(job, self.now_s, remaining));
+                self.arrive(id, JobView::waiting(job, self.now_s, remaining));
             }
             Event::Cancel(place) => {
                 if let Some(id) = self.nth(place) {
@@ -242,23 +242,6 @@ impl<'a> Live<'a> {
             }
         }
         Ok(())
-    }
-}
-
-fn waiting(job: Arc<Job>, now_s: f64, remaining: Option<f64>) -> JobView {
-    JobView {
-        job,
-        allocation: Allocation::none(),
-        batch: None,
-        allocated_s: now_s,
-        progress_s: now_s,
-        rate: 0.0,
-        done: 0.0,
-        remaining,
-        executed_s: 0.0,
-        device_s: 0.0,
-        started_s: None,
-        restarts: 0,
     }
 }
 

@@ -4,10 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bellwether_runtime::order::mix;
 
-/// Seconds since the Unix epoch: the clock of the journal's lines.
-pub(super) fn now_s() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
-}
+pub(super) use bellwether_runtime::journal::now_s;
 
 /// The value below which `share` of the samples lie, interpolated; NaN without samples.
 pub(super) fn quantile(samples: &[f64], share: f64) -> f64 {

@@ -92,7 +92,7 @@ pub(crate) fn act(act: Act, arguments: &ActArguments, printer: &Printer) -> Resu
 }
 
 fn told(job: &JobState) -> String {
-    format!("{} is {}", job.name, words::state(job.state))
+    format!("{} is {}", job.name, job.state.name())
 }
 
 /// The policy that decides.

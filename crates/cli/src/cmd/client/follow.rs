@@ -107,7 +107,7 @@ pub(in crate::cmd) fn stop(arguments: &ServedArguments, printer: &Printer) -> Re
     let Some((_, job)) = served(arguments, printer)? else { return Ok(()) };
     let name = &job.name;
     if job.state.has_ended() {
-        let what = format!("the job is {}", words::state(job.state));
+        let what = format!("the job is {}", job.state.name());
         return Err(InputError::new(name, what).hint("`bellwether jobs` lists all jobs").into());
     }
     let hint = format!(

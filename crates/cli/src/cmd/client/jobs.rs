@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bellwether_serve::snapshot::{ClusterState, JobState};
+use bellwether_serve::snapshot::{ClusterState, JobState, Phase};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_secs(1);
 #[derive(Debug, Args)]
 pub(crate) struct JobsArguments {
     /// Only those in this state
-    #[arg(long, value_name = "STATE", value_parser = PossibleValuesParser::new(words::STATES))]
+    #[arg(long, value_name = "STATE", value_parser = PossibleValuesParser::new(Phase::NAMES))]
     pub(crate) state: Option<String>,
     /// Go on showing them as they change
     #[arg(long)]
@@ -89,7 +89,7 @@ fn look(arguments: &JobsArguments, printer: &Printer) -> Result<Seen, Failure> {
         seen.runs = by_hand.map(control::Row::of).collect();
     }
     if let Some(state) = state {
-        seen.jobs.retain(|job| words::state(job.state) == state);
+        seen.jobs.retain(|job| job.state.name() == state);
         seen.runs.retain(|run| run.state == state);
     }
     Ok(seen)
@@ -128,7 +128,7 @@ fn table(seen: &Seen) -> String {
     rows.extend(seen.jobs.iter().map(|job| {
         vec![
             job.name.clone(),
-            words::state(job.state).into(),
+            job.state.name().into(),
             words::workers(job),
             words::steps(job),
             words::loss(job),

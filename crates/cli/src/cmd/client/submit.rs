@@ -116,7 +116,7 @@ fn told(job: &JobState) -> String {
         (Some(deadline_s), Some(end_s)) if end_s > deadline_s => "; it is expected to miss its deadline",
         _ => "",
     };
-    format!("{} is {}{late}", job.name, words::state(job.state))
+    format!("{} is {}{late}", job.name, job.state.name())
 }
 
 /// Sends a job. The random key makes sure that it is accepted once, however often it is sent.

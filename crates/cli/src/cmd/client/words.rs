@@ -1,35 +1,11 @@
 //! Served jobs and decisions in words.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use bellwether_core::job::WorkerRange;
-use bellwether_serve::snapshot::{ActionState, DecisionState, JobState, Phase};
+use bellwether_serve::snapshot::{ActionState, DecisionState, JobState};
 
 use crate::cmd::control::age;
 
-/// Seconds since the Unix epoch.
-pub(super) fn now_s() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
-}
-
-/// All states, as users write them.
-pub(super) const STATES: [&str; 8] =
-    ["queued", "starting", "running", "stopping", "suspended", "finished", "failed", "cancelled"];
-
-/// What a job is doing, as users write it.
-pub(super) fn state(phase: Phase) -> &'static str {
-    let place = match phase {
-        Phase::Queued => 0,
-        Phase::Starting => 1,
-        Phase::Running => 2,
-        Phase::Stopping => 3,
-        Phase::Suspended => 4,
-        Phase::Finished => 5,
-        Phase::Failed => 6,
-        Phase::Cancelled => 7,
-    };
-    STATES[place]
-}
+pub(super) use bellwether_runtime::journal::now_s;
 
 /// The numbers of workers that it may have.
 pub(super) fn limits(job: &JobState) -> String {
@@ -102,7 +78,7 @@ pub(super) fn line(job: &JobState, now_s: f64) -> String {
     if !job.why.is_empty() {
         parts.push(job.why.clone());
     }
-    format!("{}  {}  {}", job.name, state(job.state), parts.join("  "))
+    format!("{}  {}  {}", job.name, job.state.name(), parts.join("  "))
 }
 
 /// All that is known of a job, a row per fact.
@@ -110,7 +86,7 @@ pub(super) fn facts(job: &JobState, now_s: f64) -> Vec<(&'static str, String)> {
     let ago = |time_s: f64| format!("{} ago", age((now_s - time_s).max(0.0)));
     let mut rows = vec![("job", job.name.clone())];
     let why = if job.why.is_empty() { String::new() } else { format!(": {}", job.why) };
-    rows.push(("state", format!("{}{why}", state(job.state))));
+    rows.push(("state", format!("{}{why}", job.state.name())));
     let (now, allowed) =
         (format!("{} of {} that the policy gave it", job.workers, job.target_workers), limits(job));
     rows.push(("workers", if job.state.has_ended() { allowed } else { format!("{now}, {allowed} allowed") }));
@@ -212,23 +188,6 @@ pub(super) fn clock(time_s: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn states_are_those_of_the_api() {
-        let phases = [
-            Phase::Queued,
-            Phase::Starting,
-            Phase::Running,
-            Phase::Stopping,
-            Phase::Suspended,
-            Phase::Finished,
-            Phase::Failed,
-            Phase::Cancelled,
-        ];
-        for (phase, word) in phases.into_iter().zip(STATES) {
-            assert_eq!((serde_json::json!(phase), state(phase)), (word.into(), word));
-        }
-    }
 
     #[test]
     fn a_clock_shows_the_time_of_day() {

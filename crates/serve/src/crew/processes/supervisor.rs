@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use bellwether_core::record::Event;
 use bellwether_runtime::control::Token;
@@ -425,15 +425,8 @@ impl<'s> Episode<'s> {
         if self.past.process.is_some() {
             return self.lost();
         }
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let why = "it had not begun".to_string();
-        self.ended(Ending {
-            end: End::Stopped,
-            why,
-            step: 0,
-            digest: None,
-            unix_s: since_epoch.as_secs_f64(),
-        })
+        self.ended(Ending { end: End::Stopped, why, step: 0, digest: None, unix_s: journal::now_s() })
     }
 
     /// The coordinator is gone without a word in the journal.
