@@ -16,9 +16,11 @@ use crate::units::{Bytes, Seconds};
 
 mod check;
 mod mode;
+mod sync;
 mod workers;
 
 pub use mode::{Goodput, Mode, RateRule};
+pub use sync::{Order, PartMomentum, PartRate, Reduce, StragglerPolicy, Sync, SyncPolicy};
 pub use workers::WorkerRange;
 
 /// A training job, as its author describes it.
@@ -53,12 +55,19 @@ pub struct Job {
     /// How the learning rate moves over the run.
     #[serde(default)]
     pub schedule: Schedule,
+    /// Who waits for whom: nobody goes ahead of the others unless this table says so.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub sync: Sync,
     /// When the held-out set is evaluated.
     #[serde(default)]
     pub evaluation: Evaluation,
     /// When and where checkpoints are written.
     #[serde(default)]
     pub checkpoint: Checkpoint,
+}
+
+fn is_default(sync: &Sync) -> bool {
+    *sync == Sync::default()
 }
 
 /// The network to train.
@@ -118,9 +127,19 @@ pub enum Model {
         /// a larger one takes proportionally longer. 0 makes the time independent of the samples.
         #[serde(default)]
         saturation: usize,
+        /// Layers of equal size: each is a tensor of its own, needed when its forward pass begins and done when its
+        /// backward pass ends.
+        #[serde(default = "one_layer", skip_serializing_if = "is_one")]
+        layers: u32,
     },
 }
 
+fn one_layer() -> u32 {
+    1
+}
+fn is_one(layers: &u32) -> bool {
+    *layers == 1
+}
 fn convnet_filters() -> [usize; 2] {
     [6, 16]
 }
@@ -382,7 +401,7 @@ impl Job {
     /// the same kernel class train the same bytes. Where data lies is not part of it; what the data
     /// contain is, through the trainee's fingerprint.
     pub fn identity(&self) -> String {
-        let parts = serde_json::json!({
+        let mut parts = serde_json::json!({
             "mode": self.mode,
             "seed": self.seed,
             "model": self.model,
@@ -392,6 +411,11 @@ impl Job {
             "epochs": self.epochs,
             "steps": self.steps,
         });
+        // Where all steps are synchronous it decides no bits.
+        if !self.sync.is_synchronous() {
+            let Sync { policy, nodes_per_update, rate, momentum, .. } = &self.sync;
+            parts["sync"] = serde_json::json!([policy, nodes_per_update, rate, momentum]);
+        }
         parts.to_string()
     }
 

@@ -14,6 +14,7 @@ pub mod policy;
 pub mod prediction;
 pub mod profile;
 pub mod record;
+pub mod shards;
 pub mod tree;
 pub mod units;
 

@@ -9,9 +9,55 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::error::InputError;
+use crate::prediction::Protocol;
 
 /// Version of the file format that this program writes and reads.
 pub const PLAN_VERSION: u32 = 1;
+
+/// Which waiting part a connection serves next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TransmissionOrder {
+    /// The one that was asked for first, to its end.
+    Fifo,
+    /// In turns.
+    RoundRobin {
+        /// Bytes of a turn; 0 for the limit in which all parts are served at the same time.
+        window_bytes: u64,
+    },
+    /// Downloads by the level of their part, smaller first, to their end; first come first served among
+    /// equals. One level per part of the profile. Uploads go as gradients become ready.
+    Priority(Vec<u32>),
+}
+
+/// How a run's workers are kept together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Synchronisation {
+    /// The first step of each stretch and its protocol, rising; the first is 0.
+    pub stretches: Vec<(u64, Protocol)>,
+    /// Parameter servers, where there are any.
+    pub servers: u32,
+    /// Whether synchronous stretches sum at the servers too.
+    pub reduce_at_servers: bool,
+    /// Whether each server has a replica.
+    pub replica: bool,
+    /// Which waiting part a connection to a server serves next.
+    pub order: TransmissionOrder,
+}
+
+impl Default for Synchronisation {
+    /// Synchronous, without servers.
+    fn default() -> Self {
+        Synchronisation {
+            stretches: vec![(0, Protocol::Bsp)],
+            servers: 0,
+            reduce_at_servers: false,
+            replica: false,
+            order: TransmissionOrder::Fifo,
+        }
+    }
+}
 
 /// Machines for one job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -40,6 +86,9 @@ pub struct Plan {
     /// The same of machines on demand alone, for comparison; empty where nothing else was allowed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on_demand: Vec<Candidate>,
+    /// How the workers are to be kept together; as the job file says when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub synchronisation: Option<Synchronisation>,
     /// Configurations whose expected time and cost were reckoned.
     pub searched: u64,
     /// Of those, how many were simulated.
@@ -227,6 +276,7 @@ mod tests {
             relaxations: Vec::new(),
             candidates: Vec::new(),
             on_demand: Vec::new(),
+            synchronisation: None,
             searched: 0,
             simulated: 0,
         };

@@ -88,24 +88,10 @@ use bellwether_core::error::InputError;
 use bellwether_core::prediction::{Bottleneck, Protocol};
 use bellwether_core::profile::Profile;
 
+pub use bellwether_core::plan::TransmissionOrder;
 pub(crate) use graph::spread_parts;
 pub use graph::{place_parts, with_downloads};
 pub use trace::TraceRow;
-
-/// Which waiting part a connection serves next.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TransmissionOrder {
-    /// The one that was asked for first, to its end.
-    Fifo,
-    /// In turns.
-    RoundRobin {
-        /// Bytes of a turn; 0 for the limit in which all parts are served at the same time.
-        window_bytes: u64,
-    },
-    /// Downloads by the level of their part, smaller first, to their end; first come first served among
-    /// equals. One level per part of the profile. Uploads go as gradients become ready.
-    Priority(Vec<u32>),
-}
 
 /// How connections share a server's link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! The seam to a deep-learning framework: what it must offer, and no more.
 
 use std::fmt;
+use std::ops::Range;
 
 /// A named tensor of the flat parameter or state vector.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,6 +93,35 @@ impl fmt::Display for TraineeError {
 
 impl std::error::Error for TraineeError {}
 
+/// Parameters that come tensor by tensor while a gradient is computed, and gradients that leave so.
+///
+/// Who says early what it needs, and late what it has, lets the network work while it computes.
+pub trait Parts {
+    /// Waits until the parameters of this tensor (its number in the layout) are here, and copies them to `out`.
+    ///
+    /// # Errors
+    ///
+    /// They will not come; the gradient is of no use any more and the error is handed on.
+    fn take(&mut self, tensor: usize, out: &mut [f32]) -> Result<(), TraineeError>;
+
+    /// Hands the finished gradient of this tensor over.
+    ///
+    /// # Errors
+    ///
+    /// As for [`take`](Parts::take).
+    fn give(&mut self, tensor: usize, gradient: &[f32]) -> Result<(), TraineeError>;
+}
+
+/// Where the tensors lie in the flat parameter vector.
+pub fn tensor_ranges(layout: &Layout) -> Vec<Range<usize>> {
+    let mut begin = 0;
+    let ranges = layout.parameters.iter().map(|tensor| {
+        begin += tensor.len();
+        begin - tensor.len()..begin
+    });
+    ranges.collect()
+}
+
 /// A model with its data, ready to be trained by the runtime.
 ///
 /// The runtime owns parameters, optimizer, learning rate, reduction and checkpoints; it names the
@@ -136,6 +166,39 @@ pub trait Trainee {
         gradient_out: &mut [f32],
         state_out: &mut [f32],
     ) -> Result<Loss, TraineeError>;
+
+    /// As [`gradient`](Trainee::gradient), with parameters that come and gradients that leave while it computes: every
+    /// tensor is taken once, into its place in `parameters`, and given once. What is in `parameters` before does not count.
+    ///
+    /// Unless a trainee knows better it waits for all tensors, computes, and gives all of them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`gradient`](Trainee::gradient), and what `parts` fails with.
+    #[expect(clippy::too_many_arguments, reason = "those of `gradient`, and where tensors come from")]
+    fn gradient_by_parts(
+        &mut self,
+        parts: &mut dyn Parts,
+        parameters: &mut [f32],
+        state: &[f32],
+        version: u64,
+        batch: MicroBatch<'_>,
+        seed: u64,
+        gradient_out: &mut [f32],
+        state_out: &mut [f32],
+    ) -> Result<Loss, TraineeError> {
+        let ranges = tensor_ranges(self.layout());
+        for (tensor, range) in ranges.iter().enumerate() {
+            parts.take(tensor, &mut parameters[range.clone()])?;
+        }
+        let weights = Weights { parameters, state, version };
+        let loss = self.gradient(weights, batch, seed, gradient_out, state_out)?;
+        // The backward pass ends with the first tensor.
+        for (tensor, range) in ranges.iter().enumerate().rev() {
+            parts.give(tensor, &gradient_out[range.clone()])?;
+        }
+        Ok(loss)
+    }
 
     /// Loss and right predictions on held-out samples, in inference mode.
     ///

@@ -159,6 +159,7 @@ pub fn plan(question: &Question, catalogue: &Catalogue, model: &dyn StepModel) -
         relaxations,
         candidates: shown(&front),
         on_demand: shown(&on_demand),
+        synchronisation: None,
         searched: search.len() as u64,
         simulated: search.simulated(),
     })

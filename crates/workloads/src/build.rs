@@ -21,7 +21,7 @@ use crate::synthetic::Synthetic;
 /// samples than a batch.
 pub fn build(job: &Job, open: &dyn Fn(&Path) -> io::Result<Vec<u8>>) -> Result<Box<dyn Trainee>, InputError> {
     let trainee: Box<dyn Trainee> = match (&job.model, &job.data) {
-        (Model::Synthetic { step_time, spread, parameters, saturation }, Data::Indices { samples }) => {
+        (Model::Synthetic { step_time, spread, parameters, saturation, .. }, Data::Indices { samples }) => {
             Box::new(Synthetic::new(step_time.get(), *spread, parameters.0, *saturation, *samples))
         }
         (model, data) => {

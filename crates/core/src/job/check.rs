@@ -58,6 +58,7 @@ pub(super) fn job(job: &Job) -> Check {
     data(&job.data)?;
     pairing(job)?;
     optimizer(&job.optimizer)?;
+    sync(job)?;
     schedule(&job.schedule)?;
     ensure(
         job.checkpoint.keep > 0,
@@ -89,6 +90,29 @@ fn batch(job: &Job) -> Check {
         &format!(
             "use at most {nodes} workers, or raise batch.virtual_nodes (this changes the job's identity)"
         ),
+    )
+}
+
+fn sync(job: &Job) -> Check {
+    let sync = &job.sync;
+    let (nodes, part) = (job.batch.virtual_nodes, sync.nodes_per_update);
+    ensure(
+        part >= 1 && nodes.is_multiple_of(part),
+        "sync.nodes_per_update",
+        format!("{part} virtual nodes per update do not divide the {nodes} of the batch"),
+        "an asynchronous update is the gradient of that many virtual nodes: use a divisor, such as 1",
+    )?;
+    ensure(
+        (1..=1024).contains(&sync.servers),
+        "sync.servers",
+        format!("{} is not in 1…1024", sync.servers),
+        "synchronous training among the workers uses none of them",
+    )?;
+    ensure(
+        sync.is_synchronous() || matches!(job.mode, Mode::Exact),
+        "sync.policy",
+        "the batch may move only while all wait for all",
+        "use mode \"exact\" with asynchronous phases, or policy \"bsp\" with mode `goodput`",
     )
 }
 
@@ -159,8 +183,14 @@ fn model(model: &Model) -> Check {
             )?;
             share("model.dropout", *dropout)
         }
-        Model::Synthetic { spread, parameters, .. } => {
+        Model::Synthetic { spread, parameters, layers, .. } => {
             not_negative("model.spread", *spread)?;
+            ensure(
+                *layers >= 1 && u64::from(*layers) <= parameters.0 / 4,
+                "model.layers",
+                format!("{layers} layers do not fit in {parameters} of parameters"),
+                "use at least 1, and no more than a quarter of model.parameters",
+            )?;
             ensure(
                 (4..=1 << 36).contains(&parameters.0),
                 "model.parameters",

@@ -1,0 +1,341 @@
+//! How a job's workers keep together: who waits for whom, and when that changes.
+
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::prediction::Protocol;
+use crate::units::Bytes;
+
+/// The table `[sync]` of a job file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Sync {
+    /// Who waits for whom: `"bsp"`, `"asp"`, `"ssp:3"`, `"gossip"`, `"auto"`, `{ switch_at = 0.0625 }` (synchronous for
+    /// this share of the steps, then asynchronous), or `{ phases = [[0.0, "bsp"], [0.5, "ssp:3"]] }`.
+    pub policy: SyncPolicy,
+    /// Parameter servers of asynchronous phases (and of synchronous ones with `reduce = "servers"`).
+    pub servers: u32,
+    /// How gradients are summed in synchronous phases.
+    pub reduce: Reduce,
+    /// Virtual nodes whose gradients make one asynchronous update; it divides `batch.virtual_nodes`.
+    pub nodes_per_update: u32,
+    /// How the learning rate follows the batch of an asynchronous update, which is a part of `batch.size`.
+    pub rate: PartRate,
+    /// What the momentum is in asynchronous phases.
+    pub momentum: PartMomentum,
+    /// Which waiting part a connection to a server serves next: `"fifo"`, `"window:64KiB"` or `"priority"`.
+    pub order: Order,
+    /// Whether each server has a replica that takes its place when it dies.
+    pub replica: bool,
+    /// What is done about a slow worker in synchronous phases.
+    pub stragglers: StragglerPolicy,
+}
+
+impl Default for Sync {
+    fn default() -> Self {
+        Sync {
+            policy: SyncPolicy::Phases(vec![(0.0, Protocol::Bsp)]),
+            servers: 1,
+            reduce: Reduce::AllReduce,
+            nodes_per_update: 1,
+            rate: PartRate::Linear,
+            momentum: PartMomentum::Keep,
+            order: Order::Fifo,
+            replica: false,
+            stragglers: StragglerPolicy::Ignore,
+        }
+    }
+}
+
+impl Sync {
+    /// Whether all steps are synchronous, whatever happens.
+    pub fn is_synchronous(&self) -> bool {
+        match &self.policy {
+            SyncPolicy::Auto => false,
+            SyncPolicy::Phases(phases) => {
+                self.stragglers != StragglerPolicy::Greedy
+                    && phases.iter().all(|(_, protocol)| *protocol == Protocol::Bsp)
+            }
+        }
+    }
+}
+
+/// The protocols of a run, in order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Written", into = "Written")]
+pub enum SyncPolicy {
+    /// From this share of the steps on (0…1, rising, the first 0), this protocol.
+    Phases(Vec<(f64, Protocol)>),
+    /// Synchronous first; when to switch is decided while the job is trained.
+    Auto,
+}
+
+/// A policy as it stands in the file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged, deny_unknown_fields)]
+enum Written {
+    Word(String),
+    Switch {
+        switch_at: f64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        to: Option<String>,
+    },
+    Phases {
+        phases: Vec<(f64, String)>,
+    },
+}
+
+impl JsonSchema for SyncPolicy {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "SyncPolicy".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        Written::json_schema(generator)
+    }
+}
+
+impl TryFrom<Written> for SyncPolicy {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Self, String> {
+        let share = |at: f64| match at {
+            0.0..=1.0 => Ok(at),
+            _ => Err(format!("{at} is no share of the steps: write a number from 0 to 1")),
+        };
+        let phases: Vec<(f64, Protocol)> = match written {
+            Written::Word(word) if word == "auto" => return Ok(SyncPolicy::Auto),
+            Written::Word(word) => match word.parse() {
+                Ok(protocol) => vec![(0.0, protocol)],
+                Err(why) => return Err(format!("{why}; or auto")),
+            },
+            Written::Switch { switch_at, to } => {
+                let to = to.map_or(Ok(Protocol::Asp), |to| to.parse())?;
+                vec![(0.0, Protocol::Bsp), (share(switch_at)?, to)]
+            }
+            Written::Phases { phases } => {
+                let read = |(at, word): (f64, String)| Ok((share(at)?, word.parse()?));
+                phases.into_iter().map(read).collect::<Result<_, String>>()?
+            }
+        };
+        if phases.first().is_none_or(|(at, _)| *at != 0.0) {
+            return Err("the first phase begins at 0".into());
+        }
+        if phases.windows(2).any(|pair| pair[0].0 > pair[1].0) {
+            return Err("phases begin in rising order".into());
+        }
+        Ok(SyncPolicy::Phases(phases))
+    }
+}
+
+impl From<SyncPolicy> for Written {
+    fn from(policy: SyncPolicy) -> Written {
+        match policy {
+            SyncPolicy::Auto => Written::Word("auto".into()),
+            SyncPolicy::Phases(phases) => match phases.as_slice() {
+                [(_, only)] => Written::Word(only.to_string()),
+                [(_, Protocol::Bsp), (switch_at, to)] => {
+                    let to = (*to != Protocol::Asp).then(|| to.to_string());
+                    Written::Switch { switch_at: *switch_at, to }
+                }
+                _ => {
+                    let phases = phases.into_iter().map(|(at, protocol)| (at, protocol.to_string()));
+                    Written::Phases { phases: phases.collect() }
+                }
+            },
+        }
+    }
+}
+
+impl SyncPolicy {
+    /// The protocol of each stretch of a run of `total_steps`: the first step of it, rising; empty stretches left out.
+    /// [`SyncPolicy::Auto`] begins synchronous.
+    ///
+    /// ```
+    /// use bellwether_core::job::SyncPolicy;
+    /// use bellwether_core::prediction::Protocol;
+    /// let policy = SyncPolicy::Phases(vec![(0.0, Protocol::Bsp), (0.25, Protocol::Asp)]);
+    /// assert_eq!(policy.stretches(10), [(0, Protocol::Bsp), (3, Protocol::Asp)]);
+    /// ```
+    pub fn stretches(&self, total_steps: u64) -> Vec<(u64, Protocol)> {
+        let SyncPolicy::Phases(phases) = self else { return vec![(0, Protocol::Bsp)] };
+        let mut stretches: Vec<(u64, Protocol)> = Vec::new();
+        for (share, protocol) in phases {
+            let from = (share * total_steps as f64).round() as u64;
+            if from >= total_steps && from > 0 {
+                break;
+            }
+            // A stretch that would be empty gives way to the one after it.
+            while stretches.last().is_some_and(|(at, _)| *at >= from) {
+                stretches.pop();
+            }
+            if stretches.last().is_none_or(|(_, last)| last != protocol) {
+                stretches.push((from, *protocol));
+            }
+        }
+        stretches
+    }
+}
+
+/// How gradients are summed in synchronous phases. The trained parameters are the same bytes either way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reduce {
+    /// Among the workers.
+    AllReduce,
+    /// At the parameter servers.
+    Servers,
+}
+
+/// How the learning rate follows the batch of an asynchronous update.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PartRate {
+    /// As the update's share of the batch.
+    Linear,
+    /// As the square root of that share.
+    SquareRoot,
+    /// Not at all.
+    Keep,
+}
+
+impl PartRate {
+    /// What the learning rate is multiplied with for an update of this share of the batch, 0…1.
+    pub fn factor(self, share: f64) -> f64 {
+        match self {
+            PartRate::Linear => share,
+            PartRate::SquareRoot => share.sqrt(),
+            PartRate::Keep => 1.0,
+        }
+    }
+}
+
+/// What the momentum (of Adam: the first decay rate) is in asynchronous phases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PartMomentum {
+    /// As it is.
+    Keep,
+    /// Times the update's share of the batch.
+    Scale,
+    /// None.
+    Zero,
+}
+
+/// What is done about a worker that is slower than the others, in synchronous phases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum StragglerPolicy {
+    /// Nothing.
+    Ignore,
+    /// Asynchronous as long as it is slow.
+    Greedy,
+    /// It pauses until the next asynchronous phase; its virtual nodes go to the others.
+    Elastic,
+}
+
+/// Which waiting part a connection serves next, as it stands in a job file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Order {
+    /// The one that was asked for first, to its end.
+    Fifo,
+    /// In turns of so many bytes.
+    Window(u64),
+    /// The one that computing needs first, worked out from the profile.
+    Priority,
+}
+
+impl FromStr for Order {
+    type Err = String;
+
+    /// ```
+    /// use bellwether_core::job::Order;
+    /// assert_eq!("window:64KiB".parse(), Ok(Order::Window(65536)));
+    /// assert!("window".parse::<Order>().is_err());
+    /// ```
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "fifo" => Ok(Order::Fifo),
+            "priority" => Ok(Order::Priority),
+            _ => match text.strip_prefix("window:").map(str::parse::<Bytes>) {
+                Some(Ok(bytes)) if bytes.0 > 0 => Ok(Order::Window(bytes.0)),
+                _ => Err(format!("`{text}` is no order; write fifo, window:64KiB or priority")),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Order::Fifo => f.write_str("fifo"),
+            Order::Priority => f.write_str("priority"),
+            // Not rounded: what is written is read again.
+            Order::Window(bytes) if bytes % 1024 != 0 => write!(f, "window:{bytes}B"),
+            Order::Window(bytes) => write!(f, "window:{}KiB", bytes / 1024),
+        }
+    }
+}
+
+impl TryFrom<String> for Order {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Order> for String {
+    fn from(order: Order) -> String {
+        order.to_string()
+    }
+}
+
+impl JsonSchema for Order {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Order".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        String::json_schema(generator)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Sync, String> {
+        toml::from_str(text).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_policy_is_a_word_a_switch_or_phases() {
+        let phases = |text: &str| read(text).map(|sync| sync.policy);
+        assert_eq!(phases("policy = \"ssp:3\""), Ok(SyncPolicy::Phases(vec![(0.0, Protocol::Ssp(3))])));
+        assert_eq!(phases("policy = \"auto\""), Ok(SyncPolicy::Auto));
+        let switch = SyncPolicy::Phases(vec![(0.0, Protocol::Bsp), (0.0625, Protocol::Asp)]);
+        assert_eq!(phases("policy = { switch_at = 0.0625 }"), Ok(switch.clone()));
+        assert_eq!(phases("policy = { phases = [[0.0, \"bsp\"], [0.0625, \"asp\"]] }"), Ok(switch));
+        for wrong in ["\"bs\"", "{ switch_at = 1.5 }", "{ phases = [[0.5, \"bsp\"]] }", "{ phases = [] }"] {
+            assert!(read(&format!("policy = {wrong}")).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for text in [
+            "policy = \"gossip\"",
+            "policy = { switch_at = 0.25, to = \"ssp:2\" }",
+            "order = \"window:64KiB\"\nreplica = true\nstragglers = \"elastic\"",
+        ] {
+            let sync = read(text).expect("it is right");
+            let written = serde_json::to_string(&sync).expect("plain data");
+            assert_eq!(serde_json::from_str::<Sync>(&written).expect("it was just written"), sync);
+        }
+    }
+}
