@@ -40,6 +40,8 @@ pub(crate) enum Verb {
     Serve(crate::cmd::serve::ServeArguments),
     /// Join a run as a worker
     Worker(WorkerArguments),
+    /// Join a run as a parameter server
+    Server(ServerArguments),
     /// Give jobs to a daemon (`bellwether serve`), which runs them as its policy says
     Submit(client::SubmitArguments),
     /// List a daemon's jobs and the runs in the state directory
@@ -306,6 +308,25 @@ pub(crate) struct WorkerArguments {
     /// Number that the coordinator gave to a worker it started itself
     #[arg(long, hide = true, default_value_t = 0)]
     pub(crate) worker_id: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServerArguments {
+    /// The coordinator of the run
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) join: String,
+    /// File with the run's token
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: PathBuf,
+    /// Address on which workers reach this server; anything but loopback must be asked for
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:0")]
+    pub(crate) listen: SocketAddr,
+    /// How long to wait when the coordinator is gone
+    #[arg(long, value_name = "TIME", default_value = "10min")]
+    pub(crate) orphan_timeout: Seconds,
+    /// Number that the coordinator gave to a server it started itself
+    #[arg(long, hide = true, default_value_t = 0)]
+    pub(crate) server_id: u64,
 }
 
 /// Sources of the provider's notices.

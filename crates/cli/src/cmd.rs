@@ -18,6 +18,7 @@ pub(crate) mod profile;
 pub(crate) mod run;
 mod schema;
 pub(crate) mod serve;
+mod server;
 pub(crate) mod simulate;
 pub(crate) mod trace;
 mod worker;
@@ -34,6 +35,7 @@ pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCo
         Verb::Trace(arguments) => trace::trace(&arguments, printer),
         Verb::Serve(arguments) => serve::serve(arguments, printer),
         Verb::Worker(arguments) => worker::worker(arguments),
+        Verb::Server(arguments) => server::server(arguments),
         Verb::Submit(arguments) => client::submit(&arguments, printer),
         Verb::Jobs(arguments) => client::jobs(&arguments, printer),
         Verb::Job(arguments) => client::job(&arguments, printer),

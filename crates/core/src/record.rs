@@ -6,6 +6,14 @@
 use serde::{Deserialize, Serialize};
 
 mod sentence;
+mod staleness;
+mod summary;
+
+pub use staleness::Staleness;
+pub use summary::{
+    BatchChange, Comparison, Crash, Decision, ExpectedRun, Planned, Resize, Revocations, StretchSummary,
+    Summary,
+};
 
 /// One line of the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -199,6 +207,67 @@ pub enum Event {
         /// Why.
         reason: String,
     },
+    /// Steps are done by another protocol, or through other servers, from here on.
+    Protocol {
+        /// Steps done by then.
+        step: u64,
+        /// Who waits for whom from now on.
+        protocol: String,
+        /// Parameter servers, replicas left out; 0 where the workers reduce among themselves.
+        servers: u32,
+        /// Seconds that nobody trained for the sake of it.
+        stall_s: f64,
+        /// Why.
+        reason: String,
+    },
+    /// A worker pauses while all wait for all.
+    Benched {
+        /// Who.
+        worker: u64,
+        /// Committed steps.
+        step: u64,
+    },
+    /// A parameter server opened its session.
+    ServerAttached {
+        /// Who.
+        server: u64,
+        /// Where its data plane listens.
+        address: String,
+        /// Process number on its machine.
+        process: u32,
+    },
+    /// A parameter server went away without a word.
+    ServerCrashed {
+        /// Who.
+        server: u64,
+        /// The shard that it held.
+        shard: u32,
+        /// Committed steps at that time.
+        step: u64,
+        /// How it was noticed.
+        evidence: String,
+    },
+    /// Another server holds the shard of one that crashed.
+    ServerReplaced {
+        /// Who.
+        server: u64,
+        /// The shard.
+        shard: u32,
+        /// Updates of the shard that are lost: those since the checkpoint that it was restored from; 0 from a replica.
+        lost_updates: u64,
+        /// The checkpoint; absent for a replica.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        checkpoint: Option<u64>,
+        /// Seconds from the evidence on.
+        seconds: f64,
+    },
+    /// How stale the updates of a stretch were that ends here.
+    Stale {
+        /// Steps done by then.
+        step: u64,
+        /// The histogram over all servers.
+        staleness: Staleness,
+    },
     /// No worker was left: steps at and after `to` count as not done.
     RolledBack {
         /// Steps that remain.
@@ -262,186 +331,4 @@ fn one() -> u32 {
 #[allow(clippy::trivially_copy_pass_by_ref)]
 fn is_one(accumulation: &u32) -> bool {
     *accumulation == 1
-}
-
-/// One change of the batch.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct BatchChange {
-    /// The boundary.
-    pub step: u64,
-    /// Samples of an update before.
-    pub from: u64,
-    /// Samples of an update after.
-    pub to: u64,
-    /// What the scheduled learning rate is multiplied with.
-    pub learning_rate_factor: f64,
-    /// Why.
-    pub reason: String,
-}
-
-/// One planned change of the number of workers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Resize {
-    /// The boundary.
-    pub step: u64,
-    /// Workers before.
-    pub from: u32,
-    /// Workers after.
-    pub to: u32,
-    /// Longest time that a survivor spent for it.
-    pub stall_s: f64,
-    /// Why.
-    pub reason: String,
-}
-
-/// One unplanned loss of a worker.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Crash {
-    /// Committed steps when it was noticed.
-    pub step: u64,
-    /// Who.
-    pub worker: u64,
-    /// Seconds from the crash to the next committed step; absent when none followed.
-    pub seconds: Option<f64>,
-}
-
-/// Throughput that was predicted from the first steps of a run, beside what followed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Comparison {
-    /// Active workers.
-    pub workers: u32,
-    /// Steps that were measured, those of the prediction left out.
-    pub steps: u64,
-    /// Predicted samples per second.
-    pub predicted_examples_per_s: f64,
-    /// Lower end of its 95 % interval.
-    pub low: f64,
-    /// Upper end of it.
-    pub high: f64,
-    /// Measured samples per second.
-    pub measured_examples_per_s: f64,
-    /// Predicted over measured, less 1.
-    pub error: f64,
-}
-
-/// The number of workers that a run began with, and why.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Planned {
-    /// Workers.
-    pub workers: u32,
-    /// Samples per second that were expected.
-    pub examples_per_s: f64,
-    /// Lower end of the interval.
-    pub low: f64,
-    /// Upper end of it.
-    pub high: f64,
-    /// Why, in a sentence.
-    pub reason: String,
-}
-
-/// A run on servers that were taken away by a law: what it took beside what that law lets expect. Times and prices are on
-/// the law's clock.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Revocations {
-    /// The law, as the user named it.
-    pub law: String,
-    /// Seconds of the law's clock in a second of the run.
-    pub time_scale: f64,
-    /// Servers that were taken away.
-    pub revoked: u32,
-    /// Seconds that the steps of this run took.
-    pub time_s: f64,
-    /// Expected seconds, with the speeds of the first steps; absent where the run was too short to know them.
-    pub expected: Option<ExpectedRun>,
-    /// Server-hours.
-    pub server_hours: f64,
-    /// What they cost in dollars; absent without a price.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost_dollars: Option<f64>,
-}
-
-/// What a law of revocation lets expect of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ExpectedRun {
-    /// Mean seconds.
-    pub time_s: f64,
-    /// Seconds that 5 % of runs take at most.
-    pub low_s: f64,
-    /// Seconds that 95 % of runs take at most.
-    pub high_s: f64,
-    /// Mean number of servers lost.
-    pub revoked: f64,
-    /// Mean server-hours.
-    pub server_hours: f64,
-}
-
-/// What whoever steered a run decided.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Decision {
-    /// Who: the heuristic, as the user named it.
-    pub by: String,
-    /// Committed steps.
-    pub step: u64,
-    /// Active workers.
-    pub workers: u32,
-    /// Workers wanted from then on.
-    pub target: u32,
-    /// Why.
-    pub reason: String,
-}
-
-/// The result of a run, printed as JSON at its end.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
-    /// Name of the job.
-    pub job: String,
-    /// The run: `NAME-NUMBER`.
-    pub run: String,
-    /// The run's folder.
-    pub run_dir: String,
-    /// `finished`, `stopped` or `failed`.
-    pub outcome: String,
-    /// Why it failed; empty otherwise.
-    pub reason: String,
-    /// Committed steps.
-    pub steps: u64,
-    /// Samples in them.
-    pub examples: u64,
-    /// Mean training loss of the last committed step.
-    pub final_loss: Option<f64>,
-    /// Mean loss on the held-out set at the end.
-    pub held_out_loss: Option<f64>,
-    /// Share of right predictions on the held-out set at the end, 0…1.
-    pub accuracy: Option<f64>,
-    /// Samples per second of this coordinator's time, start-up excluded.
-    pub examples_per_s: f64,
-    /// Seconds from the start of this coordinator to the end.
-    pub elapsed_s: f64,
-    /// BLAKE3 over parameters, then optimizer and model state, in layout order, in hex.
-    pub params_digest: Option<String>,
-    /// Active workers at each membership epoch, in order.
-    pub workers: Vec<u32>,
-    /// Planned changes of the number of workers.
-    pub resizes: Vec<Resize>,
-    /// Unplanned losses.
-    pub crashes: Vec<Crash>,
-    /// Changes of the batch; none in mode `exact`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub batches: Vec<BatchChange>,
-    /// Largest resident memory that a worker reported.
-    pub peak_resident_bytes: u64,
-    /// The last checkpoint.
-    pub checkpoint: Option<String>,
-    /// Predicted beside measured throughput, by number of workers; empty where a run was too short to tell.
-    #[serde(default)]
-    pub predictions: Vec<Comparison>,
-    /// How the number of workers was chosen, where a range was given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub planned: Option<Planned>,
-    /// Servers that were taken away on purpose, and what that was expected to cost.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub revocations: Option<Revocations>,
-    /// What was decided about the number of workers; empty where nobody steered.
-    #[serde(default)]
-    pub decisions: Vec<Decision>,
 }

@@ -14,6 +14,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use bellwether_core::job::Job;
+use bellwether_core::plan::Synchronisation;
 use bellwether_core::record::{Event as Journaled, Summary};
 use serde::{Deserialize, Serialize};
 
@@ -26,11 +27,12 @@ use crate::membership::coordinator::{Action, Config, Coordinator, Event, Outcome
 use crate::membership::{TraineeDescription, WorkerId};
 use crate::optimizer::Optimizer;
 use crate::order::SampleOrder;
-use checkpoints::Stored;
+use checkpoints::{Stored, Told};
 use planes::Planes;
 
 mod batch;
 mod checkpoints;
+mod collection;
 mod director;
 mod inputs;
 mod lock;
@@ -80,6 +82,10 @@ pub struct Options {
     pub schedule: Vec<(u64, u32)>,
     /// How to start workers; without it all join by hand.
     pub spawn: Option<Spawn>,
+    /// How to start parameter servers; without it all join by hand.
+    pub spawn_server: Option<Spawn>,
+    /// Who waits for whom, and since when.
+    pub synchronisation: Synchronisation,
     /// What the trainee is on this machine, when known: workers are held to it.
     pub trainee: Option<TraineeDescription>,
     /// Silence after which a worker counts as lost.
@@ -140,7 +146,7 @@ fn system(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Coordinator
 /// Everything that reaches the coordinator's main loop.
 enum Incoming {
     Control(Input),
-    Stored(Stored),
+    State(Told),
 }
 
 /// Coordinates a run until it ends.
@@ -212,6 +218,10 @@ fn config(options: &Options, resumed: Option<Resumed>) -> Config {
         speeds: options.speeds.clone(),
         heartbeat_timeout_s: options.heartbeat_timeout.as_secs_f64(),
         max_accumulation: max_accumulation(&options.job),
+        synchronisation: options.synchronisation.clone(),
+        units_per_step: u64::from(options.job.batch.virtual_nodes / options.job.sync.nodes_per_update.max(1)),
+        evaluate_every: options.job.evaluation.every_steps,
+        checkpoint_every: options.job.checkpoint.every_steps,
         boot_timeout_s: 120.0,
         reattach_grace_s: 1.5,
         max_barren_crashes: 20,
@@ -336,7 +346,11 @@ impl<'o> Run<'o> {
             }
             match self.planes.incoming.recv_timeout(TICK) {
                 Ok(Incoming::Control(input)) => self.input(input),
-                Ok(Incoming::Stored(stored)) => self.stored(stored),
+                Ok(Incoming::State(Told::Stored(stored))) => self.stored(stored),
+                Ok(Incoming::State(Told::Received(step))) => self.handle(Event::Received(step)),
+                Ok(Incoming::State(Told::Collected(step, result))) => {
+                    self.handle(Event::Collected(step, result));
+                }
                 Err(RecvTimeoutError::Timeout) => self.tick(),
                 // The senders live in the server and the checkpoints, which live as long as this.
                 Err(RecvTimeoutError::Disconnected) => unreachable!("the control plane outlives the loop"),
@@ -380,7 +394,12 @@ impl<'o> Run<'o> {
                         let _ = session.outgoing.send(Ok(envelope(&message)));
                     }
                 }
-                Action::Spawn(worker) => self.spawn(worker),
+                Action::Spawn(worker) => self.spawn(worker, false),
+                Action::SpawnServer(server) => self.spawn(server, true),
+                Action::Collect { step, holders } => {
+                    let sharded = self.machine.shards() > 0;
+                    self.planes.checkpoints.collect(step, holders, sharded);
+                }
                 Action::Close(worker) => self.release(worker),
                 Action::Journal(event) => self.write(&event),
                 Action::Committed(records) => self.committed(&records),
@@ -389,9 +408,10 @@ impl<'o> Run<'o> {
         }
     }
 
-    fn spawn(&mut self, worker: WorkerId) {
+    fn spawn(&mut self, worker: WorkerId, serves: bool) {
         let address = self.planes.server.address();
-        let Some(spawn) = &mut self.options.spawn else { return };
+        let spawn = if serves { &mut self.options.spawn_server } else { &mut self.options.spawn };
+        let Some(spawn) = spawn else { return };
         match spawn(worker, address) {
             Ok(child) => drop(self.children.insert(worker, child)),
             Err(error) => {

@@ -28,8 +28,12 @@ use std::ops::Range;
 use crate::collective::Traffic;
 use crate::trainee::{Layout, Trainee};
 
+pub mod clerk;
 pub mod coordinator;
 pub mod member;
+mod stretch;
+
+pub use stretch::{Peer, Serve, ServerReport, Stretch, UnitRecord};
 
 /// Names a worker process for the whole life of a run; never reused, never 0.
 pub type WorkerId = u64;
@@ -73,6 +77,8 @@ pub struct Membership {
     pub stop: bool,
     /// Steps that each update covers: its batch is as many times the job's. 0 means 1.
     pub accumulation: u32,
+    /// Members of the one before that stand by from now on, and do not leave.
+    pub benched: Vec<WorkerId>,
 }
 
 impl Membership {
@@ -158,6 +164,31 @@ pub enum ToWorker {
         /// cover what it covered before. 0 means 1.
         accumulation: u32,
     },
+    /// Train through servers or by gossip until told otherwise; again with other addresses when one changed.
+    Stretch(Stretch),
+    /// Compute these units of the stretch, in this order.
+    Grant {
+        /// The stretch.
+        epoch: u64,
+        /// Which units.
+        units: Vec<u64>,
+    },
+    /// Evaluate the whole held-out set with what the servers hold now.
+    EvaluateAlone {
+        /// The stretch.
+        epoch: u64,
+        /// Complete steps.
+        step: u64,
+    },
+    /// To a server: hold this shard.
+    Serve(Serve),
+    /// To a server: send the shard to the coordinator's data plane.
+    HandOver {
+        /// The stretch.
+        epoch: u64,
+        /// Complete steps.
+        step: u64,
+    },
     /// The worker is not needed any more.
     Bye {
         /// Why.
@@ -217,6 +248,8 @@ pub struct StepRecord {
     pub noise_scale: Option<f64>,
     /// What the scheduled learning rate was multiplied with, where the batch may move.
     pub learning_rate_factor: Option<f64>,
+    /// The units of a step that was done without a membership, and who did them: the coordinator's own account.
+    pub units: Vec<(WorkerId, UnitRecord)>,
 }
 
 impl StepRecord {
@@ -228,7 +261,7 @@ impl StepRecord {
     /// The same without virtual nodes and peers, whose number has no bound.
     #[must_use]
     pub fn without_details(&self) -> StepRecord {
-        StepRecord { nodes_s: Vec::new(), traffic: Vec::new(), ..*self }
+        StepRecord { nodes_s: Vec::new(), traffic: Vec::new(), units: Vec::new(), ..*self }
     }
 
     /// One account from those of two workers: the longest times that were worked, and the shortest exchange,
@@ -357,6 +390,31 @@ pub enum FromWorker {
         /// What was not finite.
         what: String,
     },
+    /// Units of a stretch that are done.
+    Units {
+        /// The stretch.
+        epoch: u64,
+        /// Which, in the order in which they were done.
+        done: Vec<UnitRecord>,
+        /// Units that the worker would like to hold.
+        want: u32,
+    },
+    /// The connection to a server broke; the worker waits for another address.
+    ServerLost {
+        /// The stretch.
+        epoch: u64,
+        /// Whose shard.
+        shard: u32,
+        /// What happened.
+        why: String,
+    },
+    /// From a server: it holds its shard and answers.
+    Serving {
+        /// The stretch.
+        epoch: u64,
+    },
+    /// From a server: its account.
+    ServerReport(ServerReport),
     /// The last step is done and the state has been handed over.
     Finished {
         /// Applied steps.
@@ -411,6 +469,16 @@ pub enum Reason {
     Shadow,
     /// A worker that was still joining went away.
     JoinerLost,
+    /// A slow worker pauses.
+    Bench {
+        /// Who.
+        worker: WorkerId,
+    },
+    /// The next steps are done by another protocol.
+    Protocol {
+        /// That one.
+        next: String,
+    },
     /// The run was asked to stop.
     Stop,
 }
@@ -431,6 +499,8 @@ impl std::fmt::Display for Reason {
             Reason::Leave { worker } => write!(f, "worker {worker} asked to leave"),
             Reason::Shadow => write!(f, "newcomers begin to receive state"),
             Reason::JoinerLost => write!(f, "a joining worker is lost"),
+            Reason::Bench { worker } => write!(f, "worker {worker} pauses"),
+            Reason::Protocol { next } => write!(f, "the protocol changes to {next}"),
             Reason::Stop => write!(f, "the run was asked to stop"),
         }
     }

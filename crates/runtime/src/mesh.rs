@@ -108,7 +108,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    fn new(stream: TcpStream) -> Link {
+    pub(crate) fn new(stream: TcpStream) -> Link {
         Link { stream, stash: vec![0; STASH_BYTES], start: 0, end: 0, buffer_bytes: 0 }
     }
 

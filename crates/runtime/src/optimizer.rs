@@ -28,7 +28,7 @@
 //! Kingma and Ba, ICLR 2015; Loshchilov and Hutter, ICLR 2019. For moving batches: Johnson et al., ICML 2020 (AdaScale);
 //! Goyal et al., 2017 (linear); Malladi et al., NeurIPS 2022 (square root, for Adam).
 
-use bellwether_core::job::{Goodput, Job, Optimizer as Rule, RateRule, Schedule};
+use bellwether_core::job::{Goodput, Job, Optimizer as Rule, PartMomentum, RateRule, Schedule};
 
 use crate::noise::{SCALE_MAX, gain};
 
@@ -72,6 +72,27 @@ impl Optimizer {
             batch: job.batch.size,
             goodput: job.mode.goodput().cloned(),
         }
+    }
+
+    /// The rule for updates of single units of asynchronous training, whose momentum may be another. Their learning rate
+    /// is multiplied where they are applied ([`Update::rate_factor`]).
+    pub fn of_units(job: &Job, total_steps: u64) -> Self {
+        let share = f64::from(job.sync.nodes_per_update) / f64::from(job.batch.virtual_nodes);
+        let factor = match job.sync.momentum {
+            PartMomentum::Keep => 1.0,
+            PartMomentum::Scale => share,
+            // Not 0: the slot that a rule with momentum keeps has to stay.
+            PartMomentum::Zero => f64::MIN_POSITIVE,
+        };
+        let mut optimizer = Optimizer::new(job, total_steps);
+        match &mut optimizer.rule {
+            Rule::Sgd { momentum, .. } if *momentum > 0.0 => {
+                *momentum = (*momentum * factor).max(f64::MIN_POSITIVE);
+            }
+            Rule::Adam { betas, .. } | Rule::Adamw { betas, .. } => betas[0] *= factor,
+            Rule::Sgd { .. } => {}
+        }
+        optimizer
     }
 
     /// Whether the batch may move, so that the noise of the gradient is to be measured.

@@ -29,6 +29,8 @@ pub enum Kind {
     End,
     /// Asks for the checkpoint of `step`.
     Fetch,
+    /// A part of the state after `step` steps follows, as a stream of its own; whoever receives it knows which.
+    Part,
 }
 
 /// Header of a message.
@@ -63,6 +65,7 @@ impl Header {
             Kind::Chunk => 2,
             Kind::End => 3,
             Kind::Fetch => 4,
+            Kind::Part => 5,
         };
         let mut bytes = [0; HEADER_BYTES];
         bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
@@ -82,6 +85,7 @@ impl Header {
             (MAGIC, 2) => Kind::Chunk,
             (MAGIC, 3) => Kind::End,
             (MAGIC, 4) => Kind::Fetch,
+            (MAGIC, 5) => Kind::Part,
             _ => return None,
         };
         Some(Header { kind, step: long(8), chunk: long(16), values: long(24) })

@@ -23,16 +23,18 @@ use crate::mesh::{ConnectionKind, Listener};
 use crate::notice::Listening;
 use crate::trainee::Trainee;
 use crate::transfer::read;
+use apart::{Apart, Units};
 use engine::{Engine, Fault, Round};
 use incoming::Incoming;
 use links::{Connector, Preparation};
 use session::{Connection, Event, Identity};
 
+mod apart;
 mod engine;
 mod incoming;
 pub(crate) mod links;
 mod report;
-mod session;
+pub(crate) mod session;
 mod streams;
 
 use report::{Reporter, record};
@@ -76,7 +78,7 @@ pub enum WorkerError {
     Task(String),
 }
 
-fn system(what: &'static str) -> impl Fn(std::io::Error) -> WorkerError {
+pub(crate) fn system(what: &'static str) -> impl Fn(std::io::Error) -> WorkerError {
     move |source| WorkerError::System { what, source }
 }
 
@@ -149,13 +151,15 @@ pub fn run(
         reporter: Reporter::new(),
         switch: None,
         boundary: Instant::now(),
+        units: Units::new(&job),
+        apart: None,
         orphaned: false,
     };
     worker.run()
 }
 
 /// Waits until the coordinator lets this worker in.
-fn welcomed(connection: &Connection) -> Result<Welcome, WorkerError> {
+pub(crate) fn welcomed(connection: &Connection) -> Result<Welcome, WorkerError> {
     loop {
         connection.mailbox.wait(Duration::from_secs(1));
         match connection.mailbox.take().pop_front() {
@@ -183,6 +187,10 @@ struct Worker {
     switch: Option<(u64, bool)>,
     /// When the last step ended.
     boundary: Instant,
+    /// How steps are cut into units.
+    units: Units,
+    /// The stretch that is trained without a membership.
+    apart: Option<Apart>,
     /// Nobody coordinates any more.
     orphaned: bool,
 }
@@ -212,6 +220,10 @@ impl Worker {
                 Task::Hold => self.hold(&task),
                 Task::Train => self.train(&task),
                 Task::Finish => self.finish(),
+                Task::Unit(unit) => self.unit(*unit),
+                Task::EvaluateAlone(step) => self.evaluate_alone(*step),
+                Task::HandOver(step) => self.hand_over(*step),
+                Task::Idle => self.idle(),
                 Task::Leave => {
                     let (epoch, step) = (self.member.membership().epoch, self.member.step());
                     self.flush();
@@ -308,6 +320,7 @@ impl Worker {
     }
 
     fn form(&mut self, membership: &Membership, load: Option<Load>) {
+        self.leave_apart();
         self.engine.mesh.clear();
         self.prepared.clear();
         self.connector.inbox.discard_below(ConnectionKind::Mesh, membership.epoch);

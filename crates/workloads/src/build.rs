@@ -21,9 +21,10 @@ use crate::synthetic::Synthetic;
 /// samples than a batch.
 pub fn build(job: &Job, open: &dyn Fn(&Path) -> io::Result<Vec<u8>>) -> Result<Box<dyn Trainee>, InputError> {
     let trainee: Box<dyn Trainee> = match (&job.model, &job.data) {
-        (Model::Synthetic { step_time, spread, parameters, saturation, .. }, Data::Indices { samples }) => {
-            Box::new(Synthetic::new(step_time.get(), *spread, parameters.0, *saturation, *samples))
-        }
+        (
+            Model::Synthetic { step_time, spread, parameters, saturation, layers },
+            Data::Indices { samples },
+        ) => Box::new(Synthetic::new(step_time.get(), *spread, parameters.0, *layers, *saturation, *samples)),
         (model, data) => {
             let context = if let Model::Transformer { context, .. } = model { *context } else { 1 };
             let data = Dataset::load(data, context, open)?;

@@ -5,7 +5,9 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use bellwether_core::units::Seconds;
-use bellwether_runtime::trainee::{Evaluation, Layout, Loss, MicroBatch, Trainee, TraineeError, Weights};
+use bellwether_runtime::trainee::{
+    Evaluation, Layout, Loss, MicroBatch, Parts, Trainee, TraineeError, Weights,
+};
 
 /// The longest pause after one micro-batch: a mistyped speed must not look like a hang for ever.
 const PAUSE_MAX: Duration = Duration::from_secs(600);
@@ -50,8 +52,8 @@ impl fmt::Display for Pace {
     }
 }
 
-/// `trainee`, slowed down: after each gradient it waits as long as a device of this speed would still compute. The
-/// results are the same bytes.
+/// `trainee`, slowed down: after each gradient it waits as long as a device of this speed would still compute. By
+/// parts, it waits so before each tensor that it takes or gives. The results are the same bytes.
 pub fn paced(trainee: Box<dyn Trainee>, pace: Pace) -> Box<dyn Trainee> {
     Box::new(Paced { trainee, pace, since: None })
 }
@@ -60,6 +62,65 @@ struct Paced {
     trainee: Box<dyn Trainee>,
     pace: Pace,
     since: Option<Instant>,
+}
+
+impl Paced {
+    /// What to wait for in the gradient that begins now.
+    fn pause(&mut self) -> Pause {
+        let now = Instant::now();
+        let since = *self.since.get_or_insert(now);
+        let slow = (now - since).as_secs_f64() >= self.pace.after.map_or(0.0, Seconds::get);
+        let factor = if slow { (1.0 / self.pace.speed - 1.0).max(0.0) } else { 0.0 };
+        Pause { factor, computes_since: now, owed_s: 0.0 }
+    }
+}
+
+/// Waits for as long as computing took, times a factor.
+struct Pause {
+    factor: f64,
+    computes_since: Instant,
+    /// What is to be waited for, less what sleeps took too long.
+    owed_s: f64,
+}
+
+impl Pause {
+    /// Waits for what was computed since the last call or [`Pause::resume`].
+    fn make_up(&mut self) {
+        let began = Instant::now();
+        self.owed_s += (began - self.computes_since).as_secs_f64() * self.factor;
+        if self.owed_s > 0.0 {
+            std::thread::sleep(Duration::from_secs_f64(self.owed_s.min(PAUSE_MAX.as_secs_f64())));
+            self.owed_s -= began.elapsed().as_secs_f64();
+        }
+        self.resume();
+    }
+
+    /// The trainee computes again.
+    fn resume(&mut self) {
+        self.computes_since = Instant::now();
+    }
+}
+
+/// Parts of a trainee that seems slower.
+struct PacedParts<'a> {
+    pause: Pause,
+    parts: &'a mut dyn Parts,
+}
+
+impl Parts for PacedParts<'_> {
+    fn take(&mut self, tensor: usize, out: &mut [f32]) -> Result<(), TraineeError> {
+        self.pause.make_up();
+        let taken = self.parts.take(tensor, out);
+        self.pause.resume();
+        taken
+    }
+
+    fn give(&mut self, tensor: usize, gradient: &[f32]) -> Result<(), TraineeError> {
+        self.pause.make_up();
+        let given = self.parts.give(tensor, gradient);
+        self.pause.resume();
+        given
+    }
 }
 
 impl Trainee for Paced {
@@ -87,14 +148,35 @@ impl Trainee for Paced {
         gradient_out: &mut [f32],
         state_out: &mut [f32],
     ) -> Result<Loss, TraineeError> {
-        let began = Instant::now();
-        let since = *self.since.get_or_insert(began);
+        let mut pause = self.pause();
         let loss = self.trainee.gradient(weights, batch, seed, gradient_out, state_out)?;
-        let after_s = self.pace.after.map_or(0.0, Seconds::get);
-        if self.pace.speed < 1.0 && (began - since).as_secs_f64() >= after_s {
-            let pause_s = began.elapsed().as_secs_f64() * (1.0 / self.pace.speed - 1.0);
-            std::thread::sleep(Duration::from_secs_f64(pause_s.min(PAUSE_MAX.as_secs_f64())));
-        }
+        pause.make_up();
+        Ok(loss)
+    }
+
+    fn gradient_by_parts(
+        &mut self,
+        parts: &mut dyn Parts,
+        parameters: &mut [f32],
+        state: &[f32],
+        version: u64,
+        batch: MicroBatch<'_>,
+        seed: u64,
+        gradient_out: &mut [f32],
+        state_out: &mut [f32],
+    ) -> Result<Loss, TraineeError> {
+        let mut parts = PacedParts { pause: self.pause(), parts };
+        let loss = self.trainee.gradient_by_parts(
+            &mut parts,
+            parameters,
+            state,
+            version,
+            batch,
+            seed,
+            gradient_out,
+            state_out,
+        )?;
+        parts.pause.make_up();
         Ok(loss)
     }
 
@@ -104,5 +186,43 @@ impl Trainee for Paced {
 
     fn fingerprint(&self) -> String {
         self.trainee.fingerprint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::Synthetic;
+
+    struct Counted(Vec<f64>, Instant);
+
+    impl Parts for Counted {
+        fn take(&mut self, _tensor: usize, out: &mut [f32]) -> Result<(), TraineeError> {
+            out.fill(0.5);
+            self.0.push(self.1.elapsed().as_secs_f64());
+            Ok(())
+        }
+
+        fn give(&mut self, _tensor: usize, _gradient: &[f32]) -> Result<(), TraineeError> {
+            self.0.push(self.1.elapsed().as_secs_f64());
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_pace_of_a_quarter_makes_every_part_four_times_longer() {
+        let device = Box::new(Synthetic::new(0.03, 0.0, 4 * 100, 3, 0, 1000));
+        let mut slow = paced(device, Pace { speed: 0.25, after: None });
+        let (mut counted, mut out) = (Counted(vec![], Instant::now()), vec![0.0; 100]);
+        let (batch, mut parameters) = (MicroBatch { samples: &[1] }, vec![0.0; 100]);
+        slow.gradient_by_parts(&mut counted, &mut parameters, &[], 0, batch, 0, &mut out, &mut []).unwrap();
+        let took = counted.1.elapsed().as_secs_f64();
+        // The upper bounds are loose: the machine may be busy.
+        assert!((0.12..0.6).contains(&took), "{took}");
+        let whole = 0.12;
+        let least = [0.0, 1.0 / 9.0, 2.0 / 9.0, 5.0 / 9.0, 7.0 / 9.0, 1.0].map(|share| share * whole);
+        for (at, least) in counted.0.iter().zip(least) {
+            assert!(*at > least - 0.005, "{:?}", counted.0);
+        }
     }
 }

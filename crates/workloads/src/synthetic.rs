@@ -12,11 +12,16 @@
 //! The gradient is that of Σᵢ ½‖p − cᵢ‖², where sample i draws its point cᵢ from [-1, 1). It is exact and
 //! depends on which samples were summed, and training moves the parameters to the samples' mean
 //! without ever diverging at a rate below 2 (times one minus momentum, roughly).
+//!
+//! With layers, a third of t goes forwards through them and two thirds backwards, evenly. By parts, a layer's
+//! parameters are taken when its forward pass begins and its gradient is given when its backward pass ends; time
+//! that passes in there is no time of the device.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use bellwether_runtime::trainee::{
-    Evaluation, Layout, Loss, MicroBatch, Tensor, Trainee, TraineeError, Weights,
+    Evaluation, Layout, Loss, MicroBatch, Parts, Tensor, Trainee, TraineeError, Weights, tensor_ranges,
 };
 
 use crate::random::Stream;
@@ -27,6 +32,8 @@ const TIME_PURPOSE: u64 = 4;
 const POINT_PURPOSE: u64 = 5;
 /// A sample's point repeats after this many coordinates, so that filling costs little.
 const LANES: usize = 16;
+/// The forward pass's share of the time; the backward pass computes two gradients for its one output.
+const FORWARD: f64 = 1.0 / 3.0;
 
 /// The device, with its fixed sizes.
 pub(crate) struct Synthetic {
@@ -38,21 +45,36 @@ pub(crate) struct Synthetic {
 }
 
 impl Synthetic {
-    /// A device with `parameter_bytes` of parameters and `samples` samples per epoch.
+    /// A device with `parameter_bytes` of parameters in `layers` tensors and `samples` samples per epoch.
     pub(crate) fn new(
         step_time_seconds: f64,
         spread: f64,
         parameter_bytes: u64,
+        layers: u32,
         saturation: usize,
         samples: u64,
     ) -> Self {
-        let len = (parameter_bytes / 4).max(1) as usize;
-        let parameters = vec![Tensor { name: "parameters".to_owned(), shape: vec![len] }];
+        let (len, layers) = ((parameter_bytes / 4).max(1) as usize, layers.max(1) as usize);
+        let each = len / layers;
+        let parameters = match layers {
+            1 => vec![Tensor { name: "parameters".to_owned(), shape: vec![len] }],
+            _ => (0..layers)
+                .map(|layer| {
+                    let shape = vec![if layer + 1 == layers { len - layer * each } else { each }];
+                    Tensor { name: format!("layer.{layer}"), shape }
+                })
+                .collect(),
+        };
         let layout = Layout { parameters, state: vec![] };
         Synthetic { layout, samples, step_time_seconds, spread, saturation }
     }
 
     /// Time that a micro-batch takes.
+    fn time(&self, samples: usize, seed: u64) -> Result<Duration, TraineeError> {
+        Duration::try_from_secs_f64(self.seconds(samples, seed))
+            .map_err(|error| TraineeError(format!("the synthetic step time: {error}")))
+    }
+
     fn seconds(&self, samples: usize, seed: u64) -> f64 {
         let shape = match self.saturation {
             0 => 1.0,
@@ -80,6 +102,17 @@ impl Synthetic {
         (sums, squares)
     }
 
+    /// Writes these places of the gradient of `count` samples whose points sum up to `sums`.
+    fn fill(parameters: &[f32], places: Range<usize>, count: usize, sums: &[f64; LANES], out: &mut [f32]) {
+        let mut lanes = sums.map(|sum| sum as f32);
+        lanes.rotate_left(places.start % LANES);
+        for (out, values) in out[places.clone()].chunks_mut(LANES).zip(parameters[places].chunks(LANES)) {
+            for ((slot, value), lane) in out.iter_mut().zip(values).zip(&lanes) {
+                *slot = count as f32 * value - lane;
+            }
+        }
+    }
+
     /// Sum over the samples of ½‖p − cᵢ‖² over the first coordinates, divided by their number.
     fn loss(parameters: &[f32], samples: usize, sums: &[f64; LANES], squares: f64) -> f64 {
         let mut total = squares;
@@ -88,6 +121,32 @@ impl Synthetic {
             total += samples as f64 * value * value - 2.0 * value * sum;
         }
         0.5 * total / LANES as f64
+    }
+}
+
+/// The device at work on one micro-batch. It sleeps until moments, not for durations: what a sleep takes too long
+/// and what filling a gradient takes come off the next one.
+struct Device {
+    began: Instant,
+    time: Duration,
+}
+
+impl Device {
+    fn start(time: Duration) -> Self {
+        Device { began: Instant::now(), time }
+    }
+
+    /// Sleeps until this share of the micro-batch is computed.
+    fn compute_until(&self, share: f64) {
+        std::thread::sleep(self.time.mul_f64(share).saturating_sub(self.began.elapsed()));
+    }
+
+    /// Does something that the device does not compute meanwhile.
+    fn outside<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        let begin = Instant::now();
+        let result = work();
+        self.began += begin.elapsed();
+        result
     }
 }
 
@@ -120,20 +179,40 @@ impl Trainee for Synthetic {
         gradient_out: &mut [f32],
         _state_out: &mut [f32],
     ) -> Result<Loss, TraineeError> {
-        let start = Instant::now();
+        let device = Device::start(self.time(batch.samples.len(), seed)?);
         let (sums, squares) = Self::points(batch.samples);
-        let count = batch.samples.len() as f32;
-        let lanes = sums.map(|sum| sum as f32);
-        for (out, values) in gradient_out.chunks_mut(LANES).zip(weights.parameters.chunks(LANES)) {
-            for ((slot, value), lane) in out.iter_mut().zip(values).zip(&lanes) {
-                *slot = count * value - lane;
-            }
-        }
+        let places = 0..weights.parameters.len();
+        Self::fill(weights.parameters, places, batch.samples.len(), &sums, gradient_out);
         let loss = Self::loss(weights.parameters, batch.samples.len(), &sums, squares);
-        // What the filling took is part of the step, not beside it.
-        let time = Duration::try_from_secs_f64(self.seconds(batch.samples.len(), seed))
-            .map_err(|error| TraineeError(format!("the synthetic step time: {error}")))?;
-        std::thread::sleep(time.saturating_sub(start.elapsed()));
+        device.compute_until(1.0);
+        Ok(Loss { sum: loss })
+    }
+
+    fn gradient_by_parts(
+        &mut self,
+        parts: &mut dyn Parts,
+        parameters: &mut [f32],
+        _state: &[f32],
+        _version: u64,
+        batch: MicroBatch<'_>,
+        seed: u64,
+        gradient_out: &mut [f32],
+        _state_out: &mut [f32],
+    ) -> Result<Loss, TraineeError> {
+        let mut device = Device::start(self.time(batch.samples.len(), seed)?);
+        let (sums, squares) = Self::points(batch.samples);
+        let ranges = tensor_ranges(&self.layout);
+        let part = 1.0 / ranges.len() as f64;
+        for (layer, range) in ranges.iter().enumerate() {
+            device.outside(|| parts.take(layer, &mut parameters[range.clone()]))?;
+            device.compute_until(FORWARD * part * (layer + 1) as f64);
+        }
+        let loss = Self::loss(parameters, batch.samples.len(), &sums, squares);
+        for (layer, range) in ranges.iter().enumerate().rev() {
+            Self::fill(parameters, range.clone(), batch.samples.len(), &sums, gradient_out);
+            device.compute_until(FORWARD + (1.0 - FORWARD) * part * (ranges.len() - layer) as f64);
+            device.outside(|| parts.give(layer, &gradient_out[range.clone()]))?;
+        }
         Ok(Loss { sum: loss })
     }
 
@@ -155,7 +234,7 @@ mod tests {
     use super::*;
 
     fn device(step_time_seconds: f64, spread: f64, saturation: usize) -> Synthetic {
-        Synthetic::new(step_time_seconds, spread, 4 * 100, saturation, 1000)
+        Synthetic::new(step_time_seconds, spread, 4 * 100, 1, saturation, 1000)
     }
 
     #[test]
@@ -221,5 +300,84 @@ mod tests {
         for place in 0..100 {
             assert!((first[place] + second[place] - both[place]).abs() < 1e-5);
         }
+    }
+
+    /// Parameters that are all here, and the calls for them: which, and the seconds of computing before it.
+    struct Recorded {
+        ranges: Vec<Range<usize>>,
+        parameters: Vec<f32>,
+        calls: Vec<(char, usize, f64)>,
+        returned: Instant,
+        wait: Duration,
+    }
+
+    impl Recorded {
+        fn call(&mut self, kind: char, tensor: usize) {
+            self.calls.push((kind, tensor, self.returned.elapsed().as_secs_f64()));
+            std::thread::sleep(self.wait);
+            self.returned = Instant::now();
+        }
+    }
+
+    impl Parts for Recorded {
+        fn take(&mut self, tensor: usize, out: &mut [f32]) -> Result<(), TraineeError> {
+            out.copy_from_slice(&self.parameters[self.ranges[tensor].clone()]);
+            self.call('<', tensor);
+            Ok(())
+        }
+
+        fn give(&mut self, tensor: usize, gradient: &[f32]) -> Result<(), TraineeError> {
+            assert_eq!(gradient.len(), self.ranges[tensor].len());
+            self.call('>', tensor);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn layers_are_taken_forwards_and_given_backwards_in_the_time_of_the_whole() {
+        let mut device = Synthetic::new(0.06, 0.0, 4 * 100, 3, 0, 1000);
+        let names: Vec<_> = device.layout().parameters.iter().map(|t| (t.name.as_str(), t.len())).collect();
+        assert_eq!(names, [("layer.0", 33), ("layer.1", 33), ("layer.2", 34)]);
+        let parameters: Vec<f32> = (0..100).map(|place| place as f32 / 100.0).collect();
+        let weights = Weights { parameters: &parameters, state: &[], version: 0 };
+        let (batch, mut whole) = (MicroBatch { samples: &[3, 4] }, vec![f32::NAN; 100]);
+        let loss = device.gradient(weights, batch, 7, &mut whole, &mut []).unwrap();
+        for wait in [Duration::ZERO, Duration::from_millis(10)] {
+            let mut recorded = Recorded {
+                ranges: tensor_ranges(device.layout()),
+                parameters: parameters.clone(),
+                calls: vec![],
+                returned: Instant::now(),
+                wait,
+            };
+            let (mut taken, mut gradient) = (vec![f32::NAN; 100], vec![f32::NAN; 100]);
+            let by_parts = device
+                .gradient_by_parts(&mut recorded, &mut taken, &[], 0, batch, 7, &mut gradient, &mut [])
+                .unwrap();
+            assert_eq!((taken, gradient, by_parts), (parameters.clone(), whole.clone(), loss));
+            let order: String =
+                recorded.calls.iter().map(|(kind, tensor, _)| format!("{kind}{tensor}")).collect();
+            assert_eq!(order, "<0<1<2>2>1>0");
+            // Nothing before the first; 60 ms / 9 of forward computing and twice that of backward computing.
+            let part = 0.06 / 9.0;
+            let least = [0.0, part, part, 3.0 * part, 2.0 * part, 2.0 * part];
+            let computing: f64 = recorded.calls.iter().map(|(_, _, seconds)| seconds).sum();
+            for ((_, tensor, seconds), least) in recorded.calls.iter().zip(least) {
+                // A sleep that ends late is made up for by the next; the machine may be busy.
+                assert!(*seconds > least - 0.005, "{tensor}: {:?}", recorded.calls);
+            }
+            assert!((0.0599..0.3).contains(&computing), "{computing}");
+        }
+    }
+
+    #[test]
+    fn layers_do_not_change_the_parameters_or_the_time() {
+        let (mut one, mut many) = (device(0.5, 0.3, 0), Synthetic::new(0.5, 0.3, 4 * 100, 7, 0, 1000));
+        assert_eq!(one.layout().parameters[0].name, "parameters");
+        assert_eq!(one.seconds(3, 9), many.seconds(3, 9));
+        let mut parameters = [vec![0.0; 100], vec![0.0; 100]];
+        one.initialize(5, &mut parameters[0], &mut []);
+        many.initialize(5, &mut parameters[1], &mut []);
+        assert_eq!(parameters[0], parameters[1]);
     }
 }

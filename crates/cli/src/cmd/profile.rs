@@ -14,6 +14,7 @@ use crate::files;
 use crate::printer::Printer;
 
 mod build;
+pub(crate) mod by_parts;
 pub(crate) mod measure;
 mod show;
 

@@ -32,6 +32,7 @@ pub(super) mod show;
 mod speed;
 mod steer;
 mod stragglers;
+mod synchronise;
 
 pub(crate) use steer::SteerArguments;
 
@@ -74,7 +75,10 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     let described = job.clone();
     let spawns = !arguments.no_spawn;
     let spawn = spawns.then(|| spawner(&run, &arguments.worker_speed, arguments.speed)).transpose()?;
+    let spawn_server = spawns.then(|| server_spawner(&run)).transpose()?;
     let options = Options {
+        spawn_server,
+        synchronisation: synchronise::synchronisation(&job, &trainee),
         run: run.name.clone(),
         folder: run.path.clone(),
         token: run.token()?,
@@ -259,6 +263,28 @@ pub(super) fn spawner(run: &RunDir, paces: &[Pace], all: Option<Pace>) -> Result
             .arg(run.token_file())
             .args(["--worker-id", &worker.to_string()])
             .args(speed::of(&paces, worker).or(all).map(|pace| format!("--speed={pace}")))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .process_group(0)
+            .spawn()
+    }))
+}
+
+/// Parameter servers are processes of this same program, like workers.
+pub(super) fn server_spawner(run: &RunDir) -> Result<Spawn, Failure> {
+    let program = std::env::current_exe().map_err(|e| Failure::at("this program", e))?;
+    let run = run.clone();
+    Ok(Box::new(move |server, address| {
+        let log =
+            File::options().create(true).append(true).open(run.path.join(format!("server-{server}.log")))?;
+        Command::new(&program)
+            .arg("server")
+            .args(["--join", &address.to_string()])
+            .args(["--listen", &SocketAddr::new(address.ip(), 0).to_string()])
+            .arg("--token-file")
+            .arg(run.token_file())
+            .args(["--server-id", &server.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)

@@ -37,6 +37,26 @@ impl Event {
                     "step {step}: batch {from} → {to}, learning rate × {learning_rate_factor:.2} ({reason})"
                 )
             }
+            Event::Protocol { step, protocol, servers, stall_s, reason } => {
+                let through = match servers {
+                    0 => String::new(),
+                    1 => " through 1 server".into(),
+                    n => format!(" through {n} servers"),
+                };
+                format!("step {step}: {protocol}{through}, {:.1} ms for the change ({reason})", stall_s * 1e3)
+            }
+            Event::Benched { worker, step } => format!("step {step}: worker {worker} pauses"),
+            Event::ServerCrashed { server, shard, step, evidence } => {
+                format!("step {step}: server {server} with shard {shard} is lost: {evidence}")
+            }
+            Event::ServerReplaced { server, shard, lost_updates, checkpoint, seconds } => {
+                let loss = match checkpoint {
+                    None => "nothing is lost".to_string(),
+                    Some(step) => format!("its {lost_updates} updates since step {step} are lost"),
+                };
+                format!("server {server} holds shard {shard} after {:.0} ms; {loss}", seconds * 1e3)
+            }
+            Event::Stale { step, staleness } => format!("step {step}: {staleness}"),
             Event::CheckpointFailed { step, reason } => {
                 format!("warning: the checkpoint of step {step} is not there: {reason}")
             }

@@ -11,6 +11,8 @@ use crate::membership::{
 };
 use crate::trainee::{Layout, Tensor};
 
+mod stretch;
+
 /// Most tensors or members that a message may list.
 const LIST_MAX: usize = 1 << 20;
 
@@ -42,6 +44,7 @@ pub fn write_membership(m: &Membership) -> wire::MembershipEpoch {
         stop: m.stop,
         promoted: m.promoted.clone(),
         accumulation: m.accumulation,
+        benched: m.benched.clone(),
     }
 }
 
@@ -62,6 +65,7 @@ pub fn read_membership(m: wire::MembershipEpoch) -> Option<Membership> {
         hold_at: m.hold_at,
         stop: m.stop,
         accumulation: m.accumulation,
+        benched: m.benched,
     })
 }
 
@@ -84,6 +88,13 @@ pub fn write_to_worker(message: &ToWorker) -> wire::ToWorker {
             source: *source,
             accumulation: *accumulation,
         }),
+        ToWorker::Stretch(stretch) => Body::Stretch(stretch::write_stretch(stretch)),
+        ToWorker::Grant { epoch, units } => Body::Grant(wire::Grant { epoch: *epoch, units: units.clone() }),
+        ToWorker::EvaluateAlone { epoch, step } => {
+            Body::EvaluateAlone(wire::EvaluateAlone { epoch: *epoch, step: *step })
+        }
+        ToWorker::Serve(serve) => Body::Serve(stretch::write_serve(serve)),
+        ToWorker::HandOver { epoch, step } => Body::HandOver(wire::HandOver { epoch: *epoch, step: *step }),
         ToWorker::Bye { reason, refused } => {
             Body::Bye(wire::Bye { reason: reason.clone(), refused: *refused })
         }
@@ -110,6 +121,11 @@ pub fn read_to_worker(message: wire::ToWorker) -> Option<ToWorker> {
             source: m.source,
             accumulation: m.accumulation,
         },
+        Body::Stretch(m) => ToWorker::Stretch(stretch::read_stretch(m)?),
+        Body::Grant(m) => ToWorker::Grant { epoch: m.epoch, units: m.units },
+        Body::EvaluateAlone(m) => ToWorker::EvaluateAlone { epoch: m.epoch, step: m.step },
+        Body::Serve(m) => ToWorker::Serve(stretch::read_serve(m)?),
+        Body::HandOver(m) => ToWorker::HandOver { epoch: m.epoch, step: m.step },
         Body::Bye(m) => ToWorker::Bye { reason: m.reason, refused: m.refused },
         Body::Welcome(_) => return None,
     })
@@ -234,6 +250,7 @@ fn read_report(r: wire::Report) -> Option<Report> {
             accumulation: s.accumulation,
             noise_scale: s.noise_scale,
             learning_rate_factor: s.learning_rate_factor,
+            units: Vec::new(),
         })
     };
     let switch =
@@ -286,6 +303,16 @@ pub fn write_from_worker(message: &FromWorker) -> wire::FromWorker {
             step: *step,
             what: what.clone(),
         }),
+        FromWorker::Units { epoch, done, want } => Body::Units(wire::Units {
+            epoch: *epoch,
+            done: done.iter().map(stretch::write_unit).collect(),
+            want: *want,
+        }),
+        FromWorker::ServerLost { epoch, shard, why } => {
+            Body::ServerLost(wire::ServerLost { epoch: *epoch, shard: *shard, why: why.clone() })
+        }
+        FromWorker::Serving { epoch } => Body::Serving(wire::Serving { epoch: *epoch }),
+        FromWorker::ServerReport(report) => Body::ServerReport(stretch::write_server_report(report)),
         FromWorker::Finished { step, digest } => {
             Body::Finished(wire::Finished { step: *step, digest: digest.to_vec() })
         }
@@ -324,6 +351,14 @@ pub fn read_from_worker(message: wire::FromWorker) -> Option<FromWorker> {
             wire::failed::Kind::Worker => FromWorker::Failed { what: m.what },
             wire::failed::Kind::NotFinite => FromWorker::NotFinite { step: m.step, what: m.what },
         },
+        Body::Units(m) => FromWorker::Units {
+            epoch: m.epoch,
+            done: list(m.done, |unit| Some(stretch::read_unit(unit)))?,
+            want: m.want,
+        },
+        Body::ServerLost(m) => FromWorker::ServerLost { epoch: m.epoch, shard: m.shard, why: m.why },
+        Body::Serving(m) => FromWorker::Serving { epoch: m.epoch },
+        Body::ServerReport(m) => FromWorker::ServerReport(stretch::read_server_report(m)),
         Body::Finished(m) => FromWorker::Finished { step: m.step, digest: m.digest.try_into().ok()? },
     })
 }

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use super::collection::Collection;
 use crate::checkpoint::{CheckpointError, Loaded, Store};
-use crate::membership::TraineeDescription;
+use crate::membership::{TraineeDescription, WorkerId};
 use crate::mesh::{ConnectionKind, Inbox, InboxError};
 use crate::state::TrainingState;
 use crate::transfer::{self, Header, Kind};
@@ -27,6 +28,17 @@ pub(super) struct Stored {
     pub(super) seconds: f64,
 }
 
+/// What became of a state on its way.
+#[derive(Debug)]
+pub(super) enum Told {
+    /// It is here, not yet written.
+    Received(u64),
+    /// All parts of it are here, not yet written; or they cannot be put together.
+    Collected(u64, Result<(), String>),
+    /// It was written, or could not be.
+    Stored(Stored),
+}
+
 #[derive(Debug, Clone)]
 struct Task {
     trainee: TraineeDescription,
@@ -40,23 +52,37 @@ pub(super) struct Checkpoints {
     task: Mutex<Option<Task>>,
     /// One checkpoint is written at a time: they are of rising steps, and the newest is what counts.
     writing: Mutex<()>,
+    /// Whether somebody may fetch a state as soon as it came.
+    holds: bool,
+    /// The newest state that came.
+    held: Mutex<Option<Arc<TrainingState>>>,
+    /// The state that is being put together from parts.
+    collecting: Mutex<Option<Collection>>,
 }
 
 impl Checkpoints {
     /// Takes streams from the inbox until it closes; `tell` hears of every checkpoint.
     pub(super) fn start(
         store: Store,
+        holds: bool,
         inbox: Arc<Inbox>,
-        tell: impl Fn(Stored) + Send + Sync + 'static,
+        tell: impl Fn(Told) + Send + Sync + 'static,
     ) -> io::Result<Arc<Checkpoints>> {
-        let checkpoints = Arc::new(Checkpoints { store, task: Mutex::new(None), writing: Mutex::new(()) });
+        let checkpoints = Arc::new(Checkpoints {
+            store,
+            holds,
+            task: Mutex::default(),
+            writing: Mutex::default(),
+            held: Mutex::default(),
+            collecting: Mutex::default(),
+        });
         let (served, tell) = (Arc::clone(&checkpoints), Arc::new(tell));
         std::thread::Builder::new().name("checkpoints".into()).spawn(move || {
             loop {
                 match inbox.take_any(ConnectionKind::State, Instant::now() + Duration::from_secs(3600)) {
-                    Ok((_, stream)) => {
+                    Ok((arrival, stream)) => {
                         let (served, tell) = (Arc::clone(&served), Arc::clone(&tell));
-                        std::thread::spawn(move || served.serve(stream, &*tell));
+                        std::thread::spawn(move || served.serve(arrival.worker, stream, &*tell));
                     }
                     Err(InboxError::TimedOut) => {}
                     Err(InboxError::Closed) => return,
@@ -82,34 +108,105 @@ impl Checkpoints {
         task.map_or(Ok(None), |task| self.store.newest(&task.trainee.layout, task.slots))
     }
 
-    fn serve(&self, mut stream: TcpStream, tell: &dyn Fn(Stored)) {
+    /// The state after `step` is to be put together from what these hold.
+    pub(super) fn collect(&self, step: u64, holders: Vec<WorkerId>, sharded: bool) {
+        let Ok(task) = self.task() else { return };
+        let mut collecting = self.collecting.lock().expect("no holder of this lock panics");
+        match collecting.as_mut().filter(|present| present.step == step) {
+            Some(present) => present.replace(&holders),
+            None => *collecting = Some(Collection::new(step, holders, &task.trainee, sharded)),
+        }
+    }
+
+    fn serve(&self, from: WorkerId, mut stream: TcpStream, tell: &dyn Fn(Told)) {
         let limits =
             stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
         let Ok(first) = limits.and_then(|()| transfer::receive_header(&mut stream)) else { return };
+        let began = Instant::now();
         match first.kind {
             // A worker that asks and hears nothing says so itself.
             Kind::Fetch => drop(self.send(&mut stream, first.step)),
             Kind::Begin => {
-                let began = Instant::now();
                 let result = self.receive(&mut stream, first);
-                tell(Stored { step: first.step, result, seconds: began.elapsed().as_secs_f64() });
+                let result = result.and_then(|state| {
+                    tell(Told::Received(first.step));
+                    self.store(&state)
+                });
+                tell(Told::Stored(Stored {
+                    step: first.step,
+                    result,
+                    seconds: began.elapsed().as_secs_f64(),
+                }));
+            }
+            Kind::Part => {
+                // One that breaks off comes again from whoever takes its place.
+                let Ok(Some(state)) = self.receive_part(from, &mut stream, first.step) else { return };
+                tell(Told::Collected(first.step, Ok(())));
+                let result = self.store(&state);
+                tell(Told::Stored(Stored {
+                    step: first.step,
+                    result,
+                    seconds: began.elapsed().as_secs_f64(),
+                }));
             }
             Kind::Chunk | Kind::End => {}
         }
     }
 
-    fn receive(&self, stream: &mut TcpStream, begin: Header) -> Result<(PathBuf, u64), String> {
+    fn receive(&self, stream: &mut TcpStream, begin: Header) -> Result<Arc<TrainingState>, String> {
         let task = self.task().map_err(|e| e.to_string())?;
         let mut state = TrainingState::zeros(&task.trainee.layout, task.slots.len());
         transfer::receive_whole(stream, begin, &mut state)
             .map_err(|e| format!("the state did not arrive whole: {e}"))?;
+        Ok(self.hold(state))
+    }
+
+    /// Receives a part; the whole state when it was the last.
+    fn receive_part(
+        &self,
+        from: WorkerId,
+        stream: &mut TcpStream,
+        step: u64,
+    ) -> io::Result<Option<Arc<TrainingState>>> {
+        let Task { trainee, slots } = self.task()?;
+        let blank = {
+            let collecting = self.collecting.lock().expect("no holder of this lock panics");
+            let present = collecting.as_ref().filter(|present| present.step == step);
+            present.and_then(|present| present.blank(from, &trainee, slots.len()))
+        };
+        let Some(mut part) = blank else { return Ok(None) };
+        let begin = transfer::receive_header(stream)?;
+        transfer::receive_whole(stream, begin, &mut part)?;
+        let whole = {
+            let mut collecting = self.collecting.lock().expect("no holder of this lock panics");
+            let present = collecting.as_mut().filter(|present| present.step == step);
+            present.and_then(|present| present.take(from, part, &trainee))
+        };
+        Ok(whole.map(|state| self.hold(state)))
+    }
+
+    fn hold(&self, state: TrainingState) -> Arc<TrainingState> {
+        let state = Arc::new(state);
+        if !self.holds {
+            return state;
+        }
+        *self.held.lock().expect("no holder of this lock panics") = Some(Arc::clone(&state));
+        state
+    }
+
+    fn store(&self, state: &TrainingState) -> Result<(PathBuf, u64), String> {
+        let task = self.task().map_err(|e| e.to_string())?;
         let _one_at_a_time = self.writing.lock().expect("no holder of this lock panics");
         self.store
-            .write(&state, &task.trainee.layout, task.slots, &task.trainee.fingerprint)
+            .write(state, &task.trainee.layout, task.slots, &task.trainee.fingerprint)
             .map_err(|e| e.to_string())
     }
 
     fn send(&self, stream: &mut TcpStream, step: u64) -> Result<(), String> {
+        let held = self.held.lock().expect("no holder of this lock panics").clone();
+        if let Some(state) = held.filter(|held| held.step == step) {
+            return transfer::send_whole(stream, &state).map_err(|e| e.to_string());
+        }
         let task = self.task().map_err(|e| e.to_string())?;
         let state = self.store.read(step, &task.trainee.layout, task.slots).map_err(|e| e.to_string())?;
         transfer::send_whole(stream, &state).map_err(|e| e.to_string())

@@ -3,7 +3,8 @@
 //! The coordinator shows what happens and carries out what is asked; it knows no reason of its own. Nothing here may wait:
 //! the run stands still meanwhile.
 
-use bellwether_core::record::Event as Journaled;
+use bellwether_core::prediction::Protocol;
+use bellwether_core::record::{Decision, Event as Journaled};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{BatchPlan, Run};
@@ -58,6 +59,17 @@ pub enum Command {
     },
     /// Let an update cover another number of steps: refused where the job's batch may not move, or is fixed in advance.
     Accumulate(BatchPlan),
+    /// Let this be who waits for whom, from the next possible boundary on.
+    Protocol {
+        /// The protocol.
+        protocol: Protocol,
+        /// Who asks, and why, for the journal.
+        by: String,
+    },
+    /// Let this worker pause while all wait for all.
+    Bench(WorkerId),
+    /// Let nobody pause any more.
+    Unbench,
     /// Start a worker that takes the place of this one, which goes on until then.
     Replace(WorkerId),
     /// Tell a worker of ours that its server will be taken away (SIGTERM).
@@ -95,6 +107,19 @@ impl Run<'_> {
         match command {
             Command::Scale { workers, by } => self.scale(workers, by),
             Command::Accumulate(plan) => self.accumulate(plan),
+            Command::Protocol { protocol, by } => {
+                let decision = Decision {
+                    by,
+                    step: self.machine.progress().committed(),
+                    workers: 0,
+                    target: 0,
+                    reason: format!("{protocol} from the next boundary on"),
+                };
+                self.write(&Journaled::Decided(decision));
+                self.handle(Event::Protocol(protocol));
+            }
+            Command::Bench(worker) => self.handle(Event::Bench(worker)),
+            Command::Unbench => self.handle(Event::Unbench),
             Command::Replace(worker) => self.handle(Event::Replace(worker)),
             Command::Warn(worker) => {
                 self.handle(Event::Revoked(worker));

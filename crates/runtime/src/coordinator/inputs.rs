@@ -112,8 +112,11 @@ impl Run<'_> {
             return;
         }
         let held = attach.held.map(|h| (h.epoch, h.step));
-        let event =
-            Event::Attached { worker, address: attach.address, process: attach.process, held, trainee };
+        let (address, process) = (attach.address, attach.process);
+        let event = match attach.server {
+            true => Event::ServerAttached { server: worker, address, process },
+            false => Event::Attached { worker, address, process, held, trainee },
+        };
         // The old session, if any, belongs to a connection that is dead: its end is no news any more.
         if let Some(old) = self.sessions.remove(&worker) {
             self.workers_by_session.remove(&old.id);

@@ -58,8 +58,9 @@ impl Planes {
             None => options.folder.join("checkpoints"),
         };
         let store = Store::new(folder, options.job.checkpoint.keep, &options.job.identity());
-        let checkpoints = Checkpoints::start(store, data.inbox(), move |stored| {
-            let _ = sender.send(Incoming::Stored(stored));
+        let holds = !options.job.sync.is_synchronous() || options.synchronisation.reduce_at_servers;
+        let checkpoints = Checkpoints::start(store, holds, data.inbox(), move |told| {
+            let _ = sender.send(Incoming::State(told));
         })
         .map_err(system("start a thread"))?;
         if options.measure_link {

@@ -75,5 +75,6 @@ fn stage_name(stage: Stage) -> &'static str {
         Stage::CaughtUp => "ready to join",
         Stage::Active => "active",
         Stage::Leaving => "leaving",
+        Stage::Benched => "pausing",
     }
 }

@@ -40,6 +40,8 @@ impl Run<'_> {
             resizes: progress.resizes.clone(),
             crashes: progress.crashes.clone(),
             batches: self.batches.changes().to_vec(),
+            stretches: self.machine.stretches(),
+            staleness: self.machine.staleness(),
             peak_resident_bytes: progress.peak_resident_bytes,
             checkpoint: self.last_checkpoint.clone(),
             predictions: Vec::new(),

@@ -12,109 +12,23 @@ use super::{
     EvaluationRecord, FromWorker, Load, Membership, Reason, Report, ToWorker, TraineeDescription, WorkerId,
 };
 
+mod apart;
 mod attendance;
+mod interface;
 mod outcome;
 mod plan;
 mod progress;
 mod recovery;
 mod resumed;
 
+use apart::Apart;
 pub use attendance::Stage;
 use attendance::Worker;
+pub use interface::{Action, Config, Event};
 pub use outcome::{Outcome, OutcomeKind};
 pub use progress::Progress;
 use recovery::Ready;
 pub use resumed::Resumed;
-
-/// What the coordinator knows before any worker speaks.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// Virtual nodes of the job.
-    pub virtual_nodes: u32,
-    /// Workers wanted at the start.
-    pub wanted: u32,
-    /// Most workers that those who join by hand may raise the number to.
-    pub max_workers: u32,
-    /// Scheduled changes: at this boundary, this many workers. Rising steps.
-    pub schedule: Vec<(u64, u32)>,
-    /// Whether this machine may start worker processes itself.
-    pub spawns: bool,
-    /// How fast workers compute, relative to each other; those that are not named are taken for 1.
-    pub speeds: BTreeMap<WorkerId, f64>,
-    /// Seconds of silence after which a worker counts as lost.
-    pub heartbeat_timeout_s: f64,
-    /// Seconds within which a started worker must be warm.
-    pub boot_timeout_s: f64,
-    /// Seconds that a restarted coordinator waits for its workers.
-    pub reattach_grace_s: f64,
-    /// Crashes without a step between them after which the run fails.
-    pub max_barren_crashes: u32,
-    /// What the journal of a coordinator that died says.
-    pub resumed: Option<Resumed>,
-    /// Step of the newest usable checkpoint.
-    pub checkpoint: Option<u64>,
-    /// Most steps that an update may cover; 1 where the batch never moves.
-    pub max_accumulation: u32,
-    /// The description to which the first worker of a resumed run is held.
-    pub trainee: Option<TraineeDescription>,
-}
-
-/// What happens to the coordinator. Times are seconds on one clock that never goes back.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Event {
-    /// A worker opened a session.
-    Attached {
-        /// Who; from [`Coordinator::new_worker`] when it had no number.
-        worker: WorkerId,
-        /// Where its data plane listens.
-        address: String,
-        /// Process number on its machine.
-        process: u32,
-        /// Epoch and step of a state it holds.
-        held: Option<(u64, u64)>,
-        /// What it warmed up in an earlier session.
-        trainee: Option<TraineeDescription>,
-    },
-    /// A worker said something.
-    Said(WorkerId, FromWorker),
-    /// A worker's session broke, or its process ended.
-    Gone(WorkerId, String),
-    /// The process of a worker that is gone has ended.
-    Ended(WorkerId),
-    /// Someone wants this many workers.
-    Scale(u32),
-    /// Another worker is to take this one's place; it computes until that one has joined.
-    Replace(WorkerId),
-    /// Its provider takes a worker's server away: should it go without coming up, nothing is wrong with the workers.
-    Revoked(WorkerId),
-    /// How fast these workers compute, relative to each other; the others are taken for 1.
-    Speeds(BTreeMap<WorkerId, f64>),
-    /// An update is to cover so many steps.
-    Accumulate(u32),
-    /// Someone wants the run to stop.
-    Stop,
-    /// A checkpoint arrived and was written (`Ok`), or could not be.
-    Checkpoint(u64, Result<(), String>),
-    /// Time passed.
-    Tick,
-}
-
-/// What the shell does for the coordinator.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Action {
-    /// Send a message.
-    Send(WorkerId, ToWorker),
-    /// Start a worker process with this number.
-    Spawn(WorkerId),
-    /// Close the session; kill the process if it is ours.
-    Close(WorkerId),
-    /// Write a line to the journal.
-    Journal(Journal),
-    /// The steps up to this number are committed; their records.
-    Committed(Vec<super::StepRecord>),
-    /// The run is over.
-    End(Outcome),
-}
 
 /// A membership that was sent with `Prepare` and may be in force without our knowing.
 #[derive(Debug, Clone)]
@@ -143,6 +57,8 @@ enum Phase {
     },
     /// Steps are being done.
     Running,
+    /// Units are being done, one by one.
+    Apart,
     /// Over.
     Ended,
 }
@@ -184,6 +100,11 @@ pub struct Coordinator {
     /// theirs may be the only state.
     parting: BTreeMap<WorkerId, bool>,
     trainee: Option<TraineeDescription>,
+    apart: Apart,
+    /// Members that pause while all wait for all.
+    benched: BTreeSet<WorkerId>,
+    /// States after these steps are at the coordinator.
+    received: BTreeSet<u64>,
     total_steps: Option<u64>,
     progress: Progress,
     checkpoint: Option<u64>,
@@ -238,6 +159,13 @@ impl Coordinator {
             replacing: BTreeSet::new(),
             parting: BTreeMap::new(),
             trainee: config.trainee.clone(),
+            apart: Apart::new(
+                config.synchronisation.clone(),
+                config.units_per_step.max(1),
+                resumed.committed,
+            ),
+            benched: BTreeSet::new(),
+            received: BTreeSet::new(),
             total_steps: None,
             progress: Progress::new(resumed.committed),
             checkpoint: config.checkpoint,
@@ -313,7 +241,7 @@ impl Coordinator {
             Phase::Gathering { .. } => "gathering workers",
             Phase::Recovering { .. } => "recovering",
             Phase::Running if self.stopping => "stopping",
-            Phase::Running => "training",
+            Phase::Running | Phase::Apart => "training",
             Phase::Ended => "ended",
         }
     }
@@ -339,12 +267,17 @@ impl Coordinator {
             Event::Attached { worker, address, process, held, trainee } => {
                 self.attached(worker, address, process, held, trainee);
             }
+            Event::ServerAttached { server, address, process } => {
+                self.server_attached(server, address, process);
+            }
+            Event::Said(worker, message) if self.is_server(worker) => self.server_said(worker, message),
             Event::Said(worker, message) => {
                 if let Some(w) = self.workers.get_mut(&worker) {
                     w.heard_s = self.now_s;
                     self.said(worker, message);
                 }
             }
+            Event::Gone(server, why) if self.is_server(server) => self.server_gone(server, &why),
             Event::Gone(worker, why) => self.gone(worker, &why),
             Event::Ended(worker) => self.ended(worker),
             Event::Scale(workers) => self.want(workers),
@@ -357,7 +290,12 @@ impl Coordinator {
                 self.accumulation = steps.clamp(1, self.config.max_accumulation.max(1));
                 self.batch_asked = true;
             }
+            Event::Protocol(protocol) => self.ask_protocol(protocol),
+            Event::Bench(worker) => self.bench(worker),
+            Event::Unbench => self.unbench(),
             Event::Stop => self.stopping = true,
+            Event::Received(step) => drop(self.received.insert(step)),
+            Event::Collected(step, result) => self.collected(step, &result),
             Event::Checkpoint(step, result) => {
                 self.settled.insert(step);
                 if result.is_ok() {
@@ -410,6 +348,9 @@ impl Coordinator {
                 let message = format!("{what} at step {step}; the step was not committed");
                 self.failure.get_or_insert(message);
             }
+            FromWorker::Units { epoch, done, want } => self.units(worker, epoch, done, want),
+            // Its own session tells whether it is gone; the worker is told of another when there is one.
+            FromWorker::ServerLost { .. } | FromWorker::Serving { .. } | FromWorker::ServerReport(_) => {}
             FromWorker::Finished { step, digest } => {
                 // While a recovery is under way this can only be about what was before.
                 if self.phase == Phase::Running {

@@ -5,8 +5,10 @@
 
 use super::{FromWorker, Load, Membership, ToWorker, WorkerId};
 
+mod apart;
 mod task;
 
+use apart::Apart;
 pub use task::{Effect, Rules, Task};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -23,6 +25,8 @@ enum Stage {
     Joining,
     /// A collective failed or the coordinator is gone; state kept.
     Broken,
+    /// Computes units, one by one.
+    Apart,
     /// Everything is handed over.
     Finished,
     /// Left at a boundary.
@@ -60,6 +64,8 @@ pub struct Member {
     catch_up: Option<Task>,
     evaluated_at: Option<u64>,
     checkpointed_at: Option<u64>,
+    /// The stretch that is trained without a membership.
+    apart: Apart,
     /// Nothing more is trained: the loss was not finite.
     halted: bool,
     connected: bool,
@@ -85,6 +91,7 @@ impl Member {
             catch_up: None,
             evaluated_at: None,
             checkpointed_at: None,
+            apart: Apart::default(),
             halted: false,
             connected: true,
         }
@@ -168,6 +175,7 @@ impl Member {
             _ if !self.connected => Task::Wait,
             Stage::Forming(load) => Task::Form { membership: self.membership.clone(), load: *load },
             Stage::Running => self.boundary(),
+            Stage::Apart => self.apart.next_task(),
             // A newcomer follows the latest plan; the members may still be at an earlier one. Who is asked
             // in as a newcomer has been given up as a member.
             Stage::Standby | Stage::Joining | Stage::Broken => match self.prepared.last() {
@@ -271,6 +279,22 @@ impl Member {
                 }
                 vec![]
             }
+            ToWorker::Stretch(_) if matches!(self.stage, Stage::Gone | Stage::Dismissed { .. }) => vec![],
+            ToWorker::Stretch(stretch) => self.begin_apart(stretch),
+            ToWorker::Grant { epoch, units } => {
+                self.apart.grant(epoch, &units);
+                vec![]
+            }
+            ToWorker::EvaluateAlone { epoch, step } => {
+                self.apart.ask_evaluation(epoch, step);
+                vec![]
+            }
+            ToWorker::HandOver { epoch, step } => {
+                self.apart.ask_hand_over(epoch, step);
+                vec![]
+            }
+            // For servers.
+            ToWorker::Serve(_) => vec![],
             ToWorker::Bye { reason, refused } => {
                 self.stage = Stage::Dismissed { reason, refused };
                 vec![Effect::Interrupt]
@@ -369,6 +393,9 @@ impl Member {
             self.has_state = false;
             self.catch_up = None;
             self.halted = false;
+        } else if membership.benched.contains(&self.id) {
+            self.stage = Stage::Standby;
+            self.has_state = false;
         } else if !membership.contains(self.id) {
             self.stage = Stage::Gone;
         }

@@ -33,6 +33,10 @@ pub enum ConnectionKind {
     State = 2,
     /// A measurement of the link.
     Probe = 3,
+    /// Pulls and pushes of a parameter server's pieces.
+    Parameters = 4,
+    /// Exchanges between two workers that average their parameters.
+    Gossip = 5,
 }
 
 impl ConnectionKind {
@@ -41,6 +45,8 @@ impl ConnectionKind {
             1 => Some(ConnectionKind::Mesh),
             2 => Some(ConnectionKind::State),
             3 => Some(ConnectionKind::Probe),
+            4 => Some(ConnectionKind::Parameters),
+            5 => Some(ConnectionKind::Gossip),
             _ => None,
         }
     }

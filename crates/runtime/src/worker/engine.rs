@@ -33,6 +33,7 @@ use header::Header;
 mod evaluate;
 mod gradients;
 mod header;
+pub(in crate::worker) mod unit;
 
 /// Why a round did not come to its end.
 #[derive(Debug)]

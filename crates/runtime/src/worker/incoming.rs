@@ -96,7 +96,9 @@ impl Incoming {
                     self.lock().floors[source] = u64::MAX;
                     return Ok(());
                 }
-                Kind::Begin | Kind::Fetch => return Err(std::io::Error::other("a message out of place")),
+                Kind::Begin | Kind::Fetch | Kind::Part => {
+                    return Err(std::io::Error::other("a message out of place"));
+                }
             }
             self.changed.notify_all();
         }

@@ -36,10 +36,10 @@ pub(crate) struct Preparation {
 
 /// What it takes to connect.
 #[derive(Clone)]
-pub(super) struct Connector {
-    pub(super) me: WorkerId,
-    pub(super) token: Token,
-    pub(super) inbox: Arc<Inbox>,
+pub(crate) struct Connector {
+    pub(crate) me: WorkerId,
+    pub(crate) token: Token,
+    pub(crate) inbox: Arc<Inbox>,
 }
 
 /// The first address that a name stands for.
@@ -50,8 +50,18 @@ pub(crate) fn resolve(address: &str) -> Result<SocketAddr, String> {
 
 impl Connector {
     /// Dials `address` for a stream of state.
-    pub(super) fn state_stream(&self, epoch: u64, address: &str) -> Result<TcpStream, String> {
+    pub(crate) fn state_stream(&self, epoch: u64, address: &str) -> Result<TcpStream, String> {
         self.dial(ConnectionKind::State, epoch, address, Instant::now() + DEADLINE)
+    }
+
+    /// Dials a parameter server, or from a server its replica.
+    pub(crate) fn parameter_stream(&self, epoch: u64, address: &str) -> Result<TcpStream, String> {
+        self.dial(ConnectionKind::Parameters, epoch, address, Instant::now() + DEADLINE)
+    }
+
+    /// Dials a worker to average parameters with.
+    pub(crate) fn gossip_stream(&self, epoch: u64, address: &str) -> Result<TcpStream, String> {
+        self.dial(ConnectionKind::Gossip, epoch, address, Instant::now() + DEADLINE)
     }
 
     /// Measures the link to `address`; what to tell the coordinator of it.

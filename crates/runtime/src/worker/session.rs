@@ -13,8 +13,9 @@ use tokio_stream::StreamExt;
 use crate::collective::Waker;
 use crate::control::client::{ClientError, Session, envelope, open_session};
 use crate::control::{Token, convert, generated as wire};
-use crate::membership::{FromWorker, Membership, ToWorker, TraineeDescription, WorkerId};
+use crate::membership::{FromWorker, Membership, Stretch, ToWorker, TraineeDescription, WorkerId};
 use crate::notice::{self, Listening, Source, Watch};
+use crate::parameters::Handle;
 use crate::worker::links::Preparation;
 
 /// Time between two signs of life.
@@ -25,7 +26,7 @@ const RETRY: Duration = Duration::from_millis(50);
 
 /// What the main thread is told.
 #[derive(Debug)]
-pub(super) enum Event {
+pub(crate) enum Event {
     /// The coordinator let the worker in, with this number and job; at the first time.
     Welcome(wire::Welcome),
     /// The coordinator said something.
@@ -49,51 +50,78 @@ pub(super) enum Event {
 
 /// Events for the main thread, and the means to wake it from a collective.
 #[derive(Debug)]
-pub(super) struct Mailbox {
+pub(crate) struct Mailbox {
     events: Mutex<VecDeque<Event>>,
     arrived: Condvar,
     urgent: AtomicBool,
     waker: Waker,
+    /// What the last message about a stretch said, for who waits for the address of a server in the middle of a unit.
+    stretch: Mutex<Option<Stretch>>,
+    /// Makes a wait for servers return.
+    interrupt: Mutex<Option<Handle>>,
 }
 
 impl Mailbox {
-    pub(super) fn new(waker: Waker) -> Self {
-        Mailbox { events: Mutex::default(), arrived: Condvar::new(), urgent: AtomicBool::new(false), waker }
+    pub(crate) fn new(waker: Waker) -> Self {
+        Mailbox {
+            events: Mutex::default(),
+            arrived: Condvar::new(),
+            urgent: AtomicBool::new(false),
+            waker,
+            stretch: Mutex::default(),
+            interrupt: Mutex::default(),
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Event>> {
         self.events.lock().expect("no holder of this lock panics")
     }
 
-    pub(super) fn put(&self, event: Event) {
+    pub(crate) fn put(&self, event: Event) {
         let urgent = matches!(
             event,
             Event::Disconnected
                 | Event::Over { .. }
                 | Event::Message(ToWorker::Recover { .. } | ToWorker::Bye { .. })
         );
+        if let Event::Message(ToWorker::Stretch(stretch)) = &event {
+            *self.stretch.lock().expect("no holder of this lock panics") = Some(stretch.clone());
+        }
         self.lock().push_back(event);
         if urgent {
             self.urgent.store(true, Ordering::Release);
             self.waker.wake();
+            if let Some(handle) = &*self.interrupt.lock().expect("no holder of this lock panics") {
+                handle.interrupt();
+            }
         }
         self.arrived.notify_all();
     }
 
+    /// The last that was said about a stretch.
+    pub(crate) fn stretch(&self) -> Option<Stretch> {
+        self.stretch.lock().expect("no holder of this lock panics").clone()
+    }
+
+    /// What is to be interrupted by something urgent beside a collective.
+    pub(crate) fn interrupts(&self, handle: Option<Handle>) {
+        *self.interrupt.lock().expect("no holder of this lock panics") = handle;
+    }
+
     /// Whether something waits that must interrupt the step in flight.
-    pub(super) fn urgent(&self) -> bool {
+    pub(crate) fn urgent(&self) -> bool {
         self.urgent.load(Ordering::Acquire)
     }
 
     /// All that waits; the urgency is over.
-    pub(super) fn take(&self) -> VecDeque<Event> {
+    pub(crate) fn take(&self) -> VecDeque<Event> {
         let mut events = self.lock();
         self.urgent.store(false, Ordering::Release);
         std::mem::take(&mut *events)
     }
 
     /// Waits until something is there, at most for `patience`.
-    pub(super) fn wait(&self, patience: Duration) {
+    pub(crate) fn wait(&self, patience: Duration) {
         let events = self.lock();
         if events.is_empty() {
             drop(self.arrived.wait_timeout(events, patience).expect("no holder of this lock panics"));
@@ -103,17 +131,19 @@ impl Mailbox {
 
 /// What the worker says of itself when it opens a session.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Identity {
-    pub(super) worker: WorkerId,
-    pub(super) address: String,
-    pub(super) held: Option<(u64, u64)>,
-    pub(super) trainee: Option<TraineeDescription>,
+pub(crate) struct Identity {
+    pub(crate) worker: WorkerId,
+    pub(crate) address: String,
+    pub(crate) held: Option<(u64, u64)>,
+    pub(crate) trainee: Option<TraineeDescription>,
+    /// It is a parameter server.
+    pub(crate) server: bool,
 }
 
 /// The session as the main thread sees it.
 #[derive(Debug)]
-pub(super) struct Connection {
-    pub(super) mailbox: Arc<Mailbox>,
+pub(crate) struct Connection {
+    pub(crate) mailbox: Arc<Mailbox>,
     identity: Arc<Mutex<Identity>>,
     outgoing: mpsc::UnboundedSender<FromWorker>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -122,7 +152,7 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Starts the thread; it keeps a session open until the worker ends.
-    pub(super) fn start(
+    pub(crate) fn start(
         coordinator: String,
         token: Token,
         identity: Identity,
@@ -155,13 +185,13 @@ impl Connection {
     }
 
     /// Says something to the coordinator; lost when there is no session.
-    pub(super) fn say(&self, message: FromWorker) {
+    pub(crate) fn say(&self, message: FromWorker) {
         // The thread outlives this value; a closed channel can only mean that it panicked.
         let _ = self.outgoing.send(message);
     }
 
     /// Changes what the next session begins with.
-    pub(super) fn introduce(&self, change: impl FnOnce(&mut Identity)) {
+    pub(crate) fn introduce(&self, change: impl FnOnce(&mut Identity)) {
         change(&mut self.identity.lock().expect("no holder of this lock panics"));
     }
 }
@@ -265,6 +295,7 @@ impl Keeper {
                 process: std::process::id(),
                 held: identity.held.map(|(epoch, step)| wire::HeldState { epoch, step }),
                 trainee: identity.trainee.as_ref().map(convert::write_trainee),
+                server: identity.server,
             };
             match open_session(&self.coordinator, &self.token, attach).await {
                 Err(ClientError::Unreachable { .. }) if begun.elapsed() < self.patience(first) => {

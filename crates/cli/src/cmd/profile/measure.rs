@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use bellwether_core::job::{Checkpoint, Job, Mode, WorkerRange};
+use bellwether_core::plan::Synchronisation;
 use bellwether_core::profile::{Network, Profile};
 use bellwether_core::record::Event;
 use bellwether_runtime::coordinator::{self, Observation, Options, Spawn};
@@ -97,6 +98,8 @@ pub(crate) fn measure_job(
         workers: 1,
         max_workers: if two { 2 } else { 1 },
         schedule: Vec::new(),
+        spawn_server: None,
+        synchronisation: Synchronisation::default(),
         spawn: Some(only(run::spawner(&run, &[], None)?, how.peer_by_hand)),
         trainee: Some(trainee.clone()),
         speeds: BTreeMap::new(),

@@ -24,6 +24,8 @@ pub enum Stage {
     Active,
     /// Computes until the next boundary at which it is left out.
     Leaving,
+    /// Pauses while all wait for all.
+    Benched,
 }
 
 #[derive(Debug, Clone)]
@@ -153,6 +155,25 @@ impl Coordinator {
         self.send(worker, ToWorker::Bye { reason: reason.into(), refused: false });
     }
 
+    /// A member pauses from the next boundary on; one stays at least.
+    pub(super) fn bench(&mut self, worker: WorkerId) {
+        let others =
+            self.current.active.iter().any(|m| m.worker != worker && !self.benched.contains(&m.worker));
+        let active = self.workers.get(&worker).is_some_and(|w| w.stage == Stage::Active);
+        if active && others && self.phase == Phase::Running && self.benched.insert(worker) {
+            let step = self.progress.committed();
+            self.journal(Journal::Benched { worker, step });
+        }
+    }
+
+    /// Nobody pauses any more: those who did join like newcomers.
+    pub(super) fn unbench(&mut self) {
+        self.benched.clear();
+        for worker in self.workers.values_mut().filter(|w| w.stage == Stage::Benched) {
+            (worker.stage, worker.started_s) = (Stage::Standby, self.now_s);
+        }
+    }
+
     /// Marks workers that have been silent for too long, or never came up, as gone.
     pub(super) fn check_silence(&mut self) {
         let now_s = self.now_s;
@@ -174,6 +195,7 @@ impl Coordinator {
         for (worker, why) in late {
             self.gone(worker, &why);
         }
+        self.check_servers();
     }
 }
 

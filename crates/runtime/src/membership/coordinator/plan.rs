@@ -29,9 +29,11 @@ impl Coordinator {
                 self.finish_if_done();
                 if self.phase == Phase::Running {
                     self.spawn_missing();
+                    self.spawn_servers();
                     self.propose();
                 }
             }
+            Phase::Apart => self.tend(),
             Phase::Ended => {}
         }
     }
@@ -81,10 +83,17 @@ impl Coordinator {
             shadows: shadows.iter().map(|id| Shadow { worker: *id, address: address(id) }).collect(),
             promoted: active.iter().copied().filter(|id| self.current.rank(*id).is_none()).collect(),
             from_step: 0,
-            hold_at: self.schedule.front().map(|(step, _)| *step),
+            hold_at: self.holds_at(),
             stop: false,
             accumulation: self.accumulation,
+            benched: self.benched.iter().copied().collect(),
         }
+    }
+
+    /// The next boundary at which the members wait: for other workers, or to hand their state over.
+    fn holds_at(&self) -> Option<u64> {
+        let scheduled = self.schedule.front().map(|(step, _)| *step);
+        scheduled.into_iter().chain(self.hands_over_at()).min()
     }
 
     /// The next membership on the way to what is wanted, with its reason; `None` when nothing is to do.
@@ -98,7 +107,9 @@ impl Coordinator {
         if self.stopping {
             return Some((Membership { stop: true, ..self.compose(&members, &[]) }, Reason::Stop));
         }
-        let leaves = |id: &WorkerId| self.workers.get(id).is_none_or(|w| w.stage == Stage::Leaving);
+        let leaves = |id: &WorkerId| {
+            self.benched.contains(id) || self.workers.get(id).is_none_or(|w| w.stage == Stage::Leaving)
+        };
         let stays = |id: &WorkerId| !leaves(id);
         let now: Vec<WorkerId> = members.iter().copied().filter(stays).collect();
         let complete = self.staged(Stage::CaughtUp);
@@ -121,6 +132,7 @@ impl Coordinator {
         self.keep_one(&mut active, wanted);
         if !active.is_empty() && (leaving.is_some() || active != now) {
             let reason = match leaving {
+                Some(worker) if self.benched.contains(&worker) => Reason::Bench { worker },
                 Some(worker) => Reason::Leave { worker },
                 None => Reason::Resize { wanted: self.wanted },
             };
@@ -144,9 +156,15 @@ impl Coordinator {
                 return Some((self.compose(&members, &newcomers), Reason::Shadow));
             }
         }
+        let first = self.schedule.front().map_or(u64::MAX, |(step, _)| *step);
+        if self.hands_over_at().is_some_and(|step| step <= first) {
+            let mut shadows = self.staged(Stage::Shadow);
+            shadows.extend(self.staged(Stage::CaughtUp).iter().filter(|id| !members.contains(id)));
+            return self.hand_over(&members, &shadows);
+        }
         self.scheduled(&staying, &caught_up).or_else(|| {
             // Two plans crossed, and the members do not know where to wait next.
-            let next = self.schedule.front().map(|(step, _)| *step);
+            let next = self.holds_at();
             let unknown = self.proposed.is_empty() && next.is_some() && next != self.current.hold_at;
             let mut shadows = self.staged(Stage::Shadow);
             shadows.extend(self.staged(Stage::CaughtUp));
@@ -302,13 +320,13 @@ impl Coordinator {
             if next.rank(member.worker).is_none()
                 && let Some(w) = self.workers.get_mut(&member.worker)
             {
-                w.stage = Stage::Leaving;
+                w.stage = if next.benched.contains(&member.worker) { Stage::Benched } else { Stage::Leaving };
             }
         }
         let mut dropped = Vec::new();
         for (id, worker) in &mut self.workers {
             match worker.stage {
-                Stage::Leaving => {}
+                Stage::Leaving | Stage::Benched => {}
                 _ if next.rank(*id).is_some() => worker.stage = Stage::Active,
                 // One that came anew since then is no part of this plan.
                 _ if next.shadows(*id) && worker.incarnation <= incarnation => worker.stage = Stage::Shadow,
@@ -359,15 +377,21 @@ impl Coordinator {
 
     /// Ends the run when all members have handed over the same result.
     fn finish_if_done(&mut self) {
+        let hands_over = self.current.stop && !self.stopping && self.failure.is_none();
         let finished = |id: &WorkerId| self.workers.get(id).and_then(|w| w.finished);
         let ends: Vec<_> = self.current.active.iter().map(|m| finished(&m.worker)).collect();
         let Some(Some((step, digest))) = ends.first().copied() else { return };
-        if ends.iter().any(Option::is_none) || !self.settled.contains(&step) {
+        let here = self.settled.contains(&step) || hands_over && self.received.contains(&step);
+        if ends.iter().any(Option::is_none) || !here {
             return;
         }
         if ends.iter().flatten().any(|end| *end != (step, digest)) {
             let reason = "workers disagree about the trained parameters; please report this".to_string();
             return self.end(Outcome { kind: OutcomeKind::Broken, reason, digest: None });
+        }
+        if hands_over && self.total_steps.is_some_and(|total| step < total) {
+            self.checkpoint = self.checkpoint.max(Some(step));
+            return self.begin_apart(step);
         }
         let (kind, reason) = match self.failure.take() {
             Some(reason) => (OutcomeKind::Failed, reason),
@@ -385,7 +409,8 @@ impl Coordinator {
 
     pub(super) fn end(&mut self, outcome: Outcome) {
         self.phase = Phase::Ended;
-        for worker in self.workers.keys().copied().collect::<Vec<_>>() {
+        let servers = self.server_ids();
+        for worker in self.workers.keys().copied().chain(servers).collect::<Vec<_>>() {
             self.send(worker, ToWorker::Bye { reason: "the run is over".into(), refused: false });
         }
         let kind = match outcome.kind {

@@ -48,6 +48,7 @@ impl Coordinator {
                 self.barren_crashes += 1;
                 self.recover(Reason::Crash { worker, evidence: why.into() });
             }
+            Phase::Apart if matches!(stage, Stage::Active | Stage::Leaving) => self.lost_apart(worker, why),
             _ => self.journal(Journal::Warning { message: format!("worker {worker} went away: {why}") }),
         }
         if let Phase::Gathering { grace_until_s } = &mut self.phase
@@ -227,7 +228,7 @@ impl Coordinator {
         self.phase = Phase::Gathering { grace_until_s: self.now_s + self.config.reattach_grace_s };
     }
 
-    fn form(&mut self, members: &[WorkerId], load: Option<Load>, reason: Reason) {
+    pub(super) fn form(&mut self, members: &[WorkerId], load: Option<Load>, reason: Reason) {
         self.last_epoch += 1;
         let mut membership = self.compose(members, &[]);
         membership.epoch = self.last_epoch;
@@ -241,7 +242,9 @@ impl Coordinator {
             let worker = self.workers.get_mut(&id).expect("taken from the map");
             worker.finished = None;
             worker.holds = false;
-            if !members.contains(&id) {
+            if self.benched.contains(&id) {
+                worker.stage = Stage::Benched;
+            } else if !members.contains(&id) {
                 (worker.stage, worker.started_s) = (Stage::Standby, self.now_s);
             } else if worker.stage != Stage::Leaving {
                 worker.stage = Stage::Active;
@@ -254,6 +257,7 @@ impl Coordinator {
         self.taking_over = false;
         self.suspect_at_s = None;
         self.settled.clear();
+        self.received.clear();
         self.recovery_reason = reason;
         self.phase = Phase::Recovering { load, ready: BTreeMap::new() };
         for (worker, replace) in std::mem::take(&mut self.parting) {
@@ -401,6 +405,7 @@ impl Coordinator {
         self.formation_failures = 0;
         let reason = self.recovery_reason.clone();
         self.journal_membership(step, &reason);
+        self.back_together(step);
         self.commit();
     }
 }

@@ -58,6 +58,14 @@ pub enum Task {
     Train,
     /// Send the last checkpoint (rank 0) and the digest; then [`Member::finished`].
     Finish,
+    /// Compute this unit, and hand its gradient to the servers; then [`Member::unit_done`].
+    Unit(u64),
+    /// Evaluate the whole held-out set with what the servers hold; then [`Member::evaluated_alone`].
+    EvaluateAlone(u64),
+    /// Send the whole state to the coordinator (gossip); then [`Member::handed_over`].
+    HandOver(u64),
+    /// Ask for units, and wait.
+    Idle,
     /// Say goodbye and exit: this worker is not part of the membership that began.
     Leave,
     /// Exit: the coordinator said so.

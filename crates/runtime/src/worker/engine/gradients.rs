@@ -42,7 +42,7 @@ impl Engine {
 
     /// Adds one micro-batch to the leaf of its node, or begins the leaf with it (`first`); returns its loss and the square
     /// norm of its gradient, 0 where nobody measures it.
-    fn micro_batch(&mut self, step: u64, node: u32, first: bool) -> Result<[f64; 2], Fault> {
+    pub(super) fn micro_batch(&mut self, step: u64, node: u32, first: bool) -> Result<[f64; 2], Fault> {
         self.order.micro_batch(step, node, &mut self.samples);
         let leaf = self.accumulator.leaf();
         if self.samples.is_empty() {

@@ -1,0 +1,143 @@
+//! The words of stretches, to the wire and back.
+
+use bellwether_core::plan::TransmissionOrder;
+use bellwether_core::record::Staleness;
+
+use super::{list, read_trainee, wire, write_trainee};
+use crate::membership::{Peer, Serve, ServerReport, Stretch, UnitRecord};
+
+fn write_peer(peer: &Peer) -> wire::Member {
+    wire::Member { worker: peer.worker, address: peer.address.clone(), first: 0, end: 0 }
+}
+
+fn read_peer(member: wire::Member) -> Option<Peer> {
+    Some(Peer { worker: member.worker, address: member.address })
+}
+
+fn write_order(order: &TransmissionOrder) -> (Option<u64>, Vec<u32>) {
+    match order {
+        TransmissionOrder::Fifo => (None, Vec::new()),
+        TransmissionOrder::RoundRobin { window_bytes } => (Some(*window_bytes), Vec::new()),
+        TransmissionOrder::Priority(levels) => (None, levels.clone()),
+    }
+}
+
+fn read_order(window_bytes: Option<u64>, levels: Vec<u32>) -> TransmissionOrder {
+    match (window_bytes, levels) {
+        (Some(window_bytes), _) => TransmissionOrder::RoundRobin { window_bytes },
+        (None, levels) if levels.is_empty() => TransmissionOrder::Fifo,
+        (None, levels) => TransmissionOrder::Priority(levels),
+    }
+}
+
+pub(super) fn write_stretch(stretch: &Stretch) -> wire::Stretch {
+    let (window_bytes, levels) = write_order(&stretch.order);
+    wire::Stretch {
+        epoch: stretch.epoch,
+        protocol: stretch.protocol.to_string(),
+        servers: stretch.servers.iter().map(write_peer).collect(),
+        peers: stretch.peers.iter().map(write_peer).collect(),
+        window_bytes,
+        levels,
+    }
+}
+
+pub(super) fn read_stretch(stretch: wire::Stretch) -> Option<Stretch> {
+    let order = read_order(stretch.window_bytes, stretch.levels);
+    Some(Stretch {
+        epoch: stretch.epoch,
+        protocol: stretch.protocol.parse().ok()?,
+        servers: list(stretch.servers, read_peer)?,
+        peers: list(stretch.peers, read_peer)?,
+        order,
+    })
+}
+
+pub(super) fn write_serve(serve: &Serve) -> wire::Serve {
+    let (window_bytes, levels) = write_order(&serve.order);
+    wire::Serve {
+        epoch: serve.epoch,
+        shard: serve.shard,
+        shards: serve.shards,
+        protocol: serve.protocol.to_string(),
+        checkpoint_step: serve.checkpoint,
+        trainee: Some(write_trainee(&serve.trainee)),
+        replica: serve.replica.as_ref().map(write_peer),
+        window_bytes,
+        levels,
+        step: serve.step,
+        follows: serve.follows,
+    }
+}
+
+pub(super) fn read_serve(serve: wire::Serve) -> Option<Serve> {
+    (serve.shard < serve.shards).then_some(())?;
+    Some(Serve {
+        epoch: serve.epoch,
+        shard: serve.shard,
+        shards: serve.shards,
+        protocol: serve.protocol.parse().ok()?,
+        checkpoint: serve.checkpoint_step,
+        trainee: read_trainee(serve.trainee?)?,
+        replica: serve.replica.and_then(read_peer),
+        follows: serve.follows,
+        step: serve.step,
+        order: read_order(serve.window_bytes, serve.levels),
+    })
+}
+
+pub(super) fn write_unit(unit: &UnitRecord) -> wire::UnitRecord {
+    wire::UnitRecord {
+        unit: unit.unit,
+        loss_sum: unit.loss_sum,
+        duration_s: unit.duration_s,
+        compute_s: unit.compute_s,
+        wait_s: unit.wait_s,
+        segments_s: unit.segments_s.clone(),
+        samples: unit.samples,
+    }
+}
+
+pub(super) fn read_unit(unit: wire::UnitRecord) -> UnitRecord {
+    UnitRecord {
+        unit: unit.unit,
+        loss_sum: unit.loss_sum,
+        duration_s: unit.duration_s,
+        compute_s: unit.compute_s,
+        wait_s: unit.wait_s,
+        segments_s: unit.segments_s,
+        samples: unit.samples,
+    }
+}
+
+pub(super) fn write_server_report(report: &ServerReport) -> wire::ServerReport {
+    wire::ServerReport {
+        epoch: report.epoch,
+        staleness: report.staleness.counts.clone(),
+        staleness_sum: report.staleness.sum,
+        staleness_largest: report.staleness.largest,
+        updates: report.updates,
+        apply_s: report.apply_s,
+        received_bytes: report.received_bytes,
+        sent_bytes: report.sent_bytes,
+        handed_over: report.handed_over,
+        pieces_s: report.pieces_s.clone(),
+    }
+}
+
+pub(super) fn read_server_report(report: wire::ServerReport) -> ServerReport {
+    ServerReport {
+        epoch: report.epoch,
+        staleness: Staleness {
+            counts: report.staleness,
+            sum: report.staleness_sum,
+            largest: report.staleness_largest,
+        },
+        updates: report.updates,
+        apply_s: report.apply_s,
+        received_bytes: report.received_bytes,
+        sent_bytes: report.sent_bytes,
+        handed_over: report.handed_over,
+        pieces_s: report.pieces_s,
+    }
+}

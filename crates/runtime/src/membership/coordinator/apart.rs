@@ -1,0 +1,483 @@
+//! Stretches without a membership: the coordinator grants units one by one, and servers hold the parameters.
+//!
+//! A stretch begins where a membership has handed its state over: its members stopped at the boundary, and rank 0 sent
+//! the state to the coordinator. The servers load it, the workers are told where they are, and units are granted until
+//! the next boundary (the next change of the protocol, a checkpoint, the end of the run). There the servers hand their
+//! shards over, and either the same stretch goes on, or another one or a membership begins from that state.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bellwether_core::plan::Synchronisation;
+use bellwether_core::prediction::Protocol;
+use bellwether_core::record::{Event as Journal, Staleness, StretchSummary};
+
+use super::{Action, Coordinator, Phase, Stage};
+use crate::membership::clerk::{Clerk, Rule};
+use crate::membership::{Load, Membership, Peer, Reason, ServerReport, Stretch, ToWorker, WorkerId};
+use servers::Server;
+
+mod servers;
+mod units;
+
+/// What a stretch is about to do.
+#[derive(Debug, Clone, PartialEq)]
+enum Part {
+    /// Servers are started, and load the state after this step.
+    Loading { step: u64 },
+    /// Units are granted.
+    Training,
+    /// All units before this step are done; the state is on its way to the coordinator.
+    Collecting { step: u64 },
+}
+
+/// What the coordinator knows of stretches, whether one is under way or not.
+#[derive(Debug, Clone)]
+pub(super) struct Apart {
+    plan: Synchronisation,
+    /// Units of a step.
+    per_step: u64,
+    /// Changes of the protocol that are to come, by their first step.
+    upcoming: VecDeque<(u64, Protocol)>,
+    /// Who waits for whom now.
+    protocol: Protocol,
+    servers: BTreeMap<WorkerId, Server>,
+    /// Who holds each shard.
+    shards: Vec<Option<WorkerId>>,
+    /// Who would take it over.
+    replicas: Vec<Option<WorkerId>>,
+    server_failures: u32,
+    part: Part,
+    clerk: Clerk,
+    /// Units that each worker would like to hold.
+    tally: BTreeMap<u64, crate::membership::StepRecord>,
+    /// When the last step ended.
+    boundary_s: f64,
+    /// Since when nobody trains for the sake of a change.
+    idle_since_s: f64,
+    evaluated: u64,
+    reports: BTreeMap<WorkerId, ServerReport>,
+    /// Of stretches that are over.
+    staleness: Staleness,
+    summaries: Vec<StretchSummary>,
+}
+
+impl Apart {
+    pub(super) fn new(plan: Synchronisation, per_step: u64, committed: u64) -> Self {
+        let mut upcoming: VecDeque<(u64, Protocol)> = plan.stretches.iter().copied().collect();
+        // The last one that has begun is the one to be in.
+        while upcoming.get(1).is_some_and(|(step, _)| *step <= committed) {
+            upcoming.pop_front();
+        }
+        Apart {
+            per_step,
+            upcoming,
+            protocol: Protocol::Bsp,
+            servers: BTreeMap::new(),
+            shards: Vec::new(),
+            replicas: Vec::new(),
+            server_failures: 0,
+            part: Part::Training,
+            clerk: Clerk::new(0..0, per_step, Rule::Free),
+            tally: BTreeMap::new(),
+            boundary_s: 0.0,
+            idle_since_s: 0.0,
+            evaluated: committed,
+            reports: BTreeMap::new(),
+            staleness: Staleness::default(),
+            summaries: Vec::new(),
+            plan,
+        }
+    }
+
+    /// Whether steps of this protocol are done without a membership.
+    fn is_apart(&self, protocol: Protocol) -> bool {
+        protocol != Protocol::Bsp || self.plan.reduce_at_servers
+    }
+
+    fn needs_servers(&self, protocol: Protocol) -> bool {
+        self.is_apart(protocol) && protocol != Protocol::Gossip
+    }
+
+    /// The next change that ends the membership in force, and its first step.
+    fn next_change(&self) -> Option<(u64, Protocol)> {
+        self.upcoming.iter().copied().find(|(_, protocol)| self.is_apart(*protocol))
+    }
+}
+
+impl Coordinator {
+    /// The boundary at which a membership is to hand its state over.
+    pub(super) fn hands_over_at(&self) -> Option<u64> {
+        self.apart
+            .next_change()
+            .map(|(step, _)| step)
+            .filter(|step| self.total_steps.is_none_or(|t| *step < t))
+    }
+
+    /// The membership that ends all training together, once everything else is settled.
+    pub(super) fn hand_over(
+        &self,
+        members: &[WorkerId],
+        shadows: &[WorkerId],
+    ) -> Option<(Membership, Reason)> {
+        let (step, protocol) = self.apart.next_change()?;
+        self.hands_over_at()?;
+        let next =
+            Membership { from_step: step, hold_at: None, stop: true, ..self.compose(members, shadows) };
+        Some((next, Reason::Protocol { next: protocol.to_string() }))
+    }
+
+    /// Who waits for whom from now on, as somebody asks; what was planned for later stays planned.
+    pub(super) fn ask_protocol(&mut self, protocol: Protocol) {
+        let committed = self.progress.committed();
+        self.apart.upcoming.retain(|(step, _)| *step > committed);
+        let now = if matches!(self.phase, Phase::Apart) { self.apart.protocol } else { Protocol::Bsp };
+        if protocol != now {
+            self.apart.upcoming.push_front((0, protocol));
+        }
+    }
+
+    /// The members have all stopped at `step` and the coordinator holds their state.
+    pub(super) fn begin_apart(&mut self, step: u64) {
+        let Some((_, protocol)) = self.apart.next_change() else { return };
+        while self.apart.upcoming.pop_front().is_some_and(|(_, next)| next != protocol) {}
+        self.last_epoch += 1;
+        self.proposed.clear();
+        self.suspect_at_s = None;
+        let leaving: Vec<WorkerId> = self.staged(Stage::Leaving);
+        for worker in leaving {
+            self.dismiss(worker, "it asked to leave");
+            self.close(worker);
+        }
+        for worker in self.workers.values_mut() {
+            worker.finished = None;
+            worker.holds = false;
+            if !matches!(worker.stage, Stage::Started | Stage::Booting) {
+                worker.stage = Stage::Standby;
+            }
+        }
+        if self.phase != Phase::Apart {
+            self.apart.idle_since_s = self.now_s;
+        }
+        self.benched.clear();
+        self.end_stretch(step);
+        self.current = Membership { epoch: self.last_epoch, ..Membership::default() };
+        self.phase = Phase::Apart;
+        let apart = &mut self.apart;
+        apart.protocol = protocol;
+        apart.part = Part::Loading { step };
+        let shards = if apart.needs_servers(protocol) { apart.plan.servers.max(1) as usize } else { 0 };
+        apart.shards = vec![None; shards];
+        apart.replicas = vec![None; if apart.plan.replica { shards } else { 0 }];
+        apart.servers.values_mut().for_each(Server::stand_by);
+        apart.reports.clear();
+        apart.tally.clear();
+    }
+
+    /// Goes on with a stretch, as far as things stand.
+    pub(super) fn tend(&mut self) {
+        if let Some(failure) = self.failure.take() {
+            return self.give_up(failure);
+        }
+        self.spawn_missing();
+        self.spawn_servers();
+        if self.phase != Phase::Apart {
+            return;
+        }
+        match self.apart.part {
+            Part::Loading { step } if self.stopping => self.leave_apart(step),
+            Part::Loading { step } => {
+                self.assign(Some(step));
+                if self.are_served() {
+                    self.train_apart(step);
+                }
+            }
+            Part::Training => {
+                self.assign(None);
+                self.admit();
+                self.see_off_leaving();
+                self.halt_if_asked();
+                for (worker, units) in self.apart.clerk.grants() {
+                    let epoch = self.current.epoch;
+                    self.send(worker, ToWorker::Grant { epoch, units });
+                }
+                if self.apart.clerk.is_over() && self.apart.clerk.in_flight() == 0 {
+                    self.collect(self.apart.clerk.steps_complete());
+                }
+            }
+            Part::Collecting { .. } => self.assign(None),
+        }
+    }
+
+    fn train_apart(&mut self, step: u64) {
+        let apart = &self.apart;
+        let rule = match apart.protocol {
+            Protocol::Bsp => Rule::Together,
+            Protocol::Ssp(bound) => Rule::Bounded(bound),
+            Protocol::Asp | Protocol::Gossip => Rule::Free,
+        };
+        let per_step = apart.per_step;
+        let units = step * per_step..self.boundary_after(step) * per_step;
+        self.apart.clerk = Clerk::new(units, per_step, rule);
+        self.apart.part = Part::Training;
+        self.apart.boundary_s = self.now_s;
+        let stall_s = self.now_s - self.apart.idle_since_s;
+        self.enter_stretch(step, self.apart.protocol, stall_s);
+        // Units are granted as soon as workers have come and asked.
+        self.admit();
+    }
+
+    /// Writes down that steps are done by another protocol from here on.
+    pub(super) fn enter_stretch(&mut self, step: u64, protocol: Protocol, stall_s: f64) {
+        let servers = self.apart.shards.len() as u32;
+        self.end_stretch(step);
+        let reason = if self.apart.summaries.is_empty() { "the first stretch" } else { "the next stretch" };
+        self.journal(Journal::Protocol {
+            step,
+            protocol: protocol.to_string(),
+            servers,
+            stall_s,
+            reason: reason.into(),
+        });
+        self.apart.summaries.push(StretchSummary {
+            step,
+            steps: 0,
+            protocol: protocol.to_string(),
+            servers,
+            seconds: -self.now_s,
+            stall_s,
+        });
+    }
+
+    /// The stretch under way, if any, has ended before this step.
+    fn end_stretch(&mut self, step: u64) {
+        if let Some(open) = self.apart.summaries.last_mut().filter(|open| open.seconds < 0.0) {
+            open.steps = step.saturating_sub(open.step);
+            open.seconds += self.now_s;
+        }
+    }
+
+    /// The first boundary after `step` at which the state is to be collected.
+    fn boundary_after(&self, step: u64) -> u64 {
+        let total = self.total_steps.unwrap_or(u64::MAX / self.apart.per_step);
+        let change = self.apart.upcoming.front().map_or(total, |(at, _)| (*at).max(step + 1));
+        let checkpoint = match self.config.checkpoint_every {
+            0 => total,
+            every => (step / every + 1) * every,
+        };
+        total.min(change).min(checkpoint)
+    }
+
+    /// Ends the stretch at the next possible boundary when somebody asked for it.
+    fn halt_if_asked(&mut self) {
+        let asked =
+            self.apart.upcoming.front().is_some_and(|(at, _)| *at <= self.apart.clerk.steps_complete());
+        if self.stopping || asked {
+            self.apart.clerk.halt(0);
+        }
+    }
+
+    /// Takes warm workers in, up to the number wanted, and tells those that are spare to go.
+    fn admit(&mut self) {
+        let wanted = self.wanted as usize;
+        let mut active = self.staged(Stage::Active);
+        let mut changed = false;
+        for worker in self.staged(Stage::Standby) {
+            if active.len() >= wanted + self.replacing.len() {
+                break;
+            }
+            self.workers.get_mut(&worker).expect("it is staged").stage = Stage::Active;
+            self.apart.clerk.join(worker);
+            active.push(worker);
+            self.send_stretch(worker);
+            changed = true;
+        }
+        while active.len() > wanted.max(1) {
+            let goes = active.iter().rposition(|id| self.replacing.contains(id)).unwrap_or(active.len() - 1);
+            let worker = active.remove(goes);
+            self.workers.get_mut(&worker).expect("it is staged").stage = Stage::Leaving;
+            changed = true;
+        }
+        if changed {
+            self.renew(&active, Reason::Resize { wanted: self.wanted });
+        }
+    }
+
+    /// Writes down who trains from now on.
+    fn renew(&mut self, active: &[WorkerId], reason: Reason) {
+        let epoch = self.current.epoch;
+        // Units go to whoever asks; the shares are nominal.
+        let nodes = self.config.virtual_nodes as usize;
+        self.current = Membership { epoch, ..self.compose(&active[..active.len().min(nodes)], &[]) };
+        self.journal_membership(self.progress.committed(), &reason);
+        if self.apart.protocol == Protocol::Gossip {
+            for worker in active {
+                self.send_stretch(*worker);
+            }
+        }
+    }
+
+    /// Lets those go that were asked to and have done their units.
+    fn see_off_leaving(&mut self) {
+        for worker in self.staged(Stage::Leaving) {
+            self.apart.clerk.leave(worker);
+            if self.apart.clerk.workers().all(|id| id != worker) {
+                self.dismiss(worker, "it is not needed any more");
+                self.close(worker);
+                let active = self.staged(Stage::Active);
+                self.renew(&active, Reason::Leave { worker });
+            }
+        }
+    }
+
+    /// A worker of the stretch went away without a word: its units go back to the pool.
+    pub(super) fn lost_apart(&mut self, worker: WorkerId, why: &str) {
+        let units = self.apart.clerk.lost(worker);
+        let step = self.progress.committed();
+        self.journal(Journal::Crashed { worker, step, evidence: why.into(), expected_s: 0.0 });
+        self.progress.crashed(worker, self.now_s);
+        if !units.is_empty() {
+            self.barren_crashes += 1;
+        }
+        if matches!(self.apart.part, Part::Training) {
+            let active = self.staged(Stage::Active);
+            self.renew(&active, Reason::Crash { worker, evidence: why.into() });
+        }
+    }
+
+    fn send_stretch(&mut self, worker: WorkerId) {
+        let peer = |id: &WorkerId| Peer { worker: *id, address: self.address(*id) };
+        let gossips = self.apart.protocol == Protocol::Gossip;
+        let peers = if gossips { self.staged(Stage::Active) } else { Vec::new() };
+        let stretch = Stretch {
+            epoch: self.current.epoch,
+            protocol: self.apart.protocol,
+            servers: self.apart.shards.iter().flatten().map(peer).collect(),
+            peers: peers.iter().filter(|id| **id != worker).map(peer).collect(),
+            order: self.apart.plan.order.clone(),
+        };
+        self.send(worker, ToWorker::Stretch(stretch));
+    }
+
+    fn address(&self, id: WorkerId) -> String {
+        let server = self.apart.servers.get(&id).map(|server| server.address.clone());
+        server.or_else(|| self.workers.get(&id).map(|w| w.address.clone())).unwrap_or_default()
+    }
+
+    fn collect(&mut self, step: u64) {
+        self.apart.part = Part::Collecting { step };
+        self.apart.idle_since_s = self.now_s;
+        let epoch = self.current.epoch;
+        let holders = if self.apart.protocol == Protocol::Gossip {
+            self.staged(Stage::Active)
+        } else {
+            self.apart.shards.iter().flatten().copied().collect()
+        };
+        self.actions.push(Action::Collect { step, holders: holders.clone() });
+        for holder in holders {
+            self.send(holder, ToWorker::HandOver { epoch, step });
+        }
+    }
+
+    /// The whole state after `step` is at the coordinator, or could not be put together.
+    pub(super) fn collected(&mut self, step: u64, result: &Result<(), String>) {
+        if self.apart.part != (Part::Collecting { step }) || self.phase != Phase::Apart {
+            return;
+        }
+        if let Err(why) = result {
+            self.journal(Journal::Warning {
+                message: format!("the state of step {step} did not come: {why}"),
+            });
+            return self.collect(step);
+        }
+        self.checkpoint = self.checkpoint.max(Some(step));
+        let over = self.total_steps.is_some_and(|total| step >= total);
+        let change = self.apart.upcoming.front().copied().filter(|(at, _)| *at <= step);
+        match change {
+            _ if over || self.stopping => self.leave_apart(step),
+            Some((_, next)) if !self.apart.is_apart(next) => {
+                self.apart.upcoming.pop_front();
+                self.leave_apart(step);
+            }
+            Some(_) => {
+                self.keep_staleness(step);
+                self.begin_apart(step);
+            }
+            None => {
+                let end = self.boundary_after(step) * self.apart.per_step;
+                self.apart.clerk.extend(end);
+                self.apart.part = Part::Training;
+                self.tend();
+            }
+        }
+    }
+
+    /// A membership goes on from `step`.
+    fn leave_apart(&mut self, step: u64) {
+        self.keep_staleness(step);
+        self.end_stretch(step);
+        self.apart.protocol = Protocol::Bsp;
+        self.apart.idle_since_s = self.now_s;
+        let mut members = self.staged(Stage::Active);
+        members.extend(self.staged(Stage::Standby));
+        members.truncate(self.wanted as usize);
+        let known: BTreeSet<WorkerId> = members.iter().copied().collect();
+        self.replacing.retain(|id| known.contains(id));
+        if members.is_empty() {
+            self.current = Membership::default();
+            self.phase = Phase::Gathering { grace_until_s: self.now_s };
+            return;
+        }
+        self.form(&members, Some(Load::Checkpoint(step)), Reason::Protocol { next: "bsp".into() });
+    }
+
+    /// A membership trains again: that is a stretch like others, in a run that has others.
+    pub(super) fn back_together(&mut self, step: u64) {
+        let open = self.apart.summaries.last().is_some_and(|open| open.seconds < 0.0);
+        let first = self.apart.summaries.is_empty();
+        if open || first && self.apart.next_change().is_none_or(|(at, _)| at <= step) {
+            return;
+        }
+        let stall_s = if first { 0.0 } else { self.now_s - self.apart.idle_since_s };
+        if self.total_steps.is_none_or(|total| step < total) {
+            self.apart.shards.clear();
+            self.enter_stretch(step, Protocol::Bsp, stall_s);
+        }
+    }
+
+    /// How stale the updates of the stretch were that ends before `step`.
+    fn keep_staleness(&mut self, step: u64) {
+        let mut staleness = Staleness::default();
+        std::mem::take(&mut self.apart.reports)
+            .values()
+            .for_each(|report| staleness.merge(&report.staleness));
+        if staleness.updates() > 0 {
+            self.apart.staleness.merge(&staleness);
+            self.journal(Journal::Stale { step, staleness });
+        }
+    }
+
+    /// Shards that servers hold in the stretch under way.
+    pub fn shards(&self) -> usize {
+        self.apart.shards.len()
+    }
+
+    /// Stretches by protocol; empty for a run that knows only all-reduce.
+    pub fn stretches(&self) -> Vec<StretchSummary> {
+        let (now_s, committed) = (self.now_s, self.progress.committed());
+        let close = |open: &StretchSummary| match open.seconds < 0.0 {
+            true => {
+                let steps = committed.saturating_sub(open.step);
+                StretchSummary { steps, seconds: open.seconds + now_s, ..open.clone() }
+            }
+            false => open.clone(),
+        };
+        self.apart.summaries.iter().map(close).collect()
+    }
+
+    /// How stale all asynchronous updates were, if there were any.
+    pub fn staleness(&self) -> Option<Staleness> {
+        let mut staleness = self.apart.staleness.clone();
+        self.apart.reports.values().for_each(|report| staleness.merge(&report.staleness));
+        (staleness.updates() > 0).then_some(staleness)
+    }
+}

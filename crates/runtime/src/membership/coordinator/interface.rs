@@ -1,0 +1,138 @@
+//! What the coordinator's state machine is told, and what it asks for.
+
+use std::collections::BTreeMap;
+
+use bellwether_core::plan::Synchronisation;
+use bellwether_core::prediction::Protocol;
+use bellwether_core::record::Event as Journal;
+
+#[cfg(doc)]
+use super::Coordinator;
+use super::{Outcome, Resumed};
+use crate::membership::{FromWorker, StepRecord, ToWorker, TraineeDescription, WorkerId};
+
+/// What the coordinator knows before any worker speaks.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Virtual nodes of the job.
+    pub virtual_nodes: u32,
+    /// Workers wanted at the start.
+    pub wanted: u32,
+    /// Most workers that those who join by hand may raise the number to.
+    pub max_workers: u32,
+    /// Scheduled changes: at this boundary, this many workers. Rising steps.
+    pub schedule: Vec<(u64, u32)>,
+    /// Whether this machine may start worker processes itself.
+    pub spawns: bool,
+    /// How fast workers compute, relative to each other; those that are not named are taken for 1.
+    pub speeds: BTreeMap<WorkerId, f64>,
+    /// Seconds of silence after which a worker counts as lost.
+    pub heartbeat_timeout_s: f64,
+    /// Seconds within which a started worker must be warm.
+    pub boot_timeout_s: f64,
+    /// Seconds that a restarted coordinator waits for its workers.
+    pub reattach_grace_s: f64,
+    /// Crashes without a step between them after which the run fails.
+    pub max_barren_crashes: u32,
+    /// What the journal of a coordinator that died says.
+    pub resumed: Option<Resumed>,
+    /// Step of the newest usable checkpoint.
+    pub checkpoint: Option<u64>,
+    /// Most steps that an update may cover; 1 where the batch never moves.
+    pub max_accumulation: u32,
+    /// The description to which the first worker of a resumed run is held.
+    pub trainee: Option<TraineeDescription>,
+    /// Who waits for whom, and since when.
+    pub synchronisation: Synchronisation,
+    /// Units of a step, where they are granted one by one.
+    pub units_per_step: u64,
+    /// Steps between evaluations; 0 evaluates at the end only.
+    pub evaluate_every: u64,
+    /// Steps between checkpoints; 0 writes at the end only.
+    pub checkpoint_every: u64,
+}
+
+/// What happens to the coordinator. Times are seconds on one clock that never goes back.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// A worker opened a session.
+    Attached {
+        /// Who; from [`Coordinator::new_worker`] when it had no number.
+        worker: WorkerId,
+        /// Where its data plane listens.
+        address: String,
+        /// Process number on its machine.
+        process: u32,
+        /// Epoch and step of a state it holds.
+        held: Option<(u64, u64)>,
+        /// What it warmed up in an earlier session.
+        trainee: Option<TraineeDescription>,
+    },
+    /// A parameter server opened a session.
+    ServerAttached {
+        /// Who; from [`Coordinator::new_worker`] when it had no number.
+        server: WorkerId,
+        /// Where its data plane listens.
+        address: String,
+        /// Process number on its machine.
+        process: u32,
+    },
+    /// A worker said something.
+    Said(WorkerId, FromWorker),
+    /// A worker's session broke, or its process ended.
+    Gone(WorkerId, String),
+    /// The process of a worker that is gone has ended.
+    Ended(WorkerId),
+    /// Someone wants this many workers.
+    Scale(u32),
+    /// Another worker is to take this one's place; it computes until that one has joined.
+    Replace(WorkerId),
+    /// Its provider takes a worker's server away: should it go without coming up, nothing is wrong with the workers.
+    Revoked(WorkerId),
+    /// How fast these workers compute, relative to each other; the others are taken for 1.
+    Speeds(BTreeMap<WorkerId, f64>),
+    /// An update is to cover so many steps.
+    Accumulate(u32),
+    /// Who waits for whom from the next possible boundary on.
+    Protocol(Protocol),
+    /// This worker pauses while all wait for all.
+    Bench(WorkerId),
+    /// Nobody pauses any more.
+    Unbench,
+    /// Someone wants the run to stop.
+    Stop,
+    /// The state after this step is at the coordinator, not yet written.
+    Received(u64),
+    /// All shards of the state after this step are at the coordinator, or could not be put together.
+    Collected(u64, Result<(), String>),
+    /// A checkpoint arrived and was written (`Ok`), or could not be.
+    Checkpoint(u64, Result<(), String>),
+    /// Time passed.
+    Tick,
+}
+
+/// What the shell does for the coordinator.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Send a message.
+    Send(WorkerId, ToWorker),
+    /// Start a worker process with this number.
+    Spawn(WorkerId),
+    /// Start a server process with this number.
+    SpawnServer(WorkerId),
+    /// Put the state after this step together from what these hand over, in the order of the shards.
+    Collect {
+        /// Which step.
+        step: u64,
+        /// Servers; workers where each holds all of it.
+        holders: Vec<WorkerId>,
+    },
+    /// Close the session; kill the process if it is ours.
+    Close(WorkerId),
+    /// Write a line to the journal.
+    Journal(Journal),
+    /// The steps up to this number are committed; their records.
+    Committed(Vec<StepRecord>),
+    /// The run is over.
+    End(Outcome),
+}

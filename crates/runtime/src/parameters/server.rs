@@ -1,0 +1,490 @@
+//! A parameter server: its pieces, and the threads that serve workers.
+//!
+//! Each connection has a thread that reads and one that writes. A gradient is applied by the thread that read it, under the
+//! lock of its piece, while it is still in the core's cache; a piece is copied out under its lock and written to the socket
+//! without any.
+
+mod account;
+mod connection;
+mod held;
+mod replica;
+
+use std::io;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use bellwether_core::plan::TransmissionOrder;
+
+use super::map::{Piece, ShardMap};
+use super::pipe::lock;
+use super::wire::{HEADER_BYTES, Header, Kind, Stamp, WireError};
+use crate::optimizer::Optimizer;
+use crate::state::TrainingState;
+use account::Ledger;
+use connection::Connection;
+use held::Held;
+use replica::{Awaits, Replica};
+
+pub use account::{Account, Progress, Staleness};
+
+/// When a unit's gradient is applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// As soon as it arrives.
+    Each,
+    /// Together with those of all units of its step.
+    Together,
+}
+
+/// What happened at a server that others should know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    /// A worker's connection ended; `why` is absent when it was closed in order.
+    Left {
+        /// The worker.
+        worker: u64,
+        /// The reason.
+        why: Option<String>,
+    },
+    /// The replica has all that this server has.
+    Replicated,
+    /// The replica is gone; this server goes on without.
+    ReplicaLost {
+        /// The reason.
+        why: String,
+    },
+    /// This replica's primary closed its connection, or it broke.
+    PrimaryLost {
+        /// The reason.
+        why: String,
+    },
+}
+
+/// What a server is started with.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// Who holds what.
+    pub map: Arc<ShardMap>,
+    /// This server's number.
+    pub me: u32,
+    /// Tag of the job.
+    pub job: u64,
+    /// The update rule; it must not clip.
+    pub optimizer: Optimizer,
+    /// Units of a step.
+    pub units_per_step: u32,
+    /// Which of the pieces that wait for a connection goes next.
+    pub order: TransmissionOrder,
+}
+
+/// A parameter server, or its replica. Dropping it ends all its connections.
+pub struct Server {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Phase {
+    stamp: Stamp,
+    rule: Rule,
+}
+
+struct Shared {
+    options: ServerOptions,
+    pieces: Vec<Mutex<Held>>,
+    phase: RwLock<Phase>,
+    ledger: Mutex<Ledger>,
+    /// That of the ledger, to be read without its lock.
+    watermark: AtomicU64,
+    /// All but what is counted elsewhere.
+    counts: Mutex<Account>,
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+    connections: Mutex<Vec<Arc<Connection>>>,
+    replica: Mutex<Option<Arc<Replica>>>,
+    /// A primary's stream, at its replica.
+    primary: Mutex<Option<TcpStream>>,
+    tell: Box<dyn Fn(Told) + Send + Sync>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("me", &self.shared.options.me).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// A server of zeros, to be [loaded](Server::load) and to [begin](Server::begin). `tell` is called from its threads.
+    pub fn start(options: ServerOptions, tell: impl Fn(Told) + Send + Sync + 'static) -> Server {
+        let stamp = Stamp { job: options.job, phase: 0 };
+        let shared = Shared {
+            pieces: options.map.of_server(options.me).iter().map(|_| Mutex::default()).collect(),
+            options,
+            phase: RwLock::new(Phase { stamp, rule: Rule::Each }),
+            ledger: Mutex::default(),
+            watermark: AtomicU64::new(0),
+            counts: Mutex::default(),
+            bytes_in: AtomicU64::new(0),
+            bytes_out: AtomicU64::new(0),
+            connections: Mutex::default(),
+            replica: Mutex::default(),
+            primary: Mutex::default(),
+            tell: Box::new(tell),
+        };
+        let (map, slots) = (&shared.options.map, shared.options.optimizer.slots().len());
+        let zeros = map.empty_shard(slots, shared.options.me);
+        shared.load(&zeros);
+        Server { shared: Arc::new(shared), threads: Mutex::default() }
+    }
+
+    /// Takes this server's pieces out of a whole state; their versions begin at 0. No unit may be in flight.
+    ///
+    /// # Panics
+    ///
+    /// When the state is not of the map's layout, or has other slots than the optimizer.
+    pub fn load(&self, whole: &TrainingState) {
+        let options = &self.shared.options;
+        self.shared.load(&options.map.scatter(whole, options.me));
+    }
+
+    /// Begins a phase at `step`: from now on frames of this phase only are taken, and all units of earlier steps count as
+    /// complete. No unit may be in flight.
+    pub fn begin(&self, phase: u64, rule: Rule, step: u64) {
+        let shared = &self.shared;
+        let units = shared.options.units_per_step;
+        let stamp = Stamp { job: shared.options.job, phase };
+        *shared.phase.write().expect("no holder of this lock has panicked") = Phase { stamp, rule };
+        for piece in &shared.pieces {
+            lock(piece).begin(step, if rule == Rule::Together { units as usize } else { 0 });
+        }
+        shared.set_watermark(step.saturating_mul(units.into()));
+    }
+
+    /// A copy of this server's shard, each piece of one version. With [`Rule::Together`] its step is the least of all pieces.
+    pub fn shard(&self) -> TrainingState {
+        let shared = &self.shared;
+        let slots = shared.options.optimizer.slots().len();
+        let mut shard = shared.options.map.empty_shard(slots, shared.options.me);
+        shard.step = u64::MAX;
+        for (local, piece) in shared.pieces() {
+            let held = lock(&shared.pieces[local]);
+            let to = piece.at..piece.at + piece.len();
+            if piece.state {
+                shard.model_state[to].copy_from_slice(&held.values);
+            } else {
+                shard.parameters[to.clone()].copy_from_slice(&held.values);
+                for (slot, values) in shard.slots.iter_mut().zip(&held.slots) {
+                    slot[to.clone()].copy_from_slice(values);
+                }
+            }
+            shard.step = shard.step.min(held.step);
+        }
+        if shared.pieces.is_empty() {
+            shard.step = 0;
+        }
+        shard
+    }
+
+    /// Serves an admitted connection of a worker until it ends.
+    ///
+    /// # Errors
+    ///
+    /// When the socket refuses its options, or no thread is to be had.
+    pub fn serve(&self, stream: TcpStream, worker: u64) -> io::Result<()> {
+        let connection = Connection::new(stream, worker, &self.shared.options.order)?;
+        lock(&self.shared.connections).push(Arc::clone(&connection));
+        let (shared, writer) = (Arc::clone(&self.shared), Arc::clone(&connection));
+        self.spawn("parameters-out", move || {
+            if writer.write(&shared).is_err() {
+                // The reading thread says why.
+                writer.close();
+            }
+        })?;
+        let shared = Arc::clone(&self.shared);
+        self.spawn("parameters-in", move || {
+            let ended = connection.read(&shared);
+            connection.close();
+            lock(&shared.connections).retain(|other| !Arc::ptr_eq(other, &connection));
+            shared.forget(&connection);
+            let why = ended.err().map(|error| error.to_string());
+            (shared.tell)(Told::Left { worker: connection.worker, why });
+        })
+    }
+
+    /// Sends all pieces to a replica that [follows](Server::follow) on the other end, and from now on what is applied to
+    /// them: acknowledgements wait for the replica's. [`Told::Replicated`] says that it is whole. Units may be in flight.
+    ///
+    /// # Errors
+    ///
+    /// As for [`serve`](Server::serve).
+    pub fn replicate_to(&self, stream: TcpStream) -> io::Result<()> {
+        let replica = Replica::new(stream)?;
+        let (shared, writer) = (Arc::clone(&self.shared), Arc::clone(&replica));
+        self.spawn("replica-out", move || {
+            if let Err(error) = writer.write() {
+                shared.lose_replica(&writer, &error.to_string());
+            }
+        })?;
+        let (shared, reader) = (Arc::clone(&self.shared), Arc::clone(&replica));
+        self.spawn("replica-in", move || {
+            let why = match reader.read(|| (shared.tell)(Told::Replicated)) {
+                Ok(()) => "it closed the connection".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            shared.lose_replica(&reader, &why);
+        })?;
+        self.shared.install(&replica);
+        Ok(())
+    }
+
+    /// Follows a primary on the other end until it is gone; then this is the server that workers ask. It must have begun
+    /// the primary's phase.
+    ///
+    /// # Errors
+    ///
+    /// As for [`serve`](Server::serve).
+    pub fn follow(&self, stream: TcpStream) -> io::Result<()> {
+        *lock(&self.shared.primary) = Some(stream.try_clone()?);
+        let shared = Arc::clone(&self.shared);
+        self.spawn("primary-in", move || {
+            let why = match shared.follow(stream) {
+                Ok(()) => "it closed the connection".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            (shared.tell)(Told::PrimaryLost { why });
+        })
+    }
+
+    /// What it did since it was started.
+    pub fn account(&self) -> Account {
+        let shared = &self.shared;
+        let mut account = lock(&shared.counts).clone();
+        account.bytes_in = shared.bytes_in.load(Ordering::Relaxed);
+        account.bytes_out = shared.bytes_out.load(Ordering::Relaxed);
+        account.progress = lock(&shared.ledger).progress.clone();
+        let numbers = shared.options.map.of_server(shared.options.me);
+        let rows = numbers.iter().zip(&shared.pieces).map(|(number, piece)| {
+            let held = lock(piece);
+            (*number, held.version, held.applying_s / held.version.max(1) as f64)
+        });
+        account.pieces = rows.collect();
+        account
+    }
+
+    /// Ends all connections and waits for their threads.
+    pub fn stop(&self) {
+        let shared = &self.shared;
+        if let Some(replica) = lock(&shared.replica).clone() {
+            replica.close();
+        }
+        if let Some(primary) = lock(&shared.primary).take() {
+            // One that is closed already is what is wanted.
+            let _ = primary.shutdown(std::net::Shutdown::Both);
+        }
+        let connections = lock(&shared.connections).clone();
+        connections.iter().for_each(|connection| connection.close());
+        for thread in std::mem::take(&mut *lock(&self.threads)) {
+            // A panic there has been reported by its own hook.
+            let _ = thread.join();
+        }
+    }
+
+    fn spawn(&self, name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let thread = std::thread::Builder::new().name(name.into()).spawn(body)?;
+        let mut threads = lock(&self.threads);
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    /// The pieces of this server with their places in `pieces`.
+    fn pieces(&self) -> impl Iterator<Item = (usize, &Piece)> {
+        let map = &self.options.map;
+        map.of_server(self.options.me).iter().map(|number| &map.pieces()[*number as usize]).enumerate()
+    }
+
+    fn load(&self, shard: &TrainingState) {
+        for (local, piece) in self.pieces() {
+            let from = piece.at..piece.at + piece.len();
+            let mut held = lock(&self.pieces[local]);
+            let values = if piece.state { &shard.model_state } else { &shard.parameters };
+            held.values.clear();
+            held.values.extend_from_slice(&values[from.clone()]);
+            held.slots = match piece.state {
+                true => Vec::new(),
+                false => shard.slots.iter().map(|slot| slot[from.clone()].to_vec()).collect(),
+            };
+            held.version = 0;
+            held.applying_s = 0.0;
+        }
+    }
+
+    fn set_watermark(&self, watermark: u64) {
+        lock(&self.ledger).begin(watermark);
+        self.watermark.store(watermark, Ordering::Release);
+    }
+
+    /// The piece that a frame names, if the frame belongs here.
+    fn check(&self, header: &Header) -> Result<(usize, &Piece), WireError> {
+        header.check(&self.phase().stamp)?;
+        let map = &self.options.map;
+        let local = map.of_server(self.options.me).binary_search(&header.piece);
+        let local = local.map_err(|_| WireError::OtherPiece(header.piece))?;
+        Ok((local, &map.pieces()[header.piece as usize]))
+    }
+
+    fn phase(&self) -> std::sync::RwLockReadGuard<'_, Phase> {
+        self.phase.read().expect("no holder of this lock has panicked")
+    }
+
+    /// Takes a request: it is answered in its turn, or once its step has come.
+    fn pull(&self, from: &Arc<Connection>, pull: Header, local: usize) {
+        self.received(0);
+        let piece = &self.options.map.pieces()[pull.piece as usize];
+        if self.phase().rule == Rule::Together {
+            let mut held = lock(&self.pieces[local]);
+            if held.step < pull.step {
+                held.waiting.push((Arc::clone(from), pull));
+                return;
+            }
+        }
+        from.answer(piece.tensor, piece.bytes(), pull);
+    }
+
+    /// Copies the piece that is asked for; its header.
+    fn read(&self, pull: &Header, values: &mut Vec<f32>) -> Header {
+        let mut data = Header { kind: Kind::Data, scale: 0.0, share: 0.0, ..*pull };
+        let map = &self.options.map;
+        if let Ok(local) = map.of_server(self.options.me).binary_search(&pull.piece) {
+            let held = lock(&self.pieces[local]);
+            values.extend_from_slice(&held.values);
+            data.version = held.version;
+        }
+        data.length_bytes = 4 * values.len() as u32;
+        data
+    }
+
+    fn sent(&self, bytes: u64) {
+        self.bytes_out.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Applies a gradient, or finds that it was, and lets it be acknowledged. `values` is a buffer of the same length
+    /// afterwards, of no particular values.
+    fn push(
+        &self,
+        from: Option<&Arc<Connection>>,
+        push: &Header,
+        local: usize,
+        values: &mut Vec<f32>,
+    ) -> Result<(), WireError> {
+        let rule = self.phase().rule;
+        if let Some(replica) = self.replica() {
+            replica.wait_for_room();
+        }
+        let watermark = self.watermark.load(Ordering::Acquire);
+        let mut held = lock(&self.pieces[local]);
+        let known = push.unit < watermark || held.applied.contains(&push.unit);
+        let replica = if held.forwarded { self.replica() } else { None };
+        let copy = replica.as_ref().filter(|_| !known).map(|replica| replica.copy(values));
+        let staleness = if known { 0 } else { held.version.saturating_sub(push.version) };
+        let mut ready = Vec::new();
+        if !known {
+            let begin = Instant::now();
+            let stepped = self.apply(rule, &mut held, push, values)?;
+            if stepped {
+                ready = std::mem::take(&mut held.waiting);
+            }
+            held.remember(push.unit, watermark);
+            let seconds = begin.elapsed().as_secs_f64();
+            held.applying_s += seconds;
+            self.count(rule == Rule::Each || stepped, staleness, seconds);
+        }
+        let applied = Header::new(Kind::Applied, push.piece, push.stamp);
+        let applied = Header { unit: push.unit, step: known.into(), version: staleness, ..applied };
+        let awaits = from.map_or(Awaits::Nobody, |worker| Awaits::Worker(Arc::clone(worker), applied));
+        // Under the lock of the piece, so that the replica gets its updates in the same order.
+        let awaits = match (replica, copy) {
+            (None, _) => awaits,
+            (Some(replica), Some(copy)) => replica.forward(*push, copy, awaits),
+            (Some(replica), None) => {
+                let known = Header { kind: Kind::Known, length_bytes: 0, ..*push };
+                replica.forward(known, Vec::new(), awaits)
+            }
+        };
+        drop(held);
+        awaits.end();
+        let piece = &self.options.map.pieces()[push.piece as usize];
+        ready.into_iter().for_each(|(worker, pull)| worker.answer(piece.tensor, piece.bytes(), pull));
+        if known {
+            lock(&self.counts).repeated += 1;
+        } else {
+            self.note(push.unit);
+        }
+        self.received(piece.bytes());
+        Ok(())
+    }
+
+    fn replica(&self) -> Option<Arc<Replica>> {
+        lock(&self.replica).clone()
+    }
+
+    /// Counts a frame of a worker.
+    fn received(&self, payload_bytes: usize) {
+        self.bytes_in.fetch_add((HEADER_BYTES + payload_bytes) as u64, Ordering::Relaxed);
+    }
+
+    /// Applies or gathers a gradient; whether a step was made.
+    fn apply(
+        &self,
+        rule: Rule,
+        held: &mut Held,
+        push: &Header,
+        values: &mut Vec<f32>,
+    ) -> Result<bool, WireError> {
+        let (options, units) = (&self.options, u64::from(self.options.units_per_step));
+        let state = options.map.pieces()[push.piece as usize].state;
+        match rule {
+            Rule::Each => {
+                held.each(&options.optimizer, push, state, values);
+                Ok(false)
+            }
+            Rule::Together => {
+                if push.step != held.step || push.unit / units != push.step {
+                    return Err(push.out_of_turn());
+                }
+                held.gather((push.unit % units) as usize, push, values);
+                Ok(held.step_if_whole(&options.optimizer, state))
+            }
+        }
+    }
+
+    fn count(&self, updated: bool, staleness: u64, seconds: f64) {
+        let mut counts = lock(&self.counts);
+        counts.applying_s += seconds;
+        counts.staleness.add(staleness);
+        counts.updates += u64::from(updated);
+    }
+
+    /// Counts a unit's piece.
+    fn note(&self, unit: u64) {
+        let watermark = lock(&self.ledger).note(unit, self.pieces.len());
+        self.watermark.fetch_max(watermark, Ordering::AcqRel);
+    }
+
+    /// Drops the pulls of a connection that ended.
+    fn forget(&self, connection: &Arc<Connection>) {
+        for piece in &self.pieces {
+            lock(piece).waiting.retain(|(other, _)| !Arc::ptr_eq(other, connection));
+        }
+    }
+}

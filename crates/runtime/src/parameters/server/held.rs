@@ -1,0 +1,114 @@
+//! One piece at its server: its values, its slots, and what was applied to it.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::connection::Connection;
+use crate::optimizer::{Optimizer, Update};
+use crate::parameters::wire::Header;
+use crate::tree::{add_assign, children};
+
+/// A piece, under its lock.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    pub(super) values: Vec<f32>,
+    pub(super) slots: Vec<Vec<f32>>,
+    /// Updates since the server was loaded.
+    pub(super) version: u64,
+    /// With [`Rule::Together`](super::Rule::Together): the step whose units are gathered.
+    pub(super) step: u64,
+    /// Units that were applied (or gathered); those below the watermark may be missing.
+    pub(super) applied: BTreeSet<u64>,
+    /// Gradients of the step's units by their place, until all are there.
+    pub(super) gathered: Vec<Option<(Header, Vec<f32>)>>,
+    /// Buffers for gradients.
+    pub(super) spare: Vec<Vec<f32>>,
+    /// Pulls that wait for a later step.
+    pub(super) waiting: Vec<(Arc<Connection>, Header)>,
+    /// Whether what is applied is forwarded to the replica.
+    pub(super) forwarded: bool,
+    /// Seconds that updates took.
+    pub(super) applying_s: f64,
+}
+
+impl Held {
+    /// Applies the gradient (or the difference of the model state) of one unit.
+    pub(super) fn each(&mut self, optimizer: &Optimizer, push: &Header, state: bool, gradient: &[f32]) {
+        if state {
+            for (value, difference) in self.values.iter_mut().zip(gradient) {
+                *value += push.share * difference;
+            }
+        } else {
+            let rate_factor = f64::from(push.share);
+            let update = Update { step: push.step, steps: 1, rate_factor, scale: push.scale };
+            self.update(optimizer, update, gradient);
+        }
+        self.version += 1;
+    }
+
+    /// Keeps the gradient of one unit of the current step; `gradient` becomes some buffer of the same length.
+    pub(super) fn gather(&mut self, place: usize, push: &Header, gradient: &mut Vec<f32>) {
+        let mut buffer = self.spare.pop().unwrap_or_else(|| vec![0.0; gradient.len()]);
+        std::mem::swap(gradient, &mut buffer);
+        self.gathered[place] = Some((*push, buffer));
+    }
+
+    /// Applies the sum of the step's gradients once all are there; says whether they were.
+    pub(super) fn step_if_whole(&mut self, optimizer: &Optimizer, state: bool) -> bool {
+        if self.gathered.iter().any(Option::is_none) {
+            return false;
+        }
+        let (pushes, mut leaves): (Vec<Header>, Vec<Vec<f32>>) = self.gathered.drain(..).flatten().unzip();
+        let units = leaves.len();
+        sum(0..units as u32, &mut leaves);
+        let scale = pushes[0].scale;
+        if state {
+            for (value, sum) in self.values.iter_mut().zip(&leaves[0]) {
+                *value = sum / scale;
+            }
+        } else {
+            self.update(optimizer, Update::single(self.step, scale), &leaves[0]);
+        }
+        self.spare.append(&mut leaves);
+        self.gathered.resize_with(units, || None);
+        self.version += 1;
+        self.step += 1;
+        true
+    }
+
+    /// Remembers a unit that was applied, and forgets those that are complete everywhere.
+    pub(super) fn remember(&mut self, unit: u64, watermark: u64) {
+        const FORGET_BEYOND: usize = 64;
+        self.applied.insert(unit);
+        if self.applied.len() > FORGET_BEYOND {
+            self.applied = self.applied.split_off(&watermark);
+        }
+    }
+
+    fn update(&mut self, optimizer: &Optimizer, update: Update, gradient: &[f32]) {
+        let mut slots: Vec<&mut [f32]> = self.slots.iter_mut().map(Vec::as_mut_slice).collect();
+        optimizer.update(update, &mut self.values, &mut slots, gradient);
+    }
+
+    /// Begins a phase at `step` with this many units to gather (0 when each is applied at once).
+    pub(super) fn begin(&mut self, step: u64, units: usize) {
+        self.step = step;
+        self.applied.clear();
+        self.gathered.clear();
+        self.gathered.resize_with(units, || None);
+        if units == 0 {
+            self.spare = Vec::new();
+        }
+    }
+}
+
+/// Adds up the leaves of a node of the canonical tree; the sum is left in its first one.
+fn sum(node: Range<u32>, leaves: &mut [Vec<f32>]) {
+    let Some((left, right)) = children(&node) else { return };
+    let middle = (right.start - node.start) as usize;
+    let (of_left, of_right) = leaves.split_at_mut(middle);
+    sum(left, of_left);
+    sum(right, of_right);
+    add_assign(&mut of_left[0], &of_right[0]);
+}

@@ -1,0 +1,340 @@
+//! A worker in a stretch without a membership: unit by unit, with parameters that servers hold.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bellwether_core::job::Job;
+use bellwether_core::prediction::Protocol;
+
+use super::Worker;
+use super::engine::Fault;
+use super::links::Connector;
+use super::session::Mailbox;
+use crate::membership::{FromWorker, Report, Stretch, ToWorker, UnitRecord};
+use crate::parameters::{self, Client, ClientOptions, Handle, ShardMap, Work};
+use crate::timed::TimedParts;
+
+/// How long a unit may wait for a server that is gone to be replaced.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Time between two looks at whether a server has to be called again.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A worker asks for units in time to have so many seconds of work.
+const AHEAD_S: f64 = 0.01;
+
+/// Most units that a worker holds.
+const AHEAD_MAX: u32 = 64;
+
+/// Longest time between two accounts of units that are done.
+const REPORT: Duration = Duration::from_millis(20);
+
+/// What decides how units are cut and weighed.
+#[derive(Debug, Clone)]
+pub(super) struct Units {
+    nodes_per_unit: u32,
+    per_step: u64,
+    batch: u64,
+    rate: bellwether_core::job::PartRate,
+}
+
+impl Units {
+    pub(super) fn new(job: &Job) -> Units {
+        let nodes_per_unit = job.sync.nodes_per_update.max(1);
+        Units {
+            nodes_per_unit,
+            per_step: u64::from(job.batch.virtual_nodes / nodes_per_unit).max(1),
+            batch: job.batch.size,
+            rate: job.sync.rate,
+        }
+    }
+
+    /// The step and the virtual nodes of a unit.
+    fn of(&self, unit: u64) -> (u64, Range<u32>) {
+        let first = (unit % self.per_step) as u32 * self.nodes_per_unit;
+        (unit / self.per_step, first..first + self.nodes_per_unit)
+    }
+}
+
+/// The stretch under way.
+pub(super) struct Apart {
+    epoch: u64,
+    protocol: Protocol,
+    client: Client,
+    _mender: Mender,
+    done: Vec<UnitRecord>,
+    reported: Instant,
+    /// Moving average of the time of a unit.
+    unit_s: f64,
+    asked: Option<u32>,
+}
+
+impl Apart {
+    /// Connects to the servers of a stretch.
+    fn begin(
+        stretch: &Stretch,
+        map: Arc<ShardMap>,
+        connector: &Connector,
+        mailbox: &Arc<Mailbox>,
+    ) -> Result<Apart, String> {
+        let dial = |peer: &crate::membership::Peer| connector.parameter_stream(stretch.epoch, &peer.address);
+        let streams = stretch.servers.iter().map(dial).collect::<Result<Vec<_>, _>>()?;
+        let options = ClientOptions {
+            map,
+            job: connector.token.job_tag(),
+            order: stretch.order.clone(),
+            patience: PATIENCE,
+        };
+        let client = Client::new(options, streams).map_err(|e| e.to_string())?;
+        mailbox.interrupts(Some(client.handle()));
+        let mender = Mender::start(stretch.clone(), client.handle(), connector.clone(), Arc::clone(mailbox))
+            .map_err(|e| e.to_string())?;
+        Ok(Apart {
+            epoch: stretch.epoch,
+            protocol: stretch.protocol,
+            client,
+            _mender: mender,
+            done: Vec::new(),
+            reported: Instant::now(),
+            unit_s: 0.0,
+            asked: None,
+        })
+    }
+
+    /// Units to hold: more than one where they are short and nobody waits for anybody.
+    fn ahead(&self) -> u32 {
+        match self.protocol {
+            Protocol::Bsp | Protocol::Ssp(_) => 1,
+            Protocol::Asp | Protocol::Gossip => {
+                ((AHEAD_S / self.unit_s.max(1e-6)).ceil() as u32 + 1).min(AHEAD_MAX)
+            }
+        }
+    }
+}
+
+impl Worker {
+    /// The stretch that the coordinator speaks of, connected; `None` while it cannot be.
+    fn enter(&mut self) -> bool {
+        let Some(stretch) = self.member.stretch() else {
+            self.leave_apart();
+            return false;
+        };
+        if self.apart.as_ref().is_some_and(|apart| apart.epoch == stretch.epoch) {
+            return true;
+        }
+        let stretch = stretch.clone();
+        self.leave_apart();
+        let servers = stretch.servers.len() as u32;
+        let map = Arc::new(ShardMap::new(self.engine.trainee.layout(), servers.max(1)));
+        match Apart::begin(&stretch, map, &self.connector, &self.connection.mailbox) {
+            Ok(apart) => {
+                self.engine.mesh.clear();
+                self.apart = Some(apart);
+                true
+            }
+            // The server may be gone; another address is on its way.
+            Err(_) => {
+                self.connection.mailbox.wait(LOOK);
+                false
+            }
+        }
+    }
+
+    /// Forgets a stretch that is over.
+    pub(super) fn leave_apart(&mut self) {
+        if self.apart.take().is_some() {
+            self.connection.mailbox.interrupts(None);
+        }
+    }
+
+    /// Asks for units, and waits for them.
+    pub(super) fn idle(&mut self) {
+        if self.enter() {
+            self.account(true);
+        }
+        self.connection.mailbox.wait(Duration::from_millis(100));
+    }
+
+    /// Computes a unit and has its gradient applied.
+    pub(super) fn unit(&mut self, unit: u64) {
+        if !self.enter() {
+            return;
+        }
+        match self.compute(unit) {
+            Ok(record) => {
+                self.member.unit_done(unit);
+                let left = self.member.granted();
+                let apart = self.apart.as_mut().expect("it was entered");
+                apart.unit_s +=
+                    if apart.unit_s == 0.0 { 1.0 } else { 0.1 } * (record.duration_s - apart.unit_s);
+                apart.done.push(record);
+                let waits = left == 0 || !matches!(apart.protocol, Protocol::Asp | Protocol::Gossip);
+                self.account(waits || left < apart_half(self.apart.as_ref()));
+            }
+            // What interrupted it says what to do next.
+            Err(Fault::Collective(_, why)) => {
+                if !self.connection.mailbox.urgent() {
+                    self.connection.say(FromWorker::Failed { what: why.clone() });
+                    let effects = self.member.message(ToWorker::Bye { reason: why, refused: true });
+                    self.carry_out(effects);
+                }
+            }
+            Err(Fault::NotFinite(what)) => {
+                let (step, _) = self.units.of(unit);
+                self.connection.say(FromWorker::NotFinite { step, what });
+                self.member.unit_done(unit);
+            }
+            Err(fault @ Fault::Trainee(_)) => {
+                if !self.connection.mailbox.urgent() {
+                    self.fault(fault);
+                }
+            }
+        }
+    }
+
+    fn compute(&mut self, unit: u64) -> Result<UnitRecord, Fault> {
+        let began = Instant::now();
+        let (step, nodes) = self.units.of(unit);
+        let samples = self.engine.unit_samples(step, nodes.clone());
+        let together = self.apart.as_ref().is_some_and(|apart| apart.protocol == Protocol::Bsp);
+        if samples == 0 && !together {
+            return Ok(UnitRecord { unit, ..UnitRecord::default() });
+        }
+        let of_step = self.engine.order.samples_in(step);
+        let share = self.units.rate.factor(samples as f64 / self.units.batch as f64) as f32;
+        let apart = self.apart.as_mut().expect("it was entered");
+        let client = &mut apart.client;
+        let scale = 1.0 / if together { of_step } else { samples } as f64;
+        let work =
+            Work { phase: apart.epoch, unit, step, together, scale: scale as f32, share, samples: of_step };
+        client.handle().resume();
+        if self.connection.mailbox.urgent() {
+            return Err(Fault::Collective(None, "interrupted".into()));
+        }
+        client.begin(work).map_err(lost)?;
+        let mut state = client.state().map_err(lost)?.to_vec();
+        let computed = Instant::now();
+        let mut timed = TimedParts::new(client);
+        let clips = self.engine.optimizer.clips() && !together;
+        let gradient = match clips {
+            true => self.engine.unit_clipped(step, nodes, &mut timed, &mut state),
+            false => self.engine.unit(step, nodes, &mut timed, &mut state, together),
+        };
+        let segments = timed.finish();
+        let gradient = gradient?;
+        client.give_state(&state).map_err(lost)?;
+        let account = client.finish().map_err(lost)?;
+        let compute_s: f64 = segments.compute_s.iter().sum();
+        debug_assert!(compute_s <= computed.elapsed().as_secs_f64());
+        Ok(UnitRecord {
+            unit,
+            samples: gradient.samples,
+            loss_sum: gradient.loss_sum,
+            duration_s: began.elapsed().as_secs_f64(),
+            compute_s,
+            wait_s: account.waited_s,
+            segments_s: segments.compute_s,
+        })
+    }
+
+    /// Tells what was done, and how many units this worker would like to hold.
+    fn account(&mut self, urgent: bool) {
+        let Some(apart) = &mut self.apart else { return };
+        let want = apart.ahead();
+        let news = !apart.done.is_empty() || apart.asked != Some(want);
+        if !news || !urgent && apart.reported.elapsed() < REPORT {
+            return;
+        }
+        let done = std::mem::take(&mut apart.done);
+        (apart.reported, apart.asked) = (Instant::now(), Some(want));
+        self.connection.say(FromWorker::Units { epoch: apart.epoch, done, want });
+    }
+
+    /// Evaluates the held-out set with what the servers hold now.
+    pub(super) fn evaluate_alone(&mut self, step: u64) {
+        if !self.enter() {
+            return;
+        }
+        if let Ok(record) = self.evaluation(step) {
+            let report = Report { evaluations: vec![record], ..Report::default() };
+            self.connection.say(FromWorker::Report(report));
+        }
+        self.member.evaluated_alone();
+    }
+
+    fn evaluation(&mut self, step: u64) -> Result<crate::membership::EvaluationRecord, Fault> {
+        let apart = self.apart.as_mut().expect("it was entered");
+        let client = &mut apart.client;
+        client.handle().resume();
+        let together = apart.protocol == Protocol::Bsp;
+        let work =
+            Work { phase: apart.epoch, unit: u64::MAX, step, together, scale: 1.0, share: 1.0, samples: 1 };
+        client.begin(work).map_err(lost)?;
+        let state = client.state().map_err(lost)?.to_vec();
+        self.engine.evaluate_alone(step, client, &state)
+    }
+
+    /// Sends the whole state to the coordinator.
+    pub(super) fn hand_over(&mut self, _step: u64) {
+        self.member.handed_over();
+    }
+}
+
+/// Half of the units that a worker would like to hold.
+fn apart_half(apart: Option<&Apart>) -> usize {
+    apart.map_or(0, |apart| apart.ahead() as usize / 2)
+}
+
+fn lost(fault: parameters::Fault) -> Fault {
+    Fault::Collective(None, fault.to_string())
+}
+
+/// Calls servers again whose connections broke, where the coordinator says that they are.
+struct Mender {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Mender {
+    fn start(
+        stretch: Stretch,
+        handle: Handle,
+        connector: Connector,
+        mailbox: Arc<Mailbox>,
+    ) -> std::io::Result<Mender> {
+        let over = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&over);
+        let mend = move || {
+            while !stop.load(Ordering::Acquire) {
+                std::thread::sleep(LOOK);
+                let lost = handle.lost();
+                if lost.is_empty() {
+                    continue;
+                }
+                let latest = mailbox.stretch().filter(|latest| latest.epoch == stretch.epoch);
+                let servers = latest.map_or_else(|| stretch.servers.clone(), |latest| latest.servers);
+                for (server, _) in lost {
+                    let Some(peer) = servers.get(server as usize) else { continue };
+                    // One that is gone refuses, and is called again until there is another.
+                    if let Ok(stream) = connector.parameter_stream(stretch.epoch, &peer.address) {
+                        drop(handle.replace(server, stream));
+                    }
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("mender".into()).spawn(mend)?;
+        Ok(Mender { over, thread: Some(thread) })
+    }
+}
+
+impl Drop for Mender {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
