@@ -162,7 +162,7 @@ pub fn run(
 pub(crate) fn welcomed(connection: &Connection) -> Result<Welcome, WorkerError> {
     loop {
         connection.mailbox.wait(Duration::from_secs(1));
-        match connection.mailbox.take().pop_front() {
+        match connection.mailbox.take_first() {
             Some(Event::Welcome(welcome)) => return Ok(welcome),
             Some(Event::Over { why, refused: true }) => return Err(WorkerError::Refused(why)),
             Some(Event::Over { why, .. }) => return Err(WorkerError::Orphaned(why)),

@@ -9,6 +9,8 @@
 //! - [`batch`]: how large the batch of one job that runs should be;
 //! - [`mapping`]: how many virtual nodes each worker runs, when some are faster;
 //! - [`stragglers`]: which workers are slow for no known reason, and when to replace them;
+//! - [`synchronise`]: when the workers of one job that runs wait for each other, and for whom they no longer do;
+//! - [`tune`]: which share of a job's steps has to be synchronous, found by training it again and again;
 //! - [`options`]: what stands after the colon of a policy's name.
 //!
 //! What policies share:
@@ -39,4 +41,6 @@ pub mod policy;
 pub mod program;
 pub mod speed;
 pub mod stragglers;
+pub mod synchronise;
 pub mod target;
+pub mod tune;

@@ -4,6 +4,7 @@
 //! pace     = (work / compute time) / median of that over the workers of the step
 //! mean     = (1 - a) mean + a pace          at first the first pace
 //! slow     when mean < threshold for `dwell_steps` steps in a row, after `least_steps` steps
+//!          and mean < average - d deviations of the means of the workers of the step
 //! ```
 //!
 //! Only time of computing counts, as whoever waits for a straggler takes as long as it. A worker that falls from 1 to a
@@ -29,6 +30,10 @@ pub struct Limits {
     pub weight: f64,
     /// Pace below which a worker is slow, between 0 and 1.
     pub threshold: f64,
+    /// Standard deviations of all workers' means by which its own must also be below their average. With 1, nobody
+    /// is slow where half of the workers would be. 0 asks for nothing.
+    #[serde(default)]
+    pub deviations: f64,
     /// Steps of a worker before it can be slow.
     pub least_steps: u64,
     /// Steps in a row for which its mean must be below the threshold; 0 is as 1.
@@ -105,7 +110,19 @@ pub struct Stragglers {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { weight: 0.1, threshold: 0.8, least_steps: 10, dwell_steps: 5, per_hour: 4 }
+        Limits { weight: 0.1, threshold: 0.8, deviations: 0.0, least_steps: 10, dwell_steps: 5, per_hour: 4 }
+    }
+}
+
+impl Limits {
+    fn is_slow(&self, pace: &Pace) -> bool {
+        pace.steps >= self.least_steps && pace.slow_steps >= self.dwell_steps.max(1)
+    }
+}
+
+impl Pace {
+    fn found(&self, worker: u32) -> Slow {
+        Slow { worker, pace: self.mean, steps: self.slow_steps }
     }
 }
 
@@ -114,14 +131,18 @@ impl Stragglers {
     ///
     /// # Errors
     ///
-    /// A weight or a threshold outside 0 to 1.
+    /// A weight or a threshold outside 0 to 1, or fewer than no deviations.
     pub fn new(limits: Limits) -> Result<Stragglers, InputError> {
-        let Limits { weight, threshold, .. } = limits;
+        let Limits { weight, threshold, deviations, .. } = limits;
         if !(weight > 0.0 && weight <= 1.0 && threshold > 0.0 && threshold < 1.0) {
             let what = format!("weight {weight} and threshold {threshold}");
             return Err(
                 InputError::new("stragglers", what).hint("give 0 < weight <= 1 and 0 < threshold < 1")
             );
+        }
+        if !(deviations >= 0.0 && deviations.is_finite()) {
+            let what = format!("{deviations} deviations");
+            return Err(InputError::new("stragglers", what).hint("give 0 or more, 1 for example"));
         }
         Ok(Stragglers { limits, paces: BTreeMap::new(), started_s: Vec::new() })
     }
@@ -131,19 +152,37 @@ impl Stragglers {
     /// Observations without positive finite numbers are passed over, as are all when there are fewer than two: one worker
     /// is its own median.
     pub fn observe(&mut self, now_s: f64, step: &[Observation]) -> Vec<Action> {
+        if !self.watch(step) {
+            return Vec::new();
+        }
+        self.started_s.retain(|started_s| now_s - started_s < HOUR_S);
+        self.decide(now_s)
+    }
+
+    /// Takes in a step and decides nothing; [`Stragglers::slow`] tells what it showed. The answer is whether it showed
+    /// anything: observations are passed over as [`Stragglers::observe`] has it.
+    pub fn watch(&mut self, step: &[Observation]) -> bool {
         let good =
             |seen: &&Observation| seen.work > 0.0 && seen.compute_s > 0.0 && seen.compute_s.is_finite();
         let speeds = step.iter().filter(good).map(|seen| (seen.worker, seen.work / seen.compute_s));
         let speeds: BTreeMap<u32, f64> = speeds.filter(|(_, speed)| speed.is_normal()).collect();
         if speeds.len() < 2 {
-            return Vec::new();
+            return false;
         }
         let median = median(speeds.values().copied().collect());
-        for (worker, speed) in speeds {
-            self.take(worker, speed / median);
+        for (worker, speed) in &speeds {
+            self.take(*worker, speed / median);
         }
-        self.started_s.retain(|started_s| now_s - started_s < HOUR_S);
-        self.decide(now_s)
+        self.judge(speeds.keys());
+        true
+    }
+
+    /// Who is slow, the slowest worker first; those whose replacement is on its way too.
+    pub fn slow(&self) -> Vec<Slow> {
+        let slow = self.paces.iter().filter(|(_, pace)| self.limits.is_slow(pace));
+        let mut slow: Vec<Slow> = slow.map(|(&worker, pace)| pace.found(worker)).collect();
+        slow.sort_by(|a, b| a.pace.total_cmp(&b.pace));
+        slow
     }
 
     /// A replacement for `worker` has joined: the answer is whether `worker` is there and must leave now. It is not known
@@ -174,24 +213,34 @@ impl Stragglers {
         let pace = self.paces.entry(worker).or_insert(new);
         pace.mean += self.limits.weight * (value - pace.mean);
         pace.steps += 1;
-        if pace.mean < self.limits.threshold {
-            pace.slow_steps += 1;
-        } else {
-            (pace.slow_steps, pace.withheld) = (0, false);
+    }
+
+    /// Counts the steps in a row in which the workers of this step are below what is asked of them.
+    fn judge<'a>(&mut self, workers: impl Iterator<Item = &'a u32> + Clone) {
+        let Limits { threshold, deviations, .. } = self.limits;
+        let means: Vec<f64> = workers.clone().filter_map(|worker| self.pace(*worker)).collect();
+        let count = means.len() as f64;
+        let average = means.iter().sum::<f64>() / count;
+        let variance = means.iter().map(|mean| (mean - average).powi(2)).sum::<f64>() / count;
+        // Half of the workers are one deviation below the average: rounding must not make stragglers of them.
+        let least = average - deviations * variance.sqrt() * (1.0 + 1e-9);
+        for worker in workers {
+            let Some(pace) = self.paces.get_mut(worker) else { continue };
+            if pace.mean < threshold && (deviations == 0.0 || pace.mean < least) {
+                pace.slow_steps += 1;
+            } else {
+                (pace.slow_steps, pace.withheld) = (0, false);
+            }
         }
     }
 
     fn decide(&mut self, now_s: f64) -> Vec<Action> {
-        let Limits { least_steps, dwell_steps, per_hour, .. } = self.limits;
-        let slow = |pace: &Pace| {
-            !pace.replaced && pace.steps >= least_steps && pace.slow_steps >= dwell_steps.max(1)
-        };
-        let mut slow: Vec<(&u32, &mut Pace)> = self.paces.iter_mut().filter(|(_, pace)| slow(pace)).collect();
-        slow.sort_by(|a, b| a.1.mean.total_cmp(&b.1.mean));
         let mut actions = Vec::new();
-        for (&worker, pace) in slow {
-            let found = Slow { worker, pace: pace.mean, steps: pace.slow_steps };
-            if self.started_s.len() < per_hour as usize {
+        for found in self.slow() {
+            let Some(pace) = self.paces.get_mut(&found.worker).filter(|pace| !pace.replaced) else {
+                continue;
+            };
+            if self.started_s.len() < self.limits.per_hour as usize {
                 pace.replaced = true;
                 self.started_s.push(now_s);
                 actions.push(Action::Start(found));

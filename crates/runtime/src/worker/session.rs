@@ -113,6 +113,11 @@ impl Mailbox {
         self.urgent.load(Ordering::Acquire)
     }
 
+    /// The first of what waits; the rest goes on waiting.
+    pub(crate) fn take_first(&self) -> Option<Event> {
+        self.lock().pop_front()
+    }
+
     /// All that waits; the urgency is over.
     pub(crate) fn take(&self) -> VecDeque<Event> {
         let mut events = self.lock();

@@ -201,6 +201,7 @@ impl Coordinator {
                     self.send(worker, ToWorker::Grant { epoch, units });
                 }
                 if self.apart.clerk.is_over() && self.apart.clerk.in_flight() == 0 {
+                    self.commit_units();
                     self.collect(self.apart.clerk.steps_complete());
                 }
             }

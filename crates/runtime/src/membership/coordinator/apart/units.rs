@@ -4,6 +4,9 @@ use super::{Coordinator, Part};
 use crate::membership::coordinator::{Phase, Stage};
 use crate::membership::{Report, StepRecord, ToWorker, UnitRecord, WorkerId};
 
+/// Least time between two commits within a stretch.
+const COMMIT_PERIOD_S: f64 = 0.02;
+
 impl Coordinator {
     /// A worker has done units, and would like to hold so many.
     pub(in crate::membership::coordinator) fn units(
@@ -28,13 +31,16 @@ impl Coordinator {
             self.apart.tally.entry(step).or_default().units.push((worker, record));
         }
         if self.apart.part == Part::Training {
-            self.commit_units();
+            // A line of the journal for every step would be more than a person or a disk wants.
+            if self.apart.clerk.is_over() || self.now_s - self.apart.boundary_s >= COMMIT_PERIOD_S {
+                self.commit_units();
+            }
             self.evaluate_if_due();
         }
     }
 
     /// Commits the steps of which all units are done.
-    fn commit_units(&mut self) {
+    pub(super) fn commit_units(&mut self) {
         let (first, end) = (self.progress.committed(), self.apart.clerk.steps_complete());
         if end <= first {
             return;
