@@ -15,7 +15,7 @@ use crate::collective::wake_pair;
 use crate::membership::{FromWorker, Serve, ServerReport, ToWorker};
 use crate::mesh::{ConnectionKind, Inbox, InboxError, Listener};
 use crate::optimizer::Optimizer;
-use crate::parameters::{Rule, Server, ServerOptions, ShardMap, Told};
+use crate::parameters::{Phase, Rule, Server, ServerOptions, ShardMap, Told};
 use crate::state::TrainingState;
 use crate::transfer::{self, Kind};
 use crate::worker::links::Connector;
@@ -150,13 +150,13 @@ impl Process {
             map,
             me: serve.shard,
             job: self.connector.token.job_tag(),
-            optimizer,
+            slots: optimizer.slots().len(),
             units_per_step: self.job.batch.virtual_nodes / self.job.sync.nodes_per_update,
             order: serve.order.clone(),
         };
         let server = Server::start(options, |_: Told| {});
         server.load(&whole);
-        server.begin(serve.epoch, rule, serve.step);
+        server.begin(Phase { number: serve.epoch, rule, step: serve.step, optimizer });
         let holding = Holding { server: Arc::new(server), epoch: serve.epoch, over: Arc::default() };
         if let Some(replica) = &serve.replica {
             let stream = self.connector.parameter_stream(serve.epoch, &replica.address)?;

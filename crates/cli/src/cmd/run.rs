@@ -33,6 +33,7 @@ mod speed;
 mod steer;
 mod stragglers;
 mod synchronise;
+mod windows;
 
 pub(crate) use steer::SteerArguments;
 
@@ -72,6 +73,7 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     directors.extend(provider.as_ref().map(Provider::director));
     directors.extend(arguments.steer.directors(&job, range, &run, &speeds)?);
     directors.extend(batch::director(&job));
+    directors.extend(synchronise::director(&job, &trainee, None)?);
     let described = job.clone();
     let spawns = !arguments.no_spawn;
     let spawn = spawns.then(|| spawner(&run, &arguments.worker_speed, arguments.speed)).transpose()?;

@@ -4,7 +4,7 @@
 //! the run stands still meanwhile.
 
 use bellwether_core::prediction::Protocol;
-use bellwether_core::record::{Decision, Event as Journaled};
+use bellwether_core::record::Event as Journaled;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{BatchPlan, Run};
@@ -59,12 +59,13 @@ pub enum Command {
     },
     /// Let an update cover another number of steps: refused where the job's batch may not move, or is fixed in advance.
     Accumulate(BatchPlan),
-    /// Let this be who waits for whom, from the next possible boundary on.
+    /// Let this be who waits for whom from this boundary on, or from the next possible one if it has passed. What was
+    /// planned for this boundary and later ones is void.
     Protocol {
+        /// Steps that are done before it holds.
+        at_step: u64,
         /// The protocol.
         protocol: Protocol,
-        /// Who asks, and why, for the journal.
-        by: String,
     },
     /// Let this worker pause while all wait for all.
     Bench(WorkerId),
@@ -107,17 +108,7 @@ impl Run<'_> {
         match command {
             Command::Scale { workers, by } => self.scale(workers, by),
             Command::Accumulate(plan) => self.accumulate(plan),
-            Command::Protocol { protocol, by } => {
-                let decision = Decision {
-                    by,
-                    step: self.machine.progress().committed(),
-                    workers: 0,
-                    target: 0,
-                    reason: format!("{protocol} from the next boundary on"),
-                };
-                self.write(&Journaled::Decided(decision));
-                self.handle(Event::Protocol(protocol));
-            }
+            Command::Protocol { at_step, protocol } => self.handle(Event::Protocol(at_step, protocol)),
             Command::Bench(worker) => self.handle(Event::Bench(worker)),
             Command::Unbench => self.handle(Event::Unbench),
             Command::Replace(worker) => self.handle(Event::Replace(worker)),

@@ -290,7 +290,7 @@ impl Coordinator {
                 self.accumulation = steps.clamp(1, self.config.max_accumulation.max(1));
                 self.batch_asked = true;
             }
-            Event::Protocol(protocol) => self.ask_protocol(protocol),
+            Event::Protocol(at_step, protocol) => self.ask_protocol(at_step, protocol),
             Event::Bench(worker) => self.bench(worker),
             Event::Unbench => self.unbench(),
             Event::Stop => self.stopping = true,

@@ -12,7 +12,7 @@ mod replica;
 use std::io;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -72,12 +72,25 @@ pub struct ServerOptions {
     pub me: u32,
     /// Tag of the job.
     pub job: u64,
-    /// The update rule; it must not clip.
-    pub optimizer: Optimizer,
-    /// Units of a step.
+    /// Slots of the optimizer.
+    pub slots: usize,
+    /// Units of a step, at least 1.
     pub units_per_step: u32,
     /// Which of the pieces that wait for a connection goes next.
     pub order: TransmissionOrder,
+}
+
+/// A stretch of steps in which nothing changes but the state.
+#[derive(Debug, Clone)]
+pub struct Phase {
+    /// Its number; frames of another are refused.
+    pub number: u64,
+    /// When gradients are applied.
+    pub rule: Rule,
+    /// Its first step: all units of earlier steps count as complete.
+    pub step: u64,
+    /// The update rule, which must not clip. Where it has fewer slots than the servers, the others stay as they are.
+    pub optimizer: Optimizer,
 }
 
 /// A parameter server, or its replica. Dropping it ends all its connections.
@@ -86,15 +99,10 @@ pub struct Server {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-struct Phase {
-    stamp: Stamp,
-    rule: Rule,
-}
-
 struct Shared {
     options: ServerOptions,
     pieces: Vec<Mutex<Held>>,
-    phase: RwLock<Phase>,
+    phase: RwLock<Option<Phase>>,
     ledger: Mutex<Ledger>,
     /// That of the ledger, to be read without its lock.
     watermark: AtomicU64,
@@ -118,11 +126,10 @@ impl std::fmt::Debug for Server {
 impl Server {
     /// A server of zeros, to be [loaded](Server::load) and to [begin](Server::begin). `tell` is called from its threads.
     pub fn start(options: ServerOptions, tell: impl Fn(Told) + Send + Sync + 'static) -> Server {
-        let stamp = Stamp { job: options.job, phase: 0 };
         let shared = Shared {
             pieces: options.map.of_server(options.me).iter().map(|_| Mutex::default()).collect(),
             options,
-            phase: RwLock::new(Phase { stamp, rule: Rule::Each }),
+            phase: RwLock::default(),
             ledger: Mutex::default(),
             watermark: AtomicU64::new(0),
             counts: Mutex::default(),
@@ -133,8 +140,7 @@ impl Server {
             primary: Mutex::default(),
             tell: Box::new(tell),
         };
-        let (map, slots) = (&shared.options.map, shared.options.optimizer.slots().len());
-        let zeros = map.empty_shard(slots, shared.options.me);
+        let zeros = shared.options.map.empty_shard(shared.options.slots, shared.options.me);
         shared.load(&zeros);
         Server { shared: Arc::new(shared), threads: Mutex::default() }
     }
@@ -143,30 +149,26 @@ impl Server {
     ///
     /// # Panics
     ///
-    /// When the state is not of the map's layout, or has other slots than the optimizer.
+    /// When the state is not of the map's layout, or has another number of slots.
     pub fn load(&self, whole: &TrainingState) {
         let options = &self.shared.options;
         self.shared.load(&options.map.scatter(whole, options.me));
     }
 
-    /// Begins a phase at `step`: from now on frames of this phase only are taken, and all units of earlier steps count as
-    /// complete. No unit may be in flight.
-    pub fn begin(&self, phase: u64, rule: Rule, step: u64) {
-        let shared = &self.shared;
+    /// Begins a phase; before the first one no frame is taken. No unit may be in flight.
+    pub fn begin(&self, phase: Phase) {
+        let (shared, step) = (&self.shared, phase.step);
         let units = shared.options.units_per_step;
-        let stamp = Stamp { job: shared.options.job, phase };
-        *shared.phase.write().expect("no holder of this lock has panicked") = Phase { stamp, rule };
-        for piece in &shared.pieces {
-            lock(piece).begin(step, if rule == Rule::Together { units as usize } else { 0 });
-        }
+        let gathered = if phase.rule == Rule::Together { units as usize } else { 0 };
+        *shared.phase.write().expect("no holder of this lock has panicked") = Some(phase);
+        shared.pieces.iter().for_each(|piece| lock(piece).begin(step, gathered));
         shared.set_watermark(step.saturating_mul(units.into()));
     }
 
     /// A copy of this server's shard, each piece of one version. With [`Rule::Together`] its step is the least of all pieces.
     pub fn shard(&self) -> TrainingState {
         let shared = &self.shared;
-        let slots = shared.options.optimizer.slots().len();
-        let mut shard = shared.options.map.empty_shard(slots, shared.options.me);
+        let mut shard = shared.options.map.empty_shard(shared.options.slots, shared.options.me);
         shard.step = u64::MAX;
         for (local, piece) in shared.pieces() {
             let held = lock(&shared.pieces[local]);
@@ -336,14 +338,16 @@ impl Shared {
 
     /// The piece that a frame names, if the frame belongs here.
     fn check(&self, header: &Header) -> Result<(usize, &Piece), WireError> {
-        header.check(&self.phase().stamp)?;
+        let phase = self.phase().as_ref().map(|phase| phase.number);
+        let phase = phase.ok_or_else(|| header.out_of_turn())?;
+        header.check(&Stamp { job: self.options.job, phase })?;
         let map = &self.options.map;
         let local = map.of_server(self.options.me).binary_search(&header.piece);
         let local = local.map_err(|_| WireError::OtherPiece(header.piece))?;
         Ok((local, &map.pieces()[header.piece as usize]))
     }
 
-    fn phase(&self) -> std::sync::RwLockReadGuard<'_, Phase> {
+    fn phase(&self) -> RwLockReadGuard<'_, Option<Phase>> {
         self.phase.read().expect("no holder of this lock has panicked")
     }
 
@@ -351,7 +355,7 @@ impl Shared {
     fn pull(&self, from: &Arc<Connection>, pull: Header, local: usize) {
         self.received(0);
         let piece = &self.options.map.pieces()[pull.piece as usize];
-        if self.phase().rule == Rule::Together {
+        if self.phase().as_ref().is_some_and(|phase| phase.rule == Rule::Together) {
             let mut held = lock(&self.pieces[local]);
             if held.step < pull.step {
                 held.waiting.push((Arc::clone(from), pull));
@@ -387,27 +391,28 @@ impl Shared {
         local: usize,
         values: &mut Vec<f32>,
     ) -> Result<(), WireError> {
-        let rule = self.phase().rule;
         if let Some(replica) = self.replica() {
             replica.wait_for_room();
         }
-        let watermark = self.watermark.load(Ordering::Acquire);
         let mut held = lock(&self.pieces[local]);
+        // Under the lock: what is forgotten of the piece lies below this.
+        let watermark = self.watermark.load(Ordering::Acquire);
         let known = push.unit < watermark || held.applied.contains(&push.unit);
         let replica = if held.forwarded { self.replica() } else { None };
         let copy = replica.as_ref().filter(|_| !known).map(|replica| replica.copy(values));
         let staleness = if known { 0 } else { held.version.saturating_sub(push.version) };
-        let mut ready = Vec::new();
+        let mut ready: Vec<(Arc<Connection>, Header)> = Vec::new();
         if !known {
             let begin = Instant::now();
-            let stepped = self.apply(rule, &mut held, push, values)?;
+            let (updated, stepped) = self.apply(&mut held, push, values)?;
             if stepped {
-                ready = std::mem::take(&mut held.waiting);
+                let step = held.step;
+                ready = held.waiting.extract_if(.., |(_, pull)| pull.step <= step).collect();
             }
             held.remember(push.unit, watermark);
             let seconds = begin.elapsed().as_secs_f64();
             held.applying_s += seconds;
-            self.count(rule == Rule::Each || stepped, staleness, seconds);
+            self.count(updated, staleness, seconds);
         }
         let applied = Header::new(Kind::Applied, push.piece, push.stamp);
         let applied = Header { unit: push.unit, step: known.into(), version: staleness, ..applied };
@@ -443,27 +448,29 @@ impl Shared {
         self.bytes_in.fetch_add((HEADER_BYTES + payload_bytes) as u64, Ordering::Relaxed);
     }
 
-    /// Applies or gathers a gradient; whether a step was made.
+    /// Applies or gathers a gradient; whether the piece was updated, and whether a step was made.
     fn apply(
         &self,
-        rule: Rule,
         held: &mut Held,
         push: &Header,
         values: &mut Vec<f32>,
-    ) -> Result<bool, WireError> {
-        let (options, units) = (&self.options, u64::from(self.options.units_per_step));
-        let state = options.map.pieces()[push.piece as usize].state;
-        match rule {
+    ) -> Result<(bool, bool), WireError> {
+        let phase = self.phase();
+        let phase = phase.as_ref().ok_or_else(|| push.out_of_turn())?;
+        let units = u64::from(self.options.units_per_step);
+        let state = self.options.map.pieces()[push.piece as usize].state;
+        match phase.rule {
             Rule::Each => {
-                held.each(&options.optimizer, push, state, values);
-                Ok(false)
+                held.each(&phase.optimizer, push, state, values);
+                Ok((true, false))
             }
             Rule::Together => {
                 if push.step != held.step || push.unit / units != push.step {
                     return Err(push.out_of_turn());
                 }
                 held.gather((push.unit % units) as usize, push, values);
-                Ok(held.step_if_whole(&options.optimizer, state))
+                let stepped = held.step_if_whole(&phase.optimizer, state);
+                Ok((stepped, stepped))
             }
         }
     }

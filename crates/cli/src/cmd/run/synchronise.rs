@@ -1,8 +1,20 @@
 //! Who waits for whom in a run, as its job says.
 
+use std::collections::BTreeMap;
+
+use bellwether_core::InputError;
 use bellwether_core::job::{Job, Order, Reduce};
 use bellwether_core::plan::{Synchronisation, TransmissionOrder};
-use bellwether_runtime::membership::TraineeDescription;
+use bellwether_core::prediction::Protocol;
+use bellwether_core::record::{Decision, Event};
+use bellwether_runtime::coordinator::{Director, DirectorCommand, Now, Seen};
+use bellwether_runtime::membership::{StepRecord, TraineeDescription, WorkerId};
+use bellwether_sched::synchronise::{Setup, SyncCommand, Synchroniser};
+
+use super::windows::Windows;
+
+/// Of two workers nobody can say which is slow and which is quick.
+const LEAST_WORKERS: usize = 3;
 
 /// The stretches of the run, its servers, and in which order parts travel.
 pub(super) fn synchronisation(job: &Job, trainee: &TraineeDescription) -> Synchronisation {
@@ -20,4 +32,85 @@ pub(super) fn synchronisation(job: &Job, trainee: &TraineeDescription) -> Synchr
         replica: job.sync.replica,
         order,
     }
+}
+
+/// Whoever decides when the workers wait for each other, where the job's file does not say it all. `tuned` is the share of
+/// synchronous steps that a search found for the job.
+///
+/// # Errors
+///
+/// A policy against stragglers that does not fit the phases.
+pub(super) fn director(
+    job: &Job,
+    trainee: &TraineeDescription,
+    tuned: Option<f64>,
+) -> Result<Option<Box<dyn Director>>, InputError> {
+    let total_steps = job.total_steps(trainee.training_samples);
+    let setup = Setup::of(&job.sync, total_steps, job.batch.virtual_nodes, tuned)?;
+    Ok(setup.map(|setup| {
+        Box::new(Attendant {
+            decider: Synchroniser::new(setup),
+            windows: Windows::new(BTreeMap::new(), LEAST_WORKERS),
+            stretches: Vec::new(),
+        }) as Box<dyn Director>
+    }))
+}
+
+/// Shows a run to the decider, and hands on what it commands.
+struct Attendant {
+    decider: Synchroniser,
+    windows: Windows,
+    /// The first step of each stretch, and its protocol.
+    stretches: Vec<(u64, Protocol)>,
+}
+
+impl Attendant {
+    fn protocol(&self, step: u64) -> Protocol {
+        let stretch = self.stretches.iter().rev().find(|(first, _)| *first <= step);
+        stretch.map_or(Protocol::Bsp, |(_, protocol)| *protocol)
+    }
+
+    fn committed(&mut self, records: &[StepRecord]) {
+        for record in records {
+            self.decider.committed(record.step, self.protocol(record.step), record.loss);
+        }
+    }
+}
+
+impl Director for Attendant {
+    fn direct(&mut self, seen: Seen<'_>, now: &Now<'_>) -> Vec<DirectorCommand> {
+        let windows = self.windows.see(seen);
+        match seen {
+            Seen::Journal(Event::Protocol { step, protocol, .. }) => {
+                self.stretches.retain(|(first, _)| first < step);
+                // What this program wrote it can read.
+                self.stretches.extend(protocol.parse().ok().map(|protocol| (*step, protocol)));
+            }
+            Seen::Journal(Event::Membership { .. }) => {
+                let number = |worker: &WorkerId| u32::try_from(*worker).ok();
+                let members: Vec<u32> = self.windows.members().iter().filter_map(number).collect();
+                self.decider.members(&members);
+            }
+            Seen::Committed(records) => self.committed(records),
+            _ => return Vec::new(),
+        }
+        windows.iter().for_each(|window| self.decider.observe(window));
+        self.decider.decide().into_iter().flat_map(|command| commands(&command, now)).collect()
+    }
+}
+
+fn commands(command: &bellwether_sched::synchronise::Command, now: &Now<'_>) -> Vec<DirectorCommand> {
+    let note = DirectorCommand::Note(Event::Decided(Decision {
+        by: "sync".into(),
+        step: now.step,
+        workers: 0,
+        target: 0,
+        reason: command.reason.to_string(),
+    }));
+    let act = match command.command {
+        SyncCommand::Protocol(protocol) => DirectorCommand::Protocol { at_step: command.at_step, protocol },
+        SyncCommand::Evict(worker) => DirectorCommand::Bench(WorkerId::from(worker)),
+        SyncCommand::Restore => DirectorCommand::Unbench,
+    };
+    vec![note, act]
 }

@@ -126,13 +126,13 @@ impl Coordinator {
         Some((next, Reason::Protocol { next: protocol.to_string() }))
     }
 
-    /// Who waits for whom from now on, as somebody asks; what was planned for later stays planned.
-    pub(super) fn ask_protocol(&mut self, protocol: Protocol) {
-        let committed = self.progress.committed();
-        self.apart.upcoming.retain(|(step, _)| *step > committed);
-        let now = if matches!(self.phase, Phase::Apart) { self.apart.protocol } else { Protocol::Bsp };
-        if protocol != now {
-            self.apart.upcoming.push_front((0, protocol));
+    /// Who waits for whom from a boundary on, as somebody asks; what was planned for later is void.
+    pub(super) fn ask_protocol(&mut self, at_step: u64, protocol: Protocol) {
+        let upcoming = &mut self.apart.upcoming;
+        upcoming.retain(|(step, _)| *step < at_step);
+        let before = upcoming.back().map_or(self.apart.protocol, |(_, protocol)| *protocol);
+        if protocol != before {
+            upcoming.push_back((at_step, protocol));
         }
     }
 

@@ -93,8 +93,8 @@ pub enum Event {
     Speeds(BTreeMap<WorkerId, f64>),
     /// An update is to cover so many steps.
     Accumulate(u32),
-    /// Who waits for whom from the next possible boundary on.
-    Protocol(Protocol),
+    /// Who waits for whom from this boundary on, or the next possible one; what was planned for later is void.
+    Protocol(u64, Protocol),
     /// This worker pauses while all wait for all.
     Bench(WorkerId),
     /// Nobody pauses any more.

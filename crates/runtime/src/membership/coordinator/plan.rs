@@ -165,7 +165,7 @@ impl Coordinator {
         self.scheduled(&staying, &caught_up).or_else(|| {
             // Two plans crossed, and the members do not know where to wait next.
             let next = self.holds_at();
-            let unknown = self.proposed.is_empty() && next.is_some() && next != self.current.hold_at;
+            let unknown = self.proposed.is_empty() && next != self.current.hold_at;
             let mut shadows = self.staged(Stage::Shadow);
             shadows.extend(self.staged(Stage::CaughtUp));
             let reason = Reason::Resize { wanted: self.wanted };
@@ -261,7 +261,9 @@ impl Coordinator {
         if let Some(latest) = self.proposed.last() {
             let proposed = &latest.membership;
             let future = proposed.from_step > self.progress.committed() + self.steps_unheard_of();
-            if self.intact(latest) && (proposed.same_as(&next) || !(future || self.stopping)) {
+            // The same end of it at another boundary is another plan.
+            let same = proposed.same_as(&next) && (!next.stop || proposed.from_step == next.from_step);
+            if self.intact(latest) && (same || !(future || self.stopping)) {
                 return;
             }
         } else {

@@ -87,7 +87,8 @@ impl Held {
     }
 
     fn update(&mut self, optimizer: &Optimizer, update: Update, gradient: &[f32]) {
-        let mut slots: Vec<&mut [f32]> = self.slots.iter_mut().map(Vec::as_mut_slice).collect();
+        let slots = self.slots.iter_mut().take(optimizer.slots().len());
+        let mut slots: Vec<&mut [f32]> = slots.map(Vec::as_mut_slice).collect();
         optimizer.update(update, &mut self.values, &mut slots, gradient);
     }
 

@@ -10,7 +10,7 @@ use super::connection::Connection;
 use super::held::Held;
 use super::{Shared, Told};
 use crate::parameters::pipe::{Source, invalid, lock, prepare, send};
-use crate::parameters::wire::{Header, Kind};
+use crate::parameters::wire::{Header, Kind, Stamp};
 
 /// Bytes that may wait to be forwarded before workers must wait.
 const WAITING_BYTES: usize = 32 << 20;
@@ -184,7 +184,8 @@ impl Shared {
 
     /// The frames that make a replica's piece as this one is; units below `from` are complete.
     fn describe(&self, held: &Held, number: u32, from: u64) -> Vec<(Header, Vec<f32>)> {
-        let stamp = self.phase().stamp;
+        let phase = self.phase().as_ref().map_or(0, |phase| phase.number);
+        let stamp = Stamp { job: self.options.job, phase };
         let mut values = held.values.clone();
         held.slots.iter().for_each(|slot| values.extend_from_slice(slot));
         let header = Header::new(Kind::Install, number, stamp);
@@ -206,7 +207,7 @@ impl Shared {
     pub(super) fn follow(&self, mut stream: TcpStream) -> io::Result<()> {
         prepare(&stream)?;
         let mut source = Source::new(stream.try_clone()?);
-        let slots = self.options.optimizer.slots().len();
+        let slots = self.options.slots;
         let (mut values, mut begun) = (Vec::new(), false);
         while let Some(header) = source.header()? {
             let (local, piece) = self.check(&header).map_err(invalid)?;
