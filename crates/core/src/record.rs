@@ -265,8 +265,11 @@ pub enum Event {
     Stale {
         /// Steps done by then.
         step: u64,
-        /// The histogram over all servers.
+        /// The histogram over all servers, with an entry for each update of a piece.
         staleness: Staleness,
+        /// Seconds that all of them spent applying.
+        #[serde(default)]
+        apply_s: f64,
     },
     /// No worker was left: steps at and after `to` count as not done.
     RolledBack {

@@ -29,6 +29,7 @@ pub mod collective;
 pub mod control;
 pub mod coordinator;
 pub mod frame;
+pub mod gossip;
 pub mod journal;
 pub mod membership;
 pub mod mesh;

@@ -6,6 +6,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 
+use crate::membership::{UnitRecord, WorkerId};
+
 /// One committed step, as the slowest of its workers saw it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct StepLine {
@@ -35,6 +37,19 @@ pub struct StepLine {
     /// Steps that the update covered.
     #[serde(default = "one")]
     pub accumulation: u32,
+    /// The units of a step that was done one by one; none of other steps.
+    #[serde(default)]
+    pub units: Vec<UnitLine>,
+}
+
+/// One unit, and who did it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct UnitLine {
+    /// The worker.
+    pub worker: WorkerId,
+    /// The rest.
+    #[serde(flatten)]
+    pub record: UnitRecord,
 }
 
 fn one() -> u32 {

@@ -199,6 +199,8 @@ impl Process {
         let Some(holding) = self.holding.as_ref().filter(|holding| holding.epoch == epoch) else { return };
         let mut shard = holding.server.shard();
         shard.step = step;
+        // Before the shard, so that the account is whole when the stretch ends with it.
+        self.report(Some(step));
         let send = |stream: &mut TcpStream| {
             transfer::send_mark(stream, Kind::Part, step)?;
             transfer::send_whole(stream, &shard)
@@ -207,9 +209,8 @@ impl Process {
         let sent = stream.and_then(|mut stream| send(&mut stream).map_err(|e| e.to_string()));
         if let Err(why) = sent {
             let what = format!("the shard could not be handed over: {why}");
-            return self.connection.say(FromWorker::Failed { what });
+            self.connection.say(FromWorker::Failed { what });
         }
-        self.report(Some(step));
     }
 
     fn report(&mut self, handed_over: Option<u64>) {

@@ -21,6 +21,7 @@ use crate::membership::{
 };
 use crate::mesh::{ConnectionKind, Listener};
 use crate::notice::Listening;
+use crate::optimizer::Optimizer;
 use crate::trainee::Trainee;
 use crate::transfer::read;
 use apart::{Apart, Units};
@@ -139,6 +140,7 @@ pub fn run(
         checkpoint_every: job.checkpoint.every_steps,
         batches: job.mode.goodput().filter(|goodput| !goodput.schedule.is_empty()).cloned(),
     };
+    let unit_rule = Optimizer::of_units(&job, rules.total_steps);
     let worker = Worker {
         member: Member::new(welcome.worker, rules),
         engine,
@@ -152,6 +154,7 @@ pub fn run(
         switch: None,
         boundary: Instant::now(),
         units: Units::new(&job),
+        unit_rule,
         apart: None,
         orphaned: false,
     };
@@ -187,8 +190,9 @@ struct Worker {
     switch: Option<(u64, bool)>,
     /// When the last step ended.
     boundary: Instant,
-    /// How steps are cut into units.
+    /// How steps are cut into units, and what updates of single units are.
     units: Units,
+    unit_rule: Optimizer,
     /// The stretch that is trained without a membership.
     apart: Option<Apart>,
     /// Nobody coordinates any more.

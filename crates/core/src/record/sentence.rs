@@ -56,7 +56,7 @@ impl Event {
                 };
                 format!("server {server} holds shard {shard} after {:.0} ms; {loss}", seconds * 1e3)
             }
-            Event::Stale { step, staleness } => format!("step {step}: {staleness}"),
+            Event::Stale { step, staleness, .. } => format!("step {step}: {staleness}"),
             Event::CheckpointFailed { step, reason } => {
                 format!("warning: the checkpoint of step {step} is not there: {reason}")
             }

@@ -3,7 +3,13 @@
 use std::io::Write;
 
 use super::{Run, Seen};
-use crate::membership::StepRecord;
+use crate::membership::{StepRecord, UnitRecord, WorkerId};
+
+fn unit((worker, record): &(WorkerId, UnitRecord)) -> serde_json::Value {
+    let mut unit = serde_json::json!(record);
+    unit["worker"] = (*worker).into();
+    unit
+}
 
 /// Memberships whose sizes are remembered.
 const SIZES_KEPT: usize = 8;
@@ -33,6 +39,9 @@ impl Run<'_> {
                 line["accumulation"] = record.steps().into();
                 line["noise_scale"] = record.noise_scale.into();
                 line["learning_rate_factor"] = record.learning_rate_factor.into();
+            }
+            if !record.units.is_empty() {
+                line["units"] = record.units.iter().map(unit).collect();
             }
             text.push_str(&line.to_string());
             text.push('\n');

@@ -7,8 +7,10 @@
 use bellwether_core::plan::TransmissionOrder;
 use bellwether_core::prediction::Protocol;
 use bellwether_core::record::Staleness;
+use serde::{Deserialize, Serialize};
 
 use super::{TraineeDescription, WorkerId};
+use crate::timed::Call;
 
 /// Whom a worker exchanges tensors with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +34,8 @@ pub struct Stretch {
     pub peers: Vec<Peer>,
     /// Which waiting part a connection to a server serves next.
     pub order: TransmissionOrder,
+    /// For gossip: the coordinator's checkpoint that all begin from.
+    pub checkpoint: Option<u64>,
 }
 
 /// What a server is to hold.
@@ -60,7 +64,7 @@ pub struct Serve {
 }
 
 /// A unit whose updates all servers have acknowledged.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct UnitRecord {
     /// Which.
     pub unit: u64,
@@ -74,8 +78,11 @@ pub struct UnitRecord {
     pub compute_s: f64,
     /// Seconds of it spent waiting for parameters.
     pub wait_s: f64,
-    /// Seconds of computing between the calls that took or gave a tensor, in their order.
+    /// Seconds of computing before each call that took or gave a tensor, and after the last.
     pub segments_s: Vec<f64>,
+    /// Those calls in order, in a worker's first unit of a stretch.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<Call>,
 }
 
 /// A server's account since the stretch began.

@@ -13,9 +13,12 @@ use super::Worker;
 use super::engine::Fault;
 use super::links::Connector;
 use super::session::Mailbox;
-use crate::membership::{FromWorker, Report, Stretch, ToWorker, UnitRecord};
+use crate::membership::{EvaluationRecord, FromWorker, Peer, Report, Stretch, ToWorker, UnitRecord};
 use crate::parameters::{self, Client, ClientOptions, Handle, ShardMap, Work};
 use crate::timed::TimedParts;
+use averaging::Averaging;
+
+mod averaging;
 
 /// How long a unit may wait for a server that is gone to be replaced.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -59,12 +62,19 @@ impl Units {
     }
 }
 
+/// With whom tensors are exchanged.
+enum Exchange {
+    Servers(Client, Mender),
+    Peers(Averaging),
+    /// Taken out for a moment.
+    Nobody,
+}
+
 /// The stretch under way.
 pub(super) struct Apart {
     epoch: u64,
     protocol: Protocol,
-    client: Client,
-    _mender: Mender,
+    exchange: Exchange,
     done: Vec<UnitRecord>,
     reported: Instant,
     /// Moving average of the time of a unit.
@@ -73,35 +83,16 @@ pub(super) struct Apart {
 }
 
 impl Apart {
-    /// Connects to the servers of a stretch.
-    fn begin(
-        stretch: &Stretch,
-        map: Arc<ShardMap>,
-        connector: &Connector,
-        mailbox: &Arc<Mailbox>,
-    ) -> Result<Apart, String> {
-        let dial = |peer: &crate::membership::Peer| connector.parameter_stream(stretch.epoch, &peer.address);
-        let streams = stretch.servers.iter().map(dial).collect::<Result<Vec<_>, _>>()?;
-        let options = ClientOptions {
-            map,
-            job: connector.token.job_tag(),
-            order: stretch.order.clone(),
-            patience: PATIENCE,
-        };
-        let client = Client::new(options, streams).map_err(|e| e.to_string())?;
-        mailbox.interrupts(Some(client.handle()));
-        let mender = Mender::start(stretch.clone(), client.handle(), connector.clone(), Arc::clone(mailbox))
-            .map_err(|e| e.to_string())?;
-        Ok(Apart {
+    fn new(stretch: &Stretch, exchange: Exchange) -> Apart {
+        Apart {
             epoch: stretch.epoch,
             protocol: stretch.protocol,
-            client,
-            _mender: mender,
+            exchange,
             done: Vec::new(),
             reported: Instant::now(),
             unit_s: 0.0,
             asked: None,
-        })
+        }
     }
 
     /// Units to hold: more than one where they are short and nobody waits for anybody.
@@ -127,12 +118,15 @@ impl Worker {
         }
         let stretch = stretch.clone();
         self.leave_apart();
-        let servers = stretch.servers.len() as u32;
-        let map = Arc::new(ShardMap::new(self.engine.trainee.layout(), servers.max(1)));
-        match Apart::begin(&stretch, map, &self.connector, &self.connection.mailbox) {
-            Ok(apart) => {
+        let exchange = if stretch.protocol == Protocol::Gossip {
+            self.begin_averaging(&stretch).map(Exchange::Peers)
+        } else {
+            self.call_servers(&stretch)
+        };
+        match exchange {
+            Ok(exchange) => {
                 self.engine.mesh.clear();
-                self.apart = Some(apart);
+                self.apart = Some(Apart::new(&stretch, exchange));
                 true
             }
             // The server may be gone; another address is on its way.
@@ -141,6 +135,25 @@ impl Worker {
                 false
             }
         }
+    }
+
+    fn call_servers(&self, stretch: &Stretch) -> Result<Exchange, String> {
+        let servers = stretch.servers.len() as u32;
+        let map = Arc::new(ShardMap::new(self.engine.trainee.layout(), servers.max(1)));
+        let connector = &self.connector;
+        let dial = |peer: &Peer| connector.parameter_stream(stretch.epoch, &peer.address);
+        let streams = stretch.servers.iter().map(dial).collect::<Result<Vec<_>, _>>()?;
+        let options = ClientOptions {
+            map,
+            job: connector.token.job_tag(),
+            order: stretch.order.clone(),
+            patience: PATIENCE,
+        };
+        let client = Client::new(options, streams).map_err(|e| e.to_string())?;
+        let mailbox = &self.connection.mailbox;
+        mailbox.interrupts(Some(client.handle()));
+        let mender = Mender::start(stretch.clone(), client.handle(), connector.clone(), Arc::clone(mailbox));
+        Ok(Exchange::Servers(client, mender.map_err(|e| e.to_string())?))
     }
 
     /// Forgets a stretch that is over.
@@ -163,7 +176,17 @@ impl Worker {
         if !self.enter() {
             return;
         }
-        match self.compute(unit) {
+        let apart = self.apart.as_mut().expect("it was entered");
+        let mut exchange = std::mem::replace(&mut apart.exchange, Exchange::Nobody);
+        let done = match &mut exchange {
+            Exchange::Servers(client, _) => self.compute(unit, client),
+            Exchange::Peers(averaging) => self.average(unit, averaging),
+            Exchange::Nobody => unreachable!("it is put back at once"),
+        };
+        if let Some(apart) = &mut self.apart {
+            apart.exchange = exchange;
+        }
+        match done {
             Ok(record) => {
                 self.member.unit_done(unit);
                 let left = self.member.granted();
@@ -195,7 +218,7 @@ impl Worker {
         }
     }
 
-    fn compute(&mut self, unit: u64) -> Result<UnitRecord, Fault> {
+    fn compute(&mut self, unit: u64, client: &mut Client) -> Result<UnitRecord, Fault> {
         let began = Instant::now();
         let (step, nodes) = self.units.of(unit);
         let samples = self.engine.unit_samples(step, nodes.clone());
@@ -206,7 +229,7 @@ impl Worker {
         let of_step = self.engine.order.samples_in(step);
         let share = self.units.rate.factor(samples as f64 / self.units.batch as f64) as f32;
         let apart = self.apart.as_mut().expect("it was entered");
-        let client = &mut apart.client;
+        let first = apart.unit_s == 0.0;
         let scale = 1.0 / if together { of_step } else { samples } as f64;
         let work =
             Work { phase: apart.epoch, unit, step, together, scale: scale as f32, share, samples: of_step };
@@ -237,6 +260,7 @@ impl Worker {
             compute_s,
             wait_s: account.waited_s,
             segments_s: segments.compute_s,
+            calls: if first { segments.calls } else { Vec::new() },
         })
     }
 
@@ -265,20 +289,42 @@ impl Worker {
         self.member.evaluated_alone();
     }
 
-    fn evaluation(&mut self, step: u64) -> Result<crate::membership::EvaluationRecord, Fault> {
+    fn evaluation(&mut self, step: u64) -> Result<EvaluationRecord, Fault> {
         let apart = self.apart.as_mut().expect("it was entered");
-        let client = &mut apart.client;
-        client.handle().resume();
-        let together = apart.protocol == Protocol::Bsp;
-        let work =
-            Work { phase: apart.epoch, unit: u64::MAX, step, together, scale: 1.0, share: 1.0, samples: 1 };
-        client.begin(work).map_err(lost)?;
-        let state = client.state().map_err(lost)?.to_vec();
-        self.engine.evaluate_alone(step, client, &state)
+        let (phase, together) = (apart.epoch, apart.protocol == Protocol::Bsp);
+        let mut exchange = std::mem::replace(&mut apart.exchange, Exchange::Nobody);
+        let record = match &mut exchange {
+            Exchange::Servers(client, _) => {
+                let work = Work { phase, unit: u64::MAX, step, together, scale: 1.0, share: 1.0, samples: 1 };
+                client.handle().resume();
+                let state =
+                    client.begin(work).and_then(|()| client.state().map(<[f32]>::to_vec)).map_err(lost);
+                state.and_then(|state| self.engine.evaluate_alone(step, client, &state))
+            }
+            Exchange::Peers(averaging) => {
+                self.read_own(averaging);
+                self.engine.evaluate_held(step)
+            }
+            Exchange::Nobody => unreachable!("it is put back at once"),
+        };
+        if let Some(apart) = &mut self.apart {
+            apart.exchange = exchange;
+        }
+        record
     }
 
-    /// Sends the whole state to the coordinator.
-    pub(super) fn hand_over(&mut self, _step: u64) {
+    /// Sends the whole state to the coordinator, where there are no servers that hold it.
+    pub(super) fn hand_over(&mut self, step: u64) {
+        self.account(true);
+        if let Some(mut apart) = self.apart.take() {
+            if let Exchange::Peers(averaging) = &apart.exchange
+                && let Err(what) = self.send_own(step, averaging)
+            {
+                self.connection.say(FromWorker::Failed { what });
+            }
+            apart.reported = Instant::now();
+            self.apart = Some(apart);
+        }
         self.member.handed_over();
     }
 }

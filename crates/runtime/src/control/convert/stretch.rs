@@ -5,6 +5,7 @@ use bellwether_core::record::Staleness;
 
 use super::{list, read_trainee, wire, write_trainee};
 use crate::membership::{Peer, Serve, ServerReport, Stretch, UnitRecord};
+use crate::timed::Call;
 
 fn write_peer(peer: &Peer) -> wire::Member {
     wire::Member { worker: peer.worker, address: peer.address.clone(), first: 0, end: 0 }
@@ -39,6 +40,7 @@ pub(super) fn write_stretch(stretch: &Stretch) -> wire::Stretch {
         peers: stretch.peers.iter().map(write_peer).collect(),
         window_bytes,
         levels,
+        checkpoint_step: stretch.checkpoint,
     }
 }
 
@@ -50,6 +52,7 @@ pub(super) fn read_stretch(stretch: wire::Stretch) -> Option<Stretch> {
         servers: list(stretch.servers, read_peer)?,
         peers: list(stretch.peers, read_peer)?,
         order,
+        checkpoint: stretch.checkpoint_step,
     })
 }
 
@@ -95,7 +98,21 @@ pub(super) fn write_unit(unit: &UnitRecord) -> wire::UnitRecord {
         wait_s: unit.wait_s,
         segments_s: unit.segments_s.clone(),
         samples: unit.samples,
+        calls: unit.calls.iter().map(|call| write_call(*call)).collect(),
     }
+}
+
+fn write_call(call: Call) -> i32 {
+    let number = |tensor: u32| i32::try_from(tensor).map_or(i32::MAX, |tensor| tensor.saturating_add(1));
+    match call {
+        Call::Take(tensor) => number(tensor),
+        Call::Give(tensor) => -number(tensor),
+    }
+}
+
+fn read_call(call: i32) -> Option<Call> {
+    let tensor = call.unsigned_abs().checked_sub(1)?;
+    Some(if call > 0 { Call::Take(tensor) } else { Call::Give(tensor) })
 }
 
 pub(super) fn read_unit(unit: wire::UnitRecord) -> UnitRecord {
@@ -107,6 +124,7 @@ pub(super) fn read_unit(unit: wire::UnitRecord) -> UnitRecord {
         wait_s: unit.wait_s,
         segments_s: unit.segments_s,
         samples: unit.samples,
+        calls: unit.calls.into_iter().filter_map(read_call).collect(),
     }
 }
 

@@ -355,6 +355,7 @@ impl Coordinator {
             servers: self.apart.shards.iter().flatten().map(peer).collect(),
             peers: peers.iter().filter(|id| **id != worker).map(peer).collect(),
             order: self.apart.plan.order.clone(),
+            checkpoint: self.checkpoint.filter(|_| gossips),
         };
         self.send(worker, ToWorker::Stretch(stretch));
     }
@@ -448,12 +449,12 @@ impl Coordinator {
     /// How stale the updates of the stretch were that ends before `step`.
     fn keep_staleness(&mut self, step: u64) {
         let mut staleness = Staleness::default();
-        std::mem::take(&mut self.apart.reports)
-            .values()
-            .for_each(|report| staleness.merge(&report.staleness));
+        let reports = std::mem::take(&mut self.apart.reports);
+        reports.values().for_each(|report| staleness.merge(&report.staleness));
         if staleness.updates() > 0 {
             self.apart.staleness.merge(&staleness);
-            self.journal(Journal::Stale { step, staleness });
+            let apply_s = reports.values().map(|report| report.apply_s).sum();
+            self.journal(Journal::Stale { step, staleness, apply_s });
         }
     }
 

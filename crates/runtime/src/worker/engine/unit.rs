@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::{Engine, Fault, all_finite, square_sum};
 use crate::membership::EvaluationRecord;
+use crate::optimizer::{Optimizer, Update};
 use crate::order::micro_batch_seed;
 use crate::trainee::{Evaluation, MicroBatch, Parts, TraineeError, Weights, tensor_ranges};
 use crate::transfer::{read, write};
@@ -26,6 +27,19 @@ struct Withheld<'a>(&'a mut dyn Parts);
 impl Parts for Withheld<'_> {
     fn take(&mut self, tensor: usize, out: &mut [f32]) -> Result<(), TraineeError> {
         self.0.take(tensor, out)
+    }
+
+    fn give(&mut self, _tensor: usize, _gradient: &[f32]) -> Result<(), TraineeError> {
+        Ok(())
+    }
+}
+
+/// Parameters that are here already, and gradients that stay.
+struct Here;
+
+impl Parts for Here {
+    fn take(&mut self, _tensor: usize, _out: &mut [f32]) -> Result<(), TraineeError> {
+        Ok(())
     }
 
     fn give(&mut self, _tensor: usize, _gradient: &[f32]) -> Result<(), TraineeError> {
@@ -153,6 +167,44 @@ impl Engine {
         Ok(unit)
     }
 
+    /// The seed of the job.
+    pub(in crate::worker) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The gradient sum of a unit at the parameters that this worker holds, in place of the last result.
+    pub(in crate::worker) fn unit_held(
+        &mut self,
+        step: u64,
+        nodes: Range<u32>,
+    ) -> Result<UnitGradient, Fault> {
+        let mut state = read(&self.state).model_state.clone();
+        let unit = self.unit(step, nodes, &mut Here, &mut state, false)?;
+        write(&self.state).model_state.copy_from_slice(&state);
+        Ok(unit)
+    }
+
+    /// Factor on the gradient sum of the last unit: clipping over samples.
+    pub(in crate::worker) fn unit_scale(&self, samples: u64) -> f32 {
+        let parameters = read(&self.state).parameters.len();
+        let squares = if self.optimizer.clips() { square_sum(&self.out[..parameters]) } else { 0.0 };
+        self.optimizer.scale(samples, squares)
+    }
+
+    /// Applies the last unit's gradient to a range of the parameters, whose slots this worker holds.
+    pub(in crate::worker) fn update_held(
+        &self,
+        rule: &Optimizer,
+        update: Update,
+        range: Range<usize>,
+        values: &mut [f32],
+    ) {
+        let mut state = write(&self.state);
+        let mut slots: Vec<&mut [f32]> =
+            state.slots.iter_mut().map(|slot| &mut slot[range.clone()]).collect();
+        rule.update(update, values, &mut slots, &self.out[range.clone()]);
+    }
+
     fn checked(&self, step: u64, unit: UnitGradient) -> Result<UnitGradient, Fault> {
         if !unit.loss_sum.is_finite() {
             let loss = unit.loss_sum / unit.samples.max(1) as f64;
@@ -163,6 +215,12 @@ impl Engine {
             return Err(Fault::NotFinite(format!("the gradient of step {step} is not finite")));
         }
         Ok(unit)
+    }
+
+    /// Evaluates the whole held-out set with what this worker holds.
+    pub(in crate::worker) fn evaluate_held(&mut self, step: u64) -> Result<EvaluationRecord, Fault> {
+        let state = read(&self.state).model_state.clone();
+        self.evaluate_alone(step, &mut Here, &state)
     }
 
     /// Evaluates the whole held-out set with the parameters from `parts` and this model state.

@@ -1,0 +1,255 @@
+//! Decentralised averaging: after each unit a worker averages its parameters with one peer, drawn at random.
+//!
+//! Nobody waits for anybody, and no lock is held while a message travels, so there is nothing to deadlock, however many
+//! begin at once. Threads of each worker answer its peers, from the same [`Shared`] vector that its computing thread
+//! reads, averages and updates. An exchange with a peer that is gone is left out, and costs nothing but itself.
+//!
+//! # Source
+//!
+//! AD-PSGD (Lian, Zhang, Zhang and Liu, ICML 2018): a worker computes a gradient at a copy of its parameters, averages
+//! with a random neighbour, and applies the gradient to the average. Only parameters are averaged; optimizer slots stay
+//! where they are. AD-PSGD escapes deadlock by a bipartite graph of neighbours; here everybody may average with
+//! everybody, because a chunk that is under way itself is still averaged, with a smaller share (see [`Shared`]).
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::control::Token;
+use crate::membership::WorkerId;
+use crate::mesh::{ConnectionKind, Hello, Inbox, InboxError, dial};
+use crate::order::mix;
+
+mod exchange;
+mod shared;
+
+pub use exchange::Exchanged;
+pub use shared::Shared;
+
+/// Time to reach a peer, and longest silence of one in an exchange; then it is left out.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often the accepting thread looks whether it is still wanted.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Who a worker is among those that average.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// The worker.
+    pub me: WorkerId,
+    /// The job's token.
+    pub token: Token,
+    /// Number of this stretch: connections of other stretches are closed.
+    pub epoch: u64,
+    /// Seed of the draws.
+    pub seed: u64,
+}
+
+/// An exchange that did not happen, or not to its end.
+#[derive(Debug, thiserror::Error)]
+#[error("no average with worker {peer}: {why}")]
+pub struct Skipped {
+    /// With whom.
+    pub peer: WorkerId,
+    /// Why not.
+    pub why: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum End {
+    Dialed,
+    Answered,
+}
+
+#[derive(Debug, Default)]
+struct Crew {
+    peers: BTreeMap<WorkerId, SocketAddr>,
+    /// Handles of all connections, to end them from outside.
+    streams: BTreeMap<(WorkerId, End), TcpStream>,
+    closed: bool,
+}
+
+/// One worker's part in the averaging; dropping it closes its connections and ends its threads. A worker that has done
+/// its last unit keeps it until its peers have done theirs, or are told that it is no peer any more: they would wait
+/// for an answer, though not for long.
+#[derive(Debug)]
+pub struct Gossip {
+    identity: Identity,
+    shared: Arc<Shared>,
+    crew: Arc<Mutex<Crew>>,
+    /// The connections that this worker dialed; locked during an exchange, one at a time.
+    dialed: Mutex<BTreeMap<WorkerId, TcpStream>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Gossip {
+    /// Begins to answer the peers whose connections arrive in `inbox`, from `shared`; there is none at first.
+    ///
+    /// # Errors
+    ///
+    /// When no thread is to be had.
+    pub fn start(inbox: Arc<Inbox>, identity: Identity, shared: Arc<Shared>) -> io::Result<Gossip> {
+        let crew = Arc::new(Mutex::new(Crew::default()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let door = Door {
+            inbox,
+            epoch: identity.epoch,
+            shared: Arc::clone(&shared),
+            crew: Arc::clone(&crew),
+            stop: Arc::clone(&stop),
+        };
+        let thread = std::thread::Builder::new().name("gossip-accept".into()).spawn(move || door.keep())?;
+        let dialed = Mutex::default();
+        Ok(Gossip { identity, shared, crew, dialed, stop, thread: Some(thread) })
+    }
+
+    /// Averages with these workers from now on (itself is left out), and closes the connections to all others, also in
+    /// the middle of an exchange. Any thread may call it at any moment.
+    pub fn set_peers(&self, peers: &BTreeMap<WorkerId, SocketAddr>) {
+        let mut crew = lock(&self.crew);
+        let kept = |peer: &WorkerId, old: &BTreeMap<WorkerId, SocketAddr>| {
+            old.contains_key(peer) && old.get(peer) == peers.get(peer)
+        };
+        let Crew { peers: present, streams, .. } = &mut *crew;
+        streams.retain(|(peer, _), stream| {
+            let stays = kept(peer, present);
+            if !stays {
+                end(stream);
+            }
+            stays
+        });
+        *present = peers.clone();
+        present.remove(&self.identity.me);
+    }
+
+    /// With whom this worker averages after `unit`: the same draw for the same peers; none when it is alone.
+    pub fn peer_after(&self, unit: u64) -> Option<WorkerId> {
+        let crew = lock(&self.crew);
+        let draw = mix(mix(mix(self.identity.seed, 0x676f), unit), self.identity.me);
+        crew.peers.keys().nth((draw % crew.peers.len().max(1) as u64) as usize).copied()
+    }
+
+    /// Averages with the peer drawn for `unit`; nothing when this worker is alone. It takes as long as the parameters
+    /// take to travel both ways at once, whatever the peer computes meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// When the peer cannot be reached or goes away; what was averaged until then stays.
+    pub fn exchange(&self, unit: u64) -> Result<Option<Exchanged>, Skipped> {
+        self.peer_after(unit).map(|peer| self.exchange_with(peer)).transpose()
+    }
+
+    /// Averages with `peer`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gossip::exchange`].
+    pub fn exchange_with(&self, peer: WorkerId) -> Result<Exchanged, Skipped> {
+        let mut dialed = lock(&self.dialed);
+        let stream = dialed.remove(&peer).map_or_else(|| self.dial(peer), Ok);
+        let outcome = stream.and_then(|stream| {
+            let exchanged = exchange::lead(&stream, &self.shared).map_err(|error| error.to_string())?;
+            dialed.insert(peer, stream);
+            Ok(exchanged)
+        });
+        outcome.map_err(|why| Skipped { peer, why })
+    }
+
+    fn dial(&self, peer: WorkerId) -> Result<TcpStream, String> {
+        let Identity { me, token, epoch, .. } = &self.identity;
+        let address = lock(&self.crew).peers.get(&peer).copied().ok_or("it is no peer")?;
+        let hello = Hello { kind: ConnectionKind::Gossip, job: token.job_tag(), worker: *me, epoch: *epoch };
+        let stream = dial(address, &hello, &token.bytes(), Instant::now() + PATIENCE)
+            .map_err(|error| error.to_string())?;
+        let prepared = stream
+            .set_read_timeout(Some(PATIENCE))
+            .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
+            .and_then(|()| stream.try_clone());
+        let handle = prepared.map_err(|error| error.to_string())?;
+        let admitted = lock(&self.crew).admit(peer, End::Dialed, handle);
+        if admitted { Ok(stream) } else { Err("it is a peer no more".into()) }
+    }
+}
+
+impl Drop for Gossip {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been reported by its own hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Crew {
+    /// Keeps the handle of a connection with `peer`, unless that is none (any more).
+    fn admit(&mut self, peer: WorkerId, which: End, handle: TcpStream) -> bool {
+        let admitted = !self.closed && self.peers.contains_key(&peer);
+        if admitted && let Some(older) = self.streams.insert((peer, which), handle) {
+            end(&older);
+        }
+        admitted
+    }
+}
+
+/// Lets peers in, each to a thread of its own.
+struct Door {
+    inbox: Arc<Inbox>,
+    epoch: u64,
+    shared: Arc<Shared>,
+    crew: Arc<Mutex<Crew>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Door {
+    fn keep(self) {
+        let mut threads: Vec<JoinHandle<()>> = Vec::new();
+        while !self.stop.load(Ordering::Relaxed) {
+            threads.retain(|thread| !thread.is_finished());
+            match self.inbox.take_any(ConnectionKind::Gossip, Instant::now() + LOOK) {
+                // A stranger, or a peer of another stretch, sees its connection closed and leaves this exchange out.
+                Ok((from, stream)) if from.epoch == self.epoch => {
+                    threads.extend(self.answer(from.worker, stream));
+                }
+                Ok(_) | Err(InboxError::TimedOut) => {}
+                Err(InboxError::Closed) => break,
+            }
+        }
+        let streams = {
+            let mut crew = lock(&self.crew);
+            crew.closed = true;
+            std::mem::take(&mut crew.streams)
+        };
+        streams.values().for_each(end);
+        // Who came last sees at once that nobody will answer.
+        self.inbox.discard_below(ConnectionKind::Gossip, self.epoch + 1);
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+
+    fn answer(&self, peer: WorkerId, stream: TcpStream) -> Option<JoinHandle<()>> {
+        let handle = stream.try_clone().ok()?;
+        if !lock(&self.crew).admit(peer, End::Answered, handle) {
+            return None;
+        }
+        let shared = Arc::clone(&self.shared);
+        let name = format!("gossip-answer-{peer}");
+        // Without a thread the stream is dropped, and the peer leaves this exchange out.
+        std::thread::Builder::new().name(name).spawn(move || exchange::follow(&stream, &shared)).ok()
+    }
+}
+
+fn end(stream: &TcpStream) {
+    // One that is closed already is ended all the same.
+    let _ = stream.shutdown(Shutdown::Both);
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no holder of this lock panics")
+}
