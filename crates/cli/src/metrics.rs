@@ -1,4 +1,11 @@
 //! What a run's steps took: the format is the runtime's, and which of them count is the model's.
 
+use std::path::Path;
+
 pub(crate) use bellwether_model::observed::WARM_UP_STEPS;
-pub(crate) use bellwether_runtime::metrics::{StepLine, read};
+pub(crate) use bellwether_runtime::metrics::StepLine;
+
+/// The steps of a run that all workers did together. Others are no measure of a step: nobody waited for its end.
+pub(crate) fn read(folder: &Path) -> impl Iterator<Item = StepLine> {
+    bellwether_runtime::metrics::read(folder).filter(|step| step.units.is_empty())
+}

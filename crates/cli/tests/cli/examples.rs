@@ -19,7 +19,8 @@ fn trains(name: &str) {
 
 #[test]
 fn every_example_trains() {
-    let names = ["digits", "convnet", "resnet", "transformer", "teacher", "synthetic", "goodput"];
+    let names =
+        ["digits", "convnet", "resnet", "transformer", "teacher", "synthetic", "goodput", "asynchronous"];
     names.into_iter().for_each(trains);
     let files = std::fs::read_dir(FOLDER).expect("the examples are there").flatten();
     let jobs = files.filter(|entry| entry.path().extension().is_some_and(|e| e == "toml")).count();
@@ -50,7 +51,9 @@ fn the_schema_names_every_key() {
     assert_eq!(schema["type"], "object");
     let mut known = Vec::new();
     properties(&schema, &mut known);
-    for name in ["digits", "convnet", "resnet", "transformer", "teacher", "synthetic", "goodput"] {
+    for name in
+        ["digits", "convnet", "resnet", "transformer", "teacher", "synthetic", "goodput", "asynchronous"]
+    {
         let text = std::fs::read_to_string(format!("{FOLDER}/{name}.toml")).expect("an example");
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let key = line.split_once('=').map(|(key, _)| key.trim()).or(line.strip_prefix('['));

@@ -30,8 +30,11 @@ impl Collection {
 
     /// Another holds what this one held.
     pub(super) fn replace(&mut self, holders: &[WorkerId]) {
+        let kept = |holder: &WorkerId| self.holders.iter().position(|id| id == holder);
+        let places: Vec<Option<usize>> = holders.iter().map(kept).collect();
+        let parts = places.into_iter().map(|place| self.parts[place?].take());
+        self.parts = parts.collect();
         self.holders = holders.to_vec();
-        self.parts.resize(self.holders.len(), None);
     }
 
     /// What this holder's part looks like; none from somebody who was not asked.

@@ -64,7 +64,10 @@ impl Units {
 
 /// With whom tensors are exchanged.
 enum Exchange {
-    Servers(Client, Mender),
+    Servers {
+        client: Client,
+        _mender: Mender,
+    },
     Peers(Averaging),
     /// Taken out for a moment.
     Nobody,
@@ -153,7 +156,7 @@ impl Worker {
         let mailbox = &self.connection.mailbox;
         mailbox.interrupts(Some(client.handle()));
         let mender = Mender::start(stretch.clone(), client.handle(), connector.clone(), Arc::clone(mailbox));
-        Ok(Exchange::Servers(client, mender.map_err(|e| e.to_string())?))
+        Ok(Exchange::Servers { client, _mender: mender.map_err(|e| e.to_string())? })
     }
 
     /// Forgets a stretch that is over.
@@ -179,7 +182,7 @@ impl Worker {
         let apart = self.apart.as_mut().expect("it was entered");
         let mut exchange = std::mem::replace(&mut apart.exchange, Exchange::Nobody);
         let done = match &mut exchange {
-            Exchange::Servers(client, _) => self.compute(unit, client),
+            Exchange::Servers { client, .. } => self.compute(unit, client),
             Exchange::Peers(averaging) => self.average(unit, averaging),
             Exchange::Nobody => unreachable!("it is put back at once"),
         };
@@ -294,7 +297,7 @@ impl Worker {
         let (phase, together) = (apart.epoch, apart.protocol == Protocol::Bsp);
         let mut exchange = std::mem::replace(&mut apart.exchange, Exchange::Nobody);
         let record = match &mut exchange {
-            Exchange::Servers(client, _) => {
+            Exchange::Servers { client, .. } => {
                 let work = Work { phase, unit: u64::MAX, step, together, scale: 1.0, share: 1.0, samples: 1 };
                 client.handle().resume();
                 let state =

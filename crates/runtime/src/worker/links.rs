@@ -59,11 +59,6 @@ impl Connector {
         self.dial(ConnectionKind::Parameters, epoch, address, Instant::now() + DEADLINE)
     }
 
-    /// Dials a worker to average parameters with.
-    pub(crate) fn gossip_stream(&self, epoch: u64, address: &str) -> Result<TcpStream, String> {
-        self.dial(ConnectionKind::Gossip, epoch, address, Instant::now() + DEADLINE)
-    }
-
     /// Measures the link to `address`; what to tell the coordinator of it.
     pub(super) fn probe(&self, address: &str) -> Result<FromWorker, String> {
         let stream = self.dial(ConnectionKind::Probe, 0, address, Instant::now() + DEADLINE)?;

@@ -342,6 +342,11 @@ impl Coordinator {
         if matches!(self.apart.part, Part::Training) {
             let active = self.staged(Stage::Active);
             self.renew(&active, Reason::Crash { worker, evidence: why.into() });
+        } else if let Part::Collecting { step } = self.apart.part
+            && self.apart.protocol == Protocol::Gossip
+            && !self.staged(Stage::Active).is_empty()
+        {
+            self.collect(step);
         }
     }
 

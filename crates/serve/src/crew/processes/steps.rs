@@ -106,6 +106,7 @@ mod tests {
             workers,
             shadows,
             accumulation: 1,
+            units: Vec::new(),
         }
     }
 
