@@ -1,12 +1,16 @@
 //! Untrusted bytes: no decoder panics, none allocates by a claim, and what is written is read back.
 
+use bellwether_core::plan::TransmissionOrder;
+use bellwether_core::prediction::Protocol;
+use bellwether_core::record::Staleness;
 use bellwether_runtime::collective::Traffic;
 use bellwether_runtime::control::generated as wire;
 use bellwether_runtime::control::{Token, convert};
 use bellwether_runtime::membership::{
-    Active, EvaluationRecord, FromWorker, Load, Membership, Report, Shadow, StepRecord, SwitchRecord,
-    ToWorker, TraineeDescription,
+    Active, EvaluationRecord, FromWorker, Load, Membership, Peer, Report, Serve, ServerReport, Shadow,
+    StepRecord, Stretch, SwitchRecord, ToWorker, TraineeDescription, UnitRecord,
 };
+use bellwether_runtime::timed::Call;
 use bellwether_runtime::trainee::{Layout, Tensor};
 use bellwether_runtime::transfer::{Header, Kind};
 use proptest::prelude::*;
@@ -31,11 +35,117 @@ fn membership() -> impl Strategy<Value = Membership> {
             hold_at,
             stop,
             accumulation: epoch as u32,
+            benched: members.iter().map(|m| m.0).collect(),
         })
+}
+
+fn order() -> impl Strategy<Value = TransmissionOrder> {
+    prop_oneof![
+        Just(TransmissionOrder::Fifo),
+        any::<u64>().prop_map(|window_bytes| TransmissionOrder::RoundRobin { window_bytes }),
+        proptest::collection::vec(any::<u32>(), 1..5).prop_map(TransmissionOrder::Priority),
+    ]
+}
+
+fn protocol() -> impl Strategy<Value = Protocol> {
+    prop_oneof![
+        Just(Protocol::Bsp),
+        Just(Protocol::Asp),
+        Just(Protocol::Gossip),
+        any::<u32>().prop_map(Protocol::Ssp),
+    ]
+}
+
+fn peers() -> impl Strategy<Value = Vec<Peer>> {
+    let peer = (any::<u64>(), "[a-z0-9.:]{0,12}").prop_map(|(worker, address)| Peer { worker, address });
+    proptest::collection::vec(peer, 0..4)
+}
+
+fn trainee() -> impl Strategy<Value = TraineeDescription> {
+    (".*", any::<u64>(), any::<u64>(), 0usize..99).prop_map(|(fingerprint, a, b, size)| {
+        let tensors = vec![Tensor { name: fingerprint.clone(), shape: vec![size, 3] }];
+        TraineeDescription {
+            fingerprint,
+            training_samples: a,
+            held_out_samples: b,
+            layout: Layout { parameters: tensors.clone(), state: tensors },
+        }
+    })
+}
+
+/// What is said about stretches without a membership.
+fn to_worker_apart() -> impl Strategy<Value = ToWorker> {
+    let two = || (any::<u64>(), any::<u64>());
+    prop_oneof![
+        (any::<u64>(), protocol(), peers(), peers(), order(), any::<Option<u64>>()).prop_map(
+            |(epoch, protocol, servers, peers, order, checkpoint)| {
+                ToWorker::Stretch(Stretch { epoch, protocol, servers, peers, order, checkpoint })
+            }
+        ),
+        (any::<u64>(), any::<Vec<u64>>()).prop_map(|(epoch, units)| ToWorker::Grant { epoch, units }),
+        two().prop_map(|(epoch, step)| ToWorker::EvaluateAlone { epoch, step }),
+        two().prop_map(|(epoch, step)| ToWorker::HandOver { epoch, step }),
+        (two(), 0u32..9, protocol(), any::<Option<u64>>(), trainee(), peers(), order()).prop_map(
+            |((epoch, step), shard, protocol, checkpoint, trainee, peers, order)| {
+                let (replica, follows) = (peers.first().cloned(), shard > 4);
+                let shards = shard + 1;
+                ToWorker::Serve(Serve {
+                    epoch,
+                    shard,
+                    shards,
+                    protocol,
+                    step,
+                    checkpoint,
+                    trainee,
+                    replica,
+                    follows,
+                    order,
+                })
+            }
+        ),
+    ]
+}
+
+fn from_worker_apart() -> impl Strategy<Value = FromWorker> {
+    let unit = (any::<u64>(), 0f64..1e9, 0u32..1000).prop_map(|(n, x, tensor)| UnitRecord {
+        unit: n,
+        samples: n,
+        loss_sum: x,
+        duration_s: x,
+        compute_s: x,
+        wait_s: x,
+        segments_s: vec![x; 3],
+        calls: vec![Call::Take(tensor), Call::Give(tensor)],
+    });
+    prop_oneof![
+        (any::<u64>(), proptest::collection::vec(unit, 0..3), any::<u32>())
+            .prop_map(|(epoch, done, want)| FromWorker::Units { epoch, done, want }),
+        (any::<u64>(), any::<u32>(), ".*").prop_map(|(epoch, shard, why)| FromWorker::ServerLost {
+            epoch,
+            shard,
+            why
+        }),
+        any::<u64>().prop_map(|epoch| FromWorker::Serving { epoch }),
+        (any::<u64>(), any::<Vec<u64>>(), any::<Option<u64>>(), 0f64..1e9).prop_map(
+            |(n, counts, handed_over, x)| {
+                FromWorker::ServerReport(ServerReport {
+                    epoch: n,
+                    staleness: Staleness { counts, sum: n, largest: n },
+                    updates: n,
+                    apply_s: x,
+                    received_bytes: n,
+                    sent_bytes: n,
+                    handed_over,
+                    pieces_s: vec![x],
+                })
+            }
+        ),
+    ]
 }
 
 fn to_worker() -> impl Strategy<Value = ToWorker> {
     prop_oneof![
+        to_worker_apart(),
         membership().prop_map(ToWorker::Prepare),
         (membership(), any::<Option<u64>>()).prop_map(|(membership, step)| ToWorker::Recover {
             membership,
@@ -54,6 +164,7 @@ fn to_worker() -> impl Strategy<Value = ToWorker> {
 fn from_worker() -> impl Strategy<Value = FromWorker> {
     let two = || (any::<u64>(), any::<u64>());
     prop_oneof![
+        from_worker_apart(),
         Just(FromWorker::Heartbeat),
         any::<bool>().prop_map(|replace| FromWorker::Leave { replace }),
         (0f64..1e12, 0f64..1e3).prop_map(|(bandwidth_bytes_per_s, latency_s)| FromWorker::LinkMeasured {
@@ -96,21 +207,14 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
                     accumulation: n as u32,
                     noise_scale: (n > 50).then_some(x),
                     learning_rate_factor: (n > 20).then_some(x),
+                    units: Vec::new(),
                 }],
                 evaluations: vec![EvaluationRecord { step, loss: x, correct: n, predictions: n, samples: n }],
                 switches: vec![SwitchRecord { epoch, step, stall_s: x }],
                 resident_bytes: n,
             })
         }),
-        (".*", two(), 0usize..99).prop_map(|(fingerprint, (a, b), size)| {
-            let tensors = vec![Tensor { name: fingerprint.clone(), shape: vec![size, 3] }];
-            FromWorker::Warmed(TraineeDescription {
-                fingerprint,
-                training_samples: a,
-                held_out_samples: b,
-                layout: Layout { parameters: tensors.clone(), state: tensors },
-            })
-        }),
+        trainee().prop_map(FromWorker::Warmed),
     ]
 }
 

@@ -66,18 +66,14 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
         None => state_dir.create(&job)?,
     };
     run.keep_schedule(&schedule)?;
-    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
-    let listen = arguments.listen.or(old.map(|e| e.control)).unwrap_or(loopback);
+    let listen = arguments.listen.or(old.map(|e| e.control)).unwrap_or(([127, 0, 0, 1], 0).into());
     reachable("--listen", listen)?;
     let mut directors: Vec<Box<dyn Director>> = planned.iter().map(Announce::director).collect();
     directors.extend(provider.as_ref().map(Provider::director));
     directors.extend(arguments.steer.directors(&job, range, &run, &speeds)?);
-    directors.extend(batch::director(&job));
-    directors.extend(synchronise::director(&job, &trainee, None)?);
+    directors.extend(batch::director(&job).into_iter().chain(synchronise::director(&job, &trainee, None)?));
     let described = job.clone();
-    let spawns = !arguments.no_spawn;
-    let spawn = spawns.then(|| spawner(&run, &arguments.worker_speed, arguments.speed)).transpose()?;
-    let spawn_server = spawns.then(|| server_spawner(&run)).transpose()?;
+    let (spawn, spawn_server) = spawners(&run, &arguments)?.unzip();
     let options = Options {
         spawn_server,
         synchronisation: synchronise::synchronisation(&job, &trainee),
@@ -245,6 +241,14 @@ fn check_workers(job: &Job, workers: WorkerRange, resize: &[(u64, u32)]) -> Resu
 pub(super) fn describe(job: &Job) -> Result<TraineeDescription, InputError> {
     let trainee = bellwether_workloads::build(job, &|path| std::fs::read(path))?;
     Ok(TraineeDescription::of(trainee.as_ref()))
+}
+
+/// How workers and servers are started, unless all join by hand.
+fn spawners(run: &RunDir, arguments: &RunArguments) -> Result<Option<(Spawn, Spawn)>, Failure> {
+    if arguments.no_spawn {
+        return Ok(None);
+    }
+    Ok(Some((spawner(run, &arguments.worker_speed, arguments.speed)?, server_spawner(run)?)))
 }
 
 /// Workers are processes of this same program, in a process group of their own: they outlive us.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bellwether_core::plan::Synchronisation;
 use bellwether_core::record::Event as Journal;
 use bellwether_runtime::membership::coordinator::{Action, Config, Coordinator, Event, OutcomeKind, Resumed};
 use bellwether_runtime::membership::member::{Effect, Member, Rules, Task};
@@ -26,6 +27,10 @@ fn config(wanted: u32) -> Config {
         reattach_grace_s: 1.0,
         max_barren_crashes: 10,
         max_accumulation: 1,
+        synchronisation: Synchronisation::default(),
+        units_per_step: 8,
+        evaluate_every: 0,
+        checkpoint_every: 0,
         resumed: None,
         checkpoint: None,
         trainee: None,

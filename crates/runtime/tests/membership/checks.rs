@@ -121,6 +121,13 @@ impl World {
                 }
             }
             ToWorker::Bye { .. } => {}
+            ToWorker::Stretch(_)
+            | ToWorker::Grant { .. }
+            | ToWorker::EvaluateAlone { .. }
+            | ToWorker::Serve(_)
+            | ToWorker::HandOver { .. } => {
+                self.violate(format!("{message:?} in a run that is reduced by its workers"));
+            }
         }
     }
 

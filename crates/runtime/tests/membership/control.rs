@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bellwether_core::plan::Synchronisation;
 use bellwether_core::record::{Event as Journal, Line};
 use bellwether_runtime::journal::resumed;
 use bellwether_runtime::membership::coordinator::{Action, Config, Coordinator, Event, Outcome, OutcomeKind};
@@ -250,6 +251,10 @@ impl World {
             reattach_grace_s: GRACE_S,
             max_barren_crashes: self.scenario.max_barren_crashes,
             max_accumulation: self.scenario.max_accumulation,
+            synchronisation: Synchronisation::default(),
+            units_per_step: u64::from(self.scenario.virtual_nodes),
+            evaluate_every: self.scenario.rules.evaluate_every,
+            checkpoint_every: self.scenario.rules.checkpoint_every,
             resumed: known.clone(),
             checkpoint: self.stored.last_key_value().map(|(step, _)| *step),
             trainee: trainee.map(|p| p.trainee.clone()),
@@ -315,6 +320,9 @@ impl World {
                 }
             }
             Action::End(outcome) => self.ended(outcome),
+            Action::SpawnServer(_) | Action::Collect { .. } => {
+                self.violate("a server in a run that is reduced by its workers".into());
+            }
         }
     }
 

@@ -347,6 +347,9 @@ impl World {
                 self.send_up(id, FromWorker::Left { epoch, step });
                 self.begin_activity(id, Activity::Leaving, Some(0.002));
             }
+            Task::Unit(_) | Task::EvaluateAlone(_) | Task::HandOver(_) | Task::Idle => {
+                self.violate(format!("{id} is to do {task:?} in a run that is reduced by its workers"));
+            }
             Task::Exit { refused, .. } => {
                 self.watch.refused += u64::from(refused);
                 self.begin_activity(id, Activity::Leaving, Some(0.002));

@@ -156,20 +156,30 @@ impl Coordinator {
                 return Some((self.compose(&members, &newcomers), Reason::Shadow));
             }
         }
+        self.due_later(&members, &staying, &caught_up)
+    }
+
+    /// The membership of a later boundary, once everything else is settled.
+    fn due_later(
+        &self,
+        members: &[WorkerId],
+        staying: &[WorkerId],
+        caught_up: &[WorkerId],
+    ) -> Option<(Membership, Reason)> {
         let first = self.schedule.front().map_or(u64::MAX, |(step, _)| *step);
         if self.hands_over_at().is_some_and(|step| step <= first) {
             let mut shadows = self.staged(Stage::Shadow);
             shadows.extend(self.staged(Stage::CaughtUp).iter().filter(|id| !members.contains(id)));
-            return self.hand_over(&members, &shadows);
+            return self.hand_over(members, &shadows);
         }
-        self.scheduled(&staying, &caught_up).or_else(|| {
+        self.scheduled(staying, caught_up).or_else(|| {
             // Two plans crossed, and the members do not know where to wait next.
             let next = self.holds_at();
             let unknown = self.proposed.is_empty() && next != self.current.hold_at;
             let mut shadows = self.staged(Stage::Shadow);
             shadows.extend(self.staged(Stage::CaughtUp));
             let reason = Reason::Resize { wanted: self.wanted };
-            unknown.then(|| (self.compose(&members, &shadows), reason))
+            unknown.then(|| (self.compose(members, &shadows), reason))
         })
     }
 

@@ -1,0 +1,110 @@
+//! A worker takes another membership into use.
+
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::Worker;
+use super::links::Preparation;
+use super::session::Event;
+use crate::membership::{FromWorker, Load, Membership};
+use crate::mesh::ConnectionKind;
+
+impl Worker {
+    /// Connects to new peers, and makes the memory that a larger share needs, on a thread of its own.
+    pub(super) fn prepare(&mut self, membership: Membership) {
+        let (connector, mailbox) = (self.connector.clone(), Arc::clone(&self.connection.mailbox));
+        let (lacking, length) = self.engine.lacking_buffers(&membership);
+        if lacking == 0 && membership.new_peers(connector.me).is_empty() {
+            // Nothing is to be made, so the collective of this step can say so, not only that of the next.
+            self.prepared.push((membership.epoch, Preparation::default()));
+            let effects = self.member.prepared(membership, Ok(()));
+            return self.carry_out(effects);
+        }
+        let connect = move || {
+            let peers = membership.new_peers(connector.me);
+            let links = connector.connect(&membership, &peers, &|| mailbox.urgent());
+            let preparation = links
+                .map(|links| Preparation { links, buffers: vec![vec![1.0; length]; lacking] })
+                .map_err(|(peer, why)| (peer.unwrap_or(0), why));
+            mailbox.put(Event::Prepared(membership, preparation));
+        };
+        if let Err(error) = std::thread::Builder::new().name("prepare".into()).spawn(connect) {
+            self.connection.say(FromWorker::Failed { what: format!("cannot start a thread: {error}") });
+        }
+    }
+
+    pub(super) fn form(&mut self, membership: &Membership, load: Option<Load>) {
+        self.leave_apart();
+        self.engine.mesh.clear();
+        self.prepared.clear();
+        self.connector.inbox.discard_below(ConnectionKind::Mesh, membership.epoch);
+        self.connector.inbox.discard_below(ConnectionKind::State, membership.epoch);
+        if load.is_some() {
+            self.reporter.forget();
+        }
+        let loaded = match load.map(|load| self.load(membership.epoch, load)).transpose() {
+            Ok(loaded) => loaded,
+            Err(why) => {
+                let effects = self.member.formed(membership.epoch, None, Err((None, why)));
+                return self.carry_out(effects);
+            }
+        };
+        let mailbox = Arc::clone(&self.connection.mailbox);
+        let peers = membership.peers(self.connector.me);
+        let result = self.connector.connect(membership, &peers, &|| mailbox.urgent()).and_then(|links| {
+            self.take_links(links.mesh)?;
+            self.engine.adopt(membership).map_err(|why| (None, why))
+        });
+        self.flush();
+        let effects = self.member.formed(membership.epoch, loaded, result);
+        self.carry_out(effects);
+        self.reporter.urgent();
+        self.boundary = Instant::now();
+    }
+
+    pub(super) fn take_links(&mut self, links: Vec<(u64, TcpStream)>) -> Result<(), (Option<u64>, String)> {
+        for (peer, stream) in links {
+            self.engine.mesh.insert(peer, stream).map_err(|e| (Some(peer), e.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// Takes the prepared connections of a planned membership into use.
+    pub(super) fn switch(&mut self, membership: &Membership) {
+        let me = self.connector.me;
+        let was_member = self.member.is_active();
+        let place = self.prepared.iter().position(|(epoch, _)| *epoch == membership.epoch);
+        let Preparation { links, buffers } =
+            place.map(|p| self.prepared.swap_remove(p).1).unwrap_or_default();
+        self.engine.accumulator.give(buffers);
+        self.prepared.retain(|(epoch, _)| *epoch > membership.epoch);
+        let mut incoming_streams = Vec::new();
+        if membership.shadows(me) {
+            self.engine.mesh.clear();
+            incoming_streams = links.state.into_iter().map(|(_, stream)| stream).collect();
+        } else {
+            self.send_state(membership, links.state);
+        }
+        let gone: Vec<u64> = self.engine.mesh.workers().filter(|w| !membership.contains(*w)).collect();
+        for worker in gone {
+            self.engine.mesh.remove(worker);
+        }
+        let result = self
+            .take_links(links.mesh)
+            .and_then(|()| self.engine.adopt(membership).map_err(|why| (None, why)));
+        self.member.switched(membership.clone());
+        if membership.shadows(me) {
+            self.receive_state(incoming_streams);
+        }
+        if let Err((peer, why)) = result {
+            let effects = self.member.failed(membership.epoch, peer, why);
+            self.carry_out(effects);
+        }
+        if membership.rank(me).is_some() {
+            self.switch = Some((membership.epoch, was_member));
+        }
+        self.note_held();
+        self.reporter.urgent();
+    }
+}
