@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use bellwether_core::job::WorkerRange;
+use bellwether_core::job::{Reduce, SyncPolicy, WorkerRange};
 use bellwether_core::prediction::Protocol;
 use bellwether_core::units::{Bytes, BytesPerSecond, Seconds};
 use bellwether_runtime::notice::Source;
@@ -175,6 +175,25 @@ pub(crate) struct PredictArguments {
     /// Who waits for whom: bsp, asp, ssp:K or gossip
     #[arg(long, value_name = "PROTOCOL", default_value_t = Protocol::Bsp)]
     pub(crate) protocol: Protocol,
+    /// A whole run whose protocol may change: a protocol, switch:SHARE[:PROTOCOL], or a table as in the job file
+    /// ({switch_at = 0.0625}); how long it is say --steps
+    #[arg(long, value_name = "POLICY", conflicts_with = "protocol", requires = "steps")]
+    pub(crate) sync: Option<SyncPolicy>,
+    /// A whole run that is synchronous for this share of the steps and asynchronous after it
+    #[arg(long, value_name = "SHARE", conflicts_with_all = ["protocol", "sync"], requires = "steps", value_parser = switch)]
+    pub(crate) switch_at: Option<SyncPolicy>,
+    /// Steps of the whole run
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
+    pub(crate) steps: Option<u64>,
+    /// Time for which each switch stalls the run
+    #[arg(long, value_name = "TIME", default_value = "0s")]
+    pub(crate) switch_time: Seconds,
+    /// Where gradients are summed while all wait for all: all-reduce or servers [default: servers if --servers says so]
+    #[arg(long, value_name = "WHERE", value_parser = reduce)]
+    pub(crate) reduce: Option<Reduce>,
+    /// Virtual nodes whose gradients make one update through servers
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) nodes_per_update: u32,
     /// Parameter servers [default: 0 for bsp and gossip, else 1]
     #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub(crate) servers: Option<u32>,
@@ -187,7 +206,7 @@ pub(crate) struct PredictArguments {
     /// A device and its speed relative to the profiled one; with counts, the workers are exactly these
     #[arg(long, value_name = "NAME=SPEED[:COUNT]", value_parser = device)]
     pub(crate) device: Vec<Device>,
-    /// Samples per step: of all workers together where they wait for each other, else of each
+    /// Samples per step: of all workers together where they wait for each other, else of each update
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub(crate) batch: Option<u64>,
     /// How closely to look: auto takes the coarse model wherever there is one
@@ -268,6 +287,18 @@ fn device(text: &str) -> Result<Device, String> {
         return Err(wrong());
     }
     Ok(Device { name: name.into(), speed, count })
+}
+
+fn switch(text: &str) -> Result<SyncPolicy, String> {
+    format!("switch:{text}").parse()
+}
+
+fn reduce(text: &str) -> Result<Reduce, String> {
+    match text {
+        "all-reduce" => Ok(Reduce::AllReduce),
+        "servers" => Ok(Reduce::Servers),
+        _ => Err(format!("`{text}` is no place; write all-reduce or servers")),
+    }
 }
 
 fn order(text: &str) -> Result<Order, String> {

@@ -9,6 +9,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::error::InputError;
+use crate::job::SyncPolicy;
 use crate::prediction::Protocol;
 
 /// Version of the file format that this program writes and reads.
@@ -57,6 +58,16 @@ impl Default for Synchronisation {
             order: TransmissionOrder::Fifo,
         }
     }
+}
+
+/// One way to keep a run's workers together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Way {
+    /// Who waits for whom, and when that changes.
+    pub policy: SyncPolicy,
+    /// Parameter servers, on the machines of the workers; 0 for none.
+    pub servers: u32,
 }
 
 /// Machines for one job.
@@ -144,6 +155,15 @@ pub struct Candidate {
     pub losses: f64,
     /// Simulated runs behind these figures; 0 where nothing is left to chance.
     pub runs: u32,
+    /// How its workers are kept together; synchronous and without servers when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub way: Option<Way>,
+    /// Updates by others, on average, between reading parameters and applying a gradient, at their stalest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub staleness: Option<f64>,
+    /// With a target loss: samples that the whole run is reckoned to take over those of a synchronous one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work_factor: Option<f64>,
     /// Why its speed lies beyond what was measured, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extrapolated: Option<String>,
@@ -224,15 +244,29 @@ impl Plan {
 }
 
 impl Candidate {
-    /// The machines in a few words: `2 k80 + 6 k80 transient`.
+    /// The machines in a few words, and how their workers are kept together where that was to be chosen:
+    /// `2 k80 + 6 k80 transient`, `8 k80, switch:0.0625 with 2 servers`.
     pub fn words(&self) -> String {
         let groups: Vec<String> = self.machines.iter().map(ToString::to_string).collect();
-        groups.join(" + ")
+        match &self.way {
+            Some(way) => format!("{}, {way}", groups.join(" + ")),
+            None => groups.join(" + "),
+        }
     }
 
     /// Whether servers may be taken away.
     pub fn has_transient(&self) -> bool {
         self.machines.iter().any(|machines| machines.market == Market::Transient)
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.servers {
+            0 => write!(f, "{}", self.policy),
+            1 => write!(f, "{} with 1 server", self.policy),
+            more => write!(f, "{} with {more} servers", self.policy),
+        }
     }
 }
 

@@ -242,6 +242,18 @@ impl Configuration {
         }
     }
 
+    /// The same in units of `nodes` virtual nodes, after which a worker pushes and pulls: of a job that shares a batch of
+    /// `batch` samples among `virtual_nodes`. Where not everybody waits, a worker's step is one unit.
+    pub fn in_units(mut self, batch: u64, virtual_nodes: u32, nodes: u32) -> Configuration {
+        self.accumulation = nodes.clamp(1, virtual_nodes.max(1));
+        if virtual_nodes > 1 && self.protocol != Protocol::Bsp {
+            let share = f64::from(self.accumulation) / f64::from(virtual_nodes);
+            let samples = batch as f64 * share * f64::from(self.workers());
+            self.batch = (samples.round() as u64).max(1);
+        }
+        self
+    }
+
     /// Workers: one per device.
     pub fn workers(&self) -> u32 {
         self.devices.iter().fold(0, |sum, group| sum.saturating_add(group.count))

@@ -80,6 +80,7 @@ mod connection;
 mod engine;
 mod graph;
 mod measure;
+mod pieces;
 pub mod priority;
 pub mod trace;
 mod transfer;
@@ -89,8 +90,9 @@ use bellwether_core::prediction::{Bottleneck, Protocol};
 use bellwether_core::profile::Profile;
 
 pub use bellwether_core::plan::TransmissionOrder;
-pub(crate) use graph::spread_parts;
 pub use graph::{place_parts, with_downloads};
+pub(crate) use pieces::server_bytes;
+pub use pieces::with_pieces;
 pub use trace::TraceRow;
 
 /// How connections share a server's link.
@@ -256,6 +258,9 @@ pub struct Outcome {
     pub events: u64,
     /// How busy each resource was.
     pub utilisation: Vec<Utilisation>,
+    /// Updates after the warm-up by their staleness 0, 1, 2, …: the updates of the same part between the moment a server
+    /// heard that a worker wanted it and the moment the gradient from it was applied. Empty for [`Protocol::Bsp`].
+    pub staleness: Vec<u64>,
     /// The beginning of the synthetic trace, in the order in which things ended.
     pub trace: Vec<TraceRow>,
 }
@@ -264,6 +269,13 @@ impl Outcome {
     /// Half the interval over the throughput.
     pub fn relative_half_width(&self) -> f64 {
         (self.high - self.low) / (2.0 * self.examples_per_s)
+    }
+
+    /// Mean staleness of an update; `None` where none was counted.
+    pub fn mean_staleness(&self) -> Option<f64> {
+        let updates: u64 = self.staleness.iter().sum();
+        let sum: f64 = self.staleness.iter().zip(0u32..).map(|(count, y)| *count as f64 * f64::from(y)).sum();
+        (updates > 0).then(|| sum / updates as f64)
     }
 
     /// What bounds the throughput: the busiest of the workers' devices on average, the links, and the

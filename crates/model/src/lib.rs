@@ -16,6 +16,11 @@
 //! - [`predict`]: any configuration from the profile of one worker, by the models above;
 //! - [`rescale`]: another number of workers, from the first steps of a run.
 //!
+//! Whole runs:
+//!
+//! - [`hybrid`]: the time of a run whose protocol changes;
+//! - [`staleness`]: how stale gradients are, and what that costs.
+//!
 //! Whole jobs, for whoever schedules them:
 //!
 //! - [`speedup`]: a declared law of the number of devices;
@@ -53,6 +58,7 @@ pub mod compute;
 pub mod convergence;
 pub mod elastic;
 pub mod event;
+pub mod hybrid;
 pub mod import;
 pub mod named;
 pub mod observed;
@@ -63,6 +69,7 @@ pub mod regression;
 pub mod rescale;
 pub mod scaling;
 pub mod speedup;
+pub mod staleness;
 pub mod throughput_table;
 pub mod transient;
 

@@ -4,8 +4,9 @@
 //!
 //! ```text
 //! synchronous, all-reduce   T = E[max_w c_w] + exposed(t_ar) + u + r
-//! synchronous, servers      T = E[max_w c_w] + W S p_max / B (down) + the same (up) + u + r
-//! asynchronous, servers     X = MVA(W; Z = E[c] + r, D = p_m S / B down and up, p_m u)
+//! synchronous, servers      T = E[max_w c_w] + k W S p_max / B (down) + the same (up) + u + r
+//! asynchronous, servers     X = MVA(W; Z = E[c] + r + 2 (1 - p_max) S / B, D = p_m S / B down and up, p_m u)
+//! bounded by K, servers     the same with Z = E[max_w mean of K + 1 c_w] + r
 //! asynchronous, gossip      T = max(c + S/B, 2 S/B)
 //! ```
 //!
@@ -18,6 +19,11 @@
 //! | S, B   | bytes of the gradients; bandwidth of a link, each direction          | B, B/s  |
 //! | p_m    | share of server m of the bytes                                       | 1       |
 //! | W      | workers                                                              | 1       |
+//! | k      | units of a worker in a synchronous step through servers              | 1       |
+//! | K      | bound of staleness                                                   | units of a worker |
+//!
+//! A *unit* is what is pulled for, computed and pushed as one: `accumulation` virtual nodes of a shared batch, or the
+//! batch of one worker.
 //!
 //! # Source
 //!
@@ -27,7 +33,8 @@
 //!
 //! A profile with several virtual nodes is of a fixed global batch that workers share; one with a single virtual
 //! node is of one worker's batch, and each worker has its own. Virtual nodes are alike: what one took says what any
-//! other may take. Devices of another speed do all computing faster or slower by that factor. Computing of a batch of
+//! other may take. Workers of which none is more than K units ahead are no slower than workers that wait for each other
+//! after every K + 1 units; the mean of K + 1 units is taken to be spread as one is, by the root of K + 1 less. Devices of another speed do all computing faster or slower by that factor. Computing of a batch of
 //! other size is proportional, as one profile shows one size.
 //!
 //! # Valid
@@ -70,12 +77,14 @@ use bellwether_des::statistics::mean;
 
 use crate::collective::{Algorithm, Bucket, DirectExchange, all_reduce_s, hierarchical_s, overlap};
 use crate::compute::{Durations, most_virtual_nodes};
-use crate::event::spread_parts;
-use crate::phase::{Gossip, Servers, synchronous_all_reduce, synchronous_servers};
-use crate::queueing::{Shares, exact, fork_join};
+use crate::event::server_bytes;
+use crate::phase::{PhaseTime, Servers, synchronous_all_reduce, synchronous_servers};
+use crate::queueing::Shares;
 
+mod asynchronous;
 mod fine;
 mod slowest;
+mod units;
 
 /// Standard error of the time that bytes take over a link, relative: what repeated bulk measurements differ by.
 pub const LINK_UNCERTAINTY: f64 = 0.03;
@@ -166,15 +175,10 @@ impl ProfileModel {
         Configuration::synchronous((0..workers).map(device).collect(), self.profile.batch * own, link)
     }
 
-    /// Bytes held by each of `servers`: as the profile says, or the largest part always to the emptiest.
+    /// Bytes held by each of `servers`: as the profile says, or by the rule of the parameter servers, which cut large
+    /// parts ([`with_pieces`](crate::event::with_pieces)). A part whose server does not exist here goes where there is room.
     pub fn server_bytes(&self, servers: u32) -> Vec<f64> {
-        let mut held = vec![0.0; servers as usize];
-        for (part, server) in self.profile.parts.iter().zip(spread_parts(&self.profile, servers)) {
-            if let Some(place) = held.get_mut(server as usize) {
-                *place += part.bytes as f64;
-            }
-        }
-        held
+        server_bytes(&self.profile, servers)
     }
 
     /// How the parts are spread over `servers`.
@@ -334,6 +338,7 @@ impl ProfileModel {
         let say = |error: InputError| error.what;
         let workers = configuration.workers();
         let nodes = match self.shares_batch() {
+            true if configuration.servers > 0 => self.synchronous_units(configuration).map_err(say)?.1,
             true => most_virtual_nodes(self.profile.virtual_nodes, workers).map_err(say)?,
             false => 1,
         };
@@ -342,56 +347,31 @@ impl ProfileModel {
             let exposed_s = self.exposed_s(configuration, compute_s).map_err(say)?;
             synchronous_all_reduce(compute_s + self.rest_s, self.update_s, exposed_s, 0.0)
         } else {
-            let shares = self.shares(configuration.servers)?;
-            let update_s = self.update_s * shares.largest();
-            let (server_link, worker_link) = (configuration.link, configuration.link);
-            let servers = Servers { shares, server_link, worker_link, update_s };
-            synchronous_servers(compute_s + self.rest_s, workers, self.profile.upload_bytes(), &servers, 0.0)
+            // Each unit of a worker's share of the step pulls all parameters and pushes all gradients.
+            let units =
+                if self.shares_batch() { self.synchronous_units(configuration).map_err(say)?.0 } else { 1 };
+            let asking_s = 2.0 * f64::from(units - 1) * configuration.link.latency_s;
+            self.through_servers(configuration, compute_s + self.rest_s + asking_s, units, self.update_s)
         };
         let phase = phase.map_err(say)?;
         let link_s = (phase.step_s - compute_s - self.rest_s - self.update_s).max(0.0);
         Ok(Step { step_s: phase.step_s, link_s, bottleneck: phase.bottleneck })
     }
 
-    fn asynchronous(&self, configuration: &Configuration) -> Result<Step, String> {
-        let say = |error: InputError| error.what;
-        if configuration.servers == 0 {
-            return Err("asynchronous training needs parameter servers; say how many".into());
-        }
-        let workers = configuration.workers();
-        // A worker of mean speed stands for all: throughput below saturation is the sum of the speeds.
-        let speed = self.mean_speed(configuration)?;
-        let compute_s = self.mean_compute_s() * self.batch_factor(configuration) / speed + self.rest_s;
-        let shares = self.shares(configuration.servers)?;
-        let one_way_s = self.profile.upload_bytes() as f64 / configuration.link.bandwidth_bytes_per_s;
-        let delay_s = compute_s + 2.0 * configuration.link.latency_s;
-        let visits_s = [one_way_s, one_way_s, self.update_s];
-        let network = fork_join(delay_s, &visits_s, &shares).map_err(say)?;
-        let solution = exact(&network, workers).map_err(say)?;
-        let at_servers_s = (solution.cycle_s - delay_s).max(0.0);
-        let links_lead = 2.0 * one_way_s >= self.update_s;
-        let bottleneck = match at_servers_s > delay_s {
-            false => Bottleneck::Compute,
-            true if links_lead => Bottleneck::Link,
-            true => Bottleneck::Server,
-        };
-        Ok(Step { step_s: solution.cycle_s, link_s: at_servers_s, bottleneck })
-    }
-
-    fn gossip(&self, configuration: &Configuration) -> Result<Step, String> {
-        let workers = configuration.workers();
-        let own_s = self.mean_compute_s() * self.batch_factor(configuration);
-        let compute_s = own_s / self.mean_speed(configuration)? + self.rest_s + self.update_s;
-        let gossip = Gossip {
-            compute_s,
-            bytes: self.profile.upload_bytes(),
-            link: configuration.link,
-            overlapped: false,
-            begun_by_others: 1.0,
-        };
-        let phase = gossip.step(workers).map_err(|error| error.what)?;
-        let link_s = (phase.step_s - compute_s).max(0.0);
-        Ok(Step { step_s: phase.step_s, link_s, bottleneck: phase.bottleneck })
+    /// A step in which all pull at once, compute, push at once, and wait until all is applied in `update_s` by one server.
+    fn through_servers(
+        &self,
+        configuration: &Configuration,
+        compute_s: f64,
+        units: u32,
+        update_s: f64,
+    ) -> Result<PhaseTime, InputError> {
+        let shares = self.shares(configuration.servers).map_err(|what| InputError::new("servers", what))?;
+        let update_s = update_s * shares.largest();
+        let (server_link, worker_link) = (configuration.link, configuration.link);
+        let servers = Servers { shares, server_link, worker_link, update_s };
+        let bytes = self.profile.upload_bytes().saturating_mul(u64::from(units));
+        synchronous_servers(compute_s, configuration.workers(), bytes, &servers, 0.0)
     }
 
     /// Half the 95 % interval of a step's throughput, relative to it: of what was measured only now and then, and of
@@ -462,11 +442,8 @@ impl StepModel for ProfileModel {
         }
         let step = match configuration.protocol {
             Protocol::Bsp => self.synchronous(configuration)?,
-            Protocol::Asp => self.asynchronous(configuration)?,
+            Protocol::Asp | Protocol::Ssp(_) => self.asynchronous(configuration)?,
             Protocol::Gossip => self.gossip(configuration)?,
-            Protocol::Ssp(_) => {
-                return Err("bounded staleness has no coarse model; use the fine-grained one".into());
-            }
         };
         let error = self.uncertainty(step.step_s, step.link_s);
         self.prediction(configuration, step.step_s, error, step.bottleneck)

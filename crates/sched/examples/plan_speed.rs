@@ -91,6 +91,9 @@ fn main() {
             transient: true,
             max_workers: 64,
             regions: &[],
+            ways: &[],
+            nodes_per_update: 1,
+            staleness: None,
             seed: 1,
             runs: RUNS,
         };

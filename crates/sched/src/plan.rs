@@ -11,8 +11,10 @@
 //!    expected time and expected cost, so that a per cent of time is worth a per cent of money;
 //! 5. where nothing fits, finds out which one wish would have to be relaxed, and to what.
 //!
-//! Training is synchronous and elastic: all wait for all, every worker holds the whole state, a lost one is replaced
-//! while the others go on.
+//! Training is synchronous and elastic, unless the question names other [`Way`]s: all wait for all, every worker holds the
+//! whole state, a lost one is replaced while the others go on. Each way is a configuration of its own ([`ways`]); a run
+//! that switches is as fast as its stretches in their shares. Parameter servers run on the machines of the workers, one on
+//! each at most, and cost nothing more.
 //!
 //! [`local`] chooses the number of workers on one machine, without a catalogue.
 
@@ -23,10 +25,11 @@ mod relax;
 mod search;
 mod space;
 mod speed;
+pub mod ways;
 mod words;
 
 use bellwether_core::InputError;
-use bellwether_core::plan::{Candidate, Machines, PLAN_VERSION, Plan, Wishes};
+use bellwether_core::plan::{Candidate, Machines, PLAN_VERSION, Plan, Way, Wishes};
 use bellwether_core::prediction::{JobDescription, Link, StepModel};
 
 pub use catalogue::{Catalogue, Machine, ReadFile, Transient};
@@ -37,6 +40,7 @@ use evaluate::Evaluator;
 use search::{Known, Search};
 use space::Setup;
 use speed::Speeds;
+use ways::Staleness;
 
 /// Most workers that may be asked for: each is a prediction for every kind of machine.
 pub const WORKERS_MAX: u32 = 4_096;
@@ -71,6 +75,12 @@ pub struct Question<'a> {
     pub max_workers: u32,
     /// Regions that are allowed; all when empty.
     pub regions: &'a [String],
+    /// How workers may be kept together; synchronous and without servers when empty.
+    pub ways: &'a [Way],
+    /// Virtual nodes that make one update through servers.
+    pub nodes_per_update: u32,
+    /// What decides how much staleness costs, where the work is what a target loss takes; else it costs nothing.
+    pub staleness: Option<Staleness>,
     /// Seed of the simulated runs.
     pub seed: u64,
     /// Simulated runs of a configuration.
@@ -122,6 +132,7 @@ impl Question<'_> {
             let what = format!("a checkpoint of {} s, {} simulated runs", self.checkpoint_s, self.runs);
             return wrong("plan", what, "both are above 0");
         }
+        ways::check(self)?;
         catalogue.check_regions(self.regions)
     }
 }
@@ -149,6 +160,7 @@ pub fn plan(question: &Question, catalogue: &Catalogue, model: &dyn StepModel) -
     let on_demand =
         if question.transient { search.front(None, |setup| !setup.is_transient()) } else { Vec::new() };
     let shown = |places: &[usize]| places.iter().filter_map(|place| search.candidate(*place)).collect();
+    let chosen = choice.filter(|_| !question.ways.is_empty()).and_then(|choice| search.candidate(choice));
     Ok(Plan {
         version: PLAN_VERSION,
         job: question.job.name.clone(),
@@ -159,7 +171,7 @@ pub fn plan(question: &Question, catalogue: &Catalogue, model: &dyn StepModel) -
         relaxations,
         candidates: shown(&front),
         on_demand: shown(&on_demand),
-        synchronisation: None,
+        synchronisation: chosen.map(|chosen| ways::synchronisation(question, &chosen)),
         searched: search.len() as u64,
         simulated: search.simulated(),
     })
@@ -240,6 +252,7 @@ fn candidate(evaluator: &Evaluator, setup: &Setup, found: &search::Found) -> Can
         }
     });
     let figures = &found.figures;
+    let speed = evaluator.speed_of(setup);
     Candidate {
         machines: machines.collect(),
         workers: setup.workers(catalogue),
@@ -252,6 +265,9 @@ fn candidate(evaluator: &Evaluator, setup: &Setup, found: &search::Found) -> Can
         meets_deadline: question.deadline_s.map(|deadline_s| figures.meets(deadline_s)),
         losses: figures.losses,
         runs: if setup.is_transient() { figures.runs } else { 0 },
+        way: question.ways.get(setup.way).cloned(),
+        staleness: speed.as_ref().and_then(|speed| speed.staleness),
+        work_factor: speed.as_ref().and_then(|speed| speed.work_factor),
         extrapolated: evaluator.extrapolated(setup),
     }
 }

@@ -53,6 +53,9 @@ fn question<'a>(job: &'a JobDescription, nodes: u32, steps: f64) -> Question<'a>
         transient: true,
         max_workers: 16,
         regions: &[],
+        ways: &[],
+        nodes_per_update: 1,
+        staleness: None,
         seed: 7,
         runs: 200,
     }

@@ -22,6 +22,7 @@ use crate::printer::Printer;
 
 mod plot;
 mod show;
+mod ways;
 mod work;
 
 /// Workers that are looked at, where nothing is said and the job has so many virtual nodes.
@@ -46,6 +47,8 @@ pub(crate) struct PlanArguments {
     confidence: f64,
     #[command(flatten)]
     work: work::WorkArguments,
+    #[command(flatten)]
+    ways: ways::WayArguments,
     /// Allow servers that their provider may take away
     #[arg(long)]
     transient: bool,
@@ -88,6 +91,8 @@ pub(crate) fn plan(arguments: &PlanArguments, printer: &Printer) -> Result<ExitC
     let measured_s = profile.checkpoint_s.filter(|seconds| *seconds > 0.0);
     let estimated_s = || checkpoint_s(profile.parameter_bytes as f64 / 1e6);
     let job = model.job();
+    let ways = arguments.ways.ways()?;
+    let staleness = arguments.ways.staleness(&work, virtual_nodes, printer)?;
     let question = Question {
         job: &job,
         virtual_nodes,
@@ -101,6 +106,9 @@ pub(crate) fn plan(arguments: &PlanArguments, printer: &Printer) -> Result<ExitC
         transient: arguments.transient,
         max_workers: arguments.max_workers.unwrap_or(most),
         regions: &arguments.region,
+        ways: &ways,
+        nodes_per_update: arguments.ways.nodes_per_update,
+        staleness,
         seed: arguments.seed,
         runs: arguments.runs,
     };

@@ -5,13 +5,14 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use bellwether_core::InputError;
-use bellwether_core::job::WorkerRange;
+use bellwether_core::job::{Reduce, WorkerRange};
 use bellwether_core::prediction::{
     Bottleneck, Configuration, DeviceGroup, Link, Protocol, StepModel, Validity,
 };
 use bellwether_core::profile::Profile;
 use bellwether_model::event::{TransmissionOrder, priority};
 use bellwether_model::predict::ProfileModel;
+use bellwether_model::staleness;
 use serde::Serialize;
 
 use crate::args::{Device, Fidelity, Order, PredictArguments};
@@ -20,6 +21,7 @@ use crate::files;
 use crate::printer::Printer;
 
 mod plot;
+mod run;
 mod show;
 
 /// Numbers of workers to answer for at once: more make no table, and a mistyped one must not run for ever.
@@ -46,6 +48,9 @@ struct Row {
     knee: bool,
     validity: Validity,
     model: &'static str,
+    /// Expected mean staleness of an update; absent where there is no such thing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    staleness: Option<f64>,
 }
 
 pub(crate) fn predict(arguments: &PredictArguments, printer: &Printer) -> Result<ExitCode, Failure> {
@@ -60,7 +65,17 @@ pub(crate) fn predict(arguments: &PredictArguments, printer: &Printer) -> Result
     for device in &arguments.device {
         model = model.with_device(&device.name, device.speed)?;
     }
-    let question = Question { arguments, model: &model, link: link(arguments, &model)? };
+    let question = Question {
+        arguments,
+        model: &model,
+        link: link(arguments, &model)?,
+        protocol: arguments.protocol,
+        servers: arguments.servers,
+    };
+    if arguments.steps.is_some() {
+        return run::predict(question, printer);
+    }
+    let question = question.reduced();
     question.check()?;
     let counts = question.counts()?;
     let mut rows = Vec::with_capacity(counts.len());
@@ -105,22 +120,43 @@ struct Question<'a> {
     arguments: &'a PredictArguments,
     model: &'a ProfileModel,
     link: Link,
+    protocol: Protocol,
+    servers: Option<u32>,
 }
 
 impl Question<'_> {
+    /// The same with the servers that `--reduce` says.
+    fn reduced(mut self) -> Self {
+        if self.protocol == Protocol::Bsp {
+            match self.arguments.reduce {
+                Some(Reduce::Servers) => self.servers = Some(self.servers.unwrap_or(1)),
+                Some(Reduce::AllReduce) => self.servers = Some(0),
+                None => {}
+            }
+        }
+        self
+    }
+
     /// Refuses flags that contradict each other, and files that could not be written in the end.
     fn check(&self) -> Result<(), Failure> {
         let arguments = self.arguments;
-        let protocol = arguments.protocol;
+        let protocol = self.protocol;
         let wrong = |flag: &str, what: String, hint: &str| Err(InputError::new(flag, what).hint(hint).into());
         for path in [&arguments.plot, &arguments.trace].into_iter().flatten() {
             files::check_folder(path)?;
         }
-        if arguments.servers == Some(0) && self.needs_servers() {
+        if arguments.reduce == Some(Reduce::Servers) && arguments.servers == Some(0) {
+            return wrong(
+                "--servers",
+                "missing servers: gradients are summed there".into(),
+                "ask for 1 or more",
+            );
+        }
+        if self.servers == Some(0) && self.needs_servers() {
             let what = format!("missing servers: {protocol} keeps the parameters at parameter servers");
             return wrong("--servers", what, "ask for 1 or more, or for --protocol bsp or gossip");
         }
-        if protocol == Protocol::Gossip && arguments.servers.is_some_and(|servers| servers > 0) {
+        if protocol == Protocol::Gossip && self.servers.is_some_and(|servers| servers > 0) {
             let what = "gossip has no parameter servers".into();
             return wrong("--servers", what, "leave it out, or choose --protocol asp");
         }
@@ -132,10 +168,6 @@ impl Question<'_> {
         if arguments.trace.is_some() && !self.through_servers() {
             let what = "only training through parameter servers has a trace".into();
             return wrong("--trace", what, "add --servers 1, for gossip --protocol asp");
-        }
-        if matches!(protocol, Protocol::Ssp(_)) && arguments.model == Fidelity::Coarse {
-            let what = format!("{protocol} has no coarse model");
-            return wrong("--model", what, "leave it out, or say --model fine");
         }
         self.check_devices()
     }
@@ -212,7 +244,7 @@ impl Question<'_> {
     }
 
     fn synchronous(&self) -> bool {
-        self.arguments.protocol == Protocol::Bsp
+        self.protocol == Protocol::Bsp
     }
 
     fn configuration(&self, workers: u32) -> Configuration {
@@ -236,8 +268,8 @@ impl Question<'_> {
             let device = devices.last().map_or(own, |device| &device.name);
             configuration.devices.iter_mut().for_each(|group| group.device.clone_from(device));
         }
-        configuration.protocol = arguments.protocol;
-        configuration.servers = arguments.servers.unwrap_or(u32::from(self.needs_servers()));
+        configuration.protocol = self.protocol;
+        configuration.servers = self.servers.unwrap_or(u32::from(self.needs_servers()));
         let profiled = self.model.profile().batch;
         let each = !self.synchronous() || !self.model.shares_batch();
         configuration.batch = match arguments.batch {
@@ -246,22 +278,25 @@ impl Question<'_> {
             None if each => profiled * u64::from(workers),
             None => profiled,
         };
-        configuration
+        match arguments.batch {
+            Some(_) => Configuration { accumulation: arguments.nodes_per_update, ..configuration },
+            None => self.model.in_units(configuration, arguments.nodes_per_update),
+        }
     }
 
     fn needs_servers(&self) -> bool {
-        matches!(self.arguments.protocol, Protocol::Asp | Protocol::Ssp(_))
+        matches!(self.protocol, Protocol::Asp | Protocol::Ssp(_))
     }
 
     fn through_servers(&self) -> bool {
-        self.needs_servers() || self.arguments.servers.is_some_and(|servers| servers > 0)
+        self.needs_servers() || self.servers.is_some_and(|servers| servers > 0)
     }
 
     /// Whether the fine-grained model answers.
     fn fine(&self) -> Result<bool, Failure> {
         let through_servers = self.through_servers();
         let ordered = self.arguments.order != Order::Fifo && through_servers;
-        let only_fine = ordered || matches!(self.arguments.protocol, Protocol::Ssp(_));
+        let only_fine = ordered || matches!(self.protocol, Protocol::Ssp(_));
         match self.arguments.model {
             Fidelity::Coarse => Ok(false),
             Fidelity::Fine if !through_servers => Err(InputError::new(
@@ -280,11 +315,12 @@ impl Question<'_> {
     }
 
     fn answer(&self, workers: u32, configuration: &Configuration) -> Result<Row, Failure> {
-        let (model, prediction) = if self.fine()? {
-            ("fine", self.model.predict_fine(configuration, &self.order()?, self.arguments.seed)?)
+        let (model, (prediction, staleness)) = if self.fine()? {
+            ("fine", self.model.predict_staleness(configuration, &self.order()?, self.arguments.seed)?)
         } else {
             let prediction = self.model.predict(&self.model.job(), configuration);
-            ("coarse", prediction.map_err(|why| InputError::new("predict", why))?)
+            let staleness = staleness::expected(self.protocol, workers).filter(|_| !self.synchronous());
+            ("coarse", (prediction.map_err(|why| InputError::new("predict", why))?, staleness))
         };
         Ok(Row {
             workers,
@@ -297,6 +333,7 @@ impl Question<'_> {
             knee: false,
             validity: prediction.validity,
             model,
+            staleness,
         })
     }
 

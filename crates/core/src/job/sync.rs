@@ -180,6 +180,79 @@ impl SyncPolicy {
     }
 }
 
+impl SyncPolicy {
+    /// Shares of the steps and their protocols, in order, those without steps left out; `None` where the switch is decided
+    /// only while the job is trained.
+    ///
+    /// ```
+    /// use bellwether_core::job::SyncPolicy;
+    /// use bellwether_core::prediction::Protocol;
+    /// let policy: SyncPolicy = "switch:0.25".parse()?;
+    /// assert_eq!(policy.shares(), Some(vec![(0.25, Protocol::Bsp), (0.75, Protocol::Asp)]));
+    /// # Ok::<(), String>(())
+    /// ```
+    pub fn shares(&self) -> Option<Vec<(f64, Protocol)>> {
+        let SyncPolicy::Phases(phases) = self else { return None };
+        let ends = phases.iter().skip(1).map(|(at, _)| *at).chain([1.0]);
+        let shares = phases.iter().zip(ends).map(|((at, protocol), end)| (end - at, *protocol));
+        Some(shares.filter(|(share, _)| *share > 0.0).collect())
+    }
+}
+
+impl FromStr for SyncPolicy {
+    type Err = String;
+
+    /// Reads what stands on a command line: a protocol, `auto`, `switch:SHARE` or `switch:SHARE:PROTOCOL`, or a table as in the
+    /// job file.
+    ///
+    /// ```
+    /// use bellwether_core::job::SyncPolicy;
+    /// for text in ["asp", "auto", "switch:0.0625", "switch:0.25:ssp:3"] {
+    ///     let policy: SyncPolicy = text.parse()?;
+    ///     assert_eq!(policy.to_string(), text);
+    /// }
+    /// assert_eq!("{ switch_at = 0.5 }".parse::<SyncPolicy>()?, "switch:0.5".parse()?);
+    /// assert_eq!(r#"{"switch_at": 0.5}"#.parse::<SyncPolicy>()?, "switch:0.5".parse()?);
+    /// assert!("switch:2".parse::<SyncPolicy>().is_err());
+    /// # Ok::<(), String>(())
+    /// ```
+    fn from_str(text: &str) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Table {
+            policy: SyncPolicy,
+        }
+        if text.starts_with('{') {
+            let json = serde_json::from_str(text).map_err(|e| e.to_string());
+            let table = toml::from_str::<Table>(&format!("policy = {text}"));
+            return json.or_else(|_| table.map(|table| table.policy)).map_err(|e| e.message().to_string());
+        }
+        let Some(rest) = text.strip_prefix("switch:") else {
+            return SyncPolicy::try_from(Written::Word(text.to_string()))
+                .map_err(|why| format!("{why}, or switch:SHARE (for example switch:0.0625)"));
+        };
+        let (share, to) = rest.split_once(':').map_or((rest, None), |(share, to)| (share, Some(to)));
+        let switch_at = share.parse().map_err(|_| format!("`{share}` is no share of the steps"))?;
+        SyncPolicy::try_from(Written::Switch { switch_at, to: to.map(str::to_string) })
+    }
+}
+
+impl fmt::Display for SyncPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SyncPolicy::Auto => f.write_str("auto"),
+            SyncPolicy::Phases(phases) => match phases.as_slice() {
+                [(_, only)] => write!(f, "{only}"),
+                [(_, Protocol::Bsp), (at, Protocol::Asp)] => write!(f, "switch:{at}"),
+                [(_, Protocol::Bsp), (at, to)] => write!(f, "switch:{at}:{to}"),
+                _ => {
+                    let phases = phases.iter().map(|(at, protocol)| format!("[{at:?}, \"{protocol}\"]"));
+                    write!(f, "{{ phases = [{}] }}", phases.collect::<Vec<_>>().join(", "))
+                }
+            },
+        }
+    }
+}
+
 /// How gradients are summed in synchronous phases. The trained parameters are the same bytes either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

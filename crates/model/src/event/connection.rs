@@ -16,6 +16,8 @@ pub(super) struct Job {
     pub(super) step: u32,
     /// The measured step that was drawn.
     pub(super) drawn: u32,
+    /// Updates of its part that were applied when the worker last asked for it.
+    pub(super) version: u32,
 }
 
 /// A part on its way.

@@ -79,6 +79,9 @@ pub(super) struct Engine<'a> {
     slowest: u32,
     /// Workers that have completed no more than that.
     at_slowest: usize,
+    /// Updates applied to each part, and how many were when each worker last asked for it: worker by worker.
+    versions: Vec<u32>,
+    asked: Vec<u32>,
     pub(super) measure: Measure,
     pub(super) transfers: u64,
 }
@@ -133,6 +136,8 @@ impl<'a> Engine<'a> {
             blocked: Vec::new(),
             slowest: 0,
             at_slowest: workers,
+            versions: vec![0; graph.parts],
+            asked: vec![0; workers * graph.parts],
             measure: Measure::new(setting),
             transfers: 0,
         }
@@ -174,7 +179,7 @@ impl<'a> Engine<'a> {
         match event {
             Event::Begin(worker) => self.begin(worker),
             Event::Computed(job) => self.computed(job),
-            Event::Asked(job) => self.enqueue(job),
+            Event::Asked(job) => self.asked(job),
             Event::Arrived(job) => self.arrived(job),
             Event::Parsed(job) => self.parsed(job),
             Event::Updated(job) => self.updated(job),
@@ -197,7 +202,27 @@ impl<'a> Engine<'a> {
     /// The job of an operation in the worker's present step.
     fn job(&self, worker: u32, operation: u32) -> Job {
         let Worker { step, drawn, .. } = self.workers[worker as usize];
-        Job { worker, operation, step, drawn }
+        // A computation has no part, and nothing asks for its version.
+        let part = self.graph.tasks[operation as usize].part as usize;
+        let version = self.asked.get(worker as usize * self.graph.parts + part).copied().unwrap_or(0);
+        Job { worker, operation, step, drawn, version }
+    }
+
+    /// A server has heard that a worker wants a part: it is sent as it is now.
+    fn asked(&mut self, job: Job) {
+        let part = self.graph.tasks[job.operation as usize].part as usize;
+        self.asked[job.worker as usize * self.graph.parts + part] = self.versions[part];
+        self.enqueue(job);
+    }
+
+    /// A gradient has been applied to its part.
+    pub(super) fn applied(&mut self, job: Job) {
+        let part = self.graph.tasks[job.operation as usize].part as usize;
+        // What was never asked for is not stale, and what all wait for neither.
+        if self.graph.downloaded[part] && self.setting.protocol != Protocol::Bsp {
+            self.measure.applied(self.versions[part].wrapping_sub(job.version));
+        }
+        self.versions[part] = self.versions[part].wrapping_add(1);
     }
 
     /// An operation waits for no other any more.
@@ -312,6 +337,7 @@ impl<'a> Engine<'a> {
     }
 
     fn updated(&mut self, job: Job) {
+        self.applied(job);
         if self.setting.step_end == StepEnd::Applied {
             self.later(self.setting.latency_s, Event::Known(job));
         }

@@ -38,6 +38,8 @@ pub(super) struct Graph {
     /// Operations that compute, in the order in which they run.
     pub(super) computes: Vec<u32>,
     pub(super) parts: usize,
+    /// Parts that workers ask for.
+    pub(super) downloaded: Vec<bool>,
     /// Durations by step and operation.
     durations_s: Vec<f64>,
     pub(super) measured: usize,
@@ -75,6 +77,12 @@ impl Graph {
             }
         });
         let tasks: Vec<Task> = tasks.collect();
+        let mut downloaded = vec![false; profile.parts.len()];
+        for operation in &profile.operations {
+            if let OperationKind::Download(part) = operation.kind {
+                downloaded[part as usize] = true;
+            }
+        }
         let waits: Vec<u32> = profile.operations.iter().map(|o| o.after.len() as u32).collect();
         let sources = (0..tasks.len() as u32).filter(|number| waits[*number as usize] == 0).collect();
         Ok(Graph {
@@ -84,6 +92,7 @@ impl Graph {
             sources,
             computes,
             parts: profile.parts.len(),
+            downloaded,
             durations_s: profile.steps.iter().flat_map(|step| step.operations_s.iter().copied()).collect(),
             measured: profile.steps.len(),
             mean_step_s: profile.steps.iter().map(|step| step.step_s).sum::<f64>()
@@ -198,7 +207,7 @@ pub fn place_parts(profile: &Profile, servers: u32) -> Result<Vec<u32>, InputErr
 }
 
 /// As [`place_parts`]; a part whose server does not exist here goes where there is room.
-pub(crate) fn spread_parts(profile: &Profile, servers: u32) -> Vec<u32> {
+pub(super) fn spread_parts(profile: &Profile, servers: u32) -> Vec<u32> {
     let mut bytes = vec![0u64; servers as usize];
     let mut places = vec![0; profile.parts.len()];
     let mut free = Vec::new();

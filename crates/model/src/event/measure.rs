@@ -12,6 +12,8 @@ const BATCHES: usize = 20;
 /// An early end needs batches of this many steps of each worker, so that they do not depend on each other.
 const STEPS_PER_BATCH: usize = 5;
 const LEVEL: f64 = 0.95;
+/// Staleness that is told apart: more than any worker's turn of so many workers.
+const STALENESS_MAX: u32 = 1 << 16;
 
 pub(super) struct Measure {
     workers: usize,
@@ -27,6 +29,8 @@ pub(super) struct Measure {
     /// Seconds of work by resource, and what it was at the end of the warm-up.
     work_s: Vec<f64>,
     warm_s: Vec<f64>,
+    /// Updates by their staleness.
+    staleness: Vec<u64>,
     pub(super) trace: Vec<TraceRow>,
 }
 
@@ -49,6 +53,7 @@ impl Measure {
             enough: false,
             work_s: vec![0.0; 4 * (workers + servers)],
             warm_s: vec![0.0; 4 * (workers + servers)],
+            staleness: Vec::new(),
             trace: Vec::new(),
         }
     }
@@ -74,6 +79,18 @@ impl Measure {
             self.enough = self.interval().1.relative() <= self.wanted;
         }
         self.enough |= self.completed >= self.most_steps;
+    }
+
+    /// A gradient was applied after so many others since its part was asked for.
+    pub(super) fn applied(&mut self, others: u32) {
+        if self.completed < self.warm_up {
+            return;
+        }
+        let place = others.min(STALENESS_MAX) as usize;
+        if self.staleness.len() <= place {
+            self.staleness.resize(place + 1, 0);
+        }
+        self.staleness[place] += 1;
     }
 
     /// Steps of a batch, and the interval of the seconds that a batch takes.
@@ -167,6 +184,7 @@ impl Measure {
             simulated_s: now_s,
             events,
             utilisation: self.utilisation(passed_s, setting, profile.parts.len()),
+            staleness: self.staleness,
             trace: self.trace,
         })
     }

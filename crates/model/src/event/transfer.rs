@@ -138,10 +138,11 @@ impl Engine<'_> {
         }
         if !sent_is_done {
             // A gradient that nothing follows counts as applied now, and the worker must hear of it.
-            return match self.graph.followers(job.operation) {
-                [] => self.later(self.setting.latency_s, Event::Known(job)),
-                _ => self.complete(job.worker, job.operation),
-            };
+            if self.graph.followers(job.operation).is_empty() {
+                self.applied(job);
+                return self.later(self.setting.latency_s, Event::Known(job));
+            }
+            return self.complete(job.worker, job.operation);
         }
         // The worker has gone on; the server still has to apply the gradient.
         let graph = self.graph;

@@ -5,11 +5,11 @@
 //! simulations of 2,000 steps differed by 9 % (one standard deviation), while each took itself to be exact to 5 %.
 
 use bellwether_core::InputError;
-use bellwether_core::prediction::{Configuration, Prediction};
+use bellwether_core::prediction::{Configuration, Prediction, Protocol};
 use bellwether_des::statistics::Tally;
 
 use super::{LEVEL, ProfileModel};
-use crate::event::{self, Outcome, Resource, Setting, TransmissionOrder};
+use crate::event::{self, Outcome, Resource, Setting, TransmissionOrder, with_pieces};
 
 /// Simulations of a configuration.
 const REPLICATIONS: u64 = 5;
@@ -39,8 +39,23 @@ impl ProfileModel {
         order: &TransmissionOrder,
         seed: u64,
     ) -> Result<Prediction, InputError> {
+        Ok(self.predict_staleness(configuration, order, seed)?.0)
+    }
+
+    /// The same, and the mean staleness of an update: of the updates of each part by others, between the moment a server
+    /// heard that a worker wanted it and the moment the gradient from it was applied. `None` where all wait for all.
+    ///
+    /// # Errors
+    ///
+    /// As [`predict_fine`](ProfileModel::predict_fine).
+    pub fn predict_staleness(
+        &self,
+        configuration: &Configuration,
+        order: &TransmissionOrder,
+        seed: u64,
+    ) -> Result<(Prediction, Option<f64>), InputError> {
         let workers = f64::from(configuration.workers());
-        let (mut rates, mut busy) = (Tally::new(), Tally::new());
+        let (mut rates, mut busy, mut staleness) = (Tally::new(), Tally::new(), Tally::new());
         let mut bottleneck = None;
         for replication in 0..REPLICATIONS {
             let seed = seed.wrapping_mul(REPLICATIONS).wrapping_add(replication);
@@ -48,14 +63,17 @@ impl ProfileModel {
             let computing = outcome.utilisation.iter().filter(|u| matches!(u.resource, Resource::Compute(_)));
             busy.add(computing.map(|u| u.busy).sum::<f64>() / workers);
             rates.add(outcome.examples_per_s);
+            outcome.mean_staleness().into_iter().for_each(|mean| staleness.add(mean));
             bottleneck.get_or_insert(outcome.bottleneck());
         }
         let step_s = configuration.batch as f64 / rates.mean();
         let measured = self.uncertainty(step_s, step_s * (1.0 - busy.mean()));
         let error = measured.hypot(rates.interval(LEVEL).relative());
         let bottleneck = bottleneck.expect("there is at least one replication");
-        self.prediction(configuration, step_s, error, bottleneck)
-            .map_err(|why| InputError::new("predict", why))
+        let prediction = self
+            .prediction(configuration, step_s, error, bottleneck)
+            .map_err(|why| InputError::new("predict", why))?;
+        Ok((prediction, (staleness.count() > 0).then(|| staleness.mean())))
     }
 
     /// The first `rows` operations of one simulation, as a trace for Chrome or Perfetto.
@@ -72,7 +90,9 @@ impl ProfileModel {
     ) -> Result<String, InputError> {
         let seed = seed.wrapping_mul(REPLICATIONS);
         let outcome = self.simulate(configuration, order, seed, rows)?;
-        Ok(event::trace::chrome_json(&self.profile, &outcome.trace))
+        let turn = self.turn(configuration)?.0;
+        let (profile, _) = with_pieces(&turn, configuration.servers)?;
+        Ok(event::trace::chrome_json(&profile, &outcome.trace))
     }
 
     fn simulate(
@@ -90,14 +110,28 @@ impl ProfileModel {
             let what = format!("{workers} workers are more than can be simulated one by one");
             return Err(InputError::new("workers", what).hint("use the coarse model"));
         }
-        // Each worker computes its part of the batch: a smaller one is computed faster, as by a faster device.
+        // Each worker computes its part of the batch: what its virtual nodes do not make smaller is computed faster, as by
+        // a faster device.
         let per_worker = configuration.batch as f64 / f64::from(workers);
         let factor = self.profile.batch as f64 / per_worker;
+        let (turn, nodes) = self.turn(configuration)?;
+        let work = match configuration.protocol {
+            // Of workers with unequal numbers of virtual nodes those with the most count.
+            Protocol::Bsp if nodes < 1.0 => self.profile.batch as f64 / configuration.batch as f64,
+            _ => factor * nodes,
+        };
         let mut speeds = Vec::new();
         for group in &configuration.devices {
             let speed = self.speed(&group.device).map_err(|why| InputError::new("devices", why))?;
-            speeds.resize(speeds.len() + group.count as usize, speed * factor);
+            speeds.resize(speeds.len() + group.count as usize, speed * work);
         }
+        let (profile, origins) = with_pieces(&turn, configuration.servers)?;
+        let order = match order {
+            TransmissionOrder::Priority(levels) if levels.len() == turn.parts.len() => {
+                TransmissionOrder::Priority(origins.iter().map(|part| levels[*part as usize]).collect())
+            }
+            other => other.clone(),
+        };
         let bandwidth_bytes_per_s = configuration.link.bandwidth_bytes_per_s;
         let setting = Setting {
             workers,
@@ -106,7 +140,7 @@ impl ProfileModel {
             worker_link_bytes_per_s: bandwidth_bytes_per_s,
             latency_s: configuration.link.latency_s,
             protocol: configuration.protocol,
-            order: order.clone(),
+            order,
             speeds,
             steps: STEPS_MIN.max(STEPS_OF_EACH.saturating_mul(workers)),
             relative_half_width: 0.0,
@@ -114,7 +148,7 @@ impl ProfileModel {
             trace_rows,
             ..Setting::default()
         };
-        let mut outcome = event::simulate(&self.profile, &setting)?;
+        let mut outcome = event::simulate(&profile, &setting)?;
         for value in [&mut outcome.examples_per_s, &mut outcome.low, &mut outcome.high] {
             *value /= factor;
         }

@@ -5,6 +5,7 @@
 pub mod cm_dare;
 pub mod curves;
 pub mod split;
+pub mod sync_switch;
 
 use bellwether_model::elastic::Row;
 

@@ -11,7 +11,7 @@ use bellwether_model::transient::{
 use super::Question;
 use super::catalogue::Catalogue;
 use super::space::{Group, Setup};
-use super::speed::Speeds;
+use super::speed::{Speed, Speeds};
 
 /// A run that takes so many times what it would without losses is given up.
 const HORIZON: f64 = 100.0;
@@ -194,7 +194,7 @@ impl<'a> Evaluator<'a> {
             (groups, _) => {
                 let count =
                     groups.iter().zip(working).map(|(group, working)| machines(group, *working)).sum();
-                self.speeds.alone(groups[0].kind, count).map_or(0.0, |speed| speed.examples_per_s)
+                self.speeds.alone(setup.way, groups[0].kind, count).map_or(0.0, |speed| speed.examples_per_s)
             }
         }
     }
@@ -206,9 +206,13 @@ impl<'a> Evaluator<'a> {
             let own = if self.question.shares_batch() { 1 } else { setup.workers(self.catalogue) };
             return (rate, self.question.batch as f64 * f64::from(own) / rate);
         }
+        self.speed_of(setup).map_or((0.0, 0.0), |speed| (speed.examples_per_s, speed.step_s))
+    }
+
+    /// What all machines of one kind do.
+    pub(super) fn speed_of(&self, setup: &Setup) -> Option<&Speed> {
         let count = setup.groups.iter().map(|group| group.count).sum();
-        let speed = self.speeds.alone(setup.groups[0].kind, count);
-        speed.map_or((0.0, 0.0), |speed| (speed.examples_per_s, speed.step_s))
+        setup.kinds().is_none().then(|| self.speeds.alone(setup.way, setup.groups[0].kind, count))?
     }
 
     /// Price of one machine of a group.
@@ -222,7 +226,7 @@ impl<'a> Evaluator<'a> {
 
     /// Why the speed of a configuration lies beyond what was measured.
     pub(super) fn extrapolated(&self, setup: &Setup) -> Option<String> {
-        let of = |group: &Group| self.speeds.alone(group.kind, group.count)?.extrapolated.clone();
+        let of = |group: &Group| self.speeds.alone(setup.way, group.kind, group.count)?.extrapolated.clone();
         let mixed = setup.kinds().map(|_| "devices of two types together".to_string());
         let reasons: Vec<String> = setup.groups.iter().filter_map(of).chain(mixed).collect();
         reasons.into_iter().max_by_key(String::len)

@@ -149,7 +149,7 @@ fn otherwise<'q>(question: &Question<'q>, search: &Search) -> Vec<(String, Quest
     }
     let catalogue = search.evaluator.catalogue;
     let usable = (0..catalogue.machines.len())
-        .map(|kind| search.evaluator.speeds.most(kind) * catalogue.machines[kind].devices)
+        .map(|kind| search.evaluator.speeds.most_of_any(kind) * catalogue.machines[kind].devices)
         .max()
         .unwrap_or(0);
     let more = question.max_workers.saturating_mul(2).min(super::WORKERS_MAX);

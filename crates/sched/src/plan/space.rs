@@ -2,7 +2,8 @@
 //!
 //! Of each kind of machine every number up to 32, and above it steps of a sixteenth; on demand, transient, or 1, 2, 4, 8, …
 //! of them on demand and the others transient. Of two kinds in one region, of other devices, up to 8 machines each. Kinds are paired if one of them alone comes
-//! near the best or is scarce: a pair of others would not come near either.
+//! near the best or is scarce: a pair of others would not come near either. All that in each way that the question names, but
+//! pairs only in the first that is synchronous without servers.
 
 use bellwether_core::plan::Market;
 
@@ -20,6 +21,8 @@ const PAIRS_MAX: usize = 32;
 /// Machines to be rented: one group, or two.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Setup {
+    /// Number of the way in the question.
+    pub(super) way: usize,
     pub(super) groups: Vec<Group>,
 }
 
@@ -54,23 +57,29 @@ impl Setup {
 /// Configurations of one kind of machine.
 pub(super) fn of_one_kind(question: &Question, catalogue: &Catalogue, speeds: &Speeds) -> Vec<Setup> {
     let mut setups = Vec::new();
-    for kind in kinds(question, catalogue) {
+    let ways = || 0..question.ways.len().max(1);
+    for (way, kind) in
+        ways().flat_map(|way| kinds(question, catalogue).into_iter().map(move |kind| (way, kind)))
+    {
         let machine = &catalogue.machines[kind];
         let group = |market, count| Group { kind, market, count };
-        for count in counts(speeds.most(kind)) {
-            if speeds.alone(kind, count).is_none() {
+        // A machine holds one server at most.
+        let servers = question.ways.get(way).map_or(0, |way| way.servers);
+        for count in counts(speeds.most(way, kind)) {
+            if speeds.alone(way, kind, count).is_none() || count < servers {
                 continue;
             }
             if machine.on_demand.is_some() {
-                setups.push(Setup { groups: vec![group(Market::OnDemand, count)] });
+                setups.push(Setup { way, groups: vec![group(Market::OnDemand, count)] });
             }
             if !(question.transient && machine.transient.is_some()) {
                 continue;
             }
-            setups.push(Setup { groups: vec![group(Market::Transient, count)] });
+            setups.push(Setup { way, groups: vec![group(Market::Transient, count)] });
             if machine.on_demand.is_some() {
                 let firm = (0..31).map(|power| 1u32 << power).take_while(|firm| *firm < count);
                 setups.extend(firm.map(|firm| Setup {
+                    way,
                     groups: vec![group(Market::OnDemand, firm), group(Market::Transient, count - firm)],
                 }));
             }
@@ -87,8 +96,10 @@ pub(super) fn of_two_kinds(
     promising: &[usize],
 ) -> Vec<Setup> {
     let mut setups = Vec::new();
+    // Uneven shares of a batch are for those who all wait for all.
+    let Some(way) = speeds.together_way() else { return setups };
     for (first, second) in pairs(question, catalogue, promising).into_iter().take(PAIRS_MAX) {
-        let most = |kind| speeds.most(kind).min(PAIRED[PAIRED.len() - 1]);
+        let most = |kind| speeds.most(way, kind).min(PAIRED[PAIRED.len() - 1]);
         let most = (most(first), most(second));
         speeds.prepare((first, second), most);
         let devices = |kind: usize| catalogue.machines[kind].devices;
@@ -102,7 +113,7 @@ pub(super) fn of_two_kinds(
                     for other in markets(question, catalogue, second) {
                         let groups = [(first, one, i), (second, other, j)];
                         let group = |(kind, market, count)| Group { kind, market, count };
-                        setups.push(Setup { groups: groups.map(group).to_vec() });
+                        setups.push(Setup { way, groups: groups.map(group).to_vec() });
                     }
                 }
             }

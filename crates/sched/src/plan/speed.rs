@@ -11,6 +11,7 @@ use bellwether_core::prediction::{Configuration, DeviceGroup, Link, Prediction, 
 
 use super::Question;
 use super::catalogue::{Catalogue, Machine};
+use super::ways;
 use crate::mapping::{self, Problem, Worker};
 
 /// Longer than any step.
@@ -21,16 +22,19 @@ pub(super) struct Speeds<'a> {
     question: &'a Question<'a>,
     catalogue: &'a Catalogue,
     model: &'a dyn StepModel,
-    /// By kind, by workers from 0; what cannot run is absent.
-    alone: Vec<Vec<Option<Speed>>>,
+    /// By way, by kind, by workers from 0; what cannot run is absent.
+    alone: Vec<Vec<Vec<Option<Speed>>>>,
     pairs: BTreeMap<(usize, usize), Pair>,
 }
 
 /// What some machines do when all are at work.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Speed {
+    /// Over the whole run, each sample counted as what it is worth in synchronous training.
     pub(super) examples_per_s: f64,
     pub(super) step_s: f64,
+    pub(super) staleness: Option<f64>,
+    pub(super) work_factor: Option<f64>,
     pub(super) extrapolated: Option<String>,
 }
 
@@ -54,35 +58,53 @@ impl<'a> Speeds<'a> {
         model: &'a dyn StepModel,
     ) -> Result<Speeds<'a>, InputError> {
         let mut speeds = Speeds { question, catalogue, model, alone: Vec::new(), pairs: BTreeMap::new() };
-        for (kind, machine) in catalogue.machines.iter().enumerate() {
-            let least = speeds.ask(kind, machine.devices);
-            if let Err(why) = &least {
-                return Err(InputError::new(format!("machine `{}` of the catalogue", machine.name), why));
+        for way in 0..question.ways.len().max(1) {
+            let mut of_kinds = Vec::with_capacity(catalogue.machines.len());
+            for (kind, machine) in catalogue.machines.iter().enumerate() {
+                let least = speeds.ask(way, kind, machine.devices);
+                if let Err(why) = &least {
+                    let place = format!("machine `{}` of the catalogue", machine.name);
+                    return Err(InputError::new(place, why));
+                }
+                let mut alone = vec![None; 1 + question.max_workers.max(machine.devices) as usize];
+                for (workers, speed) in (0..).zip(&mut alone) {
+                    // Beyond the job's virtual nodes there is no answer.
+                    *speed = if workers > 0 { speeds.ask(way, kind, workers).ok() } else { None };
+                }
+                of_kinds.push(alone);
             }
-            let mut alone = vec![None; 1 + question.max_workers.max(machine.devices) as usize];
-            for (workers, speed) in (0..).zip(&mut alone) {
-                // Beyond the job's virtual nodes there is no answer.
-                *speed = if workers > 0 { speeds.ask(kind, workers).ok() } else { None };
-            }
-            speeds.alone.push(alone);
+            speeds.alone.push(of_kinds);
         }
         Ok(speeds)
     }
 
+    /// The first way in which all wait for all, without servers.
+    pub(super) fn together_way(&self) -> Option<usize> {
+        let ways = self.question.ways;
+        if ways.is_empty() { Some(0) } else { ways.iter().position(ways::is_together) }
+    }
+
     /// Machines of a kind that the job can use at once.
-    pub(super) fn most(&self, kind: usize) -> u32 {
+    pub(super) fn most(&self, way: usize, kind: usize) -> u32 {
         let Machine { devices, limit, .. } = self.catalogue.machines[kind];
-        let usable = self.alone[kind].iter().rposition(Option::is_some).unwrap_or(0) as u32;
+        let usable = self.alone[way][kind].iter().rposition(Option::is_some).unwrap_or(0) as u32;
         (usable.min(self.question.max_workers) / devices).min(limit)
     }
 
-    /// So many machines of one kind.
-    pub(super) fn alone(&self, kind: usize, machines: u32) -> Option<&Speed> {
-        self.of_workers(kind, machines.saturating_mul(self.catalogue.machines[kind].devices))
+    /// The same, kept together in whatever way uses most.
+    pub(super) fn most_of_any(&self, kind: usize) -> u32 {
+        (0..self.alone.len()).map(|way| self.most(way, kind)).max().unwrap_or(0)
     }
 
+    /// So many machines of one kind.
+    pub(super) fn alone(&self, way: usize, kind: usize, machines: u32) -> Option<&Speed> {
+        let workers = machines.saturating_mul(self.catalogue.machines[kind].devices);
+        self.alone[way][kind].get(workers as usize)?.as_ref()
+    }
+
+    /// So many workers of one kind that all wait for all.
     fn of_workers(&self, kind: usize, workers: u32) -> Option<&Speed> {
-        self.alone[kind].get(workers as usize)?.as_ref()
+        self.alone[self.together_way()?][kind].get(workers as usize)?.as_ref()
     }
 
     /// Samples per second of so many machines of each of two kinds; at most [`prepare`](Speeds::prepare) says.
@@ -93,7 +115,10 @@ impl<'a> Speeds<'a> {
 
     /// Whether every worker of both kinds would be used, and all are faster together than each kind alone.
     pub(super) fn is_worth_mixing(&self, kinds: (usize, usize), machines: (u32, u32)) -> bool {
-        let alone = |kind, machines| self.alone(kind, machines).map_or(0.0, |speed| speed.examples_per_s);
+        let alone = |kind: usize, machines: u32| {
+            let speed = self.of_workers(kind, machines.saturating_mul(self.catalogue.machines[kind].devices));
+            speed.map_or(0.0, |speed| speed.examples_per_s)
+        };
         let best = alone(kinds.0, machines.0).max(alone(kinds.1, machines.1));
         let idle = || self.mapped(kinds, machines).is_some_and(|(mapping, _)| mapping.counts.contains(&0));
         self.together(kinds, machines) > best * (1.0 + 1e-9) && !(self.question.shares_batch() && idle())
@@ -123,8 +148,8 @@ impl<'a> Speeds<'a> {
 
     fn mixed(&self, kinds: (usize, usize), machines: (u32, u32)) -> Option<f64> {
         match machines {
-            (0, count) => Some(self.alone(kinds.1, count)?.examples_per_s),
-            (count, 0) => Some(self.alone(kinds.0, count)?.examples_per_s),
+            (0, count) => Some(self.alone(self.together_way()?, kinds.1, count)?.examples_per_s),
+            (count, 0) => Some(self.alone(self.together_way()?, kinds.0, count)?.examples_per_s),
             _ if self.question.shares_batch() => {
                 let (mapping, _) = self.mapped(kinds, machines)?;
                 Some(self.question.batch as f64 / mapping.step_s)
@@ -183,20 +208,29 @@ impl<'a> Speeds<'a> {
         (node_s > 0.0).then_some(node_s)
     }
 
-    fn ask(&self, kind: usize, workers: u32) -> Result<Speed, String> {
+    fn ask(&self, way: usize, kind: usize, workers: u32) -> Result<Speed, String> {
         let machine = &self.catalogue.machines[kind];
         let no_link = || {
             "no link is known: say [network] bandwidth = \"10Gbit/s\" in the catalogue, as the profile has none"
                 .to_string()
         };
         let link = self.link(machine).ok_or_else(no_link)?;
-        let prediction = self.predict(groups(machine, workers, 0), link)?;
-        let Prediction { examples_per_s, step_s, validity, .. } = prediction;
-        let extrapolated = match validity {
-            Validity::Interpolated => None,
-            Validity::Extrapolated(why) => Some(why),
+        let plain = self.configuration(groups(machine, workers, 0), link);
+        let Some(way) = self.question.ways.get(way) else {
+            let Prediction { examples_per_s, step_s, validity, .. } =
+                self.model.predict(self.question.job, &plain)?;
+            let extrapolated = reason(validity);
+            return Ok(Speed { examples_per_s, step_s, extrapolated, staleness: None, work_factor: None });
         };
-        Ok(Speed { examples_per_s, step_s, extrapolated })
+        let batch = plain.batch as f64;
+        let run = ways::run(self.question, way, &plain, self.model)?;
+        Ok(Speed {
+            examples_per_s: run.examples_per_s,
+            step_s: batch / run.examples_per_s,
+            extrapolated: run.extrapolated,
+            staleness: run.staleness,
+            work_factor: run.work_factor,
+        })
     }
 
     fn predict(&self, devices: Vec<DeviceGroup>, link: Link) -> Result<Prediction, String> {
@@ -227,6 +261,14 @@ fn groups(machine: &Machine, workers: u32, node: u32) -> Vec<DeviceGroup> {
         DeviceGroup { node: node + number, device: machine.device.clone(), count }
     };
     (0..machines).map(group).collect()
+}
+
+/// Why a prediction lies beyond what was measured, if it does.
+pub(super) fn reason(validity: Validity) -> Option<String> {
+    match validity {
+        Validity::Interpolated => None,
+        Validity::Extrapolated(why) => Some(why),
+    }
 }
 
 fn slower(one: Link, other: Link) -> Link {

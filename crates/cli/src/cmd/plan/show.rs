@@ -77,10 +77,24 @@ fn about(chosen: &Candidate) -> Vec<String> {
     if !shares.is_empty() {
         lines.push(format!("virtual nodes of each worker: {}", shares.join("; ")));
     }
+    lines.extend(stale(chosen));
     if let Some(why) = &chosen.extrapolated {
         lines.push(format!("extrapolated: {why}"));
     }
     lines
+}
+
+/// What staleness does to the choice.
+fn stale(chosen: &Candidate) -> Option<String> {
+    let mean = chosen.staleness.filter(|mean| *mean > 0.0)?;
+    Some(match chosen.work_factor {
+        Some(factor) => format!(
+            "staleness: {mean:.1} updates on average; at worst that takes {factor:.2} times the samples to the loss, which is counted"
+        ),
+        None => format!(
+            "staleness: {mean:.1} updates on average; the steps are the same, the accuracy may differ (--target-loss counts what it may cost)"
+        ),
+    })
 }
 
 /// The choice, the fastest, the cheapest, and of the others every so-manieth.
@@ -119,6 +133,10 @@ fn csv(plan: &Plan) -> String {
         "machines,workers,examples_per_s,time_s,p95_time_s,cost_dollars,p95_cost_dollars,meets_deadline,losses,\
          checkpoint_period_s,runs,choice",
     );
+    let ways = plan.candidates.iter().any(|candidate| candidate.way.is_some());
+    if ways {
+        text.push_str(",protocol,servers,staleness,work_factor");
+    }
     let cell = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
     for (place, candidate) in plan.candidates.iter().enumerate() {
         let Candidate { workers, examples_per_s, time_s, p95_time_s, cost_dollars, .. } = candidate;
@@ -133,6 +151,12 @@ fn csv(plan: &Plan) -> String {
             candidate.runs,
             plan.choice == Some(place)
         );
+        if let Some(way) = &candidate.way {
+            let policy = way.policy.to_string();
+            let (policy, servers) = (csv_cell(&policy), way.servers);
+            let (staleness, work_factor) = (cell(candidate.staleness), cell(candidate.work_factor));
+            let _ = write!(text, ",{policy},{servers},{staleness},{work_factor}");
+        }
     }
     text
 }

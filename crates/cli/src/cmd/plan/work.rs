@@ -40,6 +40,16 @@ pub(super) struct Work {
     /// Samples to train on, each counted as often as it is seen.
     pub(super) samples: f64,
     pub(super) remark: Option<String>,
+    /// What the run of the loss curve says of staleness, where the work is what a target loss takes.
+    pub(super) earlier: Option<Earlier>,
+}
+
+/// An earlier run.
+pub(super) struct Earlier {
+    /// Its mean gradient noise scale in samples, where it was measured.
+    pub(super) noise_scale: Option<f64>,
+    /// Its job, where that is known.
+    pub(super) job: Option<Job>,
 }
 
 /// What a line of a run's metrics says of the loss.
@@ -47,11 +57,12 @@ pub(super) struct Work {
 struct LossLine {
     step: u64,
     loss: f64,
+    noise_scale: Option<f64>,
 }
 
 pub(super) fn samples(arguments: &WorkArguments, profile: &Profile) -> Result<Work, Failure> {
     let batch = profile.batch as f64;
-    let plain = |samples: f64| Ok(Work { samples, remark: None });
+    let plain = |samples: f64| Ok(Work { samples, remark: None, earlier: None });
     match (arguments, arguments.samples) {
         (WorkArguments { steps: Some(steps), .. }, _) => plain(*steps as f64 * batch),
         // An epoch ends with a short step.
@@ -106,13 +117,14 @@ fn to_loss(target: f64, path: &Path, profile: &Profile) -> Result<Work, Failure>
     let remark = format!(
         "a loss of {target} is expected after {steps:.0} steps ({range}); the curve was seen for {last:.0}"
     );
-    Ok(Work { samples: steps.max(1.0).ceil() * profile.batch as f64, remark: Some(remark) })
+    let earlier = Earlier { noise_scale: noise_scale(&text), job: job_of(path) };
+    let samples = steps.max(1.0).ceil() * profile.batch as f64;
+    Ok(Work { samples, remark: Some(remark), earlier: Some(earlier) })
 }
 
 /// A curve of another batch says nothing of this job's steps.
 fn check_batch(metrics: &Path, profile: &Profile) -> Result<(), Failure> {
-    let Ok(text) = fs::read_to_string(metrics.with_file_name("job.json")) else { return Ok(()) };
-    let Ok(job) = serde_json::from_str::<Job>(&text) else { return Ok(()) };
+    let Some(job) = job_of(metrics) else { return Ok(()) };
     if job.batch.size == profile.batch {
         return Ok(());
     }
@@ -122,6 +134,20 @@ fn check_batch(metrics: &Path, profile: &Profile) -> Result<(), Failure> {
     );
     let hint = "take the curve of a run with the same batch, or profile the job with the run's batch";
     Err(InputError::new(metrics.display().to_string(), what).hint(hint).into())
+}
+
+/// The job beside the metrics of its run.
+fn job_of(metrics: &Path) -> Option<Job> {
+    let text = fs::read_to_string(metrics.with_file_name("job.json")).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+/// Mean of the noise scales that a run measured.
+fn noise_scale(text: &str) -> Option<f64> {
+    let lines = text.lines().filter_map(|line| serde_json::from_str::<LossLine>(line).ok());
+    let known: Vec<f64> =
+        lines.filter_map(|line| line.noise_scale).filter(|phi| phi.is_finite() && *phi >= 0.0).collect();
+    (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
 }
 
 /// Means of equal stretches of the losses; progress is steps that are done. Of a step that was done again the last counts.

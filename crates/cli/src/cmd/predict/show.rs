@@ -16,15 +16,21 @@ pub(super) fn render(rows: &[Row], format: TableFormat) -> String {
 }
 
 fn table(rows: &[Row]) -> String {
+    let stale = rows.iter().any(|row| row.staleness.is_some());
+    let head = if stale { format!("{:>9}  ", "staleness") } else { String::new() };
     let mut text = format!(
-        "{:>7}  {:>12}  {:>25}  {:>10}  {:>10}  {:<8}\n",
+        "{:>7}  {:>12}  {:>25}  {:>10}  {:>10}  {head}{:<8}\n",
         "workers", "examples/s", "95 % interval", "step", "efficiency", "bound by"
     );
     for row in rows {
         let interval = format!("{} … {}", figure(row.low), figure(row.high));
+        let staleness = match stale {
+            true => format!("{:>9.1}  ", row.staleness.unwrap_or(0.0)),
+            false => String::new(),
+        };
         let _ = writeln!(
             text,
-            "{:>7}  {:>12}  {:>25}  {:>10}  {:>9.0}%  {}{}",
+            "{:>7}  {:>12}  {:>25}  {:>10}  {:>9.0}%  {staleness}{}{}",
             row.workers,
             figure(row.examples_per_s),
             interval,
@@ -50,7 +56,7 @@ fn table(rows: &[Row]) -> String {
 }
 
 /// Four figures are more than a prediction is worth.
-fn figure(value: f64) -> String {
+pub(super) fn figure(value: f64) -> String {
     if !(1e-3..1e9).contains(&value) {
         return format!("{value:.3e}");
     }
@@ -58,7 +64,7 @@ fn figure(value: f64) -> String {
     format!("{value:.*}", digits as usize)
 }
 
-fn duration(seconds: f64) -> String {
+pub(super) fn duration(seconds: f64) -> String {
     match seconds {
         s if s < 1e-3 => format!("{} us", figure(s * 1e6)),
         s if s < 1.0 => format!("{} ms", figure(s * 1e3)),
@@ -69,6 +75,10 @@ fn duration(seconds: f64) -> String {
 fn csv(rows: &[Row]) -> String {
     let mut text =
         String::from("workers,examples_per_s,low,high,step_s,bottleneck,efficiency,knee,validity,model");
+    let stale = rows.iter().any(|row| row.staleness.is_some());
+    if stale {
+        text.push_str(",staleness");
+    }
     for row in rows {
         let validity = match &row.validity {
             Validity::Interpolated => "interpolated".to_string(),
@@ -87,6 +97,9 @@ fn csv(rows: &[Row]) -> String {
             row.knee,
             row.model
         );
+        if stale {
+            let _ = write!(text, ",{}", row.staleness.unwrap_or(0.0));
+        }
     }
     text
 }

@@ -1,0 +1,82 @@
+//! What the coarse models say of training in which nobody, or not everybody, waits.
+
+use bellwether_core::InputError;
+use bellwether_core::prediction::{Bottleneck, Configuration, Protocol};
+
+use super::slowest::expected_maximum_s;
+use super::{ProfileModel, Step};
+use crate::compute::Durations;
+use crate::phase::Gossip;
+use crate::queueing::{exact, fork_join};
+
+impl ProfileModel {
+    pub(super) fn asynchronous(&self, configuration: &Configuration) -> Result<Step, String> {
+        let say = |error: InputError| error.what;
+        if configuration.servers == 0 {
+            return Err("asynchronous training needs parameter servers; say how many".into());
+        }
+        let workers = configuration.workers();
+        let own_s = match configuration.protocol {
+            Protocol::Ssp(bound) => self.bounded_s(configuration, bound)?,
+            // A worker of mean speed stands for all: throughput below saturation is the sum of the speeds.
+            _ => self.mean_compute_s() * self.batch_factor(configuration) / self.mean_speed(configuration)?,
+        };
+        let compute_s = own_s + self.rest_s;
+        if configuration.protocol == Protocol::Ssp(0) {
+            // All begin each unit together, as in a synchronous step; only every gradient is applied by itself.
+            let update_s = self.update_s * f64::from(workers);
+            let phase = self.through_servers(configuration, compute_s, 1, update_s).map_err(say)?;
+            let link_s = (phase.step_s - compute_s).max(0.0);
+            return Ok(Step { step_s: phase.step_s, link_s, bottleneck: phase.bottleneck });
+        }
+        let shares = self.shares(configuration.servers)?;
+        let one_way_s = self.profile.upload_bytes() as f64 / configuration.link.bandwidth_bytes_per_s;
+        // All servers together are no faster to a worker than its own link, each way.
+        let own_link_s = 2.0 * one_way_s * (1.0 - shares.largest());
+        let delay_s = compute_s + own_link_s + 2.0 * configuration.link.latency_s;
+        let visits_s = [one_way_s, one_way_s, self.update_s];
+        let network = fork_join(delay_s, &visits_s, &shares).map_err(say)?;
+        let solution = exact(&network, workers).map_err(say)?;
+        let at_servers_s = (solution.cycle_s - delay_s).max(0.0);
+        let links_lead = 2.0 * one_way_s >= self.update_s;
+        let bottleneck = match at_servers_s > delay_s {
+            false => Bottleneck::Compute,
+            true if links_lead => Bottleneck::Link,
+            true => Bottleneck::Server,
+        };
+        Ok(Step { step_s: solution.cycle_s, link_s: at_servers_s, bottleneck })
+    }
+
+    /// Mean seconds of a unit's computing where all wait for all after every `bound + 1` units.
+    fn bounded_s(&self, configuration: &Configuration, bound: u32) -> Result<f64, String> {
+        let say = |error: InputError| error.what;
+        let factor = self.batch_factor(configuration);
+        let nodes = self.unit_nodes(configuration);
+        let durations = self.durations(nodes).map_err(say)?;
+        let rest = factor * f64::from(self.profile.virtual_nodes) / f64::from(nodes);
+        let (mean_s, spread) = (durations.mean_s(), 1.0 / (f64::from(bound) + 1.0).sqrt());
+        let means_s: Vec<f64> = durations
+            .sorted_s()
+            .iter()
+            .map(|seconds| (mean_s + (seconds - mean_s) * spread) * rest)
+            .collect();
+        let means = Durations::new(&means_s).map_err(say)?;
+        Ok(expected_maximum_s(&means, &self.worker_speeds(configuration)?))
+    }
+
+    pub(super) fn gossip(&self, configuration: &Configuration) -> Result<Step, String> {
+        let workers = configuration.workers();
+        let own_s = self.mean_compute_s() * self.batch_factor(configuration);
+        let compute_s = own_s / self.mean_speed(configuration)? + self.rest_s + self.update_s;
+        let gossip = Gossip {
+            compute_s,
+            bytes: self.profile.upload_bytes(),
+            link: configuration.link,
+            overlapped: false,
+            begun_by_others: 1.0,
+        };
+        let phase = gossip.step(workers).map_err(|error| error.what)?;
+        let link_s = (phase.step_s - compute_s).max(0.0);
+        Ok(Step { step_s: phase.step_s, link_s, bottleneck: phase.bottleneck })
+    }
+}
