@@ -100,6 +100,9 @@ pub(crate) struct RunArguments {
     /// Number of workers, or a range within which it may be chosen
     #[arg(long, value_name = "N|MIN..MAX")]
     pub(crate) workers: Option<WorkerRange>,
+    /// Train as this plan says: its number of workers, its protocols and servers, its order of transmission
+    #[arg(long, value_name = "PLAN.json", conflicts_with = "resume")]
+    pub(crate) plan: Option<PathBuf>,
     /// Change the number of workers at these steps, exactly
     #[arg(long, value_name = "STEP:N,…", value_delimiter = ',', value_parser = resize)]
     pub(crate) resize: Vec<(u64, u32)>,

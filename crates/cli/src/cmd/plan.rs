@@ -112,7 +112,8 @@ pub(crate) fn plan(arguments: &PlanArguments, printer: &Printer) -> Result<ExitC
         seed: arguments.seed,
         runs: arguments.runs,
     };
-    let found = plan::plan(&question, &catalogue, &model)?;
+    let mut found = plan::plan(&question, &catalogue, &model)?;
+    ways::order(&mut found, profile);
     if let Some(path) = &arguments.plot {
         files::write_whole(path, plot::svg(&found)?.as_bytes())?;
     }

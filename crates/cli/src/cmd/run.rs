@@ -8,6 +8,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use bellwether_core::job::{Job, WorkerRange};
+use bellwether_core::plan::Plan;
 use bellwether_core::record::Summary;
 use bellwether_core::{InputError, parse};
 use bellwether_runtime::coordinator::{self, CoordinatorError, Director, Options, Spawn};
@@ -27,6 +28,7 @@ mod autoscale;
 mod batch;
 mod choose;
 mod compare;
+mod planned;
 pub(crate) mod revocations;
 pub(super) mod show;
 mod speed;
@@ -40,9 +42,10 @@ pub(crate) use steer::SteerArguments;
 pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     let state_dir = StateDir::find(arguments.state.state_dir.clone())?;
     let resumed = arguments.resume.as_deref().map(|name| state_dir.run(name)).transpose()?;
+    let plan = arguments.plan.as_deref().map(planned::read).transpose()?;
     let job = match (&resumed, &arguments.job) {
         (Some(run), _) => run.job()?,
-        (None, Some(path)) => job_to_run(path, &arguments)?,
+        (None, Some(path)) => job_to_run(path, &arguments, plan.as_ref())?,
         (None, None) => return Err(Failure::at("run", "no job file is named")),
     };
     let range = arguments.workers.unwrap_or(job.workers);
@@ -76,7 +79,7 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     let (spawn, spawn_server) = spawners(&run, &arguments)?.unzip();
     let options = Options {
         spawn_server,
-        synchronisation: synchronise::synchronisation(&job, &trainee),
+        synchronisation: synchronise::synchronisation(&job, &trainee, plan.as_ref())?,
         run: run.name.clone(),
         folder: run.path.clone(),
         token: run.token()?,
@@ -169,7 +172,7 @@ fn unfinished(run: &RunDir) -> Result<History, Failure> {
     Err(InputError::new(&run.name, what).hint(hint).into())
 }
 
-fn job_to_run(path: &Path, arguments: &RunArguments) -> Result<Job, Failure> {
+fn job_to_run(path: &Path, arguments: &RunArguments, plan: Option<&Plan>) -> Result<Job, Failure> {
     let mut overrides = arguments.set.clone();
     if let Some(range) = arguments.workers {
         overrides.push(("workers".into(), format!("\"{range}\"")));
@@ -181,6 +184,7 @@ fn job_to_run(path: &Path, arguments: &RunArguments) -> Result<Job, Failure> {
         (_, failure) => failure,
     })?;
     batch::fix(&mut job, &arguments.batch_schedule)?;
+    plan.map_or(Ok(()), |plan| planned::apply(plan, &mut job, arguments.workers))?;
     if let Some(steps) = arguments.steps {
         (job.steps, job.epochs) = (Some(steps), None);
         job.check().map_err(|error| InputError { place: format!("--{}", error.place), ..error })?;

@@ -2,7 +2,9 @@
 
 use bellwether_core::InputError;
 use bellwether_core::job::{Job, Optimizer, PartMomentum, SyncPolicy, WorkerRange};
-use bellwether_core::plan::Way;
+use bellwether_core::plan::{Plan, TransmissionOrder, Way};
+use bellwether_core::profile::Profile;
+use bellwether_model::event::{priority, with_downloads};
 use bellwether_sched::plan::ways::{Staleness, list};
 use clap::Args;
 
@@ -73,6 +75,19 @@ impl WayArguments {
             "stale updates are counted for less, by a momentum of {momentum} and {known}; a lower accuracy at the end is not in it"
         ));
         Ok(Some(Staleness { noise_scale: noise_scale.unwrap_or(0.0), synchronous_momentum, momentum }))
+    }
+}
+
+/// Lets parts travel in the order in which computing needs them, where the profile tells it.
+pub(super) fn order(plan: &mut Plan, profile: &Profile) {
+    let Some(way) = plan.synchronisation.as_mut().filter(|way| way.servers > 0) else { return };
+    let profile = with_downloads(profile);
+    let bandwidth = profile.network.map_or(1e9, |network| network.bandwidth_bytes_per_s);
+    // One part has no order, and where the operations tell none it stays as it was.
+    if profile.parts.len() > 1
+        && let Ok(levels) = priority::tac(&profile, bandwidth)
+    {
+        way.order = TransmissionOrder::Priority(levels);
     }
 }
 

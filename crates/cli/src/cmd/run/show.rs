@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use bellwether_core::record::{BatchChange, Comparison, Event, ExpectedRun, Revocations, Summary};
+use bellwether_core::record::{
+    BatchChange, Comparison, Event, ExpectedRun, Revocations, StretchSummary, Summary,
+};
 use bellwether_runtime::control::generated::Status;
 use bellwether_runtime::coordinator::Observation;
 use bellwether_sched::plan::duration;
@@ -180,6 +182,20 @@ pub(super) fn table(summary: &Summary) -> String {
         );
         rows.push(("resize", text));
     }
+    for stretch in &summary.stretches {
+        let StretchSummary { step, steps, protocol, servers, seconds, stall_s } = stretch;
+        let through = match servers {
+            0 => String::new(),
+            1 => " through 1 server".into(),
+            n => format!(" through {n} servers"),
+        };
+        let text = format!(
+            "step {step}: {steps} steps {protocol}{through} in {seconds:.1} s, {:.1} ms for the change",
+            stall_s * 1e3
+        );
+        rows.push(("protocol", text));
+    }
+    rows.extend(summary.staleness.iter().map(|staleness| ("staleness", staleness.to_string())));
     for change in &summary.batches {
         let BatchChange { step, from, to, learning_rate_factor, .. } = change;
         rows.push((

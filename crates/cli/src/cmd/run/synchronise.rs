@@ -4,20 +4,29 @@ use std::collections::BTreeMap;
 
 use bellwether_core::InputError;
 use bellwether_core::job::{Job, Order, Reduce};
-use bellwether_core::plan::{Synchronisation, TransmissionOrder};
+use bellwether_core::plan::{Plan, Synchronisation, TransmissionOrder};
 use bellwether_core::prediction::Protocol;
 use bellwether_core::record::{Decision, Event};
 use bellwether_runtime::coordinator::{Director, DirectorCommand, Now, Seen};
 use bellwether_runtime::membership::{StepRecord, TraineeDescription, WorkerId};
 use bellwether_sched::synchronise::{Setup, SyncCommand, Synchroniser};
 
+use super::planned;
 use super::windows::Windows;
 
 /// Of two workers nobody can say which is slow and which is quick.
 const LEAST_WORKERS: usize = 3;
 
 /// The stretches of the run, its servers, and in which order parts travel.
-pub(super) fn synchronisation(job: &Job, trainee: &TraineeDescription) -> Synchronisation {
+///
+/// # Errors
+///
+/// A plan for another job.
+pub(super) fn synchronisation(
+    job: &Job,
+    trainee: &TraineeDescription,
+    plan: Option<&Plan>,
+) -> Result<Synchronisation, InputError> {
     let total_steps = job.total_steps(trainee.training_samples);
     let order = match job.sync.order {
         Order::Fifo => TransmissionOrder::Fifo,
@@ -25,13 +34,15 @@ pub(super) fn synchronisation(job: &Job, trainee: &TraineeDescription) -> Synchr
         // The forward pass needs the tensors in the order of the layout.
         Order::Priority => TransmissionOrder::Priority((0..trainee.layout.parameters.len() as u32).collect()),
     };
-    Synchronisation {
+    let mut synchronisation = Synchronisation {
         stretches: job.sync.policy.stretches(total_steps),
         servers: job.sync.servers,
         reduce_at_servers: job.sync.reduce == Reduce::Servers,
         replica: job.sync.replica,
         order,
-    }
+    };
+    plan.map_or(Ok(()), |plan| planned::order(plan, trainee, &mut synchronisation))?;
+    Ok(synchronisation)
 }
 
 /// Whoever decides when the workers wait for each other, where the job's file does not say it all. `tuned` is the share of
