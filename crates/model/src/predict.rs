@@ -23,7 +23,8 @@
 //! | K      | bound of staleness                                                   | units of a worker |
 //!
 //! A *unit* is what is pulled for, computed and pushed as one: `accumulation` virtual nodes of a shared batch, or the
-//! batch of one worker.
+//! batch of one worker. In a synchronous step through servers all workers are taken to have as many units as the one that
+//! has most.
 //!
 //! # Source
 //!
@@ -405,7 +406,7 @@ impl ProfileModel {
     /// Why a configuration lies beyond what was measured, if it does.
     pub fn validity(&self, configuration: &Configuration) -> Validity {
         let mut reasons = Vec::new();
-        if (self.batch_factor(configuration) - 1.0).abs() > 1e-9 {
+        if (self.batch_factor(configuration) - 1.0).abs() > 1e-9 && !self.is_whole_units(configuration) {
             reasons.push("another batch than the profiled one");
         }
         let measured = self.profile.network.is_some_and(|network| {

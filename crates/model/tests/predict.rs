@@ -378,6 +378,22 @@ fn the_coarse_and_the_fine_model_agree_on_units() {
 }
 
 #[test]
+fn whole_virtual_nodes_are_as_they_were_measured() {
+    let mut profile = shared().profile().clone();
+    profile.network = Some(Network { bandwidth_bytes_per_s: 1e8, latency_s: 1e-4 });
+    let model = ProfileModel::new(profile).expect("a profile");
+    let link = Link { bandwidth_bytes_per_s: 1e8, latency_s: 1e-4 };
+    let asked = Configuration { protocol: Protocol::Asp, servers: 1, ..model.configuration(4, link) };
+    let validity = |asked: &Configuration| model.predict(&model.job(), asked).expect("a prediction").validity;
+    for nodes in [1, 2, 8] {
+        assert_eq!(validity(&model.in_units(asked.clone(), nodes)), Validity::Interpolated, "{nodes}");
+    }
+    let mut odd = model.in_units(asked, 1);
+    odd.batch = 2 * 4 * model.profile().batch;
+    assert!(matches!(validity(&odd), Validity::Extrapolated(why) if why.contains("batch")));
+}
+
+#[test]
 fn a_unit_is_its_virtual_nodes_and_their_transfers() {
     let model = shared();
     let link = Link { bandwidth_bytes_per_s: 1e7, latency_s: 0.0 };

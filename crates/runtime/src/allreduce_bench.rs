@@ -12,7 +12,7 @@
 //! of all workers.
 
 mod gloo;
-mod member;
+pub(crate) mod member;
 
 use std::io;
 use std::net::{TcpListener, TcpStream};
@@ -294,7 +294,7 @@ impl Limits {
 }
 
 /// The spawned processes; ended when the measurement is over, however it ends.
-struct Children(Vec<Child>);
+pub(crate) struct Children(pub(crate) Vec<Child>);
 
 impl Drop for Children {
     fn drop(&mut self) {
@@ -421,18 +421,18 @@ impl Group {
     }
 }
 
-fn system(what: &str) -> impl Fn(io::Error) -> BenchError + '_ {
+pub(crate) fn system(what: &str) -> impl Fn(io::Error) -> BenchError + '_ {
     move |source| BenchError::System { what: what.to_owned(), source }
 }
 
-fn spread(mut samples: Vec<f64>) -> Option<Spread> {
+pub(crate) fn spread(mut samples: Vec<f64>) -> Option<Spread> {
     samples.sort_by(f64::total_cmp);
     let last = samples.len().checked_sub(1)?;
     let at = |fraction: f64| samples[(fraction * last as f64).round() as usize];
     Some(Spread { median: at(0.5), p10: at(0.1), p90: at(0.9) })
 }
 
-fn load_average() -> Option<[f64; 3]> {
+pub(crate) fn load_average() -> Option<[f64; 3]> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     let mut words = text.split_whitespace().map_while(|word| word.parse().ok());
     Some([words.next()?, words.next()?, words.next()?])

@@ -150,12 +150,30 @@ impl Gossip {
     ///
     /// As [`Gossip::exchange`].
     pub fn exchange_with(&self, peer: WorkerId) -> Result<Exchanged, Skipped> {
+        self.talk(peer, exchange::lead)
+    }
+
+    /// Takes the values of `peer` for this worker's own, as one does that comes when the others have trained for a while:
+    /// its old values would draw the others back.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gossip::exchange`]; the values are then of no use.
+    pub fn copy_from(&self, peer: WorkerId) -> Result<(), Skipped> {
+        self.talk(peer, exchange::copy)
+    }
+
+    fn talk<T>(
+        &self,
+        peer: WorkerId,
+        speak: impl FnOnce(&TcpStream, &Shared) -> io::Result<T>,
+    ) -> Result<T, Skipped> {
         let mut dialed = lock(&self.dialed);
         let stream = dialed.remove(&peer).map_or_else(|| self.dial(peer), Ok);
         let outcome = stream.and_then(|stream| {
-            let exchanged = exchange::lead(&stream, &self.shared).map_err(|error| error.to_string())?;
+            let said = speak(&stream, &self.shared).map_err(|error| error.to_string())?;
             dialed.insert(peer, stream);
-            Ok(exchanged)
+            Ok(said)
         });
         outcome.map_err(|why| Skipped { peer, why })
     }

@@ -39,6 +39,7 @@ pub mod notice;
 pub mod optimizer;
 pub mod order;
 pub mod parameters;
+pub mod parameters_bench;
 pub mod probe;
 pub mod server;
 pub mod state;

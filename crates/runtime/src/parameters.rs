@@ -27,4 +27,4 @@ pub mod wire;
 
 pub use client::{Client, ClientOptions, Fault, Handle, UnitAccount, Work};
 pub use map::{Piece, ShardMap};
-pub use server::{Account, Phase, Progress, Rule, Server, ServerOptions, Staleness, Told};
+pub use server::{Account, Phase, Progress, Rule, Server, ServerOptions, Told};

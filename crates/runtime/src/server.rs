@@ -218,7 +218,7 @@ impl Process {
         let account = holding.server.account();
         self.connection.say(FromWorker::ServerReport(ServerReport {
             epoch: holding.epoch,
-            staleness: histogram(&account.staleness),
+            staleness: account.staleness,
             updates: account.updates,
             apply_s: account.applying_s,
             received_bytes: account.bytes_in,
@@ -228,13 +228,4 @@ impl Process {
         }));
         self.reported = Instant::now();
     }
-}
-
-fn histogram(staleness: &crate::parameters::Staleness) -> bellwether_core::record::Staleness {
-    let mut histogram = bellwether_core::record::Staleness::default();
-    for (bucket, count) in staleness.counts.iter().enumerate() {
-        let least = crate::parameters::Staleness::least(bucket);
-        (0..*count).for_each(|_| histogram.add(least));
-    }
-    histogram
 }

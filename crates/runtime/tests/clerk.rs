@@ -405,6 +405,11 @@ fn a_halt_ends_at_a_step_after_what_was_begun() {
     clerk.done(1, &[5, 6, 7]).unwrap();
     assert!(clerk.is_over() && clerk.grants().is_empty());
     assert_eq!((clerk.watermark(), clerk.steps_complete()), (8, 2));
+    // The stretch may go on, but an end that was promised is not taken back.
+    clerk.extend(12);
+    clerk.extend(4);
+    assert!(!clerk.is_over());
+    assert_eq!(clerk.grants(), [(1, vec![8, 9, 10, 11])]);
 }
 
 #[test]
@@ -414,4 +419,19 @@ fn a_unit_that_was_never_granted_is_an_error_and_changes_nothing() {
     assert_eq!(clerk.done(1, &[0, 7]), Err(NeverGranted { worker: 1, unit: 7 }));
     assert_eq!((clerk.completed(), clerk.in_flight()), (0, 2));
     assert_eq!(clerk.done(5, &[0]), Ok(vec![]), "a stranger's word counts for nothing");
+}
+
+#[test]
+fn a_clerk_begun_anew_knows_what_is_done() {
+    let done = BTreeSet::from([3, 8, 9, 12, 20, 21]);
+    let mut clerk = Clerk::resume(8..20, 4, Rule::Free, &done);
+    assert_eq!((clerk.watermark(), clerk.completed(), clerk.steps_complete()), (10, 3, 2));
+    assert_eq!(clerk.done_above(), &BTreeSet::from([12]));
+    clerk.join(1);
+    // It comes with words of before the restart: what is known to be done counts no second time.
+    assert_eq!(clerk.done(1, &[12, 8, 3]), Ok(vec![]));
+    clerk.want(1, 1);
+    assert_eq!(clerk.grants(), [(1, vec![10])]);
+    // Unit 12 is done: the stretch cannot end before it.
+    assert_eq!(clerk.halt(0), 16);
 }

@@ -154,6 +154,17 @@ fn who_dies_in_the_middle_costs_nothing_but_that_exchange() {
     });
 }
 
+#[test]
+fn a_newcomer_takes_what_the_others_have() {
+    let (nodes, _) = crew(2, VALUES);
+    let before = read(&nodes[0]);
+    nodes[1].gossip.copy_from(1).expect("the other one lives");
+    assert!(read(&nodes[1]) == before && read(&nodes[0]) == before);
+    nodes[1].gossip.exchange_with(1).expect("the connection is as good as before");
+    assert!(read(&nodes[0]) == before);
+    assert_eq!(nodes[1].gossip.copy_from(7).map_err(|skipped| skipped.peer), Err(7));
+}
+
 fn call(node: &Node, worker: WorkerId, epoch: u64) -> TcpStream {
     let token = token();
     let hello = Hello { kind: ConnectionKind::Gossip, job: token.job_tag(), worker, epoch };
@@ -163,8 +174,9 @@ fn call(node: &Node, worker: WorkerId, epoch: u64) -> TcpStream {
 
 fn assert_closed(mut stream: TcpStream) {
     stream.set_read_timeout(Some(Duration::from_secs(5))).expect("a time limit is set");
-    // A reset is as good as an end.
-    assert!(!matches!(stream.read(&mut [0; 1]), Ok(1..)));
+    let closed = stream.read(&mut [0; 1]);
+    let reset = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionReset;
+    assert!(closed.as_ref().map_or_else(reset, |count| *count == 0), "{closed:?}");
 }
 
 /// Magic, chunk, values.
@@ -180,7 +192,7 @@ fn nonsense_and_strangers_change_nothing() {
     let before = read(&nodes[0]);
     assert_closed(call(&nodes[0], 7, EPOCH));
     assert_closed(call(&nodes[0], 2, EPOCH + 1));
-    for words in [[1, 0, 1000], [MAGIC, 1, 1000], [MAGIC, 0, 999], [MAGIC, u32::MAX, u32::MAX], [MAGIC, 0, 0]]
+    for words in [[1, 0, 1000], [MAGIC, 1, 1000], [MAGIC, 0, 999], [MAGIC, u32::MAX, u32::MAX], [MAGIC, 9, 0]]
     {
         let mut stream = call(&nodes[0], 2, EPOCH);
         stream.write_all(&header(words)).unwrap();

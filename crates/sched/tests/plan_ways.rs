@@ -216,11 +216,11 @@ fn ways_without_sense_are_refused() {
         assert!(error.place == place && error.to_string().contains(words), "{error}");
     };
     let way = |policy: &str, servers| Way { policy: policy.parse().expect("a policy"), servers };
-    let quiet = Some(Staleness { noise_scale: 0.0, synchronous_momentum: 0.0, momentum: 0.0 });
+    let known = Staleness { noise_scale: 0.0, synchronous_momentum: 0.0, momentum: 0.0 };
     refused(&[way("auto", 0)], None, "--protocols", "auto");
     refused(&[way("bsp", 0), way("bsp", 0)], None, "--protocols", "twice");
-    refused(&[way("gossip", 0)], quiet, "--protocols", "gossip");
+    refused(&[way("gossip", 0)], Some(known), "--protocols", "gossip");
     refused(&[way("asp", 0)], None, "--servers", "missing servers");
-    let wrong = Some(Staleness { noise_scale: -1.0, ..quiet.expect("given") });
+    let wrong = Some(Staleness { noise_scale: -1.0, ..known });
     refused(&[way("asp", 1)], wrong, "machine `a` of the catalogue", "noise scale");
 }

@@ -204,12 +204,21 @@ impl Question<'_> {
             (Some(mixed), _) => WorkerRange { min: mixed, max: mixed },
             (None, range) => range.unwrap_or(WorkerRange { min: 1, max: 64 }),
         };
+        let virtual_nodes = self.model.profile().virtual_nodes;
+        let unit = self.arguments.nodes_per_update;
         let most = match (self.synchronous(), self.model.shares_batch()) {
-            (true, true) => self.model.profile().virtual_nodes,
+            (true, true) if self.through_servers() => virtual_nodes.div_ceil(unit),
+            (true, true) => virtual_nodes,
             _ => u32::MAX,
         };
         if range.min > most {
             let flag = if mixed.is_some() { "--device" } else { "--workers" };
+            if most < virtual_nodes {
+                let what = format!(
+                    "a step has {most} units of {unit} virtual nodes, so at most {most} workers can share it"
+                );
+                return wrong(flag, what, "ask for fewer workers, or for less --nodes-per-update");
+            }
             let what =
                 format!("the job has {most} virtual nodes, so at most {most} workers can share its batch");
             return wrong(flag, what, "raise batch.virtual_nodes in the job file and profile it again");

@@ -114,6 +114,81 @@ fn each_rule_chooses_as_it_says() {
 }
 
 #[test]
+fn protocols_and_servers_are_chosen_too() {
+    let scene = scene();
+    let ways = ["--protocols", "bsp,asp,ssp:2,switch:0.25", "--servers", "1..3", "--budget", "$50"];
+    let plan = planned(&ask(&scene, &[&ways[..], &["--format", "json"]].concat()), 0);
+    let chosen = plan.chosen().expect("a choice");
+    let way = chosen.way.as_ref().expect("one of those");
+    assert!(plan.reason.contains(&format!("{}, {way}", chosen.machines[0])), "{}", plan.reason);
+    let together = plan.synchronisation.as_ref().expect("the words for the run");
+    assert_eq!((together.servers, &together.stretches), (way.servers, &way.policy.stretches(100_000)));
+    assert!(plan.candidates.iter().flat_map(|candidate| &candidate.way).all(|way| way.servers <= 3));
+    let machines = |candidate: &bellwether_core::plan::Candidate| {
+        candidate.machines.iter().map(|m| m.count).sum::<u32>()
+    };
+    assert!(plan.candidates.iter().all(|c| c.way.as_ref().is_some_and(|way| way.servers <= machines(c))));
+    let csv = ask(&scene, &[&ways[..], &["--format", "csv"]].concat()).stdout;
+    assert!(
+        csv.lines()
+            .next()
+            .is_some_and(|head| head.ends_with("choice,protocol,servers,staleness,work_factor"))
+    );
+    // Nothing but the synchronous one is what is planned without a word.
+    let plain = planned(&ask(&scene, &["--budget", "$50", "--format", "json"]), 0);
+    let alone = planned(&ask(&scene, &["--budget", "$50", "--protocols", "bsp", "--format", "json"]), 0);
+    let figures = |plan: &Plan| plan.chosen().map(|chosen| (chosen.time_s, chosen.cost_dollars));
+    assert_eq!(figures(&plain), figures(&alone));
+    assert!(chosen.time_s <= 1.01 * plain.chosen().expect("a choice").time_s);
+    for (wrong, words) in [
+        (&["--protocols", "auto"][..], &["--protocols", "auto", "hint"][..]),
+        (&["--protocols", "bsp,bsp"], &["--protocols", "twice"]),
+        (&["--protocols", "asp", "--servers", "0"], &["`0`", "at least 1"]),
+        (&["--protocols", "asp", "--servers", "1..4000"], &["--servers", "64 ways"]),
+        (&["--servers", "2"], &["--protocols"]),
+        (&["--protocols", "asp", "--noise-scale", "5"], &["--target-loss"]),
+    ] {
+        ask(&scene, wrong).refused_with(words);
+    }
+}
+
+#[test]
+fn staleness_counts_where_a_loss_is_the_target() {
+    let scene = scene();
+    let curve: String = (0..400)
+        .map(|step| {
+            format!(
+                "{{\"step\":{step},\"loss\":{},\"noise_scale\":1e6}}\n",
+                0.2 + 2.0 / (1.0 + f64::from(step) / 50.0)
+            )
+        })
+        .collect();
+    scene.write("metrics.jsonl", &curve);
+    // A link that seven workers do not fill, so that as many are worth having.
+    scene.write("fast.toml", format!("{PRICES}\n[network]\nbandwidth = \"100Gbit/s\"\n"));
+    let words =
+        ["plan", "p.json", "--catalog", "fast.toml", "--target-loss", "0.5", "--curve", "metrics.jsonl"];
+    let ask = |more: &[&str]| scene.call(&[&words, more].concat());
+    let asp = ["--protocols", "asp", "--format", "json"];
+    let noisy = ask(&asp);
+    assert!(noisy.stderr.contains("noise scale of 1000000 samples"), "{noisy:?}");
+    let factors = |ended: &Ended| -> Vec<(f64, f64)> {
+        let of = |c: &bellwether_core::plan::Candidate| Some((c.staleness?, c.work_factor?));
+        planned(ended, 0).candidates.iter().filter_map(of).collect()
+    };
+    assert!(factors(&noisy).iter().all(|(_, factor)| (1.0..1.001).contains(factor)), "{noisy:?}");
+    // Without noise, updates of an eighth of the batch: an eighth of what a quadratic takes more of them, and never less
+    // than in synchronous training.
+    let quiet = factors(&ask(&[&asp[..], &["--noise-scale", "0"]].concat()));
+    for (staleness, factor) in &quiet {
+        let slower = 1.0 / (std::f64::consts::FRAC_PI_2 / (2.0 * staleness + 1.0)).sin();
+        assert!((factor - (slower / 8.0).max(1.0)).abs() < 1e-9, "{staleness}: {factor}");
+    }
+    assert!(quiet.iter().any(|(_, factor)| *factor > 1.03), "{quiet:?}");
+    ask(&["--protocols", "gossip"]).refused_with(&["--protocols", "gossip", "hint"]);
+}
+
+#[test]
 fn where_nothing_fits_it_says_what_would() {
     let scene = scene();
     let wish = ["--deadline", "10min", "--budget", "$2"];

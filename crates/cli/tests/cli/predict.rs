@@ -11,6 +11,9 @@ use crate::harness::{Ended, Scene};
 
 const NODES: usize = 8;
 
+/// Updates of the whole batch, where nobody waits.
+const WHOLE: [&str; 2] = ["--nodes-per-update", "8"];
+
 /// Eight virtual nodes of about 10 ms, four parts of 1 MB in all, a link of 100 MB/s.
 pub(crate) fn profile() -> Value {
     let parts = [400_000u64, 300_000, 200_000, 100_000];
@@ -150,7 +153,7 @@ fn three_formats_say_the_same() {
 fn a_lone_worker_does_what_was_measured() {
     let scene = scene();
     for arguments in [&["--workers", "1"][..], &["--workers", "1", "--protocol", "gossip"]] {
-        let row = &rows(&scene, arguments)[0];
+        let row = &rows(&scene, &[arguments, &WHOLE].concat())[0];
         assert!((row.rate / measured() - 1.0).abs() < 0.02, "{row:?} of {}", measured());
         assert!(row.low <= measured() && measured() <= row.high, "{row:?} of {}", measured());
     }
@@ -234,9 +237,12 @@ fn waiting_costs_and_more_servers_help() {
     };
     // Eight times the batch, so that each worker computes as much as where it does not wait.
     let together = at(&["--servers", "1", "--batch", "512"]);
-    let (bounded, alone) = (at(&["--protocol", "ssp:1"]), at(&["--protocol", "asp"]));
+    let whole = |more: &[&str]| at(&[more, &WHOLE].concat());
+    let (bounded, alone) = (whole(&["--protocol", "ssp:1"]), whole(&["--protocol", "asp"]));
     assert!(together < bounded && bounded < 1.02 * alone, "{together} {bounded} {alone}");
-    assert!(at(&["--protocol", "asp", "--servers", "2"]) > 1.2 * alone);
+    assert!(whole(&["--protocol", "asp", "--servers", "2"]) > 1.2 * alone);
+    // Smaller updates fill the link with fewer samples.
+    assert!(at(&["--protocol", "asp"]) < 0.5 * alone);
 }
 
 #[test]
@@ -253,6 +259,49 @@ fn chance_stays_within_the_interval() {
         assert!(other.rate != first.rate, "another seed is another simulation");
         assert!(first.low <= other.rate && other.rate <= first.high, "{other:?} and {first:?}");
     }
+}
+
+/// The run of so many steps, by number of workers.
+#[track_caller]
+fn run(scene: &Scene, arguments: &[&str]) -> Vec<Value> {
+    let ended = ask(scene, &[arguments, &["--steps", "4000", "--format", "json"]].concat());
+    assert_eq!(ended.code, Some(0), "{arguments:?}: {ended:?}");
+    serde_json::from_str(&ended.stdout).expect("JSON and nothing else")
+}
+
+#[test]
+fn a_run_that_switches_takes_the_time_of_its_stretches() {
+    let scene = scene();
+    let workers = ["--workers", "1..8"];
+    let with = |way: &[&str]| run(&scene, &[way, &workers, &WHOLE].concat());
+    let (together, stale) = (with(&["--sync", "bsp"]), with(&["--protocol", "asp"]));
+    let switched = with(&["--switch-at", "0.25", "--switch-time", "3s"]);
+    assert_eq!(switched, with(&["--sync", "{ switch_at = 0.25 }", "--switch-time", "3s"]));
+    let time_s = |run: &Value| run["time_s"].as_f64().expect("a time");
+    for ((switched, together), stale) in switched.iter().zip(&together).zip(&stale) {
+        let expected_s = 0.25 * time_s(together) + 0.75 * time_s(stale) + 3.0;
+        assert!((time_s(switched) / expected_s - 1.0).abs() < 1e-9, "{switched}: {expected_s}");
+        assert_eq!(together["speedup"], 1.0);
+        let speedup = switched["speedup"].as_f64().expect("a number");
+        assert!((speedup * time_s(switched) / time_s(together) - 1.0).abs() < 1e-9, "{switched}");
+        let stretches = switched["stretches"].as_array().expect("stretches");
+        assert_eq!(
+            stretches.iter().map(|s| s["from_step"].as_u64()).collect::<Vec<_>>(),
+            [Some(0), Some(1000)]
+        );
+        let others = switched["workers"].as_f64().expect("a number") - 1.0;
+        assert_eq!(
+            (&stretches[0]["staleness"], stretches[1]["staleness"].as_f64()),
+            (&Value::Null, Some(others))
+        );
+    }
+    let table = ask(&scene, &["--switch-at", "0.25", "--steps", "4000"]).stdout;
+    assert!(table.contains("the accuracy may differ") && !table.contains("extrapolated"), "{table}");
+    let csv = ask(&scene, &["--switch-at", "0.25", "--steps", "4000", "--format", "csv"]).stdout;
+    assert_eq!(csv.lines().count(), 1 + 2 * 8, "{csv}");
+    // Servers sum for synchronous stretches only where that is asked for.
+    let reduced = with(&["--switch-at", "0.25", "--servers", "2"]);
+    assert_eq!(reduced[3]["stretches"][0], switched[3]["stretches"][0]);
 }
 
 #[test]
@@ -273,7 +322,7 @@ fn an_order_of_parts_is_for_the_fine_model() {
 fn devices_of_other_speeds_are_answered() {
     let scene = scene();
     for way in [&[][..], &["--protocol", "asp"], &["--protocol", "gossip"], &["--protocol", "ssp:3"]] {
-        let of = |more: &[&str]| rows(&scene, &[way, &["--workers", "4"], more].concat()).remove(0);
+        let of = |more: &[&str]| rows(&scene, &[way, &WHOLE, &["--workers", "4"], more].concat()).remove(0);
         let (own, fast) = (of(&[]), of(&["--device", "gpu=3"]));
         assert!(own.validity.is_empty() && fast.validity.contains("another device"), "{own:?} {fast:?}");
         assert!(fast.rate > 1.2 * own.rate, "{way:?}: {fast:?} {own:?}");
@@ -317,14 +366,15 @@ fn a_link_can_be_given() {
 #[test]
 fn the_knee_is_where_another_worker_adds_little() {
     let scene = scene();
-    let rows = rows(&scene, &["--protocol", "asp"]);
+    let asp = [&["--protocol", "asp"], &WHOLE[..]].concat();
+    let rows = rows(&scene, &asp);
     assert_eq!(rows.len(), 64);
     let knee = rows.iter().position(|row| row.all["knee"] == true).expect("servers' links are full at last");
     let gain = |index: usize| (rows[index].rate - rows[index - 1].rate) / rows[0].rate;
     assert!((1..=knee).all(|index| gain(index) >= 0.5) && gain(knee + 1) < 0.5, "{knee}");
-    let table = ask(&scene, &["--protocol", "asp"]).stdout;
+    let table = ask(&scene, &asp).stdout;
     assert!(table.lines().nth(knee + 1).is_some_and(|line| line.ends_with("← knee")), "{table}");
-    let none = ask(&scene, &["--protocol", "asp", "--workers", "1..3"]).stdout;
+    let none = ask(&scene, &[&asp[..], &["--workers", "1..3"]].concat()).stdout;
     assert!(none.contains("no knee") && !none.contains('←'), "{none}");
 }
 
@@ -370,7 +420,7 @@ fn an_execution_is_imagined() {
         assert!(slices.len() > 100 && slices.iter().all(|e| positive(&e["ts"]) && positive(&e["dur"])));
         let named = |name: &str| events.iter().any(|event| event["args"]["name"] == name);
         assert!(named("worker 0") && named("worker 2") && named("server 0") && !named("worker 3"));
-        let nodes = slices.iter().filter(|event| event["name"] == "virtual node 7").count();
+        let nodes = slices.iter().filter(|event| event["name"] == "virtual node").count();
         assert!(nodes >= 3, "every worker computes: {nodes}");
     }
 }
@@ -443,7 +493,19 @@ fn words_on_the_command_line_are_checked() {
         (&["--device", "a=2:2", "--workers", "1..4"], &["--workers", "exactly 2 workers", "hint"]),
         (&["--order", "lifo"], &["`lifo`", "tac"]),
         (&["--model", "fine"], &["--model", "parameter servers", "--servers 1"]),
-        (&["--protocol", "ssp:2", "--model", "coarse"], &["--model", "ssp:2", "coarse", "fine"]),
+        (&["--switch-at", "0.5"], &["--steps"]),
+        (&["--switch-at", "1.5", "--steps", "9"], &["1.5", "from 0 to 1"]),
+        (&["--sync", "swich:0.5", "--steps", "9"], &["`swich:0.5`", "switch:SHARE"]),
+        (&["--sync", "auto", "--steps", "9"], &["--sync", "--switch-at", "hint"]),
+        (&["--sync", "asp", "--steps", "9", "--servers", "0"], &["--servers", "missing servers"]),
+        (&["--switch-at", "0.5", "--steps", "9", "--plot", "p.svg"], &["--plot", "--steps", "hint"]),
+        (&["--switch-at", "0.5", "--steps", "9", "--protocol", "asp"], &["--protocol"]),
+        (&["--reduce", "server"], &["`server`", "all-reduce"]),
+        (&["--reduce", "servers", "--servers", "0"], &["--servers", "missing servers"]),
+        (
+            &["--reduce", "servers", "--nodes-per-update", "4", "--workers", "4"],
+            &["--workers", "2 units", "hint"],
+        ),
         (&["--trace", "t.json"], &["--trace", "parameter servers", "--servers 1"]),
         (&["--protocol", "gossip", "--trace", "t.json"], &["--trace", "--protocol asp"]),
         (&["--plot", "no/p.svg"], &["no/p.svg", "no folder `no`", "hint"]),

@@ -32,6 +32,14 @@ impl ProfileModel {
         (nodes as u32).clamp(1, virtual_nodes)
     }
 
+    /// Whether each worker computes whole virtual nodes of the profile between two exchanges: as it was measured.
+    pub(super) fn is_whole_units(&self, configuration: &Configuration) -> bool {
+        let nodes = self.batch_factor(configuration) * f64::from(self.profile.virtual_nodes);
+        let whole =
+            (nodes - nodes.round()).abs() < 1e-9 && nodes < f64::from(self.profile.virtual_nodes) + 0.5;
+        self.shares_batch() && configuration.protocol != Protocol::Bsp && whole
+    }
+
     /// Units of the worker that has most of them in a synchronous step through servers, and their virtual nodes.
     ///
     /// # Errors

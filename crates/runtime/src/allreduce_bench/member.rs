@@ -97,24 +97,24 @@ pub(super) enum Reply {
 }
 
 /// Lines of JSON over TCP.
-pub(super) struct Conversation {
+pub(crate) struct Conversation {
     reader: BufReader<TcpStream>,
 }
 
 impl Conversation {
-    pub(super) fn new(stream: TcpStream) -> io::Result<Conversation> {
+    pub(crate) fn new(stream: TcpStream) -> io::Result<Conversation> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
         Ok(Conversation { reader: BufReader::new(stream) })
     }
 
-    pub(super) fn say(&mut self, message: &impl Serialize) -> io::Result<()> {
+    pub(crate) fn say(&mut self, message: &impl Serialize) -> io::Result<()> {
         let mut line = serde_json::to_vec(message)?;
         line.push(b'\n');
         self.reader.get_mut().write_all(&line)
     }
 
-    pub(super) fn hear<T: DeserializeOwned>(&mut self) -> io::Result<T> {
+    pub(crate) fn hear<T: DeserializeOwned>(&mut self) -> io::Result<T> {
         let mut line = String::new();
         if self.reader.read_line(&mut line)? == 0 {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up"));
@@ -295,7 +295,7 @@ impl Stage {
 /// Runs `batches` batches of `operation`: seconds per operation, one sample per batch.
 ///
 /// Without `timed` it only takes part.
-fn sample(
+pub(crate) fn sample(
     batches: u64,
     batch: u64,
     timed: bool,

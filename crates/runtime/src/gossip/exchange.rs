@@ -24,7 +24,7 @@ pub struct Exchanged {
 }
 
 /// What goes before the values of a chunk. The other side knows how many there are; their number only tells that it is
-/// the same model. 0 values in an answer: nothing was taken.
+/// the same model. 0 values in an answer: nothing was taken; in an offer: the other side is to send its own.
 fn header(chunk: usize, values: usize) -> [u8; HEADER_BYTES] {
     let mut bytes = [0; HEADER_BYTES];
     for (place, word) in [MAGIC, chunk as u32, values as u32].iter().enumerate() {
@@ -115,6 +115,25 @@ fn settle(
     Ok(exchanged)
 }
 
+/// Replaces the whole vector by that of the peer at the other end, which [follows](follow).
+///
+/// # Errors
+///
+/// As [`lead`].
+pub(super) fn copy(mut stream: &TcpStream, shared: &Shared) -> io::Result<()> {
+    let mut values = Vec::new();
+    for chunk in 0..shared.chunks() {
+        stream.write_all(&header(chunk, 0))?;
+        if read_header(stream)? != (chunk, shared.chunk_len(chunk)) {
+            return Err(bad("an answer for another chunk"));
+        }
+        values.resize(shared.chunk_len(chunk), 0.0f32);
+        stream.read_exact(bytemuck::cast_slice_mut(&mut values))?;
+        shared.write(chunk, &values);
+    }
+    Ok(())
+}
+
 /// Answers every chunk that the peer at the other end offers, until the connection ends or makes no sense.
 pub(super) fn follow(stream: &TcpStream, shared: &Shared) {
     // There is nobody to tell: the peer sees that the connection ended.
@@ -124,12 +143,16 @@ pub(super) fn follow(stream: &TcpStream, shared: &Shared) {
 
 fn answer(mut stream: &TcpStream, shared: &Shared) -> io::Result<()> {
     let (chunk, values) = read_header(stream)?;
-    if chunk >= shared.chunks() || values != shared.chunk_len(chunk) {
+    if chunk >= shared.chunks() || ![0, shared.chunk_len(chunk)].contains(&values) {
         return Err(bad("a chunk that the model does not have"));
     }
     let mut lent = vec![0.0f32; values];
     stream.read_exact(bytemuck::cast_slice_mut(&mut lent))?;
-    if shared.take(chunk, &mut lent) {
+    if values == 0 {
+        shared.copy(chunk, &mut lent);
+        stream.write_all(&header(chunk, lent.len()))?;
+        stream.write_all(bytemuck::cast_slice(&lent))
+    } else if shared.take(chunk, &mut lent) {
         stream.write_all(&header(chunk, values))?;
         stream.write_all(bytemuck::cast_slice(&lent))
     } else {

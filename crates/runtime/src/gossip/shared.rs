@@ -84,6 +84,17 @@ impl Shared {
         CHUNK_ELEMENTS.min(self.len - chunk * CHUNK_ELEMENTS)
     }
 
+    /// Copies a chunk out.
+    pub(super) fn copy(&self, chunk: usize, out: &mut Vec<f32>) {
+        out.clear();
+        out.extend_from_slice(&self.lock(chunk).values);
+    }
+
+    /// Replaces a chunk.
+    pub(super) fn write(&self, chunk: usize, values: &[f32]) {
+        self.lock(chunk).values.copy_from_slice(values);
+    }
+
     /// Copies a chunk out, to offer it to a peer: it is under way until it is [settled](Self::settle).
     pub(super) fn lend(&self, chunk: usize, out: &mut Vec<f32>) {
         let mut chunk = self.lock(chunk);

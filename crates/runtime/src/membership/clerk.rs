@@ -12,7 +12,7 @@
 //!   nothing that could become stale, so nobody waits for it; a dead one is forgotten at once.
 //! - A worker that begins to count (because it is new, or wants units again after it wanted none) does so no lower
 //!   than the slowest clock that counts already, or, when nobody counts, than the furthest clock of all. So the slowest
-//!   clock never falls, and a bound that held when units were granted still holds when they are done.
+//!   clock never falls while anybody counts, and a bound that held when units were granted holds when they begin.
 //! - The slowest worker that counts may always begin a unit, so nobody waits for ever: either there is no unit left,
 //!   or it holds one that it will do, or it is given one.
 
@@ -134,6 +134,7 @@ impl Clerk {
             above: done.iter().copied().filter(|unit| (start..end).contains(unit)).collect(),
         };
         clerk.advance();
+        clerk.next = clerk.watermark;
         clerk
     }
 
@@ -204,8 +205,7 @@ impl Clerk {
             desk.held.insert(unit);
             granted.entry(*worker).or_default().push(unit);
             if !self.returned.remove(&unit) {
-                self.next = unit + 1;
-                self.skip_done();
+                self.next = (unit + 1..).find(|unit| !self.above.contains(unit)).unwrap_or(u64::MAX);
             }
         }
         granted.into_iter().collect()
@@ -284,14 +284,6 @@ impl Clerk {
     fn advance(&mut self) {
         while self.above.remove(&self.watermark) {
             self.watermark += 1;
-        }
-        self.next = self.next.max(self.watermark);
-        self.skip_done();
-    }
-
-    fn skip_done(&mut self) {
-        while self.above.contains(&self.next) {
-            self.next += 1;
         }
     }
 

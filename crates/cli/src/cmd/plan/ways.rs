@@ -41,7 +41,7 @@ impl WayArguments {
         );
         if ways.len() > WAYS_MAX {
             let what = format!(
-                "{} protocols with {} servers are more than {WAYS_MAX} ways",
+                "{} named with {} servers each are more than {WAYS_MAX} ways",
                 self.protocols.len(),
                 self.servers
             );

@@ -61,19 +61,18 @@ impl Shared {
         let link = &mut inner.links[server as usize];
         (link.stream, link.lost) = (Some(stream), None);
         let generation = link.generation;
-        let spawn = |name: &str, body: Box<dyn FnOnce(&Shared) -> io::Result<()> + Send>| {
-            let shared = Arc::clone(self);
-            std::thread::Builder::new().name(name.into()).spawn(move || {
-                let ended = body(&shared);
-                let why =
-                    ended.err().map_or("it closed the connection".to_owned(), |error| error.to_string());
-                shared.lose(server, generation, why);
-            })
+        let shared = Arc::clone(self);
+        let receive = move || {
+            let ended = shared.receive(server, generation, reading);
+            shared.lose(server, generation, ended);
         };
-        link.threads
-            .push(spawn("pieces-in", Box::new(move |shared| shared.receive(server, generation, reading)))?);
-        link.threads
-            .push(spawn("pieces-out", Box::new(move |shared| shared.transmit(server, generation, writing)))?);
+        let shared = Arc::clone(self);
+        let transmit = move || {
+            let ended = shared.transmit(server, generation, writing);
+            shared.lose(server, generation, ended);
+        };
+        link.threads.push(std::thread::Builder::new().name("pieces-in".into()).spawn(receive)?);
+        link.threads.push(std::thread::Builder::new().name("pieces-out".into()).spawn(transmit)?);
         drop(inner);
         self.changed.notify_all();
         Ok(())
@@ -98,13 +97,15 @@ impl Shared {
         }
     }
 
-    fn lose(&self, server: u32, generation: u64, why: String) {
+    /// Notes that a connection ended, unless it is known or was meant.
+    fn lose(&self, server: u32, generation: u64, ended: io::Result<()>) {
         let mut inner = lock(&self.inner);
         let link = &mut inner.links[server as usize];
         if link.generation != generation || link.lost.is_some() {
             return;
         }
-        link.lost = Some(why);
+        let closed = || "it closed the connection".to_owned();
+        link.lost = Some(ended.err().map_or_else(closed, |error| error.to_string()));
         if let Some(stream) = &link.stream {
             // Ends the other thread, too.
             let _ = stream.shutdown(Shutdown::Both);

@@ -2,52 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many updates of a piece came between the pull and the application of a gradient, counted over all updates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Staleness {
-    /// Updates of staleness 0, 1, … 63; then 64…127, 128…255 and so on, the last without end.
-    pub counts: [u64; Staleness::BUCKETS],
-}
-
-impl Staleness {
-    /// Buckets of one value each.
-    const SINGLE: usize = 64;
-
-    /// Number of buckets.
-    pub const BUCKETS: usize = Staleness::SINGLE + 16;
-
-    /// Counts an update.
-    pub fn add(&mut self, staleness: u64) {
-        self.counts[Staleness::bucket(staleness)] += 1;
-    }
-
-    /// Adds another histogram's counts.
-    pub fn merge(&mut self, other: &Staleness) {
-        self.counts.iter_mut().zip(other.counts).for_each(|(count, more)| *count += more);
-    }
-
-    /// The bucket of a staleness.
-    pub fn bucket(staleness: u64) -> usize {
-        match usize::try_from(staleness) {
-            Ok(value) if value < Staleness::SINGLE => value,
-            _ => (Staleness::SINGLE + staleness.ilog2() as usize - 6).min(Staleness::BUCKETS - 1),
-        }
-    }
-
-    /// The smallest staleness of a bucket.
-    pub fn least(bucket: usize) -> u64 {
-        match bucket.checked_sub(Staleness::SINGLE) {
-            None => bucket as u64,
-            Some(doublings) => (Staleness::SINGLE as u64) << doublings.min(57),
-        }
-    }
-}
-
-impl Default for Staleness {
-    fn default() -> Self {
-        Staleness { counts: [0; Staleness::BUCKETS] }
-    }
-}
+use bellwether_core::record::Staleness;
 
 /// Which units are complete: applied (or, of a step that is not, received) on all pieces of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -120,16 +75,6 @@ pub struct Account {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn buckets_are_single_and_then_double() {
-        for (staleness, bucket) in [(0, 0), (63, 63), (64, 64), (127, 64), (128, 65), (u64::MAX, 79)] {
-            assert_eq!(Staleness::bucket(staleness), bucket, "{staleness}");
-        }
-        for bucket in 0..Staleness::BUCKETS {
-            assert_eq!(Staleness::bucket(Staleness::least(bucket)), bucket);
-        }
-    }
 
     #[test]
     fn the_watermark_follows_the_complete_units() {

@@ -26,10 +26,19 @@ pub(super) struct Held {
     pub(super) spare: Vec<Vec<f32>>,
     /// Pulls that wait for a later step.
     pub(super) waiting: Vec<(Arc<Connection>, Header)>,
+    /// Gradients of later steps, at most one of each worker.
+    pub(super) early: Vec<(Arc<Connection>, Header, Vec<f32>)>,
     /// Whether what is applied is forwarded to the replica.
     pub(super) forwarded: bool,
     /// Seconds that updates took.
     pub(super) applying_s: f64,
+}
+
+/// What need not wait any longer after a step.
+#[derive(Debug, Default)]
+pub(super) struct Freed {
+    pub(super) pulls: Vec<(Arc<Connection>, Header)>,
+    pub(super) pushes: Vec<(Arc<Connection>, Header, Vec<f32>)>,
 }
 
 impl Held {
@@ -75,6 +84,21 @@ impl Held {
         self.version += 1;
         self.step += 1;
         true
+    }
+
+    /// Keeps a worker's gradient of a later step; one that it had there is forgotten.
+    pub(super) fn keep_early(&mut self, worker: &Arc<Connection>, push: &Header, gradient: &[f32]) {
+        self.early.retain(|(other, ..)| !Arc::ptr_eq(other, worker));
+        self.early.push((Arc::clone(worker), *push, gradient.to_vec()));
+    }
+
+    /// Takes what waited for the step that has come.
+    pub(super) fn free(&mut self) -> Freed {
+        let step = self.step;
+        Freed {
+            pulls: self.waiting.extract_if(.., |(_, pull)| pull.step <= step).collect(),
+            pushes: self.early.extract_if(.., |(_, push, _)| push.step <= step).collect(),
+        }
     }
 
     /// Remembers a unit that was applied, and forgets those that are complete everywhere.

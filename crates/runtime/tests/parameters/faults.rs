@@ -1,0 +1,129 @@
+//! Broken connections, interruptions and work that is done again: no gradient is lost, and none counts twice.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bellwether_runtime::parameters::{Fault, Rule, Work};
+use bellwether_runtime::trainee::Parts;
+
+use super::harness::{Group, layout, pair, plain};
+
+const LONG: Duration = Duration::from_secs(20);
+
+#[test]
+fn connections_that_break_all_the_time_lose_nothing() {
+    let group = Group::start(layout(&[300_000, 11], &[4]), 2, 4, plain());
+    group.begin(Rule::Each);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let mut client = group.client_with(5, LONG);
+        let handle = client.handle();
+        let (group, done) = (&group, &done);
+        scope.spawn(move || {
+            let mut replaced = 0;
+            while !done.load(Ordering::Relaxed) {
+                let server = replaced % 2;
+                handle.replace(server, group.dial(&group.servers[server as usize], 5)).expect("replaced");
+                replaced += 1;
+                std::thread::sleep(Duration::from_micros(700));
+            }
+            assert!(replaced > 20, "{replaced}");
+        });
+        for unit in 0..60 {
+            group.unit(&mut client, group.each(unit), 1.0).expect("a unit");
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(group.whole().parameters.iter().all(|value| *value == -60.0));
+    for (server, account) in (0..).zip(group.servers.iter().map(|server| server.account())) {
+        let pieces = group.map.of_server(server).len() as u64;
+        assert_eq!((account.updates, account.progress.watermark), (60 * pieces, 60));
+    }
+}
+
+#[test]
+fn a_unit_that_broke_off_is_done_again_by_another() {
+    let group = Group::start(layout(&[100_000, 9, 8], &[]), 1, 4, plain());
+    group.begin(Rule::Each);
+    let mut parameters = vec![0.0; 9];
+    {
+        let mut dying = group.client(0);
+        dying.begin(group.each(0)).expect("begun");
+        dying.take(1, &mut parameters).expect("taken");
+        dying.give(1, &[1.0; 9]).expect("given");
+        while group.servers[0].account().updates == 0 {
+            std::thread::yield_now();
+        }
+    }
+    let mut other = group.client(1);
+    let account = group.unit(&mut other, group.each(0), 1.0).expect("a unit");
+    assert_eq!(account.repeated, 1);
+    assert!(group.whole().parameters.iter().all(|value| *value == -1.0));
+    let account = group.servers[0].account();
+    assert_eq!((account.repeated, account.progress.watermark), (1, 1));
+}
+
+#[test]
+fn a_lost_server_is_named_and_can_be_replaced() {
+    let group = Group::start(layout(&[40, 40], &[]), 2, 1, plain());
+    group.begin(Rule::Each);
+    let mut client = group.client(0);
+    let (silent, there) = pair();
+    client.handle().replace(1, silent).expect("replaced");
+    client.begin(group.each(0)).expect("begun");
+    drop(there);
+    let mut out = vec![0.0; 40];
+    let held = |server: u32| group.map.pieces()[group.map.of_server(server)[0] as usize].tensor;
+    client.take(held(0), &mut out).expect("the other server is there");
+    let error = client.take(held(1), &mut out).expect_err("nobody answers");
+    assert!(error.to_string().starts_with("lost parameter server 1: "), "{error}");
+    assert_eq!(client.handle().lost().len(), 1);
+    client.handle().replace(1, group.dial(&group.servers[1], 0)).expect("replaced");
+    client.take(held(1), &mut out).expect("it was asked again");
+    assert!(client.handle().lost().is_empty());
+    // The same unit from its begin.
+    group.unit(&mut client, group.each(0), 1.0).expect("a unit");
+    assert_eq!(group.whole().parameters, [-1.0; 80]);
+}
+
+#[test]
+fn an_interrupt_ends_every_wait_at_once() {
+    let group = Group::start(layout(&[40], &[]), 1, 2, plain());
+    group.begin(Rule::Together);
+    let mut client = group.client(0);
+    let handle = client.handle();
+    let work = |unit| Work { together: true, ..group.each(unit) };
+    client.begin(work(2)).expect("begun");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(50));
+            handle.interrupt();
+        });
+        let begin = Instant::now();
+        // Step 1 does not come: nobody did step 0.
+        let error = client.take(0, &mut [0.0; 40]).expect_err("interrupted");
+        assert_eq!(error.to_string(), Fault::Interrupted.to_string());
+        assert!((0.04..5.0).contains(&begin.elapsed().as_secs_f64()));
+    });
+    assert_eq!(client.begin(work(0)), Err(Fault::Interrupted));
+    handle.resume();
+    for unit in [1, 0, 3, 2] {
+        group.unit(&mut client, work(unit), 1.0).expect("a unit");
+    }
+    assert_eq!(group.whole().parameters, [-4.0; 40]);
+}
+
+#[test]
+fn parts_out_of_order_are_refused() {
+    let group = Group::start(layout(&[8, 8], &[]), 1, 1, plain());
+    group.begin(Rule::Each);
+    let mut client = group.client(0);
+    let mut out = [0.0; 8];
+    assert!(client.give(0, &out).is_err());
+    client.begin(group.each(0)).expect("begun");
+    client.take(0, &mut out).expect("taken");
+    client.take(0, &mut out).expect("taken again");
+    client.give(0, &out).expect("given");
+    assert!(client.give(0, &out).is_err());
+    assert!(client.take(0, &mut out).is_err());
+}
