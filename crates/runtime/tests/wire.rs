@@ -79,7 +79,15 @@ fn to_worker_apart() -> impl Strategy<Value = ToWorker> {
     prop_oneof![
         (any::<u64>(), protocol(), peers(), peers(), order(), any::<Option<u64>>()).prop_map(
             |(epoch, protocol, servers, peers, order, checkpoint)| {
-                ToWorker::Stretch(Stretch { epoch, protocol, servers, peers, order, checkpoint })
+                ToWorker::Stretch(Stretch {
+                    epoch,
+                    protocol,
+                    servers,
+                    peers,
+                    order,
+                    checkpoint,
+                    late: epoch > 9,
+                })
             }
         ),
         (any::<u64>(), any::<Vec<u64>>()).prop_map(|(epoch, units)| ToWorker::Grant { epoch, units }),

@@ -36,6 +36,8 @@ pub struct Stretch {
     pub order: TransmissionOrder,
     /// For gossip: the coordinator's checkpoint that all begin from.
     pub checkpoint: Option<u64>,
+    /// For gossip: the others have trained since then.
+    pub late: bool,
 }
 
 /// What a server is to hold.

@@ -98,13 +98,16 @@ impl Apart {
         }
     }
 
+    fn ahead_of_time(&self) -> u32 {
+        ((AHEAD_S / self.unit_s.max(1e-6)).ceil() as u32 + 1).min(AHEAD_MAX)
+    }
+
     /// Units to hold: more than one where they are short and nobody waits for anybody.
     fn ahead(&self) -> u32 {
         match self.protocol {
-            Protocol::Bsp | Protocol::Ssp(_) => 1,
-            Protocol::Asp | Protocol::Gossip => {
-                ((AHEAD_S / self.unit_s.max(1e-6)).ceil() as u32 + 1).min(AHEAD_MAX)
-            }
+            Protocol::Bsp => 1,
+            Protocol::Ssp(bound) => self.ahead_of_time().min(bound.saturating_add(1)),
+            Protocol::Asp | Protocol::Gossip => self.ahead_of_time(),
         }
     }
 }

@@ -41,6 +41,7 @@ pub(super) fn write_stretch(stretch: &Stretch) -> wire::Stretch {
         window_bytes,
         levels,
         checkpoint_step: stretch.checkpoint,
+        late: stretch.late,
     }
 }
 
@@ -53,6 +54,7 @@ pub(super) fn read_stretch(stretch: wire::Stretch) -> Option<Stretch> {
         peers: list(stretch.peers, read_peer)?,
         order,
         checkpoint: stretch.checkpoint_step,
+        late: stretch.late,
     })
 }
 

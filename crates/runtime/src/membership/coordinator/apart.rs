@@ -48,7 +48,7 @@ pub(super) struct Apart {
     server_failures: u32,
     part: Part,
     clerk: Clerk,
-    /// Units that each worker would like to hold.
+    /// Units that are done, of steps that are not committed.
     tally: BTreeMap<u64, crate::membership::StepRecord>,
     /// When the last step ended.
     boundary_s: f64,
@@ -361,6 +361,7 @@ impl Coordinator {
             peers: peers.iter().filter(|id| **id != worker).map(peer).collect(),
             order: self.apart.plan.order.clone(),
             checkpoint: self.checkpoint.filter(|_| gossips),
+            late: self.checkpoint.is_some_and(|step| step < self.progress.committed()),
         };
         self.send(worker, ToWorker::Stretch(stretch));
     }
