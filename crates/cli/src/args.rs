@@ -30,6 +30,8 @@ pub(crate) enum Verb {
     Predict(PredictArguments),
     /// Choose the machines for a job from a price catalogue, by deadline and budget
     Plan(crate::cmd::plan::PlanArguments),
+    /// Find out, by training a recurring job again and again, how it is trained best
+    Tune(crate::cmd::tune::TuneArguments),
     /// Run a trace of jobs on a simulated cluster under any scheduling policies
     Simulate(crate::cmd::simulate::SimulateArguments),
     /// Explain the scheduling policies

@@ -21,6 +21,7 @@ pub(crate) mod serve;
 mod server;
 pub(crate) mod simulate;
 pub(crate) mod trace;
+pub(crate) mod tune;
 mod worker;
 
 /// Carries out the verb.
@@ -33,6 +34,7 @@ pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCo
         Verb::Simulate(arguments) => simulate::simulate(&arguments, printer),
         Verb::Policies(arguments) => policies::policies(&arguments, printer),
         Verb::Trace(arguments) => trace::trace(&arguments, printer),
+        Verb::Tune(arguments) => tune::tune(&arguments, printer),
         Verb::Serve(arguments) => serve::serve(arguments, printer),
         Verb::Worker(arguments) => worker::worker(arguments),
         Verb::Server(arguments) => server::server(arguments),

@@ -242,6 +242,31 @@ impl Search {
         Ok(())
     }
 
+    /// What the mean accuracy may be below the one that is wanted; of a loss, the part by which it may be above.
+    pub fn margin(&self) -> f64 {
+        self.margin
+    }
+
+    /// Sessions of each setting that nothing diverges in.
+    pub fn runs_per_setting(&self) -> u32 {
+        self.runs_per_setting
+    }
+
+    /// Shares that are tried.
+    pub fn max_settings(&self) -> u32 {
+        self.max_settings
+    }
+
+    /// The accuracy that is wanted, where it was given.
+    pub fn given_target(&self) -> Option<f64> {
+        self.target
+    }
+
+    /// Sessions of the whole search, those that divergence spares too.
+    pub fn most_sessions(&self) -> u32 {
+        self.runs_per_setting * (self.max_settings + u32::from(self.target.is_none()))
+    }
+
     /// Whether the sessions have accuracies; `None` before anybody knows.
     pub fn accuracies(&self) -> Option<bool> {
         let known = |session: &Session| match session.outcome {

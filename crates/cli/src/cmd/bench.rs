@@ -25,6 +25,7 @@ mod joiner;
 mod memory;
 mod namespaces;
 mod overhead;
+mod parameters;
 mod plain;
 mod published;
 mod report;
@@ -65,11 +66,21 @@ enum What {
     Straggler(StragglerArguments),
     /// Throughput predicted from one worker's profile, beside that of up to 8 workers behind shaped links (needs root)
     Scaling(ScalingArguments),
+    /// A parameter server under its workers, without and with a replica, beside plain TCP
+    Parameters(parameters::ParametersArguments),
     /// A daemon: its decisions and times beside the simulator's, kills, and answers under load
     Serve(serve::ServeArguments),
     /// One process of `bench allreduce`
     #[command(hide = true)]
     AllreduceMember {
+        #[arg(long)]
+        control: std::net::SocketAddr,
+        #[arg(long)]
+        rank: u32,
+    },
+    /// One process of `bench parameters`
+    #[command(hide = true)]
+    ParametersMember {
         #[arg(long)]
         control: std::net::SocketAddr,
         #[arg(long)]
@@ -283,11 +294,17 @@ pub(crate) fn bench(arguments: BenchArguments, printer: &Printer) -> Result<Exit
         What::Scaling(arguments) => (scaling::measure(&arguments, printer)?, arguments.output),
         What::Autoscale(arguments) => (autoscale::measure(&arguments, printer)?, arguments.output),
         What::Straggler(arguments) => (straggler::measure(&arguments, printer)?, arguments.output),
+        What::Parameters(arguments) => (parameters::measure(&arguments, printer)?, arguments.output),
         What::Serve(arguments) => (serve::measure(&arguments, printer)?, arguments.output),
         What::AllreduceMember { control, rank } => {
             let options = MemberOptions { control, rank };
             let result = bellwether_runtime::allreduce_bench::member(&options);
             return result.map(|()| ExitCode::SUCCESS).map_err(|e| Failure::at("bench allreduce-member", e));
+        }
+        What::ParametersMember { control, rank } => {
+            let options = MemberOptions { control, rank };
+            let result = bellwether_runtime::parameters_bench::member(&options);
+            return result.map(|()| ExitCode::SUCCESS).map_err(|e| Failure::at("bench parameters-member", e));
         }
         What::PlainMember(arguments) => return plain::member(&arguments).map(|()| ExitCode::SUCCESS),
     };

@@ -72,9 +72,9 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     let listen = arguments.listen.or(old.map(|e| e.control)).unwrap_or(([127, 0, 0, 1], 0).into());
     reachable("--listen", listen)?;
     let mut directors: Vec<Box<dyn Director>> = planned.iter().map(Announce::director).collect();
-    directors.extend(provider.as_ref().map(Provider::director));
+    directors.extend(provider.as_ref().map(Provider::director).into_iter().chain(batch::director(&job)));
     directors.extend(arguments.steer.directors(&job, range, &run, &speeds)?);
-    directors.extend(batch::director(&job).into_iter().chain(synchronise::director(&job, &trainee, None)?));
+    directors.extend(synchronise::director(&job, &trainee, &state_dir)?);
     let described = job.clone();
     let (spawn, spawn_server) = spawners(&run, &arguments)?.unzip();
     let options = Options {

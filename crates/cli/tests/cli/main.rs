@@ -28,3 +28,4 @@ mod served;
 mod simulate;
 mod strangers;
 mod transient;
+mod tune;

@@ -239,7 +239,8 @@ fn waiting_costs_and_more_servers_help() {
     let together = at(&["--servers", "1", "--batch", "512"]);
     let whole = |more: &[&str]| at(&[more, &WHOLE].concat());
     let (bounded, alone) = (whole(&["--protocol", "ssp:1"]), whole(&["--protocol", "asp"]));
-    assert!(together < bounded && bounded < 1.02 * alone, "{together} {bounded} {alone}");
+    // Bounded, every gradient is applied by itself, and together once for all: a per cent here.
+    assert!(together < 1.02 * bounded && bounded < 0.8 * alone, "{together} {bounded} {alone}");
     assert!(whole(&["--protocol", "asp", "--servers", "2"]) > 1.2 * alone);
     // Smaller updates fill the link with fewer samples.
     assert!(at(&["--protocol", "asp"]) < 0.5 * alone);
@@ -341,8 +342,8 @@ fn another_batch_is_extrapolated() {
     for way in [&["--workers", "2"][..], &["--workers", "2", "--protocol", "asp"]] {
         for model in ["coarse", "fine"] {
             let servers: &[&str] = if model == "fine" { &["--servers", "1"] } else { &[] };
-            let of =
-                |more: &[&str]| rows(&scene, &[way, servers, &["--model", model], more].concat()).remove(0);
+            let setting = ["--model", model, "--nodes-per-update", "4"];
+            let of = |more: &[&str]| rows(&scene, &[way, servers, &setting, more].concat()).remove(0);
             let (own, twice) = (of(&[]), of(&["--batch", "128"]));
             assert!(own.validity.is_empty(), "{own:?}");
             assert!(twice.validity.contains("batch"), "{twice:?}");

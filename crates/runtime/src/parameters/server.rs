@@ -104,8 +104,6 @@ struct Shared {
     pieces: Vec<Mutex<Held>>,
     phase: RwLock<Option<Phase>>,
     ledger: Mutex<Ledger>,
-    /// That of the ledger, to be read without its lock.
-    watermark: AtomicU64,
     /// All but what is counted elsewhere.
     counts: Mutex<Account>,
     bytes_in: AtomicU64,
@@ -131,7 +129,6 @@ impl Server {
             options,
             phase: RwLock::default(),
             ledger: Mutex::default(),
-            watermark: AtomicU64::new(0),
             counts: Mutex::default(),
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
@@ -162,7 +159,8 @@ impl Server {
         let gathered = if phase.rule == Rule::Together { units as usize } else { 0 };
         *shared.phase.write().expect("no holder of this lock has panicked") = Some(phase);
         shared.pieces.iter().for_each(|piece| lock(piece).begin(step, gathered));
-        shared.set_watermark(step.saturating_mul(units.into()));
+        let earlier = Progress::below(step.saturating_mul(units.into()));
+        lock(&shared.ledger).begin(earlier);
     }
 
     /// A copy of this server's shard, each piece of one version. With [`Rule::Together`] its step is the least of all pieces.
@@ -242,7 +240,7 @@ impl Server {
     }
 
     /// Follows a primary on the other end until it is gone; then this is the server that workers ask. It must have begun
-    /// the primary's phase.
+    /// the primary's phase, and follows no other in it.
     ///
     /// # Errors
     ///
@@ -335,11 +333,6 @@ impl Shared {
             // One that is closed already is what is wanted.
             let _ = primary.shutdown(Shutdown::Both);
         }
-    }
-
-    fn set_watermark(&self, watermark: u64) {
-        lock(&self.ledger).begin(watermark);
-        self.watermark.store(watermark, Ordering::Release);
     }
 
     /// The piece that a frame names, if the frame belongs here.

@@ -26,10 +26,12 @@ pub enum Kind {
     Push = 3,
     /// A gradient was applied; `version` is its staleness in updates, `step` is 1 when it had been applied before.
     Applied = 4,
-    /// A whole piece for a replica: its values and its optimizer slots. Units below `unit` are complete.
+    /// A whole piece for a replica: its values and its optimizer slots.
     Install = 5,
     /// For a replica: a unit that was applied to a piece; no payload.
     Known = 6,
+    /// For a replica: units from `unit` to below `step` are complete; no payload. These come first.
+    Complete = 7,
 }
 
 impl Kind {
@@ -41,6 +43,7 @@ impl Kind {
             4 => Kind::Applied,
             5 => Kind::Install,
             6 => Kind::Known,
+            7 => Kind::Complete,
             _ => return None,
         })
     }

@@ -355,7 +355,7 @@ fn work(unit: u64) -> Work {
 /// Plain descent with rate 1.
 fn optimizer() -> io::Result<Optimizer> {
     let text = "name='bench'\nsteps=1\n[model]\nkind='mlp'\nhidden=[]\n[data]\nkind='digits'\n\
-                [batch]\nsize=1\nvirtual_nodes=1\n[optimizer]\nkind='sgd'\nlearning_rate=1.0\nmomentum=0.0";
+                [batch]\nsize=8\nvirtual_nodes=8\n[optimizer]\nkind='sgd'\nlearning_rate=1.0\nmomentum=0.0";
     let job = parse::job(text, "bench", &[]).map_err(io::Error::other)?;
     Ok(Optimizer::new(&job, 1))
 }

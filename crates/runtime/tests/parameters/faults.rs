@@ -37,7 +37,7 @@ fn connections_that_break_all_the_time_lose_nothing() {
     assert!(group.whole().parameters.iter().all(|value| *value == -60.0));
     for (server, account) in (0..).zip(group.servers.iter().map(|server| server.account())) {
         let pieces = group.map.of_server(server).len() as u64;
-        assert_eq!((account.updates, account.progress.watermark), (60 * pieces, 60));
+        assert_eq!((account.updates, account.progress.watermark()), (60 * pieces, 60));
     }
 }
 
@@ -60,7 +60,7 @@ fn a_unit_that_broke_off_is_done_again_by_another() {
     assert_eq!(account.repeated, 1);
     assert!(group.whole().parameters.iter().all(|value| *value == -1.0));
     let account = group.servers[0].account();
-    assert_eq!((account.repeated, account.progress.watermark), (1, 1));
+    assert_eq!((account.repeated, account.progress.watermark()), (1, 1));
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn a_replica_that_comes_while_workers_push_has_the_same_bytes() {
             [replicate(&group, rule), first]
         });
         equal(&group.servers[0], &replicas[0]);
-        assert_eq!(group.servers[0].account().progress.watermark, 60);
+        assert_eq!(group.servers[0].account().progress.watermark(), 60);
     }
 }
 
@@ -113,7 +113,7 @@ fn workers_go_on_at_the_replica_when_the_primary_dies() {
         // Each unit's gradient once: whatever was acknowledged before, and whatever was sent again.
         let once = shard.parameters.iter().all(|value| *value == -60.0);
         assert!(once, "{rule:?}: {:?}", &shard.parameters[..3]);
-        assert_eq!(replica.account().progress.watermark, 60);
+        assert_eq!(replica.account().progress.watermark(), 60);
     }
 }
 

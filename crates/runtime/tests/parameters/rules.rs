@@ -120,7 +120,7 @@ proptest! {
         prop_assert_eq!(whole.digest(), expected.digest());
         for server in &group.servers {
             let account = server.account();
-            prop_assert_eq!(account.progress.watermark, 3 * u64::from(units));
+            prop_assert_eq!(account.progress.watermark(), 3 * u64::from(units));
             prop_assert_eq!(account.updates, 3 * account.pieces.len() as u64);
         }
     }
@@ -152,7 +152,7 @@ fn each_counts_every_gradient_once_and_its_staleness() {
         let pieces = group.map.of_server(server as u32).len() as u64;
         assert_eq!((account.updates, account.repeated), (30 * pieces, 30 * pieces));
         assert_eq!(account.staleness.counts.iter().sum::<u64>(), 30 * pieces);
-        assert_eq!(account.progress.watermark, 30);
+        assert_eq!(account.progress.watermark(), 30);
         assert!(account.pieces.iter().all(|(_, updates, seconds)| *updates == 30 && *seconds > 0.0));
         assert!(account.bytes_in > account.bytes_out / 2 && account.bytes_out > 0);
     }

@@ -9,7 +9,8 @@ use proptest::prelude::*;
 use super::harness::{Group, JOB, layout, plain};
 
 fn header() -> impl Strategy<Value = Header> {
-    const KINDS: [Kind; 6] = [Kind::Pull, Kind::Data, Kind::Push, Kind::Applied, Kind::Install, Kind::Known];
+    const KINDS: [Kind; 7] =
+        [Kind::Pull, Kind::Data, Kind::Push, Kind::Applied, Kind::Install, Kind::Known, Kind::Complete];
     let numbers = (any::<u32>(), any::<u32>(), any::<[u64; 5]>(), any::<(u32, u32)>());
     (proptest::sample::select(&KINDS[..]), numbers).prop_map(|(kind, (length, piece, longs, floats))| {
         let [job, phase, unit, step, version] = longs;

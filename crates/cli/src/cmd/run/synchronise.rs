@@ -13,6 +13,8 @@ use bellwether_sched::synchronise::{Setup, SyncCommand, Synchroniser};
 
 use super::planned;
 use super::windows::Windows;
+use crate::cmd::tune::state::Tuned;
+use crate::runs::StateDir;
 
 /// Of two workers nobody can say which is slow and which is quick.
 const LEAST_WORKERS: usize = 3;
@@ -45,8 +47,8 @@ pub(super) fn synchronisation(
     Ok(synchronisation)
 }
 
-/// Whoever decides when the workers wait for each other, where the job's file does not say it all. `tuned` is the share of
-/// synchronous steps that a search found for the job.
+/// Whoever decides when the workers wait for each other, where the job's file does not say it all. A search may have found
+/// the share of synchronous steps for this job, and have kept it in the state directory.
 ///
 /// # Errors
 ///
@@ -54,9 +56,10 @@ pub(super) fn synchronisation(
 pub(super) fn director(
     job: &Job,
     trainee: &TraineeDescription,
-    tuned: Option<f64>,
+    state_dir: &StateDir,
 ) -> Result<Option<Box<dyn Director>>, InputError> {
     let total_steps = job.total_steps(trainee.training_samples);
+    let tuned = Tuned::find(state_dir, job).map(|tuned| tuned.fraction);
     let setup = Setup::of(&job.sync, total_steps, job.batch.virtual_nodes, tuned)?;
     Ok(setup.map(|setup| {
         Box::new(Attendant {

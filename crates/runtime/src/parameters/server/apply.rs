@@ -1,7 +1,6 @@
 //! How a gradient becomes an update: once, under its piece's lock, and with the replica's knowledge.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::connection::Connection;
@@ -25,10 +24,8 @@ impl Shared {
             replica.wait_for_room();
         }
         let mut held = lock(&self.pieces[local]);
-        // Under the lock: what is forgotten of the piece lies below this.
-        let watermark = self.watermark.load(Ordering::Acquire);
         // A primary has looked itself: what it gathers of a step may be of units that are complete elsewhere.
-        let known = from.is_some() && (push.unit < watermark || held.applied.contains(&push.unit));
+        let known = from.is_some() && self.knows(&held, push.unit);
         if !known && self.is_early(&held, push) {
             let worker = from.ok_or_else(|| push.out_of_turn())?;
             held.keep_early(worker, push, values);
@@ -46,11 +43,10 @@ impl Shared {
             if stepped {
                 freed = held.free();
             }
-            held.remember(push.unit, watermark);
+            self.remember(&mut held, push.unit);
             let seconds = begin.elapsed().as_secs_f64();
             held.applying_s += seconds;
             self.count(updated, staleness, seconds);
-            self.note(push.unit);
         }
         let applied = Header::new(Kind::Applied, push.piece, push.stamp);
         let applied = Header { unit: push.unit, step: known.into(), version: staleness, ..applied };
@@ -116,9 +112,15 @@ impl Shared {
         counts.updates += u64::from(updated);
     }
 
-    /// Counts a unit's piece.
-    pub(super) fn note(&self, unit: u64) {
-        let watermark = lock(&self.ledger).note(unit, self.pieces.len());
-        self.watermark.fetch_max(watermark, Ordering::AcqRel);
+    /// Whether a unit was applied to a piece. What the piece has forgotten is complete.
+    pub(super) fn knows(&self, held: &Held, unit: u64) -> bool {
+        held.applied.contains(&unit) || lock(&self.ledger).progress.has(unit)
+    }
+
+    /// Remembers that a unit was applied to a piece, and lets the piece forget what is complete.
+    pub(super) fn remember(&self, held: &mut Held, unit: u64) {
+        let mut ledger = lock(&self.ledger);
+        ledger.note(unit, self.pieces.len());
+        held.remember(unit, &ledger.progress);
     }
 }

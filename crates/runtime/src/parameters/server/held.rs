@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::account::Progress;
 use super::connection::Connection;
 use crate::optimizer::{Optimizer, Update};
 use crate::parameters::wire::Header;
@@ -18,8 +19,10 @@ pub(super) struct Held {
     pub(super) version: u64,
     /// With [`Rule::Together`](super::Rule::Together): the step whose units are gathered.
     pub(super) step: u64,
-    /// Units that were applied (or gathered); those below the watermark may be missing.
+    /// Units that were applied (or gathered); those that are complete may be missing.
     pub(super) applied: BTreeSet<u64>,
+    /// Above so many of them, those that are complete are forgotten.
+    many: usize,
     /// Gradients of the step's units by their place, until all are there.
     pub(super) gathered: Vec<Option<(Header, Vec<f32>)>>,
     /// Buffers for gradients.
@@ -101,12 +104,13 @@ impl Held {
         }
     }
 
-    /// Remembers a unit that was applied, and forgets those that are complete everywhere.
-    pub(super) fn remember(&mut self, unit: u64, watermark: u64) {
-        const FORGET_BEYOND: usize = 64;
+    /// Remembers a unit that was applied, and forgets those that are complete once they are many.
+    pub(super) fn remember(&mut self, unit: u64, progress: &Progress) {
+        const MANY: usize = 64;
         self.applied.insert(unit);
-        if self.applied.len() > FORGET_BEYOND {
-            self.applied = self.applied.split_off(&watermark);
+        if self.applied.len() > self.many.max(MANY) {
+            self.applied.retain(|unit| !progress.has(*unit));
+            self.many = 2 * self.applied.len();
         }
     }
 

@@ -1,11 +1,11 @@
 //! A server's replica: what a primary applies is forwarded, and acknowledged to workers only when the replica has it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex};
 
+use super::account::Progress;
 use super::connection::Connection;
 use super::held::Held;
 use super::{Shared, Told};
@@ -162,13 +162,19 @@ impl Shared {
         // What an earlier replica had says nothing of this one.
         self.pieces.iter().for_each(|piece| lock(piece).forwarded = false);
         *lock(&self.replica) = Some(Arc::clone(replica));
-        let from = self.watermark.load(Ordering::Acquire);
+        let before = lock(&self.ledger).progress.clone();
         let numbers = self.options.map.of_server(self.options.me);
+        let ranges = before.ranges().filter_map(|range| Some((*numbers.first()?, range)));
+        for (number, range) in ranges {
+            let complete = self.to_replica(Kind::Complete, number);
+            let complete = Header { unit: range.start, step: range.end, ..complete };
+            replica.forward(complete, Vec::new(), Awaits::Nobody);
+        }
         for (local, number) in numbers.iter().enumerate() {
             replica.wait_for_room();
             let mut held = lock(&self.pieces[local]);
             held.forwarded = true;
-            let mut frames = self.describe(&held, *number, from);
+            let mut frames = self.describe(&held, *number, &before);
             let last = (local + 1 == numbers.len()).then(|| frames.pop()).flatten();
             for (header, values) in frames {
                 replica.forward(header, values, Awaits::Nobody);
@@ -182,23 +188,27 @@ impl Shared {
         }
     }
 
-    /// The frames that make a replica's piece as this one is; units below `from` are complete.
-    fn describe(&self, held: &Held, number: u32, from: u64) -> Vec<(Header, Vec<f32>)> {
+    fn to_replica(&self, kind: Kind, number: u32) -> Header {
         let phase = self.phase().as_ref().map_or(0, |phase| phase.number);
-        let stamp = Stamp { job: self.options.job, phase };
+        Header::new(kind, number, Stamp { job: self.options.job, phase })
+    }
+
+    /// The frames that make a replica's piece as this one is; the replica knows that the units of `before` are complete.
+    fn describe(&self, held: &Held, number: u32, before: &Progress) -> Vec<(Header, Vec<f32>)> {
         let mut values = held.values.clone();
         held.slots.iter().for_each(|slot| values.extend_from_slice(slot));
-        let header = Header::new(Kind::Install, number, stamp);
         let length_bytes = 4 * values.len() as u32;
-        let header = Header { length_bytes, unit: from, step: held.step, version: held.version, ..header };
+        let header = self.to_replica(Kind::Install, number);
+        let header = Header { length_bytes, step: held.step, version: held.version, ..header };
         let mut frames = vec![(header, values)];
-        // Units below the watermark of now were applied, and may have been forgotten.
-        let now = self.watermark.load(Ordering::Acquire).max(from);
-        let gathered = |unit: &u64| held.gathered.iter().flatten().any(|(push, _)| push.unit == *unit);
-        let later = held.applied.range(now..).copied();
-        for unit in (from..now).chain(later).filter(|unit| !gathered(unit)) {
-            frames.push((Header { unit, ..Header::new(Kind::Known, number, stamp) }, Vec::new()));
-        }
+        // Units that have become complete were applied here, and may have been forgotten.
+        let mut known: BTreeSet<u64> = lock(&self.ledger).progress.since(before).into_iter().collect();
+        known.extend(held.applied.iter().filter(|unit| !before.has(**unit)));
+        held.gathered.iter().flatten().for_each(|(push, _)| {
+            known.remove(&push.unit);
+        });
+        let known = known.into_iter().map(|unit| Header { unit, ..self.to_replica(Kind::Known, number) });
+        frames.extend(known.map(|header| (header, Vec::new())));
         frames.extend(held.gathered.iter().flatten().cloned());
         frames
     }
@@ -208,14 +218,14 @@ impl Shared {
         prepare(&stream)?;
         let mut source = Source::new(stream.try_clone()?);
         let slots = self.options.slots;
-        let (mut values, mut begun) = (Vec::new(), false);
+        let mut values = Vec::new();
         while let Some(header) = source.header()? {
             let (local, piece) = self.check(&header).map_err(invalid)?;
             let parts = match header.kind {
                 Kind::Install if piece.state => 1,
                 Kind::Install => 1 + slots,
                 Kind::Push => 1,
-                Kind::Known => 0,
+                Kind::Known | Kind::Complete => 0,
                 _ => return Err(invalid(header.out_of_turn())),
             };
             header.check_length(parts * piece.bytes()).map_err(invalid)?;
@@ -223,12 +233,8 @@ impl Shared {
             source.payload(&mut values)?;
             match header.kind {
                 Kind::Push => self.push(None, &header, local, &mut values).map_err(invalid)?,
-                Kind::Install => {
-                    if !std::mem::replace(&mut begun, true) {
-                        self.set_watermark(header.unit);
-                    }
-                    self.take(&header, local, &values);
-                }
+                Kind::Install => self.take(&header, local, &values),
+                Kind::Complete => lock(&self.ledger).progress.insert(header.unit..header.step),
                 _ => self.know(header.unit, local),
             }
             send(&mut stream, &Header { kind: Kind::Applied, length_bytes: 0, ..header }.encode(), &[])?;
@@ -249,10 +255,11 @@ impl Shared {
         held.begin(header.step, units);
     }
 
-    /// Remembers a unit that the primary applied to a piece.
+    /// Remembers a unit that the primary applied to a piece, unless it is known: workers send some twice.
     fn know(&self, unit: u64, local: usize) {
-        if unit >= self.watermark.load(Ordering::Acquire) && lock(&self.pieces[local]).applied.insert(unit) {
-            self.note(unit);
+        let mut held = lock(&self.pieces[local]);
+        if !self.knows(&held, unit) {
+            self.remember(&mut held, unit);
         }
     }
 }

@@ -1,0 +1,233 @@
+//! `bellwether tune sync`: which share of a recurring job's steps has to be synchronous, found by training it again and again.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use bellwether_core::InputError;
+use bellwether_core::job::{Job, Mode, SyncPolicy, WorkerRange};
+use bellwether_core::prediction::Protocol;
+use bellwether_core::units::DollarsPerHour;
+use bellwether_sched::tune::{Ask, Outcome, Search, Session};
+use clap::{Args, Subcommand};
+
+use crate::args::{TableFormat, assignment};
+use crate::cmd::run::{describe, read_job};
+use crate::failure::Failure;
+use crate::files;
+use crate::printer::Printer;
+use crate::runs::StateDir;
+use state::{State, Tuned};
+
+mod session;
+mod show;
+pub(crate) mod state;
+
+#[derive(Debug, Args)]
+pub(crate) struct TuneArguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Find the least share of synchronous steps with which a recurring job is as accurate as with all
+    Sync(SyncArguments),
+}
+
+#[derive(Debug, Args)]
+struct SyncArguments {
+    /// The job file
+    #[arg(value_name = "JOB.toml")]
+    job: PathBuf,
+    /// Accuracy that may be lost; of a job that has only a loss, the part by which it may be larger [default: 0.01]
+    #[arg(long, value_name = "B", allow_hyphen_values = true)]
+    margin: Option<f64>,
+    /// Sessions of each share, with different seeds [default: 5]
+    #[arg(long, value_name = "R")]
+    runs: Option<u32>,
+    /// Shares that are tried: 1/2, 1/4 and so on, then between [default: 5]
+    #[arg(long, value_name = "M")]
+    settings: Option<u32>,
+    /// The accuracy that is wanted [default: that of the job with all steps synchronous, which is trained too]
+    #[arg(long, value_name = "A", allow_hyphen_values = true)]
+    target_accuracy: Option<f64>,
+    /// How often the job will be trained: says what the search gains until then
+    #[arg(long, value_name = "N")]
+    recurrences: Option<u64>,
+    /// Price of a worker: says what the search costs
+    #[arg(long, visible_alias = "price-per-hour", value_name = "$N/h", allow_hyphen_values = true)]
+    price: Option<DollarsPerHour>,
+    /// Number of workers [default: the job's, or the fewest of its range]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    workers: Option<u32>,
+    /// Set a key of the job file, for example steps=500
+    #[arg(long, value_name = "KEY=VALUE", value_parser = assignment)]
+    set: Vec<(String, String)>,
+    /// Go on with a search that was stopped or killed; a session that was under way is not lost
+    #[arg(long)]
+    resume: bool,
+    /// Where the search is kept, with a folder for its sessions beside it [default: in the state directory]
+    #[arg(short, long, value_name = "STATE.json")]
+    output: Option<PathBuf>,
+    /// Folder of the runs [default: $XDG_STATE_HOME/bellwether or ~/.local/state/bellwether]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+    /// How the result is printed
+    #[arg(long, value_enum, default_value = "table")]
+    format: TableFormat,
+}
+
+pub(crate) fn tune(arguments: &TuneArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    let What::Sync(arguments) = &arguments.what;
+    let state_dir = StateDir::find(arguments.state_dir.clone())?;
+    let job = job(arguments)?;
+    let trainee = describe(&job)?;
+    let total_steps = job.total_steps(trainee.training_samples);
+    let path = match &arguments.output {
+        Some(path) => {
+            files::check_folder(path)?;
+            std::path::absolute(path).map_err(|e| Failure::at(path.display().to_string(), e))?
+        }
+        None => state_dir.make()?.join(format!("tune-{}.json", state::key(&job))),
+    };
+    let mut state = begin(arguments, &job, &path)?;
+    let smallest = 0.5_f64.powi(state.search.max_settings() as i32);
+    if smallest * (total_steps as f64) < 1.0 {
+        let what = format!("the last of {} settings could be less than a step", state.search.max_settings());
+        let hint = format!("the job has {total_steps} steps: give fewer --settings, or more steps");
+        return Err(InputError::new("tune", what).hint(hint).into());
+    }
+    state.write(&path)?;
+    let again = format!("`bellwether tune sync {} --resume` goes on", arguments.job.display());
+    printer.note(format_args!("the search is in {}; when it is stopped, {again}", path.display()));
+    search(&mut state, &job, &path, printer)?;
+    // Only what was left over lies there.
+    let _ = fs::remove_dir_all(sessions_folder(&path));
+    conclude(&state, &job, arguments, &state_dir, printer)
+}
+
+/// The job as it is trained, with the workers that it has in every session.
+fn job(arguments: &SyncArguments) -> Result<Job, Failure> {
+    let mut job = read_job(&arguments.job, &arguments.set)?;
+    if !matches!(job.mode, Mode::Exact) {
+        let hint =
+            "the batch may move only while all wait for all: leave [mode.goodput] out, or --set mode=exact";
+        return Err(InputError::new(arguments.job.display().to_string(), "the job's mode is `goodput`")
+            .hint(hint)
+            .into());
+    }
+    let workers = arguments.workers.unwrap_or(job.workers.initial());
+    let nodes = job.batch.virtual_nodes;
+    if workers > nodes {
+        let what = format!("{workers} workers cannot share {nodes} virtual nodes");
+        return Err(InputError::new("--workers", what).hint(format!("use at most {nodes}")).into());
+    }
+    job.workers = WorkerRange { min: workers, max: workers };
+    // The sessions' checkpoints go with them.
+    job.checkpoint.folder = None;
+    Ok(job)
+}
+
+/// A new search, or the one that is there.
+fn begin(arguments: &SyncArguments, job: &Job, path: &Path) -> Result<State, Failure> {
+    let SyncArguments { margin, runs, settings, target_accuracy, .. } = *arguments;
+    let place = path.display().to_string();
+    if arguments.resume {
+        let state = State::read(path)?;
+        state
+            .check(
+                job,
+                [
+                    ("--margin", margin.is_none_or(|margin| margin == state.search.margin())),
+                    ("--runs", runs.is_none_or(|runs| runs == state.search.runs_per_setting())),
+                    ("--settings", settings.is_none_or(|settings| settings == state.search.max_settings())),
+                    (
+                        "--target-accuracy",
+                        target_accuracy.is_none() || target_accuracy == state.search.given_target(),
+                    ),
+                ],
+            )
+            .map_err(|error| InputError { place, ..error })?;
+        return Ok(state);
+    }
+    if path.exists() {
+        let hint = "--resume goes on with it, or shows its result; remove the file to begin anew, or name another with \
+                    --output";
+        return Err(InputError::new(place, "there is a search already").hint(hint).into());
+    }
+    let search =
+        Search::new(margin.unwrap_or(0.01), runs.unwrap_or(5), settings.unwrap_or(5), target_accuracy)?;
+    Ok(State::new(job, search))
+}
+
+/// The folder with the runs of a search that is kept at `path`.
+fn sessions_folder(path: &Path) -> PathBuf {
+    path.with_extension("sessions")
+}
+
+/// The job of one session: which share is synchronous, and with which seed.
+fn variant(job: &Job, fraction: f64, run: u32) -> Job {
+    let mut job = job.clone();
+    job.sync.policy = policy(&job, fraction);
+    job.seed = job.seed.wrapping_add(u64::from(run));
+    job
+}
+
+/// Synchronous for a share of the steps, then as the job's own policy goes on, or asynchronous.
+fn policy(job: &Job, fraction: f64) -> SyncPolicy {
+    let phases = match fraction < 1.0 {
+        true => vec![(0.0, Protocol::Bsp), (fraction, state::then(job))],
+        false => vec![(0.0, Protocol::Bsp)],
+    };
+    SyncPolicy::Phases(phases)
+}
+
+/// Trains until the search is over.
+fn search(state: &mut State, job: &Job, path: &Path, printer: &Printer) -> Result<(), Failure> {
+    let folder = StateDir::find(Some(sessions_folder(path)))?;
+    while let Ask::Run { fraction, run } = state.search.next() {
+        let number = state.search.sessions().len() + 1;
+        let share = fraction * 100.0;
+        printer.note(format_args!(
+            "session {number} of at most {}: {share} % synchronous, seed {}",
+            state.search.most_sessions(),
+            variant(job, fraction, run).seed
+        ));
+        let variant = variant(job, fraction, run);
+        let trained = session::train(&folder, &format!("{}-{number}", job.name), &variant, printer)?;
+        let session::Trained { outcome, seconds, samples, folder } = trained;
+        state.search.tell(Session { fraction, run, outcome, seconds, samples })?;
+        state.write(path)?;
+        let _ = fs::remove_dir_all(folder);
+        let score = match outcome {
+            Outcome::Accuracy(accuracy) => format!("accuracy {:.2} %", accuracy * 100.0),
+            Outcome::Loss(loss) => format!("held-out loss {loss:.4}"),
+            Outcome::Diverged => "diverged".into(),
+        };
+        printer.note(format_args!("  {score}, {}", show::time(seconds)));
+    }
+    Ok(())
+}
+
+/// Keeps what was found, and prints it.
+fn conclude(
+    state: &State,
+    job: &Job,
+    arguments: &SyncArguments,
+    state_dir: &StateDir,
+    printer: &Printer,
+) -> Result<ExitCode, Failure> {
+    let result = show::Report::new(state, job, arguments.recurrences, arguments.price);
+    printer.out(result.render(arguments.format));
+    let Some(best) = result.best else {
+        let what =
+            "training diverges though all steps are synchronous: nobody knows which accuracy is wanted";
+        return Err(Failure::No(format!(
+            "{what}\n  hint: lower optimizer.learning_rate, or name the accuracy with --target-accuracy"
+        )));
+    };
+    let kept = Tuned { fraction: best, workers: job.workers.min, job: job.name.clone() };
+    kept.keep(state_dir, job)?;
+    Ok(ExitCode::SUCCESS)
+}

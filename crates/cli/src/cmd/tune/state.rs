@@ -1,0 +1,193 @@
+//! What a search leaves on disk: itself, and what it found.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bellwether_core::InputError;
+use bellwether_core::job::{Job, Sync, SyncPolicy};
+use bellwether_core::prediction::Protocol;
+use bellwether_runtime::checkpoint::write_atomically;
+use bellwether_sched::tune::Search;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+use crate::files;
+use crate::runs::StateDir;
+
+/// Version of the file format that this program writes and reads.
+const VERSION: u32 = 1;
+
+/// A search and the job that it is about.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct State {
+    version: u32,
+    /// What all sessions have in common: see [`common`].
+    job: String,
+    workers: u32,
+    seed: u64,
+    /// The table `[sync]` of the sessions, their policy aside.
+    sync: Sync,
+    pub(super) search: Search,
+}
+
+/// What makes a job the same job when it recurs: all that decides what it learns but for its seed, and but for who waits for
+/// whom. Where its data lies counts, and not what they contain: a job that recurs may have new data.
+fn common(job: &Job) -> String {
+    let job = Job { sync: Sync::default(), seed: 0, ..job.clone() };
+    serde_json::json!([job.identity(), job.data]).to_string()
+}
+
+/// A short name of that.
+pub(super) fn key(job: &Job) -> String {
+    blake3::hash(common(job).as_bytes()).to_hex()[..16].to_string()
+}
+
+/// The protocol that follows the synchronous one: that of the job, where it has one.
+pub(super) fn then(job: &Job) -> Protocol {
+    match &job.sync.policy {
+        SyncPolicy::Phases(phases) => {
+            phases.iter().map(|(_, protocol)| *protocol).find(|protocol| *protocol != Protocol::Bsp)
+        }
+        SyncPolicy::Auto => None,
+    }
+    .unwrap_or(Protocol::Asp)
+}
+
+/// The table `[sync]` as far as it is the same in all sessions.
+fn sync(job: &Job) -> Sync {
+    Sync { policy: SyncPolicy::Phases(vec![(0.0, then(job))]), ..job.sync.clone() }
+}
+
+impl State {
+    pub(super) fn new(job: &Job, search: Search) -> State {
+        State {
+            version: VERSION,
+            job: common(job),
+            workers: job.workers.min,
+            seed: job.seed,
+            sync: sync(job),
+            search,
+        }
+    }
+
+    pub(super) fn read(path: &Path) -> Result<State, Failure> {
+        let place = path.display().to_string();
+        let text = fs::read(path).map_err(|e| {
+            InputError::new(&place, format!("the search cannot be read: {e}")).hint(
+                "without --resume a new one begins; --output names the file of one that was kept elsewhere",
+            )
+        })?;
+        let read: State = serde_json::from_slice(&text).map_err(|e| {
+            InputError::new(&place, format!("is no search: {e}")).hint("remove the file to begin anew")
+        })?;
+        if read.version != VERSION {
+            let what = format!("is a search of version {}, and this program knows {VERSION}", read.version);
+            return Err(InputError::new(place, what).hint("remove the file to begin anew").into());
+        }
+        let search = Search::again(&read.search).map_err(|error| {
+            InputError::new(&place, format!("is no search that this program wrote: {error}"))
+        })?;
+        Ok(State { search, ..read })
+    }
+
+    /// Whether it is a search for this job as it stands now, and for what is `asked`.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is otherwise.
+    pub(super) fn check<const N: usize>(
+        &self,
+        job: &Job,
+        asked: [(&str, bool); N],
+    ) -> Result<(), InputError> {
+        let own = [
+            ("the job", self.job == common(job)),
+            ("the job's seed", self.seed == job.seed),
+            ("the number of workers", self.workers == job.workers.min),
+            ("the job's table [sync]", self.sync == sync(job)),
+        ];
+        match own.into_iter().chain(asked).find(|(_, same)| !same) {
+            None => Ok(()),
+            Some((what, _)) => Err(InputError::new("", format!("{what} was another when the search began"))
+                .hint("say the same as then; or begin anew without --resume, with another --output")),
+        }
+    }
+
+    /// Writes it whole.
+    pub(super) fn write(&self, path: &Path) -> Result<(), Failure> {
+        let text = serde_json::to_vec_pretty(self).map_err(|e| Failure::at("search", e))?;
+        files::write_whole(path, &text)
+    }
+}
+
+/// What a search found, kept for `policy = "auto"`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Tuned {
+    /// Share of the steps that are synchronous, above 0 up to 1.
+    pub(crate) fraction: f64,
+    /// Workers of the sessions.
+    pub(crate) workers: u32,
+    /// Name of the job that it was found for.
+    pub(crate) job: String,
+}
+
+impl Tuned {
+    fn path(state_dir: &StateDir, job: &Job) -> PathBuf {
+        state_dir.path().join(format!("tuned-{}.json", key(job)))
+    }
+
+    /// What was found for this job, whatever its seed and its table `[sync]` say. A file that cannot be read says nothing.
+    pub(crate) fn find(state_dir: &StateDir, job: &Job) -> Option<Tuned> {
+        let text = fs::read(Tuned::path(state_dir, job)).ok()?;
+        let tuned: Tuned = serde_json::from_slice(&text).ok()?;
+        (0.0..=1.0).contains(&tuned.fraction).then_some(tuned)
+    }
+
+    /// Keeps it, in place of what was found before.
+    pub(super) fn keep(&self, state_dir: &StateDir, job: &Job) -> Result<(), Failure> {
+        let path = Tuned::path(state_dir, job);
+        let failed = |e: std::io::Error| Failure::at(path.display().to_string(), e);
+        state_dir.make()?;
+        let text = serde_json::to_vec(self).map_err(|e| Failure::at("result", e))?;
+        write_atomically(&path.with_extension("part"), &path, &text).map_err(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(more: &str) -> Job {
+        let text = format!(
+            "name = \"job\"\nsteps = 64\n[batch]\nsize = 8\nvirtual_nodes = 4\n[model]\nkind = \"mlp\"\nhidden = [4]\n\
+             [data]\nkind = \"digits\"\n[optimizer]\nkind = \"sgd\"\nlearning_rate = 0.1\n{more}"
+        );
+        bellwether_core::parse::job(&text, "job.toml", &[]).unwrap()
+    }
+
+    #[test]
+    fn a_job_that_recurs_is_the_same_job() {
+        let first = job("");
+        let again = Job { seed: 9, name: "nightly".into(), ..job("[sync]\npolicy = \"auto\"\n") };
+        assert_eq!(key(&first), key(&again));
+        let other = Job { steps: Some(65), ..first.clone() };
+        assert_ne!(key(&first), key(&other));
+        let folder = files::Folder::new("tuned").unwrap();
+        let state_dir = StateDir::find(Some(folder.path().join("state"))).unwrap();
+        assert_eq!(Tuned::find(&state_dir, &again), None);
+        let tuned = Tuned { fraction: 0.25, workers: 2, job: "job".into() };
+        tuned.keep(&state_dir, &first).unwrap();
+        assert_eq!(Tuned::find(&state_dir, &again), Some(tuned));
+        assert_eq!(Tuned::find(&state_dir, &other), None);
+        fs::write(Tuned::path(&state_dir, &first), "{\"fraction\": 7}").unwrap();
+        assert_eq!(Tuned::find(&state_dir, &first), None);
+    }
+
+    #[test]
+    fn the_protocol_afterwards_is_the_jobs() {
+        assert_eq!(then(&job("")), Protocol::Asp);
+        let switch = "[sync]\npolicy = { switch_at = 0.5, to = \"ssp:3\" }\n";
+        assert_eq!(then(&job(switch)), Protocol::Ssp(3));
+    }
+}
