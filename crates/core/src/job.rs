@@ -216,10 +216,13 @@ pub enum Data {
     Teacher {
         /// Number of samples, before the held-out ones are taken out.
         samples: u64,
-        /// Input features.
+        /// Input features; a square number of them (16, 25, 36 …) is an image too, for the convnet.
         features: usize,
         /// Classes that the teacher tells apart.
         classes: usize,
+        /// Share of the training labels that are replaced by a class drawn at random, 0…1; held-out labels are right.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        noise: f64,
         /// Share of the samples held out for evaluation, 0…1.
         #[serde(default = "held_out")]
         held_out: f64,
@@ -231,6 +234,9 @@ pub enum Data {
     },
 }
 
+fn is_zero(share: &f64) -> bool {
+    *share == 0.0
+}
 fn held_out() -> f64 {
     0.2
 }

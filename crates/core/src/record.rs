@@ -227,6 +227,11 @@ pub enum Event {
         /// Committed steps.
         step: u64,
     },
+    /// A parameter server's process was started.
+    ServerStarted {
+        /// Who.
+        server: u64,
+    },
     /// A parameter server opened its session.
     ServerAttached {
         /// Who.
@@ -253,7 +258,8 @@ pub enum Event {
         server: u64,
         /// The shard.
         shard: u32,
-        /// Updates of the shard that are lost: those since the checkpoint that it was restored from; 0 from a replica.
+        /// Updates of the shard that are lost, at most: those since the checkpoint that it was restored from, with those
+        /// that were under way; 0 from a replica. Where all wait for all, their steps are done anew.
         lost_updates: u64,
         /// The checkpoint; absent for a replica.
         #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -117,8 +117,11 @@ pub fn resumed(lines: &[Line]) -> Resumed {
                 let newest = workers.iter().chain(shadows).copied().max().unwrap_or(0);
                 resumed.last_worker = resumed.last_worker.max(newest);
             }
-            Event::WorkerStarted { worker } | Event::WorkerAttached { worker, .. } => {
-                resumed.last_worker = resumed.last_worker.max(*worker);
+            Event::WorkerStarted { worker: number }
+            | Event::WorkerAttached { worker: number, .. }
+            | Event::ServerStarted { server: number }
+            | Event::ServerAttached { server: number, .. } => {
+                resumed.last_worker = resumed.last_worker.max(*number);
             }
             // Only memberships that began are in the journal; the numbers of those proposed stay theirs.
             Event::CoordinatorStarted { .. } => resumed.epoch += PROPOSALS_MAX,

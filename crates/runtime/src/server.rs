@@ -4,8 +4,8 @@
 //! ([`ToWorker::Serve`]) and when to hand it over ([`ToWorker::HandOver`]). Workers reach its data plane.
 
 use std::net::TcpStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bellwether_core::job::Job;
@@ -61,6 +61,7 @@ pub fn run(options: Options) -> Result<(), WorkerError> {
         data_address: welcome.data_address,
         holding: None,
         reported: Instant::now(),
+        alone: Arc::default(),
     };
     process.run()
 }
@@ -69,6 +70,7 @@ pub fn run(options: Options) -> Result<(), WorkerError> {
 struct Holding {
     server: Arc<Server>,
     epoch: u64,
+    shard: u32,
     /// Nothing is admitted any more.
     over: Arc<AtomicBool>,
 }
@@ -87,6 +89,8 @@ struct Process {
     data_address: String,
     holding: Option<Holding>,
     reported: Instant,
+    /// Why the replica is lost, until the coordinator is told.
+    alone: Arc<Mutex<Option<String>>>,
 }
 
 impl Process {
@@ -109,6 +113,7 @@ impl Process {
                     Event::Message(_) | Event::Welcome(_) | Event::Prepared(..) | Event::Stream => {}
                 }
             }
+            self.tell_if_alone();
             if self.reported.elapsed() >= REPORT_PERIOD {
                 self.report(None);
             }
@@ -118,6 +123,8 @@ impl Process {
     /// Loads a shard and serves it.
     fn serve(&mut self, serve: &Serve) {
         self.holding = None;
+        // What became of an earlier shard is no news of this one.
+        *self.alone.lock().expect("no holder of this lock panics") = None;
         match self.load(serve) {
             Ok(holding) => {
                 self.holding = Some(holding);
@@ -154,10 +161,20 @@ impl Process {
             units_per_step: self.job.batch.virtual_nodes / self.job.sync.nodes_per_update,
             order: serve.order.clone(),
         };
-        let server = Server::start(options, |_: Told| {});
+        let alone = Arc::clone(&self.alone);
+        let server = Server::start(options, move |told: Told| {
+            if let Told::ReplicaLost { why } = told {
+                *alone.lock().expect("no holder of this lock panics") = Some(why);
+            }
+        });
         server.load(&whole);
         server.begin(Phase { number: serve.epoch, rule, step: serve.step, optimizer });
-        let holding = Holding { server: Arc::new(server), epoch: serve.epoch, over: Arc::default() };
+        let holding = Holding {
+            server: Arc::new(server),
+            epoch: serve.epoch,
+            shard: serve.shard,
+            over: Arc::default(),
+        };
         if let Some(replica) = &serve.replica {
             let stream = self.connector.parameter_stream(serve.epoch, &replica.address)?;
             holding.server.replicate_to(stream).map_err(|e| format!("the replica cannot be reached: {e}"))?;
@@ -193,6 +210,15 @@ impl Process {
             }
         };
         std::thread::Builder::new().name("admit".into()).spawn(admit).map(|_| ())
+    }
+
+    /// Its replica is gone: what it applies from now on is nowhere else.
+    fn tell_if_alone(&mut self) {
+        let why = self.alone.lock().expect("no holder of this lock panics").take();
+        if let (Some(why), Some(holding)) = (why, &self.holding) {
+            let (epoch, shard) = (holding.epoch, holding.shard);
+            self.connection.say(FromWorker::ServerLost { epoch, shard, why });
+        }
     }
 
     fn hand_over(&mut self, epoch: u64, step: u64) {

@@ -253,7 +253,10 @@ impl Worker {
                     }
                     self.member.message(message)
                 }
-                Event::Disconnected => self.member.disconnected(),
+                Event::Disconnected => {
+                    self.leave_apart();
+                    self.member.disconnected()
+                }
                 Event::Reconnected(data_address) => {
                     self.data_address = data_address;
                     self.member.reconnected();

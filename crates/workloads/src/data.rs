@@ -103,9 +103,9 @@ impl Dataset {
                     None => split_table("data.files", table, *held_out)?,
                 }
             }
-            Data::Teacher { samples, features, classes, held_out } => {
+            Data::Teacher { samples, features, classes, noise, held_out } => {
                 let held_out = held_out_count("data.samples", *samples, *held_out)?;
-                let teacher = Teacher::new(*features, *classes);
+                let teacher = Teacher::new(*features, *classes, *noise);
                 Samples::Teacher { teacher, training: samples - held_out, held_out }
             }
             Data::Text { path, held_out } => {
@@ -134,7 +134,7 @@ impl Dataset {
     pub(crate) fn image(&self) -> [usize; 3] {
         match &self.0 {
             Samples::Table { table, .. } => table.image,
-            Samples::Teacher { teacher, .. } => [1, 1, teacher.features],
+            Samples::Teacher { teacher, .. } => teacher.image(),
             Samples::Text(text) => [1, 1, text.context],
         }
     }
@@ -166,10 +166,12 @@ impl Dataset {
                     table.append(places[*index as usize] as usize, &mut batch);
                 }
             }
-            Samples::Teacher { teacher, training, .. } => {
-                let first = if part == Part::Training { 0 } else { *training };
-                indices.iter().for_each(|index| teacher.append(first + index, &mut batch));
-            }
+            Samples::Teacher { teacher, training, .. } => match part {
+                Part::Training => indices.iter().for_each(|index| teacher.append_noisy(*index, &mut batch)),
+                Part::HeldOut => {
+                    indices.iter().for_each(|index| teacher.append(training + index, &mut batch));
+                }
+            },
             Samples::Text(text) => indices.iter().for_each(|index| text.append(part, *index, &mut batch)),
         }
         Ok(batch)

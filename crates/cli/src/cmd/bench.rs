@@ -35,6 +35,7 @@ mod scaling;
 mod serve;
 mod statistics;
 mod straggler;
+mod sync;
 mod training;
 mod trial;
 
@@ -68,6 +69,8 @@ enum What {
     Scaling(ScalingArguments),
     /// A parameter server under its workers, without and with a replica, beside plain TCP
     Parameters(parameters::ParametersArguments),
+    /// Training by different protocols: accuracy, time beside what its formula says, and what is done about a straggler
+    Sync(sync::SyncArguments),
     /// A daemon: its decisions and times beside the simulator's, kills, and answers under load
     Serve(serve::ServeArguments),
     /// One process of `bench allreduce`
@@ -295,6 +298,7 @@ pub(crate) fn bench(arguments: BenchArguments, printer: &Printer) -> Result<Exit
         What::Autoscale(arguments) => (autoscale::measure(&arguments, printer)?, arguments.output),
         What::Straggler(arguments) => (straggler::measure(&arguments, printer)?, arguments.output),
         What::Parameters(arguments) => (parameters::measure(&arguments, printer)?, arguments.output),
+        What::Sync(arguments) => (sync::measure(&arguments, printer)?, arguments.output),
         What::Serve(arguments) => (serve::measure(&arguments, printer)?, arguments.output),
         What::AllreduceMember { control, rank } => {
             let options = MemberOptions { control, rank };

@@ -230,8 +230,9 @@ fn data(data: &Data) -> Check {
         | Data::Cifar10 { held_out, .. }
         | Data::Csv { held_out, .. }
         | Data::Text { held_out, .. } => share("data.held_out", *held_out)?,
-        Data::Teacher { samples, features, classes, held_out } => {
+        Data::Teacher { samples, features, classes, noise, held_out } => {
             share("data.held_out", *held_out)?;
+            share("data.noise", *noise)?;
             ensure(
                 (1..=1 << 32).contains(samples),
                 "data.samples",
@@ -279,14 +280,18 @@ fn pairing(job: &Job) -> Check {
         (Model::Synthetic { .. }, _) | (_, Data::Indices { .. }) => false,
         (Model::Transformer { .. }, Data::Text { .. }) => true,
         (Model::Transformer { .. }, _) | (_, Data::Text { .. }) => false,
-        (Model::Convnet { .. } | Model::Resnet { .. }, Data::Csv { .. } | Data::Teacher { .. }) => false,
+        (Model::Convnet { .. } | Model::Resnet { .. }, Data::Csv { .. }) => false,
+        (Model::Convnet { .. } | Model::Resnet { .. }, Data::Teacher { features, .. }) => {
+            features.isqrt().pow(2) == *features
+        }
         _ => true,
     };
     ensure(
         fits,
         "data.kind",
         "this model cannot learn this kind of data",
-        "mlp learns digits, idx, cifar10, csv and teacher; convnet and resnet learn the images among them; \
+        "mlp learns digits, idx, cifar10, csv and teacher; convnet and resnet learn the images among them, \
+         a square number of a teacher's features included; \
          transformer learns text; synthetic takes indices",
     )
 }

@@ -359,20 +359,22 @@ impl Mender {
     ) -> std::io::Result<Mender> {
         let over = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&over);
+        let mut called = stretch.servers;
         let mend = move || {
             while !stop.load(Ordering::Acquire) {
                 std::thread::sleep(LOOK);
-                let lost = handle.lost();
-                if lost.is_empty() {
-                    continue;
-                }
+                let lost: Vec<u32> = handle.lost().into_iter().map(|(server, _)| server).collect();
                 let latest = mailbox.stretch().filter(|latest| latest.epoch == stretch.epoch);
-                let servers = latest.map_or_else(|| stretch.servers.clone(), |latest| latest.servers);
-                for (server, _) in lost {
-                    let Some(peer) = servers.get(server as usize) else { continue };
+                let servers = latest.map_or_else(|| called.clone(), |latest| latest.servers);
+                for ((server, peer), called) in (0..).zip(servers).zip(&mut called) {
+                    // One that hangs keeps its connection while another has taken its place.
+                    if !lost.contains(&server) && peer == *called {
+                        continue;
+                    }
                     // One that is gone refuses, and is called again until there is another.
                     if let Ok(stream) = connector.parameter_stream(stretch.epoch, &peer.address) {
                         drop(handle.replace(server, stream));
+                        *called = peer;
                     }
                 }
             }

@@ -84,10 +84,16 @@ impl Mailbox {
                 | Event::Over { .. }
                 | Event::Message(ToWorker::Recover { .. } | ToWorker::Bye { .. })
         );
+        let mut events = self.lock();
+        // Whoever waits for servers of an earlier stretch waits in vain.
+        let mut urgent = urgent;
         if let Event::Message(ToWorker::Stretch(stretch)) = &event {
-            *self.stretch.lock().expect("no holder of this lock panics") = Some(stretch.clone());
+            let mut latest = self.stretch.lock().expect("no holder of this lock panics");
+            urgent = latest.as_ref().is_some_and(|latest| latest.epoch != stretch.epoch);
+            *latest = Some(stretch.clone());
         }
-        self.lock().push_back(event);
+        events.push_back(event);
+        // Before the lock is free, so that who takes the events has seen the end of it.
         if urgent {
             self.urgent.store(true, Ordering::Release);
             self.waker.wake();
@@ -95,6 +101,7 @@ impl Mailbox {
                 handle.interrupt();
             }
         }
+        drop(events);
         self.arrived.notify_all();
     }
 

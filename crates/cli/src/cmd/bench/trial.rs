@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bellwether_core::record::{Event, Line};
+use bellwether_core::record::{Event, Line, Summary};
 use bellwether_runtime::control::Token;
 use bellwether_runtime::control::client::Control;
 use bellwether_runtime::coordinator::Endpoint;
@@ -23,6 +23,12 @@ const LOOK: Duration = Duration::from_millis(2);
 /// What is waited for never takes this long, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Nor does a whole run.
+const PATIENCE_TO_THE_END: Duration = Duration::from_secs(900);
+
+/// What a run prints at its end.
+const TOLD: &str = "summary.json";
+
 /// This same program, quiet.
 pub(super) fn program() -> Result<Command, Failure> {
     let mut command = Command::new(std::env::current_exe().map_err(|e| Failure::at("this program", e))?);
@@ -37,6 +43,14 @@ pub(super) struct Members {
     pub(super) step: u64,
     pub(super) active: Vec<u64>,
     pub(super) shadows: Vec<u64>,
+}
+
+/// A run that ended by itself.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) summary: Summary,
+    pub(super) lines: Vec<Line>,
+    pub(super) steps: Vec<StepLine>,
 }
 
 /// A run of this program.
@@ -114,9 +128,18 @@ impl Trial {
     pub(super) fn wait<T>(
         &mut self,
         what: &str,
+        found: impl FnMut(&Trial) -> Option<T>,
+    ) -> Result<T, Failure> {
+        self.wait_up_to(PATIENCE, what, found)
+    }
+
+    fn wait_up_to<T>(
+        &mut self,
+        patience: Duration,
+        what: &str,
         mut found: impl FnMut(&Trial) -> Option<T>,
     ) -> Result<T, Failure> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience;
         loop {
             let ended = matches!(self.child.try_wait(), Ok(Some(_)));
             self.look()?;
@@ -206,13 +229,27 @@ impl Trial {
         metrics::read(&self.run_dir()).collect()
     }
 
+    /// Waits for the run to end by itself; returns all that it told and gives its folder back.
+    pub(super) fn outcome(mut self) -> Result<Outcome, Failure> {
+        self.ended()?;
+        let told = fs::read_to_string(self.folder.path().join(TOLD)).map_err(|e| Failure::at("bench", e))?;
+        let summary = serde_json::from_str(&told).map_err(|e| Failure::at("the run's summary", e))?;
+        let steps = self.steps();
+        Ok(Outcome { summary, lines: std::mem::take(&mut self.lines), steps })
+    }
+
     /// Waits for the run to end by itself; returns its steps and gives its folder back.
     pub(super) fn finish(mut self) -> Result<Vec<StepLine>, Failure> {
-        self.wait("the end", |trial| {
+        self.ended()?;
+        Ok(self.steps())
+    }
+
+    fn ended(&mut self) -> Result<(), Failure> {
+        self.wait_up_to(PATIENCE_TO_THE_END, "the end", |trial| {
             trial.lines.iter().rev().find(|line| matches!(line.event, Event::Ended { .. })).map(|_| ())
         })?;
         let _ = self.child.wait();
-        Ok(self.steps())
+        Ok(())
     }
 }
 
@@ -221,9 +258,10 @@ fn run_dir(folder: &Folder) -> PathBuf {
 }
 
 fn spawn(mut command: Command, folder: &Folder) -> Result<Child, Failure> {
-    let said = File::create(folder.path().join("said")).map_err(|e| Failure::at("bench", e))?;
+    let file = |name: &str| File::create(folder.path().join(name)).map_err(|e| Failure::at("bench", e));
+    let (said, told) = (file("said")?, file(TOLD)?);
     let state = folder.path().join("state");
-    command.arg("--state-dir").arg(state).args(["--format", "json"]).stderr(said);
+    command.arg("--state-dir").arg(state).args(["--format", "json"]).stdout(told).stderr(said);
     command.spawn().map_err(|e| Failure::at("this program", e))
 }
 

@@ -16,6 +16,8 @@ use crate::membership::clerk::{Clerk, Rule};
 use crate::membership::{Load, Membership, Peer, Reason, ServerReport, Stretch, ToWorker, WorkerId};
 use servers::Server;
 
+mod accounts;
+mod losses;
 mod servers;
 mod units;
 
@@ -46,7 +48,11 @@ pub(super) struct Apart {
     /// Who would take it over.
     replicas: Vec<Option<WorkerId>>,
     server_failures: u32,
+    /// Shards whose steps are done anew, and what there is to tell of it once somebody holds them again.
+    anew: Vec<losses::Anew>,
     part: Part,
+    /// The state that is collected has come.
+    whole: bool,
     clerk: Clerk,
     /// Units that are done, of steps that are not committed.
     tally: BTreeMap<u64, crate::membership::StepRecord>,
@@ -61,22 +67,31 @@ pub(super) struct Apart {
     summaries: Vec<StretchSummary>,
 }
 
+/// The stretches that are to come when `committed` steps are done, first the one to be in.
+fn upcoming(plan: &Synchronisation, committed: u64) -> VecDeque<(u64, Protocol)> {
+    let mut upcoming: VecDeque<(u64, Protocol)> = plan.stretches.iter().copied().collect();
+    while upcoming.get(1).is_some_and(|(step, _)| *step <= committed) {
+        upcoming.pop_front();
+    }
+    if let Some((step, _)) = upcoming.front_mut() {
+        *step = committed.max(*step);
+    }
+    upcoming
+}
+
 impl Apart {
     pub(super) fn new(plan: Synchronisation, per_step: u64, committed: u64) -> Self {
-        let mut upcoming: VecDeque<(u64, Protocol)> = plan.stretches.iter().copied().collect();
-        // The last one that has begun is the one to be in.
-        while upcoming.get(1).is_some_and(|(step, _)| *step <= committed) {
-            upcoming.pop_front();
-        }
         Apart {
             per_step,
-            upcoming,
+            upcoming: upcoming(&plan, committed),
             protocol: Protocol::Bsp,
             servers: BTreeMap::new(),
             shards: Vec::new(),
             replicas: Vec::new(),
             server_failures: 0,
+            anew: Vec::new(),
             part: Part::Training,
+            whole: false,
             clerk: Clerk::new(0..0, per_step, Rule::Free),
             tally: BTreeMap::new(),
             boundary_s: 0.0,
@@ -86,6 +101,13 @@ impl Apart {
             staleness: Staleness::default(),
             summaries: Vec::new(),
             plan,
+        }
+    }
+
+    /// The run goes on from the state after `step`, in the stretch that this belongs to.
+    pub(super) fn resume_at(&mut self, step: u64) {
+        if self.summaries.is_empty() {
+            self.upcoming = upcoming(&self.plan, step);
         }
     }
 
@@ -140,9 +162,21 @@ impl Coordinator {
     pub(super) fn begin_apart(&mut self, step: u64) {
         let Some((_, protocol)) = self.apart.next_change() else { return };
         while self.apart.upcoming.pop_front().is_some_and(|(_, next)| next != protocol) {}
-        self.last_epoch += 1;
         self.proposed.clear();
         self.suspect_at_s = None;
+        if self.phase != Phase::Apart {
+            self.apart.idle_since_s = self.now_s;
+        }
+        self.benched.clear();
+        self.end_stretch(step);
+        self.phase = Phase::Apart;
+        self.apart.protocol = protocol;
+        self.load_apart(step);
+    }
+
+    /// Everyone begins anew from the state after `step`.
+    fn load_apart(&mut self, step: u64) {
+        self.last_epoch += 1;
         let leaving: Vec<WorkerId> = self.staged(Stage::Leaving);
         for worker in leaving {
             self.dismiss(worker, "it asked to leave");
@@ -155,17 +189,10 @@ impl Coordinator {
                 worker.stage = Stage::Standby;
             }
         }
-        if self.phase != Phase::Apart {
-            self.apart.idle_since_s = self.now_s;
-        }
-        self.benched.clear();
-        self.end_stretch(step);
         self.current = Membership { epoch: self.last_epoch, ..Membership::default() };
-        self.phase = Phase::Apart;
         let apart = &mut self.apart;
-        apart.protocol = protocol;
         apart.part = Part::Loading { step };
-        let shards = if apart.needs_servers(protocol) { apart.plan.servers.max(1) as usize } else { 0 };
+        let shards = if apart.needs_servers(apart.protocol) { apart.plan.servers.max(1) as usize } else { 0 };
         apart.shards = vec![None; shards];
         apart.replicas = vec![None; if apart.plan.replica { shards } else { 0 }];
         apart.servers.values_mut().for_each(Server::stand_by);
@@ -178,8 +205,10 @@ impl Coordinator {
         if let Some(failure) = self.failure.take() {
             return self.give_up(failure);
         }
+        self.follow_schedule();
         self.spawn_missing();
         self.spawn_servers();
+        self.end_if_hopeless();
         if self.phase != Phase::Apart {
             return;
         }
@@ -200,7 +229,8 @@ impl Coordinator {
                     let epoch = self.current.epoch;
                     self.send(worker, ToWorker::Grant { epoch, units });
                 }
-                if self.apart.clerk.is_over() && self.apart.clerk.in_flight() == 0 {
+                let over = self.apart.clerk.is_over() && self.apart.clerk.in_flight() == 0;
+                if over && self.are_served() {
                     self.commit_units();
                     self.collect(self.apart.clerk.steps_complete());
                 }
@@ -222,6 +252,7 @@ impl Coordinator {
         self.apart.part = Part::Training;
         self.apart.boundary_s = self.now_s;
         let stall_s = self.now_s - self.apart.idle_since_s;
+        self.tell_anew();
         self.enter_stretch(step, self.apart.protocol, stall_s);
         // Units are granted as soon as workers have come and asked.
         self.admit();
@@ -330,27 +361,11 @@ impl Coordinator {
         }
     }
 
-    /// A worker of the stretch went away without a word: its units go back to the pool.
-    pub(super) fn lost_apart(&mut self, worker: WorkerId, why: &str) {
-        let units = self.apart.clerk.lost(worker);
-        let step = self.progress.committed();
-        self.journal(Journal::Crashed { worker, step, evidence: why.into(), expected_s: 0.0 });
-        self.progress.crashed(worker, self.now_s);
-        if !units.is_empty() {
-            self.barren_crashes += 1;
-        }
-        if matches!(self.apart.part, Part::Training) {
-            let active = self.staged(Stage::Active);
-            self.renew(&active, Reason::Crash { worker, evidence: why.into() });
-        } else if let Part::Collecting { step } = self.apart.part
-            && self.apart.protocol == Protocol::Gossip
-            && !self.staged(Stage::Active).is_empty()
-        {
-            self.collect(step);
-        }
-    }
-
     fn send_stretch(&mut self, worker: WorkerId) {
+        if self.apart.shards.iter().any(Option::is_none) {
+            // Everyone is told once somebody holds each shard again.
+            return;
+        }
         let peer = |id: &WorkerId| Peer { worker: *id, address: self.address(*id) };
         let gossips = self.apart.protocol == Protocol::Gossip;
         let peers = if gossips { self.staged(Stage::Active) } else { Vec::new() };
@@ -373,12 +388,12 @@ impl Coordinator {
 
     fn collect(&mut self, step: u64) {
         self.apart.part = Part::Collecting { step };
+        self.apart.whole = false;
         self.apart.idle_since_s = self.now_s;
         let epoch = self.current.epoch;
-        let holders = if self.apart.protocol == Protocol::Gossip {
-            self.staged(Stage::Active)
-        } else {
-            self.apart.shards.iter().flatten().copied().collect()
+        let holders = match self.apart.protocol {
+            Protocol::Gossip => self.staged(Stage::Active),
+            _ => self.apart.shards.iter().flatten().copied().collect(),
         };
         self.actions.push(Action::Collect { step, holders: holders.clone() });
         for holder in holders {
@@ -398,6 +413,17 @@ impl Coordinator {
             return self.collect(step);
         }
         self.checkpoint = self.checkpoint.max(Some(step));
+        self.apart.whole = true;
+        self.end_collection(step);
+    }
+
+    /// Goes on once the state and the accounts of all that hold it have come.
+    fn end_collection(&mut self, step: u64) {
+        let told =
+            |id: &WorkerId| self.apart.reports.get(id).is_some_and(|report| report.handed_over == Some(step));
+        if !self.apart.whole || !self.apart.shards.iter().flatten().all(told) {
+            return;
+        }
         let over = self.total_steps.is_some_and(|total| step >= total);
         let change = self.apart.upcoming.front().copied().filter(|(at, _)| *at <= step);
         match change {
@@ -450,42 +476,5 @@ impl Coordinator {
             self.apart.shards.clear();
             self.enter_stretch(step, Protocol::Bsp, stall_s);
         }
-    }
-
-    /// How stale the updates of the stretch were that ends before `step`.
-    fn keep_staleness(&mut self, step: u64) {
-        let mut staleness = Staleness::default();
-        let reports = std::mem::take(&mut self.apart.reports);
-        reports.values().for_each(|report| staleness.merge(&report.staleness));
-        if staleness.updates() > 0 {
-            self.apart.staleness.merge(&staleness);
-            let apply_s = reports.values().map(|report| report.apply_s).sum();
-            self.journal(Journal::Stale { step, staleness, apply_s });
-        }
-    }
-
-    /// Shards that servers hold in the stretch under way.
-    pub fn shards(&self) -> usize {
-        self.apart.shards.len()
-    }
-
-    /// Stretches by protocol; empty for a run that knows only all-reduce.
-    pub fn stretches(&self) -> Vec<StretchSummary> {
-        let (now_s, committed) = (self.now_s, self.progress.committed());
-        let close = |open: &StretchSummary| match open.seconds < 0.0 {
-            true => {
-                let steps = committed.saturating_sub(open.step);
-                StretchSummary { steps, seconds: open.seconds + now_s, ..open.clone() }
-            }
-            false => open.clone(),
-        };
-        self.apart.summaries.iter().map(close).collect()
-    }
-
-    /// How stale all asynchronous updates were, if there were any.
-    pub fn staleness(&self) -> Option<Staleness> {
-        let mut staleness = self.apart.staleness.clone();
-        self.apart.reports.values().for_each(|report| staleness.merge(&report.staleness));
-        (staleness.updates() > 0).then_some(staleness)
     }
 }

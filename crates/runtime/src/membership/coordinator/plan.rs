@@ -47,7 +47,7 @@ impl Coordinator {
 
     pub(super) fn spawn_missing(&mut self) {
         if !self.config.spawns
-            || self.stopping
+            || self.stopping && !self.lacks_workers()
             || self.failure.is_some()
             || self.boot_failures >= MAX_BOOT_FAILURES
         {

@@ -82,6 +82,9 @@ impl Coordinator {
     /// A worker that we believed to be there opened a new session.
     pub(super) fn came_back(&mut self, worker: WorkerId) {
         let evidence = "it opened a new session".to_string();
+        if self.phase == Phase::Apart {
+            return self.came_back_apart(worker);
+        }
         let running = matches!(self.phase, Phase::Running | Phase::Recovering { .. });
         if running && self.is_relied_on(worker) {
             self.barren_crashes += 1;
@@ -298,6 +301,9 @@ impl Coordinator {
         }
         let members = standby[..standby.len().min(self.wanted as usize)].to_vec();
         let to = self.checkpoint.unwrap_or(0);
+        if self.config.resumed.is_some() {
+            self.apart.resume_at(to);
+        }
         if to < self.progress.committed() {
             self.journal(Journal::RolledBack { to });
             self.progress.roll_back(to);

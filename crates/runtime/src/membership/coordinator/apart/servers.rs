@@ -3,7 +3,7 @@
 use bellwether_core::record::Event as Journal;
 
 use super::{Coordinator, Part};
-use crate::membership::coordinator::{Action, MAX_BOOT_FAILURES, Phase, Stage};
+use crate::membership::coordinator::{Action, MAX_BOOT_FAILURES, Phase};
 use crate::membership::{FromWorker, Peer, Serve, ToWorker, WorkerId};
 
 /// One server process.
@@ -13,7 +13,7 @@ pub(super) struct Server {
     pub(super) address: String,
     heard_s: f64,
     started_s: f64,
-    attached: bool,
+    pub(super) attached: bool,
     duty: Option<Duty>,
 }
 
@@ -56,11 +56,13 @@ impl Coordinator {
         let apart = &self.apart;
         let now = self.phase == Phase::Apart && apart.needs_servers(apart.protocol);
         let later = apart.upcoming.iter().any(|(_, protocol)| apart.needs_servers(*protocol));
-        if !self.config.spawns || self.stopping || !(now || later) {
+        let over = self.stopping && !self.lacks_a_server();
+        if !self.config.spawns || over || !(now || later) {
             return;
         }
         if apart.server_failures >= MAX_BOOT_FAILURES {
-            if now && apart.servers.is_empty() {
+            let coming = apart.servers.values().any(|server| !server.attached);
+            if now && !coming && self.free_servers() < self.vacancies() {
                 self.give_up("no parameter server comes up".into());
             }
             return;
@@ -69,6 +71,7 @@ impl Coordinator {
         for _ in apart.servers.len()..copies * apart.plan.servers.max(1) as usize {
             let server = self.next_worker();
             self.apart.servers.insert(server, Server { started_s: self.now_s, ..Server::default() });
+            self.journal(Journal::ServerStarted { server });
             self.actions.push(Action::SpawnServer(server));
         }
     }
@@ -83,7 +86,8 @@ impl Coordinator {
         self.last_worker = self.last_worker.max(server);
         self.by_hand.remove(&server);
         if self.apart.servers.get(&server).is_some_and(|known| known.attached) {
-            self.server_gone(server, "it opened a new session");
+            // The process lives, and nothing of what it held.
+            self.server_lost(server, "it opened a new session");
         }
         self.apart.server_failures = 0;
         self.journal(Journal::ServerAttached { server, address: address.clone(), process });
@@ -115,8 +119,23 @@ impl Coordinator {
                     self.took_over(id, shard, (lost_updates, Some(step)), since_s);
                 }
             }
-            FromWorker::ServerReport(report) if report.epoch == self.current.epoch => {
+            // What a replica applies is its server's.
+            FromWorker::ServerReport(report)
+                if report.epoch == self.current.epoch && self.apart.shards.contains(&Some(id)) =>
+            {
                 self.apart.reports.insert(id, report);
+                if let Part::Collecting { step } = self.apart.part {
+                    self.end_collection(step);
+                }
+            }
+            // Its replica's connection broke, and it went on without.
+            FromWorker::ServerLost { epoch, shard, why } if epoch == self.current.epoch => {
+                let place = shard as usize;
+                if self.apart.shards.get(place) == Some(&Some(id)) && place < self.apart.replicas.len() {
+                    let message = format!("shard {shard} has no replica any more: {why}");
+                    self.journal(Journal::Warning { message });
+                    self.replica_lost(place);
+                }
             }
             FromWorker::Failed { what } => {
                 self.journal(Journal::Warning { message: format!("server {id} cannot go on: {what}") });
@@ -131,6 +150,9 @@ impl Coordinator {
     pub(super) fn assign(&mut self, from: Option<u64>) {
         let shards = self.apart.shards.len();
         if from.is_some() {
+            if self.free_servers() < self.vacancies() {
+                return;
+            }
             for shard in 0..self.apart.replicas.len() {
                 if self.apart.replicas[shard].is_none()
                     && let Some(id) = self.free_server()
@@ -153,13 +175,24 @@ impl Coordinator {
                 let replica =
                     replica.map(|id| Peer { worker: id, address: self.apart.servers[&id].address.clone() });
                 let step = from.or(self.checkpoint).unwrap_or(0);
-                let done = self.apart.clerk.watermark() + self.apart.clerk.done_above().len() as u64;
-                let lost = done.saturating_sub(step * self.apart.per_step);
+                // Of those under way, some may have come to the server that is gone.
+                let lost = self.updates_since(step) + self.apart.clerk.in_flight();
                 let replaces = from.is_none().then_some((self.apart.idle_since_s, lost, step));
                 let charge = Charge { replica, checkpoint: Some(step), replaces, follows: false };
                 self.charge(id, shard, charge);
             }
         }
+    }
+
+    /// Servers that are lacking.
+    fn vacancies(&self) -> usize {
+        let loading = matches!(self.apart.part, Part::Loading { .. });
+        let replicas = self.apart.replicas.iter().filter(|_| loading);
+        self.apart.shards.iter().chain(replicas).filter(|holder| holder.is_none()).count()
+    }
+
+    pub(super) fn free_servers(&self) -> usize {
+        self.apart.servers.values().filter(|server| server.is_free()).count()
     }
 
     fn free_server(&self) -> Option<WorkerId> {
@@ -192,48 +225,6 @@ impl Coordinator {
     pub(super) fn are_served(&self) -> bool {
         let served = |id: &Option<WorkerId>| id.is_some_and(|id| self.apart.servers[&id].serves());
         self.apart.shards.iter().all(served)
-    }
-
-    /// A server's session broke or its process ended.
-    pub(in crate::membership::coordinator) fn server_gone(&mut self, id: WorkerId, why: &str) {
-        let Some(server) = self.apart.servers.remove(&id) else { return };
-        self.actions.push(Action::Close(id));
-        if !server.attached {
-            self.apart.server_failures += 1;
-            let message = format!("server {id} did not come up: {why}");
-            return self.journal(Journal::Warning { message });
-        }
-        self.apart.replicas.iter_mut().filter(|replica| **replica == Some(id)).for_each(|r| *r = None);
-        let Some(place) = self.apart.shards.iter().position(|holder| *holder == Some(id)) else { return };
-        let (shard, step) = (place as u32, self.progress.committed());
-        self.journal(Journal::ServerCrashed { server: id, shard, step, evidence: why.into() });
-        self.barren_crashes += 1;
-        self.apart.idle_since_s = self.now_s;
-        self.apart.shards[place] = None;
-        // Only one that has loaded can take over; before that the shard is loaded anew.
-        let replica = self.apart.replicas.get_mut(place).and_then(Option::take);
-        if matches!(self.apart.part, Part::Training | Part::Collecting { .. })
-            && let Some(replica) = replica
-        {
-            self.apart.shards[place] = Some(replica);
-            self.took_over(replica, shard, (0, None), self.now_s);
-        } else if let Some(replica) = replica {
-            self.apart.replicas[place] = Some(replica);
-        }
-    }
-
-    /// A shard is held again: everyone is told where.
-    fn took_over(&mut self, id: WorkerId, shard: u32, lost: (u64, Option<u64>), since_s: f64) {
-        let (lost_updates, checkpoint) = lost;
-        let seconds = self.now_s - since_s;
-        self.journal(Journal::ServerReplaced { server: id, shard, lost_updates, checkpoint, seconds });
-        for worker in self.staged(Stage::Active).into_iter().chain(self.staged(Stage::Leaving)) {
-            self.send_stretch(worker);
-        }
-        if let Part::Collecting { step } = self.apart.part {
-            let epoch = self.current.epoch;
-            self.send(id, ToWorker::HandOver { epoch, step });
-        }
     }
 
     /// Servers that have been silent for too long.

@@ -1,0 +1,222 @@
+//! What goes wrong in a stretch: workers and servers that vanish, and nobody who could take their place.
+
+use bellwether_core::prediction::Protocol;
+use bellwether_core::record::Event as Journal;
+
+use super::{Coordinator, Part};
+use crate::membership::coordinator::{Action, MAX_BOOT_FAILURES, Phase, Stage};
+use crate::membership::{Reason, WorkerId};
+
+/// A shard whose server is gone without a replica, while its steps are done anew with all others.
+#[derive(Debug, Clone)]
+pub(super) struct Anew {
+    shard: u32,
+    /// When the server was lost.
+    since_s: f64,
+    /// Updates after the checkpoint.
+    updates: u64,
+    checkpoint: u64,
+}
+
+impl Coordinator {
+    /// A worker of the stretch went away without a word: its units go back to the pool.
+    pub(in crate::membership::coordinator) fn lost_apart(&mut self, worker: WorkerId, why: &str) {
+        let units = self.apart.clerk.lost(worker);
+        let step = self.progress.committed();
+        self.journal(Journal::Crashed { worker, step, evidence: why.into(), expected_s: 0.0 });
+        self.progress.crashed(worker, self.now_s);
+        if !units.is_empty() {
+            self.barren_crashes += 1;
+        }
+        if matches!(self.apart.part, Part::Training) {
+            let active = self.staged(Stage::Active);
+            self.renew(&active, Reason::Crash { worker, evidence: why.into() });
+        } else if let Part::Collecting { step } = self.apart.part
+            && self.apart.protocol == Protocol::Gossip
+        {
+            if self.staged(Stage::Active).is_empty() {
+                // Nobody is left with any of the state.
+                self.begin_again(self.checkpoint.unwrap_or(0));
+            } else {
+                self.collect(step);
+            }
+        }
+    }
+
+    /// A worker that we believed to be at work opened a new session: it knows nothing of its units.
+    pub(in crate::membership::coordinator) fn came_back_apart(&mut self, worker: WorkerId) {
+        if self.apart.clerk.workers().any(|id| id == worker) {
+            self.lost_apart(worker, "it opened a new session");
+        }
+    }
+
+    /// A server's session broke or its process ended.
+    pub(in crate::membership::coordinator) fn server_gone(&mut self, id: WorkerId, why: &str) {
+        if self.is_server(id) {
+            self.actions.push(Action::Close(id));
+            self.server_lost(id, why);
+        }
+    }
+
+    /// What a server held is lost with it.
+    pub(super) fn server_lost(&mut self, id: WorkerId, why: &str) {
+        let Some(server) = self.apart.servers.remove(&id) else { return };
+        if !server.attached {
+            self.apart.server_failures += 1;
+            let message = format!("server {id} did not come up: {why}");
+            return self.journal(Journal::Warning { message });
+        }
+        if self.phase != Phase::Apart {
+            return self.journal(Journal::Warning { message: format!("server {id} went away: {why}") });
+        }
+        if let Some(shard) = self.apart.replicas.iter().position(|replica| *replica == Some(id)) {
+            self.journal(Journal::Warning {
+                message: format!("server {id}, the replica of shard {shard}, is lost: {why}"),
+            });
+            return self.replica_lost(shard);
+        }
+        let Some(place) = self.apart.shards.iter().position(|holder| *holder == Some(id)) else {
+            return self.journal(Journal::Warning { message: format!("server {id} went away: {why}") });
+        };
+        let (shard, step) = (place as u32, self.progress.committed());
+        self.journal(Journal::ServerCrashed { server: id, shard, step, evidence: why.into() });
+        self.barren_crashes += 1;
+        self.apart.idle_since_s = self.now_s;
+        self.apart.shards[place] = None;
+        let replica = self.apart.replicas.get_mut(place).and_then(Option::take);
+        match (&self.apart.part, replica) {
+            // It loads anew, too: the first that calls it is to be the next server of the shard.
+            (Part::Loading { .. }, Some(replica)) => self.stand_by(replica),
+            (Part::Loading { .. }, None) => {}
+            (Part::Training | Part::Collecting { .. }, Some(replica)) => {
+                self.apart.shards[place] = Some(replica);
+                // It has counted the same.
+                self.apart.reports.remove(&id);
+                self.took_over(replica, shard, (0, None), self.now_s);
+            }
+            (Part::Training | Part::Collecting { .. }, None) => {
+                if self.apart.protocol == Protocol::Bsp {
+                    self.do_anew(shard);
+                }
+            }
+        }
+    }
+
+    /// A shard has no replica any more.
+    pub(super) fn replica_lost(&mut self, shard: usize) {
+        if let Some(replica) = self.apart.replicas[shard].take() {
+            self.stand_by(replica);
+        }
+        // While nothing is trained another can be had, and the server of the shard must begin with it.
+        if matches!(self.apart.part, Part::Loading { .. })
+            && let Some(holder) = self.apart.shards[shard].take()
+        {
+            self.stand_by(holder);
+        }
+    }
+
+    fn stand_by(&mut self, server: WorkerId) {
+        if let Some(server) = self.apart.servers.get_mut(&server) {
+            server.stand_by();
+        }
+    }
+
+    /// A shard is held again: everyone is told where.
+    pub(super) fn took_over(&mut self, id: WorkerId, shard: u32, lost: (u64, Option<u64>), since_s: f64) {
+        let (lost_updates, checkpoint) = lost;
+        let seconds = self.now_s - since_s;
+        self.journal(Journal::ServerReplaced { server: id, shard, lost_updates, checkpoint, seconds });
+        for worker in self.staged(Stage::Active).into_iter().chain(self.staged(Stage::Leaving)) {
+            self.send_stretch(worker);
+        }
+        if let Part::Collecting { step } = self.apart.part
+            && self.are_served()
+        {
+            self.collect(step);
+        }
+    }
+
+    /// Steps that wait for all are done anew from the newest checkpoint, with all shards of it: a shard that stayed
+    /// behind would make other parameters of them.
+    fn do_anew(&mut self, shard: u32) {
+        let checkpoint = self.checkpoint.unwrap_or(0);
+        let updates = self.updates_since(checkpoint);
+        self.apart.anew.push(Anew { shard, since_s: self.now_s, updates, checkpoint });
+        self.begin_again(checkpoint);
+    }
+
+    /// The stretch goes on from the checkpoint of this step.
+    fn begin_again(&mut self, checkpoint: u64) {
+        self.apart.idle_since_s = self.now_s;
+        self.go_back_to(checkpoint);
+        self.end_stretch(checkpoint);
+        self.load_apart(checkpoint);
+    }
+
+    /// Shards that were lost are held again.
+    pub(super) fn tell_anew(&mut self) {
+        for Anew { shard, since_s, updates, checkpoint } in std::mem::take(&mut self.apart.anew) {
+            let Some(server) = self.apart.shards.get(shard as usize).copied().flatten() else { continue };
+            self.journal(Journal::ServerReplaced {
+                server,
+                shard,
+                lost_updates: updates,
+                checkpoint: Some(checkpoint),
+                seconds: self.now_s - since_s,
+            });
+        }
+    }
+
+    /// Units that are done and not in this checkpoint.
+    pub(super) fn updates_since(&self, checkpoint: u64) -> u64 {
+        let done = self.apart.clerk.watermark() + self.apart.clerk.done_above().len() as u64;
+        done.saturating_sub(checkpoint * self.apart.per_step)
+    }
+
+    fn go_back_to(&mut self, step: u64) {
+        if step < self.progress.committed() {
+            self.journal(Journal::RolledBack { to: step });
+            self.progress.roll_back(step);
+        }
+        self.apart.evaluated = self.apart.evaluated.min(step);
+    }
+
+    /// Whether servers are needed to end what has begun.
+    pub(super) fn lacks_a_server(&self) -> bool {
+        self.phase == Phase::Apart
+            && !matches!(self.apart.part, Part::Loading { .. })
+            && self.apart.shards.iter().any(Option::is_none)
+    }
+
+    /// Whether workers are needed to end what has begun, and none is there.
+    pub(in crate::membership::coordinator) fn lacks_workers(&self) -> bool {
+        self.phase == Phase::Apart && self.apart.part == Part::Training && self.workers.is_empty()
+    }
+
+    /// Ends what nobody can go on with.
+    pub(super) fn end_if_hopeless(&mut self) {
+        if self.phase != Phase::Apart {
+            return;
+        }
+        let spawns = self.config.spawns;
+        let no_worker = self.lacks_workers() && (!spawns || self.boot_failures >= MAX_BOOT_FAILURES);
+        let no_server = self.lacks_a_server() && !spawns && self.free_servers() == 0;
+        if no_worker && spawns && !self.stopping {
+            return self.give_up("no worker comes up".into());
+        }
+        if self.stopping && (no_worker || no_server) {
+            // Who waits for others to join by hand would wait for ever.
+            let checkpoint = self.checkpoint.unwrap_or(0);
+            self.go_back_to(checkpoint);
+            self.leave_apart(checkpoint);
+        }
+    }
+
+    /// Wants as many workers as the schedule asks for at the step that is reached.
+    pub(super) fn follow_schedule(&mut self) {
+        let step = self.progress.committed();
+        while let Some((_, workers)) = self.schedule.pop_front_if(|(at, _)| *at <= step) {
+            self.want(workers);
+        }
+    }
+}

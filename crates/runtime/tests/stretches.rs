@@ -1,0 +1,65 @@
+//! A seeded simulation of stretches: the coordinator, workers and servers that obey its words, and whoever kills them.
+//!
+//! One thing happens at a time, chosen by dice: a message arrives, a process does its next bit of work, a collective
+//! ends, time passes, something goes wrong. A state is a set of applied units for each shard, so that a unit that is lost
+//! or applied twice shows at the next hand-over.
+
+#[path = "stretches/coordinator.rs"]
+mod coordinator;
+#[path = "membership/random.rs"]
+#[allow(dead_code, reason = "shared with another simulation")]
+mod random;
+#[path = "stretches/server.rs"]
+mod server;
+#[path = "stretches/worker.rs"]
+mod worker;
+#[path = "stretches/world.rs"]
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use world::World;
+
+/// Seeds that every test run goes through.
+const SEEDS: u64 = 600;
+
+#[test]
+fn stretches_with_faults_keep_every_promise() {
+    let seeds = match std::env::var("BELLWETHER_SEED") {
+        Ok(seed) => seed.parse().map(|seed: u64| seed..seed + 1).expect("a number"),
+        Err(_) => 0..SEEDS,
+    };
+    let alone = seeds.end - seeds.start == 1;
+    let (mut replaced, mut crashed, mut resumed, mut applied) = (0, 0, 0, 0);
+    for seed in seeds {
+        let mut world = World::new(seed, alone);
+        if catch_unwind(AssertUnwindSafe(|| world.run())).is_err() {
+            let text = format!("the machine panics: {:?}", world.coordinator);
+            world.violate(text);
+        }
+        if let Some(why) = &world.violation {
+            panic!("{}\nseed {seed}: {why}\n{:?}", world.last_lines(150), world.plan);
+        }
+        replaced += world.watch.replaced;
+        crashed += world.watch.crashed;
+        resumed += world.generation - 1;
+        applied += world.watch.applied;
+    }
+    println!(
+        "{replaced} servers replaced, {crashed} workers lost, {resumed} coordinators resumed, {applied} updates"
+    );
+    // A simulation in which nothing happens proves nothing.
+    assert!(alone || [replaced, crashed, resumed, applied].iter().all(|count| *count > 100));
+}
+
+#[test]
+fn a_seed_is_a_whole_history() {
+    for seed in 0..20 {
+        let trace = || {
+            let mut world = World::new(seed, true);
+            world.run();
+            world.last_lines(usize::MAX)
+        };
+        assert_eq!(trace(), trace(), "seed {seed}");
+    }
+}
