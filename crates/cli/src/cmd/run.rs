@@ -75,7 +75,6 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     directors.extend(provider.as_ref().map(Provider::director).into_iter().chain(batch::director(&job)));
     directors.extend(arguments.steer.directors(&job, range, &run, &speeds)?);
     directors.extend(synchronise::director(&job, &trainee, &state_dir)?);
-    let described = job.clone();
     let (spawn, spawn_server) = spawners(&run, &arguments)?.unzip();
     let options = Options {
         spawn_server,
@@ -83,10 +82,10 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
         run: run.name.clone(),
         folder: run.path.clone(),
         token: run.token()?,
-        listen,
         data_listen: SocketAddr::new(listen.ip(), 0),
-        workers: initial,
         max_workers: workers.max,
+        workers: initial,
+        listen,
         schedule,
         spawn,
         trainee: Some(trainee),
@@ -94,18 +93,17 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
         director: steer::together(directors),
         heartbeat_timeout: Duration::from_secs_f64(arguments.heartbeat_timeout.get()),
         measure_link: false,
-        job,
+        job: job.clone(),
     };
     let mut show = show::Show::new(printer, &run, &arguments);
-    let (mut summary, kind) =
-        coordinator::run(options, &mut |seen| show.see(seen)).map_err(|e| explain(e, &run))?;
+    let ended = coordinator::run(options, &mut |seen| show.see(seen));
+    let (mut summary, kind) = ended.map_err(|e| explain(e, &run))?;
     show.end();
-    let learnt = compare::learn(&run, &described, bytes, first_step, arguments.no_spawn);
+    let learnt = compare::learn(&run, &job, bytes, first_step, arguments.no_spawn);
     summary.predictions =
-        learnt.as_ref().map_or(Vec::new(), |learnt| compare::comparisons(learnt, described.batch.size));
+        learnt.as_ref().map_or(Vec::new(), |learnt| compare::comparisons(learnt, job.batch.size));
     summary.planned = planned;
-    summary.revocations =
-        provider.map(|provider| provider.report(&described, &summary, learnt.as_ref(), price));
+    summary.revocations = provider.map(|provider| provider.report(&job, &summary, learnt.as_ref(), price));
     summary.decisions = steer::decisions(&run);
     report(&summary, arguments.state.format, printer);
     Ok(conclude(&summary, kind, printer))

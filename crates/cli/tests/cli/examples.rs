@@ -27,6 +27,18 @@ fn every_example_trains() {
     assert_eq!(jobs, names.len(), "an example is not named here");
 }
 
+#[test]
+fn the_asynchronous_example_switches() {
+    let scene = Scene::new("");
+    let path = format!("{FOLDER}/asynchronous.toml");
+    let ended = scene.call(&["run", &path, "--steps", "8", "--format", "json"]);
+    let summary: Summary = serde_json::from_str(&ended.stdout).expect("a summary");
+    let stretches: Vec<(&str, u64)> =
+        summary.stretches.iter().map(|stretch| (stretch.protocol.as_str(), stretch.steps)).collect();
+    assert_eq!(stretches, [("bsp", 2), ("asp", 6)], "{ended:?}");
+    assert!(summary.staleness.is_some_and(|staleness| staleness.updates() > 0));
+}
+
 /// All names of properties, at any depth.
 fn properties(schema: &Value, found: &mut Vec<String>) {
     if let Some(Value::Object(properties)) = schema.get("properties") {

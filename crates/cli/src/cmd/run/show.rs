@@ -133,6 +133,25 @@ fn lost_servers(revocations: &Revocations) -> Vec<(&'static str, String)> {
     rows
 }
 
+/// Who waited for whom, and how stale updates were.
+fn protocols(summary: &Summary) -> Vec<(&'static str, String)> {
+    let row = |stretch: &StretchSummary| {
+        let StretchSummary { step, steps, protocol, servers, seconds, stall_s } = stretch;
+        let through = match servers {
+            0 => String::new(),
+            1 => " through 1 server".into(),
+            n => format!(" through {n} servers"),
+        };
+        let change_ms = stall_s * 1e3;
+        let text = format!(
+            "step {step}: {steps} steps {protocol}{through} in {seconds:.1} s, {change_ms:.1} ms for the change"
+        );
+        ("protocol", text)
+    };
+    let staleness = summary.staleness.iter().map(|staleness| ("staleness", staleness.to_string()));
+    summary.stretches.iter().map(row).chain(staleness).collect()
+}
+
 /// The result as a table.
 pub(super) fn table(summary: &Summary) -> String {
     let number = |value: Option<f64>| value.map_or("–".into(), |v| format!("{v:.4}"));
@@ -182,20 +201,7 @@ pub(super) fn table(summary: &Summary) -> String {
         );
         rows.push(("resize", text));
     }
-    for stretch in &summary.stretches {
-        let StretchSummary { step, steps, protocol, servers, seconds, stall_s } = stretch;
-        let through = match servers {
-            0 => String::new(),
-            1 => " through 1 server".into(),
-            n => format!(" through {n} servers"),
-        };
-        let text = format!(
-            "step {step}: {steps} steps {protocol}{through} in {seconds:.1} s, {:.1} ms for the change",
-            stall_s * 1e3
-        );
-        rows.push(("protocol", text));
-    }
-    rows.extend(summary.staleness.iter().map(|staleness| ("staleness", staleness.to_string())));
+    rows.extend(protocols(summary));
     for change in &summary.batches {
         let BatchChange { step, from, to, learning_rate_factor, .. } = change;
         rows.push((
