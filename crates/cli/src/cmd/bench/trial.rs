@@ -50,7 +50,6 @@ pub(super) struct Members {
 pub(super) struct Outcome {
     pub(super) summary: Summary,
     pub(super) lines: Vec<Line>,
-    pub(super) steps: Vec<StepLine>,
 }
 
 /// A run of this program.
@@ -234,8 +233,7 @@ impl Trial {
         self.ended()?;
         let told = fs::read_to_string(self.folder.path().join(TOLD)).map_err(|e| Failure::at("bench", e))?;
         let summary = serde_json::from_str(&told).map_err(|e| Failure::at("the run's summary", e))?;
-        let steps = self.steps();
-        Ok(Outcome { summary, lines: std::mem::take(&mut self.lines), steps })
+        Ok(Outcome { summary, lines: std::mem::take(&mut self.lines) })
     }
 
     /// Waits for the run to end by itself; returns its steps and gives its folder back.
