@@ -90,6 +90,7 @@ use bellwether_core::prediction::{Bottleneck, Protocol};
 use bellwether_core::profile::Profile;
 
 pub use bellwether_core::plan::TransmissionOrder;
+pub(crate) use check::FEWEST_STEPS;
 pub use graph::{place_parts, with_downloads};
 pub(crate) use pieces::server_bytes;
 pub use pieces::with_pieces;

@@ -22,6 +22,9 @@
 //! | k      | units of a worker in a synchronous step through servers              | 1       |
 //! | K      | bound of staleness                                                   | units of a worker |
 //!
+//! Where a profile says which parts computing waits for, and sends while it computes, Z is what is left of a lone
+//! worker's mean step, as [`crate::event`] says it, without the largest server's D.
+//!
 //! A *unit* is what is pulled for, computed and pushed as one: `accumulation` virtual nodes of a shared batch, or the
 //! batch of one worker. In a synchronous step through servers all workers are taken to have as many units as the one that
 //! has most.
@@ -107,6 +110,8 @@ pub struct ProfileModel {
     speeds: BTreeMap<String, f64>,
     update_s: f64,
     rest_s: f64,
+    /// Whether parts were received while it was measured.
+    downloads: bool,
 }
 
 /// A step in the making.
@@ -136,7 +141,7 @@ impl ProfileModel {
         let downloads = profile.operations.iter().any(|o| matches!(o.kind, OperationKind::Download(_)));
         let rest_s = if downloads { 0.0 } else { (step_s - compute - update_s).max(0.0) };
         let speeds = BTreeMap::from([(profile.device.clone(), 1.0)]);
-        Ok(ProfileModel { profile, speeds, update_s, rest_s })
+        Ok(ProfileModel { profile, speeds, update_s, rest_s, downloads })
     }
 
     /// The same with a device type of another speed: 2 computes twice as fast as the profiled one.

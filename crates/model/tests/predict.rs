@@ -412,3 +412,32 @@ fn a_unit_is_its_virtual_nodes_and_their_transfers() {
     // Three do eight one by one: as if there were nine, three turns of 0.3 s down, a virtual node, and 0.3 s up.
     assert!((asked(Protocol::Bsp, 3, 1) - 1.83).abs() < 0.03);
 }
+
+#[test]
+fn what_a_lone_worker_hides_behind_its_computing_is_not_counted_twice() {
+    // Two parts of 10 MB, 0.1 s each way. Computing needs part 0 and then part 1; part 1's gradient leaves first.
+    let operation =
+        |name: &str, kind, after: &[u32]| Operation { name: name.into(), kind, after: after.to_vec() };
+    let operations = vec![
+        operation("get 0", OperationKind::Download(0), &[]),
+        operation("get 1", OperationKind::Download(1), &[]),
+        operation("forward 0", OperationKind::Compute, &[0]),
+        operation("both of 1", OperationKind::Compute, &[1, 2]),
+        operation("backward 0", OperationKind::Compute, &[3]),
+        operation("put 1", OperationKind::Upload(1), &[3]),
+        operation("put 0", OperationKind::Upload(0), &[4]),
+    ];
+    let step = MeasuredStep { step_s: 0.9, operations_s: vec![0.0, 0.0, 0.2, 0.3, 0.2, 0.0, 0.0] };
+    let mut profile = profile(1, 1, &[10_000_000, 10_000_000], &[0, 0], &[vec![1.0, 0.0, 0.0]]);
+    (profile.operations, profile.steps) = (operations, vec![step]);
+    let model = model(&profile);
+    let link = Link { bandwidth_bytes_per_s: 1e8, latency_s: 0.0 };
+    let asked =
+        |workers| Configuration { protocol: Protocol::Asp, servers: 1, ..model.configuration(workers, link) };
+    // 0.1 s until part 0 is there, 0.7 s of computing, 0.1 s until its gradient is; all other transfers are hidden.
+    let one = model.predict(&model.job(), &asked(1)).unwrap();
+    assert!((one.step_s - 0.9).abs() < 1e-6, "{}", one.step_s);
+    // The links carry all bytes all the same: 0.2 s each way.
+    let many = model.predict(&model.job(), &asked(64)).unwrap();
+    assert!((many.examples_per_s / 96.0 - 5.0).abs() < 0.1, "{}", many.examples_per_s);
+}

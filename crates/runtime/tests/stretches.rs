@@ -21,7 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use world::World;
 
 /// Seeds that every test run goes through.
-const SEEDS: u64 = 600;
+const SEEDS: u64 = 400;
 
 #[test]
 fn stretches_with_faults_keep_every_promise() {

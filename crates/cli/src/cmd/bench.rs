@@ -17,6 +17,7 @@ use crate::printer::Printer;
 use report::Report;
 
 mod allreduce;
+mod asynchronous;
 mod autoscale;
 mod coordinator;
 mod crash;
@@ -71,6 +72,8 @@ enum What {
     Parameters(parameters::ParametersArguments),
     /// Training by different protocols: accuracy, time beside what its formula says, and what is done about a straggler
     Sync(sync::SyncArguments),
+    /// The same of asynchronous training through parameter servers (needs root)
+    Asynchronous(asynchronous::AsynchronousArguments),
     /// A daemon: its decisions and times beside the simulator's, kills, and answers under load
     Serve(serve::ServeArguments),
     /// One process of `bench allreduce`
@@ -295,6 +298,7 @@ pub(crate) fn bench(arguments: BenchArguments, printer: &Printer) -> Result<Exit
         What::Memory(arguments) => (memory::measure(&arguments, printer)?, arguments.output),
         What::Revocations(arguments) => (revocations::measure(&arguments, printer)?, arguments.output),
         What::Scaling(arguments) => (scaling::measure(&arguments, printer)?, arguments.output),
+        What::Asynchronous(arguments) => (asynchronous::measure(&arguments, printer)?, arguments.output),
         What::Autoscale(arguments) => (autoscale::measure(&arguments, printer)?, arguments.output),
         What::Straggler(arguments) => (straggler::measure(&arguments, printer)?, arguments.output),
         What::Parameters(arguments) => (parameters::measure(&arguments, printer)?, arguments.output),

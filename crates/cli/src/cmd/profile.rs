@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::files;
 use crate::printer::Printer;
 
+mod asynchronous;
 mod build;
 pub(crate) mod by_parts;
 pub(crate) mod measure;

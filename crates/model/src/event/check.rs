@@ -15,7 +15,7 @@ const MOST_OPERATIONS: u64 = 1 << 28;
 /// Dependencies that completing a profile with downloads may add: each first computation waits for each part.
 const MOST_ADDED: usize = 1 << 26;
 /// Fewer steps give no 20 batches.
-const FEWEST_STEPS: u32 = 24;
+pub(crate) const FEWEST_STEPS: u32 = 24;
 /// Longest duration that is added up, in seconds (30,000 years): sums of these stay far from what a number holds.
 const LONGEST_S: f64 = 1e12;
 

@@ -2,10 +2,12 @@
 
 use bellwether_core::InputError;
 use bellwether_core::prediction::{Bottleneck, Configuration, Protocol};
+use bellwether_core::profile::{MeasuredStep, Profile};
 
 use super::slowest::expected_maximum_s;
 use super::{ProfileModel, Step};
 use crate::compute::Durations;
+use crate::event::{FEWEST_STEPS, Setting, simulate, with_pieces};
 use crate::phase::Gossip;
 use crate::queueing::{exact, fork_join};
 
@@ -33,8 +35,15 @@ impl ProfileModel {
         let one_way_s = self.profile.upload_bytes() as f64 / configuration.link.bandwidth_bytes_per_s;
         // All servers together are no faster to a worker than its own link, each way.
         let own_link_s = 2.0 * one_way_s * (1.0 - shares.largest());
-        let delay_s = compute_s + own_link_s + 2.0 * configuration.link.latency_s;
         let visits_s = [one_way_s, one_way_s, self.update_s];
+        let delay_s = match self.downloads {
+            // What one worker hides behind its computing costs it nothing.
+            true => {
+                let at_largest_s = shares.largest() * visits_s.iter().sum::<f64>();
+                (self.lone_step_s(configuration, own_s).map_err(say)? - at_largest_s).max(0.0)
+            }
+            false => compute_s + own_link_s + 2.0 * configuration.link.latency_s,
+        };
         let network = fork_join(delay_s, &visits_s, &shares).map_err(say)?;
         let solution = exact(&network, workers).map_err(say)?;
         let at_servers_s = (solution.cycle_s - delay_s).max(0.0);
@@ -45,6 +54,31 @@ impl ProfileModel {
             true => Bottleneck::Server,
         };
         Ok(Step { step_s: solution.cycle_s, link_s: at_servers_s, bottleneck })
+    }
+
+    /// Seconds of the mean step of a lone worker that computes `own_s` of it, as the fine-grained model says.
+    fn lone_step_s(&self, configuration: &Configuration, own_s: f64) -> Result<f64, InputError> {
+        let steps = &self.profile.steps;
+        let mut operations_s = vec![0.0; self.profile.operations.len()];
+        for step in steps {
+            let each = operations_s.iter_mut().zip(&step.operations_s);
+            each.for_each(|(sum, seconds)| *sum += seconds / steps.len() as f64);
+        }
+        let step_s = steps.iter().map(|step| step.step_s).sum::<f64>() / steps.len() as f64;
+        let steps = vec![MeasuredStep { step_s, operations_s }];
+        let mean = Profile { steps, ..self.profile.clone() };
+        let setting = Setting {
+            servers: configuration.servers,
+            server_link_bytes_per_s: configuration.link.bandwidth_bytes_per_s,
+            worker_link_bytes_per_s: configuration.link.bandwidth_bytes_per_s,
+            latency_s: configuration.link.latency_s,
+            speeds: vec![self.mean_compute_s() / own_s],
+            random_start: false,
+            steps: FEWEST_STEPS,
+            relative_half_width: 0.0,
+            ..Setting::default()
+        };
+        Ok(simulate(&with_pieces(&mean, configuration.servers)?.0, &setting)?.step_s)
     }
 
     /// Mean seconds of a unit's computing where all wait for all after every `bound + 1` units.

@@ -12,16 +12,21 @@ use crate::mesh::{Link, Moved};
 /// Bytes that may be read beyond the current frame.
 const AHEAD_BYTES: usize = 4096;
 
-/// Bytes that the system may hold for a connection, beyond those in flight, before a write waits: what is written cannot
-/// be overtaken any more.
-const SEND_BUFFER_BYTES: usize = 512 << 10;
+/// Bytes that the system may hold for a connection before a write waits: what is written cannot be overtaken any more,
+/// and what is in flight within a host should stay in its cache.
+const WRITTEN_BYTES: u32 = 128 << 10;
 
 /// Makes a connection of the handshake one for pieces.
 pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
-    // Only the order of what is sent depends on it, not its bytes.
-    let _ = SockRef::from(stream).set_send_buffer_size(SEND_BUFFER_BYTES);
+    let socket = SockRef::from(stream);
+    // Only speed and the order of what is sent depend on these. Between hosts, what is in flight depends on the delay:
+    // there only what was not sent yet is limited.
+    let _ = match stream.local_addr()?.ip() == stream.peer_addr()?.ip() {
+        true => socket.set_send_buffer_size(WRITTEN_BYTES as usize),
+        false => socket.set_tcp_notsent_lowat(WRITTEN_BYTES),
+    };
     Ok(())
 }
 

@@ -99,6 +99,10 @@ impl Apart {
     }
 
     fn ahead_of_time(&self) -> u32 {
+        if self.unit_s == 0.0 {
+            // Nothing is known yet, and what one worker holds another cannot do.
+            return 1;
+        }
         ((AHEAD_S / self.unit_s.max(1e-6)).ceil() as u32 + 1).min(AHEAD_MAX)
     }
 

@@ -108,8 +108,13 @@ impl World {
                 self.worker(id).expect("it works").member.checkpointed();
             }
             Task::Switch(membership) => {
+                let (epoch, newcomer) = (membership.epoch, membership.shadows(id));
                 let worker = self.worker(id).expect("it works");
                 worker.member.switched(membership);
+                let step = worker.member.step();
+                if !newcomer {
+                    self.begun.insert(epoch, step);
+                }
                 self.report(id);
             }
             Task::Finish => {
@@ -216,8 +221,8 @@ impl World {
         // A newcomer takes part once it has begun.
         let mut all = everyone;
         all.retain(|other| {
-            peers.contains(other)
-                || self.worker(*other).is_some_and(|w| w.member.is_shadow() && w.state.is_some())
+            let begun = |w: &mut Worker| w.state.is_some() && w.member.membership().epoch == epoch;
+            peers.contains(other) || self.worker(*other).is_some_and(|w| w.member.is_shadow() && begun(w))
         });
         let ready = all.iter().all(|other| {
             self.worker(*other)
@@ -238,7 +243,13 @@ impl World {
         let Some(source) = peers.first().copied().filter(|_| begun) else { return };
         let source = self.worker(source).expect("it has begun");
         let (step, state) = (source.member.step(), source.state.clone());
+        let late = self.begun.get(&epoch) != Some(&step);
         let worker = self.worker(id).expect("it works");
+        if late {
+            // The others did not wait; it is asked in anew.
+            let effects = worker.member.failed(epoch, Some(peers[0]), "too late".into());
+            return self.carry_out_effects(id, effects);
+        }
         worker.member.shadow_began(step);
         worker.state = state;
         let effects = worker.member.shadow_complete();

@@ -93,6 +93,8 @@ pub(crate) struct World {
     pub(crate) writing: VecDeque<(u64, State)>,
     /// Ends of sessions that the coordinator has not seen.
     pub(crate) notices: Vec<WorkerId>,
+    /// The boundaries at which memberships began.
+    pub(crate) begun: BTreeMap<u64, u64>,
     pub(crate) outcome: Option<Outcome>,
     pub(crate) watch: Watch,
     pub(crate) violation: Option<String>,
@@ -117,6 +119,7 @@ impl World {
             collecting: None,
             writing: VecDeque::new(),
             notices: Vec::new(),
+            begun: BTreeMap::new(),
             outcome: None,
             watch: Watch { stated: vec![0; shards], ..Watch::default() },
             violation: None,

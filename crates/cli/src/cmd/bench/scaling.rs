@@ -12,7 +12,7 @@ use bellwether_model::predict::ProfileModel;
 use serde_json::json;
 
 use super::jobs::{ENDLESS, Synthetic};
-use super::namespaces::{self, Namespaces, address};
+use super::namespaces::{self, Namespaces, Queues, address};
 use super::report::{Report, Row};
 use super::statistics::{largest, mean, median};
 use super::trial::{Trial, program};
@@ -35,7 +35,7 @@ const WORST: f64 = 0.10;
 const MEAN: f64 = 0.05;
 
 /// A process that ends with this value.
-struct Guard(Child);
+pub(super) struct Guard(pub(super) Child);
 
 impl Drop for Guard {
     fn drop(&mut self) {
@@ -69,7 +69,7 @@ pub(super) fn measure(arguments: &ScalingArguments, printer: &Printer) -> Result
             let what = format!("{workers}: choose from 1 to {VIRTUAL_NODES} workers");
             return Err(Failure::at("--points", what));
         }
-        let hosts = Namespaces::create(most.max(2), rate)?;
+        let hosts = Namespaces::create(most.max(2), rate, Queues::One)?;
         printer.note(format_args!("{rate}: a profile from one worker and a link"));
         let profile = profiled(&hosts, &job)?;
         printer.note(format_args!("{rate}: {workers} workers"));
@@ -197,7 +197,7 @@ fn window(trial: &mut Trial, steps: u64) -> Result<f64, Failure> {
 }
 
 /// Busy and total time of all processors since the machine started, in ticks.
-fn processor_time() -> (f64, f64) {
+pub(super) fn processor_time() -> (f64, f64) {
     let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let first = text.lines().next().unwrap_or_default();
     let ticks: Vec<f64> = first.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
@@ -206,7 +206,7 @@ fn processor_time() -> (f64, f64) {
     (total - idle, total)
 }
 
-fn busy_share(before: (f64, f64), after: (f64, f64)) -> f64 {
+pub(super) fn busy_share(before: (f64, f64), after: (f64, f64)) -> f64 {
     (after.0 - before.0) / (after.1 - before.1).max(1.0)
 }
 

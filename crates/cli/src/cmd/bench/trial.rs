@@ -11,6 +11,7 @@ use bellwether_runtime::control::Token;
 use bellwether_runtime::control::client::Control;
 use bellwether_runtime::coordinator::Endpoint;
 use bellwether_runtime::journal::Tail;
+use bellwether_runtime::metrics::UnitLine;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::failure::Failure;
@@ -234,6 +235,11 @@ impl Trial {
         let told = fs::read_to_string(self.folder.path().join(TOLD)).map_err(|e| Failure::at("bench", e))?;
         let summary = serde_json::from_str(&told).map_err(|e| Failure::at("the run's summary", e))?;
         Ok(Outcome { summary, lines: std::mem::take(&mut self.lines) })
+    }
+
+    /// The same of steps that were done unit by unit.
+    pub(super) fn units(&self) -> Vec<UnitLine> {
+        bellwether_runtime::metrics::read(&self.run_dir()).flat_map(|line| line.units).collect()
     }
 
     /// Waits for the run to end by itself; returns its steps and gives its folder back.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bellwether_core::job::{Checkpoint, Job, Mode, WorkerRange};
 use bellwether_core::plan::Synchronisation;
+use bellwether_core::prediction::Protocol;
 use bellwether_core::profile::{Network, Profile};
 use bellwether_core::record::Event;
 use bellwether_runtime::coordinator::{self, Observation, Options, Spawn};
@@ -15,6 +16,7 @@ use bellwether_runtime::journal;
 use bellwether_runtime::membership::TraineeDescription;
 use bellwether_runtime::membership::coordinator::OutcomeKind;
 
+use super::asynchronous;
 use super::build::{self, Measured};
 use crate::args::ProfileArguments;
 use crate::cmd::run;
@@ -45,7 +47,7 @@ enum Part {
 }
 
 /// What the helping thread asks of the run.
-enum Ask {
+pub(super) enum Ask {
     Scale(u32),
     Stop,
 }
@@ -68,7 +70,12 @@ pub(super) fn measure(
     let job = run::read_job(path, &arguments.set)?;
     let trainee = run::describe(&job)?;
     let ProfileArguments { steps, listen, peer_by_hand, .. } = *arguments;
-    measure_job(&job, &trainee, &How { steps, listen, peer_by_hand }, printer)
+    let how = How { steps, listen, peer_by_hand };
+    // What a job does first is what its profile says.
+    match job.sync.policy.stretches(job.total_steps(trainee.training_samples)).first() {
+        Some((_, Protocol::Asp | Protocol::Ssp(_))) => asynchronous::measure(&job, &trainee, &how, printer),
+        _ => measure_job(&job, &trainee, &how, printer),
+    }
 }
 
 /// Trains `job` for a moment in a folder of its own and makes its profile.
@@ -143,7 +150,7 @@ pub(crate) fn measure_job(
 }
 
 /// The job, so long that it does not end by itself, and without what only costs time here.
-fn endless(job: &mut Job) {
+pub(super) fn endless(job: &mut Job) {
     (job.steps, job.epochs) = (Some(u64::from(u32::MAX)), None);
     job.mode = Mode::Exact;
     job.evaluation.every_steps = 0;
@@ -164,7 +171,7 @@ fn only(mut spawn: Spawn, by_hand: bool) -> Spawn {
 }
 
 /// The coordinator's own thread cannot ask it anything.
-fn help(run: RunDir, asked: Receiver<Ask>) -> std::thread::JoinHandle<()> {
+pub(super) fn help(run: RunDir, asked: Receiver<Ask>) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
         for ask in asked {
             let Some(endpoint) = run.endpoint() else { continue };

@@ -152,8 +152,10 @@ impl Coordinator {
     pub(super) fn ask_protocol(&mut self, at_step: u64, protocol: Protocol) {
         let upcoming = &mut self.apart.upcoming;
         upcoming.retain(|(step, _)| *step < at_step);
-        let before = upcoming.back().map_or(self.apart.protocol, |(_, protocol)| *protocol);
-        if protocol != before {
+        // A membership is no stretch of a run that sums at its servers.
+        let present = self.phase == Phase::Apart || !self.apart.plan.reduce_at_servers;
+        let present = present.then_some(self.apart.protocol);
+        if Some(protocol) != upcoming.back().map(|(_, last)| *last).or(present) {
             upcoming.push_back((at_step, protocol));
         }
     }

@@ -60,15 +60,17 @@ impl Coordinator {
         if !self.config.spawns || over || !(now || later) {
             return;
         }
-        if apart.server_failures >= MAX_BOOT_FAILURES {
+        let copies = if apart.plan.replica { 2 } else { 1 };
+        let all = copies * apart.plan.servers.max(1);
+        // What ends all that are starting is one misfortune.
+        if apart.server_failures >= MAX_BOOT_FAILURES * all {
             let coming = apart.servers.values().any(|server| !server.attached);
             if now && !coming && self.free_servers() < self.vacancies() {
                 self.give_up("no parameter server comes up".into());
             }
             return;
         }
-        let copies = if apart.plan.replica { 2 } else { 1 };
-        for _ in apart.servers.len()..copies * apart.plan.servers.max(1) as usize {
+        for _ in apart.servers.len()..all as usize {
             let server = self.next_worker();
             self.apart.servers.insert(server, Server { started_s: self.now_s, ..Server::default() });
             self.journal(Journal::ServerStarted { server });

@@ -1,0 +1,172 @@
+//! Measures the asynchronous training of a job on one worker and one server.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use bellwether_core::job::{Job, Order, SyncPolicy, WorkerRange};
+use bellwether_core::plan::{Synchronisation, TransmissionOrder};
+use bellwether_core::prediction::Protocol;
+use bellwether_core::profile::{Network, Profile};
+use bellwether_core::record::Event;
+use bellwether_runtime::coordinator::{self, Observation, Options};
+use bellwether_runtime::membership::TraineeDescription;
+use bellwether_runtime::membership::coordinator::OutcomeKind;
+use bellwether_runtime::parameters::ShardMap;
+use bellwether_runtime::{journal, metrics};
+
+use super::by_parts::{self, Measured, Unit};
+use super::measure::{Ask, How, endless, help};
+use crate::cmd::run;
+use crate::failure::Failure;
+use crate::files::Folder;
+use crate::metrics::WARM_UP_STEPS;
+use crate::printer::Printer;
+use crate::runs::{RunDir, StateDir};
+
+/// Trains `job` for a moment, asynchronously and in a folder of its own, and makes its profile.
+///
+/// # Errors
+///
+/// What keeps it from being trained.
+pub(crate) fn measure(
+    original: &Job,
+    trainee: &TraineeDescription,
+    how: &How,
+    printer: &Printer,
+) -> Result<Profile, Failure> {
+    let mut job = original.clone();
+    endless(&mut job);
+    job.workers = WorkerRange { min: 1, max: 1 };
+    // With one worker nobody waits for anybody, whatever the job says, and the order changes nothing that is kept.
+    job.sync.policy = SyncPolicy::Phases(vec![(0.0, Protocol::Asp)]);
+    (job.sync.servers, job.sync.replica, job.sync.order) = (1, false, Order::Fifo);
+    let scratch = Folder::new("profile")?;
+    let run = StateDir::find(Some(scratch.path().to_path_buf()))?.create(&job)?;
+    let listen = how.listen.unwrap_or(([127, 0, 0, 1], 0).into());
+    run::reachable("--listen", listen)?;
+    let (asks, asked) = channel();
+    let helper = help(run.clone(), asked);
+    let per_step = u64::from(job.batch.virtual_nodes / job.sync.nodes_per_update).max(1);
+    let steps = (how.steps + WARM_UP_STEPS as u64).div_ceil(per_step);
+    printer.note(format_args!(
+        "one worker and one server: {WARM_UP_STEPS} updates to warm up, {} to measure",
+        how.steps
+    ));
+    let mut invited = !how.peer_by_hand;
+    let mut over = false;
+    let observe = &mut |seen: Observation<'_>| {
+        if let (false, Some(endpoint)) = (invited, run.endpoint()) {
+            invited = true;
+            invite(&run, endpoint.control, printer);
+        }
+        if let Observation::Journal(Event::Committed { last, .. }) = seen
+            && !over
+            && last + 1 >= steps
+        {
+            over = true;
+            // The helper ends only after this sender.
+            let _ = asks.send(Ask::Stop);
+        }
+    };
+    let options = options(&run, job, trainee, (listen, how.peer_by_hand))?;
+    let ended = coordinator::run(options, observe).map_err(|e| Failure::at("profile", e));
+    drop(asks);
+    let _ = helper.join();
+    let (summary, kind) = ended?;
+    if kind != OutcomeKind::Stopped {
+        let what = format!("the job could not be measured: {}", summary.reason);
+        return Err(Failure::at(&original.name, what));
+    }
+    read(&run, original, trainee, how.steps)
+}
+
+fn options(
+    run: &RunDir,
+    job: Job,
+    trainee: &TraineeDescription,
+    (listen, by_hand): (SocketAddr, bool),
+) -> Result<Options, Failure> {
+    let synchronisation = Synchronisation {
+        stretches: vec![(0, Protocol::Asp)],
+        servers: 1,
+        order: TransmissionOrder::Fifo,
+        ..Synchronisation::default()
+    };
+    Ok(Options {
+        run: run.name.clone(),
+        folder: run.path.clone(),
+        token: run.token()?,
+        listen,
+        data_listen: SocketAddr::new(listen.ip(), 0),
+        workers: 1,
+        max_workers: 1,
+        schedule: Vec::new(),
+        spawn: (!by_hand).then(|| run::spawner(run, &[], None)).transpose()?,
+        spawn_server: (!by_hand).then(|| run::server_spawner(run)).transpose()?,
+        synchronisation,
+        trainee: Some(trainee.clone()),
+        speeds: BTreeMap::new(),
+        director: None,
+        heartbeat_timeout: Duration::from_secs(5),
+        measure_link: true,
+        job,
+    })
+}
+
+fn invite(run: &RunDir, control: SocketAddr, printer: &Printer) {
+    for (what, verb) in [("server", "server"), ("worker", "worker")] {
+        printer.note(format_args!(
+            "now start the {what}: bellwether {verb} --join {control} --listen ITS-ADDRESS:0 --token-file {}",
+            run.token_file().display()
+        ));
+    }
+}
+
+/// What the run left in its folder.
+fn read(run: &RunDir, job: &Job, trainee: &TraineeDescription, wanted: u64) -> Result<Profile, Failure> {
+    let (mut network, mut applied) = (None, (0, 0.0));
+    let path = run.path.join("journal.jsonl");
+    for line in journal::read(&path).map_err(|e| Failure::at(path.display().to_string(), e))? {
+        match line.event {
+            Event::LinkMeasured { bandwidth_bytes_per_s, latency_s, .. } => {
+                network = Some(Network { bandwidth_bytes_per_s, latency_s });
+            }
+            Event::Stale { staleness, apply_s, .. } => {
+                applied = (applied.0 + staleness.updates(), applied.1 + apply_s);
+            }
+            _ => {}
+        }
+    }
+    let mut units: Vec<_> = metrics::read(&run.path).flat_map(|line| line.units).collect();
+    units.sort_by_key(|unit| unit.record.unit);
+    let calls = units.iter().map(|unit| &unit.record.calls).find(|calls| !calls.is_empty());
+    let calls = calls.cloned().ok_or_else(|| Failure::at(&job.name, "no update was measured"))?;
+    let measured = units.into_iter().skip(WARM_UP_STEPS).take(wanted as usize);
+    let units = measured
+        .map(|unit| Unit { duration_s: unit.record.duration_s, compute_s: unit.record.segments_s })
+        .collect();
+    let tensors: Vec<(String, u64)> = trainee
+        .layout
+        .parameters
+        .iter()
+        .map(|tensor| (tensor.name.clone(), 4 * tensor.len() as u64))
+        .collect();
+    let bytes: u64 = tensors.iter().map(|(_, bytes)| bytes).sum();
+    // One server holds all pieces; each of its updates counts by itself.
+    let pieces = ShardMap::new(&trainee.layout, 1).pieces().len() as f64;
+    let update_s = applied.1 * pieces / applied.0.max(1) as f64;
+    let share = |(_, part): &(String, u64)| update_s * *part as f64 / bytes.max(1) as f64;
+    Ok(by_parts::profile(&Measured {
+        job: job.name.clone(),
+        device: trainee.fingerprint.clone(),
+        batch: job.batch.size * u64::from(job.sync.nodes_per_update) / u64::from(job.batch.virtual_nodes),
+        update_s: tensors.iter().map(share).collect(),
+        tensors,
+        calls,
+        units,
+        handling: Vec::new(),
+        network,
+    }))
+}
