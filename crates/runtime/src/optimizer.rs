@@ -200,7 +200,9 @@ impl Optimizer {
                 adam.apply(parameters, slots, gradient);
             }
             Rule::Adamw { betas, epsilon, weight_decay, .. } => {
-                let shrink = (1.0 - mean * steps * weight_decay) as f32;
+                // Over several steps the decay keeps its pace per sample; a part of a step decays by its part.
+                let part = if update.steps == 1 { update.rate_factor } else { 1.0 };
+                let shrink = (1.0 - mean * steps * weight_decay * part) as f32;
                 Adam::new(rate, betas, epsilon, update, 0.0, shrink).apply(parameters, slots, gradient);
             }
         }

@@ -6,7 +6,7 @@ use bellwether_core::plan::Synchronisation;
 use bellwether_core::prediction::Protocol;
 use bellwether_core::record::Event as Journal;
 use bellwether_runtime::membership::coordinator::{Coordinator, Event, Outcome};
-use bellwether_runtime::membership::{FromWorker, ToWorker, TraineeDescription, WorkerId};
+use bellwether_runtime::membership::{FromWorker, ServerReport, ToWorker, TraineeDescription, WorkerId};
 
 use super::random::Random;
 use super::server::Server;
@@ -228,7 +228,9 @@ impl World {
             return;
         }
         let Some(up) = process.up.pop_front() else { return };
-        self.note(|| format!("{id} says {up:?}"));
+        if !matches!(up, Up::Said(FromWorker::ServerReport(_))) {
+            self.note(|| format!("{id} says {up:?}"));
+        }
         let address = format!("host:{id}");
         self.coordinate(match up {
             Up::Attach { held, trainee } => {
@@ -251,8 +253,15 @@ impl World {
             }
             return;
         }
-        if let Trade::Worker(_) = process.trade {
-            self.worker_works(id);
+        match &process.trade {
+            Trade::Worker(_) => self.worker_works(id),
+            Trade::Server(server) => {
+                let epoch = server.duty.as_ref().map(|duty| duty.epoch);
+                if let Some(epoch) = epoch.filter(|_| self.random.chance(0.1)) {
+                    let report = ServerReport { epoch, ..ServerReport::default() };
+                    self.say(id, FromWorker::ServerReport(report));
+                }
+            }
         }
     }
 

@@ -122,9 +122,12 @@ impl Coordinator {
                 }
             }
             // What a replica applies is its server's.
-            FromWorker::ServerReport(report)
+            FromWorker::ServerReport(mut report)
                 if report.epoch == self.current.epoch && self.apart.shards.contains(&Some(id)) =>
             {
+                // That it handed over stays true in the accounts that follow.
+                let before = self.apart.reports.get(&id).and_then(|report| report.handed_over);
+                report.handed_over = report.handed_over.or(before);
                 self.apart.reports.insert(id, report);
                 if let Part::Collecting { step } = self.apart.part {
                     self.end_collection(step);
