@@ -80,6 +80,11 @@ fn goodput_is_learnt_with_the_batch_that_it_begins_with() {
 }
 
 #[test]
+fn the_asynchronous_example_is_learnt_synchronously() {
+    assert!(run("asynchronous.toml").accuracy >= 0.95);
+}
+
+#[test]
 fn every_example_is_run_here() {
     let mut names: Vec<String> = std::fs::read_dir(folder())
         .unwrap()
@@ -94,6 +99,8 @@ fn every_example_is_run_here() {
     assert_eq!(
         jobs,
         [
+            // Synchronous here: who waits for whom is the runtime's.
+            "asynchronous.toml",
             "convnet.toml",
             "digits.toml",
             "goodput.toml",

@@ -75,7 +75,11 @@ pub enum SyncPolicy {
 
 /// A policy as it stands in the file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged, deny_unknown_fields)]
+#[serde(
+    untagged,
+    deny_unknown_fields,
+    expecting = "this is no policy; write a word such as \"asp\", { switch_at = 0.0625 }, or { phases = [[0.0, \"bsp\"], [0.5, \"asp\"]] }"
+)]
 enum Written {
     Word(String),
     Switch {

@@ -175,7 +175,7 @@ fn bars(report: &mut Report, case: &str, results: &[Results]) {
             gains > 0.0,
         );
     } else {
-        report.note(format!("{case}: asp loses {lost:.2} ± {width:.2} points, which is no loss to be seen."));
+        report.note(format!("{case}: asp loses {lost:.2} ± {width:.2} points, which may be nothing."));
     }
     for (share, ahead, behind) in [(25, &switches[2], asp_25), (50, &switches[3], asp_50)] {
         let (gain, width) = interval(&behind.lost(ahead));

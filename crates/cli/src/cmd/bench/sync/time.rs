@@ -79,9 +79,8 @@ pub(super) fn measure(
         );
     }
     report.note(
-        "Predicted is f·S/r_bsp + (1 − f)·S/r_asp with the rates of the pure runs of the same rounds, and no time for the \
-         switch. Measured is the journal's time from the first membership to the commit of the \
-         last step. A stall is the time in which nobody trained for the sake of the switch, as the coordinator saw it.",
+        "Predicted is f·S/r_bsp + (1 − f)·S/r_asp with the rates of the pure runs of the same rounds, and no time for the switch. \
+         Measured is the journal's time from the first membership to the commit of the last step. A stall is the time in which nobody trained for the sake of the switch, as the coordinator saw it.",
     );
     Ok(())
 }
