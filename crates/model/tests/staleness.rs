@@ -68,7 +68,7 @@ fn best_steps(staleness: usize, momentum: f64) -> f64 {
             if loss > 1e9 { true } else { loss <= 1e-6 }
         })
     };
-    let bound = stable_rate(staleness as f64, momentum).unwrap();
+    let bound = stable_rate(staleness as f64, momentum).expect("a rate");
     let tried = (1..60).map(|part| bound * f64::from(part) / 60.0);
     tried.filter_map(reach).min().expect("a small rate reaches it") as f64
 }
@@ -128,7 +128,7 @@ fn trained(protocol: Protocol, workers: u32, bandwidth: f64) -> Outcome {
         relative_half_width: 0.0,
         ..Setting::default()
     };
-    simulate(&profile, &setting).unwrap()
+    simulate(&profile, &setting).expect("an outcome")
 }
 
 /// From asking to applying is the whole cycle of a worker, so that each update of any other falls into exactly one.

@@ -11,14 +11,17 @@ use bellwether_runtime::membership::{
 
 use super::world::{State, Trade, World};
 
+/// For each shard the version pulled, and the server that acknowledged.
+type Shards = BTreeMap<u32, (u64, Option<WorkerId>)>;
+
 /// A worker process.
 #[derive(Debug, Clone)]
 pub(crate) struct Worker {
     pub(crate) member: Member,
     pub(crate) warm: bool,
     state: Option<State>,
-    /// The unit under way: its stretch, and for each shard the version pulled and the server that acknowledged.
-    unit: Option<(u64, u64, BTreeMap<u32, (u64, Option<WorkerId>)>)>,
+    /// The unit under way: its stretch, and how far each shard is.
+    unit: Option<(u64, u64, Shards)>,
     /// The stretch in which it asked for units.
     asked: Option<u64>,
 }
