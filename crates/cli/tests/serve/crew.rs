@@ -366,8 +366,9 @@ fn two_daemons_want_the_same_run() {
     let scene = prepare(&recipe);
     let mut daemons = [Daemon::new(&scene), Daemon::new(&scene), Daemon::new(&scene)];
     daemons.iter_mut().for_each(|daemon| daemon.want(2));
-    daemons[0].until_step(20);
-    // One that starts late would find the run stopped, and take it up again.
+    // One that starts late would find the run stopped, and take it up again: each must follow it by now,
+    // and the coordinators that lost must be gone.
+    daemons.iter().for_each(|daemon| daemon.until_step(20));
     wait_for(
         || format!("one coordinator of {:?}", coordinators(&scene)),
         || (coordinators(&scene).len() == 1).then_some(()),
