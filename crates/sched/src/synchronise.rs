@@ -123,6 +123,30 @@ impl Setup {
                 .hint("use `ignore`, or a policy that is synchronous first and then has one other protocol")),
         }
     }
+
+    /// The protocol of each stretch as far as it is known before the run: the first step of it, rising. A run has to begin
+    /// so; the [`Synchroniser`] takes it as commanded.
+    pub fn stretches(&self) -> Vec<(u64, Protocol)> {
+        let steps = match self.timing {
+            Timing::Given(steps) => steps,
+            Timing::Tuned(fraction) => self.steps(fraction),
+            Timing::Loss => self.total_steps,
+        };
+        let first = (steps > 0).then_some((0, Protocol::Bsp));
+        first.into_iter().chain((steps < self.total_steps).then_some((steps, self.then))).collect()
+    }
+
+    /// The reason of these stretches, where it is not the job's file.
+    pub fn reason(&self) -> Option<Reason> {
+        match self.timing {
+            Timing::Tuned(fraction) => Some(Reason::Tuned { fraction, steps: self.steps(fraction) }),
+            Timing::Given(_) | Timing::Loss => None,
+        }
+    }
+
+    fn steps(&self, share: f64) -> u64 {
+        (share.clamp(0.0, 1.0) * self.total_steps as f64).round() as u64
+    }
 }
 
 /// Decides for one job.
@@ -149,18 +173,16 @@ pub struct Synchroniser {
 }
 
 impl Synchroniser {
-    /// For a job that begins as its file says, with [`SyncPolicy::stretches`] commanded.
+    /// For a job that begins with [`Setup::stretches`] commanded.
     pub fn new(setup: Setup) -> Synchroniser {
-        let Setup { total_steps, timing, then, .. } = setup;
-        let share = |share: f64| (share.clamp(0.0, 1.0) * total_steps as f64).round() as u64;
-        let mut commanded = vec![(0, Protocol::Bsp)];
+        let Setup { total_steps, timing, .. } = setup;
         let (quota, why) = match timing {
-            Timing::Given(steps) => {
-                commanded.extend((steps < total_steps).then_some((steps, then)));
-                (steps, Reason::Given { steps })
+            Timing::Given(steps) => (steps, Reason::Given { steps }),
+            Timing::Tuned(fraction) => {
+                let steps = setup.steps(fraction);
+                (steps, Reason::Tuned { fraction, steps })
             }
-            Timing::Tuned(fraction) => (share(fraction), Reason::Tuned { fraction, steps: share(fraction) }),
-            Timing::Loss => (share(0.5), Reason::Half { steps: share(0.5) }),
+            Timing::Loss => (setup.steps(0.5), Reason::Half { steps: setup.steps(0.5) }),
         };
         let limits = Limits { deviations: 1.0, ..Limits::default() };
         Synchroniser {
@@ -171,7 +193,7 @@ impl Synchroniser {
             why,
             past: Vec::new(),
             step: 0,
-            commanded,
+            commanded: setup.stretches(),
             members: BTreeSet::new(),
             evicted: BTreeSet::new(),
             greedy: None,

@@ -74,11 +74,12 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     let mut directors: Vec<Box<dyn Director>> = planned.iter().map(Announce::director).collect();
     directors.extend(provider.as_ref().map(Provider::director).into_iter().chain(batch::director(&job)));
     directors.extend(arguments.steer.directors(&job, range, &run, &speeds)?);
-    directors.extend(synchronise::director(&job, &trainee, &state_dir)?);
+    let setup = synchronise::setup(&job, &trainee, &state_dir)?;
+    directors.extend(setup.map(synchronise::director));
     let (spawn, spawn_server) = spawners(&run, &arguments)?.unzip();
     let options = Options {
         spawn_server,
-        synchronisation: synchronise::synchronisation(&job, &trainee, plan.as_ref())?,
+        synchronisation: synchronise::synchronisation(&job, &trainee, setup.as_ref(), plan.as_ref())?,
         run: run.name.clone(),
         folder: run.path.clone(),
         token: run.token()?,

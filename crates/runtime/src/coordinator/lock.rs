@@ -14,15 +14,15 @@ fn open(folder: &Path) -> Result<File> {
     File::options().create(true).append(true).open(folder.join("lock"))
 }
 
-fn locked(file: &File) -> bool {
-    flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
+fn locked(file: &File, how: FlockOperation) -> bool {
+    flock(file, how).is_ok()
 }
 
 /// Takes the lock until the file is closed; `None` when another coordinator has it.
 pub(super) fn take(folder: &Path) -> Result<Option<File>> {
     let file = open(folder)?;
     let until = Instant::now() + PATIENCE;
-    while !locked(&file) {
+    while !locked(&file, FlockOperation::NonBlockingLockExclusive) {
         if Instant::now() > until {
             return Ok(None);
         }
@@ -37,6 +37,27 @@ pub(super) fn take(folder: &Path) -> Result<Option<File>> {
 ///
 /// As the file system says; no folder is an error.
 pub fn is_alive(folder: &Path) -> Result<bool> {
-    // Closed, and so unlocked, at once.
-    open(folder).map(|file| !locked(&file))
+    // Closed, and so unlocked, at once. Shared, so that two who ask at once do not take each other for a coordinator.
+    open(folder).map(|file| !locked(&file, FlockOperation::NonBlockingLockShared))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_who_ask_at_once_do_not_see_each_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let ask = || (0..500).filter(|_| is_alive(folder.path()).unwrap()).count();
+        let seen = std::thread::scope(|scope| {
+            let asking: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
+            asking.into_iter().map(|asking| asking.join().unwrap()).sum::<usize>()
+        });
+        assert_eq!(seen, 0, "nobody coordinates");
+        let lock = take(folder.path()).unwrap().expect("nobody has it");
+        assert!(is_alive(folder.path()).unwrap());
+        assert!(take(folder.path()).unwrap().is_none());
+        drop(lock);
+        assert!(!is_alive(folder.path()).unwrap());
+    }
 }

@@ -19,6 +19,22 @@ use crate::runs::StateDir;
 /// Of two workers nobody can say which is slow and which is quick.
 const LEAST_WORKERS: usize = 3;
 
+/// What the job's file leaves to be decided. A search may have found the share of synchronous steps for this job, and have
+/// kept it in the state directory.
+///
+/// # Errors
+///
+/// A policy against stragglers that does not fit the phases.
+pub(super) fn setup(
+    job: &Job,
+    trainee: &TraineeDescription,
+    state_dir: &StateDir,
+) -> Result<Option<Setup>, InputError> {
+    let total_steps = job.total_steps(trainee.training_samples);
+    let tuned = Tuned::find(state_dir, job).map(|tuned| tuned.fraction);
+    Setup::of(&job.sync, total_steps, job.batch.virtual_nodes, tuned)
+}
+
 /// The stretches of the run, its servers, and in which order parts travel.
 ///
 /// # Errors
@@ -27,6 +43,7 @@ const LEAST_WORKERS: usize = 3;
 pub(super) fn synchronisation(
     job: &Job,
     trainee: &TraineeDescription,
+    setup: Option<&Setup>,
     plan: Option<&Plan>,
 ) -> Result<Synchronisation, InputError> {
     let total_steps = job.total_steps(trainee.training_samples);
@@ -37,7 +54,7 @@ pub(super) fn synchronisation(
         Order::Priority => TransmissionOrder::Priority((0..trainee.layout.parameters.len() as u32).collect()),
     };
     let mut synchronisation = Synchronisation {
-        stretches: job.sync.policy.stretches(total_steps),
+        stretches: setup.map_or_else(|| job.sync.policy.stretches(total_steps), Setup::stretches),
         servers: job.sync.servers,
         reduce_at_servers: job.sync.reduce == Reduce::Servers,
         replica: job.sync.replica,
@@ -47,32 +64,21 @@ pub(super) fn synchronisation(
     Ok(synchronisation)
 }
 
-/// Whoever decides when the workers wait for each other, where the job's file does not say it all. A search may have found
-/// the share of synchronous steps for this job, and have kept it in the state directory.
-///
-/// # Errors
-///
-/// A policy against stragglers that does not fit the phases.
-pub(super) fn director(
-    job: &Job,
-    trainee: &TraineeDescription,
-    state_dir: &StateDir,
-) -> Result<Option<Box<dyn Director>>, InputError> {
-    let total_steps = job.total_steps(trainee.training_samples);
-    let tuned = Tuned::find(state_dir, job).map(|tuned| tuned.fraction);
-    let setup = Setup::of(&job.sync, total_steps, job.batch.virtual_nodes, tuned)?;
-    Ok(setup.map(|setup| {
-        Box::new(Attendant {
-            decider: Synchroniser::new(setup),
-            windows: Windows::new(BTreeMap::new(), LEAST_WORKERS),
-            stretches: Vec::new(),
-        }) as Box<dyn Director>
-    }))
+/// Whoever decides when the workers wait for each other, where the job's file does not say it all.
+pub(super) fn director(setup: Setup) -> Box<dyn Director> {
+    Box::new(Attendant {
+        decider: Synchroniser::new(setup),
+        opening: setup.reason().map(|reason| reason.to_string()),
+        windows: Windows::new(BTreeMap::new(), LEAST_WORKERS),
+        stretches: Vec::new(),
+    })
 }
 
 /// Shows a run to the decider, and hands on what it commands.
 struct Attendant {
     decider: Synchroniser,
+    /// Why the run begins as it does, until it is told.
+    opening: Option<String>,
     windows: Windows,
     /// The first step of each stretch, and its protocol.
     stretches: Vec<(u64, Protocol)>,
@@ -109,22 +115,27 @@ impl Director for Attendant {
             _ => return Vec::new(),
         }
         windows.iter().for_each(|window| self.decider.observe(window));
-        self.decider.decide().into_iter().flat_map(|command| commands(&command, now)).collect()
+        let opening = self.opening.take().map(|reason| note(reason, now));
+        let commands = self.decider.decide();
+        opening.into_iter().chain(commands.iter().flat_map(|command| carry_out(command, now))).collect()
     }
 }
 
-fn commands(command: &bellwether_sched::synchronise::Command, now: &Now<'_>) -> Vec<DirectorCommand> {
-    let note = DirectorCommand::Note(Event::Decided(Decision {
-        by: "sync".into(),
-        step: now.step,
-        workers: 0,
-        target: 0,
-        reason: command.reason.to_string(),
-    }));
+fn carry_out(command: &bellwether_sched::synchronise::Command, now: &Now<'_>) -> [DirectorCommand; 2] {
     let act = match command.command {
         SyncCommand::Protocol(protocol) => DirectorCommand::Protocol { at_step: command.at_step, protocol },
         SyncCommand::Evict(worker) => DirectorCommand::Bench(WorkerId::from(worker)),
         SyncCommand::Restore => DirectorCommand::Unbench,
     };
-    vec![note, act]
+    [note(command.reason.to_string(), now), act]
+}
+
+fn note(reason: String, now: &Now<'_>) -> DirectorCommand {
+    DirectorCommand::Note(Event::Decided(Decision {
+        by: "sync".into(),
+        step: now.step,
+        workers: 0,
+        target: 0,
+        reason,
+    }))
 }
