@@ -38,6 +38,8 @@ pub(crate) enum Verb {
     Policies(crate::cmd::policies::PoliciesArguments),
     /// Describe a trace of jobs, or draw one from a generator
     Trace(crate::cmd::trace::TraceArguments),
+    /// Find out whether datacenters should share, how much, and who pays whom
+    Federate(crate::cmd::federate::FederateArguments),
     /// Share this machine among many jobs under any policy, with an HTTP API and a dashboard
     Serve(crate::cmd::serve::ServeArguments),
     /// Join a run as a worker
@@ -410,6 +412,8 @@ pub(crate) enum SchemaKind {
     Cluster,
     /// The price catalogue of `plan`
     Catalog,
+    /// The federation of `federate`
+    Federation,
 }
 
 fn resize(text: &str) -> Result<(u64, u32), String> {

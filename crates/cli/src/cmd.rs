@@ -10,6 +10,7 @@ mod audit;
 pub(crate) mod bench;
 pub(crate) mod client;
 mod control;
+pub(crate) mod federate;
 pub(crate) mod models;
 pub(crate) mod plan;
 pub(crate) mod policies;
@@ -34,6 +35,7 @@ pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCo
         Verb::Simulate(arguments) => simulate::simulate(&arguments, printer),
         Verb::Policies(arguments) => policies::policies(&arguments, printer),
         Verb::Trace(arguments) => trace::trace(&arguments, printer),
+        Verb::Federate(arguments) => federate::federate(&arguments, printer),
         Verb::Tune(arguments) => tune::tune(&arguments, printer),
         Verb::Serve(arguments) => serve::serve(arguments, printer),
         Verb::Worker(arguments) => worker::worker(arguments),

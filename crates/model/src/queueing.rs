@@ -64,6 +64,7 @@ use bellwether_core::InputError;
 
 use crate::common::check;
 
+pub mod federation;
 mod multiclass;
 mod servers;
 

@@ -5,10 +5,12 @@
 //!
 //! - [`shares`]: which share of time each job should spend on each type (Gavel's programs);
 //! - [`choice`]: which one configuration each job should have (Sia's program);
+//! - [`production`]: which work is done on which resources, and what both are worth (the linear production game);
 //! - `relaxation`: the linear program beneath both, whose basis is no larger than the number of types;
 //! - `level`: the highest level that all jobs can have at once, by Newton's method over that program.
 
 pub mod choice;
 mod level;
+pub mod production;
 mod relaxation;
 pub mod shares;

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use bellwether_core::job::Job;
+use bellwether_sched::federation::description::Description;
 use bellwether_sched::plan::Catalogue;
 use bellwether_sim::cluster::Cluster;
 
@@ -15,6 +16,7 @@ pub(crate) fn schema(arguments: &SchemaArguments, printer: &Printer) -> Result<E
         SchemaKind::Job => Job::schema(),
         SchemaKind::Cluster => Cluster::schema(),
         SchemaKind::Catalog => Catalogue::schema(),
+        SchemaKind::Federation => Description::schema(),
     };
     printer.out(format_args!("{schema:#}"));
     Ok(ExitCode::SUCCESS)

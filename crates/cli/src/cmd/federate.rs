@@ -1,0 +1,128 @@
+//! `bellwether federate`: should datacenters share, how much, and who pays whom.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use bellwether_core::InputError;
+use bellwether_model::queueing::federation::Limits;
+use bellwether_sched::federation::description::Description;
+use clap::{Args, ValueEnum};
+
+use crate::args::TableFormat;
+use crate::failure::Failure;
+use crate::files as written;
+use crate::printer::Printer;
+
+mod affinity;
+mod files;
+mod plot;
+mod report;
+mod savings;
+mod show;
+mod value;
+
+#[derive(Debug, Args)]
+pub(crate) struct FederateArguments {
+    /// The federation: members, their servers and jobs, prices (examples/federate has some; `bellwether schema federation`)
+    #[arg(value_name = "FEDERATION.toml")]
+    federation: PathBuf,
+    /// What is asked [default: savings where the file has [jobs], else affinity]
+    #[arg(long, value_enum)]
+    game: Option<GameKind>,
+    /// How the savings are split
+    #[arg(long, value_enum, default_value = "shapley")]
+    split: Split,
+    /// Search for the number of servers that each should share
+    #[arg(long, value_enum)]
+    optimise: Option<Optimise>,
+    /// Show the federation with which nobody gains by leaving instead of that of all
+    #[arg(long)]
+    stable: bool,
+    /// Simulate, also where a model could be solved
+    #[arg(long)]
+    simulate: bool,
+    /// Half the width of the 95 % interval at which a simulation ends, relative to what is forwarded
+    #[arg(long, value_name = "PART", default_value_t = 0.01, value_parser = part)]
+    precision: f64,
+    /// States of a chain above which it is simulated instead
+    #[arg(long, value_name = "N", default_value_t = Limits::default().most_states)]
+    most_states: u64,
+    /// Decides every draw
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// How the result is printed
+    #[arg(long, value_enum, default_value = "table")]
+    format: TableFormat,
+    /// Draw the savings over the numbers of servers that two members share
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+    /// The two members of the picture [default: the first two]
+    #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 1, requires = "plot")]
+    plot_members: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum GameKind {
+    /// Jobs queue for servers that are all alike; what the pool serves need not be bought.
+    Savings,
+    /// Work suits some devices better than others.
+    Affinity,
+    /// Each member decides for itself how much it lends, at prices inside.
+    Prices,
+}
+
+/// How savings are split.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Split {
+    /// Each gets its mean contribution.
+    Shapley,
+    /// So that nobody gains by leaving, where that is possible.
+    Core,
+    /// So that whoever gains most by leaving gains least.
+    Nucleolus,
+    /// All get the same beyond what they have alone.
+    Nash,
+    /// All of these, and simple rules beside them.
+    All,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Optimise {
+    /// The servers that each shares.
+    Sharing,
+}
+
+fn part(text: &str) -> Result<f64, String> {
+    let part: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
+    if part > 0.0 && part < 1.0 { Ok(part) } else { Err(format!("{part} is not between 0 and 1")) }
+}
+
+pub(crate) fn federate(arguments: &FederateArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    let place = arguments.federation.display().to_string();
+    let text = fs::read_to_string(&arguments.federation).map_err(|error| {
+        InputError::new(&place, format!("the federation cannot be read: {error}"))
+            .hint("examples/federate has some; `bellwether schema federation` says what such a file holds")
+    })?;
+    let federation = Description::read(&text, &place, &files::Beside::new(&arguments.federation))?;
+    if let Some(path) = &arguments.plot {
+        written::check_folder(path)?;
+    }
+    let game = arguments.game.unwrap_or(match federation.jobs {
+        Some(_) => GameKind::Savings,
+        None => GameKind::Affinity,
+    });
+    let report = match game {
+        GameKind::Savings => {
+            let valuer = value::Valuer::new(&federation, arguments)?;
+            savings::savings(&federation, &valuer, &valuer.shared(), arguments, printer)?
+        }
+        GameKind::Affinity => affinity::affinity(&federation, arguments)?,
+        GameKind::Prices => return Err(Failure::No("to come".into())),
+    };
+    printer.out(show::render(&report, arguments.format).trim_end());
+    Ok(match report.advice.stable {
+        Some(false) => ExitCode::from(1),
+        _ => ExitCode::SUCCESS,
+    })
+}

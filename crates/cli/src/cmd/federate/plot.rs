@@ -1,0 +1,150 @@
+//! Savings over the sharing levels of two members as a heat map.
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use crate::failure::Failure;
+
+const SIZE: (u32, u32) = (860, 640);
+/// Cells in a row up to which each shows its number.
+const NUMBERED: usize = 12;
+/// Steps of the colour scale.
+const SCALE: usize = 60;
+/// Part of the picture's width that the scale takes.
+const SCALE_WIDTH: u32 = 120;
+
+const GAIN: RGBColor = RGBColor(0, 90, 160);
+const LOSS: RGBColor = RGBColor(190, 60, 20);
+const NONE: RGBColor = RGBColor(250, 250, 246);
+const MARK: RGBColor = RGBColor(240, 190, 0);
+
+/// What is drawn.
+pub(super) struct HeatMap {
+    /// Above the picture.
+    pub(super) title: String,
+    /// The two members.
+    pub(super) members: [String; 2],
+    /// Servers that each shares, rising.
+    pub(super) levels: [Vec<u32>; 2],
+    /// Savings in dollars per hour: those of the first member's first level, over the second's levels, and so on.
+    pub(super) savings: Vec<f64>,
+}
+
+type Drawn = Result<(), Box<dyn std::error::Error>>;
+
+/// An SVG of it.
+pub(super) fn svg(map: &HeatMap) -> Result<String, Failure> {
+    let mut text = String::new();
+    draw(map, &mut text).map_err(|why| Failure::at("--plot", why))?;
+    Ok(text)
+}
+
+/// Between no saving and the largest saving or loss there is.
+fn colour(value: f64, largest: f64) -> RGBColor {
+    let part = if largest > 0.0 { (value / largest).clamp(-1.0, 1.0) } else { 0.0 };
+    let end = if part < 0.0 { LOSS } else { GAIN };
+    let mix = |from: u8, to: u8| (f64::from(from) + (f64::from(to) - f64::from(from)) * part.abs()) as u8;
+    RGBColor(mix(NONE.0, end.0), mix(NONE.1, end.1), mix(NONE.2, end.2))
+}
+
+fn draw(map: &HeatMap, text: &mut String) -> Drawn {
+    let [across, up] = &map.levels;
+    let largest = map.savings.iter().fold(0.0f64, |largest, value| largest.max(value.abs()));
+    let best = (0..map.savings.len()).max_by(|a, b| map.savings[*a].total_cmp(&map.savings[*b])).unwrap_or(0);
+    let area = SVGBackend::with_string(text, SIZE).into_drawing_area();
+    area.fill(&WHITE)?;
+    let (left, right) = area.split_horizontally(SIZE.0 - SCALE_WIDTH);
+    let mut chart = ChartBuilder::on(&left)
+        .caption(&map.title, ("sans-serif", 19))
+        .margin(12)
+        .x_label_area_size(48)
+        .y_label_area_size(64)
+        .build_cartesian_2d(0.0..across.len() as f64, 0.0..up.len() as f64)?;
+    // The middle of a cell stands for its level.
+    let name = |levels: &[u32], place: f64| {
+        let middle = (place - 0.5).round();
+        let on_it = (place - 0.5 - middle).abs() < 1e-6 && middle >= 0.0;
+        on_it.then(|| levels.get(middle as usize).map(u32::to_string)).flatten().unwrap_or_default()
+    };
+    chart
+        .configure_mesh()
+        .disable_mesh()
+        .x_labels(0)
+        .y_labels(0)
+        .x_desc(format!("servers that {} shares", map.members[0]))
+        .y_desc(format!("servers that {} shares", map.members[1]))
+        .axis_desc_style(("sans-serif", 16))
+        .draw()?;
+    let cell = |place: usize| ((place / up.len()) as f64, (place % up.len()) as f64);
+    chart.draw_series((0..map.savings.len()).map(|place| {
+        let (x, y) = cell(place);
+        Rectangle::new([(x, y), (x + 1.0, y + 1.0)], colour(map.savings[place], largest).filled())
+    }))?;
+    if across.len() <= NUMBERED && up.len() <= 2 * NUMBERED {
+        chart.draw_series((0..map.savings.len()).map(|place| {
+            let (x, y) = cell(place);
+            let dark = map.savings[place].abs() > 0.55 * largest;
+            let style = ("sans-serif", 12).into_font().color(if dark { &WHITE } else { &BLACK });
+            let style = style.pos(Pos::new(HPos::Center, VPos::Center));
+            Text::new(figure(map.savings[place]), (x + 0.5, y + 0.5), style)
+        }))?;
+    }
+    let (x, y) = cell(best);
+    chart.draw_series([Rectangle::new([(x, y), (x + 1.0, y + 1.0)], MARK.stroke_width(3))])?;
+    // Names of the levels, not more than can be read.
+    let every = |count: usize| count.div_ceil(16).max(1);
+    let label = ("sans-serif", 13).into_font().color(&BLACK);
+    for (place, at) in (0..across.len()).step_by(every(across.len())).map(|place| (place, place as f64 + 0.5))
+    {
+        let point = chart.backend_coord(&(at, 0.0));
+        let style = label.pos(Pos::new(HPos::Center, VPos::Top));
+        area.draw(&Text::new(name(across, place as f64 + 0.5), (point.0, point.1 + 6), style))?;
+    }
+    for (place, at) in (0..up.len()).step_by(every(up.len())).map(|place| (place, place as f64 + 0.5)) {
+        let point = chart.backend_coord(&(0.0, at));
+        let style = label.pos(Pos::new(HPos::Right, VPos::Center));
+        area.draw(&Text::new(name(up, place as f64 + 0.5), (point.0 - 6, point.1), style))?;
+    }
+    scale(&right, &map.savings, largest)
+}
+
+/// Which colour means what.
+fn scale(area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, savings: &[f64], largest: f64) -> Drawn {
+    let lowest = savings.iter().copied().fold(0.0f64, f64::min);
+    let highest = savings.iter().copied().fold(0.0f64, f64::max);
+    let (top, bottom, left) = (90, SIZE.1 as i32 - 90, 8);
+    let span = if highest > lowest { highest - lowest } else { 1.0 };
+    let at = |value: f64| bottom - (f64::from(bottom - top) * (value - lowest) / span).round() as i32;
+    for step in 0..SCALE {
+        let value = |step: usize| lowest + span * step as f64 / SCALE as f64;
+        let shade = colour(f64::midpoint(value(step), value(step + 1)), largest);
+        area.draw(&Rectangle::new(
+            [(left, at(value(step + 1))), (left + 22, at(value(step)))],
+            shade.filled(),
+        ))?;
+    }
+    area.draw(&Rectangle::new([(left, top), (left + 22, bottom)], BLACK.stroke_width(1)))?;
+    let style = ("sans-serif", 13).into_font().color(&BLACK).pos(Pos::new(HPos::Left, VPos::Center));
+    let mut marks = vec![lowest, highest];
+    if lowest < -0.1 * span && highest > 0.1 * span {
+        marks.push(0.0);
+    }
+    marks.dedup();
+    for value in marks {
+        area.draw(&Text::new(format!("${}", figure(value)), (left + 30, at(value)), style.clone()))?;
+    }
+    area.draw(&Text::new("saved per hour", (left, top - 24), style.clone()))?;
+    area.draw(&Rectangle::new([(left, bottom + 22), (left + 22, bottom + 36)], MARK.stroke_width(3)))?;
+    area.draw(&Text::new("the most", (left + 30, bottom + 29), style))?;
+    Ok(())
+}
+
+/// Three significant figures.
+fn figure(value: f64) -> String {
+    match value.abs() {
+        size if size >= 99.95 || size < 0.000_5 => format!("{value:.0}"),
+        size if size >= 9.995 => format!("{value:.1}"),
+        size if size >= 0.095 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}

@@ -1,0 +1,246 @@
+//! A federation's report as a table, as JSON, or as CSV.
+
+use std::fmt::Write;
+
+use bellwether_sim::workload::csv_cell;
+
+use super::report::{Report, Share, SplitRow, and};
+use crate::args::TableFormat;
+use crate::cmd::simulate::show::aligned;
+
+/// Coalitions of a table that is still read.
+const COALITIONS: usize = 26;
+/// Runs of the plan that are shown.
+const RUNS: usize = 20;
+/// Dollars per hour that are not worth a transfer.
+const CENT: f64 = 0.005;
+
+pub(super) fn render(report: &Report, format: TableFormat) -> String {
+    match format {
+        TableFormat::Table => table(report),
+        TableFormat::Json => serde_json::to_string_pretty(report).unwrap_or_default(),
+        TableFormat::Csv => csv(report),
+    }
+}
+
+fn table(report: &Report) -> String {
+    let mut text = aligned(&members(report));
+    let within = match report.half_width_dollars_per_hour {
+        width if width > 0.0 => format!(" ± {}", money(width)),
+        _ => String::new(),
+    };
+    let _ = writeln!(text, "all together save {}{within} per hour", money(report.saved_dollars_per_hour));
+    if let Some(fluid) = report.market.as_ref().and_then(|market| market.fluid_saved_dollars_per_hour) {
+        let _ = writeln!(text, "without queues and with parts of devices it would be {}", money(fluid));
+    }
+    if let Some(market) = &report.market {
+        text.push('\n');
+        text.push_str(&self::market(market));
+    }
+    if let [split] = &report.splits[..] {
+        text.push('\n');
+        text.push_str(&settlement(report, split));
+    } else if !report.splits.is_empty() {
+        text.push('\n');
+        text.push_str(&aligned(&splits(report)));
+    }
+    for split in &report.splits {
+        for leaver in &split.leavers {
+            let _ = writeln!(
+                text,
+                "{}: {} would rather leave: {} more",
+                split.split,
+                and(&leaver.members),
+                money(leaver.gain_dollars_per_hour)
+            );
+        }
+    }
+    if !report.coalitions.is_empty() && report.members.len() > 2 {
+        text.push('\n');
+        text.push_str(&aligned(&coalitions(report)));
+    }
+    text.push('\n');
+    for note in &report.notes {
+        let _ = writeln!(text, "note: {note}");
+    }
+    text.push_str(&report.advice.sentence);
+    text
+}
+
+fn members(report: &Report) -> Vec<Vec<String>> {
+    let work = report.game == "affinity";
+    let forwarded =
+        if work { ["alone: $/h forwarded", "together"] } else { ["alone: forwarded/h", "together"] };
+    let mut head = vec!["member", "owns", forwarded[0], forwarded[1], "alone: $/h"];
+    let split = report.splits.first();
+    if split.is_some() {
+        head.extend(["saves $/h", "cost cut"]);
+    }
+    let mut rows = vec![head.into_iter().map(str::to_string).collect::<Vec<_>>()];
+    for (place, member) in report.members.iter().enumerate() {
+        let mut row = vec![
+            member.name.clone(),
+            member.owns.clone(),
+            figure(member.alone_forwarded_per_hour),
+            figure(member.forwarded_per_hour),
+            figure(member.alone_dollars_per_hour),
+        ];
+        if let Some(split) = split {
+            let share = &split.members[place];
+            row.push(dollars(share));
+            row.push(percent(share.cost_cut));
+        }
+        rows.push(row);
+    }
+    let total = |of: &dyn Fn(&super::report::MemberRow) -> f64| figure(report.members.iter().map(of).sum());
+    let mut row = vec![
+        "all".to_string(),
+        String::new(),
+        total(&|member| member.alone_forwarded_per_hour),
+        total(&|member| member.forwarded_per_hour),
+        total(&|member| member.alone_dollars_per_hour),
+    ];
+    if split.is_some() {
+        let apart: f64 = report.members.iter().map(|member| member.alone_dollars_per_hour).sum();
+        row.push(figure(report.saved_dollars_per_hour));
+        row.push(percent(if apart > 0.0 { report.saved_dollars_per_hour / apart } else { 0.0 }));
+    }
+    rows.push(row);
+    rows
+}
+
+fn dollars(share: &Share) -> String {
+    let width =
+        share.half_width_dollars_per_hour.map_or(String::new(), |width| format!(" ± {}", figure(width)));
+    format!("{}{width}", figure(share.dollars_per_hour))
+}
+
+/// Who pays whom, so that each ends with its share: few payments, the largest first.
+fn settlement(report: &Report, split: &SplitRow) -> String {
+    let mut open: Vec<f64> = split.members.iter().map(|share| share.receives_dollars_per_hour).collect();
+    let mut text = String::new();
+    for _ in 0..open.len() {
+        let most = (0..open.len()).max_by(|a, b| open[*a].total_cmp(&open[*b])).unwrap_or(0);
+        let least = (0..open.len()).min_by(|a, b| open[*a].total_cmp(&open[*b])).unwrap_or(0);
+        let amount = open[most].min(-open[least]);
+        if amount < CENT {
+            break;
+        }
+        (open[most], open[least]) = (open[most] - amount, open[least] + amount);
+        let (from, to) = (&report.members[least].name, &report.members[most].name);
+        let _ = writeln!(text, "{from} pays {to} {} per hour", money(amount));
+    }
+    match text.is_empty() {
+        true => format!("{}: nobody pays anybody\n", split.split),
+        false => format!(
+            "{}:\n{}",
+            split.split,
+            text.lines().map(|line| format!("  {line}\n")).collect::<String>()
+        ),
+    }
+}
+
+fn splits(report: &Report) -> Vec<Vec<String>> {
+    let mut head = vec!["saves $/h (cost cut)".to_string()];
+    head.extend(report.members.iter().map(|member| member.name.clone()));
+    head.push("nobody leaves".into());
+    let row = |split: &SplitRow| {
+        let mut row = vec![split.split.clone()];
+        row.extend(
+            split.members.iter().map(|share| format!("{} ({})", dollars(share), percent(share.cost_cut))),
+        );
+        row.push(match split.stable {
+            Some(true) => "yes".into(),
+            Some(false) => "no".into(),
+            None => "not known".into(),
+        });
+        row
+    };
+    std::iter::once(head).chain(report.splits.iter().map(row)).collect()
+}
+
+fn coalitions(report: &Report) -> Vec<Vec<String>> {
+    let mut rows = vec![vec!["coalition".to_string(), "saves $/h".into()]];
+    let shown = report.coalitions.iter().take(COALITIONS);
+    rows.extend(shown.map(|row| vec![row.members.join(" "), figure(row.saved_dollars_per_hour)]));
+    let more = report.coalitions.len().saturating_sub(COALITIONS);
+    if more > 0 {
+        rows.push(vec![format!("{more} more: --format json has all")]);
+    }
+    rows
+}
+
+fn market(market: &super::report::Market) -> String {
+    let mut rows =
+        vec![vec!["what runs where".to_string(), "class".into(), "on devices of".into(), "devices".into()]];
+    let shown = market.runs.iter().take(RUNS);
+    rows.extend(shown.map(|run| {
+        vec![
+            run.of.clone(),
+            run.class.clone(),
+            run.on.clone(),
+            format!("{} {}", figure(run.devices), run.device),
+        ]
+    }));
+    let more = market.runs.len().saturating_sub(RUNS);
+    if more > 0 {
+        rows.push(vec![format!("{more} more: --format json has all")]);
+    }
+    let mut text = aligned(&rows);
+    let prices = |prices: &[(String, f64)]| {
+        prices.iter().map(|(name, price)| format!("{name} {}", money(*price))).collect::<Vec<_>>().join(", ")
+    };
+    let _ = writeln!(text, "market: one device for an hour: {}", prices(&market.rents));
+    let _ = writeln!(text, "market: one example/s for an hour: {}", prices(&market.work));
+    text
+}
+
+fn csv(report: &Report) -> String {
+    let mut text = String::from(
+        "split,member,alone_forwarded_per_hour,forwarded_per_hour,alone_dollars_per_hour,dollars_per_hour,\
+         half_width_dollars_per_hour,cost_cut,receives_dollars_per_hour,stable",
+    );
+    for split in &report.splits {
+        for (member, share) in report.members.iter().zip(&split.members) {
+            let _ = write!(
+                text,
+                "\n{},{},{},{},{},{},{},{},{},{}",
+                csv_cell(&split.split),
+                csv_cell(&member.name),
+                member.alone_forwarded_per_hour,
+                member.forwarded_per_hour,
+                member.alone_dollars_per_hour,
+                share.dollars_per_hour,
+                share.half_width_dollars_per_hour.map_or(String::new(), |width| width.to_string()),
+                share.cost_cut,
+                share.receives_dollars_per_hour,
+                split.stable.map_or(String::new(), |stable| stable.to_string()),
+            );
+        }
+    }
+    text
+}
+
+fn percent(part: f64) -> String {
+    let percent = 100.0 * part;
+    if percent.abs() < 0.1 && percent.abs() >= 0.005 {
+        format!("{percent:.2} %")
+    } else {
+        format!("{percent:.1} %")
+    }
+}
+
+fn money(dollars: f64) -> String {
+    let sign = if dollars < 0.0 { "-" } else { "" };
+    format!("{sign}${}", figure(dollars.abs()))
+}
+
+/// Two decimals, more for what is small.
+pub(super) fn figure(value: f64) -> String {
+    let text = match value.abs() {
+        size if size >= 0.095 || size < 5e-7 => format!("{value:.2}"),
+        size if size >= 0.000_95 => format!("{value:.4}"),
+        _ => format!("{value:.6}"),
+    };
+    if text.trim_start_matches('-').chars().all(|c| c == '0' || c == '.') { "0.00".to_string() } else { text }
+}

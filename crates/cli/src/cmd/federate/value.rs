@@ -1,0 +1,268 @@
+//! What coalitions of datacenters forward: from the chain where it can be solved, else from simulation.
+
+use bellwether_core::InputError;
+use bellwether_model::queueing::federation::simulation::{
+    Admission, Arrivals, Class, Demand, Group, Law, Length, Priority, Simulator, Site, State, System, Target,
+    Work, replicate,
+};
+use bellwether_model::queueing::federation::{Cloud, Federation, Limits, Method, Unsolved, overflow};
+use bellwether_sched::federation::description::{self, Description, Jobs};
+use rayon::prelude::*;
+
+use super::FederateArguments;
+use crate::failure::Failure;
+
+/// Replications of a simulation: at least as many as an interval needs, at most as many as a user waits for.
+const REPLICATIONS: (u64, u64) = (10, 100);
+/// Jobs per hour below which a forwarded stream is as good as none, relative to all arrivals.
+const NEXT_TO_NONE: f64 = 1e-4;
+
+/// Where the jobs of a coalition go in the long run; members in the order in which they were named.
+#[derive(Debug, Clone)]
+pub(super) struct Outcome {
+    /// Jobs of each member that the public cloud does, per second.
+    pub(super) forwarded_per_s: Vec<f64>,
+    /// Servers of each member that are busy, on average.
+    pub(super) busy: Vec<f64>,
+    /// Half the width of the 95 % interval of all that is forwarded; 0 where it was computed.
+    pub(super) half_width_per_s: f64,
+    /// Why it was simulated, if it was.
+    pub(super) simulated: Option<String>,
+}
+
+impl Outcome {
+    pub(super) fn total_per_s(&self) -> f64 {
+        self.forwarded_per_s.iter().sum()
+    }
+}
+
+/// Values coalitions of a description that has jobs.
+pub(super) struct Valuer<'a> {
+    federation: &'a Description,
+    jobs: &'a Jobs,
+    limits: Limits,
+    precision: f64,
+    seed: u64,
+    /// Why the chain does not apply, if it does not.
+    beyond_the_chain: Option<&'static str>,
+}
+
+impl<'a> Valuer<'a> {
+    /// # Errors
+    ///
+    /// A description without jobs that queue.
+    pub(super) fn new(federation: &'a Description, arguments: &FederateArguments) -> Result<Self, Failure> {
+        let jobs = federation.jobs.as_ref().ok_or_else(|| {
+            let place = arguments.federation.display().to_string();
+            InputError::new(place, "this game needs jobs that queue for servers, and the file has no [jobs]")
+                .hint("write [jobs] with mean_time and public_price, or say --game affinity")
+        })?;
+        let poisson =
+            |member: &description::Member| matches!(member.arrivals, description::Arrivals::Poisson(_));
+        let beyond_the_chain = if arguments.simulate {
+            Some("it was asked for")
+        } else if jobs.law != description::Law::Exponential {
+            Some("the time of a job is not exponential")
+        } else if jobs.transfer_s > 0.0 {
+            Some("jobs take longer away from home")
+        } else if !federation.members.iter().all(poisson) {
+            Some("jobs do not arrive at random at one rate")
+        } else {
+            None
+        };
+        Ok(Valuer {
+            federation,
+            jobs,
+            limits: Limits { most_states: arguments.most_states },
+            precision: arguments.precision,
+            seed: arguments.seed,
+            beyond_the_chain,
+        })
+    }
+
+    pub(super) fn jobs(&self) -> &'a Jobs {
+        self.jobs
+    }
+
+    /// Servers that each member shares as the file says.
+    pub(super) fn shared(&self) -> Vec<u32> {
+        self.federation.members.iter().map(|member| member.shared).collect()
+    }
+
+    /// Where the jobs of a coalition go, if every member shares as many servers as that. One alone shares with nobody.
+    ///
+    /// # Errors
+    ///
+    /// What the models refuse.
+    pub(super) fn outcome(&self, members: &[usize], shared: &[u32]) -> Result<Outcome, Failure> {
+        match self.beyond_the_chain {
+            Some(why) => self.simulate(members, shared, Priority::Nobody, why.to_string()),
+            None => self.solve(members, shared),
+        }
+    }
+
+    /// The same with members who are first at their own servers, which only simulation knows; and the servers that
+    /// each lends and borrows, on average.
+    ///
+    /// # Errors
+    ///
+    /// What the simulation refuses.
+    pub(super) fn lending(&self, shared: &[u32]) -> Result<Vec<Lending>, Failure> {
+        let members: Vec<usize> = (0..self.federation.members.len()).collect();
+        let summary = self.replicate(&members, shared, Priority::Owners)?;
+        let of = |site: &bellwether_model::queueing::federation::simulation::SiteSummary| Lending {
+            lent: site.lent.mean,
+            borrowed: site.borrowed.mean,
+            forwarded_per_s: site.forwarded_per_s.mean,
+            utilisation: site.utilisation.mean,
+        };
+        Ok(summary.sites.iter().map(of).collect())
+    }
+
+    /// Many coalitions at once, on all processors.
+    ///
+    /// # Errors
+    ///
+    /// The first of the models' refusals.
+    pub(super) fn outcomes(&self, coalitions: &[Vec<usize>]) -> Result<Vec<Outcome>, Failure> {
+        let shared = self.shared();
+        coalitions.par_iter().map(|members| self.outcome(members, &shared)).collect()
+    }
+
+    fn solve(&self, members: &[usize], shared: &[u32]) -> Result<Outcome, Failure> {
+        let cloud = |member: &usize| {
+            let known = &self.federation.members[*member];
+            Cloud {
+                arrivals_per_s: known.arrivals.mean_per_s(),
+                servers: known.servers,
+                shared: if members.len() == 1 { 0 } else { shared[*member] },
+                longest_wait_s: known.longest_wait_s,
+            }
+        };
+        let clouds: Vec<Cloud> = members.iter().map(cloud).collect();
+        let service_per_s = self.jobs.service_per_s();
+        let federation = Federation { service_per_s, clouds };
+        let found = match overflow(&federation, &self.limits) {
+            Ok(found) => found,
+            Err(Unsolved::Input(error)) => return Err(error.into()),
+            Err(unsolved) => return self.simulate(members, shared, Priority::Nobody, unsolved.to_string()),
+        };
+        debug_assert!(matches!(found.method, Method::ProductForm | Method::Chain { .. }));
+        // Who shares more does more of what the pool does.
+        let pool: f64 = found.in_pool_per_s.iter().sum();
+        let all: u32 = federation.clouds.iter().map(|cloud| cloud.shared).sum();
+        let part = |cloud: &Cloud| if all > 0 { f64::from(cloud.shared) / f64::from(all) } else { 0.0 };
+        let busy = federation.clouds.iter().zip(&found.at_home_per_s);
+        let busy = busy.map(|(cloud, home)| (home + pool * part(cloud)) / service_per_s).collect();
+        Ok(Outcome { forwarded_per_s: found.forwarded_per_s, busy, half_width_per_s: 0.0, simulated: None })
+    }
+
+    fn simulate(
+        &self,
+        members: &[usize],
+        shared: &[u32],
+        priority: Priority,
+        why: String,
+    ) -> Result<Outcome, Failure> {
+        let summary = self.replicate(members, shared, priority)?;
+        let servers = |member: &usize| f64::from(self.federation.members[*member].servers);
+        Ok(Outcome {
+            forwarded_per_s: summary.sites.iter().map(|site| site.forwarded_per_s.mean).collect(),
+            busy: summary
+                .sites
+                .iter()
+                .zip(members)
+                .map(|(site, m)| site.utilisation.mean * servers(m))
+                .collect(),
+            half_width_per_s: summary.forwarded_per_s.half_width,
+            simulated: Some(why),
+        })
+    }
+
+    fn replicate(
+        &self,
+        members: &[usize],
+        shared: &[u32],
+        priority: Priority,
+    ) -> Result<bellwether_model::queueing::federation::simulation::Summary, Failure> {
+        let alone = members.len() == 1;
+        let site = |(member, shared): (&description::Member, &u32)| Site {
+            groups: vec![Group { kind: 0, servers: member.servers, shared: if alone { 0 } else { *shared } }],
+            demands: vec![Demand { class: 0, arrivals: arrivals(&member.arrivals) }],
+            longest_wait_s: member.longest_wait_s,
+        };
+        let class = Class {
+            work: Work { mean: self.jobs.mean_time_s, law: law(self.jobs.law) },
+            devices: 1,
+            speeds: vec![1.0],
+            transfer_s: self.jobs.transfer_s,
+        };
+        let system = System {
+            classes: vec![class],
+            sites: self.federation.members.iter().zip(shared).map(site).collect(),
+            admission: Admission::Count,
+            priority,
+        };
+        simulate(&system, members, self.precision, self.seed)
+    }
+}
+
+/// What a member does for others, and others for it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lending {
+    pub(super) lent: f64,
+    pub(super) borrowed: f64,
+    pub(super) forwarded_per_s: f64,
+    pub(super) utilisation: f64,
+}
+
+/// Replications of a coalition until the interval is as narrow as was asked.
+///
+/// # Errors
+///
+/// What the simulation refuses.
+pub(super) fn simulate(
+    system: &System,
+    members: &[usize],
+    precision: f64,
+    seed: u64,
+) -> Result<bellwether_model::queueing::federation::simulation::Summary, Failure> {
+    let length = Length::Arrivals { warm_up: 2e4, measured: 2e5 };
+    let simulator = Simulator::new(system, members, &length)?;
+    let target = Target {
+        relative: precision,
+        absolute_per_s: NEXT_TO_NONE * system.arrivals_per_s(),
+        least: REPLICATIONS.0,
+        most: REPLICATIONS.1,
+    };
+    Ok(replicate(&simulator, seed, &target))
+}
+
+pub(super) fn law(law: description::Law) -> Law {
+    match law {
+        description::Law::Exponential => Law::Exponential,
+        description::Law::Deterministic => Law::Deterministic,
+        description::Law::Lognormal(variation) => Law::Lognormal { variation },
+        description::Law::Hyperexponential(squared_variation) => Law::Hyperexponential { squared_variation },
+        description::Law::Pareto(shape) => Law::Pareto { shape },
+    }
+}
+
+fn arrivals(arrivals: &description::Arrivals) -> Arrivals {
+    match arrivals {
+        description::Arrivals::Poisson(rate_per_s) => Arrivals::Poisson { rate_per_s: *rate_per_s },
+        description::Arrivals::Modulated { per_s, stay_s } => {
+            let state = |(rate_per_s, mean_stay_s): (&f64, &f64)| State {
+                rate_per_s: *rate_per_s,
+                mean_stay_s: *mean_stay_s,
+            };
+            Arrivals::Modulated { states: per_s.iter().zip(stay_s).map(state).collect() }
+        }
+        description::Arrivals::Trace(jobs) => {
+            // One gap after the last job, the trace begins anew.
+            let last_s = jobs.last().map_or(0.0, |job| job.0);
+            let gap_s = last_s / (jobs.len().max(2) - 1) as f64;
+            Arrivals::Trace { jobs: jobs.clone(), period_s: Some(last_s + gap_s) }
+        }
+    }
+}
