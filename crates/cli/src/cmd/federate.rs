@@ -17,8 +17,10 @@ use crate::printer::Printer;
 mod affinity;
 mod files;
 mod plot;
+mod prices;
 mod report;
 mod savings;
+mod sharing;
 mod show;
 mod value;
 
@@ -113,16 +115,60 @@ pub(crate) fn federate(arguments: &FederateArguments, printer: &Printer) -> Resu
         None => GameKind::Affinity,
     });
     let report = match game {
-        GameKind::Savings => {
-            let valuer = value::Valuer::new(&federation, arguments)?;
-            savings::savings(&federation, &valuer, &valuer.shared(), arguments, printer)?
+        GameKind::Savings => queues(&federation, arguments, printer)?,
+        GameKind::Affinity => {
+            refuse(arguments.plot.is_some(), "--plot", "the game affinity has no sharing levels to draw")?;
+            refuse(arguments.optimise.is_some(), "--optimise", "in the game affinity all is shared")?;
+            affinity::affinity(&federation, arguments)?
         }
-        GameKind::Affinity => affinity::affinity(&federation, arguments)?,
-        GameKind::Prices => return Err(Failure::No("to come".into())),
+        GameKind::Prices => {
+            refuse(arguments.plot.is_some(), "--plot", "the game prices is not drawn: draw --game savings")?;
+            refuse(
+                arguments.optimise.is_some(),
+                "--optimise",
+                "in the game prices each optimises for itself",
+            )?;
+            let valuer = value::Valuer::new(&federation, arguments)?;
+            let report = prices::prices(&federation, &valuer, arguments)?;
+            printer.out(prices::render(&report, arguments.format).trim_end());
+            return Ok(code(Some(report.stable)));
+        }
     };
     printer.out(show::render(&report, arguments.format).trim_end());
-    Ok(match report.advice.stable {
-        Some(false) => ExitCode::from(1),
-        _ => ExitCode::SUCCESS,
-    })
+    Ok(code(report.advice.stable))
+}
+
+fn refuse(is_wrong: bool, place: &str, what: &str) -> Result<(), InputError> {
+    if is_wrong { Err(InputError::new(place, what)) } else { Ok(()) }
+}
+
+/// 1 where it was looked into and no stable federation exists.
+fn code(stable: Option<bool>) -> ExitCode {
+    if stable == Some(false) { ExitCode::from(1) } else { ExitCode::SUCCESS }
+}
+
+fn queues(
+    federation: &Description,
+    arguments: &FederateArguments,
+    printer: &Printer,
+) -> Result<report::Report, Failure> {
+    let valuer = value::Valuer::new(federation, arguments)?;
+    let mut notes = Vec::new();
+    let mut shared = valuer.shared();
+    if arguments.optimise.is_some() {
+        let (best, note) = sharing::best(federation, &valuer)?;
+        shared = best;
+        notes.push(note);
+    }
+    if let Some(path) = &arguments.plot {
+        let map = sharing::map(federation, &valuer, &shared, &arguments.plot_members)?;
+        written::write_whole(path, plot::svg(&map)?.as_bytes())?;
+    }
+    let mut report = savings::savings(federation, &valuer, &shared, arguments, printer)?;
+    let levels_matter = report.advice.stable == Some(false) && arguments.optimise.is_none();
+    if levels_matter && shared.iter().any(|level| *level > 0) {
+        notes.push("at these sharing levels; --optimise sharing looks for better ones".to_string());
+    }
+    report.notes.extend(notes);
+    Ok(report)
 }

@@ -248,7 +248,8 @@ impl Game {
     }
 
     /// The same game in which all together are worth something else.
-    pub(super) fn with_value_of_all(&self, value: f64) -> Game {
+    #[must_use]
+    pub fn with_value_of_all(&self, value: f64) -> Game {
         let mut game = self.clone();
         game.values[self.everyone().place()] = value;
         game

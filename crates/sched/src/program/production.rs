@@ -15,8 +15,6 @@
 //! of Shapley and Shubik 1971). [`Prices`] has both. The middle between them is a solution too, and treats alike
 //! whatever is alike.
 
-use microlp::{ComparisonOp, OptimizationDirection, Problem, SolveOptions, Variable};
-
 use super::relaxation::{Capacity, Columns, minimise};
 
 /// Work to be done.
@@ -68,11 +66,9 @@ pub struct Prices {
     pub highest: Duals,
 }
 
-/// Parts of an amount or a capacity that are rounding.
-const ROUNDING: f64 = 1e-9;
-
-/// By how much prices may miss a condition, in parts of the most that they can be.
-const FEASIBILITY: f64 = 1e-10;
+/// By which part there is more work and less of each resource for [the highest prices](Prices::highest), and the other way
+/// round for the lowest.
+const LITTLE: f64 = 1e-7;
 
 /// What it would cost to do none of a work; 0 for work that takes no part.
 fn full(work: &Work) -> f64 {
@@ -85,6 +81,32 @@ fn full(work: &Work) -> f64 {
 ///
 /// When a way names a resource that is not there.
 pub fn cheapest(work: &[Work], capacity: &[f64]) -> Production {
+    solve(work, capacity).0
+}
+
+/// The lowest and the highest prices.
+///
+/// With a little more of each work and a little less of each resource, only the highest prices of all that
+/// were optimal still are; with a little less work and more resources, only the lowest. Any prices found in this way
+/// satisfy the inequalities, and where numbers lie within 1e-7 of a place at which prices jump,
+/// they [are worth](Duals::worth) up to that part less than the least cost.
+///
+/// Work without an amount and resources without capacity take no part; they have the least price at which nothing would
+/// change: resources what the best work would pay, and work what it would cost to do a little of it.
+///
+/// # Panics
+///
+/// As [`cheapest`].
+pub fn prices(work: &[Work], capacity: &[f64]) -> Prices {
+    let scarce = |by: f64| {
+        let more = |work: &Work| Work { amount: work.amount * (1.0 + by), ..work.clone() };
+        let less: Vec<f64> = capacity.iter().map(|units| units * (1.0 - by)).collect();
+        solve(&work.iter().map(more).collect::<Vec<_>>(), &less).1
+    };
+    Prices { lowest: scarce(-LITTLE), highest: scarce(LITTLE) }
+}
+
+fn solve(work: &[Work], capacity: &[f64]) -> (Production, Duals) {
     // Parts of amounts and parts of capacities have no units that could lie orders of magnitude apart.
     let full: Vec<f64> = work.iter().map(full).collect();
     let scale = full.iter().copied().fold(0.0, f64::max);
@@ -93,7 +115,7 @@ pub fn cheapest(work: &[Work], capacity: &[f64]) -> Production {
         done: work.iter().map(|work| vec![0.0; work.ways.len()]).collect(),
     };
     if capacity.is_empty() || scale == 0.0 {
-        return production;
+        return (production, Duals::with(work, capacity, vec![0.0; capacity.len()]));
     }
     let mut columns = Columns::new(capacity.len());
     let mut taken = Vec::new();
@@ -118,7 +140,9 @@ pub fn cheapest(work: &[Work], capacity: &[f64]) -> Production {
         production.cost -= amount * (work[w].price - work[w].ways[at].extra);
     }
     production.cost = production.cost.max(0.0);
-    production
+    let price = |(part, units): (&f64, &f64)| if *units > 0.0 { part * scale / units } else { 0.0 };
+    let resources = optimum.prices.iter().zip(capacity).map(price).collect();
+    (production, Duals::with(work, capacity, resources))
 }
 
 impl Production {
@@ -126,20 +150,34 @@ impl Production {
     pub fn undone(&self, of: usize, work: &Work) -> f64 {
         (work.amount - self.done[of].iter().sum::<f64>()).max(0.0)
     }
-
-    /// Units of each resource in use.
-    pub fn used(&self, work: &[Work], resources: usize) -> Vec<f64> {
-        let mut used = vec![0.0; resources];
-        for (work, done) in work.iter().zip(&self.done) {
-            for (way, amount) in work.ways.iter().zip(done) {
-                used[way.resource] += way.units * amount;
-            }
-        }
-        used
-    }
 }
 
 impl Duals {
+    /// Duals with these prices of the resources of which there are any: work is worth the cheapest way to do it.
+    fn with(work: &[Work], capacity: &[f64], mut resources: Vec<f64>) -> Duals {
+        let cheapest = |work: &Work, resources: &[f64], of: &dyn Fn(&Way) -> bool| {
+            let costs = work
+                .ways
+                .iter()
+                .filter(|way| of(way))
+                .map(|way| way.extra + way.units * resources[way.resource]);
+            costs.fold(work.price, f64::min)
+        };
+        let there = |way: &Way| capacity[way.resource] > 0.0;
+        let value = |work: &Work| cheapest(work, &resources, &there);
+        let mut values: Vec<f64> = work.iter().map(value).collect();
+        for (work, value) in work.iter().zip(&values).filter(|(work, _)| work.amount > 0.0) {
+            for way in work.ways.iter().filter(|way| !there(way)) {
+                let price = &mut resources[way.resource];
+                *price = price.max((value - way.extra) / way.units);
+            }
+        }
+        for (work, value) in work.iter().zip(&mut values).filter(|(work, _)| work.amount <= 0.0) {
+            *value = cheapest(work, &resources, &|_| true);
+        }
+        Duals { work: values, resources }
+    }
+
     /// What the dual program maximises; the least cost when these are optimal.
     pub fn worth(&self, work: &[Work], capacity: &[f64]) -> f64 {
         let values: f64 = work.iter().zip(&self.work).map(|(work, value)| work.amount * value).sum();
@@ -157,116 +195,6 @@ impl Prices {
         Duals {
             work: middle(&self.lowest.work, &self.highest.work),
             resources: middle(&self.lowest.resources, &self.highest.resources),
-        }
-    }
-}
-
-/// What an optimal production says of its prices: complementary slackness, which holds between any optimum of the
-/// program and any of its dual.
-struct Conditions<'a> {
-    work: &'a [Work],
-    capacity: &'a [f64],
-    /// Work of which some is not done: it is worth its price.
-    undone: Vec<bool>,
-    /// Resources with something to spare: their price is zero.
-    spare: Vec<bool>,
-    /// Ways that are used: what is done pays for itself.
-    used: Vec<Vec<bool>>,
-}
-
-/// The lowest and the highest prices, given [the cheapest production](cheapest).
-///
-/// Work without an amount and resources without capacity take no part; they have the least price at which nothing would
-/// change: resources what the best work would pay, and work what it would cost to do a little of it. `None` where the numbers lie so many orders of magnitude apart
-/// that no solver can tell.
-pub fn prices(work: &[Work], capacity: &[f64], production: &Production) -> Option<Prices> {
-    let conditions = Conditions::new(work, capacity, production);
-    let mut lowest = conditions.extreme(OptimizationDirection::Minimize)?;
-    let mut highest = conditions.extreme(OptimizationDirection::Maximize)?;
-    conditions.fill(&mut lowest);
-    conditions.fill(&mut highest);
-    Some(Prices { lowest, highest })
-}
-
-impl<'a> Conditions<'a> {
-    fn new(work: &'a [Work], capacity: &'a [f64], production: &Production) -> Conditions<'a> {
-        let used = production.used(work, capacity.len());
-        let spare = |(used, capacity): (&f64, &f64)| *used < capacity * (1.0 - ROUNDING);
-        let undone = |(w, work): (usize, &Work)| production.undone(w, work) > ROUNDING * work.amount;
-        let ways = |(w, work): (usize, &Work)| {
-            let of_work = production.done[w].iter();
-            let least =
-                |way: &Way| (ROUNDING * work.amount).min(ROUNDING * capacity[way.resource] / way.units);
-            of_work.zip(&work.ways).map(|(amount, way)| *amount > 0.0 && *amount >= least(way)).collect()
-        };
-        Conditions {
-            work,
-            capacity,
-            undone: work.iter().enumerate().map(undone).collect(),
-            spare: used.iter().zip(capacity).map(spare).collect(),
-            used: work.iter().enumerate().map(ways).collect(),
-        }
-    }
-
-    /// All lowest or all highest prices at once: the sum of all, in parts of the most that each can be, is least or
-    /// largest there.
-    fn extreme(&self, direction: OptimizationDirection) -> Option<Duals> {
-        let most = self.most();
-        let mut problem = Problem::new(direction);
-        let mut part = |most: f64, known: Option<f64>| {
-            (most > 0.0).then(|| problem.add_var(1.0, known.map_or((0.0, 1.0), |part| (part, part))))
-        };
-        let works = self.work.iter().zip(&self.undone);
-        let works: Vec<Option<Variable>> =
-            works.map(|(work, &undone)| part(full(work), undone.then_some(1.0))).collect();
-        let resources = most.iter().zip(&self.spare);
-        let resources: Vec<Option<Variable>> =
-            resources.map(|(&most, &spare)| part(most, spare.then_some(0.0))).collect();
-        for ((work, used), variable) in self.work.iter().zip(&self.used).zip(&works) {
-            let Some(value) = *variable else { continue };
-            for (way, &used) in work.ways.iter().zip(used) {
-                let Some(price) = resources[way.resource].filter(|_| way.extra < work.price) else {
-                    continue;
-                };
-                let sense = if used { ComparisonOp::Eq } else { ComparisonOp::Le };
-                let units = way.units * most[way.resource] / work.price;
-                problem.add_constraint([(value, 1.0), (price, -units)], sense, way.extra / work.price);
-            }
-        }
-        let mut options = SolveOptions::default();
-        options.tolerances.feasibility = FEASIBILITY;
-        let solution = problem.solve_with(options).ok()?.into_solution().ok()?;
-        let value = |variable: &Option<Variable>| {
-            variable.map_or(0.0, |variable| solution.var_value(variable).clamp(0.0, 1.0))
-        };
-        Some(Duals {
-            work: works.iter().zip(self.work).map(|(part, work)| value(part) * work.price).collect(),
-            resources: resources.iter().zip(&most).map(|(part, most)| value(part) * most).collect(),
-        })
-    }
-
-    /// The most that a unit of each resource can be worth to work; 0 where there is no unit.
-    fn most(&self) -> Vec<f64> {
-        let mut most = vec![0.0_f64; self.capacity.len()];
-        for work in self.work.iter().filter(|work| full(work) > 0.0) {
-            for way in work.ways.iter().filter(|way| self.capacity[way.resource] > 0.0) {
-                most[way.resource] = most[way.resource].max((work.price - way.extra) / way.units);
-            }
-        }
-        most
-    }
-
-    /// Prices of what takes no part.
-    fn fill(&self, duals: &mut Duals) {
-        for (work, &value) in self.work.iter().zip(&duals.work).filter(|(work, _)| work.amount > 0.0) {
-            for way in work.ways.iter().filter(|way| self.capacity[way.resource] <= 0.0) {
-                let price = &mut duals.resources[way.resource];
-                *price = price.max((value - way.extra) / way.units);
-            }
-        }
-        for (work, value) in self.work.iter().zip(&mut duals.work).filter(|(work, _)| work.amount <= 0.0) {
-            let costs = work.ways.iter().map(|way| way.extra + way.units * duals.resources[way.resource]);
-            *value = costs.fold(work.price, f64::min);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bellwether_sched::federation::advice::advise;
+use bellwether_sched::federation::advice::{Advice, advise};
 use bellwether_sched::federation::description::{Description, HOUR_S, Jobs};
 use bellwether_sched::federation::sampling::{Sampling, sample};
 use bellwether_sched::federation::splits::{
@@ -107,12 +107,38 @@ pub(super) fn savings(
             forwarded_per_s: outcome.total_per_s(),
         })
         .collect();
-    fill(&mut report, &game, arguments.split, Some(&contributions));
+    let advice = fill(&mut report, &game, arguments.split, Some(&contributions));
+    if arguments.stable
+        && let Advice::Together(structure) | Advice::Apart { structure, .. } = advice
+    {
+        let mut apart = Outcome { forwarded_per_s: vec![0.0; count], busy: vec![0.0; count], ..together };
+        for block in &structure.blocks {
+            let block: Vec<usize> = block.members().collect();
+            let outcome = match block[..] {
+                [member] => alone[member].clone(),
+                _ => valuer.outcome(&block, shared)?,
+            };
+            for (place, member) in block.into_iter().enumerate() {
+                apart.forwarded_per_s[member] = outcome.forwarded_per_s[place];
+                apart.busy[member] = outcome.busy[place];
+            }
+        }
+        report.members = member_rows(federation, jobs, shared, &alone, &apart);
+        report.saved_dollars_per_hour = structure.gain;
+        let named = Named { split: "stable", payment: structure.payment, half_widths: None };
+        report.splits =
+            vec![split_row(&named, Some(&game.with_value_of_all(structure.value)), &report.members)];
+    }
     Ok(report)
 }
 
 /// Splits, coalitions and advice of a game whose values are all known.
-pub(super) fn fill(report: &mut Report, game: &Game, split: Split, contributions: Option<&[Contribution]>) {
+pub(super) fn fill(
+    report: &mut Report,
+    game: &Game,
+    split: Split,
+    contributions: Option<&[Contribution]>,
+) -> Advice {
     let whole = game.value(game.everyone());
     let mut named: Vec<(&'static str, Option<Vec<f64>>)> = Vec::new();
     let wanted = |one: Split| split == one || split == Split::All;
@@ -154,6 +180,7 @@ pub(super) fn fill(report: &mut Report, game: &Game, split: Split, contributions
             worst.loss
         ));
     }
+    advice
 }
 
 fn why_not(split: &str, game: &Game) -> String {

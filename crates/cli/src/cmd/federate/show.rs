@@ -29,7 +29,15 @@ fn table(report: &Report) -> String {
         width if width > 0.0 => format!(" ± {}", money(width)),
         _ => String::new(),
     };
-    let _ = writeln!(text, "all together save {}{within} per hour", money(report.saved_dollars_per_hour));
+    let saved = report.saved_dollars_per_hour;
+    let together =
+        if report.advice.blocks.len() > 1 && report.splits.first().is_some_and(|s| s.split == "stable") {
+            "so grouped, the members"
+        } else {
+            "all together"
+        };
+    let verb = if saved < 0.0 { "lose" } else { "save" };
+    let _ = writeln!(text, "{together} {verb} {}{within} per hour", money(saved.abs()));
     if let Some(fluid) = report.market.as_ref().and_then(|market| market.fluid_saved_dollars_per_hour) {
         let _ = writeln!(text, "without queues and with parts of devices it would be {}", money(fluid));
     }
@@ -221,7 +229,7 @@ fn csv(report: &Report) -> String {
     text
 }
 
-fn percent(part: f64) -> String {
+pub(super) fn percent(part: f64) -> String {
     let percent = 100.0 * part;
     if percent.abs() < 0.1 && percent.abs() >= 0.005 {
         format!("{percent:.2} %")

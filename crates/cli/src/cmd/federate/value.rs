@@ -2,11 +2,12 @@
 
 use bellwether_core::InputError;
 use bellwether_model::queueing::federation::simulation::{
-    Admission, Arrivals, Class, Demand, Group, Law, Length, Priority, Simulator, Site, State, System, Target,
-    Work, replicate,
+    Admission, Arrivals, Class, Demand, Group, Law, Length, Priority, Simulator, Site, SiteSummary, State,
+    Summary, System, Target, Work, replicate, run_once, summarise,
 };
-use bellwether_model::queueing::federation::{Cloud, Federation, Limits, Method, Unsolved, overflow};
+use bellwether_model::queueing::federation::{Cloud, Federation, Limits, Unsolved, overflow};
 use bellwether_sched::federation::description::{self, Description, Jobs};
+use bellwether_sched::federation::prices::Performance;
 use rayon::prelude::*;
 
 use super::FederateArguments;
@@ -14,8 +15,13 @@ use crate::failure::Failure;
 
 /// Replications of a simulation: at least as many as an interval needs, at most as many as a user waits for.
 const REPLICATIONS: (u64, u64) = (10, 100);
+/// Where many choices are compared each is simulated only for so long: the same jobs arrive in all of them.
+const SHORT: Length = Length::Arrivals { warm_up: 2e3, measured: 2e4 };
+const SHORT_REPLICATIONS: u64 = 4;
 /// Jobs per hour below which a forwarded stream is as good as none, relative to all arrivals.
 const NEXT_TO_NONE: f64 = 1e-4;
+/// Part of all arrivals that is rounding.
+const NEVER: f64 = 1e-14;
 
 /// Where the jobs of a coalition go in the long run; members in the order in which they were named.
 #[derive(Debug, Clone)]
@@ -107,10 +113,16 @@ impl<'a> Valuer<'a> {
     /// # Errors
     ///
     /// What the simulation refuses.
-    pub(super) fn lending(&self, shared: &[u32]) -> Result<Vec<Lending>, Failure> {
+    pub(super) fn lending(&self, shared: &[u32]) -> Result<Vec<Performance>, Failure> {
         let members: Vec<usize> = (0..self.federation.members.len()).collect();
-        let summary = self.replicate(&members, shared, Priority::Owners)?;
-        let of = |site: &bellwether_model::queueing::federation::simulation::SiteSummary| Lending {
+        let system = self.system(false, shared, Priority::Owners);
+        let simulator = Simulator::new(&system, &members, &SHORT)?;
+        let summary = summarise(
+            &(0..SHORT_REPLICATIONS)
+                .map(|number| run_once(&simulator, self.seed, number))
+                .collect::<Vec<_>>(),
+        );
+        let of = |site: &SiteSummary| Performance {
             lent: site.lent.mean,
             borrowed: site.borrowed.mean,
             forwarded_per_s: site.forwarded_per_s.mean,
@@ -119,14 +131,14 @@ impl<'a> Valuer<'a> {
         Ok(summary.sites.iter().map(of).collect())
     }
 
-    /// Many coalitions at once, on all processors.
+    /// What all members together forward at each of some sharing levels, per second.
     ///
     /// # Errors
     ///
     /// The first of the models' refusals.
-    pub(super) fn outcomes(&self, coalitions: &[Vec<usize>]) -> Result<Vec<Outcome>, Failure> {
-        let shared = self.shared();
-        coalitions.par_iter().map(|members| self.outcome(members, &shared)).collect()
+    pub(super) fn forwarded_per_s(&self, levels: &[Vec<u32>]) -> Result<Vec<f64>, Failure> {
+        let everyone: Vec<usize> = (0..self.federation.members.len()).collect();
+        levels.par_iter().map(|shared| Ok(self.outcome(&everyone, shared)?.total_per_s())).collect()
     }
 
     fn solve(&self, members: &[usize], shared: &[u32]) -> Result<Outcome, Failure> {
@@ -147,14 +159,16 @@ impl<'a> Valuer<'a> {
             Err(Unsolved::Input(error)) => return Err(error.into()),
             Err(unsolved) => return self.simulate(members, shared, Priority::Nobody, unsolved.to_string()),
         };
-        debug_assert!(matches!(found.method, Method::ProductForm | Method::Chain { .. }));
         // Who shares more does more of what the pool does.
         let pool: f64 = found.in_pool_per_s.iter().sum();
         let all: u32 = federation.clouds.iter().map(|cloud| cloud.shared).sum();
         let part = |cloud: &Cloud| if all > 0 { f64::from(cloud.shared) / f64::from(all) } else { 0.0 };
         let busy = federation.clouds.iter().zip(&found.at_home_per_s);
         let busy = busy.map(|(cloud, home)| (home + pool * part(cloud)) / service_per_s).collect();
-        Ok(Outcome { forwarded_per_s: found.forwarded_per_s, busy, half_width_per_s: 0.0, simulated: None })
+        // What is hardly ever forwarded is not.
+        let least = NEVER * federation.clouds.iter().map(|cloud| cloud.arrivals_per_s).sum::<f64>();
+        let forwarded = found.forwarded_per_s.iter().map(|per_s| if *per_s < least { 0.0 } else { *per_s });
+        Ok(Outcome { forwarded_per_s: forwarded.collect(), busy, half_width_per_s: 0.0, simulated: None })
     }
 
     fn simulate(
@@ -179,13 +193,12 @@ impl<'a> Valuer<'a> {
         })
     }
 
-    fn replicate(
-        &self,
-        members: &[usize],
-        shared: &[u32],
-        priority: Priority,
-    ) -> Result<bellwether_model::queueing::federation::simulation::Summary, Failure> {
-        let alone = members.len() == 1;
+    fn replicate(&self, members: &[usize], shared: &[u32], priority: Priority) -> Result<Summary, Failure> {
+        simulate(&self.system(members.len() == 1, shared, priority), members, self.precision, self.seed)
+    }
+
+    /// All members, each of whom shares so many servers; nobody anything where one is alone.
+    fn system(&self, alone: bool, shared: &[u32], priority: Priority) -> System {
         let site = |(member, shared): (&description::Member, &u32)| Site {
             groups: vec![Group { kind: 0, servers: member.servers, shared: if alone { 0 } else { *shared } }],
             demands: vec![Demand { class: 0, arrivals: arrivals(&member.arrivals) }],
@@ -197,23 +210,13 @@ impl<'a> Valuer<'a> {
             speeds: vec![1.0],
             transfer_s: self.jobs.transfer_s,
         };
-        let system = System {
+        System {
             classes: vec![class],
             sites: self.federation.members.iter().zip(shared).map(site).collect(),
             admission: Admission::Count,
             priority,
-        };
-        simulate(&system, members, self.precision, self.seed)
+        }
     }
-}
-
-/// What a member does for others, and others for it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Lending {
-    pub(super) lent: f64,
-    pub(super) borrowed: f64,
-    pub(super) forwarded_per_s: f64,
-    pub(super) utilisation: f64,
 }
 
 /// Replications of a coalition until the interval is as narrow as was asked.
@@ -226,7 +229,7 @@ pub(super) fn simulate(
     members: &[usize],
     precision: f64,
     seed: u64,
-) -> Result<bellwether_model::queueing::federation::simulation::Summary, Failure> {
+) -> Result<Summary, Failure> {
     let length = Length::Arrivals { warm_up: 2e4, measured: 2e5 };
     let simulator = Simulator::new(system, members, &length)?;
     let target = Target {
