@@ -30,6 +30,10 @@
 //! - [`biased`]: any of them with a known error;
 //! - [`named`]: all of them by the words of a command line.
 //!
+//! Blocks of kernels that share a GPU:
+//!
+//! - [`gpu`]: where they are placed, by whose rules, and what that costs.
+//!
 //! Servers that may vanish:
 //!
 //! - [`transient`]: their lifetimes, checkpoints, finish time and cost of a job on them.
@@ -58,6 +62,7 @@ pub mod compute;
 pub mod convergence;
 pub mod elastic;
 pub mod event;
+pub mod gpu;
 pub mod hybrid;
 pub mod import;
 pub mod named;

@@ -20,11 +20,7 @@ pub const LEVEL: f64 = 0.95;
 const FIRST_GROUPS: u64 = 8;
 
 /// Rotations of an order in a group.
-static ROTATIONS_: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
-#[allow(non_snake_case)]
-fn R() -> usize {
-    *ROTATIONS_.get_or_init(|| std::env::var("ROT").unwrap().parse().unwrap())
-}
+const ROTATIONS: usize = 4;
 
 /// How exact the sample should be, and when to give up.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -87,7 +83,7 @@ pub fn sample<E>(
     assert!(members > 0, "a game has members");
     let whole = values(&[(0..members).collect()])?[0];
     let wanted = wish.half_width * whole.abs();
-    let per_group = (2 * R() * (members - 1)) as u64;
+    let per_group = (2 * ROTATIONS * (members - 1)) as u64;
     let mut shuffler = Shuffler { state: wish.seed };
     let mut sums = Sums { groups: 0, mean: vec![0.0; members], squares: vec![0.0; members] };
     let mut valued = 1;
@@ -98,7 +94,7 @@ pub fn sample<E>(
             let estimates = sums.estimates();
             let narrow = estimates.iter().all(|estimate| estimate.half_width <= wanted);
             if narrow || is_full {
-                let orders = sums.groups * 2 * R() as u64;
+                let orders = sums.groups * 2 * ROTATIONS as u64;
                 return Ok(Sampled { members: estimates, orders, values: valued, narrow });
             }
             look *= 2;
@@ -114,8 +110,8 @@ pub fn sample<E>(
 
 /// The rotations of an order.
 fn rotations(order: &[usize]) -> impl Iterator<Item = Vec<usize>> {
-    (0..R()).map(|turn| {
-        let start = turn * order.len() / R();
+    (0..ROTATIONS).map(|turn| {
+        let start = turn * order.len() / ROTATIONS;
         [&order[start..], &order[..start]].concat()
     })
 }
@@ -150,7 +146,7 @@ fn contributions(order: &[usize], values: &[f64], whole: f64) -> Vec<f64> {
             (before, with) = (after, without);
         }
     }
-    brought.iter().map(|sum| sum / (2 * R()) as f64).collect()
+    brought.iter().map(|sum| sum / (2 * ROTATIONS) as f64).collect()
 }
 
 /// Means and squared deviations of the members over groups (Welford's recurrence).

@@ -1,0 +1,72 @@
+//! Where the thread blocks of a GPU go when kernels run side by side, and what that costs them.
+//!
+//! # Model
+//!
+//! ```text
+//! room(s, k) = min over r of floor(free(s, r) / need(k, r))
+//! ```
+//!
+//! over threads, warps (of 32 threads, rounded up block by block), block slots, registers (by warp, rounded up to the
+//! grain) and shared memory (with the system's reserve, rounded up to the grain).
+//!
+//! - *Which launch*: those whose blocks are not all placed wait in the order of arrival (under `priority` by level
+//!   first). Only the head of the queue places blocks; while none of its blocks fits, all wait. Blocks never move and
+//!   are never interrupted, except by the turns of `time-slice`.
+//! - *Where*: the multiprocessor with the most room, of equals the first in the device's order; the room is computed
+//!   anew after each choice. How many blocks a choice places is a property of the device: [`Issue`].
+//! - *How fast*: each block uses shares of four resources ([`Demand`]): issue slots and L1 of its multiprocessor, memory
+//!   and bus of the device. Launches take of them in the order in which they reached the device; a launch that gets
+//!   less than it wants runs slower by that factor.
+//! - [`Discipline`]s differ in who shares a queue, and multiprocessors, with whom.
+//!
+//! Time is in microseconds throughout.
+//!
+//! # Source
+//!
+//! Gilman, Ogden, Guo and Walls, "Demystifying the Placement Policies of the NVIDIA GPU Thread Block Scheduler for
+//! Concurrent Kernels", Performance 2020: leftover and most-room policies, precedence of earlier kernels. Gilman and
+//! Walls, arXiv 2110.00459: turns, priorities and MPS. The issue of two blocks at once was found in the traces of
+//! `data/thread-blocks`.
+//!
+//! # Assumes
+//!
+//! - All registers of a multiprocessor are one pool. The hardware has four; with an odd number of registers per thread
+//!   it may hold up to three warps fewer.
+//! - Shared memory may take all that the device has; the split between it and L1 is not modelled.
+//! - `mps`: a cap limits the multiprocessors on which a process holds blocks at a time, and what a process is denied by
+//!   its cap does not hold up others. The vendor documents neither.
+//! - `time-slice`: a process keeps its turn in the gaps between launches of a round, and loses it when its round ends.
+//! - `mig`: a slice has consecutive multiprocessors, and a fixed share of memory and bus.
+//! - Clusters of blocks, dynamic parallelism, copies and graphs do not exist.
+//!
+//! # Valid
+//!
+//! Placement: see the evidence that each device of `data/gpus.toml` states. Contention: an order of magnitude; what a
+//! kernel demands must be measured or guessed, and precedence is strict where the hardware's is not.
+//!
+//! # Checked by
+//!
+//! `tests/gpu_placement.rs`: published vectors and traces, block by block. `tests/gpu_laws.rs`: limits, queue order, work
+//! conservation, and the choice by tree against one by looking. `tests/gpu_sharing.rs`: disciplines and contention.
+
+mod contention;
+mod device;
+mod discipline;
+mod occupancy;
+mod outcome;
+mod partition;
+mod rooms;
+mod simulation;
+mod trace;
+mod workload;
+
+pub use device::{Device, Evidence, Issue, Order, WARP_THREADS, built_in, find, read_devices};
+pub use discipline::{Discipline, Slice, TimeSlice};
+pub use occupancy::{Amounts, Occupancy, Resource, capacity, occupancy, rooms};
+pub use outcome::{BlockRun, Decision, KernelSummary, LaunchRun, Outcome, RoomRow, RoundRun, StreamSummary};
+pub use rooms::Rooms;
+pub use simulation::{Options, alone_us, run};
+pub use trace::{
+    LaunchScore, RunScore, TRACE_HEADER, TracedLaunch, TracedRun, WrongBlock, compare, read_trace,
+};
+pub use workload::{Arrivals, Demand, Kernel, Launch, Process, Stream, Workload};
