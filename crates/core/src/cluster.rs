@@ -158,6 +158,8 @@ pub struct JobView {
     pub job: Arc<Job>,
     /// What it holds; nothing while it waits.
     pub allocation: Allocation,
+    /// The job that uses the same devices, all of them, if one does: its allocation is equal, and it names this one.
+    pub beside: Option<JobId>,
     /// The batch that it was given, if the policy chose one.
     pub batch: Option<Batch>,
     /// Since when it holds this allocation, or waits without one, in seconds.
@@ -172,7 +174,7 @@ pub struct JobView {
     pub remaining: Option<f64>,
     /// Seconds for which it held devices until `allocated_s`.
     pub executed_s: f64,
-    /// Device-seconds that it held until `allocated_s`.
+    /// Device-seconds that it held until `allocated_s`; of devices that it shared, half.
     pub device_s: f64,
     /// When it first held devices, in seconds.
     pub started_s: Option<f64>,
@@ -186,6 +188,7 @@ impl JobView {
         JobView {
             job,
             allocation: Allocation::none(),
+            beside: None,
             batch: None,
             allocated_s: now_s,
             progress_s: now_s,
@@ -213,9 +216,15 @@ impl JobView {
         }
     }
 
-    /// Device-seconds that it has held.
+    /// Device-seconds that it has held; of devices that it shared, half.
     pub fn device_s(&self, now_s: f64) -> f64 {
-        self.device_s + f64::from(self.allocation.devices()) * (now_s - self.allocated_s).max(0.0)
+        self.device_s + self.own(&self.allocation) * (now_s - self.allocated_s).max(0.0)
+    }
+
+    /// Devices of an allocation that count as its own.
+    fn own(&self, held: &Allocation) -> f64 {
+        let devices = f64::from(held.devices());
+        if self.beside.is_some() { devices / 2.0 } else { devices }
     }
 
     /// Work since `progress_s`.
@@ -235,14 +244,15 @@ impl JobView {
         self.remaining.map(|work| (work - self.progress(now_s)).max(0.0))
     }
 
-    /// Adds up what was done with `before`, the devices that it held since `allocated_s`.
+    /// Adds up what was done with `before`, the devices that it held since `allocated_s`; who used them
+    /// [beside](JobView::beside) it still stands there.
     pub fn settle(&mut self, before: &Allocation, now_s: f64) {
         if before.is_empty() {
             return;
         }
         let held_s = now_s - self.allocated_s;
         self.executed_s += held_s;
-        self.device_s += held_s * f64::from(before.devices());
+        self.device_s += held_s * self.own(before);
         (self.done, self.remaining) = (self.done(now_s), self.remaining(now_s));
     }
 
@@ -285,6 +295,8 @@ pub struct ClusterView {
     pub local_link: Option<Link>,
     /// Seconds without progress that a job pays when it goes on after a stop or a change of its devices.
     pub restart_s: f64,
+    /// Whether two jobs may use the same devices; never more.
+    pub packs: bool,
 }
 
 /// A link where none is described: so fast that nothing waits for it.
@@ -331,6 +343,8 @@ impl ClusterView {
                 return Err(format!("is placed on node {place} with {kind}, which it does not accept"));
             }
             let own = seen.allocation.shares().iter().find(|own| own.node == share.node);
+            // What it shares stays with the other one.
+            let own = own.filter(|_| seen.beside.is_none());
             let free = node.free + own.map_or(0, |own| own.devices);
             if share.devices > free {
                 return Err(format!(
@@ -340,6 +354,48 @@ impl ClusterView {
             }
         }
         Ok(())
+    }
+
+    /// Whether the job `id` may use `allocation`, all devices of the job `beside`, together with that, in place of what it
+    /// holds.
+    ///
+    /// # Errors
+    ///
+    /// What is against it, to be said after the job's name.
+    pub fn check_beside(&self, id: JobId, allocation: &Allocation, beside: JobId) -> Result<(), String> {
+        let broken = |what: &str| Err(format!("is put beside job number {}, {what}", beside.0));
+        if !self.packs {
+            return broken("and no devices are shared here");
+        }
+        let other = self.jobs.get(&beside).filter(|other| other.is_running() && beside != id);
+        let (Some(seen), Some(other)) = (self.jobs.get(&id), other) else {
+            return broken("which holds nothing");
+        };
+        if other.beside.is_some_and(|third| third != id) {
+            return broken("which shares its devices already");
+        }
+        if other.allocation != *allocation {
+            return broken("and is not given the same devices");
+        }
+        let (job, devices) = (&seen.job, allocation.devices());
+        let accepts = |share: &Share| job.accepts(self.nodes[share.node.0 as usize].device_type);
+        if devices < job.least || devices > job.most || !allocation.shares().iter().all(accepts) {
+            return broken("whose devices do not suit it");
+        }
+        Ok(())
+    }
+
+    /// The job holds nothing any more. What is free by that, which is nothing where another job uses the same devices: it
+    /// has them for itself now.
+    pub fn vacate(&mut self, id: JobId) -> Allocation {
+        let Some(seen) = self.jobs.get_mut(&id) else { return Allocation::none() };
+        let held = std::mem::take(&mut seen.allocation);
+        if let Some(other) = seen.beside.take().and_then(|other| self.jobs.get_mut(&other)) {
+            other.beside = None;
+            return Allocation::none();
+        }
+        self.release(&held);
+        held
     }
 
     /// Lets go of an allocation's devices.

@@ -12,12 +12,14 @@ use crate::prediction::{Prediction, StepModel};
 /// A policy may be put in place while jobs run. Its first changes name all jobs of the view as arrived.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Changes {
-    /// Jobs that ended, done or not, as they were last seen; the view holds them no more, unless they arrived again.
+    /// Jobs that ended, done or not, as they were last seen; the view holds them no more, unless they arrived again. What
+    /// one held is free now, unless it shared that.
     pub ended: Vec<(JobId, JobView)>,
     /// Jobs that arrived, in order: for the first time, or again after they had ended. They wait, except in a policy's
     /// first changes.
     pub arrived: Vec<JobId>,
-    /// Jobs that lost their devices, and what they held: they wait now, or have ended without any.
+    /// Jobs that lost their devices, and what that freed, which is all that they held where nobody shared it: they wait now,
+    /// or have ended without any. A job for which there is no memory beside the one that it was put beside loses them.
     pub lost: Vec<(JobId, Allocation)>,
     /// Nodes that went up or down.
     pub nodes: Vec<NodeId>,
@@ -69,6 +71,9 @@ pub enum Action {
         batch: Option<Batch>,
         /// What the policy expects of it; written down beside what is measured.
         expected: Option<Prediction>,
+        /// The job whose devices these are, all of them, where it uses them together with that one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        beside: Option<JobId>,
     },
     /// The job will never run, for this reason.
     Refuse {
@@ -107,6 +112,8 @@ pub enum Rule {
     Program,
     /// Shares of time by a program, taken in rounds.
     Rounds,
+    /// Who came first goes first; who finds no devices joins whom it slows down least.
+    Packing,
     /// The nearest deadline goes first.
     Deadline,
 }
@@ -146,6 +153,8 @@ pub struct Decision {
 ///   least [`least`](crate::cluster::Job::least) and at most [`most`](crate::cluster::Job::most) devices, of types
 ///   that it accepts, or none. After a decision that is so whoever gave a job what it holds, and whatever its limits
 ///   were then.
+/// - Where the view [packs](ClusterView::packs), a job may be given all devices of another one to share them; never
+///   more than two jobs use a device. When one of two goes, the other one keeps the devices.
 /// - Only jobs that have never run are refused.
 /// - `next_wakeup_s` lies after `now_s`.
 ///
@@ -237,6 +246,7 @@ impl fmt::Display for Rule {
             Rule::Knee => "everybody has as many as still pay",
             Rule::Program => "the sum of all is best so",
             Rule::Rounds => "everybody gets its share of time, round by round",
+            Rule::Packing => "who came first goes first, and joins another where devices are short",
             Rule::Deadline => "the nearest deadline goes first",
         })
     }

@@ -155,6 +155,8 @@ pub struct Prediction {
 ///
 /// - Everything in a [`Prediction`] is finite and positive, and `low <= examples_per_s <= high`.
 /// - The same question gets the same answer.
+/// - What is [kept](StepModel::shared) beside another job is above 0 and at most 1, and where one of two keeps nothing the
+///   other one keeps nothing either.
 pub trait StepModel {
     /// Throughput and step time of `job` in `configuration`.
     ///
@@ -171,6 +173,22 @@ pub trait StepModel {
     /// Whether speeds are relative to the devices that the job's author asked for, so that its work is seconds there.
     fn is_relative(&self) -> bool {
         false
+    }
+
+    /// The part of its speed alone in `configuration` that `job` keeps while `beside` trains on just the same devices;
+    /// `None` when the two cannot share them, for want of memory as a rule. A model that knows nothing of sharing says
+    /// that nobody can.
+    ///
+    /// # Errors
+    ///
+    /// One sentence, when the model cannot speak of such a pair or configuration at all.
+    fn shared(
+        &self,
+        _job: &JobDescription,
+        _configuration: &Configuration,
+        _beside: &JobDescription,
+    ) -> Result<Option<f64>, String> {
+        Ok(None)
     }
 
     /// The progress, in samples, at which the efficiency changes next; `None` when it stays.

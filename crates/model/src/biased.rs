@@ -89,6 +89,16 @@ impl<M: StepModel + ?Sized> StepModel for Biased<M> {
         }
     }
 
+    /// What a job keeps beside another is right: it is a part of a speed that is wrong already.
+    fn shared(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+        beside: &JobDescription,
+    ) -> Result<Option<f64>, String> {
+        self.model.shared(job, configuration, beside)
+    }
+
     fn efficiency(&self, job: &JobDescription, batch: u64, progress: f64) -> f64 {
         self.model.efficiency(job, batch, progress)
     }

@@ -27,6 +27,7 @@
 //! - [`throughput_table`]: measured tables by type of job, type of device and count;
 //! - [`elastic::jobs`]: measured applications whose batch may change, believed and true;
 //! - [`observed`]: what was measured while jobs ran, and what follows from it;
+//! - [`colocation`]: what two jobs lose that share a device;
 //! - [`biased`]: any of them with a known error;
 //! - [`named`]: all of them by the words of a command line.
 //!
@@ -57,6 +58,7 @@
 pub mod biased;
 pub mod calibrate;
 pub mod collective;
+pub mod colocation;
 mod common;
 pub mod compute;
 pub mod convergence;

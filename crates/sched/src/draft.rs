@@ -1,5 +1,7 @@
 //! A decision while it is being made: who stops, who starts, who changes, on a board of free devices.
 
+use std::collections::BTreeSet;
+
 use bellwether_core::cluster::{Allocation, Batch, JobId, JobView};
 use bellwether_core::policy::{Action, Decision, Reason, Rule};
 
@@ -11,6 +13,8 @@ pub struct Draft<'a> {
     board: &'a mut Board,
     releases: Vec<Action>,
     allocations: Vec<Action>,
+    /// Jobs that left devices to the one that shared them.
+    left: BTreeSet<JobId>,
     started: u32,
     stopped: u32,
     resized: u32,
@@ -19,7 +23,8 @@ pub struct Draft<'a> {
 impl<'a> Draft<'a> {
     /// Nothing yet.
     pub fn new(board: &'a mut Board) -> Draft<'a> {
-        Draft { board, releases: Vec::new(), allocations: Vec::new(), started: 0, stopped: 0, resized: 0 }
+        let (releases, allocations, left) = (Vec::new(), Vec::new(), BTreeSet::new());
+        Draft { board, releases, allocations, left, started: 0, stopped: 0, resized: 0 }
     }
 
     /// The devices that are free as far as it has got.
@@ -29,8 +34,7 @@ impl<'a> Draft<'a> {
 
     /// A running job waits from now on. Call this for all that stop before the first that starts.
     pub fn stop(&mut self, id: JobId, seen: &JobView) {
-        self.board.release(&seen.allocation);
-        self.releases.push(allocate(id, Allocation::none(), None));
+        self.lift(id, seen);
         self.stopped += 1;
     }
 
@@ -50,10 +54,32 @@ impl<'a> Draft<'a> {
         found
     }
 
-    /// Frees a running job's devices, so that it can be placed anew by [`change`](Draft::change).
+    /// Frees a running job's devices, so that it can be placed anew by [`change`](Draft::change). Those that it shares are
+    /// free when both have gone.
     pub fn lift(&mut self, id: JobId, seen: &JobView) {
-        self.board.release(&seen.allocation);
+        match seen.beside {
+            Some(other) if !self.left.contains(&other) => {
+                self.left.insert(id);
+            }
+            _ => self.board.release(&seen.allocation),
+        }
         self.releases.push(allocate(id, Allocation::none(), None));
+    }
+
+    /// A waiting or lifted job gets the devices of another one, which holds them by now, to share them.
+    pub fn join(&mut self, id: JobId, seen: &JobView, allocation: Allocation, host: JobId) {
+        let (job, beside) = (id, Some(host));
+        self.allocations.push(Action::Allocate { job, allocation, batch: None, expected: None, beside });
+        if seen.is_running() {
+            self.resized += 1;
+        } else {
+            self.started += 1;
+        }
+    }
+
+    /// A lifted job waits after all.
+    pub fn leave(&mut self) {
+        self.stopped += 1;
     }
 
     /// Gives a lifted job other devices (those were taken from the board), or the same ones with another batch.
@@ -80,5 +106,5 @@ impl<'a> Draft<'a> {
 }
 
 fn allocate(job: JobId, allocation: Allocation, batch: Option<Batch>) -> Action {
-    Action::Allocate { job, allocation, batch, expected: None }
+    Action::Allocate { job, allocation, batch, expected: None, beside: None }
 }

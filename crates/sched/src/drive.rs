@@ -2,7 +2,7 @@
 
 use bellwether_core::cluster::ClusterView;
 use bellwether_core::policy::{Action, Backend, Decision, Fault, Policy};
-use bellwether_core::prediction::StepModel;
+use bellwether_core::prediction::{Prediction, StepModel};
 
 /// Asks `policy` whenever `backend` says that something has changed, until all is over. `model` is what the policy
 /// believes.
@@ -32,11 +32,28 @@ pub fn drive(policy: &mut dyn Policy, backend: &mut dyn Backend, model: &dyn Ste
 /// Adds what the model expects of each allocation.
 fn foresee(decision: &mut Decision, view: &ClusterView, model: &dyn StepModel) {
     for action in &mut decision.actions {
-        let Action::Allocate { job, allocation, batch, expected } = action else { continue };
+        let Action::Allocate { job, allocation, batch, expected, beside } = action else { continue };
         let Some(seen) = view.jobs.get(job).filter(|_| expected.is_none() && !allocation.is_empty()) else {
             continue;
         };
         let configuration = view.configuration(&seen.job, allocation, *batch);
-        *expected = model.predict(&seen.job.description, &configuration).ok();
+        let description = &seen.job.description;
+        let kept = match beside.and_then(|other| view.jobs.get(&other)) {
+            None => Some(1.0),
+            Some(other) => model.shared(description, &configuration, &other.job.description).ok().flatten(),
+        };
+        let alone = model.predict(description, &configuration).ok();
+        *expected = alone.zip(kept).map(|(alone, kept)| slowed(alone, kept));
+    }
+}
+
+/// A prediction for a job that keeps this part of its speed alone.
+fn slowed(alone: Prediction, kept: f64) -> Prediction {
+    Prediction {
+        examples_per_s: alone.examples_per_s * kept,
+        low: alone.low * kept,
+        high: alone.high * kept,
+        step_s: alone.step_s / kept,
+        ..alone
     }
 }

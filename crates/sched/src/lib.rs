@@ -21,6 +21,7 @@
 //! - [`greedy`]: gangs in an order of preference: each that still fits runs;
 //! - [`target`]: from how many devices each job is to hold to a decision;
 //! - [`limits`]: what a job may not hold is taken from it before a policy is asked;
+//! - [`packing`]: which two jobs may share devices;
 //! - [`speed`]: how fast a job would be, remembered by kind of job;
 //! - [`curve`]: what a job makes of few and of many devices;
 //! - [`program`]: linear and integer programs;
@@ -37,6 +38,7 @@ pub mod greedy;
 pub mod limits;
 pub mod mapping;
 pub mod options;
+pub mod packing;
 pub mod placement;
 pub mod plan;
 pub mod policy;

@@ -83,20 +83,20 @@ impl Policy for Suited {
             allocation: Allocation::none(),
             batch: None,
             expected: None,
+            beside: None,
         };
         decision.actions.splice(0..0, misfits.iter().map(stop));
         decision
     }
 }
 
-/// A running job waits from now on; returns what it held.
+/// A running job waits from now on; returns what is free by that.
 fn take_devices(view: &mut ClusterView, id: JobId, now_s: f64) -> Allocation {
     let seen = view.jobs.get_mut(&id).expect("a misfit is in the view");
-    let held = std::mem::take(&mut seen.allocation);
+    let held = seen.allocation.clone();
     seen.settle(&held, now_s);
     (seen.allocated_s, seen.progress_s, seen.rate) = (now_s, now_s, 0.0);
-    view.release(&held);
-    held
+    view.vacate(id)
 }
 
 /// Whether limits were revised so that a running job lost its devices: a policy that decides at intervals need not let

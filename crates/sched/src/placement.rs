@@ -39,7 +39,8 @@ impl Board {
     /// What would be free in `view` if nobody held anything.
     pub fn empty(view: &ClusterView) -> Board {
         let mut board = Board::new(view);
-        for job in view.jobs.values() {
+        // Two that share devices hold them once.
+        for (_, job) in view.jobs.iter().filter(|(id, job)| job.beside.is_none_or(|other| **id < other)) {
             board.release(&job.allocation);
         }
         board
@@ -53,7 +54,7 @@ impl Board {
             *self = Board::new(view);
             return;
         }
-        for (_, job) in &changes.ended {
+        for (_, job) in changes.ended.iter().filter(|(_, job)| job.beside.is_none()) {
             self.release(&job.allocation);
         }
         for (_, allocation) in &changes.lost {

@@ -5,6 +5,7 @@ pub mod edf;
 pub mod elasticflow;
 pub mod equi;
 pub mod fifo;
+pub mod gandiva;
 pub mod gavel;
 pub mod gittins;
 pub mod hell;
@@ -55,6 +56,7 @@ pub const CATALOGUE: &[&About] = &[
     &fifo::STRICT,
     &fifo::SKIP,
     &fifo::EASY,
+    &gandiva::ABOUT,
     &srtf::TIME,
     &srtf::SERVICE,
     &las::TIME,

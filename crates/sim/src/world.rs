@@ -9,6 +9,7 @@ mod apply;
 mod belief;
 mod outage;
 mod record;
+mod together;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -76,6 +77,8 @@ enum Event {
     Completion(JobId),
     /// Its statistical efficiency changes.
     Efficiency(JobId),
+    /// It finds no memory beside the job that it was put beside.
+    NoRoom(JobId),
     NodeDown(NodeId),
     NodeUp(NodeId),
 }
@@ -89,6 +92,18 @@ struct Truth {
     nominal: f64,
     /// Its next own event.
     ticket: Option<Ticket>,
+    /// Whether it was put beside another job, and not another one beside it.
+    is_guest: bool,
+}
+
+/// What a job held when a decision first touched it.
+#[derive(Debug, Clone)]
+struct Before {
+    allocation: Allocation,
+    batch: Option<Batch>,
+    beside: Option<JobId>,
+    /// Whether the decision names it, and not only one that shares its devices.
+    is_named: bool,
 }
 
 /// A cluster that is simulated event by event.
@@ -104,7 +119,7 @@ pub struct World<'a> {
     next_arrival: usize,
     truths: BTreeMap<JobId, Truth>,
     /// Jobs that this decision touched, with what they held before it.
-    touched: BTreeMap<JobId, (Allocation, Option<Batch>)>,
+    touched: BTreeMap<JobId, Before>,
     outages: outage::Outages,
     admission: admission::Admission,
     idle_moments: u32,
@@ -174,13 +189,24 @@ impl<'a> World<'a> {
             let Some((_, event)) = self.queue.pop() else { break };
             match event {
                 Event::Completion(id) => self.complete(id),
-                other => later.push(other),
+                other => {
+                    if let Event::Efficiency(id) | Event::NoRoom(id) = other
+                        && let Some(truth) = self.truths.get_mut(&id)
+                    {
+                        truth.ticket = None;
+                    }
+                    later.push(other);
+                }
             }
         }
         self.changes.ended.sort_unstable_by_key(|(id, _)| *id);
         for event in later {
             match event {
+                // Where a job that shared its devices has ended, it has another event now.
+                Event::Efficiency(id) | Event::NoRoom(id)
+                    if self.truths.get(&id).is_none_or(|truth| truth.ticket.is_some()) => {}
                 Event::Efficiency(id) => self.revise(id),
+                Event::NoRoom(id) => self.expel(id),
                 Event::NodeDown(node) => self.node_down(node),
                 Event::NodeUp(node) => self.node_up(node),
                 Event::Completion(_) => {}
@@ -200,7 +226,10 @@ impl<'a> World<'a> {
         let Some(mut seen) = self.view.jobs.remove(&id) else { return };
         self.truths.remove(&id);
         self.running -= 1;
-        self.view.release(&seen.allocation);
+        match seen.beside {
+            Some(other) => self.leave_alone(other),
+            None => self.view.release(&seen.allocation),
+        }
         self.recording.ended(id, &seen, self.now_s);
         // What it held stays in its last view, so that a policy can follow.
         seen.executed_s = seen.executed_s(self.now_s);
@@ -229,7 +258,7 @@ impl<'a> World<'a> {
         let law = scenario.early_termination;
         let work = law.map_or(nominal, |law| nominal * law.fraction(&self.streams, id));
         let remaining = scenario.knowledge.of_new(work, nominal, law, &self.streams, id);
-        self.truths.insert(id, Truth { work, nominal, ticket: None });
+        self.truths.insert(id, Truth { work, nominal, ticket: None, is_guest: false });
         let seen = JobView::waiting(job, self.now_s, remaining);
         self.recording.arrived(id, &seen, work / rate);
         self.view.jobs.insert(id, seen);

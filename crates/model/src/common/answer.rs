@@ -59,6 +59,24 @@ pub(crate) fn slowest_type(
     Ok((rate, why.map_or(Validity::Interpolated, Validity::Extrapolated)))
 }
 
+/// The least part of its speed alone that a job keeps beside another, over the types of device of a configuration, where
+/// `of_type` gives that on one type; `None` when they cannot share one of them.
+///
+/// # Errors
+///
+/// As `of_type`; no device.
+pub(crate) fn least_kept(
+    configuration: &Configuration,
+    of_type: impl Fn(&str) -> Result<Option<f64>, String>,
+) -> Result<Option<f64>, String> {
+    let mut least: Option<f64> = None;
+    for group in configuration.devices.iter().filter(|group| group.count > 0) {
+        let Some(kept) = of_type(&group.device)? else { return Ok(None) };
+        least = Some(least.map_or(kept, |least| least.min(kept)));
+    }
+    least.map_or_else(|| Err("no device is given".to_owned()), |least| Ok(Some(least)))
+}
+
 /// A word that is none of `known`: a sentence that names the nearest, or all of them.
 pub(crate) fn unknown<'a>(word: &str, what: &str, known: impl Iterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.collect();

@@ -45,7 +45,7 @@ pub(crate) fn inverse(matrix: &[f64], size: usize) -> Option<Vec<f64>> {
 }
 
 /// Lower triangular factor of a symmetric matrix; none when it is not positive definite.
-pub(super) fn cholesky(matrix: &[f64], size: usize) -> Option<Vec<f64>> {
+pub(crate) fn cholesky(matrix: &[f64], size: usize) -> Option<Vec<f64>> {
     let mut factor = vec![0.0; size * size];
     for i in 0..size {
         for j in 0..=i {
@@ -64,7 +64,7 @@ pub(super) fn cholesky(matrix: &[f64], size: usize) -> Option<Vec<f64>> {
 }
 
 /// Solves with a factor of [`cholesky`]: forward, then backward.
-pub(super) fn solve(factor: &[f64], size: usize, right: &[f64]) -> Vec<f64> {
+pub(crate) fn solve(factor: &[f64], size: usize, right: &[f64]) -> Vec<f64> {
     let mut solution = right.to_vec();
     for i in 0..size {
         let inner: f64 = (0..i).map(|k| factor[i * size + k] * solution[k]).sum();

@@ -7,7 +7,7 @@ mod matrix;
 pub mod minimize;
 pub(crate) mod parameter;
 
-pub(crate) use matrix::{inverse, squared};
+pub(crate) use matrix::{cholesky, inverse, solve, squared};
 
 /// Logarithm of the largest factor between a prediction and an end of its interval: what is beyond it says nothing,
 /// and the ends stay finite.

@@ -7,7 +7,7 @@ use bellwether_core::prediction::{Configuration, JobDescription, Prediction, Ste
 use serde::Deserialize;
 
 use super::listed;
-use crate::common::answer::{exact, own_devices, slowest_type, unknown};
+use crate::common::answer::{exact, least_kept, own_devices, slowest_type, unknown};
 use crate::common::check;
 
 /// What the name of a type ends in that was measured with its devices spread over nodes.
@@ -28,14 +28,24 @@ struct DeviceType {
     spread: Jobs,
 }
 
-/// Steps per second by count, by kind of job.
-type Jobs = BTreeMap<String, BTreeMap<u32, f64>>;
+/// By count, by kind of job.
+type Jobs = BTreeMap<String, BTreeMap<u32, Cell>>;
 
-/// What the file says of one kind of job and count; pairs that share devices are passed over.
+/// Steps per second of one kind of job on some devices.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Cell {
+    alone: f64,
+    /// By kind of the job that uses the same devices: this one's and that one's; zeros where they cannot share them.
+    beside: BTreeMap<String, [f64; 2]>,
+}
+
+/// What the file says of one kind of job and count.
 #[derive(Deserialize)]
 struct Entry {
     #[serde(rename = "null")]
     alone: Option<f64>,
+    #[serde(flatten)]
+    beside: BTreeMap<String, [f64; 2]>,
 }
 
 impl GavelTable {
@@ -61,10 +71,10 @@ impl GavelTable {
                     InputError::new(&at, "this key names no kind of job and devices")
                         .hint("write it as ('ResNet-18 (batch size 32)', 2)")
                 })?;
-                if let Some(steps_per_s) = entry.alone {
-                    check::negative(&at, "the throughput in steps/s", steps_per_s)?;
-                    jobs.entry(kind.to_string()).or_default().insert(devices, steps_per_s);
-                }
+                let Some(alone) = entry.alone else { continue };
+                check::negative(&at, "the throughput in steps/s", alone)?;
+                let cell = Cell { alone, beside: pairs(&at, entry.beside, devices)? };
+                jobs.entry(kind.to_string()).or_default().insert(devices, cell);
             }
         }
         if types.is_empty() {
@@ -90,6 +100,37 @@ impl GavelTable {
     ///
     /// What was not measured, and what was; a job that does not run there.
     pub fn steps_per_s(&self, device: &str, kind: &str, devices: u32, spread: bool) -> Result<f64, String> {
+        self.cell(device, kind, devices, spread).map(|cell| cell.alone)
+    }
+
+    /// The parts of their speeds alone that two kinds of job keep on the same `devices` devices of a type, in one node;
+    /// `None` when they cannot share them.
+    ///
+    /// # Errors
+    ///
+    /// As [`steps_per_s`](GavelTable::steps_per_s), of either; a pair that was not measured.
+    pub fn kept(&self, device: &str, kinds: [&str; 2], devices: u32) -> Result<Option<[f64; 2]>, String> {
+        let [first, second] = kinds;
+        let (own, other) =
+            (self.cell(device, first, devices, false)?, self.cell(device, second, devices, false)?);
+        let together = own
+            .beside
+            .get(second)
+            .ok_or_else(|| format!("`{first}` was not measured beside `{second}` on {devices} {device}"))?;
+        // Nobody is helped by another job: what is above the speed alone is noise.
+        let part = |place: usize, alone: f64| (together[place] / alone).min(1.0);
+        Ok((together[0] > 0.0 && together[1] > 0.0).then(|| [part(0, own.alone), part(1, other.alone)]))
+    }
+
+    /// Kinds of job that run on one device of a type, in the order of their names.
+    pub fn kinds(&self, device: &str) -> impl Iterator<Item = &str> {
+        let runs = |counts: &BTreeMap<u32, Cell>| counts.get(&1).is_some_and(|cell| cell.alone > 0.0);
+        let jobs = self.types.get(device).into_iter().flat_map(|of_type| &of_type.in_node);
+        jobs.filter(move |(_, counts)| runs(counts)).map(|(kind, _)| kind.as_str())
+    }
+
+    /// What was measured on devices where the job runs.
+    fn cell(&self, device: &str, kind: &str, devices: u32, spread: bool) -> Result<&Cell, String> {
         let of_type = self
             .types
             .get(device)
@@ -100,7 +141,7 @@ impl GavelTable {
         })?;
         let how = if spread { " in several nodes" } else { "" };
         match counts.get(&devices) {
-            Some(&steps_per_s) if steps_per_s > 0.0 => Ok(steps_per_s),
+            Some(cell) if cell.alone > 0.0 => Ok(cell),
             Some(_) => Err(format!("`{kind}` does not run on {devices} {device}{how}")),
             None => Err(format!(
                 "`{kind}` was measured on {} {device}{how}, not on {devices}",
@@ -108,6 +149,26 @@ impl GavelTable {
             )),
         }
     }
+}
+
+/// Of jobs on the same number of devices; others never share.
+fn pairs(
+    at: &str,
+    beside: BTreeMap<String, [f64; 2]>,
+    devices: u32,
+) -> Result<BTreeMap<String, [f64; 2]>, InputError> {
+    let mut pairs = BTreeMap::new();
+    for (key, speeds) in beside {
+        let (kind, others) = kind_and_devices(&key)
+            .ok_or_else(|| InputError::new(at, format!("`{key}` names no kind of job and devices")))?;
+        for steps_per_s in speeds {
+            check::negative(at, format!("the throughput in steps/s with {key}"), steps_per_s)?;
+        }
+        if others == devices {
+            pairs.insert(kind.to_string(), speeds);
+        }
+    }
+    Ok(pairs)
 }
 
 impl StepModel for GavelTable {
@@ -118,6 +179,18 @@ impl StepModel for GavelTable {
         let of_type = |device: &str| Ok((self.steps_per_s(device, &job.model, devices, spread)?, None));
         let (steps_per_s, validity) = slowest_type(configuration, of_type)?;
         exact(steps_per_s, 1.0, validity)
+    }
+
+    fn shared(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+        beside: &JobDescription,
+    ) -> Result<Option<f64>, String> {
+        let devices = own_devices(configuration)?;
+        least_kept(configuration, |device| {
+            Ok(self.kept(device, [&job.model, &beside.model], devices)?.map(|[own, _]| own))
+        })
     }
 }
 

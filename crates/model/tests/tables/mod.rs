@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::print_stdout)]
 
 pub mod cm_dare;
+pub mod colocation;
 pub mod curves;
 pub mod split;
 pub mod sync_switch;

@@ -3,7 +3,7 @@
 use bellwether_core::cluster::{JobId, JobView};
 use bellwether_core::policy::{Action, Fault};
 
-use super::{Event, Truth, World};
+use super::{Before, Event, Truth, World, together};
 
 /// No simulation goes on for longer: thirty billion years, where a time is still known to some minutes.
 const LATEST_S: f64 = 1e18;
@@ -11,20 +11,23 @@ const LATEST_S: f64 = 1e18;
 impl World<'_> {
     pub(super) fn carry_out(&mut self, action: Action) -> Result<(), Fault> {
         match action {
-            Action::Allocate { job: id, allocation, batch, .. } => {
+            Action::Allocate { job: id, allocation, batch, beside, .. } => {
                 let Some(seen) = self.view.jobs.get(&id) else {
                     return Err(broken(id, "is given devices, and is not there"));
                 };
-                self.view
-                    .check(seen, &allocation)
-                    .map_err(|what| Fault::Broken(format!("job `{}` {what}", seen.job.description.name)))?;
-                let held = seen.allocation.clone();
-                self.view.release(&held);
-                self.view.take(&allocation);
+                match beside {
+                    None => self.view.check(seen, &allocation),
+                    Some(other) => self.view.check_beside(id, &allocation, other),
+                }
+                .map_err(|what| Fault::Broken(format!("job `{}` {what}", seen.job.description.name)))?;
+                self.touch(id, true);
+                self.view.vacate(id);
+                match beside {
+                    None => self.view.take(&allocation),
+                    Some(other) => self.join(id, other),
+                }
                 let seen = self.view.jobs.get_mut(&id).expect("it was there just now");
-                let before = std::mem::replace(&mut seen.allocation, allocation);
-                self.touched.entry(id).or_insert((before, seen.batch));
-                seen.batch = batch;
+                (seen.allocation, seen.batch) = (allocation, batch);
                 Ok(())
             }
             Action::Refuse { job: id, why } => {
@@ -32,7 +35,7 @@ impl World<'_> {
                     Some(seen) if !seen.is_running() => {}
                     _ => return Err(broken(id, "is refused, and is not waiting")),
                 }
-                if self.touched.remove(&id).is_some_and(|(before, _)| !before.is_empty()) {
+                if self.touched.remove(&id).is_some_and(|before| !before.allocation.is_empty()) {
                     return Err(broken(id, "is stopped and refused by one decision"));
                 }
                 self.view.jobs.remove(&id);
@@ -46,9 +49,9 @@ impl World<'_> {
     /// Settles what this decision touched: progress with the old devices, cost of the change, next event.
     pub(super) fn settle_touched(&mut self) -> Result<(), Fault> {
         let touched = std::mem::take(&mut self.touched);
-        for (id, (before, batch)) in touched {
+        for (id, Before { allocation: before, batch, beside, is_named }) in touched {
             let seen = self.view.jobs.get_mut(&id).expect("a touched job is there");
-            if seen.allocation == before && seen.batch == batch {
+            if seen.allocation == before && (seen.batch, seen.beside) == (batch, beside) {
                 continue;
             }
             self.recording.span(id, &before, seen, self.now_s);
@@ -61,9 +64,13 @@ impl World<'_> {
                 self.recording.preempted(id);
             }
             let is_start = seen.started_s.is_none() && seen.is_running();
+            let (now_beside, begins_s) = (std::mem::replace(&mut seen.beside, beside), seen.progress_s);
             seen.turn(&before, self.now_s, self.view.restart_s);
+            seen.beside = now_beside;
             if is_start {
                 seen.progress_s += self.scenario.start_s;
+            } else if seen.allocation == before && seen.beside != beside {
+                together::go_on(seen, begins_s, is_named.then_some(self.view.restart_s));
             }
             self.advance(id)?;
         }
@@ -78,13 +85,18 @@ impl World<'_> {
         }
         let Truth { work, nominal, .. } = *truth;
         let rate = match self.view.jobs.get(&id) {
-            Some(seen) if seen.is_running() => self.rate(seen)?,
+            Some(seen) if seen.is_running() => self.rate(id, seen)?,
             _ => 0.0,
         };
         let seen = self.view.jobs.get_mut(&id).expect("it was there just now");
         seen.rate = rate;
         self.scenario.knowledge.renew(seen, work, nominal, self.scenario);
         if !seen.is_running() {
+            return Ok(());
+        }
+        if rate == 0.0 && seen.beside.is_some() {
+            let ticket = self.queue.schedule(seen.progress_s.max(self.now_s), Event::NoRoom(id));
+            self.truths.entry(id).and_modify(|truth| truth.ticket = Some(ticket));
             return Ok(());
         }
         let end_s = seen.progress_s + (work - seen.done).max(0.0) / rate;
@@ -110,8 +122,17 @@ impl World<'_> {
     /// Adds up what all jobs hold on every node.
     pub(super) fn audit(&self) -> Result<(), Fault> {
         let mut held = vec![0; self.view.nodes.len()];
-        for share in self.view.jobs.values().flat_map(|seen| seen.allocation.shares()) {
-            held[share.node.0 as usize] += share.devices;
+        for (id, seen) in &self.view.jobs {
+            if seen.beside.is_some_and(|other| !self.is_pair(*id, other)) {
+                return Err(broken(*id, "shares devices with one that does not share them with it"));
+            }
+            // Two that share devices hold them once.
+            if seen.beside.is_none_or(|other| *id < other) {
+                seen.allocation
+                    .shares()
+                    .iter()
+                    .for_each(|share| held[share.node.0 as usize] += share.devices);
+            }
         }
         let wrong = self
             .view
@@ -127,26 +148,28 @@ impl World<'_> {
         }
     }
 
-    /// Work per second, in truth.
-    fn rate(&self, seen: &JobView) -> Result<f64, Fault> {
+    /// Work per second, in truth; 0 where it finds no memory.
+    fn rate(&self, id: JobId, seen: &JobView) -> Result<f64, Fault> {
         let configuration = self.view.configuration(&seen.job, &seen.allocation, seen.batch);
         let description = &seen.job.description;
-        let prediction = self.truth.predict(description, &configuration).map_err(|why| {
+        let unknown = |why: String| {
             Fault::World(format!("job `{}` runs where its speed is not known: {why}", description.name))
-        })?;
+        };
+        let prediction = self.truth.predict(description, &configuration).map_err(unknown)?;
         let efficiency = match seen.batch {
             Some(batch) => self.truth.efficiency(description, batch.samples, seen.done),
             None => 1.0,
         };
-        Ok(prediction.examples_per_s * efficiency)
+        let alone = prediction.examples_per_s * efficiency;
+        match seen.beside {
+            None => Ok(alone),
+            Some(other) => Ok(alone * self.kept(id, &configuration, other).map_err(unknown)?),
+        }
     }
 
     /// A job's efficiency has changed.
     pub(super) fn revise(&mut self, id: JobId) {
         let Some(seen) = self.view.jobs.get_mut(&id) else { return };
-        if let Some(truth) = self.truths.get_mut(&id) {
-            truth.ticket = None;
-        }
         // The event came just where the efficiency changes: rounding must not leave it short of there.
         let at = self.truth.efficiency_changes_at(&seen.job.description, seen.done);
         let reached = seen.done(self.now_s).max(at.unwrap_or(0.0));

@@ -60,9 +60,9 @@ impl World<'_> {
         let on_it = |allocation: &Allocation| allocation.shares().iter().any(|share| share.node == id);
         let hit: Vec<_> =
             self.view.jobs.iter().filter(|(_, seen)| on_it(&seen.allocation)).map(|(&id, _)| id).collect();
-        for job in hit {
+        for &job in &hit {
             let Some(seen) = self.view.jobs.get_mut(&job) else { continue };
-            let before = std::mem::take(&mut seen.allocation);
+            let before = seen.allocation.clone();
             seen.settle(&before, self.now_s);
             if let Some(checkpoint_s) = self.scenario.checkpoint_s {
                 let since_s = (self.now_s - seen.progress_s).max(0.0) % checkpoint_s;
@@ -73,11 +73,13 @@ impl World<'_> {
             self.recording.span(job, &before, seen, self.now_s);
             self.recording.preempted(job);
             (seen.allocated_s, seen.progress_s) = (self.now_s, self.now_s);
-            self.view.release(&before);
+        }
+        for job in hit {
+            let freed = self.view.vacate(job);
             self.running -= 1;
             // A waiting job has no event and no speed, so nothing can go wrong.
             let _ = self.advance(job);
-            self.changes.lost.push((job, before));
+            self.changes.lost.push((job, freed));
         }
         self.view.nodes[id.0 as usize].up = false;
         self.recording.capacity(self.now_s, self.view.devices(None));

@@ -226,8 +226,8 @@ fn what_breaks_a_law_is_caught() {
             let mut decision = fifo.decide(now_s, view, changes, model);
             let twice = decision.actions.clone();
             for (action, &id) in twice.into_iter().zip(view.jobs.keys().skip(1)) {
-                if let Action::Allocate { allocation, batch, expected, .. } = action {
-                    decision.actions.push(Action::Allocate { job: id, allocation, batch, expected });
+                if let Action::Allocate { allocation, batch, expected, beside, .. } = action {
+                    decision.actions.push(Action::Allocate { job: id, allocation, batch, expected, beside });
                 }
             }
             decision

@@ -70,8 +70,8 @@ impl Compared {
 /// What was expected of an action is written down beside a decision, and is no part of it.
 fn is_same(one: &Decision, other: &Decision) -> bool {
     let plain = |action: &Action| match action.clone() {
-        Action::Allocate { job, allocation, batch, .. } => {
-            Action::Allocate { job, allocation, batch, expected: None }
+        Action::Allocate { job, allocation, batch, beside, .. } => {
+            Action::Allocate { job, allocation, batch, expected: None, beside }
         }
         refuse @ Action::Refuse { .. } => refuse,
     };
