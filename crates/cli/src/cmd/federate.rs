@@ -114,12 +114,25 @@ pub(crate) fn federate(arguments: &FederateArguments, printer: &Printer) -> Resu
         Some(_) => GameKind::Savings,
         None => GameKind::Affinity,
     });
+    // Elsewhere in this program a process is one thread; here many coalitions are looked at.
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    let pool = pool.map_err(|error| Failure::at("threads", error))?;
+    pool.install(|| answer(game, &federation, arguments, printer))
+}
+
+fn answer(
+    game: GameKind,
+    federation: &Description,
+    arguments: &FederateArguments,
+    printer: &Printer,
+) -> Result<ExitCode, Failure> {
     let report = match game {
-        GameKind::Savings => queues(&federation, arguments, printer)?,
+        GameKind::Savings => queues(federation, arguments, printer)?,
         GameKind::Affinity => {
             refuse(arguments.plot.is_some(), "--plot", "the game affinity has no sharing levels to draw")?;
             refuse(arguments.optimise.is_some(), "--optimise", "in the game affinity all is shared")?;
-            affinity::affinity(&federation, arguments)?
+            affinity::affinity(federation, arguments)?
         }
         GameKind::Prices => {
             refuse(arguments.plot.is_some(), "--plot", "the game prices is not drawn: draw --game savings")?;
@@ -128,8 +141,8 @@ pub(crate) fn federate(arguments: &FederateArguments, printer: &Printer) -> Resu
                 "--optimise",
                 "in the game prices each optimises for itself",
             )?;
-            let valuer = value::Valuer::new(&federation, arguments)?;
-            let report = prices::prices(&federation, &valuer, arguments)?;
+            let valuer = value::Valuer::new(federation, arguments)?;
+            let report = prices::prices(federation, &valuer, arguments)?;
             printer.out(prices::render(&report, arguments.format).trim_end());
             return Ok(code(Some(report.stable)));
         }

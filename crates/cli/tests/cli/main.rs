@@ -13,6 +13,7 @@ mod checkpoints;
 mod coordinator;
 mod crash;
 mod examples;
+mod federate;
 mod goodput;
 mod harness;
 mod jobs;

@@ -163,6 +163,8 @@ pub enum Law {
 pub struct Classes {
     /// Types of device, in the order of their names.
     pub devices: Vec<String>,
+    /// What a member's own device of each type costs, in dollars per hour; 0 where it is not known.
+    pub own_dollars_per_hour: Vec<f64>,
     /// The classes, in the order of the file.
     pub classes: Vec<Class>,
 }
@@ -206,7 +208,10 @@ struct File {
     class: Vec<ClassFile>,
     /// The public cloud, for classes of jobs.
     #[serde(default)]
-    public: PublicFile,
+    public: DevicesFile,
+    /// What members' own devices cost; 0.7 of what the public cloud takes where nothing is said.
+    #[serde(default)]
+    own: DevicesFile,
     /// How lent servers are paid inside.
     #[serde(default)]
     prices: PricesFile,
@@ -307,8 +312,8 @@ fn one() -> u32 {
 
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct PublicFile {
-    /// What the public cloud takes for a device, by type.
+struct DevicesFile {
+    /// What a device costs, by type.
     #[serde(default)]
     devices: BTreeMap<String, DollarsPerHour>,
 }
@@ -375,7 +380,7 @@ impl Description {
         }
         let prices = prices(file.prices, place)?;
         let jobs = file.jobs.map(|jobs| self::jobs(jobs, place)).transpose()?;
-        let affinity = classes(file.class, &file.public, &file.member, place, speeds)?;
+        let affinity = classes(file.class, [&file.public, &file.own], &file.member, place, speeds)?;
         let mut members: Vec<Member> = Vec::with_capacity(file.member.len());
         for (number, read) in (1..).zip(file.member) {
             let place = format!("{place}: member {number} ({})", read.name);
@@ -475,7 +480,7 @@ fn jobs(file: JobsFile, place: &str) -> Result<Jobs, InputError> {
 
 fn classes(
     files: Vec<ClassFile>,
-    public: &PublicFile,
+    [public, own]: [&DevicesFile; 2],
     members: &[MemberFile],
     place: &str,
     speeds: &dyn Speeds,
@@ -531,7 +536,12 @@ fn classes(
         Ok(Class { name, examples_per_s, public_dollars_per_hour, job_examples, job_devices, transfer })
     });
     let classes = classes.collect::<Result<_, _>>()?;
-    Ok(Some(Classes { devices, classes }))
+    let price = |device: &String| {
+        let bought = || Some(SERVER_PRICE_SHARE * public.devices.get(device)?.get());
+        own.devices.get(device).map(|price| price.get()).or_else(bought).unwrap_or(0.0)
+    };
+    let own_dollars_per_hour = devices.iter().map(price).collect();
+    Ok(Some(Classes { devices, own_dollars_per_hour, classes }))
 }
 
 /// Examples per second by type of device; types that do not run it are left out.

@@ -35,17 +35,19 @@ pub(super) fn affinity(federation: &Description, arguments: &FederateArguments) 
         let forwarded = classes.classes.iter().zip(&plan.forwarded[place]);
         let pays: f64 = forwarded.map(|(class, per_s)| class.public_dollars_per_hour * per_s).sum();
         let cost = alone(place);
+        let own: f64 =
+            member.devices.iter().zip(&classes.own_dollars_per_hour).map(|(n, price)| n * price).sum();
         MemberRow {
             name: member.name.clone(),
             owns: owns(member, classes),
             alone_forwarded_per_hour: cost,
             forwarded_per_hour: pays,
-            alone_dollars_per_hour: cost,
+            alone_dollars_per_hour: own + cost,
             spared_dollars_per_hour: cost - pays,
         }
     };
     let members: Vec<MemberRow> = federation.members.iter().enumerate().map(row).collect();
-    let apart: f64 = members.iter().map(|member| member.alone_dollars_per_hour).sum();
+    let apart: f64 = members.iter().map(|member| member.alone_forwarded_per_hour).sum();
     let mut report = Report {
         game: "affinity",
         saved_dollars_per_hour: apart - owen.cost,
@@ -66,7 +68,7 @@ pub(super) fn affinity(federation: &Description, arguments: &FederateArguments) 
         .members
         .iter()
         .zip(&owen.charges)
-        .map(|(row, charge)| row.alone_dollars_per_hour - charge)
+        .map(|(row, charge)| row.alone_forwarded_per_hour - charge)
         .collect();
     let named = Named { split: "market prices (Owen)", payment, half_widths: None };
     if count > savings::EXACT_MEMBERS {
@@ -95,7 +97,7 @@ pub(super) fn affinity(federation: &Description, arguments: &FederateArguments) 
     };
     savings::fill(&mut report, &game, arguments.split, None);
     // What the market gives out is what the fluid saves.
-    if !arguments.simulate && matches!(arguments.split, Split::Core | Split::All | Split::Shapley) {
+    if !arguments.simulate && matches!(arguments.split, Split::Core | Split::All) {
         report.splits.push(split_row(&named, Some(&game), &report.members));
     }
     Ok(report)

@@ -131,7 +131,11 @@ fn scale(area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, savings: &[
     }
     marks.dedup();
     for value in marks {
-        area.draw(&Text::new(format!("${}", figure(value)), (left + 30, at(value)), style.clone()))?;
+        area.draw(&Text::new(
+            format!("{}${}", if value < 0.0 { "-" } else { "" }, figure(value.abs())),
+            (left + 30, at(value)),
+            style.clone(),
+        ))?;
     }
     area.draw(&Text::new("saved per hour", (left, top - 24), style.clone()))?;
     area.draw(&Rectangle::new([(left, bottom + 22), (left + 22, bottom + 36)], MARK.stroke_width(3)))?;

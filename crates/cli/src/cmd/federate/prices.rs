@@ -53,6 +53,8 @@ struct Row {
     best_shared: Vec<u32>,
     /// Utility of all over the most that was found; absent where there is none to be had.
     efficiency: Option<f64>,
+    /// Whether members save something by sharing, and nobody would share more or less.
+    holds: bool,
 }
 
 /// # Errors
@@ -99,7 +101,7 @@ pub(super) fn prices(
     let sentence = sentence(&rows, &members);
     Ok(PricesReport {
         game: "prices",
-        stable: rows.iter().any(Row::holds),
+        stable: rows.iter().any(|row| row.holds),
         members,
         gamma: federation.prices.gamma,
         prices: rows,
@@ -109,12 +111,15 @@ pub(super) fn prices(
 }
 
 fn row(ratio: f64, internal_price: f64, outcome: &Outcome, before: &[f64]) -> Row {
-    let saved = before.iter().zip(&outcome.costs).map(|(before, cost)| (before - cost) * HOUR_S);
+    let saved: Vec<f64> =
+        before.iter().zip(&outcome.costs).map(|(before, cost)| (before - cost) * HOUR_S).collect();
+    let least = LEAST_GAIN * before.iter().sum::<f64>() * HOUR_S;
     Row {
         internal_price: ratio,
         internal_dollars_per_hour: internal_price * HOUR_S,
         shared: outcome.play.levels.clone(),
-        saved_dollars_per_hour: saved.collect(),
+        holds: outcome.is_equilibrium() && saved.iter().sum::<f64>() > least,
+        saved_dollars_per_hour: saved,
         ends: match outcome.play.ending {
             Ending::Equilibrium { .. } if outcome.is_equilibrium() => "equilibrium",
             Ending::Equilibrium { .. } => "near an equilibrium",
@@ -127,16 +132,9 @@ fn row(ratio: f64, internal_price: f64, outcome: &Outcome, before: &[f64]) -> Ro
     }
 }
 
-impl Row {
-    /// Whether members share, and nobody would share more or less.
-    fn holds(&self) -> bool {
-        self.ends == "equilibrium" && self.shared.iter().any(|shared| *shared > 0)
-    }
-}
-
 fn sentence(rows: &[Row], members: &[String]) -> String {
     let total = |row: &&Row| row.saved_dollars_per_hour.iter().sum::<f64>();
-    let best = rows.iter().filter(|row| row.holds()).max_by(|a, b| total(a).total_cmp(&total(b)));
+    let best = rows.iter().filter(|row| row.holds).max_by(|a, b| total(a).total_cmp(&total(b)));
     let Some(row) = best else {
         return "At none of these prices do the members come to share anything and leave it at that.".into();
     };

@@ -10,7 +10,7 @@ use super::value::Valuer;
 use crate::failure::Failure;
 
 /// Combinations of levels up to which all are looked at.
-const MOST_LEVELS: u64 = 3_000;
+const MOST_LEVELS: u64 = 1_000;
 /// Steps along a side of the picture.
 const STEPS: u32 = 25;
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use bellwether_sim::workload::csv_cell;
 
-use super::report::{Report, Share, SplitRow, and};
+use super::report::{MemberRow, Report, Share, SplitRow, and};
 use crate::args::TableFormat;
 use crate::cmd::simulate::show::aligned;
 
@@ -77,39 +77,31 @@ fn table(report: &Report) -> String {
 
 fn members(report: &Report) -> Vec<Vec<String>> {
     let work = report.game == "affinity";
-    let forwarded =
-        if work { ["alone: $/h forwarded", "together"] } else { ["alone: forwarded/h", "together"] };
+    let forwarded = if work { ["alone: public $/h", "together"] } else { ["alone: forwarded/h", "together"] };
     let mut head = vec!["member", "owns", forwarded[0], forwarded[1], "alone: $/h"];
     let split = report.splits.first();
     if split.is_some() {
         head.extend(["saves $/h", "cost cut"]);
     }
+    let figures = |forwarded: [f64; 2], alone: f64| [forwarded[0], forwarded[1], alone].map(figure);
     let mut rows = vec![head.into_iter().map(str::to_string).collect::<Vec<_>>()];
     for (place, member) in report.members.iter().enumerate() {
-        let mut row = vec![
-            member.name.clone(),
-            member.owns.clone(),
-            figure(member.alone_forwarded_per_hour),
-            figure(member.forwarded_per_hour),
-            figure(member.alone_dollars_per_hour),
-        ];
+        let mut row = vec![member.name.clone(), member.owns.clone()];
+        let forwarded = [member.alone_forwarded_per_hour, member.forwarded_per_hour];
+        row.extend(figures(forwarded, member.alone_dollars_per_hour));
         if let Some(split) = split {
             let share = &split.members[place];
-            row.push(dollars(share));
-            row.push(percent(share.cost_cut));
+            row.extend([dollars(share), percent(share.cost_cut)]);
         }
         rows.push(row);
     }
-    let total = |of: &dyn Fn(&super::report::MemberRow) -> f64| figure(report.members.iter().map(of).sum());
-    let mut row = vec![
-        "all".to_string(),
-        String::new(),
-        total(&|member| member.alone_forwarded_per_hour),
-        total(&|member| member.forwarded_per_hour),
-        total(&|member| member.alone_dollars_per_hour),
-    ];
+    let total = |of: &dyn Fn(&MemberRow) -> f64| report.members.iter().map(of).sum::<f64>();
+    let apart = total(&|member| member.alone_dollars_per_hour);
+    let forwarded =
+        [total(&|member| member.alone_forwarded_per_hour), total(&|member| member.forwarded_per_hour)];
+    let mut row = vec!["all".to_string(), String::new()];
+    row.extend(figures(forwarded, apart));
     if split.is_some() {
-        let apart: f64 = report.members.iter().map(|member| member.alone_dollars_per_hour).sum();
         row.push(figure(report.saved_dollars_per_hour));
         row.push(percent(if apart > 0.0 { report.saved_dollars_per_hour / apart } else { 0.0 }));
     }
@@ -231,6 +223,10 @@ fn csv(report: &Report) -> String {
 
 pub(super) fn percent(part: f64) -> String {
     let percent = 100.0 * part;
+    if !percent.is_finite() {
+        // Of nothing there is no part.
+        return "-".into();
+    }
     if percent.abs() < 0.1 && percent.abs() >= 0.005 {
         format!("{percent:.2} %")
     } else {
