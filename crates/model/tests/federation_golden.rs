@@ -25,7 +25,7 @@ fn all_shared(clouds: &[(f64, u32, f64)]) -> Federation {
 }
 
 fn forwarded(federation: &Federation) -> Vec<f64> {
-    overflow(federation, &Limits::default()).unwrap().forwarded_per_s
+    overflow(federation, &Limits::default()).expect("a published case").forwarded_per_s
 }
 
 fn total(federation: &Federation) -> f64 {

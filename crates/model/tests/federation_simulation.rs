@@ -47,8 +47,9 @@ fn stationary(states: usize, transitions: &[(usize, usize, f64)]) -> Vec<f64> {
         }
     }
     let mut weights = vec![1.0];
-    for state in 1..states {
-        weights.push((0..state).map(|from| weights[from] * rates[from][state]).sum());
+    while weights.len() < states {
+        let state = weights.len();
+        weights.push(weights.iter().zip(&rates).map(|(weight, rates)| weight * rates[state]).sum());
     }
     let all: f64 = weights.iter().sum();
     weights.iter().map(|weight| weight / all).collect()

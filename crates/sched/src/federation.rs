@@ -13,7 +13,10 @@
 //! - [`least_core`]: whether any payment keeps all together, and what is lacking if not;
 //! - [`nucleolus`]: the payment that makes the gain from leaving smallest;
 //! - [`splits`]: Nash's bargain, the simple rules that look at servers only, and relative cost cuts;
-//! - [`advice`]: which federation to form, if any.
+//! - [`advice`]: which federation to form, if any;
+//! - [`affinity`]: work that suits some devices better than others, as a linear production game with market prices;
+//! - [`sharing`]: how many servers each should share; [`prices`], [`play`]: how many each would share by itself;
+//! - [`description`]: the file that says who there is.
 //!
 //! `excess` is the linear program beneath `least_core` and `nucleolus`.
 //!

@@ -413,6 +413,46 @@ fn the_nucleolus_shares_estates_as_the_talmud_does() {
 }
 
 #[test]
+fn the_nucleolus_of_fifteen_claims_is_the_talmuds_too() {
+    // The rule in closed form: while the estate is below half of all claims, each has the same up to half of its claim.
+    let claims: Vec<f64> = (1..=15).map(f64::from).collect();
+    let level = 3.2;
+    let shares: Vec<f64> = claims.iter().map(|claim| f64::min(claim / 2.0, level)).collect();
+    let game = bankruptcy(shares.iter().sum(), &claims);
+    assert_close(&nucleolus::nucleolus(&game).expect("nobody loses"), &shares).expect("the shares");
+}
+
+#[test]
+fn games_that_are_too_large_for_the_nucleolus_are_judged_nevertheless() {
+    // 9 of 17 have what all have, and more than 15 lose.
+    let worth =
+        |most: f64| move |c: Coalition| if c.size() > 15 { most } else { f64::from(u8::from(c.size() > 8)) };
+    let game = Game::from_values(17, worth(1.0)).expect("a game");
+    let found = least_core::least_core(&game);
+    assert!((found.excess - 8.0 / 17.0).abs() < CLOSE && game.is_efficient(&found.payment));
+    assert!(matches!(advise(&game), Advice::Unstable { .. }));
+    assert!(game.superadditivity().violations == 0 && !game.superadditivity().all_pairs);
+    // Each of the 136 coalitions of 15 and each of their 2 others: 272 pairs, and 17 of 16 and 1 that lose nothing more.
+    let game = Game::from_values(17, worth(0.5)).expect("a game");
+    assert_eq!(game.superadditivity().violations, 272);
+    // A sum of what each has: the core holds that only.
+    let game = Game::from_values(17, |c| c.members().map(|member| member as f64).sum()).expect("a game");
+    assert_eq!(advise(&game), Advice::Alone);
+    let game = Game::from_values(17, |c| (c.size() * c.size()) as f64).expect("a game");
+    let Advice::Together(structure) = advise(&game) else { panic!("a convex game") };
+    assert!(game.is_stable(&structure.payment));
+    assert_eq!(least_core::core_payment(&game).map(|payment| game.is_stable(&payment)), Some(true));
+}
+
+#[test]
+fn a_bargain_splits_what_is_beyond_each_ones_own() {
+    let game = Game::new(2, vec![0.0, 1.0, 2.0, 9.0]).expect("a game");
+    assert_eq!(nash(&game, &[1.0, 1.0]), Some(vec![4.0, 5.0]));
+    assert_eq!(nash(&game, &[2.0, 1.0]), Some(vec![5.0, 4.0]));
+    assert_eq!(nash(&Game::new(2, vec![0.0, 1.0, 2.0, 2.9]).expect("a game"), &[1.0, 1.0]), None);
+}
+
+#[test]
 fn the_nucleolus_of_an_airport_is_littlechilds() {
     // A runway costs what the largest of its users needs; costs 1, 2, 4 and 9. Littlechild 1974: the least over k of the cost of
     // the k smallest over k + 1 (all but the last share it with whoever comes next) is what each of them pays, and so on.

@@ -72,7 +72,9 @@ use spectrum::Spectrum;
 
 mod chain;
 mod krylov;
+mod plane;
 mod product;
+mod reduction;
 pub mod simulation;
 mod spectrum;
 
@@ -101,7 +103,8 @@ pub struct Federation {
 /// What a solution may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Most states of a chain that has no closed form. 2 million take about 200 MB.
+    /// Most unknowns of the linear system for a chain without closed form: its states, after the local queues are
+    /// compressed. 2 million take about 150 MB and some seconds.
     pub most_states: u64,
 }
 
@@ -143,8 +146,10 @@ pub enum Method {
     ProductForm,
     /// The chain of all queues that overflow in bursts.
     Chain {
-        /// States that were solved for.
+        /// States that it has, if they can be counted.
         states: u64,
+        /// Unknowns that were solved for: as many levels of the pool, and for each local queue a few modes.
+        unknowns: u64,
         /// Iterations, of two applications of the chain each.
         iterations: u32,
         /// Norm of the imbalance that is left, relative to the sum of all rates.
@@ -161,7 +166,9 @@ pub enum Unsolved {
     TooManyStates {
         /// States that it has; the largest number there is if it has more.
         states: u64,
-        /// States that were allowed.
+        /// Unknowns that would have to be solved for; the largest number there is if there are more.
+        unknowns: u64,
+        /// Unknowns that were allowed.
         most_states: u64,
     },
     /// The iterations came to no end.
@@ -177,12 +184,10 @@ impl fmt::Display for Unsolved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Unsolved::Input(error) => error.fmt(f),
-            Unsolved::TooManyStates { states, most_states } => {
-                write!(
-                    f,
-                    "the chain of this federation has {states} states, above the limit of {most_states}"
-                )
-            }
+            Unsolved::TooManyStates { states, unknowns, most_states } => write!(
+                f,
+                "the chain of this federation has {states} states, {unknowns} when compressed, above the limit of {most_states}"
+            ),
             Unsolved::NotConverged { iterations, residual } => write!(
                 f,
                 "the chain was not solved: after {iterations} iterations its balance is still off by {residual:.1e} of its rates"
@@ -205,7 +210,9 @@ const LONGEST_QUEUE: f64 = 9_007_199_254_740_992.0;
 const NEVER_FULL: f64 = 1e-18;
 /// Imbalance relative to all rates that counts as solved, and what is aimed at.
 const SOLVED: f64 = 1e-11;
-const AIM: f64 = 1e-14;
+const AIM: f64 = 1e-13;
+/// Their modes cost as many operations as this squared: seconds.
+const MOST_LOCAL_STATES: u64 = 10_000;
 const MOST_ITERATIONS: u32 = 2_000;
 
 /// Requests that `servers` servers hold, in service and waiting, if a new one may wait `longest_wait_s` on average:
@@ -299,6 +306,14 @@ impl Home {
         self.arrivals_per_s * self.full
     }
 
+    /// Its modes; none if more states matter than can be brought to modes.
+    fn spectrum(&self, service_per_s: f64) -> Option<Spectrum> {
+        let Home { arrivals_per_s, servers, capacity, full, .. } = *self;
+        let states = spectrum::states(arrivals_per_s, service_per_s, servers, capacity, MOST_LOCAL_STATES);
+        let few = states <= MOST_LOCAL_STATES;
+        few.then(|| Spectrum::of(arrivals_per_s, service_per_s, servers, capacity, states, full))
+    }
+
     /// Whether what overflows, if anything, does so at a steady chance: always full, or next to never.
     fn is_poisson(&self) -> bool {
         self.capacity == 0 || self.arrivals_per_s == 0.0 || self.full < NEVER_FULL
@@ -354,30 +369,24 @@ fn pool_by_chain(
     limits: &Limits,
 ) -> Result<Pool, Unsolved> {
     let (poisson, bursty): (Vec<&Home>, Vec<&Home>) = homes.iter().partition(|home| home.is_poisson());
-    let most = limits.most_states;
-    let sizes: Vec<u64> = bursty
-        .iter()
-        .map(|home| spectrum::states(home.arrivals_per_s, service_per_s, home.servers, home.capacity, most))
-        .collect();
     let feeding = homes.iter().filter(|home| home.arrivals_per_s > 0.0);
-    let top = feeding.map(|home| home.pool_capacity).max().unwrap_or(0);
-    let states = sizes.iter().fold(top.saturating_add(1), |states, &size| states.saturating_mul(size));
-    if states > most {
-        return Err(Unsolved::TooManyStates { states, most_states: most });
+    let levels = feeding.map(|home| home.pool_capacity + 1).max().unwrap_or(1);
+    let count = |sizes: &mut dyn Iterator<Item = u64>| sizes.fold(levels, u64::saturating_mul);
+    let states = count(&mut bursty.iter().map(|home| home.capacity + 1));
+    let too_many = |unknowns| Unsolved::TooManyStates { states, unknowns, most_states: limits.most_states };
+    let mut sources = Vec::new();
+    for home in &bursty {
+        let spectrum = home.spectrum(service_per_s).ok_or_else(|| too_many(states))?;
+        sources.push(Source {
+            arrivals_per_s: home.arrivals_per_s,
+            spectrum: reduction::reduce(&spectrum, home.arrivals_per_s),
+            capacity: home.pool_capacity as usize,
+        });
     }
-    let source = |(home, &size): (&&Home, &u64)| Source {
-        arrivals_per_s: home.arrivals_per_s,
-        spectrum: Spectrum::of(
-            home.arrivals_per_s,
-            service_per_s,
-            home.servers,
-            home.capacity,
-            size,
-            home.full,
-        ),
-        capacity: home.pool_capacity as usize,
-    };
-    let sources = bursty.iter().zip(&sizes).map(source).collect();
+    let unknowns = count(&mut sources.iter().map(|source| source.spectrum.at_full.len() as u64));
+    if unknowns > limits.most_states {
+        return Err(too_many(unknowns));
+    }
     let fed = poisson.iter().filter(|home| home.arrivals_per_s > 0.0);
     let direct = fed.map(|home| (home.overflow_per_s(), home.pool_capacity as usize)).collect();
     let rates_per_s =
@@ -385,7 +394,7 @@ fn pool_by_chain(
     let law = Chain::new(service_per_s, servers, sources, direct).solve(AIM * rates_per_s, MOST_ITERATIONS);
     let residual = law.progress.residual / rates_per_s;
     let iterations = law.progress.iterations;
-    if !(residual <= SOLVED) {
+    if residual.is_nan() || residual > SOLVED {
         return Err(Unsolved::NotConverged { iterations, residual });
     }
     // Refused Poisson streams see the pool as it is at any time.
@@ -400,6 +409,6 @@ fn pool_by_chain(
     Ok(Pool {
         forwarded_per_s: forwarded.collect(),
         waiting: waiting.sum(),
-        method: Method::Chain { states, iterations, residual },
+        method: Method::Chain { states, unknowns, iterations, residual },
     })
 }

@@ -48,10 +48,12 @@
 //! 2^n of them for the game of all.
 
 mod plan;
+mod posted;
 
 use bellwether_core::InputError;
 
 pub use self::plan::{Plan, Run};
+pub use self::posted::Posted;
 use super::game::{Coalition, Game};
 use crate::program::production::{Duals, Way, Work, cheapest, prices};
 

@@ -157,7 +157,7 @@ pub fn deviations<E>(
     let mut found = Vec::new();
     for (member, now) in known.one(levels)?.into_iter().enumerate() {
         let all: Vec<u32> = (0..=rules.most[member]).collect();
-        if let Some((level, utility)) = best_of(&all, levels, member, &mut known)?
+        if let Some((level, utility)) = best_of(&all, levels, (member, rules), &mut known)?
             && utility - now > rules.least_gain
         {
             found.push(Deviation { member, level, gain: utility - now });
@@ -176,19 +176,19 @@ fn respond<E, F: FnMut(&[Vec<u32>]) -> Result<Vec<Vec<f64>>, E>>(
     let most = rules.most[member];
     let now = (levels[member], known.one(levels)?[member]);
     let found = if most < rules.look_at_all {
-        best_of(&(0..=most).collect::<Vec<_>>(), levels, member, known)?
+        best_of(&(0..=most).collect::<Vec<_>>(), levels, (member, rules), known)?
     } else {
-        Some(tabu(levels, member, most, now, known)?)
+        Some(tabu(levels, (member, rules), now, known)?)
     };
     let gains = |(_, utility): &(u32, f64)| utility - now.1 > rules.least_gain;
     Ok(found.filter(gains).unwrap_or(now).0)
 }
 
-/// The best of some levels of a member and its utility there; of equals the first.
+/// The best of some levels of a member and its utility there; of those that gain too little over it the first.
 fn best_of<E, F: FnMut(&[Vec<u32>]) -> Result<Vec<Vec<f64>>, E>>(
     choices: &[u32],
     levels: &[u32],
-    member: usize,
+    (member, rules): (usize, &Rules),
     known: &mut Known<Vec<f64>, F>,
 ) -> Result<Option<(u32, f64)>, E> {
     let with = |&level: &u32| {
@@ -197,22 +197,18 @@ fn best_of<E, F: FnMut(&[Vec<u32>]) -> Result<Vec<Vec<f64>>, E>>(
         changed
     };
     let answers = known.all(&choices.iter().map(with).collect::<Vec<_>>())?;
-    let mut best: Option<(u32, f64)> = None;
-    for (&level, utilities) in choices.iter().zip(&answers) {
-        if best.is_none_or(|(_, most)| utilities[member] > most) {
-            best = Some((level, utilities[member]));
-        }
-    }
-    Ok(best)
+    let utilities = answers.iter().map(|utilities| utilities[member]);
+    let most = utilities.clone().fold(f64::NEG_INFINITY, f64::max);
+    Ok(choices.iter().copied().zip(utilities).find(|(_, utility)| *utility >= most - rules.least_gain))
 }
 
 fn tabu<E, F: FnMut(&[Vec<u32>]) -> Result<Vec<Vec<f64>>, E>>(
     levels: &[u32],
-    member: usize,
-    most: u32,
+    (member, rules): (usize, &Rules),
     start: (u32, f64),
     known: &mut Known<Vec<f64>, F>,
 ) -> Result<(u32, f64), E> {
+    let most = rules.most[member];
     let (mut at, mut best, mut stale) = (start.0, start, 0);
     let mut recent = VecDeque::from([at]);
     while stale < PATIENCE {
@@ -221,9 +217,9 @@ fn tabu<E, F: FnMut(&[Vec<u32>]) -> Result<Vec<Vec<f64>>, E>>(
         let mut choices: Vec<u32> =
             around.filter(|level| *level <= most && !recent.contains(level)).collect();
         choices.sort_unstable();
-        let Some(next) = best_of(&choices, levels, member, known)? else { break };
+        let Some(next) = best_of(&choices, levels, (member, rules), known)? else { break };
         stale += 1;
-        if next.1 > best.1 {
+        if next.1 > best.1 + rules.least_gain {
             (best, stale) = (next, 0);
         }
         at = next.0;

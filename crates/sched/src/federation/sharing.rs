@@ -4,8 +4,8 @@
 //!
 //! Where all members accept the same wait, sharing everything is best and nothing has to be searched. Where they do not, the
 //! patient members' requests clog the pool and sharing a part can be better. If there are few enough combinations
-//! of levels, all are looked at. Otherwise a pattern search goes down from several starts: nobody shares, everybody
-//! shares everything, one member alone does. At each place it looks at all places that are one step
+//! of levels, all are looked at. Otherwise a pattern search goes down from several starts, as there can be several valleys:
+//! nobody shares, everybody shares everything, one member alone does; or the valleys of a coarse grid. At each place it looks at all places that are one step
 //! away in the level of one member or of two, goes to the best if that is better, and halves its step if none is, to a
 //! step of one server. What it finds has no better neighbour; it need not be the best, and says so.
 //!
@@ -34,7 +34,7 @@ pub struct Effort {
     /// The most costs to ask for.
     pub most_evaluations: u64,
     /// The step of the levels of which all combinations are looked at, if there are no more than that: 1 for each level, and
-    /// more for a coarse grid from whose best place the search goes down.
+    /// more for a coarse grid, from all whose valleys the search goes down.
     pub step: u32,
 }
 
@@ -116,25 +116,16 @@ pub fn best<E>(
     let mut search = Search { most, limit: effort.most_evaluations, known: Known::new(costs), best: None };
     let axes: Vec<Vec<u32>> = most.iter().map(|&most| levels(most, effort.step)).collect();
     let places = axes.iter().fold(1_u64, |count, axis| count.saturating_mul(axis.len() as u64));
-    let mut found = Found::LocalBest;
-    if places <= effort.most_evaluations {
-        search.look(&grid(&axes))?;
-        let start = search.best.as_ref().map_or_else(Vec::new, |(levels, _)| levels.clone());
-        if effort.step == 1 {
-            found = Found::Best;
-        } else if !search.descend(start, effort.step / 2)? {
-            found = Found::Stopped;
-        }
-    } else {
+    let found = if places > effort.most_evaluations {
         let farthest = most.iter().copied().max().unwrap_or(0) / 2;
-        let step = farthest.checked_ilog2().map_or(1, |power| 1 << power);
-        for start in starts(most) {
-            if !search.descend(start, step)? {
-                found = Found::Stopped;
-                break;
-            }
-        }
-    }
+        search.descend_from(starts(most), farthest.checked_ilog2().map_or(1, |power| 1 << power))?
+    } else if effort.step == 1 {
+        search.look(&grid(&axes))?;
+        Found::Best
+    } else {
+        let valleys = search.valleys(&axes)?;
+        search.descend_from(valleys, effort.step / 2)?
+    };
     let (shared, cost) = search.best.unwrap_or_else(|| (vec![0; most.len()], f64::INFINITY));
     Ok(Sharing { shared, cost, evaluations: search.known.evaluations(), found })
 }
@@ -213,11 +204,39 @@ impl<E, F: FnMut(&[Vec<u32>]) -> Result<Vec<f64>, E>> Search<'_, F> {
         Ok(Some((places[place].clone(), cost)))
     }
 
+    /// Looks at all combinations of levels, and returns those that none next to them is better than, the best first.
+    fn valleys(&mut self, axes: &[Vec<u32>]) -> Result<Vec<Vec<u32>>, E> {
+        let last: Vec<u32> = axes.iter().map(|axis| axis.len() as u32 - 1).collect();
+        let at = |places: &[u32]| -> Vec<u32> {
+            places.iter().zip(axes).map(|(&place, axis)| axis[place as usize]).collect()
+        };
+        self.look(&grid(axes))?;
+        let mut valleys = Vec::new();
+        for places in grid(&last.iter().map(|&last| levels(last, 1)).collect::<Vec<_>>()) {
+            let cost = self.known.one(&at(&places))?;
+            let next: Vec<Vec<u32>> = around(&places, &last, 1).iter().map(|places| at(places)).collect();
+            if !self.known.all(&next)?.iter().any(|next| is_less(*next, cost)) {
+                valleys.push((cost, at(&places)));
+            }
+        }
+        valleys.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+        Ok(valleys.into_iter().map(|(_, place)| place).collect())
+    }
+
+    fn descend_from(&mut self, starts: Vec<Vec<u32>>, step: u32) -> Result<Found, E> {
+        for start in starts {
+            if !self.descend(start, step)? {
+                return Ok(Found::Stopped);
+            }
+        }
+        Ok(Found::LocalBest)
+    }
+
     /// Goes down from a place, and says whether it came to an end.
     fn descend(&mut self, mut place: Vec<u32>, mut step: u32) -> Result<bool, E> {
         let Some((_, mut cost)) = self.look(std::slice::from_ref(&place))? else { return Ok(false) };
         while step > 0 {
-            let around = self.around(&place, step);
+            let around = around(&place, self.most, step);
             if around.is_empty() {
                 step /= 2;
                 continue;
@@ -230,29 +249,29 @@ impl<E, F: FnMut(&[Vec<u32>]) -> Result<Vec<f64>, E>> Search<'_, F> {
         }
         Ok(true)
     }
+}
 
-    /// Places one step away in the level of one member or of two.
-    fn around(&self, place: &[u32], step: u32) -> Vec<Vec<u32>> {
-        let moved = |place: &[u32], member: usize| {
-            let (level, most) = (place[member], self.most[member]);
-            let ends = [level.saturating_sub(step), level.saturating_add(step).min(most)];
-            ends.into_iter().filter(move |&end| end != level).map(move |end| (member, end))
-        };
-        let with = |place: &[u32], (member, level): (usize, u32)| {
-            let mut next = place.to_vec();
-            next[member] = level;
-            next
-        };
-        let mut around = Vec::new();
-        for first in 0..place.len() {
-            for one in moved(place, first).map(|change| with(place, change)) {
-                let two = (first + 1..place.len()).flat_map(|second| moved(&one, second));
-                around.extend(two.map(|change| with(&one, change)));
-                around.push(one);
-            }
+/// Places one step away in the level of one member or of two.
+fn around(place: &[u32], most: &[u32], step: u32) -> Vec<Vec<u32>> {
+    let moved = |member: usize| {
+        let level = place[member];
+        let ends = [level.saturating_sub(step), level.saturating_add(step).min(most[member])];
+        ends.into_iter().filter(move |&end| end != level).map(move |end| (member, end))
+    };
+    let with = |place: &[u32], (member, level): (usize, u32)| {
+        let mut next = place.to_vec();
+        next[member] = level;
+        next
+    };
+    let mut around = Vec::new();
+    for first in 0..place.len() {
+        for one in moved(first).map(|change| with(place, change)) {
+            let two = (first + 1..place.len()).flat_map(moved);
+            around.extend(two.map(|change| with(&one, change)));
+            around.push(one);
         }
-        around
     }
+    around
 }
 
 /// Whether a cost is less than another by more than rounding.

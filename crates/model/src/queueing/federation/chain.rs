@@ -21,7 +21,8 @@
 //! mode is a tridiagonal system in k of its own; for the stationary mode that is the start's birth-death
 //! chain, solved outwards from its peak.
 
-use super::krylov::{Progress, System};
+use super::plane::{Level, Plane};
+use super::krylov::{Progress, System, add, dot};
 use super::spectrum::Spectrum;
 
 /// The chain, ready to be applied.
@@ -46,6 +47,8 @@ pub(super) struct Chain {
     start: Vec<f64>,
     /// The most likely level of `start`.
     peak: usize,
+    /// For each cloud, the pool with its bursts alone.
+    planes: Vec<Plane>,
 }
 
 /// One local queue as the chain sees it.
@@ -87,10 +90,12 @@ impl Chain {
             pivots: Vec::new(),
             start: Vec::new(),
             peak: 0,
+            planes: Vec::new(),
         };
         chain.fill_diagonals();
         chain.factor();
         chain.fill_start();
+        chain.planes = chain.strides().map(|(cloud, _)| chain.plane(cloud)).collect();
         chain
     }
 
@@ -164,6 +169,17 @@ impl Chain {
         self.peak = peak;
     }
 
+    fn plane(&self, cloud: &Source) -> Plane {
+        let stationary = cloud.spectrum.at_full[0] * cloud.spectrum.at_full[0];
+        let level = |level: usize| {
+            let bursts_per_s = if level < cloud.capacity { cloud.arrivals_per_s } else { 0.0 };
+            let mean_per_s = self.diagonal[level * self.width];
+            let others_per_s = (mean_per_s - bursts_per_s * stationary).max(0.0);
+            Level { deaths_per_s: self.deaths_per_s(level), bursts_per_s, others_per_s }
+        };
+        Plane::new(&cloud.spectrum, (0..=self.top).map(level).collect(), self.peak)
+    }
+
     /// Solves to a residual of `enough`, in 1/s.
     pub(super) fn solve(&self, enough: f64, most_iterations: u32) -> Stationary {
         let mut law = vec![0.0; self.diagonal.len()];
@@ -193,6 +209,13 @@ impl Chain {
         for (cloud, inner) in self.strides().filter(|(cloud, _)| level < cloud.capacity) {
             let at_full = &cloud.spectrum.at_full;
             let block = inner * at_full.len();
+            if inner == 1 {
+                for (vector, image) in vector.chunks_exact(block).zip(image.chunks_exact_mut(block)) {
+                    let factor = cloud.arrivals_per_s * dot(vector, at_full);
+                    add(image, factor, at_full);
+                }
+                continue;
+            }
             for (vector, image) in vector.chunks_exact(block).zip(image.chunks_exact_mut(block)) {
                 sums.clear();
                 sums.resize(inner, 0.0);
@@ -273,5 +296,20 @@ impl System for Chain {
             }
         }
         self.balance(target, guess);
+        if std::env::var("NOPLANE").is_ok() { return; }
+        let surplus = self.planes.len() as f64 - 1.0;
+        guess.iter_mut().step_by(width).for_each(|value| *value *= -surplus);
+        for ((cloud, inner), plane) in self.strides().zip(&self.planes) {
+            let modes = cloud.spectrum.at_full.len();
+            let mut part = Vec::with_capacity((self.top + 1) * modes);
+            for level in target.chunks_exact(width) {
+                part.extend(level.iter().step_by(inner).take(modes));
+            }
+            plane.solve(&mut part);
+            for (level, part) in guess.chunks_exact_mut(width).zip(part.chunks_exact(modes)) {
+                level[0] += part[0];
+                level.iter_mut().step_by(inner).zip(part).skip(1).for_each(|(value, part)| *value = *part);
+            }
+        }
     }
 }

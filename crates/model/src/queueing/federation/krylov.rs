@@ -33,7 +33,8 @@ pub(super) fn solve(
         residual.iter_mut().for_each(|value| *value = -*value);
         let norm = dot(&residual, &residual).sqrt();
         // A start afresh that gained nothing will not gain anything next time.
-        if norm <= enough || iterations >= most_iterations || !(norm < before) {
+        let gained = norm < before;
+        if norm <= enough || iterations >= most_iterations || !gained {
             return Progress { iterations, residual: norm };
         }
         before = norm;
@@ -81,14 +82,15 @@ fn run(system: &impl System, solution: &mut [f64], residual: &mut [f64], enough:
     most
 }
 
-fn add(sum: &mut [f64], factor: f64, summand: &[f64]) {
+/// `sum` += `factor` * `summand`.
+pub(super) fn add(sum: &mut [f64], factor: f64, summand: &[f64]) {
     for (sum, value) in sum.iter_mut().zip(summand) {
         *sum += factor * value;
     }
 }
 
-/// Four partial sums: the compiler may not reorder one, and would add one number at a time.
-fn dot(a: &[f64], b: &[f64]) -> f64 {
+/// Inner product. Four partial sums: the compiler may not reorder one, and would add one number at a time.
+pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
     let (mut sums, split) = ([0.0; 4], a.len() / 4 * 4);
     for (a, b) in a.chunks_exact(4).zip(b.chunks_exact(4)) {
         for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {

@@ -71,7 +71,8 @@ pub use engine::run_once;
 pub use length::Length;
 pub use plan::Simulator;
 pub use summary::{
-    ClassCounts, Counts, Offered, Replication, SiteSummary, Summary, Target, replicate, summarise,
+    ClassCounts, Counts, Offered, Replication, SiteSummary, Summary, Target, enough, replicate, saving,
+    summarise,
 };
 
 /// Sites, what they own and what arrives there.
@@ -178,7 +179,7 @@ pub enum Arrivals {
         /// The states; two or more.
         states: Vec<State>,
     },
-    /// Jobs that were seen.
+    /// Jobs that were seen. Admission knows the mean work of their class, and not theirs.
     Trace {
         /// Their times in seconds, in order, and their work.
         jobs: Vec<(f64, f64)>,

@@ -99,7 +99,7 @@ fn chase(diagonal: &mut [f64], beside: &mut [f64], row: &mut [f64], low: usize, 
     let (mut sine, mut cosine, mut shift) = (1.0, 1.0, 0.0);
     for i in (low..high).rev() {
         let (bulge, kept) = (sine * beside[i], cosine * beside[i]);
-        let norm = bulge.hypot(value);
+        let norm = (bulge * bulge + value * value).sqrt();
         beside[i + 1] = norm;
         if norm == 0.0 {
             // The block fell apart by itself: what was rotated so far is complete.

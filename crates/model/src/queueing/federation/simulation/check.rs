@@ -14,8 +14,18 @@ const NUMBER_MAX: f64 = 1e15;
 /// Servers of one group at most: where each job is an event, a wrong number must not fill the memory.
 const SERVERS_MAX: u32 = 10_000_000;
 
+/// Sites times classes times groups at most: who can run where is a table.
+const TABLE_MAX: usize = 10_000_000;
+
 /// Checks a whole system.
 pub(super) fn system(system: &System) -> Result<(), InputError> {
+    let groups = system.sites.iter().map(|site| site.groups.len()).sum::<usize>();
+    if system.sites.len().saturating_mul(system.classes.len()).saturating_mul(groups) > TABLE_MAX {
+        let counts =
+            format!("{} sites, {} classes, {groups} groups", system.sites.len(), system.classes.len());
+        let what = format!("it is too large to simulate: {counts} of servers");
+        return Err(InputError::new("federation", what).hint("join sites or classes that are alike"));
+    }
     let kinds = system.classes.first().map_or(0, |class| class.speeds.len());
     for (number, class) in system.classes.iter().enumerate() {
         check_class(&class_place(number), class, kinds)?;

@@ -106,12 +106,18 @@ impl Counts {
 
     /// All classes together.
     pub fn total(&self) -> ClassCounts {
-        self.classes.iter().fold(ClassCounts::default(), |sum, class| ClassCounts {
-            arrivals: sum.arrivals + class.arrivals,
-            home: sum.home + class.home,
-            pool: sum.pool + class.pool,
-            forwarded: sum.forwarded + class.forwarded,
-        })
+        self.classes.iter().copied().fold(ClassCounts::default(), ClassCounts::plus)
+    }
+}
+
+impl ClassCounts {
+    fn plus(self, other: ClassCounts) -> ClassCounts {
+        ClassCounts {
+            arrivals: self.arrivals + other.arrivals,
+            home: self.home + other.home,
+            pool: self.pool + other.pool,
+            forwarded: self.forwarded + other.forwarded,
+        }
     }
 }
 
@@ -170,17 +176,94 @@ pub struct Target {
     pub most: u64,
 }
 
+impl Target {
+    fn is_met(&self, forwarded: &Interval) -> bool {
+        forwarded.half_width <= (self.relative * forwarded.mean).max(self.absolute_per_s)
+    }
+}
+
 impl Summary {
-    /// Whether the interval of the jobs forwarded is as narrow as that.
+    /// Whether the interval of the jobs forwarded is as narrow as that, and not merely at its most replications.
     pub fn reached(&self, target: &Target) -> bool {
-        let forwarded = &self.forwarded_per_s;
-        let wanted = (target.relative * forwarded.mean).max(target.absolute_per_s);
-        self.replications >= target.least && forwarded.half_width <= wanted
+        self.replications >= target.least && target.is_met(&self.forwarded_per_s)
     }
 }
 
 fn share(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+/// Turns what replications counted into intervals.
+struct Reader<'a> {
+    replications: &'a [Replication],
+    measured_s: f64,
+    controls: [Vec<f64>; 2],
+}
+
+impl<'a> Reader<'a> {
+    fn new(replications: &'a [Replication]) -> Reader<'a> {
+        let measured_s = replications.first().expect("at least one replication is summarised").measured_s;
+        let surplus = |of: fn(&Offered) -> f64| replications.iter().map(|run| of(&run.surplus)).collect();
+        let controls = [surplus(|surplus| surplus.jobs), surplus(|surplus| surplus.device_s)];
+        Reader { replications, measured_s, controls }
+    }
+
+    /// Of a figure that is never negative.
+    fn interval(&self, figure: &dyn Fn(&Replication) -> f64) -> Interval {
+        let samples: Vec<f64> = self.replications.iter().map(figure).collect();
+        let found = control::interval(&samples, &self.controls, LEVEL);
+        Interval { mean: found.mean.max(0.0), ..found }
+    }
+
+    /// Jobs per second that are forwarded, of as many jobs. That none was seen does not prove that there are none: up
+    /// to three in all that was measured, at 95 %.
+    fn forwarded(&self, count: &dyn Fn(&Replication) -> ClassCounts) -> Interval {
+        if self.replications.iter().all(|run| count(run).forwarded == 0) {
+            let any = self.replications.iter().any(|run| count(run).arrivals > 0);
+            let all_s = self.measured_s * self.replications.len() as f64;
+            return Interval { mean: 0.0, half_width: if any { 3.0 / all_s } else { 0.0 } };
+        }
+        self.interval(&|run| count(run).forwarded as f64 / self.measured_s)
+    }
+
+    fn all_forwarded(&self) -> Interval {
+        self.forwarded(&|run| {
+            run.sites.iter().map(Counts::total).fold(ClassCounts::default(), ClassCounts::plus)
+        })
+    }
+
+    fn site(&self, number: usize) -> SiteSummary {
+        let first = &self.replications[0];
+        let measured_s = self.measured_s;
+        let of = |figure: &dyn Fn(&Counts) -> f64| self.interval(&|run| figure(&run.sites[number]));
+        let classes = 0..first.sites[number].classes.len();
+        let servers = first.servers[number] as f64;
+        let arrivals =
+            self.replications.iter().map(|run| run.sites[number].total().arrivals as f64 / measured_s);
+        // Not by what is known of them: that would be no finding.
+        let arrivals_per_s = arrivals.collect::<Tally>().interval(LEVEL);
+        let forwarded_per_s = self.forwarded(&|run| run.sites[number].total());
+        let forwarded_share = if forwarded_per_s.mean > 0.0 {
+            of(&|counts| share(counts.total().forwarded as f64, counts.total().arrivals as f64))
+        } else {
+            Interval { mean: 0.0, half_width: share(forwarded_per_s.half_width, arrivals_per_s.mean) }
+        };
+        SiteSummary {
+            arrivals_per_s,
+            home_per_s: of(&|counts| counts.total().home as f64 / measured_s),
+            pool_per_s: of(&|counts| counts.total().pool as f64 / measured_s),
+            forwarded_per_s,
+            forwarded_share,
+            class_forwarded_per_s: classes
+                .map(|class| self.forwarded(&|run| run.sites[number].classes[class]))
+                .collect(),
+            lent: of(&|counts| counts.lent_device_s / measured_s),
+            borrowed: of(&|counts| counts.borrowed_device_s / measured_s),
+            utilisation: of(&|counts| share(counts.busy_device_s, servers * measured_s)),
+            wait_s: of(&|counts| share(counts.wait_s, counts.started as f64)),
+            late_share: of(&|counts| share(counts.late as f64, counts.started as f64)),
+        }
+    }
 }
 
 /// What replications of one simulator say together.
@@ -191,50 +274,44 @@ fn share(part: f64, whole: f64) -> f64 {
 ///
 /// When there are none.
 pub fn summarise(replications: &[Replication]) -> Summary {
-    let first = replications.first().expect("at least one replication is summarised");
-    let measured_s = first.measured_s;
-    let surplus = |of: fn(&Offered) -> f64| replications.iter().map(|run| of(&run.surplus)).collect();
-    let controls: [Vec<f64>; 2] = [surplus(|surplus| surplus.jobs), surplus(|surplus| surplus.device_s)];
-    let interval = |figure: &dyn Fn(&Replication) -> f64| {
-        let samples: Vec<f64> = replications.iter().map(figure).collect();
-        control::interval(&samples, &controls, LEVEL)
-    };
-    let site = |number: usize| {
-        let of = |figure: &dyn Fn(&Counts) -> f64| interval(&|run| figure(&run.sites[number]));
-        let classes = 0..first.sites[number].classes.len();
-        let servers = first.servers[number] as f64;
-        SiteSummary {
-            // Not by what is known of them: that would be no finding.
-            arrivals_per_s: replications
-                .iter()
-                .map(|run| run.sites[number].total().arrivals as f64 / measured_s)
-                .collect::<Tally>()
-                .interval(LEVEL),
-            home_per_s: of(&|counts| counts.total().home as f64 / measured_s),
-            pool_per_s: of(&|counts| counts.total().pool as f64 / measured_s),
-            forwarded_per_s: of(&|counts| counts.total().forwarded as f64 / measured_s),
-            forwarded_share: of(&|counts| {
-                share(counts.total().forwarded as f64, counts.total().arrivals as f64)
-            }),
-            class_forwarded_per_s: classes
-                .map(|class| of(&|counts| counts.classes[class].forwarded as f64 / measured_s))
-                .collect(),
-            lent: of(&|counts| counts.lent_device_s / measured_s),
-            borrowed: of(&|counts| counts.borrowed_device_s / measured_s),
-            utilisation: of(&|counts| share(counts.busy_device_s, servers * measured_s)),
-            wait_s: of(&|counts| share(counts.wait_s, counts.started as f64)),
-            late_share: of(&|counts| share(counts.late as f64, counts.started as f64)),
-        }
-    };
-    let forwarded =
-        |run: &Replication| run.sites.iter().map(|site| site.total().forwarded).sum::<u64>() as f64;
+    let reader = Reader::new(replications);
     Summary {
         replications: replications.len() as u64,
-        measured_s,
+        measured_s: reader.measured_s,
         events: replications.iter().map(|run| run.events).sum(),
-        forwarded_per_s: interval(&|run| forwarded(run) / measured_s),
-        sites: (0..first.sites.len()).map(site).collect(),
+        forwarded_per_s: reader.all_forwarded(),
+        sites: (0..replications[0].sites.len()).map(|number| reader.site(number)).collect(),
     }
+}
+
+/// Jobs per second that a coalition forwards less than its members did alone: replication by replication, where luck
+/// is the same, and so known better than either.
+///
+/// # Panics
+///
+/// When there are no replications, not equally many of all, or when they measured different times.
+pub fn saving(alone: &[&[Replication]], together: &[Replication]) -> Interval {
+    let reader = Reader::new(together);
+    let equal = |run: &Replication| run.measured_s == reader.measured_s;
+    let all = alone.iter().all(|runs| runs.len() == together.len() && runs.iter().all(equal));
+    assert!(
+        all && together.iter().all(equal),
+        "a saving compares replications of the same length, one by one"
+    );
+    let forwarded =
+        |run: &Replication| run.sites.iter().map(|site| site.total().forwarded as f64).sum::<f64>();
+    let saved = (0..together.len()).map(|number| {
+        let before: f64 = alone.iter().map(|runs| forwarded(&runs[number])).sum();
+        (before - forwarded(&together[number])) / reader.measured_s
+    });
+    control::interval(&saved.collect::<Vec<f64>>(), &reader.controls, LEVEL)
+}
+
+/// Whether so many replications are enough for a target.
+pub fn enough(replications: &[Replication], target: &Target) -> bool {
+    let count = replications.len() as u64;
+    count >= target.most.max(1)
+        || (count >= target.least.max(1) && target.is_met(&Reader::new(replications).all_forwarded()))
 }
 
 /// Adds replications, numbered from 0, until the target is [reached](Summary::reached) or there are as many as it
@@ -243,12 +320,9 @@ pub fn summarise(replications: &[Replication]) -> Summary {
 /// That they stop when the interval happens to be narrow makes it cover a little less often than it says; with
 /// ten at least, hardly.
 pub fn replicate(simulator: &Simulator, seed: u64, target: &Target) -> Summary {
-    let mut runs = vec![run_once(simulator, seed, 0)];
-    loop {
-        let summary = summarise(&runs);
-        if summary.reached(target) || summary.replications >= target.most {
-            return summary;
-        }
-        runs.push(run_once(simulator, seed, summary.replications));
+    let mut runs = Vec::new();
+    while !enough(&runs, target) {
+        runs.push(run_once(simulator, seed, runs.len() as u64));
     }
+    summarise(&runs)
 }
