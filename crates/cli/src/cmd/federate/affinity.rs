@@ -5,12 +5,12 @@ use bellwether_core::InputError;
 use bellwether_model::queueing::federation::simulation::{
     Admission, Arrivals, Class, Demand, Group, Law, Priority, Site, System, Work,
 };
-use bellwether_sched::federation::affinity::{Affinity, Owen};
+use bellwether_sched::federation::affinity::{self, Affinity, Owen, Plan};
 use bellwether_sched::federation::description::{Classes, Description, Member};
 use bellwether_sched::federation::{Coalition, Game};
 use rayon::prelude::*;
 
-use super::report::{AdviceRow, Market, MemberRow, Named, Report, Run, split_row};
+use super::report::{Market, MemberRow, Named, Report, Run, split_row};
 use super::{FederateArguments, Split, savings, value};
 use crate::failure::Failure;
 
@@ -29,41 +29,11 @@ pub(super) fn affinity(federation: &Description, arguments: &FederateArguments) 
     };
     let owen = fluid.owen()?;
     let plan = fluid.plan();
-    let count = federation.members.len();
-    let alone = |member: usize| fluid.cost(Coalition::of([member]));
-    let row = |(place, member): (usize, &Member)| {
-        let forwarded = classes.classes.iter().zip(&plan.forwarded[place]);
-        let pays: f64 = forwarded.map(|(class, per_s)| class.public_dollars_per_hour * per_s).sum();
-        let cost = alone(place);
-        let own: f64 =
-            member.devices.iter().zip(&classes.own_dollars_per_hour).map(|(n, price)| n * price).sum();
-        MemberRow {
-            name: member.name.clone(),
-            owns: owns(member, classes),
-            alone_forwarded_per_hour: cost,
-            forwarded_per_hour: pays,
-            alone_dollars_per_hour: own + cost,
-            spared_dollars_per_hour: cost - pays,
-        }
-    };
-    let members: Vec<MemberRow> = federation.members.iter().enumerate().map(row).collect();
+    let members = member_rows(federation, classes, &fluid, &plan);
+    let count = members.len();
     let apart: f64 = members.iter().map(|member| member.alone_forwarded_per_hour).sum();
-    let mut report = Report {
-        game: "affinity",
-        saved_dollars_per_hour: apart - owen.cost,
-        half_width_dollars_per_hour: 0.0,
-        members,
-        splits: Vec::new(),
-        coalitions: Vec::new(),
-        advice: AdviceRow {
-            stable: Some(true),
-            blocks: Vec::new(),
-            payment_dollars_per_hour: Vec::new(),
-            sentence: String::new(),
-        },
-        market: Some(market(&fluid, &owen, &plan.runs)),
-        notes: Vec::new(),
-    };
+    let mut report = Report::new("affinity", apart - owen.cost, members);
+    report.market = Some(market(&fluid, &owen, &plan.runs));
     let payment: Vec<f64> = report
         .members
         .iter()
@@ -73,6 +43,7 @@ pub(super) fn affinity(federation: &Description, arguments: &FederateArguments) 
     let named = Named { split: "market prices (Owen)", payment, half_widths: None };
     if count > savings::EXACT_MEMBERS {
         report.splits.push(split_row(&named, None, &report.members));
+        report.advice.stable = Some(true);
         report.advice.sentence = format!(
             "Federate all {count}: that saves ${:.2}/h, and nobody gains by leaving when all pay the market's prices.",
             report.saved_dollars_per_hour
@@ -103,6 +74,26 @@ pub(super) fn affinity(federation: &Description, arguments: &FederateArguments) 
     Ok(report)
 }
 
+fn member_rows(federation: &Description, classes: &Classes, fluid: &Affinity, plan: &Plan) -> Vec<MemberRow> {
+    let alone = |member: usize| fluid.cost(Coalition::of([member]));
+    let row = |(place, member): (usize, &Member)| {
+        let forwarded = classes.classes.iter().zip(&plan.forwarded[place]);
+        let pays: f64 = forwarded.map(|(class, per_s)| class.public_dollars_per_hour * per_s).sum();
+        let cost = alone(place);
+        let own: f64 =
+            member.devices.iter().zip(&classes.own_dollars_per_hour).map(|(n, price)| n * price).sum();
+        MemberRow {
+            name: member.name.clone(),
+            owns: owns(member, classes),
+            alone_forwarded_per_hour: cost,
+            forwarded_per_hour: pays,
+            alone_dollars_per_hour: own + cost,
+            spared_dollars_per_hour: cost - pays,
+        }
+    };
+    federation.members.iter().enumerate().map(row).collect()
+}
+
 fn game_of(fluid: &Affinity, count: usize) -> Result<Game, InputError> {
     let coalitions: Vec<Coalition> = Coalition::everyone(count).subsets().collect();
     let costs: Vec<f64> = coalitions.par_iter().map(|coalition| fluid.cost(*coalition)).collect();
@@ -115,7 +106,7 @@ fn owns(member: &Member, classes: &Classes) -> String {
     if words.is_empty() { "nothing".to_string() } else { words.join(", ") }
 }
 
-fn market(fluid: &Affinity, owen: &Owen, runs: &[bellwether_sched::federation::affinity::Run]) -> Market {
+fn market(fluid: &Affinity, owen: &Owen, runs: &[affinity::Run]) -> Market {
     let name = |member: usize| fluid.members()[member].name.clone();
     // Without transfer all members see the same prices; with it the first member's stand for all.
     let rents = owen.rents.first().into_iter().flatten();

@@ -28,6 +28,29 @@ pub(super) struct Report {
     pub(super) notes: Vec<String>,
 }
 
+impl Report {
+    /// A report of which splits and advice are still to be filled in.
+    pub(super) fn new(game: &'static str, saved_dollars_per_hour: f64, members: Vec<MemberRow>) -> Report {
+        let advice = AdviceRow {
+            stable: None,
+            blocks: Vec::new(),
+            payment_dollars_per_hour: Vec::new(),
+            sentence: String::new(),
+        };
+        Report {
+            game,
+            saved_dollars_per_hour,
+            half_width_dollars_per_hour: 0.0,
+            members,
+            splits: Vec::new(),
+            coalitions: Vec::new(),
+            advice,
+            market: None,
+            notes: Vec::new(),
+        }
+    }
+}
+
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct MemberRow {
     pub(super) name: String,

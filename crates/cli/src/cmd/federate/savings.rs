@@ -4,8 +4,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bellwether_sched::federation::advice::{Advice, advise};
-use bellwether_sched::federation::description::{Description, HOUR_S, Jobs};
+use bellwether_sched::federation::advice::{Advice, Structure, advise};
+use bellwether_sched::federation::description::{Description, HOUR_S, Jobs, Member};
 use bellwether_sched::federation::sampling::{Sampling, sample};
 use bellwether_sched::federation::splits::{
     Contribution, by_idle_and_work, by_idle_servers, by_servers, nash, utilisation,
@@ -13,7 +13,7 @@ use bellwether_sched::federation::splits::{
 use bellwether_sched::federation::{Coalition, Game, least_core, nucleolus, shapley};
 use rayon::prelude::*;
 
-use super::report::{AdviceRow, MemberRow, Named, Report, advice_row, coalition_rows, split_row};
+use super::report::{MemberRow, Named, Report, advice_row, coalition_rows, split_row};
 use super::value::{Outcome, Valuer};
 use super::{FederateArguments, Split};
 use crate::failure::Failure;
@@ -44,22 +44,10 @@ pub(super) fn savings(
     let together = valuer.outcome(&everyone, shared)?;
     let alone_per_s: f64 = alone.iter().map(Outcome::total_per_s).sum();
     let members = member_rows(federation, jobs, shared, &alone, &together);
-    let mut report = Report {
-        game: "savings",
-        saved_dollars_per_hour: dollars_per_hour(jobs, alone_per_s - together.total_per_s()),
-        half_width_dollars_per_hour: dollars_per_hour(jobs, together.half_width_per_s),
-        members,
-        splits: Vec::new(),
-        coalitions: Vec::new(),
-        advice: AdviceRow {
-            stable: None,
-            blocks: Vec::new(),
-            payment_dollars_per_hour: Vec::new(),
-            sentence: String::new(),
-        },
-        market: None,
-        notes: together.simulated.iter().map(|why| format!("simulated: {why}")).collect(),
-    };
+    let saved = dollars_per_hour(jobs, alone_per_s - together.total_per_s());
+    let mut report = Report::new("savings", saved, members);
+    report.half_width_dollars_per_hour = dollars_per_hour(jobs, together.half_width_per_s);
+    report.notes.extend(together.simulated.iter().map(|why| format!("simulated: {why}")));
     let progress = Progress::new(printer);
     let value = |coalition: &[usize]| -> Result<(f64, f64), Failure> {
         let outcome = match coalition {
@@ -79,50 +67,14 @@ pub(super) fn savings(
         sampled(&mut report, arguments, count, values)?;
         return Ok(report);
     }
-    let coalitions: Vec<Vec<usize>> =
-        Coalition::everyone(count).subsets().map(|coalition| coalition.members().collect()).collect();
-    progress.expect(coalitions.len() - 1);
-    let values: Vec<(f64, f64)> = coalitions
-        .par_iter()
-        .map(|coalition| if coalition.is_empty() { Ok((0.0, 0.0)) } else { value(coalition) })
-        .collect::<Result<_, _>>()?;
-    let widest = values.iter().map(|(_, half_width)| *half_width).fold(0.0, f64::max);
-    let mut game = Game::new(count, values.iter().map(|(value, _)| *value).collect())?;
-    if widest > 0.0 {
-        game = game.with_tolerance(widest);
-    }
-    let contributions: Vec<Contribution> = federation
-        .members
-        .iter()
-        .zip(&alone)
-        .zip(shared)
-        .map(|((member, outcome), shared)| Contribution {
-            shared: f64::from(*shared),
-            utilisation: utilisation(
-                member.arrivals.mean_per_s(),
-                outcome.total_per_s(),
-                f64::from(member.servers),
-                jobs.service_per_s(),
-            ),
-            forwarded_per_s: outcome.total_per_s(),
-        })
-        .collect();
+    progress.expect((1 << count) - 1);
+    let game = game(count, value)?;
+    let contributions = contributions(federation, jobs, shared, &alone);
     let advice = fill(&mut report, &game, arguments.split, Some(&contributions));
     if arguments.stable
         && let Advice::Together(structure) | Advice::Apart { structure, .. } = advice
     {
-        let mut apart = Outcome { forwarded_per_s: vec![0.0; count], busy: vec![0.0; count], ..together };
-        for block in &structure.blocks {
-            let block: Vec<usize> = block.members().collect();
-            let outcome = match block[..] {
-                [member] => alone[member].clone(),
-                _ => valuer.outcome(&block, shared)?,
-            };
-            for (place, member) in block.into_iter().enumerate() {
-                apart.forwarded_per_s[member] = outcome.forwarded_per_s[place];
-                apart.busy[member] = outcome.busy[place];
-            }
-        }
+        let apart = by_block(&structure, &alone, |block| valuer.outcome(block, shared))?;
         report.members = member_rows(federation, jobs, shared, &alone, &apart);
         report.saved_dollars_per_hour = structure.gain;
         let named = Named { split: "stable", payment: structure.payment, half_widths: None };
@@ -130,6 +82,65 @@ pub(super) fn savings(
             vec![split_row(&named, Some(&game.with_value_of_all(structure.value)), &report.members)];
     }
     Ok(report)
+}
+
+/// The game of all coalitions, valued on all processors; what intervals leave open counts as no difference.
+fn game(
+    count: usize,
+    value: impl Fn(&[usize]) -> Result<(f64, f64), Failure> + Sync,
+) -> Result<Game, Failure> {
+    let coalitions: Vec<Vec<usize>> =
+        Coalition::everyone(count).subsets().map(|coalition| coalition.members().collect()).collect();
+    let valued =
+        |coalition: &Vec<usize>| if coalition.is_empty() { Ok((0.0, 0.0)) } else { value(coalition) };
+    let values: Vec<(f64, f64)> = coalitions.par_iter().map(valued).collect::<Result<_, _>>()?;
+    let widest = values.iter().map(|(_, half_width)| *half_width).fold(0.0, f64::max);
+    let game = Game::new(count, values.iter().map(|(value, _)| *value).collect())?;
+    Ok(if widest > 0.0 { game.with_tolerance(widest) } else { game })
+}
+
+/// Where the jobs go when each block is a federation of its own.
+fn by_block(
+    structure: &Structure,
+    alone: &[Outcome],
+    outcome: impl Fn(&[usize]) -> Result<Outcome, Failure>,
+) -> Result<Outcome, Failure> {
+    let none = vec![0.0; alone.len()];
+    let mut all =
+        Outcome { forwarded_per_s: none.clone(), busy: none, half_width_per_s: 0.0, simulated: None };
+    for block in &structure.blocks {
+        let block: Vec<usize> = block.members().collect();
+        let found = match block[..] {
+            [member] => alone[member].clone(),
+            _ => outcome(&block)?,
+        };
+        all.half_width_per_s += found.half_width_per_s;
+        for (place, member) in block.into_iter().enumerate() {
+            all.forwarded_per_s[member] = found.forwarded_per_s[place];
+            all.busy[member] = found.busy[place];
+        }
+    }
+    Ok(all)
+}
+
+/// What the simple rules look at.
+fn contributions(
+    federation: &Description,
+    jobs: &Jobs,
+    shared: &[u32],
+    alone: &[Outcome],
+) -> Vec<Contribution> {
+    let of = |((member, outcome), shared): ((&Member, &Outcome), &u32)| Contribution {
+        shared: f64::from(*shared),
+        utilisation: utilisation(
+            member.arrivals.mean_per_s(),
+            outcome.total_per_s(),
+            f64::from(member.servers),
+            jobs.service_per_s(),
+        ),
+        forwarded_per_s: outcome.total_per_s(),
+    };
+    federation.members.iter().zip(alone).zip(shared).map(of).collect()
 }
 
 /// Splits, coalitions and advice of a game whose values are all known.
@@ -250,7 +261,7 @@ fn member_rows(
     alone: &[Outcome],
     together: &Outcome,
 ) -> Vec<MemberRow> {
-    let row = |(place, member): (usize, &bellwether_sched::federation::description::Member)| {
+    let row = |(place, member): (usize, &Member)| {
         let (before_per_s, after_per_s) = (alone[place].total_per_s(), together.forwarded_per_s[place]);
         // Busy servers cost their owner more, whosever jobs they do.
         let busy_dollars_per_hour = |busy: f64| busy * jobs.busy_dollars * HOUR_S / jobs.mean_time_s;

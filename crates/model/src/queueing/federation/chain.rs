@@ -21,8 +21,8 @@
 //! mode is a tridiagonal system in k of its own; for the stationary mode that is the start's birth-death
 //! chain, solved outwards from its peak.
 
-use super::plane::{Level, Plane};
 use super::krylov::{Progress, System, add, dot};
+use super::plane::{Level, Plane};
 use super::spectrum::Spectrum;
 
 /// The chain, ready to be applied.
@@ -296,7 +296,9 @@ impl System for Chain {
             }
         }
         self.balance(target, guess);
-        if std::env::var("NOPLANE").is_ok() { return; }
+        if std::env::var("NOPLANE").is_ok() {
+            return;
+        }
         let surplus = self.planes.len() as f64 - 1.0;
         guess.iter_mut().step_by(width).for_each(|value| *value *= -surplus);
         for ((cloud, inner), plane) in self.strides().zip(&self.planes) {
