@@ -2,17 +2,16 @@
 //! of it.
 
 use bellwether_core::InputError;
-use bellwether_model::queueing::federation::simulation::{
-    Admission, Arrivals, Class, Demand, Group, Law, Priority, Site, System, Work,
-};
 use bellwether_sched::federation::affinity::{self, Affinity, Owen, Plan};
 use bellwether_sched::federation::description::{Classes, Description, Member};
 use bellwether_sched::federation::{Coalition, Game};
 use rayon::prelude::*;
 
 use super::report::{Market, MemberRow, Named, Report, Run, split_row};
-use super::{FederateArguments, Split, savings, value};
+use super::{FederateArguments, Split, savings};
 use crate::failure::Failure;
+
+mod whole;
 
 /// Devices of a run below which it is rounding.
 const FEWEST_DEVICES: f64 = 1e-6;
@@ -52,16 +51,21 @@ pub(super) fn affinity(federation: &Description, arguments: &FederateArguments) 
         return Ok(report);
     }
     let game = if arguments.simulate {
-        let (game, half_width) = simulated(federation, classes, arguments)?;
+        let found = whole::simulated(federation, classes, arguments)?;
         if let Some(market) = &mut report.market {
             market.fluid_saved_dollars_per_hour = Some(report.saved_dollars_per_hour);
         }
-        report.saved_dollars_per_hour = game.value(game.everyone());
-        report.half_width_dollars_per_hour = half_width;
+        report.saved_dollars_per_hour = found.game.value(found.game.everyone());
+        report.half_width_dollars_per_hour = found.half_width_dollars_per_hour;
         report.notes.push(
-            "simulated: jobs queue and hold whole devices; members' bills and market prices are those of the fluid"
+            "simulated: jobs queue and hold whole devices of the types that the best plan gives them; bills and market prices are those of the plan"
                 .to_string(),
         );
+        report.notes.push(format!(
+            "with each job on the fastest free device instead, all together would save ${:.2}/h",
+            found.greedy_dollars_per_hour
+        ));
+        let game = found.game;
         game
     } else {
         game_of(&fluid, count)?
@@ -127,82 +131,4 @@ fn market(fluid: &Affinity, owen: &Owen, runs: &[affinity::Run]) -> Market {
             .collect(),
         fluid_saved_dollars_per_hour: None,
     }
-}
-
-/// The savings of all coalitions when jobs queue and hold whole devices, and the widest interval among them.
-fn simulated(
-    federation: &Description,
-    classes: &Classes,
-    arguments: &FederateArguments,
-) -> Result<(Game, f64), Failure> {
-    let system = system(federation, classes, &arguments.federation.display().to_string())?;
-    let count = federation.members.len();
-    let coalitions: Vec<Vec<usize>> =
-        Coalition::everyone(count).subsets().map(|coalition| coalition.members().collect()).collect();
-    let outcome = |members: &Vec<usize>| -> Result<(f64, f64), Failure> {
-        if members.is_empty() {
-            return Ok((0.0, 0.0));
-        }
-        let found = value::simulate(&system, members, arguments.precision, arguments.seed)?;
-        let mut cost = 0.0;
-        let mut dearest = 0.0f64;
-        for site in &found.sites {
-            for (class, forwarded) in classes.classes.iter().zip(&site.class_forwarded_per_s) {
-                let dollars = class.public_dollars_per_hour * class.job_examples.unwrap_or(0.0);
-                cost += dollars * forwarded.mean;
-                dearest = dearest.max(dollars);
-            }
-        }
-        Ok((cost, dearest * found.forwarded_per_s.half_width))
-    };
-    let outcomes: Vec<(f64, f64)> = coalitions.par_iter().map(outcome).collect::<Result<_, _>>()?;
-    let widest = outcomes.iter().map(|(_, half_width)| *half_width).fold(0.0, f64::max);
-    let costs: Vec<f64> = outcomes.iter().map(|(cost, _)| *cost).collect();
-    Ok((Game::savings(count, &costs)?.with_tolerance(widest), widest))
-}
-
-/// Jobs that queue for whole devices, with the demand and the speeds of the fluid.
-fn system(federation: &Description, classes: &Classes, place: &str) -> Result<System, InputError> {
-    let class = |class: &bellwether_sched::federation::description::Class| {
-        let mean = class.job_examples.ok_or_else(|| {
-            InputError::new(
-                format!("{place}: class {}", class.name),
-                "to simulate jobs one must know how long they are",
-            )
-            .hint("give it job_examples, the examples of a job on average")
-        })?;
-        // Work away from home takes longer by its transfer; of a mean job that is so many seconds.
-        let fastest = class.examples_per_s.iter().copied().fold(0.0, f64::max) * f64::from(class.job_devices);
-        Ok(Class {
-            work: Work { mean, law: Law::Exponential },
-            devices: class.job_devices,
-            speeds: class.examples_per_s.iter().map(|speed| speed * f64::from(class.job_devices)).collect(),
-            transfer_s: if class.transfer > 0.0 { class.transfer * mean / fastest } else { 0.0 },
-        })
-    };
-    let site = |member: &Member| {
-        let groups = member.devices.iter().enumerate().filter(|(_, count)| **count >= 1.0);
-        let whole = |(kind, count): (usize, &f64)| {
-            let servers = count.floor() as u32;
-            Group { kind, servers, shared: servers }
-        };
-        let asked = member.demand.iter().enumerate().filter(|(_, per_s)| **per_s > 0.0);
-        let demand = |(class, per_s): (usize, &f64)| Demand {
-            class,
-            arrivals: Arrivals::Poisson {
-                rate_per_s: per_s / classes.classes[class].job_examples.unwrap_or(f64::INFINITY),
-            },
-        };
-        Site {
-            groups: groups.map(whole).collect(),
-            demands: asked.map(demand).collect(),
-            longest_wait_s: member.longest_wait_s,
-        }
-    };
-    Ok(System {
-        classes: classes.classes.iter().map(class).collect::<Result<_, InputError>>()?,
-        sites: federation.members.iter().map(site).collect(),
-        admission: Admission::Count,
-        priority: Priority::Nobody,
-    })
 }
