@@ -19,8 +19,11 @@ use bellwether_model::queueing::federation::{Cloud, Federation, Limits, Overflow
 
 const LEAST: u64 = 20;
 const RELATIVE: f64 = 0.0099;
-/// Relaxation times of the queues that a replication lasts, or it is not made.
-const RELAXATIONS: f64 = 50.0;
+/// Relaxation times of the queues that are not measured, and that are.
+const RELAXATIONS: (f64, f64) = (10.0, 40.0);
+/// Arrivals that a replication measures at least, and those of all of it at most.
+const LEAST_ARRIVALS: f64 = 4e4;
+const MOST_ARRIVALS: f64 = 2e6;
 
 type Clouds = Vec<(f64, u32, u32, f64)>;
 
@@ -129,18 +132,22 @@ fn compare(name: &str, clouds: &Clouds, seed: u64, most_events: u64, loud: bool)
     let exact = chain(clouds).total_per_s();
     let system = system(clouds);
     let members: Vec<usize> = (0..clouds.len()).collect();
-    let simulator = Simulator::new(&system, &members, &Length::Suggested).expect("a proper system");
-    let needed = RELAXATIONS * simulator.relaxation_s() * system.arrivals_per_s();
+    let prepare = |length| Simulator::new(&system, &members, &length).expect("a proper system");
+    let relaxation = prepare(Length::Suggested).relaxation_s() * system.arrivals_per_s();
+    let (warm_up, measured) = RELAXATIONS;
+    let needed = (warm_up + measured) * relaxation;
     let row = |simulated: &str| {
         if loud {
             println!("{name:<9} {exact:>12.5}  {simulated:<46} {}", words(clouds));
         }
     };
-    if needed > 2e6 {
+    if needed > MOST_ARRIVALS {
         row(&format!("not simulated: needs {needed:.1e} arrivals at a time"));
         return Seen::Slow;
     }
     let begin = Instant::now();
+    let measured = (measured * relaxation).max(LEAST_ARRIVALS);
+    let simulator = prepare(Length::Arrivals { warm_up: warm_up * relaxation, measured });
     let per_run = run_once(&simulator, seed, 0).events;
     let most = (most_events / per_run).max(LEAST);
     let target = Target { relative: RELATIVE, absolute_per_s: 0.0, least: LEAST, most };

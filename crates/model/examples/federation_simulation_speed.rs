@@ -1,6 +1,6 @@
 //! How fast a federation is simulated, beside the event queue alone: million events per second on one core.
 //!
-//! `cargo run --release -p bellwether-model --example federation_speed`
+//! `cargo run --release -p bellwether-model --example federation_simulation_speed`
 
 #![allow(clippy::print_stdout)]
 

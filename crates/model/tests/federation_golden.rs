@@ -1,5 +1,5 @@
-//! The published numbers of cloud federations (Song, Paolieri and Golubchik, IEEE CLOUD 2022), one service per second
-//! and server, to the precision in print.
+//! The published numbers of cloud federations (Song, Paolieri and Golubchik, IEEE CLOUD 2022), one service
+//! per second and server, to the precision in print.
 
 use bellwether_model::queueing::federation::{Cloud, Federation, Limits, Method, overflow};
 
@@ -170,7 +170,8 @@ fn savings_and_shares_of_three_federations() {
     agree(&shapley(&second), &[8.50, 32.17, 41.81], 0.005);
     let third = all_shared(&[(50.0, 50, 0.0), (50.0, 50, 0.0), (200.0, 200, 1.0)]);
     agree(&[saving(&third, &[0, 1, 2])], &[-0.91], 0.005);
-    // The paper's bars are those of a game in which the first two save nothing together; its text says they save.
+    // The paper's bars are those of a game in which the first two save nothing together; its text says they
+    // save.
     agree(&shapley(&third), &[0.86, 0.86, -2.62], 0.005);
     agree(&[saving(&third, &[0, 1]), saving(&third, &[0, 2])], &[2.91, -4.05], 0.005);
 }

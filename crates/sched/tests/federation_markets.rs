@@ -36,7 +36,8 @@ fn federation(
     };
     let types = names("type ", owned[0].len());
     let classes = speeds.iter().enumerate().map(class).collect();
-    Affinity::new(types, classes, owned.iter().zip(demand).enumerate().map(member).collect()).unwrap()
+    let members = owned.iter().zip(demand).enumerate().map(member).collect();
+    Affinity::new(types, classes, members).expect("a federation that makes sense")
 }
 
 /// Cases of each law; tried once with 100 times as many.
@@ -77,7 +78,8 @@ fn general_cost(federation: &Affinity, coalition: Coalition) -> f64 {
     }
     let mut options = SolveOptions::default();
     options.tolerances.feasibility = 1e-10;
-    problem.solve_with(options).unwrap().into_solution().unwrap().objective()
+    let solution = problem.solve_with(options).ok().and_then(|outcome| outcome.into_solution().ok());
+    solution.expect("it has an optimum").objective()
 }
 
 /// Few distinct numbers, so that ties and degenerate optima are common; and any at all.
@@ -197,15 +199,15 @@ fn measured_affinity_saves() {
     let federation = federation(&speeds, &prices, 0.0, &owned, &demand);
     let (game, owen) = (federation.game().unwrap(), federation.owen().unwrap());
     let paid = payments(&federation, &owen.charges);
-    assert!(game.is_stable(&paid) && paid.iter().all(|paid| *paid >= 0.0), "{paid:?}");
-    // Alone the first keeps 14 of its 60, the others most: 77 go out.
+    assert!(game.is_stable(&paid), "{paid:?} {:?}", game.blocking(&paid));
+    // Of 71 V100s that they rent alone two thirds are saved: A3C runs on the K80s, ResNet-50 on the V100s.
     let alone: f64 = (0..3).map(|i| federation.cost(Coalition::of([i]))).sum();
-    let together = federation.cost(game.everyone());
-    println!("alone {alone} together {together} paid {paid:?} rents {:?}", owen.rents[0]);
-    assert!(alone > 0.0);
-    // The table of a device that is just so many times as fast has nothing to swap.
+    assert!((alone - 70.99).abs() < 0.01 && (owen.cost - 24.20).abs() < 0.01, "{alone} {}", owen.cost);
     let plan = federation.plan();
-    println!("{plan:#?}");
+    assert!(plan.lent(0, 2) > 90.0 && plan.lent(2, 0) > 35.0 && plan.lent(1, 0) == 0.0, "{plan:?}");
+    // The rents say what suits what: a K80 is worth a quarter of a V100, and a P100 nine tenths.
+    let expected = [0.265, 0.899, 1.0];
+    assert!(owen.rents[0].iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-3), "{:?}", owen.rents[0]);
 }
 
 #[test]
@@ -452,9 +454,9 @@ fn offers_are_digits() {
 /// Two sites of ten servers: one with six to spare, one short of five.
 const SITES: [Site; 2] = [Site { servers: 10, load: 4.0 }, Site { servers: 10, load: 15.0 }];
 
-fn fluid_market(
-    sites: &[Site],
-) -> Market<impl FnMut(&[Vec<u32>]) -> Result<Vec<Vec<Performance>>, Infallible>> {
+type Answers = Result<Vec<Vec<Performance>>, Infallible>;
+
+fn fluid_market(sites: &[Site]) -> Market<impl FnMut(&[Vec<u32>]) -> Answers> {
     let most: Vec<u32> = sites.iter().map(|site| site.servers).collect();
     let effort = Effort { most_evaluations: 100_000, step: 1 };
     let rules = Rules { most, most_rounds: 100, least_gain: 1e-9, look_at_all: 1_000 };

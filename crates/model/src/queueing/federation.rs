@@ -2,9 +2,10 @@
 //!
 //! # Model
 //!
-//! N clouds. Cloud i keeps s_i of its servers for itself and gives m_i to a pool; an arrival is served at home if it
-//! fits there, else by the pool if it fits there, else it is forwarded. Fits: a request that finds k requests
-//! with s servers waits (k - s + 1)/(s mu) on average, which must not exceed its cloud's bound Q_i.
+//! N clouds. Cloud i keeps s_i of its servers for itself and gives m_i to a pool; an arrival is served at
+//! home if it fits there, else by the pool if it fits there, else it is forwarded. Fits: a request that finds
+//! k requests with s servers waits (k - s + 1)/(s mu) on average, which must not exceed its cloud's bound
+//! Q_i.
 //!
 //! ```text
 //! capacity       C(s, Q)  = floor(s (mu Q + 1))          in service and waiting
@@ -24,34 +25,42 @@
 //! | Q_i         | longest mean wait that cloud i's requests accept            | s    |
 //! | x_i, x_F    | requests present at cloud i's own servers, and in the pool  | 1    |
 //!
-//! A local queue never sees the pool, so its law is known. Where no local queue overflows in bursts (clouds that share
-//! all or nothing, or that nothing arrives at) the pool is a birth-death chain of its own, in closed form whatever the
-//! bounds; the rest is solved as a sparse linear system.
+//! A local queue never sees the pool, so its law is known. Where no local queue overflows into the pool in
+//! bursts (every cloud shares all of its servers or has no demand, or nobody shares any) the pool is a
+//! birth-death chain of its own, in closed form whatever the bounds; the rest is solved as a sparse linear
+//! system.
 //!
 //! # Source
 //!
-//! Song, Paolieri and Golubchik, IEEE CLOUD 2022. That one pool beats two: D. R. Smith and W. Whitt, Bell Syst. Tech. J.
-//! 60(1), 1981. The coordinates and the solution are ours: `chain.rs`.
+//! Song, Paolieri and Golubchik, IEEE CLOUD 2022. That one pool beats two: D. R. Smith and W. Whitt, Bell
+//! Syst. Tech. J. 60(1), 1981. The coordinates and the solution are ours: `chain.rs`.
 //!
 //! # Assumes
 //!
-//! Poisson arrivals, exponential service at one rate everywhere, first come first served; owners have no priority
-//! on what they shared; moving a request costs nothing. Without these: simulate.
+//! Poisson arrivals, exponential service at one rate everywhere, first come first served; owners have no
+//! priority on what they shared; moving a request costs nothing. Without these: simulate.
 //!
 //! # Valid
 //!
-//! Closed form: up to 2^53 requests per queue. Otherwise up to [`Limits::most_states`] states; local states that hold
-//! less than 1e-18 of a queue's law are left out, and a queue that is full less often than that overflows in a
-//! Poisson stream. The solution's residual is reported, and one that does not reach 1e-11 of the rates is an error.
+//! Closed form: up to 2^53 requests per queue. Otherwise as far as [`Limits`] go, which is further than the
+//! chain's states suggest: a local queue is compressed to the few modes that the pool can tell apart
+//! (`reduction.rs`), so that two to four clouds of 50 servers and 10^4 to 10^8 states are solved in
+//! milliseconds to seconds. Left out are local states that hold less than 1e-18 of a queue's law, and bursts
+//! of a queue that is full less often. The error of a rate is about 1e-12 of the arrivals, which says nothing
+//! about rates smaller than that. The imbalance that the solution leaves is reported, and one above 1e-11 of
+//! the rates is an error.
 //!
 //! # Checked by
 //!
-//! `tests/federation_golden.rs`: every published rate and saving; `tests/federation_chain.rs`: the laws (one pool is best
-//! for equal bounds, order does not matter, flows balance), and the chain against elimination on small cases.
+//! Every published rate and saving in `tests/federation_golden.rs`. In `tests/federation_chain.rs` the chain
+//! against elimination of all its states on small cases, one queue against Erlang's recursion, and the laws:
+//! what arrives is served or forwarded, one pool is best for equal bounds, order does not matter, servers
+//! never hurt, who brings nothing changes nothing. `examples/federation_speed.rs` measures times beside power
+//! iteration on the same chains.
 //!
 //! ```
 //! use bellwether_model::queueing::federation::{Cloud, Federation, Limits, overflow};
-//! // 50 servers under 30 and under 150 requests/s, nobody waits, all shared: 100.5 forwarded alone, 81.2 together.
+//! // 50 servers under 30 and 50 under 150 requests/s, nobody waits: 100.5/s are forwarded alone, 81.2/s together.
 //! let cloud = |arrivals_per_s| Cloud { arrivals_per_s, servers: 50, shared: 50, longest_wait_s: 0.0 };
 //! let federation = Federation { service_per_s: 1.0, clouds: vec![cloud(30.0), cloud(150.0)] };
 //! let limits = Limits::default();
@@ -103,8 +112,8 @@ pub struct Federation {
 /// What a solution may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Most unknowns of the linear system for a chain without closed form: its states, after the local queues are
-    /// compressed. 2 million take about 150 MB and some seconds.
+    /// Most unknowns of the linear system for a chain without closed form: its states, after the local queues
+    /// are compressed. 2 million take about 300 MB and some seconds.
     pub most_states: u64,
 }
 
@@ -117,10 +126,11 @@ impl Default for Limits {
 /// Where the requests of each member go in the long run, and how full the servers are.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Overflow {
-    /// Requests of each cloud that its own servers take, in 1/s. Divided by the service rate: its busy servers.
+    /// Requests of each cloud that its own servers take, in 1/s. Divided by the service rate: its busy
+    /// servers.
     pub at_home_per_s: Vec<f64>,
-    /// Requests of each cloud that the pool takes, in 1/s. Divided by the service rate: servers of the pool that
-    /// are busy with them.
+    /// Requests of each cloud that the pool takes, in 1/s. Divided by the service rate: servers of the pool
+    /// that are busy with them.
     pub in_pool_per_s: Vec<f64>,
     /// Requests of each cloud that are forwarded to a public cloud, in 1/s.
     pub forwarded_per_s: Vec<f64>,
@@ -215,9 +225,9 @@ const AIM: f64 = 1e-13;
 const MOST_LOCAL_STATES: u64 = 10_000;
 const MOST_ITERATIONS: u32 = 2_000;
 
-/// Requests that `servers` servers hold, in service and waiting, if a new one may wait `longest_wait_s` on average:
-/// floor(s (mu Q + 1)). A product s mu Q within 1e-12 of a whole number counts as that number, as decimals
-/// such as 0.1 have no exact double.
+/// Requests that `servers` servers hold, in service and waiting, if a new one may wait `longest_wait_s` on
+/// average: floor(s (mu Q + 1)). A product s mu Q within 1e-12 of a whole number counts as that number, as
+/// decimals such as 0.1 have no exact double.
 pub fn capacity(servers: u64, service_per_s: f64, longest_wait_s: f64) -> u64 {
     let waiting = servers as f64 * (service_per_s * longest_wait_s);
     let whole = waiting.round();
@@ -230,8 +240,8 @@ impl Federation {
     ///
     /// # Errors
     ///
-    /// No clouds, a service rate of 0, more servers shared than owned, numbers that are negative or not finite, queues
-    /// too long to count.
+    /// No clouds, a service rate of 0, more servers shared than owned, numbers that are negative or not
+    /// finite, queues too long to count.
     pub fn check(&self) -> Result<(), InputError> {
         check::not_positive("federation", "the service rate of a server in 1/s", self.service_per_s)?;
         if self.clouds.is_empty() {
@@ -262,7 +272,8 @@ impl Federation {
         Federation { service_per_s: self.service_per_s, clouds: clouds.collect() }
     }
 
-    /// The federation of some of the members, by index. One alone has nobody to share with: it keeps all its servers.
+    /// The federation of some of the members, by index. One alone has nobody to share with: it keeps all its
+    /// servers.
     ///
     /// # Panics
     ///

@@ -1,25 +1,26 @@
-//! Local queues that overflow into a pool: the stationary law of the Markov chain, by a sparse iterative solution.
+//! Local queues that overflow into a pool: the stationary law of the Markov chain, by a sparse iterative
+//! solution.
 //!
 //! # Coordinates
 //!
-//! A local queue never sees the pool, so the chain is a sum: each local generator on its own, the pool's deaths d(k),
-//! and one coupling per cloud, which acts only where that cloud is full. In the coordinates of the local modes (see
-//! [`super::spectrum`]) the vector q_k of level k, that is k requests in the pool, obeys
+//! A local queue never sees the pool, so the chain is a sum: each local generator on its own, the pool's
+//! deaths d(k), and one coupling per cloud, which acts only where that cloud is full. In the coordinates of
+//! the local modes (see [`super::spectrum`]) the vector q_k of level k, that is k requests in the pool, obeys
 //!
 //! ```text
 //! (d(k) - theta) q_k + L(k) q_k = d(k+1) q_{k+1} + L(k-1) q_{k-1}
 //! L(k) = sum over clouds i with k < c_i of lambda_i w_i w_i'
 //! ```
 //!
-//! with a diagonal theta and one dyad per cloud: one application costs a few operations per state, however many
-//! transitions the states have, and nothing is stored of the matrix. The entry of the stationary mode of all
-//! clouds is the law of the pool itself; over all levels it sums to 1.
+//! with a diagonal theta and one dyad per cloud: one application costs a few operations per state, however
+//! many transitions the states have, and nothing is stored of the matrix. The entry of the stationary mode of
+//! all clouds is the law of the pool itself; over all levels it sums to 1.
 //!
 //! # Solution
 //!
-//! Start: the pool under Poisson streams of the mean overflows. Preconditioner: the diagonal of L instead of L, so each
-//! mode is a tridiagonal system in k of its own; for the stationary mode that is the start's birth-death
-//! chain, solved outwards from its peak.
+//! Preconditioner: the cloud with the strongest bursts is kept as it is, of the others' dyads only the
+//! diagonal. Each combination of the others' modes is then a problem of its own, with a small block per level
+//! (see [`super::plane`]). Start: the law of that cloud and the pool with the others at their means.
 
 use super::krylov::{Progress, System, add, dot};
 use super::plane::{Level, Plane};
@@ -34,20 +35,15 @@ pub(super) struct Chain {
     top: usize,
     /// Combinations of modes.
     width: usize,
+    /// The one with the strongest bursts is the last: its modes lie side by side.
     clouds: Vec<Source>,
+    /// Where that one was.
+    strongest: usize,
     /// Poisson streams that the pool also has.
     direct: Vec<(f64, usize)>,
-    /// Sum of the local rates of each combination, in 1/s.
+    /// Sum of the local rates of each combination, in 1/s and positive.
     decay_per_s: Vec<f64>,
-    /// Diagonal of L, per level and combination.
-    diagonal: Vec<f64>,
-    /// Reciprocal pivots of the preconditioner, as `diagonal`.
-    pivots: Vec<f64>,
-    /// Law of the pool under the mean overflows.
-    start: Vec<f64>,
-    /// The most likely level of `start`.
-    peak: usize,
-    /// For each cloud, the pool with its bursts alone.
+    /// One for each combination of the modes of all clouds but the last.
     planes: Vec<Plane>,
 }
 
@@ -57,6 +53,16 @@ pub(super) struct Source {
     pub(super) spectrum: Spectrum,
     /// Requests in the pool from which on its overflow is refused.
     pub(super) capacity: usize,
+}
+
+impl Source {
+    /// How much bursts add to the variance of the overflow, per second.
+    fn burstiness(&self) -> f64 {
+        let (rates_per_s, at_full) = (&self.spectrum.rates_per_s, &self.spectrum.at_full);
+        let modes = rates_per_s.iter().zip(at_full).skip(1);
+        let overflow_per_s = self.arrivals_per_s * at_full[0];
+        overflow_per_s * overflow_per_s * modes.map(|(rate, full)| full * full / -rate).sum::<f64>()
+    }
 }
 
 /// What the stationary law says of the pool.
@@ -72,30 +78,23 @@ impl Chain {
     pub(super) fn new(
         service_per_s: f64,
         servers: u64,
-        clouds: Vec<Source>,
+        mut clouds: Vec<Source>,
         direct: Vec<(f64, usize)>,
     ) -> Chain {
+        let stronger =
+            |a: usize, b: usize| if clouds[b].burstiness() > clouds[a].burstiness() { b } else { a };
+        let strongest = (0..clouds.len()).fold(0, stronger);
+        let last = clouds.len() - 1;
+        clouds.swap(strongest, last);
         let width = clouds.iter().map(|cloud| cloud.spectrum.at_full.len()).product();
         let capacities = clouds.iter().map(|cloud| cloud.capacity).chain(direct.iter().map(|d| d.1));
         let top = capacities.max().unwrap_or(0);
-        let mut chain = Chain {
-            service_per_s,
-            servers,
-            top,
-            width,
-            clouds,
-            direct,
-            decay_per_s: vec![0.0; width],
-            diagonal: vec![0.0; width * (top + 1)],
-            pivots: Vec::new(),
-            start: Vec::new(),
-            peak: 0,
-            planes: Vec::new(),
-        };
-        chain.fill_diagonals();
-        chain.factor();
-        chain.fill_start();
-        chain.planes = chain.strides().map(|(cloud, _)| chain.plane(cloud)).collect();
+        let decay_per_s = vec![0.0; width];
+        let planes = Vec::new();
+        let mut chain =
+            Chain { service_per_s, servers, top, width, clouds, strongest, direct, decay_per_s, planes };
+        chain.fill_decays();
+        chain.fill_planes();
         chain
     }
 
@@ -116,75 +115,55 @@ impl Chain {
         })
     }
 
-    fn fill_diagonals(&mut self) {
+    fn fill_decays(&mut self) {
         let mut decay_per_s = vec![0.0; self.width];
-        let mut diagonal = vec![0.0; self.diagonal.len()];
-        for level in 0..=self.top {
-            diagonal[level * self.width..][..self.width].fill(self.direct_per_s(level));
-        }
         for (cloud, inner) in self.strides() {
-            let modes = cloud.spectrum.at_full.len();
+            let rates_per_s = &cloud.spectrum.rates_per_s;
             for (combination, decay) in decay_per_s.iter_mut().enumerate() {
-                let mode = combination / inner % modes;
-                *decay += cloud.spectrum.rates_per_s[mode];
-                let own = cloud.arrivals_per_s * cloud.spectrum.at_full[mode] * cloud.spectrum.at_full[mode];
-                for level in 0..cloud.capacity {
-                    diagonal[level * self.width + combination] += own;
-                }
+                *decay -= rates_per_s[combination / inner % rates_per_s.len()];
             }
         }
-        (self.decay_per_s, self.diagonal) = (decay_per_s, diagonal);
+        self.decay_per_s = decay_per_s;
     }
 
-    /// Pivots of the tridiagonal systems, eliminated upwards.
-    fn factor(&mut self) {
-        let width = self.width;
-        let mut pivots = vec![0.0; self.diagonal.len()];
-        for level in 0..=self.top {
-            let deaths = self.deaths_per_s(level);
-            for combination in 0..width {
-                let at = level * width + combination;
-                let mut pivot = deaths - self.decay_per_s[combination] + self.diagonal[at];
-                if level > 0 {
-                    pivot -= deaths * self.diagonal[at - width] * pivots[at - width];
-                }
-                pivots[at] = 1.0 / pivot;
-            }
-        }
-        // The stationary mode is singular and solved apart: this only keeps its column finite.
-        (0..=self.top).for_each(|level| pivots[level * width] = 0.0);
-        self.pivots = pivots;
+    /// Arrivals from all clouds but the last at `level`, as far as they keep to one `combination`.
+    fn others_per_s(&self, level: usize, combination: usize) -> f64 {
+        let others = self.strides().take(self.clouds.len() - 1).filter(|(cloud, _)| level < cloud.capacity);
+        let kept = others.map(|(cloud, inner)| {
+            let at_full = &cloud.spectrum.at_full;
+            let component = at_full[combination / inner % at_full.len()];
+            cloud.arrivals_per_s * component * component
+        });
+        self.direct_per_s(level) + kept.sum::<f64>()
     }
 
-    fn fill_start(&mut self) {
-        let mut logarithms = vec![0.0; self.top + 1];
-        for level in 1..=self.top {
-            let ratio = self.diagonal[(level - 1) * self.width] / self.deaths_per_s(level);
-            logarithms[level] = logarithms[level - 1] + libm::log(ratio);
-        }
-        let peak = (0..=self.top).fold(0, |best, k| if logarithms[k] > logarithms[best] { k } else { best });
-        let weights: Vec<f64> = logarithms.iter().map(|log| libm::exp(log - logarithms[peak])).collect();
-        let total: f64 = weights.iter().sum();
-        self.start = weights.iter().map(|weight| weight / total).collect();
-        self.peak = peak;
-    }
-
-    fn plane(&self, cloud: &Source) -> Plane {
-        let stationary = cloud.spectrum.at_full[0] * cloud.spectrum.at_full[0];
-        let level = |level: usize| {
-            let bursts_per_s = if level < cloud.capacity { cloud.arrivals_per_s } else { 0.0 };
-            let mean_per_s = self.diagonal[level * self.width];
-            let others_per_s = (mean_per_s - bursts_per_s * stationary).max(0.0);
-            Level { deaths_per_s: self.deaths_per_s(level), bursts_per_s, others_per_s }
+    fn fill_planes(&mut self) {
+        let Source { arrivals_per_s, spectrum, capacity } = &self.clouds[self.clouds.len() - 1];
+        let level = |level: usize, combination: usize| Level {
+            deaths_per_s: self.deaths_per_s(level),
+            bursts_per_s: if level < *capacity { *arrivals_per_s } else { 0.0 },
+            others_per_s: self.others_per_s(level, combination),
         };
-        Plane::new(&cloud.spectrum, (0..=self.top).map(level).collect(), self.peak)
+        // From here on the pool shrinks in the mean.
+        let shrinks = |k: &usize| {
+            let Level { bursts_per_s, others_per_s, .. } = level(*k, 0);
+            bursts_per_s * spectrum.at_full[0] * spectrum.at_full[0] + others_per_s
+                < self.deaths_per_s(*k + 1)
+        };
+        let peak = (0..self.top).find(shrinks).unwrap_or(self.top);
+        let plane = |combination: usize| {
+            let levels = (0..=self.top).map(|k| level(k, combination)).collect();
+            Plane::new(spectrum, self.decay_per_s[combination], levels, peak)
+        };
+        self.planes = (0..self.width).step_by(spectrum.at_full.len()).map(plane).collect();
     }
 
     /// Solves to a residual of `enough`, in 1/s.
     pub(super) fn solve(&self, enough: f64, most_iterations: u32) -> Stationary {
-        let mut law = vec![0.0; self.diagonal.len()];
-        for (level, mass) in self.start.iter().enumerate() {
-            law[level * self.width] = *mass;
+        let modes = self.clouds[self.clouds.len() - 1].spectrum.at_full.len();
+        let mut law = vec![0.0; (self.top + 1) * self.width];
+        for (level, start) in law.chunks_exact_mut(self.width).zip(self.planes[0].law().chunks_exact(modes)) {
+            level[..modes].copy_from_slice(start);
         }
         let progress = super::krylov::solve(self, &mut law, enough, most_iterations);
         let refused = |(cloud, inner): (&Source, usize)| {
@@ -195,8 +174,10 @@ impl Chain {
             // Rounding may leave a probability of nothing slightly below 0.
             cloud.arrivals_per_s * (at_full[0] * full.sum::<f64>()).max(0.0)
         };
+        let mut forwarded_per_s: Vec<f64> = self.strides().map(refused).collect();
+        forwarded_per_s.swap(self.strongest, self.clouds.len() - 1);
         Stationary {
-            forwarded_per_s: self.strides().map(refused).collect(),
+            forwarded_per_s,
             pool: law.iter().step_by(self.width).map(|mass| mass.max(0.0)).collect(),
             progress,
         }
@@ -229,29 +210,6 @@ impl Chain {
             }
         }
     }
-
-    /// The stationary mode's part of the preconditioner: the birth-death chain with inflow `target`, which sums to 0,
-    /// and so does the solution. Solved outwards from the peak, in which direction errors shrink.
-    fn balance(&self, target: &[f64], guess: &mut [f64]) {
-        let births = |level: usize| self.diagonal[level * self.width];
-        let mut flows = Vec::with_capacity(self.top + 1);
-        let mut flow = 0.0;
-        for level in 0..=self.top {
-            flow += target[level * self.width];
-            flows.push(flow);
-        }
-        let mut column = vec![0.0; self.top + 1];
-        for level in self.peak..self.top {
-            column[level + 1] = (births(level) * column[level] - flows[level]) / self.deaths_per_s(level + 1);
-        }
-        for level in (0..self.peak).rev() {
-            column[level] = (flows[level] + self.deaths_per_s(level + 1) * column[level + 1]) / births(level);
-        }
-        let total: f64 = column.iter().sum();
-        for (level, (value, start)) in column.iter().zip(&self.start).enumerate() {
-            guess[level * self.width] = value - total * start;
-        }
-    }
 }
 
 impl System for Chain {
@@ -266,51 +224,23 @@ impl System for Chain {
             self.overflow(level, own, &mut here, &mut sums);
             let (deaths, returns) = (self.deaths_per_s(level), self.deaths_per_s(level + 1));
             for i in 0..width {
-                image[i] = (deaths - self.decay_per_s[i]) * own[i] + here[i] - below[i] - returns * above[i];
+                image[i] = (deaths + self.decay_per_s[i]) * own[i] + here[i] - below[i] - returns * above[i];
             }
             std::mem::swap(&mut below, &mut here);
         }
     }
 
     fn precondition(&self, target: &[f64], guess: &mut [f64]) {
-        let width = self.width;
-        for i in 0..width {
-            guess[i] = target[i] * self.pivots[i];
-        }
-        for level in 1..=self.top {
-            let (before, rest) = guess.split_at_mut(level * width);
-            let below = &before[(level - 1) * width..];
-            let coupling = &self.diagonal[(level - 1) * width..][..width];
-            let (pivots, target) =
-                (&self.pivots[level * width..][..width], &target[level * width..][..width]);
-            for i in 0..width {
-                rest[i] = (target[i] + coupling[i] * below[i]) * pivots[i];
-            }
-        }
-        for level in (0..self.top).rev() {
-            let (before, above) = guess.split_at_mut((level + 1) * width);
-            let here = &mut before[level * width..];
-            let (returns, pivots) = (self.deaths_per_s(level + 1), &self.pivots[level * width..][..width]);
-            for i in 0..width {
-                here[i] += pivots[i] * returns * above[i];
-            }
-        }
-        self.balance(target, guess);
-        if std::env::var("NOPLANE").is_ok() {
-            return;
-        }
-        let surplus = self.planes.len() as f64 - 1.0;
-        guess.iter_mut().step_by(width).for_each(|value| *value *= -surplus);
-        for ((cloud, inner), plane) in self.strides().zip(&self.planes) {
-            let modes = cloud.spectrum.at_full.len();
-            let mut part = Vec::with_capacity((self.top + 1) * modes);
-            for level in target.chunks_exact(width) {
-                part.extend(level.iter().step_by(inner).take(modes));
-            }
+        let modes = self.clouds[self.clouds.len() - 1].spectrum.at_full.len();
+        let mut part = Vec::with_capacity((self.top + 1) * modes);
+        for (index, plane) in self.planes.iter().enumerate() {
+            part.clear();
+            target
+                .chunks_exact(self.width)
+                .for_each(|level| part.extend_from_slice(&level[index * modes..][..modes]));
             plane.solve(&mut part);
-            for (level, part) in guess.chunks_exact_mut(width).zip(part.chunks_exact(modes)) {
-                level[0] += part[0];
-                level.iter_mut().step_by(inner).zip(part).skip(1).for_each(|(value, part)| *value = *part);
+            for (level, part) in guess.chunks_exact_mut(self.width).zip(part.chunks_exact(modes)) {
+                level[index * modes..][..modes].copy_from_slice(part);
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Sparse linear systems that are only known by what they do to a vector: the stabilised method of biconjugate
-//! gradients (H. A. van der Vorst, SIAM J. Sci. Stat. Comput. 13(2), 1992).
+//! Sparse linear systems that are only known by what they do to a vector: the stabilised method of
+//! biconjugate gradients (H. A. van der Vorst, SIAM J. Sci. Stat. Comput. 13(2), 1992).
 
 /// What the method needs to know of A x = b.
 pub(super) trait System {
@@ -17,8 +17,8 @@ pub(super) struct Progress {
     pub(super) residual: f64,
 }
 
-/// Improves `solution` of A x = 0, staying among those that differ from it by what [`System::precondition`] yields,
-/// until the norm of A x is at most `enough` or `most_iterations` are spent.
+/// Improves `solution` of A x = 0, staying among those that differ from it by what [`System::precondition`]
+/// yields, until the norm of A x is at most `enough` or `most_iterations` are spent.
 pub(super) fn solve(
     system: &impl System,
     solution: &mut [f64],

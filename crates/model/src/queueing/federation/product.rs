@@ -1,11 +1,11 @@
 //! A queue that only grows or shrinks by one, under several streams that give up at different lengths: its
 //! stationary law in closed form.
 //!
-//! States k = 0..=c count the requests present. Births b(k) sum the streams whose capacity is above k, deaths are
-//! min(k, s) mu, so the weight of k + 1 is that of k times b(k) / (min(k + 1, s) mu). That ratio never grows
-//! with k: the law has one peak. Weights are taken relative to it and walked outwards until they vanish, so that no
-//! power overflows; beyond s servers the ratio is constant between capacities, and those runs, up to millions
-//! of states, are geometric sums.
+//! States k = 0..=c count the requests present. Births b(k) sum the streams whose capacity is above k, deaths
+//! are min(k, s) mu, so the weight of k + 1 is that of k times b(k) / (min(k + 1, s) mu). That ratio never
+//! grows with k: the law has one peak. Weights are taken relative to it and walked outwards until they
+//! vanish, so that no power overflows; beyond s servers the ratio is constant between capacities, and those
+//! runs, up to millions of states, are geometric sums.
 
 /// Poisson arrivals that join while fewer than `capacity` requests are present.
 #[derive(Debug, Clone, Copy, PartialEq)]

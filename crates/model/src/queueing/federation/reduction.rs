@@ -1,16 +1,17 @@
 //! Fewer modes that the pool cannot tell from all of a local queue's.
 //!
-//! The pool feels a queue only through h(z) = sum over modes of w^2/(z - theta), for z in the right half plane. How
-//! much a direction of the mode space adds to h is its part of the Gramian P_ij = w_i w_j/(-theta_i - theta_j), whose
-//! eigenvalues fall geometrically. Queue and pool are projected onto the directions that hold P up to a remainder:
-//! as the queue's generator is symmetric, so is its projection, with eigenvalues between the old ones. The
-//! stationary mode is kept as it is. (Balanced truncation: B. C. Moore, IEEE Trans. Autom. Control 26(1), 1981.)
+//! The pool feels a queue only through h(z) = sum over modes of w^2/(z - theta), for z in the right half
+//! plane. How much a direction of the mode space adds to h is its part of the Gramian P_ij = w_i
+//! w_j/(-theta_i - theta_j), whose eigenvalues fall geometrically. Queue and pool are projected onto the
+//! directions that hold P up to a remainder: as the queue's generator is symmetric, so is its projection,
+//! with eigenvalues between the old ones. The stationary mode is kept as it is. (Balanced truncation: B. C.
+//! Moore, IEEE Trans. Autom. Control 26(1), 1981.)
 
 use super::krylov::{add, dot};
 use super::spectrum::Spectrum;
 
-/// Trace of P that may be lost, in units of the time between arrivals. `tests/federation_chain.rs` shows the error that
-/// follows: no digit of the first ten.
+/// Trace of P that may be lost, in units of the time between arrivals. `tests/federation_chain.rs` shows the
+/// error that follows: no digit of the first ten.
 const LOST: f64 = 1e-11;
 /// A direction of which less than this is new is rounding.
 const NEW: f64 = 1e-10;
@@ -36,8 +37,8 @@ pub(super) fn reduce(spectrum: &Spectrum, arrivals_per_s: f64) -> Spectrum {
     }
 }
 
-/// Orthonormal directions that hold the Gramian up to `lost` of its trace: Cholesky's factor with pivoting, made
-/// orthonormal column by column.
+/// Orthonormal directions that hold the Gramian up to `lost` of its trace: Cholesky's factor with pivoting,
+/// made orthonormal column by column.
 fn directions(rates_per_s: &[f64], at_full: &[f64], lost: f64) -> Vec<Vec<f64>> {
     let gramian = |i: usize, j: usize| at_full[i] * at_full[j] / -(rates_per_s[i] + rates_per_s[j]);
     let count = rates_per_s.len();

@@ -1,10 +1,10 @@
-//! A cloud's own queue as the pool sees it: how long it stays full, and how long until it is full again, as a sum
-//! of exponential modes.
+//! A cloud's own queue as the pool sees it: how long it stays full, and how long until it is full again, as a
+//! sum of exponential modes.
 //!
-//! The queue's generator T, scaled by the square root of its stationary law p, is symmetric and tridiagonal with
-//! eigenvalues theta <= 0. All that the pool feels of it are these and the components w of the normed eigenvectors
-//! at the full state: w = sqrt(p(full)) for theta = 0. States that hold less than 1e-18 of the law are
-//! left out.
+//! The queue's generator T, scaled by the square root of its stationary law p, is symmetric and tridiagonal
+//! with eigenvalues theta <= 0. All that the pool feels of it are these and the components w of the normed
+//! eigenvectors at the full state: w = sqrt(p(full)) for theta = 0. States that hold less than 1e-18 of the
+//! law are left out.
 
 /// Modes of one local queue, slowest first: the first is the stationary one.
 #[derive(Debug, Clone)]
@@ -18,8 +18,8 @@ pub(super) struct Spectrum {
 /// Mass of the law below which the emptiest states are left out.
 const LEFT_OUT: f64 = 1e-18;
 
-/// States of a queue that matter: all, less the emptiest ones that hold next to no mass. Counts no further than
-/// to the first number above `most`.
+/// States of a queue that matter: all, less the emptiest ones that hold next to no mass. Counts no further
+/// than to the first number above `most`.
 pub(super) fn states(arrivals_per_s: f64, service_per_s: f64, servers: u32, capacity: u64, most: u64) -> u64 {
     // Relative to the full state; `total` and `below` are walked down from it.
     let (mut weight, mut total, mut taken) = (1.0, 1.0, 1_u64);
@@ -71,9 +71,9 @@ impl Spectrum {
     }
 }
 
-/// Eigenvalues of a symmetric tridiagonal matrix into `diagonal`, and one row of its eigenvectors into `row`, which
-/// is that row of the identity at the start: the implicit QL method with Wilkinson's shifts, n^2 operations.
-/// `beside[i]` is the entry at (i, i + 1); the last one is not read.
+/// Eigenvalues of a symmetric tridiagonal matrix into `diagonal`, and one row of its eigenvectors into `row`,
+/// which is that row of the identity at the start: the implicit QL method with Wilkinson's shifts, n^2
+/// operations. `beside[i]` is the entry at (i, i + 1); the last one is not read.
 fn diagonalise(diagonal: &mut [f64], beside: &mut [f64], row: &mut [f64]) {
     let n = diagonal.len();
     beside[n - 1] = 0.0;
