@@ -8,6 +8,7 @@
 //! | `amdahl:F`, `power:P`, `curve:A,B,...` | [`Speedup`] by the other laws                                      |
 //! | `gavel:FILE`         | [`GavelTable`]                                                                       |
 //! | `gavel_by_nodes:FILE` | [`GavelTable::by_nodes`]                                                            |
+//! | `gavel_colocated:FILE` | [`Colocated`]: its speeds alone, and predictions of what jobs lose that share a device |
 //! | `elasticflow:FOLDER` | [`ElasticFlowTables`] of `FOLDER/TYPE/NETWORK.csv`                                   |
 //! | `goodput:FOLDER`     | [`FittedJobs`] of `FOLDER/APPLICATION/` with the files of [`Sources`]                |
 //! | `measured:FOLDER`    | [`MeasuredJobs`] of the same                                                         |
@@ -32,6 +33,7 @@
 //! [`Speedup`]: crate::speedup::Speedup
 //! [`GavelTable`]: crate::throughput_table::GavelTable
 //! [`GavelTable::by_nodes`]: crate::throughput_table::GavelTable::by_nodes
+//! [`Colocated`]: crate::colocation::Colocated
 //! [`ElasticFlowTables`]: crate::throughput_table::ElasticFlowTables
 //! [`FittedJobs`]: crate::elastic::jobs::FittedJobs
 //! [`MeasuredJobs`]: crate::elastic::jobs::MeasuredJobs
@@ -56,6 +58,8 @@ pub enum Named {
         /// Whether devices in several nodes are told apart from those in one.
         by_nodes: bool,
     },
+    /// Gavel's table in this file for speeds alone, and what was fitted to its pairs.
+    Colocated(String),
     /// ElasticFlow's tables in this folder.
     ElasticFlow(String),
     /// What may be believed of the applications whose tables are in this folder.
@@ -71,7 +75,7 @@ pub enum Named {
     },
 }
 
-const WORDS: [&str; 11] = [
+const WORDS: [&str; 12] = [
     "declared",
     "linear",
     "amdahl",
@@ -79,6 +83,7 @@ const WORDS: [&str; 11] = [
     "curve",
     "gavel",
     "gavel_by_nodes",
+    "gavel_colocated",
     "elasticflow",
     "goodput",
     "measured",
@@ -101,6 +106,7 @@ impl FromStr for Named {
             "gavel" | "gavel_by_nodes" => {
                 Ok(Named::Gavel { file: path("file")?, by_nodes: word == "gavel_by_nodes" })
             }
+            "gavel_colocated" => path("file").map(Named::Colocated),
             "elasticflow" => path("folder").map(Named::ElasticFlow),
             "goodput" => path("folder").map(Named::Goodput),
             "measured" => path("folder").map(Named::Measured),
@@ -128,6 +134,7 @@ impl fmt::Display for Named {
             Named::Law(law) => write!(f, "{law}"),
             Named::Gavel { file, by_nodes: false } => write!(f, "gavel:{file}"),
             Named::Gavel { file, by_nodes: true } => write!(f, "gavel_by_nodes:{file}"),
+            Named::Colocated(file) => write!(f, "gavel_colocated:{file}"),
             Named::ElasticFlow(folder) => write!(f, "elasticflow:{folder}"),
             Named::Goodput(folder) => write!(f, "goodput:{folder}"),
             Named::Measured(folder) => write!(f, "measured:{folder}"),

@@ -34,6 +34,7 @@ fn every_word_comes_back() {
         "curve:10,20,30",
         "gavel:a/b.json",
         "gavel_by_nodes:a/b.json",
+        "gavel_colocated:a/b.json",
         "elasticflow:data/elasticflow",
         "goodput:C:/tables",
         "measured:data/pollux-tables",

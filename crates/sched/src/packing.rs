@@ -24,8 +24,10 @@ pub struct Together {
 }
 
 impl Together {
-    /// Takes in what happened: a job that was put beside another and lost its devices, though they work, had no room.
-    pub fn follow(&mut self, view: &ClusterView, changes: &Changes) {
+    /// Takes in what happened: a job that was put beside another and lost its devices, though they work, had no room. Says
+    /// whether that has taught anything.
+    pub fn follow(&mut self, view: &ClusterView, changes: &Changes) -> bool {
+        let before = self.refused.len();
         if changes.relearnt {
             self.kept.clear();
         }
@@ -38,6 +40,7 @@ impl Together {
                 self.refused.insert(kinds);
             }
         }
+        self.refused.len() > before
     }
 
     /// The parts of their speeds alone that two jobs keep on the same `devices` devices of a type; `None` where that cannot
@@ -55,10 +58,10 @@ impl Together {
         if !view.packs || !jobs.iter().all(suits) {
             return None;
         }
-        let kinds = jobs.map(|job| speeds.kind(job));
-        if self.refused.contains(&ordered(kinds)) {
+        if self.is_refused(speeds, jobs) {
             return None;
         }
+        let kinds = jobs.map(|job| speeds.kind(job));
         let key = (kinds[0], kinds[1], device_type, devices);
         *self.kept.entry(key).or_insert_with(|| ask(model, view, jobs, place))
     }
@@ -67,6 +70,11 @@ impl Together {
     pub fn join(&mut self, speeds: &mut Speeds, guest: (JobId, &Job), host: &Job) {
         let kinds = ordered([speeds.kind(guest.1), speeds.kind(host)]);
         self.guests.insert(guest.0, kinds);
+    }
+
+    /// Whether trying has shown that such jobs do not go together.
+    pub fn is_refused(&self, speeds: &mut Speeds, jobs: [&Job; 2]) -> bool {
+        self.refused.contains(&ordered(jobs.map(|job| speeds.kind(job))))
     }
 
     /// Two jobs lost too much: such are not put together again.

@@ -3,19 +3,24 @@
 
 use std::error::Error;
 use std::io::{Write, stdout};
+use std::sync::Arc;
 
 use bellwether_core::cluster::{ClusterView, Node};
 use bellwether_core::prediction::{Configuration, JobDescription, Prediction, StepModel};
 use bellwether_des::random::shuffled;
+use bellwether_des::statistics::Tally;
 use bellwether_model::colocation::Colocated;
 use bellwether_model::throughput_table::GavelTable;
 use bellwether_sched::{drive::drive, policy};
 use bellwether_sim::report::{Report, report};
-use bellwether_sim::trace::{ReadOptions, Trace, read};
+use bellwether_sim::trace::{Entry, ReadOptions, Trace, read};
 use bellwether_sim::world::{Scenario, World};
 
 const TRACE: &[u8] = include_bytes!("../../../data/gavel/g120.trace.tsv");
 const TABLE: &[u8] = include_bytes!("../../../data/gavel/simulation_throughputs.json");
+
+/// Other orders of arrival of the same jobs.
+const ORDERS: u64 = 20;
 
 /// Speeds alone from the table, and the same part of them beside anybody.
 struct Flat(GavelTable, f64);
@@ -57,26 +62,45 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut out = stdout().lock();
     writeln!(
         out,
-        "| policy | belief | mean completion in s | of that without | makespan in s | preemptions | restarts |"
+        "| policy | belief | mean completion in s | of that without | in other orders | makespan in s | preemptions | restarts |"
     )?;
-    writeln!(out, "|---|---|---|---|---|---|---|")?;
-    let policies: Vec<String> = std::env::args().skip(1).collect();
+    writeln!(out, "|---|---|---|---|---|---|---|---|")?;
+    let asked: Vec<String> = std::env::args().skip(1).collect();
     let pairs = [("fifo_skip", "gandiva"), ("gavel_max_min", "gavel_max_min:packing=1")];
     for (without, with) in
-        pairs.into_iter().filter(|(_, with)| policies.is_empty() || policies.iter().any(|p| p == with))
+        pairs.into_iter().filter(|(_, with)| asked.is_empty() || asked.iter().any(|p| p == with))
     {
-        let plain = simulate(without, false, &table, &table)?;
+        let plain: Vec<Report> = (0..=ORDERS)
+            .map(|order| simulate(without, false, order, &table, &table))
+            .collect::<Result<_, _>>()?;
         row(&mut out, without, "", &plain, &plain)?;
         for (name, belief) in &beliefs {
-            row(&mut out, with, name, &simulate(with, true, &table, belief.as_ref())?, &plain)?;
+            let one = |order| simulate(with, true, order, &table, belief.as_ref());
+            let found: Vec<Report> = (0..=ORDERS).map(one).collect::<Result<_, _>>()?;
+            row(&mut out, with, name, &found, &plain)?;
         }
     }
     Ok(())
 }
 
+/// The jobs of the trace in this order of arrival: 0 is its own, others are shuffled.
+fn entries(order: u64, device_types: &[String]) -> Result<Vec<Entry>, Box<dyn Error>> {
+    let options = ReadOptions { device_types, ..ReadOptions::default() };
+    let Trace { mut entries, .. } = read(TRACE, None, &options)?;
+    if order > 0 {
+        let arrivals_s: Vec<f64> = entries.iter().map(|entry| entry.job.arrival_s).collect();
+        entries = shuffled(entries.len(), order).into_iter().map(|place| entries[place].clone()).collect();
+        for (entry, arrival_s) in entries.iter_mut().zip(arrivals_s) {
+            Arc::make_mut(&mut entry.job).arrival_s = arrival_s;
+        }
+    }
+    Ok(entries)
+}
+
 fn simulate(
     name: &str,
     packs: bool,
+    order: u64,
     truth: &GavelTable,
     belief: &dyn StepModel,
 ) -> Result<Report, Box<dyn Error>> {
@@ -87,28 +111,33 @@ fn simulate(
         packs,
         ..ClusterView::default()
     };
-    let options = ReadOptions { device_types: &cluster.device_types, ..ReadOptions::default() };
-    let Trace { entries, .. } = read(TRACE, None, &options)?;
+    let entries = entries(order, &cluster.device_types)?;
     let mut scenario = Scenario::new(cluster);
     scenario.audit = true;
     let (_, mut policy) = policy::parse(name)?;
     let mut world = World::new(&entries, truth, &scenario);
     drive(policy.as_mut(), &mut world, belief)?;
-    Ok(report(&entries, &world.into_recording(), 36))
+    let found = report(&entries, &world.into_recording(), 36);
+    assert_eq!(found.finished, 120.0, "every job ends");
+    Ok(found)
 }
 
+/// The trace itself, and the mean ratio over the other orders with its standard error.
 fn row(
     out: &mut impl Write,
     policy: &str,
     belief: &str,
-    found: &Report,
-    plain: &Report,
+    found: &[Report],
+    plain: &[Report],
 ) -> Result<(), Box<dyn Error>> {
-    let Report { avg_jct_s, makespan_s, preemptions, restarts, finished, .. } = found;
-    assert_eq!(*finished, 120.0, "every job ends");
-    let ratio = avg_jct_s / plain.avg_jct_s;
+    let Report { avg_jct_s, makespan_s, preemptions, restarts, .. } = &found[0];
+    let mut ratios = Tally::new();
+    let ratio = |place: usize| found[place].avg_jct_s / plain[place].avg_jct_s;
+    (1..found.len()).for_each(|place| ratios.add(ratio(place)));
+    let (own, mean, error) =
+        (ratio(0), ratios.mean(), ratios.variance().sqrt() / (found.len() as f64 - 1.0).sqrt());
     Ok(writeln!(
         out,
-        "| `{policy}` | {belief} | {avg_jct_s:.0} | {ratio:.3} | {makespan_s:.0} | {preemptions} | {restarts} |"
+        "| `{policy}` | {belief} | {avg_jct_s:.0} | {own:.3} | {mean:.3} ± {error:.3} | {makespan_s:.0} | {preemptions} | {restarts} |"
     )?)
 }

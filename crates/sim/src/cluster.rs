@@ -42,6 +42,9 @@ struct File {
     restart: Option<Seconds>,
     /// How often a job saves its state: work since then is lost with a node. Nothing is lost where this is not said.
     checkpoint: Option<Seconds>,
+    /// Whether two jobs may use the same devices, under policies that pack and with models that know what both lose.
+    #[serde(default)]
+    packing: bool,
 }
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -105,7 +108,7 @@ impl Cluster {
         for words in text.split(',') {
             nodes.push(group(words.trim()).ok_or_else(|| wrong(format!("`{words}` is no group of nodes")))?);
         }
-        build(&File { nodes, network: None, restart: None, checkpoint: None }, "--cluster")
+        build(&File { nodes, network: None, restart: None, checkpoint: None, packing: false }, "--cluster")
     }
 
     /// A cluster file.
@@ -149,6 +152,7 @@ fn build(file: &File, place: &str) -> Result<Cluster, InputError> {
         cluster.view.local_link = network.local_link();
     }
     cluster.view.restart_s = file.restart.map_or(0.0, Seconds::get);
+    cluster.view.packs = file.packing;
     Ok(cluster)
 }
 

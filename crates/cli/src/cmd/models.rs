@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use bellwether_core::InputError;
 use bellwether_core::prediction::StepModel;
 use bellwether_model::biased::Biased;
+use bellwether_model::colocation::Colocated;
 use bellwether_model::elastic::jobs::{Applications, FittedJobs, MeasuredJobs, Sources};
 use bellwether_model::named::Named;
 use bellwether_model::speedup::Speedup;
@@ -35,6 +36,10 @@ fn make(named: &Named, speeds: &BTreeMap<String, f64>) -> Result<Model, Failure>
             let bytes = fs::read(file).map_err(|e| unreadable(file, &e))?;
             let table = GavelTable::parse(&bytes, file)?;
             plain(Box::new(if *by_nodes { table.by_nodes() } else { table }))
+        }
+        Named::Colocated(file) => {
+            let bytes = fs::read(file).map_err(|e| unreadable(file, &e))?;
+            plain(Box::new(Colocated::fit(GavelTable::parse(&bytes, file)?, |_, _| true)?))
         }
         Named::ElasticFlow(folder) => plain(Box::new(elasticflow(folder)?)),
         Named::Goodput(folder) => {

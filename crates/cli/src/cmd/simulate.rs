@@ -59,6 +59,9 @@ pub(crate) struct SimulateArguments {
     /// What a job pays when it goes on after a stop or a change of its devices [default: as in the cluster file, else 0s]
     #[arg(long, value_name = "TIME")]
     pub(crate) restart: Option<Seconds>,
+    /// Let two jobs share devices, under policies that pack (gandiva, gavel_max_min:packing=1), where the model knows what both lose
+    #[arg(long)]
+    pub(crate) packing: bool,
     /// Let every job whose row does not say otherwise run on MIN to MAX devices
     #[arg(long, value_name = "MIN..MAX")]
     pub(crate) elastic: Option<bellwether_core::job::WorkerRange>,

@@ -106,7 +106,7 @@ impl Policy for Gandiva {
             let before = waiting.len();
             waiting = self.pack(view, model, &mut draft, waiting, &placed, &lifted);
             if waiting.len() < before {
-                let judged_s = now_s + view.restart_s + self.trial_s;
+                let judged_s = now_s + self.trial_s;
                 wakeup_s = Some(wakeup_s.map_or(judged_s, |s: f64| s.min(judged_s)));
             }
             if waiting.is_empty() {

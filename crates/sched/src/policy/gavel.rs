@@ -8,14 +8,16 @@
 //! moves inside a round. Shares are computed anew when jobs have come or gone, but not too often. A round ends early
 //! where a running job may not keep its devices because its limits were revised.
 //!
+//! With `packing=1`, and where the cluster lets jobs share devices, pairs have shares of time beside single jobs.
+//!
 //! # Source
 //!
 //! Narayanan et al., "Heterogeneity-aware cluster scheduling policies for deep learning workloads", OSDI 2020, and
-//! its code; finish-time fairness: Mahajan et al., Themis, NSDI 2020. The programs: [`shares`](crate::program::shares).
+//! its code, also for packing; finish-time fairness: Mahajan et al., Themis, NSDI 2020. The programs: [`shares`](crate::program::shares).
 //!
 //! # Reads
 //!
-//! Speed on each type with the devices asked for, and weights; `gavel_ftf` and `gavel_makespan` also remaining work.
+//! Speed on each type with the devices asked for, and weights; with packing, what pairs keep of them; `gavel_ftf` and `gavel_makespan` also remaining work.
 //!
 //! # Complexity
 //!
@@ -28,7 +30,7 @@
 
 use std::collections::BTreeMap;
 
-use bellwether_core::cluster::{ClusterView, JobId};
+use bellwether_core::cluster::{ClusterView, Job, JobId};
 use bellwether_core::policy::{Changes, Decision, Policy, Promises, Rule};
 use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
@@ -37,7 +39,9 @@ use super::{About, LEAST_INTERVAL_S};
 use crate::draft::Draft;
 use crate::limits::interrupted;
 use crate::options::Options;
+use crate::packing::Together;
 use crate::placement::Board;
+use crate::program::packed;
 use crate::program::shares::{self, Shares};
 use crate::speed::Speeds;
 
@@ -50,6 +54,7 @@ pub const MAX_MIN: About = about(
     "gavel_max_min",
     "rounds; shares of time that make the slowest job, against equal shares, as fast as can be",
     false,
+    PACKED,
     |options| make(Objective::MaxMin, options),
 );
 
@@ -58,6 +63,7 @@ pub const FTF: About = about(
     "gavel_ftf",
     "rounds; shares of time that make the largest slowdown against a cluster of one's own part least (Themis)",
     true,
+    ROUNDS,
     |options| make(Objective::FinishTimeFairness, options),
 );
 
@@ -66,32 +72,40 @@ pub const MAKESPAN: About = about(
     "gavel_makespan",
     "rounds; shares of time with which the last of the present jobs ends as early as can be",
     true,
+    ROUNDS,
     |options| make(Objective::Makespan, options),
 );
 
 /// Largest sum of speeds.
-pub const SUM: About =
-    about("gavel_sum", "rounds; shares of time with the largest sum of work per second", false, |options| {
-        make(Objective::Sum, options)
-    });
+pub const SUM: About = about(
+    "gavel_sum",
+    "rounds; shares of time with the largest sum of work per second",
+    false,
+    ROUNDS,
+    |options| make(Objective::Sum, options),
+);
+
+/// Options as [`About`] has them.
+type OptionList = &'static [(&'static str, f64, &'static str)];
+
+const ROUND: (&str, f64, &str) = ("round", 360.0, "seconds of a round");
+const REALLOC: (&str, f64, &str) =
+    ("realloc", 1_920.0, "seconds between two computations of shares at least; 0 for one at every event");
+const ROUNDS: OptionList = &[ROUND, REALLOC];
+const PACKED: OptionList =
+    &[ROUND, REALLOC, ("packing", 0.0, "1: two jobs may share devices, where the cluster lets them")];
 
 const fn about(
     name: &'static str,
     idea: &'static str,
     needs_remaining: bool,
+    options: OptionList,
     make: fn(&Options) -> Result<Box<dyn Policy + Send>, String>,
 ) -> About {
     About {
         name,
         idea,
-        options: &[
-            ("round", 360.0, "seconds of a round"),
-            (
-                "realloc",
-                1_920.0,
-                "seconds between two computations of shares at least; 0 for one at every event",
-            ),
-        ],
+        options,
         bad_when: "jobs are shorter than a round, or restarts are dear",
         gangs: true,
         needs_remaining,
@@ -105,12 +119,18 @@ fn make(objective: Objective, options: &Options) -> Result<Box<dyn Policy + Send
     if round_s < LEAST_INTERVAL_S || realloc_s < 0.0 {
         return Err("a round takes a millisecond or more, and realloc is not negative".to_owned());
     }
+    let packing = if objective == Objective::MaxMin { options.get("packing") } else { 0.0 };
+    if packing != 0.0 && packing != 1.0 {
+        return Err(format!("its option packing is 0 or 1, and not {packing}"));
+    }
     Ok(Box::new(Gavel {
         objective,
         round_s,
         realloc_s,
+        together: (packing == 1.0).then(Together::default),
         speeds: Speeds::new(),
         jobs: BTreeMap::new(),
+        shares: rounds::Shares::new(),
         ledger: Ledger::default(),
         is_stale: true,
         computed_s: f64::NEG_INFINITY,
@@ -137,8 +157,6 @@ struct Known {
     speeds: Vec<f64>,
     /// Its gang.
     devices: u32,
-    /// Its shares of time.
-    shares: Vec<f64>,
     /// Work per second in isolation, when shares were last computed.
     alone: f64,
     /// Work done by then.
@@ -152,8 +170,7 @@ struct Known {
 impl Known {
     /// Nothing yet, beside the work that was done.
     fn new(types: usize, before: f64) -> Known {
-        let (speeds, shares) = (vec![0.0; types], vec![0.0; types]);
-        Known { speeds, devices: 0, shares, alone: 0.0, done: 0.0, isolated_s: 0.0, before }
+        Known { speeds: vec![0.0; types], devices: 0, alone: 0.0, done: 0.0, isolated_s: 0.0, before }
     }
 }
 
@@ -162,8 +179,11 @@ struct Gavel {
     objective: Objective,
     round_s: f64,
     realloc_s: f64,
+    /// What pairs keep of their speeds, where two jobs may share devices.
+    together: Option<Together>,
     speeds: Speeds,
     jobs: BTreeMap<JobId, Known>,
+    shares: rounds::Shares,
     ledger: Ledger,
     /// Whether something happened since shares were computed.
     is_stale: bool,
@@ -181,13 +201,13 @@ impl Policy for Gavel {
     ) -> Decision {
         self.follow(now_s, view, changes, model);
         if self.realloc_s == 0.0 && self.is_stale {
-            self.compute(now_s, view);
+            self.compute(now_s, view, model);
         }
         let is_over = now_s >= self.round_end_s || !self.ledger.anybody_runs() || interrupted(changes);
         let mut board = Board::new(view);
         let mut draft = Draft::new(&mut board);
         if is_over {
-            self.begin_round(now_s, view, &mut draft);
+            self.begin_round(now_s, view, model, &mut draft);
         }
         let waiting = self.jobs.len() - self.ledger.running();
         // Where nobody can run, only an event can change that.
@@ -203,7 +223,9 @@ impl Gavel {
         for id in changes.gone(view) {
             self.ledger.leave(now_s, id);
             self.jobs.remove(&id);
+            self.shares.retain(|crew, _| !rounds::has(*crew, id));
         }
+        self.follow_pairs(view, changes);
         for (id, _) in &changes.lost {
             self.ledger.stop(now_s, *id);
         }
@@ -211,6 +233,7 @@ impl Gavel {
             if let Some(seen) = view.jobs.get(&id) {
                 let known = Known::new(view.device_types.len(), seen.done(now_s));
                 self.jobs.insert(id, known);
+                self.shares.insert((id, None), vec![0.0; view.device_types.len()]);
             }
         }
         let all = changes.relearnt.then(|| view.jobs.keys()).into_iter().flatten();
@@ -228,8 +251,23 @@ impl Gavel {
         self.is_stale |= !nobody || !nodes.is_empty() || *relearnt;
     }
 
+    /// Pairs that had no room have no turn again.
+    fn follow_pairs(&mut self, view: &ClusterView, changes: &Changes) {
+        let Some(together) = &mut self.together else { return };
+        if !together.follow(view, changes) {
+            return;
+        }
+        let speeds = &mut self.speeds;
+        self.shares.retain(|(first, second), _| {
+            let pair =
+                second.and_then(|second| Some([&*view.jobs.get(first)?.job, &*view.jobs.get(&second)?.job]));
+            pair.is_none_or(|pair| !together.is_refused(speeds, pair))
+        });
+        self.is_stale = true;
+    }
+
     /// Solves the program for the jobs that are there.
-    fn compute(&mut self, now_s: f64, view: &ClusterView) {
+    fn compute(&mut self, now_s: f64, view: &ClusterView, model: &dyn StepModel) {
         let devices: Vec<u32> =
             (0..view.device_types.len() as u16).map(|kind| view.devices(Some(kind))).collect();
         let mut jobs = Vec::with_capacity(self.jobs.len());
@@ -261,10 +299,15 @@ impl Gavel {
                 job.isolated_s = known.isolated_s;
             }
         }
-        let solution = self.solve(&jobs, &devices);
-        for (place, known) in self.jobs.values_mut().enumerate() {
-            known.shares = solution.of(place).to_vec();
-        }
+        let of_pairs = self.solve_pairs(view, model, &jobs, &devices);
+        self.shares = of_pairs.unwrap_or_else(|| {
+            let solution = self.solve(&jobs, &devices);
+            self.jobs
+                .keys()
+                .enumerate()
+                .map(|(place, &id)| ((id, None), solution.of(place).to_vec()))
+                .collect()
+        });
         self.computed_s = now_s;
         self.is_stale = false;
     }
@@ -278,21 +321,52 @@ impl Gavel {
         }
     }
 
+    /// Shares of single jobs and of pairs; `None` where nobody shares devices.
+    fn solve_pairs(
+        &mut self,
+        view: &ClusterView,
+        model: &dyn StepModel,
+        jobs: &[shares::Job],
+        devices: &[f64],
+    ) -> Option<rounds::Shares> {
+        let together = self.together.as_mut().filter(|_| view.packs)?;
+        let speeds = &mut self.speeds;
+        let ids: Vec<JobId> = self.jobs.keys().copied().collect();
+        let described: Vec<&Job> = ids.iter().map(|id| &*view.jobs[id].job).collect();
+        let kinds: Vec<u32> = described.iter().map(|job| speeds.kind(job)).collect();
+        let kept = |first: usize, second: usize, kind: usize| {
+            let pair = [described[first], described[second]];
+            together.kept(speeds, model, view, pair, (kind as u16, pair[0].asked()))
+        };
+        let found = packed::max_min(jobs, &kinds, devices, kept)?;
+        let mut shares: rounds::Shares =
+            ids.iter().map(|&id| ((id, None), vec![0.0; devices.len()])).collect();
+        for packed::Part { jobs: (first, second), kind, share } in found {
+            let crew = (ids[first], second.map(|second| ids[second]));
+            shares.entry(crew).or_insert_with(|| vec![0.0; devices.len()])[kind] += share;
+        }
+        Some(shares)
+    }
+
     /// Ends the round, and lets those run in the next whose turn it is.
-    fn begin_round(&mut self, now_s: f64, view: &ClusterView, draft: &mut Draft) {
+    fn begin_round(&mut self, now_s: f64, view: &ClusterView, model: &dyn StepModel, draft: &mut Draft) {
         self.ledger.count(now_s);
         let reset_s = if self.realloc_s == 0.0 { RESET_S } else { self.realloc_s };
         // At the first round there is nothing to reset, and at a later one enough time must have passed.
         if (self.is_stale || self.realloc_s == 0.0) && now_s >= self.ledger.reset_s() + reset_s {
-            self.ledger.reset(now_s, &self.jobs);
+            self.ledger.reset(now_s, &self.shares);
             if self.is_stale {
-                self.compute(now_s, view);
+                self.compute(now_s, view, model);
             }
         }
         let devices = (0..view.device_types.len() as u16).map(|kind| view.devices(Some(kind))).collect();
-        let chosen = self.ledger.turns(&self.jobs, devices);
+        let chosen = self.ledger.turns(&self.jobs, &self.shares, devices);
         self.ledger.run(now_s, &chosen);
-        rounds::enact(view, &chosen, &self.jobs, draft);
+        for (guest, host) in rounds::enact(view, &chosen, &self.jobs, draft) {
+            if let Some(together) = &mut self.together {
+                together.join(&mut self.speeds, (guest, &view.jobs[&guest].job), &view.jobs[&host].job);
+            }
+        }
         self.round_end_s = (now_s + self.round_s).max(now_s.next_up());
     }
 }

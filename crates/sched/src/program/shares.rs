@@ -297,7 +297,7 @@ impl Program {
 }
 
 /// Speeds on each type in terms of that with proportional shares, per claim.
-fn normalised(job: &Job, devices: &[f64]) -> Vec<f64> {
+pub(super) fn normalised(job: &Job, devices: &[f64]) -> Vec<f64> {
     let total: f64 = devices.iter().sum();
     let usual = dot(&job.speeds, devices) / total;
     let scale = if usual > 0.0 { job.devices / (job.weight * usual) } else { 0.0 };

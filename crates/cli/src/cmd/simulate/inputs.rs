@@ -37,6 +37,7 @@ pub(super) fn read(arguments: &SimulateArguments) -> Result<Inputs, Failure> {
     if let Some(restart) = arguments.restart {
         cluster.view.restart_s = restart.get();
     }
+    cluster.view.packs |= arguments.packing;
     let truth = models::read(&arguments.truth, "--truth", &cluster.device_speeds)?;
     let belief = arguments.belief.as_ref();
     let belief = belief.map(|text| models::read(text, "--belief", &cluster.device_speeds)).transpose()?;

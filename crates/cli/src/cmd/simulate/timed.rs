@@ -60,12 +60,18 @@ impl Policy for Timed<'_> {
 fn line(policy: &str, now_s: f64, view: &ClusterView, decision: &Decision) -> String {
     let name = |id: JobId| view.jobs.get(&id).map_or("", |seen| seen.job.description.name.as_str());
     let action = |action: &Action| match action {
-        Action::Allocate { job, allocation, batch, .. } => json!({
-            "job": name(*job),
-            "devices": allocation.devices(),
-            "nodes": allocation.shares().iter().map(|share| (share.node.0, share.devices)).collect::<Vec<_>>(),
-            "batch": batch.map(|batch| batch.samples),
-        }),
+        Action::Allocate { job, allocation, batch, beside, .. } => {
+            let mut line = json!({
+                "job": name(*job),
+                "devices": allocation.devices(),
+                "nodes": allocation.shares().iter().map(|share| (share.node.0, share.devices)).collect::<Vec<_>>(),
+                "batch": batch.map(|batch| batch.samples),
+            });
+            if let Some(other) = beside {
+                line["beside"] = json!(name(*other));
+            }
+            line
+        }
         Action::Refuse { job, why } => json!({ "job": name(*job), "refused": why }),
     };
     let actions: Vec<_> = decision.actions.iter().map(action).collect();
