@@ -17,6 +17,9 @@
 //! - *How fast*: each block uses shares of four resources ([`Demand`]): issue slots and L1 of its multiprocessor, memory
 //!   and bus of the device. Launches take of them in the order in which they reached the device; a launch that gets
 //!   less than it wants runs slower by that factor.
+//! - Under [`Discipline::Leftover`] and [`Discipline::Priority`] all streams are of one process. In a process, a stream
+//!   that runs ahead of the device fills the queue of launches, and then lets the others launch only when one of its
+//!   own launches ends: [`Stream::run_ahead`].
 //! - [`Discipline`]s differ in who shares a queue, and multiprocessors, with whom.
 //!
 //! Time is in microseconds throughout.
@@ -25,7 +28,8 @@
 //!
 //! Gilman, Ogden, Guo and Walls, "Demystifying the Placement Policies of the NVIDIA GPU Thread Block Scheduler for
 //! Concurrent Kernels", Performance 2020: leftover and most-room policies, precedence of earlier kernels. Gilman and
-//! Walls, arXiv 2110.00459: turns, priorities and MPS. The issue of two blocks at once was found in the traces of
+//! Walls, arXiv 2110.00459: turns, priorities and MPS. That a full queue of launches holds up other threads of the
+//! process is reported in the vendor's forum (threads 68937 and 220629). The issue of two blocks at once was found in the traces of
 //! `data/thread-blocks`.
 //!
 //! # Assumes
@@ -41,13 +45,16 @@
 //!
 //! # Valid
 //!
-//! Placement: see the evidence that each device of `data/gpus.toml` states. Contention: an order of magnitude; what a
-//! kernel demands must be measured or guessed, and precedence is strict where the hardware's is not.
+//! Placement: see the evidence that each device of `data/gpus.toml` states. Contention: which of two placements is
+//! slower, rather than by how much (`docs/accuracy.md`): what a kernel demands must be measured or guessed, precedence
+//! is strict where the hardware's is not, and the earlier kernel is never slowed, as on the hardware it is by up to a
+//! third when L1 is what they share. Of mechanisms: the order of their results for long kernels, not the size.
 //!
 //! # Checked by
 //!
 //! `tests/gpu_placement.rs`: published vectors and traces, block by block. `tests/gpu_laws.rs`: limits, queue order, work
-//! conservation, and the choice by tree against one by looking. `tests/gpu_sharing.rs`: disciplines and contention.
+//! conservation, and the choice by tree against one by looking. `tests/gpu_sharing.rs`: disciplines and contention, by hand and against
+//! published orderings.
 
 mod contention;
 mod device;
@@ -65,7 +72,7 @@ pub use discipline::{Discipline, Slice, TimeSlice};
 pub use occupancy::{Amounts, Occupancy, Resource, capacity, occupancy, rooms};
 pub use outcome::{BlockRun, Decision, KernelSummary, LaunchRun, Outcome, RoomRow, RoundRun, StreamSummary};
 pub use rooms::Rooms;
-pub use simulation::{Options, alone_us, run};
+pub use simulation::{Options, run};
 pub use trace::{
     LaunchScore, RunScore, TRACE_HEADER, TracedLaunch, TracedRun, WrongBlock, compare, read_trace,
 };

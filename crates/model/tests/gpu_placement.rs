@@ -12,11 +12,11 @@ const RTX_3090: &str = include_str!("../../../data/thread-blocks/RTX3090.csv");
 const RTX_2080_TI: &str = include_str!("../../../data/thread-blocks/RTX2080TI-half.csv");
 
 fn device(name: &str) -> Device {
-    find(&built_in(), name).unwrap().clone()
+    find(&built_in(), name).expect("a built-in device").clone()
 }
 
 fn kernel(text: &str) -> Kernel {
-    document(text, "kernel").unwrap()
+    document(text, "kernel").expect("a kernel")
 }
 
 /// A kernel of so many blocks and threads, each block for 1000 us.
@@ -25,7 +25,7 @@ fn grid(name: &str, blocks: u32, threads: u32) -> Kernel {
 }
 
 fn place(device: &Device, workload: &Workload) -> Outcome {
-    run(device, workload, Discipline::Leftover, Options::default()).unwrap()
+    run(device, workload, Discipline::Leftover, Options::default()).expect("a workload that fits")
 }
 
 /// One block of X per multiprocessor, that on multiprocessor i for 10 (i + 1) us; Y when the first of them has ended.
@@ -61,7 +61,8 @@ fn published_vectors_4() {
 }
 
 fn scores(text: &str, name: &str) -> Vec<RunScore> {
-    compare(&read_trace(text, name).unwrap(), &device(name)).unwrap()
+    let trace = read_trace(text, name).expect("a trace");
+    compare(&trace, &device(name)).expect("kernels that fit")
 }
 
 fn all_exact(scores: &[RunScore], runs: usize) {
@@ -155,7 +156,7 @@ fn occupancy_counts_what_a_block_takes() {
 }
 
 fn refusal(device: &Device, kernel: Kernel) -> InputError {
-    run(device, &Workload::of(vec![kernel]), Discipline::Leftover, Options::default()).unwrap_err()
+    run(device, &Workload::of(vec![kernel]), Discipline::Leftover, Options::default()).expect_err("a refusal")
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The timeline: launches reach the device, blocks are placed, run, and end.
 
 mod dispatch;
+mod host;
 mod setup;
 mod summary;
 mod turns;
@@ -8,7 +9,9 @@ mod turns;
 use std::collections::BTreeSet;
 
 use bellwether_core::InputError;
-use bellwether_des::{Simulation as Clock, Stream as Random, Streams as Randoms, Ticket};
+use bellwether_des::{Stream as Random, Streams as Randoms};
+
+pub(super) use bellwether_des::Simulation as Clock;
 
 use super::device::Device;
 use super::discipline::Discipline;
@@ -17,6 +20,7 @@ use super::outcome::{BlockRun, Decision, LaunchRun, Outcome, RoundRun};
 use super::partition::Partition;
 use super::workload::{Arrivals, Stream, Workload};
 use dispatch::Cap;
+use host::Host;
 use turns::Turns;
 
 /// What else to report.
@@ -55,24 +59,18 @@ pub fn run(
 ) -> Result<Outcome, InputError> {
     let mut simulation = Simulation::new(device, workload, discipline, options)?;
     simulation.go();
-    let alone_us = match options.skip_alone {
-        true => vec![f64::NAN; workload.kernels.len()],
-        false => workload
-            .kernels
-            .iter()
-            .map(|kernel| alone_us(device, workload, &kernel.name))
-            .collect::<Result<_, _>>()?,
-    };
+    let launched = |kernel| simulation.launches.iter().any(|launch| launch.run.kernel == kernel);
+    let alone_us = (0..workload.kernels.len())
+        .map(|kernel| match !options.skip_alone && launched(kernel) {
+            true => alone(device, workload, kernel),
+            false => Ok(f64::NAN),
+        })
+        .collect::<Result<Vec<f64>, _>>()?;
     Ok(simulation.outcome(&alone_us))
 }
 
 /// Time of one launch of a kernel that has the whole device for itself, in microseconds.
-///
-/// # Errors
-///
-/// As [`run`], and an unknown kernel.
-pub fn alone_us(device: &Device, workload: &Workload, kernel: &str) -> Result<f64, InputError> {
-    let kernel = workload.kernel(kernel, "the workload".into())?;
+fn alone(device: &Device, workload: &Workload, kernel: usize) -> Result<f64, InputError> {
     let mut alone = Workload::of(vec![workload.kernels[kernel].clone()]);
     alone.seed = workload.seed;
     let mut simulation = Simulation::new(device, &alone, Discipline::Leftover, Options::default())?;
@@ -81,13 +79,13 @@ pub fn alone_us(device: &Device, workload: &Workload, kernel: &str) -> Result<f6
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Event {
+pub(super) enum Event {
     /// A round of a stream arrives.
     Arrive(usize),
     /// The next launch of a stream reaches the device.
     Queue(usize),
-    /// The block in this slot ends.
-    End(u32),
+    /// The first block of a launch on a multiprocessor ends.
+    End { partition: usize, rank: usize, launch: u32 },
     /// The turn of a process is over.
     Slice,
     /// The device has changed over to another process.
@@ -108,6 +106,10 @@ struct StreamState {
     times: u32,
     /// Launches of all rounds so far.
     launched: u64,
+    /// Launches of all rounds that have not ended.
+    left: u64,
+    /// The process whose host launches it.
+    host: usize,
     /// When the present round arrived, in microseconds.
     arrival_us: f64,
     random: Random,
@@ -132,20 +134,6 @@ struct Launched {
     random: Random,
 }
 
-/// A block that runs.
-#[derive(Debug, Clone, Copy)]
-struct Running {
-    /// Its place in the list of all blocks.
-    index: usize,
-    launch: u32,
-    rank: usize,
-    /// Time that it still needs at full speed, as of `since_us`.
-    remaining_us: f64,
-    since_us: f64,
-    rate: f64,
-    ticket: Option<Ticket>,
-}
-
 /// The clock counts microseconds.
 struct Simulation<'a> {
     device: &'a Device,
@@ -160,12 +148,10 @@ struct Simulation<'a> {
     launches: Vec<Launched>,
     blocks: Vec<BlockRun>,
     rounds: Vec<RoundRun>,
-    /// Blocks that run, by slot, and slots that none has.
-    running: Vec<Running>,
-    vacant: Vec<u32>,
     /// By process.
     caps: Vec<Option<Cap>>,
     turns: Option<Turns>,
+    hosts: Vec<Host>,
     /// Pairs of kernels that shared a multiprocessor, the smaller index first.
     together: BTreeSet<(usize, usize)>,
     explained: Option<Decision>,
@@ -183,7 +169,7 @@ impl Simulation<'_> {
             self.take_turns();
             for partition in 0..self.partitions.len() {
                 self.dispatch(partition);
-                self.refresh(partition);
+                self.partitions[partition].refresh(&mut self.clock);
             }
         }
         let done = self.launches.iter().all(|launch| launch.unplaced == 0 && launch.running == 0);
@@ -196,8 +182,8 @@ impl Simulation<'_> {
                 self.partitions[self.streams[stream].partition].rounds += 1;
                 self.next_launch(stream);
             }
-            Event::Queue(stream) => self.queue(stream),
-            Event::End(slot) => self.end(slot),
+            Event::Queue(stream) => self.launch(stream),
+            Event::End { partition, rank, launch } => self.end(partition, rank, launch),
             Event::Slice => self.end_turn(),
             Event::Switched => self.switched(),
         }
@@ -209,6 +195,7 @@ impl Simulation<'_> {
         self.clock.after(state.stream.launches[state.launch].gap_us, Event::Queue(stream));
     }
 
+    /// Lets a launch reach the device.
     fn queue(&mut self, stream: usize) {
         let now_us = self.clock.now();
         let number = u32::try_from(self.launches.len()).expect("the number of launches was checked");
@@ -247,20 +234,14 @@ impl Simulation<'_> {
         self.partitions[partition].enqueue(priority, number);
     }
 
-    fn end(&mut self, slot: u32) {
+    fn end(&mut self, partition: usize, rank: usize, launch: u32) {
         let now_us = self.clock.now();
-        let Running { index, launch, rank, .. } = self.running[slot as usize];
-        self.vacant.push(slot);
-        self.blocks[index].end_us = now_us;
+        let partition = &mut self.partitions[partition];
+        let block = partition.end(rank, launch, &mut self.clock);
+        self.blocks[block as usize].end_us = now_us;
         let launched = &mut self.launches[launch as usize];
         launched.running -= 1;
-        let partition = &mut self.partitions[launched.partition];
         partition.rooms.release(launched.run.kernel, rank);
-        let residents = &mut partition.residents[rank];
-        let place =
-            residents.iter().position(|resident| *resident == slot).expect("a block that runs is resident");
-        residents.swap_remove(place);
-        partition.leave(launch, rank);
         if let Some(cap) = &mut self.caps[launched.process] {
             cap.leave(rank);
         }
@@ -274,6 +255,7 @@ impl Simulation<'_> {
     /// Goes on with a stream whose launch has ended.
     fn ended(&mut self, stream: usize) {
         let now_us = self.clock.now();
+        self.let_through(stream);
         let state = &mut self.streams[stream];
         state.times += 1;
         if state.times == state.stream.launches[state.launch].times {
@@ -296,40 +278,5 @@ impl Simulation<'_> {
             (every_us, Arrivals::Poisson) => state.arrival_us + state.random.exponential(every_us),
         };
         self.clock.at(state.arrival_us.max(now_us), Event::Arrive(stream));
-    }
-
-    /// Lets the blocks of a partition run at the rates that hold now.
-    fn refresh(&mut self, partition: usize) {
-        let partition = &mut self.partitions[partition];
-        if !partition.stale {
-            return;
-        }
-        partition.stale = false;
-        partition.share();
-        let now_us = self.clock.now();
-        for (rank, residents) in partition.residents.iter().enumerate() {
-            for slot in residents {
-                let block = &mut self.running[*slot as usize];
-                let rate = partition.rate(block.launch, rank);
-                if rate == block.rate {
-                    continue;
-                }
-                block.remaining_us = (block.remaining_us - (now_us - block.since_us) * block.rate).max(0.0);
-                block.since_us = now_us;
-                block.rate = rate;
-                let end_us = now_us + block.remaining_us / rate;
-                match block.ticket {
-                    Some(ticket) if rate > 0.0 => {
-                        self.clock.reschedule(ticket, end_us);
-                    }
-                    Some(ticket) => {
-                        self.clock.cancel(ticket);
-                        block.ticket = None;
-                    }
-                    None if rate > 0.0 => block.ticket = Some(self.clock.at(end_us, Event::End(*slot))),
-                    None => {}
-                }
-            }
-        }
     }
 }

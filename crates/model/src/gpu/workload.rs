@@ -53,6 +53,9 @@ pub struct Workload {
     /// Lengths of a turn and of a switch, for `time-slice`.
     #[serde(default)]
     pub time_slice: TimeSlice,
+    /// Most launches of a stream that runs ahead that may be pending; about a thousand are reported.
+    #[serde(default = "launch_queue")]
+    pub launch_queue: u32,
     /// Chooses the random numbers of durations that vary and of requests that come at random.
     #[serde(default)]
     pub seed: u64,
@@ -131,6 +134,11 @@ pub struct Stream {
     /// How arrivals are spread around that mean.
     #[serde(default)]
     pub arrivals: Arrivals,
+    /// Whether the host launches all rounds without waiting for the device, until as many launches are pending as a
+    /// process may have. From then on, each time that a launch of this stream ends, the other streams of its process
+    /// get one launch through.
+    #[serde(default)]
+    pub run_ahead: bool,
     /// What a round launches.
     #[serde(rename = "launch")]
     pub launches: Vec<Launch>,
@@ -182,6 +190,10 @@ fn ordinary_process() -> String {
 
 fn one() -> u32 {
     1
+}
+
+fn launch_queue() -> u32 {
+    1000
 }
 
 fn hundred() -> f64 {
@@ -266,6 +278,7 @@ impl Workload {
             slices: Vec::new(),
             discipline: Discipline::default(),
             time_slice: TimeSlice::default(),
+            launch_queue: launch_queue(),
             seed: 0,
         }
     }
@@ -329,6 +342,7 @@ impl Stream {
             repeat: 1,
             every_us: 0.0,
             arrivals: Arrivals::default(),
+            run_ahead: false,
             launches: vec![Launch { kernel: kernel.into(), gap_us: 0.0, times: 1 }],
         }
     }

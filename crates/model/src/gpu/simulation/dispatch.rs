@@ -1,10 +1,9 @@
 //! Which block goes where: the head of the queue, the multiprocessor with the most room, one block or two.
 
-use super::{Event, Running, Simulation};
+use super::Simulation;
 use crate::gpu::device::Issue;
 use crate::gpu::occupancy::{rooms, scarcest};
 use crate::gpu::outcome::{BlockRun, Decision, RoomRow};
-use crate::gpu::workload::Demand;
 
 /// Choices before those of two multiprocessors at a time, under interleaved pairs.
 const CHOICES_ONE_BY_ONE: u32 = 3;
@@ -52,7 +51,7 @@ struct Choice {
 impl Simulation<'_> {
     /// Places blocks of the head of the queue while they fit, then those of the next head.
     pub(super) fn dispatch(&mut self, partition: usize) {
-        if !self.partitions[partition].active {
+        if !self.partitions[partition].is_active() {
             return;
         }
         let mut place = 0;
@@ -154,29 +153,9 @@ impl Simulation<'_> {
         if kernel.variation > 0.0 {
             time_us = launched.random.lognormal(time_us, kernel.variation).max(f64::MIN_POSITIVE);
         }
-        let slot = self.vacant.pop().unwrap_or(self.running.len() as u32);
-        let contends = kernel.demand != Demand::default();
-        let mut running = Running {
-            index: self.blocks.len(),
-            launch,
-            rank,
-            remaining_us: time_us,
-            since_us: now_us,
-            rate: 0.0,
-            ticket: None,
-        };
         let partition = &mut self.partitions[launched.partition];
-        partition.residents[rank].push(slot);
-        if contends {
-            partition.join(launch, rank, kernel.demand);
-        } else {
-            running.rate = 1.0;
-            running.ticket = Some(self.clock.after(time_us, Event::End(slot)));
-        }
-        match self.running.get_mut(slot as usize) {
-            Some(vacant) => *vacant = running,
-            None => self.running.push(running),
-        }
+        let index = self.blocks.len() as u32;
+        partition.start((launch, rank, kernel.demand), (index, time_us), &mut self.clock);
         self.meet(launch, rank);
         self.blocks.push(BlockRun { launch, block, multiprocessor, start_us: now_us, end_us: f64::NAN });
     }
@@ -219,16 +198,13 @@ impl Simulation<'_> {
     /// Notes which launches a new block finds on its multiprocessor.
     fn meet(&mut self, launch: u32, rank: usize) {
         let partition = self.launches[launch as usize].partition;
-        for slot in &self.partitions[partition].residents[rank] {
-            let other = self.running[*slot as usize].launch;
-            if other != launch {
-                let kernels = [launch, other].map(|met| {
-                    let run = &mut self.launches[met as usize].run;
-                    run.colocated = true;
-                    run.kernel
-                });
-                self.together.insert((kernels[0].min(kernels[1]), kernels[0].max(kernels[1])));
-            }
+        for other in self.partitions[partition].launches_at(rank).filter(|other| *other != launch) {
+            let kernels = [launch, other].map(|met| {
+                let run = &mut self.launches[met as usize].run;
+                run.colocated = true;
+                run.kernel
+            });
+            self.together.insert((kernels[0].min(kernels[1]), kernels[0].max(kernels[1])));
         }
     }
 

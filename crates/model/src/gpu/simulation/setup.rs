@@ -7,6 +7,7 @@ use bellwether_core::parse::did_you_mean;
 use bellwether_des::{Simulation as Clock, Streams as Randoms};
 
 use super::dispatch::Cap;
+use super::host::Host;
 use super::turns::Turns;
 use super::{Event, Options, Simulation, StreamState};
 use crate::gpu::device::Device;
@@ -54,10 +55,9 @@ impl<'a> Simulation<'a> {
             launches: Vec::new(),
             blocks: Vec::with_capacity(blocks as usize),
             rounds: Vec::new(),
-            running: Vec::new(),
-            vacant: Vec::new(),
             caps,
             turns: (discipline == Discipline::TimeSlice).then(Turns::default),
+            hosts: processes.iter().map(|_| Host::default()).collect(),
             together: BTreeSet::new(),
             explained: None,
         };
@@ -88,6 +88,14 @@ impl<'a> Simulation<'a> {
             launch: 0,
             times: 0,
             launched: 0,
+            left: u64::from(stream.repeat)
+                * stream.launches.iter().map(|launch| u64::from(launch.times)).sum::<u64>(),
+            // One queue for all means one context, and so one process.
+            host: if matches!(self.discipline, Discipline::Leftover | Discipline::Priority) {
+                0
+            } else {
+                process
+            },
             arrival_us: stream.start_us,
             random: Randoms::new(self.workload.seed).stream(&format!("arrivals of {}", stream.name), 0),
         });
@@ -122,14 +130,17 @@ fn partitions(
 ) -> Result<(Vec<Partition>, Vec<usize>), InputError> {
     let capacity = capacity(device);
     let sequence = device.order.sequence(device.multiprocessors);
-    let whole = |active: bool| Partition::new(Rooms::new(sequence.clone(), capacity, needs), 1.0, active);
+    let whole = |number: usize, active: bool| {
+        Partition::new(number, Rooms::new(sequence.clone(), capacity, needs), 1.0, active)
+    };
     match discipline {
         Discipline::Leftover | Discipline::Priority | Discipline::Mps => {
-            Ok((vec![whole(true)], vec![0; processes.len()]))
+            Ok((vec![whole(0, true)], vec![0; processes.len()]))
         }
-        Discipline::TimeSlice => {
-            Ok((processes.iter().map(|_| whole(false)).collect(), (0..processes.len()).collect()))
-        }
+        Discipline::TimeSlice => Ok((
+            (0..processes.len()).map(|number| whole(number, false)).collect(),
+            (0..processes.len()).collect(),
+        )),
         Discipline::Mig => {
             check_slices(&workload.slices, device)?;
             let mut first = 0;
@@ -141,6 +152,7 @@ fn partitions(
                 let sequence = sequence.iter().copied().filter(|number| own.contains(number)).collect();
                 by_name.insert(slice.name.as_str(), partitions.len());
                 partitions.push(Partition::new(
+                    partitions.len(),
                     Rooms::new(sequence, capacity, needs),
                     slice.memory_share,
                     true,

@@ -61,7 +61,7 @@ impl Simulation<'_> {
         let count = self.partitions.len();
         let after = (1..count).map(|distance| (current + distance) % count);
         let Some(next) = after.into_iter().find(|next| self.partitions[*next].rounds > 0) else { return };
-        self.set_active(current, false);
+        self.partitions[current].set_active(false);
         if let Some(turns) = &mut self.turns {
             turns.current = Some(next);
             turns.switching = true;
@@ -79,14 +79,9 @@ impl Simulation<'_> {
     }
 
     fn begin_turn(&mut self, partition: usize) {
-        self.set_active(partition, true);
+        self.partitions[partition].set_active(true);
         if let Some(turns) = &mut self.turns {
             turns.end = Some(self.clock.after(self.workload.time_slice.slice_us, Event::Slice));
         }
-    }
-
-    fn set_active(&mut self, partition: usize, active: bool) {
-        self.partitions[partition].active = active;
-        self.partitions[partition].stale = true;
     }
 }
