@@ -34,6 +34,8 @@ pub(crate) enum Verb {
     Tune(crate::cmd::tune::TuneArguments),
     /// Run a trace of jobs on a simulated cluster under any scheduling policies
     Simulate(crate::cmd::simulate::SimulateArguments),
+    /// Show where a GPU puts the thread blocks of kernels that run side by side, and what that costs them
+    Place(crate::cmd::place::PlaceArguments),
     /// Explain the scheduling policies
     Policies(crate::cmd::policies::PoliciesArguments),
     /// Describe a trace of jobs, or draw one from a generator

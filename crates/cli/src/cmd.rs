@@ -12,6 +12,7 @@ pub(crate) mod client;
 mod control;
 pub(crate) mod federate;
 pub(crate) mod models;
+pub(crate) mod place;
 pub(crate) mod plan;
 pub(crate) mod policies;
 mod predict;
@@ -30,6 +31,7 @@ pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCo
     match arguments.verb {
         Verb::Run(arguments) => run::run(arguments, printer),
         Verb::Predict(arguments) => predict::predict(&arguments, printer),
+        Verb::Place(arguments) => place::place(&arguments, printer),
         Verb::Plan(arguments) => plan::plan(&arguments, printer),
         Verb::Profile(arguments) => profile::profile(&arguments, printer),
         Verb::Simulate(arguments) => simulate::simulate(&arguments, printer),

@@ -22,7 +22,7 @@ use crate::printer::Printer;
 
 mod plot;
 mod run;
-mod show;
+pub(crate) mod show;
 
 /// Numbers of workers to answer for at once: more make no table, and a mistyped one must not run for ever.
 const ROWS_MAX: u32 = 4_096;

@@ -64,7 +64,8 @@ pub(super) fn figure(value: f64) -> String {
     format!("{value:.*}", digits as usize)
 }
 
-pub(super) fn duration(seconds: f64) -> String {
+/// Four figures and a unit.
+pub(crate) fn duration(seconds: f64) -> String {
     match seconds {
         s if s < 1e-3 => format!("{} us", figure(s * 1e6)),
         s if s < 1.0 => format!("{} ms", figure(s * 1e3)),

@@ -1,0 +1,190 @@
+//! The multiprocessors over time: a row each, a colour for each kernel.
+
+mod cells;
+
+use std::ops::Range;
+
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint};
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+
+use super::report::Report;
+use crate::failure::Failure;
+use cells::{Cell, cells};
+
+const WIDTH: u32 = 1100;
+/// Height of the title with what is said below it, and of a line of the legend.
+const TITLE: u32 = 64;
+const LEGEND_LINE: u32 = 20;
+/// Room around the rows, and of the time axis.
+const MARGIN: u32 = 12;
+const AXIS: u32 = 42;
+/// Heights of a row: all rows together take about 800.
+const ROWS: u32 = 800;
+const ROW: Range<u32> = 5..40;
+/// More multiprocessors than this are not drawn.
+const ROWS_MAX: u32 = 256;
+/// Kernels that the legend names, and the characters of a name that fit.
+const LEGEND_MAX: usize = 16;
+const NAME_MAX: usize = 28;
+/// About the width of a character.
+const CHARACTER: u32 = 7;
+/// An axis has about so many numbers.
+const TICKS: u32 = 12;
+
+const IDLE: RGBColor = RGBColor(243, 243, 243);
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Drawn = Result<(), Box<dyn std::error::Error>>;
+
+/// The rows from above, with numbers at some of them.
+struct Rows {
+    coordinate: RangedCoordf64,
+    ticks: Vec<f64>,
+}
+
+impl Ranged for Rows {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, (low, high): (i32, i32)) -> i32 {
+        self.coordinate.map(value, (high, low))
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
+        if hint.weight().allow_light_points() { Vec::new() } else { self.ticks.clone() }
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.coordinate.range()
+    }
+}
+
+/// An SVG of all blocks.
+pub(super) fn svg(report: &Report<'_>) -> Result<String, Failure> {
+    let mut text = String::new();
+    draw(report, &mut text).map_err(|why| Failure::at("--plot", why))?;
+    Ok(text)
+}
+
+/// Microseconds of the unit in which times are shown, and its name.
+fn unit(longest_us: f64) -> (f64, &'static str) {
+    match longest_us {
+        us if us < 2e3 => (1.0, "microseconds"),
+        us if us < 2e6 => (1e3, "milliseconds"),
+        _ => (1e6, "seconds"),
+    }
+}
+
+fn draw(report: &Report<'_>, text: &mut String) -> Drawn {
+    let rows = report.device.multiprocessors.min(ROWS_MAX);
+    let entries = legend(report);
+    let lines = entries.last().map_or(0, |entry| entry.line + 1);
+    let above = TITLE + lines * LEGEND_LINE;
+    let row = (ROWS / rows).clamp(ROW.start, ROW.end);
+    // One more, because the last line of pixels belongs to no row: so all rows are equally high.
+    let height = above + 2 * MARGIN + AXIS + rows * row + 1;
+    let area = SVGBackend::with_string(text, (WIDTH, height)).into_drawing_area();
+    area.fill(&WHITE)?;
+    let (top, bottom) = area.split_vertically(above);
+    draw_legend(&top, report, &entries)?;
+    let (unit_us, unit) = unit(report.outcome.end_us);
+    let step = [1, 2, 5, 10, 20, 50].into_iter().find(|step| rows / step <= 2 * TICKS).unwrap_or(100);
+    let ticks = (0..rows).step_by(step as usize).map(|row| f64::from(row) + 0.5).collect();
+    let mut chart = ChartBuilder::on(&bottom)
+        .margin(MARGIN)
+        .margin_right(3 * MARGIN)
+        .x_label_area_size(AXIS)
+        .y_label_area_size(58)
+        .build_cartesian_2d(
+            0.0..report.outcome.end_us / unit_us,
+            Rows { coordinate: (0.0..f64::from(rows)).into(), ticks },
+        )?;
+    chart.plotting_area().fill(&IDLE)?;
+    let rectangle = |cell: &Cell| {
+        let (from, to) = (cell.from_us / unit_us, cell.to_us / unit_us);
+        // A line of pixels stays free, so that rows can be told apart.
+        let full = 1.0 - 1.0 / f64::from(row);
+        let at = |height: f64| f64::from(cell.row) + 1.0 - full * height;
+        Rectangle::new([(from, at(cell.high)), (to, at(cell.low))], colour(cell.kernel).filled())
+    };
+    chart.draw_series(cells(report, rows).iter().map(rectangle))?;
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .x_labels(TICKS as usize)
+        .x_desc(format!("time in {unit}"))
+        .y_desc("multiprocessor (SM)")
+        .y_label_formatter(&|row| format!("{}", row.floor()))
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(BLACK.mix(0.12))
+        .draw()?;
+    area.present()?;
+    Ok(())
+}
+
+fn colour(kernel: usize) -> RGBColor {
+    // Okabe and Ito: told apart by all eyes.
+    const COLOURS: [(u8, u8, u8); 8] = [
+        (0, 114, 178),
+        (230, 159, 0),
+        (0, 158, 115),
+        (204, 121, 167),
+        (86, 180, 233),
+        (213, 94, 0),
+        (90, 90, 90),
+        (180, 170, 20),
+    ];
+    let (red, green, blue) = COLOURS[kernel % COLOURS.len()];
+    RGBColor(red, green, blue)
+}
+
+/// A kernel in the legend.
+struct Entry {
+    text: String,
+    line: u32,
+    left: u32,
+}
+
+/// The kernels from left to right, in as many lines as they need.
+fn legend(report: &Report<'_>) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    let (mut line, mut left) = (0, 20);
+    for (number, kernel) in report.kernels.iter().enumerate().take(LEGEND_MAX + 1) {
+        let text = if number == LEGEND_MAX {
+            format!("and {} more kernels, in the same colours", report.kernels.len() - LEGEND_MAX)
+        } else {
+            let name: String = kernel.name.chars().take(NAME_MAX).collect();
+            format!("{name} ({} × {} threads)", kernel.blocks, kernel.threads_per_block)
+        };
+        let width = 34 + CHARACTER * text.chars().count() as u32;
+        if left + width > WIDTH && left > 20 {
+            (line, left) = (line + 1, 20);
+        }
+        entries.push(Entry { text, line, left });
+        left += width;
+    }
+    entries
+}
+
+fn draw_legend(area: &Area<'_>, report: &Report<'_>, entries: &[Entry]) -> Drawn {
+    let outcome = &report.outcome;
+    let mut title =
+        format!("{} blocks on {}, {}", outcome.blocks.len(), report.device.description, outcome.discipline);
+    if report.device.multiprocessors > ROWS_MAX {
+        title.push_str(&format!(" (the first {ROWS_MAX} of {} SMs)", report.device.multiprocessors));
+    }
+    area.draw(&Text::new(title, (16, 14), ("sans-serif", 20)))?;
+    let how = "Height of a cell: share of the SM that the kernel's blocks hold of what they need most; drawn no lower than a fifth.";
+    let small = ("sans-serif", 13).into_font().color(&BLACK.mix(0.7));
+    area.draw(&Text::new(how, (16, 40), small))?;
+    for (number, entry) in entries.iter().enumerate() {
+        let (x, y) = (entry.left as i32, (TITLE + entry.line * LEGEND_LINE) as i32);
+        if number < LEGEND_MAX {
+            area.draw(&Rectangle::new([(x - 4, y + 1), (x + 10, y + 13)], colour(number).filled()))?;
+        }
+        area.draw(&Text::new(entry.text.clone(), (x + 16, y), ("sans-serif", 14)))?;
+    }
+    Ok(())
+}
