@@ -161,8 +161,8 @@ impl<'a> Valuer<'a> {
         };
         // Who shares more does more of what the pool does.
         let pool: f64 = found.in_pool_per_s.iter().sum();
-        let all: u32 = federation.clouds.iter().map(|cloud| cloud.shared).sum();
-        let part = |cloud: &Cloud| if all > 0 { f64::from(cloud.shared) / f64::from(all) } else { 0.0 };
+        let all: f64 = federation.clouds.iter().map(|cloud| f64::from(cloud.shared)).sum();
+        let part = |cloud: &Cloud| if all > 0.0 { f64::from(cloud.shared) / all } else { 0.0 };
         let busy = federation.clouds.iter().zip(&found.at_home_per_s);
         let busy = busy.map(|(cloud, home)| (home + pool * part(cloud)) / service_per_s).collect();
         // What is hardly ever forwarded is not.
