@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let ranks = shuffled(26 * 26, 1);
         let kinds: Vec<String> = table.kinds("v100").map(str::to_owned).collect();
         let place = move |kind: &str| kinds.iter().position(|known| known == kind).unwrap_or(0);
-        move |_: &str, [a, b]: [&str; 2]| ranks[place(a) * 26 + place(b)] % 2 == 0
+        move |_: &str, [a, b]: [&str; 2]| ranks[place(a) * 26 + place(b)].is_multiple_of(2)
     };
     let unseen = |_: &str, pair: [&str; 2]| {
         !pair.iter().any(|kind| kind.starts_with("LM") || kind.starts_with("ResNet-18"))

@@ -65,8 +65,7 @@ pub(super) fn affinity(federation: &Description, arguments: &FederateArguments) 
             "with each job on the fastest free device instead, all together would save ${:.2}/h",
             found.greedy_dollars_per_hour
         ));
-        let game = found.game;
-        game
+        found.game
     } else {
         game_of(&fluid, count)?
     };

@@ -146,7 +146,7 @@ fn scale(area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, savings: &[
 /// Three significant figures.
 fn figure(value: f64) -> String {
     match value.abs() {
-        size if size >= 99.95 || size < 0.000_5 => format!("{value:.0}"),
+        size if !(0.000_5..99.95).contains(&size) => format!("{value:.0}"),
         size if size >= 9.995 => format!("{value:.1}"),
         size if size >= 0.095 => format!("{value:.2}"),
         _ => format!("{value:.3}"),

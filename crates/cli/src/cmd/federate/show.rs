@@ -242,7 +242,7 @@ fn money(dollars: f64) -> String {
 /// Two decimals, more for what is small.
 pub(super) fn figure(value: f64) -> String {
     let text = match value.abs() {
-        size if size >= 0.095 || size < 5e-7 => format!("{value:.2}"),
+        size if !(5e-7..0.095).contains(&size) => format!("{value:.2}"),
         size if size >= 0.000_95 => format!("{value:.4}"),
         _ => format!("{value:.6}"),
     };

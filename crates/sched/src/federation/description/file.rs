@@ -151,7 +151,7 @@ impl Default for PricesFile {
 }
 
 fn amount(place: &str, what: &str, value: f64) -> Result<f64, InputError> {
-    if value >= 0.0 && value <= MOST {
+    if (0.0..=MOST).contains(&value) {
         return Ok(value);
     }
     let why = if value < 0.0 { "is negative" } else { "is no number that can be" };
