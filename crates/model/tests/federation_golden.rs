@@ -203,6 +203,17 @@ fn a_large_patient_cloud_is_tolerable_in_a_federation_of_more_than_ten() {
 }
 
 #[test]
+fn a_member_alone_shares_with_nobody() {
+    let partly = federation(&[(50.0, 50, 20, 0.0), (60.0, 50, 10, 1.0)]);
+    for member in [0, 1] {
+        let alone = partly.coalition(&[member]);
+        assert_eq!(alone.clouds, [Cloud { shared: 0, ..partly.clouds[member] }]);
+        assert_eq!(saving(&partly, &[member]), 0.0);
+    }
+    assert_eq!(partly.coalition(&[0, 1]), partly);
+}
+
+#[test]
 fn everything_shared_or_nothing_is_a_closed_form() {
     for federation in [figure_2(), figure_2().without_sharing(), diluted(11)] {
         assert_eq!(overflow(&federation, &Limits::default()).unwrap().method, Method::ProductForm);

@@ -551,6 +551,30 @@ fn a_tabu_search_climbs_and_crosses_small_valleys() {
 }
 
 #[test]
+fn a_tabu_search_does_not_go_back() {
+    // A peak at 0, and a higher one that is several steps downhill away.
+    let peaks = |level: u32| match level {
+        0 => 10.0,
+        21 => 20.0,
+        _ => -f64::from(level),
+    };
+    let utilities =
+        |all: &[Vec<u32>]| Ok::<_, Infallible>(all.iter().map(|levels| vec![peaks(levels[0])]).collect());
+    let rules = Rules { look_at_all: 64, ..rules(&[1_000]) };
+    assert_eq!(play(&[0], &rules, utilities).unwrap().levels, [21]);
+}
+
+#[test]
+fn a_loss_is_not_made_smaller_by_work() {
+    let alone = Performance { lent: 0.0, borrowed: 0.0, forwarded_per_s: 1.0, utilisation: 0.5 };
+    let terms = Terms { gamma: 1.0, ..Terms::default() };
+    let with = |borrowed, utilisation| Performance { borrowed, utilisation, ..alone };
+    assert_eq!(utility(&alone, &with(1.0, 0.75), &terms), -0.5);
+    assert_eq!(utility(&alone, &with(-1.0, 0.75), &terms), 2.0);
+    assert_eq!(utility(&alone, &with(-1.0, 0.25), &terms), 50.0);
+}
+
+#[test]
 fn fair_means() {
     let utilities = [1.0, 4.0];
     assert_eq!(welfare(&utilities, 0.0), 2.5);

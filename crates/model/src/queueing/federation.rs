@@ -38,7 +38,7 @@
 //! # Assumes
 //!
 //! Poisson arrivals, exponential service at one rate everywhere, first come first served; owners have no
-//! priority on what they shared; moving a request costs nothing. Without these: simulate.
+//! priority on what they shared; moving a request costs nothing. Without these: [`simulation`].
 //!
 //! # Valid
 //!

@@ -1,6 +1,6 @@
 //! How fast federations are judged: exact and sampled splits, the linear programs, and the best structure.
 //!
-//! `cargo run --release -p bellwether-sched --example federation_speed`
+//! `cargo run --release -p bellwether-sched --example splits_speed`
 //!
 //! Two kinds of game. *Queues*: clouds of 5 to 40 servers whose requests do not wait (M/M/s/s), all shared, with loads from 0.3
 //! to 1.6: what they forward less together, in closed form. *Random*: values between 0 and 1 times the members of the
