@@ -145,17 +145,22 @@ fn disciplines_are_put_side_by_side() {
     let (_, ended) = example(
         "place/training-and-inference.toml",
         "rtx-3090",
-        &[&words[..], &["--format", "json"]].concat(),
+        &[&words[..], &["--format", "csv"]].concat(),
     );
-    let reports = json(&ended);
-    let end_us = |discipline: usize, stream: usize| reports[discipline]["streams"][stream]["end_us"].as_f64();
-    assert_eq!(reports.as_array().map(Vec::len), Some(3));
-    // Turns cost the training most, and a queue without priorities least.
-    assert!(
-        end_us(1, 0) < end_us(2, 0) && end_us(2, 0) < end_us(0, 0),
-        "{:?}",
-        [0, 1, 2].map(|d| end_us(d, 0))
-    );
+    let lines: Vec<Vec<&str>> = ended.stdout.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(lines[0], ["discipline", "stream", "process", "rounds", "mean_turnaround_us", "end_us"]);
+    let figure = |discipline: &str, stream: &str, column: usize| {
+        let line = lines.iter().find(|line| line[..2] == [discipline, stream]).expect("a line");
+        line[column].parse::<f64>().expect("a number")
+    };
+    let [slices, mps, priority] =
+        ["time-slice", "mps", "priority"].map(|discipline| figure(discipline, "inference", 4));
+    assert!(slices < mps && mps < priority, "turnaround: {slices} {mps} {priority}");
+    let [slices, mps, priority] =
+        ["time-slice", "mps", "priority"].map(|discipline| figure(discipline, "training", 5));
+    assert!(mps < priority && priority < slices, "training: {slices} {mps} {priority}");
+    let list = placed(ONE, &["--gpu", "v100", "--discipline", "mps,priority", "--format", "json"]);
+    assert_eq!(json(&list).as_array().map(Vec::len), Some(2));
     let both = placed(ONE, &["--gpu", "v100", "--discipline", "mps,priority", "--plot", "p.svg"]);
     both.refused_with(&["--plot", "2 disciplines", "name one --discipline"]);
 }

@@ -220,6 +220,41 @@ fn a_trace_is_described_and_drawn_again() {
     scene.call(&["trace", "describe", "nothing.csv"]).refused_with(&["nothing.csv", "cannot be read"]);
 }
 
+/// Jobs share devices only where the command or the cluster file says so, and what is believed of that is a model of its own.
+#[test]
+fn packing_is_asked_for_and_ends_jobs_earlier() {
+    let scene = Scene::new("");
+    let table = format!("{DATA}/gavel/simulation_throughputs.json");
+    let (truth, belief) = (format!("gavel:{table}"), format!("gavel_colocated:{table}"));
+    let trace = format!("{DATA}/gavel/g120.trace.tsv");
+    let policies = "fifo_skip,gandiva,gavel_max_min,gavel_max_min:packing=1";
+    let arguments = [
+        "--cluster",
+        "3x4:v100,3x4:p100,3x4:k80",
+        "--truth",
+        &truth,
+        "--belief",
+        &belief,
+        "--policy",
+        policies,
+    ];
+    let alone = simulated_of(&scene, &trace, &arguments);
+    let shared = simulated_of(&scene, &trace, &[&arguments[..], &["--packing"]].concat());
+    for place in [0, 2] {
+        assert_eq!(alone[place]["avg_jct_s"], alone[place + 1]["avg_jct_s"], "nobody shares unasked");
+        assert_eq!(alone[place]["avg_jct_s"], shared[place]["avg_jct_s"], "not every policy packs");
+        let mean_s = |place: usize| shared[place]["avg_jct_s"].as_f64().expect("a number");
+        assert!(mean_s(place + 1) < 0.95 * mean_s(place), "{} {}", mean_s(place + 1), mean_s(place));
+    }
+    let file = "packing = true\n[[nodes]]\ncount = 3\ndevices = 4\ndevice = \"v100\"\n[[nodes]]\ncount = 3\ndevices = 4\n\
+                device = \"p100\"\n[[nodes]]\ncount = 3\ndevices = 4\ndevice = \"k80\"\n";
+    scene.write("packing.toml", file);
+    let arguments =
+        ["--cluster", "packing.toml", "--truth", &truth, "--belief", &belief, "--policy", policies];
+    let by_file = simulated_of(&scene, &trace, &arguments);
+    assert!((0..4).all(|place| by_file[place]["avg_jct_s"] == shared[place]["avg_jct_s"]), "{by_file:?}");
+}
+
 #[test]
 fn tables_of_models_say_how_fast_jobs_are() {
     let scene = Scene::new("");

@@ -176,7 +176,7 @@ fn draw_legend(area: &Area<'_>, report: &Report<'_>, entries: &[Entry]) -> Drawn
         title.push_str(&format!(" (the first {ROWS_MAX} of {} SMs)", report.device.multiprocessors));
     }
     area.draw(&Text::new(title, (16, 14), ("sans-serif", 20)))?;
-    let how = "Height of a cell: share of the SM that the kernel's blocks hold of what they need most; drawn no lower than a fifth.";
+    let how = "Height of a cell: share of the SM that the kernel's blocks hold of what they need most; drawn no lower than a quarter.";
     let small = ("sans-serif", 13).into_font().color(&BLACK.mix(0.7));
     area.draw(&Text::new(how, (16, 40), small))?;
     for (number, entry) in entries.iter().enumerate() {

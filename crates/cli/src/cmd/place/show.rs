@@ -20,42 +20,53 @@ pub(super) fn render(report: &Report<'_>, format: TableFormat) -> String {
     match format {
         TableFormat::Table => table(report),
         TableFormat::Json => serde_json::to_string_pretty(&report.json()).unwrap_or_default(),
-        TableFormat::Csv => csv(std::slice::from_ref(report)),
+        TableFormat::Csv => csv(report),
     }
 }
 
-/// The same of several disciplines; there is one at least.
+/// Several disciplines by the turnaround of each stream; there is one discipline at least.
 pub(super) fn side_by_side(reports: &[Report<'_>], format: TableFormat) -> String {
+    let streams =
+        || reports.iter().flat_map(|report| report.outcome.streams.iter().map(move |of| (report, of)));
     match format {
         TableFormat::Json => {
             let all: Vec<_> = reports.iter().map(Report::json).collect();
             serde_json::to_string_pretty(&all).unwrap_or_default()
         }
-        TableFormat::Csv => csv(reports),
-        TableFormat::Table => {
-            let head = ["discipline", "stream", "process", "rounds", "mean turnaround", "end"];
-            let mut rows = vec![head.map(str::to_string).to_vec()];
-            for report in reports {
-                for stream in streams(report) {
-                    rows.push([vec![report.outcome.discipline.to_string()], stream].concat());
-                }
+        TableFormat::Csv => {
+            let mut text = String::from("discipline,stream,process,rounds,mean_turnaround_us,end_us");
+            for (report, stream) in streams() {
+                let (name, process) = (csv_cell(&stream.name), csv_cell(&stream.process));
+                let StreamSummary { rounds, mean_turnaround_us, end_us, .. } = stream;
+                let discipline = report.outcome.discipline;
+                let _ =
+                    write!(text, "\n{discipline},{name},{process},{rounds},{mean_turnaround_us},{end_us}");
             }
+            text
+        }
+        TableFormat::Table => {
+            let mut rows =
+                vec![[vec!["discipline".to_string()], STREAM.map(str::to_string).to_vec()].concat()];
+            let row = |(report, of): (&Report<'_>, _)| {
+                [vec![report.outcome.discipline.to_string()], stream(of)].concat()
+            };
+            rows.extend(streams().map(row));
             format!("{}\n{}", aligned(&rows), trust(reports[0].device)).trim_end().to_string()
         }
     }
 }
 
-fn streams(report: &Report<'_>) -> Vec<Vec<String>> {
-    let row = |stream: &StreamSummary| {
-        vec![
-            stream.name.clone(),
-            stream.process.clone(),
-            stream.rounds.to_string(),
-            time(stream.mean_turnaround_us),
-            time(stream.end_us),
-        ]
-    };
-    report.outcome.streams.iter().map(row).collect()
+/// The head of a table of streams.
+const STREAM: [&str; 5] = ["stream", "process", "rounds", "mean turnaround", "end"];
+
+fn stream(stream: &StreamSummary) -> Vec<String> {
+    vec![
+        stream.name.clone(),
+        stream.process.clone(),
+        stream.rounds.to_string(),
+        time(stream.mean_turnaround_us),
+        time(stream.end_us),
+    ]
 }
 
 fn table(report: &Report<'_>) -> String {
@@ -86,9 +97,8 @@ fn table(report: &Report<'_>) -> String {
     rows.extend(report.kernels.iter().map(kernel));
     text.push_str(&aligned(&rows));
     if !report.workload.streams.is_empty() {
-        let head = ["stream", "process", "rounds", "mean turnaround", "end"];
-        let mut rows = vec![head.map(str::to_string).to_vec()];
-        rows.extend(streams(report));
+        let mut rows = vec![STREAM.map(str::to_string).to_vec()];
+        rows.extend(outcome.streams.iter().map(stream));
         text.push('\n');
         text.push_str(&aligned(&rows));
     }
@@ -145,36 +155,34 @@ fn trust(device: &Device) -> String {
     format!("rules of {}: {evidence}. {}\n", device.name, device.note)
 }
 
-fn csv(reports: &[Report<'_>]) -> String {
+fn csv(report: &Report<'_>) -> String {
     let mut text = String::from(
         "discipline,kernel,blocks,threads_per_block,blocks_per_multiprocessor,limited_by,launches,multiprocessors,\
          start_us,placed_us,end_us,alone_us,mean_us,slowdown,isolated,colocated_launches,colocated_with",
     );
-    for report in reports {
-        for kernel in &report.kernels {
-            let number = |value: f64| if value.is_nan() { String::new() } else { value.to_string() };
-            let cells = [
-                report.outcome.discipline.to_string(),
-                csv_cell(&kernel.name).into_owned(),
-                kernel.blocks.to_string(),
-                kernel.threads_per_block.to_string(),
-                kernel.occupancy.blocks.to_string(),
-                kernel.occupancy.limit.to_string(),
-                kernel.launches.to_string(),
-                kernel.multiprocessors.len().to_string(),
-                number(kernel.start_us),
-                number(kernel.placed_us),
-                number(kernel.end_us),
-                number(kernel.alone_us),
-                number(kernel.mean_us),
-                number(kernel.slowdown),
-                kernel.isolated.to_string(),
-                kernel.colocated_launches.to_string(),
-                csv_cell(&kernel.colocated_with.join(";")).into_owned(),
-            ];
-            text.push('\n');
-            text.push_str(&cells.join(","));
-        }
+    for kernel in &report.kernels {
+        let number = |value: f64| if value.is_nan() { String::new() } else { value.to_string() };
+        let cells = [
+            report.outcome.discipline.to_string(),
+            csv_cell(&kernel.name).into_owned(),
+            kernel.blocks.to_string(),
+            kernel.threads_per_block.to_string(),
+            kernel.occupancy.blocks.to_string(),
+            kernel.occupancy.limit.to_string(),
+            kernel.launches.to_string(),
+            kernel.multiprocessors.len().to_string(),
+            number(kernel.start_us),
+            number(kernel.placed_us),
+            number(kernel.end_us),
+            number(kernel.alone_us),
+            number(kernel.mean_us),
+            number(kernel.slowdown),
+            kernel.isolated.to_string(),
+            kernel.colocated_launches.to_string(),
+            csv_cell(&kernel.colocated_with.join(";")).into_owned(),
+        ];
+        text.push('\n');
+        text.push_str(&cells.join(","));
     }
     text
 }

@@ -14,7 +14,7 @@ const COLUMNS_LEAST: usize = 60;
 const CELLS_MAX: usize = 30_000;
 
 /// The least height of what is there at all.
-const LEAST: f64 = 0.2;
+const LEAST: f64 = 0.25;
 
 /// Heights are rounded to one in so many, so that equal columns can be joined.
 const STEPS: f64 = 64.0;
