@@ -133,6 +133,16 @@ fn what_suits_whom_is_traded() {
     }
 }
 
+#[test]
+fn with_a_transfer_cost_prices_differ_by_member() {
+    let scene = Scene::new("");
+    scene.write("far.toml", GOLDEN.replace("public_price", "transfer = 0.25\npublic_price"));
+    let json = report(&ask(&scene, "far.toml", &["--split", "core", "--format", "json"]), 0);
+    // 150 examples/s away from home take 93.75 of the 100 devices, so nothing is forwarded.
+    near(&[json["saved_dollars_per_hour"].as_f64().unwrap()], &[100.0], 1e-6);
+    assert_eq!(json["market"]["rents"].as_array().unwrap().len(), 4, "two types at two members: {json}");
+}
+
 /// Two sites whose devices each suit the other's work.
 const GOLDEN: &str = r#"
 [[class]]

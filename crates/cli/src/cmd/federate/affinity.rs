@@ -13,6 +13,8 @@ use crate::failure::Failure;
 
 mod whole;
 
+/// Differences of costs that are rounding, as parts of what all work costs in the public cloud.
+const ROUNDING: f64 = 1e-9;
 /// Devices of a run below which it is rounding.
 const FEWEST_DEVICES: f64 = 1e-6;
 
@@ -100,7 +102,11 @@ fn member_rows(federation: &Description, classes: &Classes, fluid: &Affinity, pl
 fn game_of(fluid: &Affinity, count: usize) -> Result<Game, InputError> {
     let coalitions: Vec<Coalition> = Coalition::everyone(count).subsets().collect();
     let costs: Vec<f64> = coalitions.par_iter().map(|coalition| fluid.cost(*coalition)).collect();
-    Game::savings(count, &costs)
+    let work = |(class, described): (usize, &affinity::Class)| {
+        described.public_price * fluid.members().iter().map(|member| member.demand[class]).sum::<f64>()
+    };
+    let dearest: f64 = fluid.classes().iter().enumerate().map(work).sum();
+    Ok(Game::savings(count, &costs)?.with_tolerance(ROUNDING * dearest))
 }
 
 fn owns(member: &Member, classes: &Classes) -> String {
@@ -111,12 +117,21 @@ fn owns(member: &Member, classes: &Classes) -> String {
 
 fn market(fluid: &Affinity, owen: &Owen, runs: &[affinity::Run]) -> Market {
     let name = |member: usize| fluid.members()[member].name.clone();
-    // Without transfer all members see the same prices; with it the first member's stand for all.
-    let rents = owen.rents.first().into_iter().flatten();
-    let work = owen.work.first().into_iter().flatten();
+    // With a transfer cost the same device is worth more to some than to others.
+    let alike = fluid.classes().iter().all(|class| class.transfer == 0.0);
+    let seen = if alike { 1 } else { fluid.members().len() };
+    let priced = |names: Vec<&String>, prices: &[Vec<f64>]| {
+        let of = |member: usize| {
+            let at = move |name: &String| {
+                if alike { name.clone() } else { format!("{name} at {}", fluid.members()[member].name) }
+            };
+            names.iter().map(|name| at(name)).zip(prices[member].iter().copied()).collect::<Vec<_>>()
+        };
+        (0..seen).flat_map(of).collect()
+    };
     Market {
-        rents: fluid.types().iter().cloned().zip(rents.copied()).collect(),
-        work: fluid.classes().iter().map(|class| class.name.clone()).zip(work.copied()).collect(),
+        rents: priced(fluid.types().iter().collect(), &owen.rents),
+        work: priced(fluid.classes().iter().map(|class| &class.name).collect(), &owen.work),
         runs: runs
             .iter()
             .filter(|run| run.units > FEWEST_DEVICES)
