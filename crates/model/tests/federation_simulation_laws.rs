@@ -230,23 +230,56 @@ fn a_cyclic_trace_keeps_its_rate() {
     assert!(phases.len() > 1, "every replication ends at the same point of the trace");
 }
 
+fn seen(class: usize, jobs: &[(f64, f64)]) -> Demand {
+    Demand { class, arrivals: Arrivals::Trace { jobs: jobs.to_vec(), period_s: None } }
+}
+
+/// Jobs of one server (class 0) and of four (class 1), which wait for as long as it takes.
+fn ones_and_fours(sites: &[(f64, u32, u32, f64)]) -> System {
+    let mut system = chain(sites);
+    system.admission = Admission::Estimate;
+    system.classes.push(Class { devices: 4, ..class(Law::Exponential) });
+    system
+}
+
+fn twenty_seconds(system: &System) -> Replication {
+    run_once(&grand(system, Length::Seconds { warm_up: 0.0, measured: 20.0 }), 1, 0)
+}
+
 /// A gang of four waits and is not overtaken by single jobs for the servers that it waits for.
 #[test]
 fn a_gang_is_not_overtaken() {
-    let mut system = chain(&[(0.0, 4, 0, 100.0)]);
-    system.admission = Admission::Estimate;
-    system.classes.push(Class { devices: 4, ..class(Law::Exponential) });
-    let trace = |class, jobs: &[(f64, f64)]| Demand {
-        class,
-        arrivals: Arrivals::Trace { jobs: jobs.to_vec(), period_s: None },
-    };
+    let mut system = ones_and_fours(&[(0.0, 4, 0, 100.0)]);
     system.sites[0].demands =
-        vec![trace(0, &[(0.0, 2.0), (0.25, 3.0), (1.0, 1.0), (1.5, 1.0)]), trace(1, &[(0.5, 5.0)])];
-    let simulator = grand(&system, Length::Seconds { warm_up: 0.0, measured: 20.0 });
-    let counts = &run_once(&simulator, 1, 0).sites[0];
+        vec![seen(0, &[(0.0, 2.0), (0.25, 3.0), (1.0, 1.0), (1.5, 1.0)]), seen(1, &[(0.5, 5.0)])];
+    let counts = &twenty_seconds(&system).sites[0];
     // The gang starts at 3.25 when the second job ends; the two that came later start with it over, at 8.25.
     assert_eq!(counts.wait_s, 2.75 + 7.25 + 6.75);
     assert_eq!(counts.busy_device_s, 2.0 + 3.0 + 20.0 + 2.0);
+}
+
+/// Nor by borrowers, if the servers are its own: they get what is idle and nobody at home waits for.
+#[test]
+fn an_owners_gang_is_not_overtaken_by_borrowers() {
+    let mut system = ones_and_fours(&[(0.0, 4, 4, 100.0), (0.0, 0, 0, 100.0)]);
+    system.priority = Priority::Owners;
+    system.sites[0].demands = vec![seen(1, &[(0.5, 5.0)])];
+    system.sites[1].demands = vec![seen(0, &[(0.0, 2.0), (0.25, 3.0), (1.0, 1.0)])];
+    let sites = twenty_seconds(&system).sites;
+    // The gang starts at 3.25 and ends at 8.25; the third borrower could have started at 2, and starts then.
+    assert_eq!((sites[0].wait_s, sites[1].wait_s), (2.75, 7.25));
+    assert_eq!((sites[0].lent_device_s, sites[1].borrowed_device_s), (6.0, 6.0));
+}
+
+/// What a gang kept free on one group is there for the next in line as soon as the gang starts on another.
+#[test]
+fn a_gang_that_starts_elsewhere_frees_what_it_kept() {
+    let mut system = ones_and_fours(&[(0.0, 4, 0, 100.0)]);
+    system.sites[0].groups.push(Group { kind: 0, servers: 4, shared: 0 });
+    system.sites[0].demands = vec![seen(0, &[(0.0, 8.0), (0.75, 1.0)]), seen(1, &[(0.25, 2.0), (0.5, 1.0)])];
+    // A single job holds one server of the first group, and a gang the second, until 2.25. Then the second gang
+    // follows there, and the single job behind it starts on the first group.
+    assert_eq!(twenty_seconds(&system).sites[0].wait_s, 1.75 + 1.5);
 }
 
 fn refusal(system: &System) -> String {

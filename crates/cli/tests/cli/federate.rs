@@ -239,6 +239,14 @@ fn bad_federations_are_refused() {
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{text}: {ended:?}");
         ended.says(words);
     }
+    // Two million states are not enough, and too many jobs would have to be simulated.
+    let crowd = two
+        .replace("servers = 50", "servers = 400000\nshared = 5")
+        .replace("_per_hour = 30", "_per_hour = 400000");
+    scene.write("crowd.toml", crowd.replace("_per_hour = 150", "_per_hour = 400000\nlongest_wait = \"1h\""));
+    let crowd = ask(&scene, "crowd.toml", &[]);
+    assert_eq!(crowd.code, Some(2), "{crowd:?}");
+    crowd.says(&["too large to simulate", "--most-states"]);
     let missing = ask(&scene, "nowhere.toml", &[]);
     assert_eq!(missing.code, Some(2));
     missing.says(&["nowhere.toml", "cannot be read"]);

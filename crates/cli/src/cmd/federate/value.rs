@@ -6,7 +6,7 @@ use bellwether_model::queueing::federation::simulation::{
     Summary, System, Target, Work, replicate, run_once, summarise,
 };
 use bellwether_model::queueing::federation::{Cloud, Federation, Limits, Unsolved, overflow};
-use bellwether_sched::federation::description::{self, Description, Jobs};
+use bellwether_sched::federation::description::{self, Description, HOUR_S, Jobs};
 use bellwether_sched::federation::prices::Performance;
 use rayon::prelude::*;
 
@@ -15,6 +15,10 @@ use crate::failure::Failure;
 
 /// Replications of a simulation: at least as many as an interval needs, at most as many as a user waits for.
 const REPLICATIONS: (u64, u64) = (10, 100);
+/// Relaxation times that a large system warms up and is measured, the jobs from which on it is large, and those that are too many.
+const RELAXATIONS: [f64; 2] = [5.0, 15.0];
+const SUGGESTED_JOBS: f64 = 2e6;
+const MOST_JOBS: f64 = 2e7;
 /// Where many choices are compared each is simulated only for so long: the same jobs arrive in all of them.
 const SHORT: Length = Length::Arrivals { warm_up: 2e3, measured: 2e4 };
 const SHORT_REPLICATIONS: u64 = 4;
@@ -230,8 +234,22 @@ pub(super) fn simulate(
     precision: f64,
     seed: u64,
 ) -> Result<Summary, Failure> {
-    let length = Length::Arrivals { warm_up: 2e4, measured: 2e5 };
-    let simulator = Simulator::new(system, members, &length)?;
+    let mut simulator = Simulator::new(system, members, &Length::Suggested)?;
+    let relaxation_s = simulator.relaxation_s();
+    let [warm_up, measured] = RELAXATIONS.map(|times| times * relaxation_s);
+    let jobs = (warm_up + measured) * system.arrivals_per_s();
+    if jobs > MOST_JOBS {
+        let what = format!(
+            "too large to simulate: its queues forget how they began only after {:.3e} hours, so that a run would take {jobs:.1e} jobs",
+            relaxation_s / HOUR_S
+        );
+        return Err(InputError::new("federation", what)
+            .hint("let members share all or nothing, shorten longest_wait, or raise --most-states")
+            .into());
+    }
+    if jobs > SUGGESTED_JOBS {
+        simulator = Simulator::new(system, members, &Length::Seconds { warm_up, measured })?;
+    }
     let target = Target {
         relative: precision,
         absolute_per_s: NEXT_TO_NONE * system.arrivals_per_s(),
