@@ -115,9 +115,12 @@ fn heights(blocks: &[Held], columns: usize, width_us: f64) -> Vec<Vec<(usize, f6
         }
     }
     for column in &mut heights {
-        let sum: f64 = column.iter().map(|(_, height)| height).sum();
-        if sum > 1.0 {
-            column.iter_mut().for_each(|(_, height)| *height /= sum);
+        // What is above the least gives way first.
+        let least = LEAST.min(1.0 / column.len() as f64);
+        let above: f64 = column.iter().map(|(_, height)| height - least).sum();
+        let left = 1.0 - least * column.len() as f64;
+        if above > left {
+            column.iter_mut().for_each(|(_, height)| *height = least + (*height - least) * left / above);
         }
     }
     heights
@@ -155,6 +158,8 @@ mod tests {
     fn what_is_brief_or_small_is_seen_and_nothing_is_higher_than_its_row() {
         let brief = row_cells(0, &[held(0, 1.0, 10.2, 10.3)], 100, 1.0);
         assert_eq!((brief.len(), brief[0].from_us, brief[0].high), (1, 10.0, LEAST));
+        let full = row_cells(0, &[held(0, 1.0, 0.0, 100.0), held(1, 0.1, 0.0, 100.0)], 100, 1.0);
+        assert_eq!((full[0].high, full[1].high), (1.0 - LEAST, 1.0));
         let blocks: Vec<Held> = (0..9).map(|kernel| held(kernel, 0.3, 0.0, 100.0)).collect();
         let full = row_cells(0, &blocks, 100, 1.0);
         assert!(full.len() == 9 && full.iter().all(|cell| cell.high <= 1.0 + 1e-9), "{full:?}");
