@@ -143,9 +143,9 @@ mod tests {
         let server = std::thread::spawn(move || serve(listener.accept().unwrap().0));
         let network = measure(TcpStream::connect(address).unwrap()).unwrap();
         server.join().unwrap().unwrap();
-        // Any machine that builds this is faster than 10 MB/s, and none reaches 1 TB/s.
-        assert!((1e7..1e12).contains(&network.bandwidth_bytes_per_s), "{network:?}");
-        assert!((1e-7..0.1).contains(&network.latency_s), "{network:?}");
+        // A wrong unit would be off by a million; a machine that does something else meanwhile is off by a hundred.
+        assert!((1e5..1e12).contains(&network.bandwidth_bytes_per_s), "{network:?}");
+        assert!((1e-7..1.0).contains(&network.latency_s), "{network:?}");
     }
 
     #[test]

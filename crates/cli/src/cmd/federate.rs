@@ -17,6 +17,7 @@ use crate::printer::Printer;
 mod affinity;
 mod files;
 mod plot;
+mod posted;
 mod prices;
 mod report;
 mod savings;
@@ -141,6 +142,11 @@ fn answer(
                 "--optimise",
                 "in the game prices each optimises for itself",
             )?;
+            if federation.jobs.is_none() {
+                let report = posted::posted(federation, arguments)?;
+                printer.out(posted::render(&report, arguments.format).trim_end());
+                return Ok(code(Some(report.stable)));
+            }
             let valuer = value::Valuer::new(federation, arguments)?;
             let report = prices::prices(federation, &valuer, arguments)?;
             printer.out(prices::render(&report, arguments.format).trim_end());

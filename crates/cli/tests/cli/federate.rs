@@ -134,6 +134,25 @@ fn what_suits_whom_is_traded() {
 }
 
 #[test]
+fn devices_are_offered_at_posted_rents() {
+    let words = ["--game", "prices", "--format", "json"];
+    let json = report(&example("federation-affinity.toml", &words), 0);
+    let rows = json["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 6, "{json}");
+    let at_market = rows.iter().find(|row| row["rents"] == 1.0 && row["start"] == "everything").unwrap();
+    assert_eq!(at_market["ends"], "equilibrium");
+    near(&[at_market["efficiency"].as_f64().unwrap()], &[1.0], 1e-4);
+    // No rents make them save more than there is to save.
+    assert!(numbers(&json["rows"], "efficiency").iter().all(|part| *part <= 1.0 + 1e-6), "{json}");
+    let table = example("federation-affinity.toml", &words[..2]);
+    assert!(
+        table.stdout.contains("At 1 of the market's rents, beginning with everything"),
+        "{}",
+        table.stdout
+    );
+}
+
+#[test]
 fn with_a_transfer_cost_prices_differ_by_member() {
     let scene = Scene::new("");
     scene.write("far.toml", GOLDEN.replace("public_price", "transfer = 0.25\npublic_price"));

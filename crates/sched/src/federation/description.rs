@@ -187,7 +187,8 @@ pub struct Class {
 /// How lent servers are paid inside, and how much their owners mind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prices {
-    /// Prices of a lent server, each relative to what the public cloud takes for its time.
+    /// Prices of a lent server, each relative to what the public cloud takes for its time; of lent devices, relative to the
+    /// market's rents.
     pub internal: Vec<f64>,
     /// How much a member minds that its servers are busier, 0 (not) to 1.
     pub gamma: f64,

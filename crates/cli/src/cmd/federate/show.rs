@@ -234,7 +234,7 @@ pub(super) fn percent(part: f64) -> String {
     }
 }
 
-fn money(dollars: f64) -> String {
+pub(super) fn money(dollars: f64) -> String {
     let sign = if dollars < 0.0 { "-" } else { "" };
     format!("{sign}${}", figure(dollars.abs()))
 }

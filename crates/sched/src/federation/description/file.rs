@@ -138,7 +138,8 @@ pub(super) struct DevicesFile {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct PricesFile {
-    /// Prices of a lent server, each relative to what the public cloud takes for its time.
+    /// Prices of a lent server, each relative to what the public cloud takes for its time; of lent devices (where there is
+    /// no [jobs]), relative to the market's rents.
     internal: Vec<f64>,
     /// How much a member minds that its servers are busier, 0 (not) to 1.
     gamma: f64,
