@@ -125,6 +125,9 @@ fn what_suits_whom_is_traded() {
     let runs = json["market"]["runs"].as_array().unwrap();
     let lent = |run: &&Value| run["of"] == "shop" && run["on"] == "vision" && run["device"] == "k80";
     assert!(runs.iter().any(|run| lent(&run) && run["class"] == "Recommendation"), "{runs:?}");
+    let stable = report(&example("federation-affinity.toml", &["--stable", "--format", "json"]), 0);
+    let rows = stable["splits"].as_array().unwrap();
+    assert_eq!((rows.len(), &rows[0]["stable"]), (1, &Value::Bool(true)), "{stable}");
     let scene = Scene::new("");
     scene.write("golden.toml", GOLDEN);
     let golden = report(&ask(&scene, "golden.toml", &["--split", "all", "--format", "json"]), 0);

@@ -107,7 +107,7 @@ pub fn occupancy(device: &Device, kernel: &Kernel) -> Result<Occupancy, InputErr
         }
         Err(InputError::new(
             place(),
-            format!("a block asks for {value} {what}, more than the {most} of {on}"),
+            format!("a block asks for {value} {what}, more than the {most} that are possible {on}"),
         )
         .hint(format!("at most {most}")))
     };

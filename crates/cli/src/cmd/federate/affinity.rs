@@ -2,6 +2,7 @@
 //! of it.
 
 use bellwether_core::InputError;
+use bellwether_sched::federation::advice::Advice;
 use bellwether_sched::federation::affinity::{self, Affinity, Owen, Plan};
 use bellwether_sched::federation::description::{Classes, Description, Member};
 use bellwether_sched::federation::{Coalition, Game};
@@ -71,7 +72,16 @@ pub(super) fn affinity(federation: &Description, arguments: &FederateArguments) 
     } else {
         game_of(&fluid, count)?
     };
-    savings::fill(&mut report, &game, arguments.split, None);
+    let advice = savings::fill(&mut report, &game, arguments.split, None);
+    if arguments.stable
+        && let Advice::Together(structure) | Advice::Apart { structure, .. } = advice
+    {
+        report.saved_dollars_per_hour = structure.gain;
+        let game = game.with_value_of_all(structure.value);
+        let named = Named { split: "stable", payment: structure.payment, half_widths: None };
+        report.splits = vec![split_row(&named, Some(&game), &report.members)];
+        return Ok(report);
+    }
     // What the market gives out is what the fluid saves.
     if !arguments.simulate && matches!(arguments.split, Split::Core | Split::All) {
         report.splits.push(split_row(&named, Some(&game), &report.members));
