@@ -27,7 +27,7 @@ mod value;
 
 #[derive(Debug, Args)]
 pub(crate) struct FederateArguments {
-    /// The federation: members, their servers and jobs, prices (examples/federate has some; `bellwether schema federation`)
+    /// The federation: members, their servers and jobs, prices (examples/federation-*.toml; `bellwether schema federation`)
     #[arg(value_name = "FEDERATION.toml")]
     federation: PathBuf,
     /// What is asked [default: savings where the file has [jobs], else affinity]
@@ -104,8 +104,9 @@ fn part(text: &str) -> Result<f64, String> {
 pub(crate) fn federate(arguments: &FederateArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     let place = arguments.federation.display().to_string();
     let text = fs::read_to_string(&arguments.federation).map_err(|error| {
-        InputError::new(&place, format!("the federation cannot be read: {error}"))
-            .hint("examples/federate has some; `bellwether schema federation` says what such a file holds")
+        InputError::new(&place, format!("the federation cannot be read: {error}")).hint(
+            "examples/federation-*.toml are some; `bellwether schema federation` says what such a file holds",
+        )
     })?;
     let federation = Description::read(&text, &place, &files::Beside::new(&arguments.federation))?;
     if let Some(path) = &arguments.plot {
@@ -174,16 +175,17 @@ fn queues(
     let valuer = value::Valuer::new(federation, arguments)?;
     let mut notes = Vec::new();
     let mut shared = valuer.shared();
+    let alone = valuer.alone()?;
     if arguments.optimise.is_some() {
         let (best, note) = sharing::best(federation, &valuer)?;
         shared = best;
         notes.push(note);
     }
     if let Some(path) = &arguments.plot {
-        let map = sharing::map(federation, &valuer, &shared, &arguments.plot_members)?;
+        let map = sharing::map(federation, &valuer, &shared, &alone, &arguments.plot_members)?;
         written::write_whole(path, plot::svg(&map)?.as_bytes())?;
     }
-    let mut report = savings::savings(federation, &valuer, &shared, arguments, printer)?;
+    let mut report = savings::savings(federation, &valuer, &shared, &alone, arguments, printer)?;
     let levels_matter = report.advice.stable == Some(false) && arguments.optimise.is_none();
     if levels_matter && shared.iter().any(|level| *level > 0) {
         notes.push("at these sharing levels; --optimise sharing looks for better ones".to_string());

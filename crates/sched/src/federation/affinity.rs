@@ -225,8 +225,18 @@ impl Affinity {
         }
         let costs: Vec<f64> =
             (0..1_u32 << members).map(|bits| self.cost(Coalition::from_bits(bits))).collect();
+        self.game_of(&costs)
+    }
+
+    /// The same from the [cost](Affinity::cost) of each coalition, at the place that its bits say: whoever has threads asks
+    /// for those at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Game::savings`].
+    pub fn game_of(&self, costs: &[f64]) -> Result<Game, InputError> {
         // Costs are what is left of the price of all work, and have its rounding.
-        Ok(Game::savings(members, &costs)?.with_tolerance(TOLERANCE * self.price_of_all()))
+        Ok(Game::savings(self.members.len(), costs)?.with_tolerance(TOLERANCE * self.price_of_all()))
     }
 
     /// Owen's payments for the federation of all.

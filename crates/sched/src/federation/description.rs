@@ -5,12 +5,10 @@
 
 use std::collections::BTreeMap;
 
+use super::affinity::{self, Affinity};
 use bellwether_core::InputError;
 use bellwether_core::parse::document;
-use schemars::JsonSchema;
-use serde::Deserialize;
-
-use super::affinity::{self, Affinity};
+use bellwether_model::queueing::federation::simulation::{Arrivals, Law};
 
 mod file;
 
@@ -77,39 +75,6 @@ pub struct Member {
     pub demand: Vec<f64>,
 }
 
-/// How jobs arrive at a member.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Arrivals {
-    /// At random, so many per second on average.
-    Poisson(f64),
-    /// At random, by turns at these rates.
-    Modulated {
-        /// Jobs per second of each state.
-        per_s: Vec<f64>,
-        /// Mean stay in each state, in seconds.
-        stay_s: Vec<f64>,
-    },
-    /// As recorded: arrival and work of each job, in seconds.
-    Trace(Vec<(f64, f64)>),
-}
-
-impl Arrivals {
-    /// Jobs per second, on average.
-    pub fn mean_per_s(&self) -> f64 {
-        match self {
-            Arrivals::Poisson(per_s) => *per_s,
-            Arrivals::Modulated { per_s, stay_s } => {
-                let jobs: f64 = per_s.iter().zip(stay_s).map(|(rate, stay)| rate * stay).sum();
-                jobs / stay_s.iter().sum::<f64>()
-            }
-            Arrivals::Trace(jobs) => match (jobs.first(), jobs.last()) {
-                (Some(first), Some(last)) if last.0 > first.0 => (jobs.len() - 1) as f64 / (last.0 - first.0),
-                _ => 0.0,
-            },
-        }
-    }
-}
-
 /// Jobs that queue for servers that are all alike.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Jobs {
@@ -137,23 +102,6 @@ impl Jobs {
     pub fn service_per_s(&self) -> f64 {
         1.0 / self.mean_time_s
     }
-}
-
-/// Law of the time that a job takes.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Law {
-    /// Without memory.
-    #[default]
-    Exponential,
-    /// Always the mean.
-    Deterministic,
-    /// With this coefficient of variation.
-    Lognormal(f64),
-    /// Of two exponential phases, with this squared coefficient of variation, above 1.
-    Hyperexponential(f64),
-    /// With this exponent of the tail, above 1.
-    Pareto(f64),
 }
 
 /// Classes of jobs, and their speeds by type of device.

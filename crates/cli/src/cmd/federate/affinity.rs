@@ -2,10 +2,10 @@
 //! of it.
 
 use bellwether_core::InputError;
+use bellwether_sched::federation::Coalition;
 use bellwether_sched::federation::advice::Advice;
 use bellwether_sched::federation::affinity::{self, Affinity, Owen, Plan};
 use bellwether_sched::federation::description::{Classes, Description, Member};
-use bellwether_sched::federation::{Coalition, Game};
 use rayon::prelude::*;
 
 use super::report::{Market, MemberRow, Named, Report, Run, split_row};
@@ -14,8 +14,6 @@ use crate::failure::Failure;
 
 mod whole;
 
-/// Differences of costs that are rounding, as parts of what all work costs in the public cloud.
-const ROUNDING: f64 = 1e-9;
 /// Devices of a run below which it is rounding.
 const FEWEST_DEVICES: f64 = 1e-6;
 
@@ -70,16 +68,15 @@ pub(super) fn affinity(federation: &Description, arguments: &FederateArguments) 
         ));
         found.game
     } else {
-        game_of(&fluid, count)?
+        let coalitions: Vec<Coalition> = Coalition::everyone(count).subsets().collect();
+        let costs: Vec<f64> = coalitions.par_iter().map(|coalition| fluid.cost(*coalition)).collect();
+        fluid.game_of(&costs)?
     };
     let advice = savings::fill(&mut report, &game, arguments.split, None);
     if arguments.stable
         && let Advice::Together(structure) | Advice::Apart { structure, .. } = advice
     {
-        report.saved_dollars_per_hour = structure.gain;
-        let game = game.with_value_of_all(structure.value);
-        let named = Named { split: "stable", payment: structure.payment, half_widths: None };
-        report.splits = vec![split_row(&named, Some(&game), &report.members)];
+        report.show(&game, structure);
         return Ok(report);
     }
     // What the market gives out is what the fluid saves.
@@ -107,16 +104,6 @@ fn member_rows(federation: &Description, classes: &Classes, fluid: &Affinity, pl
         }
     };
     federation.members.iter().enumerate().map(row).collect()
-}
-
-fn game_of(fluid: &Affinity, count: usize) -> Result<Game, InputError> {
-    let coalitions: Vec<Coalition> = Coalition::everyone(count).subsets().collect();
-    let costs: Vec<f64> = coalitions.par_iter().map(|coalition| fluid.cost(*coalition)).collect();
-    let work = |(class, described): (usize, &affinity::Class)| {
-        described.public_price * fluid.members().iter().map(|member| member.demand[class]).sum::<f64>()
-    };
-    let dearest: f64 = fluid.classes().iter().enumerate().map(work).sum();
-    Ok(Game::savings(count, &costs)?.with_tolerance(ROUNDING * dearest))
 }
 
 fn owns(member: &Member, classes: &Classes) -> String {

@@ -60,12 +60,6 @@ fn draw(map: &HeatMap, text: &mut String) -> Drawn {
         .x_label_area_size(48)
         .y_label_area_size(64)
         .build_cartesian_2d(0.0..across.len() as f64, 0.0..up.len() as f64)?;
-    // The middle of a cell stands for its level.
-    let name = |levels: &[u32], place: f64| {
-        let middle = (place - 0.5).round();
-        let on_it = (place - 0.5 - middle).abs() < 1e-6 && middle >= 0.0;
-        on_it.then(|| levels.get(middle as usize).map(u32::to_string)).flatten().unwrap_or_default()
-    };
     chart
         .configure_mesh()
         .disable_mesh()
@@ -94,16 +88,15 @@ fn draw(map: &HeatMap, text: &mut String) -> Drawn {
     // Names of the levels, not more than can be read.
     let every = |count: usize| count.div_ceil(16).max(1);
     let label = ("sans-serif", 13).into_font().color(&BLACK);
-    for (place, at) in (0..across.len()).step_by(every(across.len())).map(|place| (place, place as f64 + 0.5))
-    {
-        let point = chart.backend_coord(&(at, 0.0));
+    for (place, level) in across.iter().enumerate().step_by(every(across.len())) {
+        let point = chart.backend_coord(&(place as f64 + 0.5, 0.0));
         let style = label.pos(Pos::new(HPos::Center, VPos::Top));
-        area.draw(&Text::new(name(across, place as f64 + 0.5), (point.0, point.1 + 6), style))?;
+        area.draw(&Text::new(level.to_string(), (point.0, point.1 + 6), style))?;
     }
-    for (place, at) in (0..up.len()).step_by(every(up.len())).map(|place| (place, place as f64 + 0.5)) {
-        let point = chart.backend_coord(&(0.0, at));
+    for (place, level) in up.iter().enumerate().step_by(every(up.len())) {
+        let point = chart.backend_coord(&(0.0, place as f64 + 0.5));
         let style = label.pos(Pos::new(HPos::Right, VPos::Center));
-        area.draw(&Text::new(name(up, place as f64 + 0.5), (point.0 - 6, point.1), style))?;
+        area.draw(&Text::new(level.to_string(), (point.0 - 6, point.1), style))?;
     }
     scale(&right, &map.savings, largest)
 }

@@ -6,11 +6,12 @@ use bellwether_core::InputError;
 use bellwether_sched::federation::Coalition;
 use bellwether_sched::federation::affinity::Posted;
 use bellwether_sched::federation::description::Description;
-use bellwether_sched::federation::play::{Ending, Rules, deviations, play};
+use bellwether_sched::federation::play::{Rules, deviations, play};
 use bellwether_sim::workload::csv_cell;
 use serde::Serialize;
 
 use super::FederateArguments;
+use super::prices::ends;
 use super::report::and;
 use super::show::{figure, money, percent};
 use crate::args::TableFormat;
@@ -123,19 +124,13 @@ fn settle(market: &Posted, rents: f64, start: &'static str, levels: &[u32], [alo
         Ok(all.iter().map(|levels| market.savings(levels)).collect())
     };
     let Ok(found) = play(levels, &rules, utilities);
-    let ends = match found.ending {
-        Ending::Equilibrium { .. } => {
-            let Ok(gains) = deviations(&found.levels, &rules, utilities);
-            if gains.is_empty() { "equilibrium" } else { "near an equilibrium" }
-        }
-        Ending::Cycle(_) => "cycle",
-        Ending::BrokenOff => "broken off",
-    };
+    let Ok(deviations) = deviations(&found.levels, &rules, utilities);
     let saved = market.savings(&found.levels);
     let possible = alone - least;
     let efficiency = (possible > ROUNDING * alone).then(|| saved.iter().sum::<f64>() / possible);
     let offered =
         found.levels.iter().enumerate().map(|(member, level)| market.offered(member, *level)).collect();
+    let ends = ends(&found.ending, &deviations);
     Row { rents, start, offered, saved_dollars_per_hour: saved, efficiency, ends }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use bellwether_core::InputError;
 use bellwether_sched::federation::description::{Description, HOUR_S};
-use bellwether_sched::federation::play::{Ending, Rules};
+use bellwether_sched::federation::play::{Deviation, Ending, Rules};
 use bellwether_sched::federation::prices::{Market, Outcome, Performance, Terms};
 use bellwether_sched::federation::sharing::Effort;
 use rayon::prelude::*;
@@ -73,14 +73,12 @@ pub(super) fn prices(
     }
     let jobs = valuer.jobs();
     let most: Vec<u32> = federation.members.iter().map(|member| member.servers).collect();
-    let nobody = vec![0; most.len()];
-    let alone = valuer.lending(&nobody)?;
-    let dollars_per_s = jobs.saved_dollars() / jobs.mean_time_s;
-    let forwarded_dollars_per_s: f64 = alone.iter().map(|of| of.forwarded_per_s * jobs.saved_dollars()).sum();
+    let alone = valuer.lending(&vec![0; most.len()])?;
+    let before: Vec<f64> = alone.iter().map(|of| of.forwarded_per_s * jobs.saved_dollars()).collect();
     let rules = Rules {
-        most: most.clone(),
+        most,
         most_rounds: MOST_ROUNDS,
-        least_gain: LEAST_GAIN * forwarded_dollars_per_s,
+        least_gain: LEAST_GAIN * before.iter().sum::<f64>(),
         look_at_all: LOOK_AT_ALL,
     };
     let effort = Effort { most_evaluations: MOST_CHOICES, step: 1 };
@@ -90,11 +88,10 @@ pub(super) fn prices(
     let mut market = Market::new(rules, effort, performance);
     let mut rows = Vec::new();
     for &ratio in &federation.prices.internal {
-        let internal_price = ratio * dollars_per_s;
+        let internal_price = ratio * (jobs.saved_dollars() / jobs.mean_time_s);
         let gamma = federation.prices.gamma;
         let terms = Terms { public_price: jobs.saved_dollars(), internal_price, gamma, ..Terms::default() };
         let outcome = market.settle(&valuer.shared(), &terms)?;
-        let before: Vec<f64> = alone.iter().map(|of| of.forwarded_per_s * jobs.saved_dollars()).collect();
         rows.push(row(ratio, internal_price, &outcome, &before));
     }
     let members: Vec<String> = federation.members.iter().map(|member| member.name.clone()).collect();
@@ -120,15 +117,20 @@ fn row(ratio: f64, internal_price: f64, outcome: &Outcome, before: &[f64]) -> Ro
         shared: outcome.play.levels.clone(),
         holds: outcome.is_equilibrium() && saved.iter().sum::<f64>() > least,
         saved_dollars_per_hour: saved,
-        ends: match outcome.play.ending {
-            Ending::Equilibrium { .. } if outcome.is_equilibrium() => "equilibrium",
-            Ending::Equilibrium { .. } => "near an equilibrium",
-            Ending::Cycle(_) => "cycle",
-            Ending::BrokenOff => "broken off",
-        },
+        ends: ends(&outcome.play.ending, &outcome.deviations),
         rounds: outcome.play.rounds,
         best_shared: outcome.best.shared.clone(),
         efficiency: outcome.efficiency,
+    }
+}
+
+/// How a play ended, in words, where these could still gain by a change of their own.
+pub(super) fn ends(ending: &Ending, deviations: &[Deviation]) -> &'static str {
+    match ending {
+        Ending::Equilibrium { .. } if deviations.is_empty() => "equilibrium",
+        Ending::Equilibrium { .. } => "near an equilibrium",
+        Ending::Cycle(_) => "cycle",
+        Ending::BrokenOff => "broken off",
     }
 }
 

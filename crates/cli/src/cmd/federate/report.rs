@@ -49,6 +49,15 @@ impl Report {
             notes: Vec::new(),
         }
     }
+
+    /// Shows a structure and the split that it comes with in place of the federation of all; the members' rows are to be those
+    /// of the structure.
+    pub(super) fn show(&mut self, game: &Game, structure: Structure) {
+        self.saved_dollars_per_hour = structure.gain;
+        let game = game.with_value_of_all(structure.value);
+        let named = Named { split: "stable", payment: structure.payment, half_widths: None };
+        self.splits = vec![split_row(&named, Some(&game), &self.members)];
+    }
 }
 
 #[derive(Debug, Clone, Serialize)]

@@ -33,17 +33,16 @@ pub(super) fn savings(
     federation: &Description,
     valuer: &Valuer,
     shared: &[u32],
+    alone: &[Outcome],
     arguments: &FederateArguments,
     printer: &Printer,
 ) -> Result<Report, Failure> {
     let jobs = valuer.jobs();
     let count = federation.members.len();
     let everyone: Vec<usize> = (0..count).collect();
-    let alone: Vec<Outcome> =
-        everyone.par_iter().map(|member| valuer.outcome(&[*member], shared)).collect::<Result<_, _>>()?;
     let together = valuer.outcome(&everyone, shared)?;
     let alone_per_s: f64 = alone.iter().map(Outcome::total_per_s).sum();
-    let members = member_rows(federation, jobs, shared, &alone, &together);
+    let members = member_rows(federation, jobs, shared, alone, &together);
     let saved = dollars_per_hour(jobs, alone_per_s - together.total_per_s());
     let mut report = Report::new("savings", saved, members);
     report.half_width_dollars_per_hour = dollars_per_hour(jobs, together.half_width_per_s);
@@ -69,17 +68,14 @@ pub(super) fn savings(
     }
     progress.expect((1 << count) - 1);
     let game = game(count, value)?;
-    let contributions = contributions(federation, jobs, shared, &alone);
+    let contributions = contributions(federation, jobs, shared, alone);
     let advice = fill(&mut report, &game, arguments.split, Some(&contributions));
     if arguments.stable
         && let Advice::Together(structure) | Advice::Apart { structure, .. } = advice
     {
-        let apart = by_block(&structure, &alone, |block| valuer.outcome(block, shared))?;
-        report.members = member_rows(federation, jobs, shared, &alone, &apart);
-        report.saved_dollars_per_hour = structure.gain;
-        let named = Named { split: "stable", payment: structure.payment, half_widths: None };
-        report.splits =
-            vec![split_row(&named, Some(&game.with_value_of_all(structure.value)), &report.members)];
+        let apart = by_block(&structure, alone, |block| valuer.outcome(block, shared))?;
+        report.members = member_rows(federation, jobs, shared, alone, &apart);
+        report.show(&game, structure);
     }
     Ok(report)
 }

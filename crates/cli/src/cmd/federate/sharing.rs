@@ -6,7 +6,7 @@ use bellwether_sched::federation::sharing::{self, Effort, Found};
 
 use super::plot::HeatMap;
 use super::savings::dollars_per_hour;
-use super::value::Valuer;
+use super::value::{Outcome, Valuer};
 use crate::failure::Failure;
 
 /// Combinations of levels up to which all are looked at.
@@ -51,6 +51,7 @@ pub(super) fn map(
     federation: &Description,
     valuer: &Valuer,
     shared: &[u32],
+    alone: &[Outcome],
     named: &[String],
 ) -> Result<HeatMap, Failure> {
     let members = &federation.members;
@@ -72,11 +73,7 @@ pub(super) fn map(
     let most: Vec<u32> = members.iter().map(|member| member.servers).collect();
     let step = pair.map(|member| most[member]).into_iter().max().unwrap_or(1).div_ceil(STEPS).max(1);
     let map = sharing::map(&most, shared, pair, step, |levels| valuer.forwarded_per_s(levels))?;
-    let everyone: Vec<usize> = (0..members.len()).collect();
-    let mut apart_per_s = 0.0;
-    for member in everyone {
-        apart_per_s += valuer.outcome(&[member], shared)?.total_per_s();
-    }
+    let apart_per_s: f64 = alone.iter().map(Outcome::total_per_s).sum();
     let saved = |forwarded: &f64| dollars_per_hour(valuer.jobs(), apart_per_s - forwarded);
     Ok(HeatMap {
         title: "Savings in dollars per hour, by the servers that two members share".to_string(),

@@ -2,8 +2,8 @@
 
 use bellwether_core::InputError;
 use bellwether_model::queueing::federation::simulation::{
-    Admission, Arrivals, Class, Demand, Group, Law, Length, Priority, Simulator, Site, SiteSummary, State,
-    Summary, System, Target, Work, replicate, run_once, summarise,
+    Admission, Arrivals, Class, Demand, Group, Law, Length, Priority, Simulator, Site, SiteSummary, Summary,
+    System, Target, Work, replicate, run_once, summarise,
 };
 use bellwether_model::queueing::federation::{Cloud, Federation, Limits, Unsolved, overflow};
 use bellwether_sched::federation::description::{self, Description, HOUR_S, Jobs};
@@ -67,11 +67,10 @@ impl<'a> Valuer<'a> {
             InputError::new(place, "this game needs jobs that queue for servers, and the file has no [jobs]")
                 .hint("write [jobs] with mean_time and public_price, or say --game affinity")
         })?;
-        let poisson =
-            |member: &description::Member| matches!(member.arrivals, description::Arrivals::Poisson(_));
+        let poisson = |member: &description::Member| matches!(member.arrivals, Arrivals::Poisson { .. });
         let beyond_the_chain = if arguments.simulate {
             Some("it was asked for")
-        } else if jobs.law != description::Law::Exponential {
+        } else if jobs.law != Law::Exponential {
             Some("the time of a job is not exponential")
         } else if jobs.transfer_s > 0.0 {
             Some("jobs take longer away from home")
@@ -106,13 +105,22 @@ impl<'a> Valuer<'a> {
     /// What the models refuse.
     pub(super) fn outcome(&self, members: &[usize], shared: &[u32]) -> Result<Outcome, Failure> {
         match self.beyond_the_chain {
-            Some(why) => self.simulate(members, shared, Priority::Nobody, why.to_string()),
+            Some(why) => self.simulate(members, shared, why.to_string()),
             None => self.solve(members, shared),
         }
     }
 
-    /// The same with members who are first at their own servers, which only simulation knows; and the servers that
-    /// each lends and borrows, on average.
+    /// Where the jobs of each go alone, who shares with nobody.
+    ///
+    /// # Errors
+    ///
+    /// What the models refuse.
+    pub(super) fn alone(&self) -> Result<Vec<Outcome>, Failure> {
+        let shared = self.shared();
+        (0..shared.len()).into_par_iter().map(|member| self.outcome(&[member], &shared)).collect()
+    }
+
+    /// How all together do with members who are first at their own servers, which only simulation knows.
     ///
     /// # Errors
     ///
@@ -161,7 +169,7 @@ impl<'a> Valuer<'a> {
         let found = match overflow(&federation, &self.limits) {
             Ok(found) => found,
             Err(Unsolved::Input(error)) => return Err(error.into()),
-            Err(unsolved) => return self.simulate(members, shared, Priority::Nobody, unsolved.to_string()),
+            Err(unsolved) => return self.simulate(members, shared, unsolved.to_string()),
         };
         // Who shares more does more of what the pool does.
         let pool: f64 = found.in_pool_per_s.iter().sum();
@@ -175,14 +183,9 @@ impl<'a> Valuer<'a> {
         Ok(Outcome { forwarded_per_s: forwarded.collect(), busy, half_width_per_s: 0.0, simulated: None })
     }
 
-    fn simulate(
-        &self,
-        members: &[usize],
-        shared: &[u32],
-        priority: Priority,
-        why: String,
-    ) -> Result<Outcome, Failure> {
-        let summary = self.replicate(members, shared, priority)?;
+    fn simulate(&self, members: &[usize], shared: &[u32], why: String) -> Result<Outcome, Failure> {
+        let system = self.system(members.len() == 1, shared, Priority::Nobody);
+        let summary = simulate(&system, members, self.precision, self.seed)?;
         let servers = |member: &usize| f64::from(self.federation.members[*member].servers);
         Ok(Outcome {
             forwarded_per_s: summary.sites.iter().map(|site| site.forwarded_per_s.mean).collect(),
@@ -197,19 +200,15 @@ impl<'a> Valuer<'a> {
         })
     }
 
-    fn replicate(&self, members: &[usize], shared: &[u32], priority: Priority) -> Result<Summary, Failure> {
-        simulate(&self.system(members.len() == 1, shared, priority), members, self.precision, self.seed)
-    }
-
     /// All members, each of whom shares so many servers; nobody anything where one is alone.
     fn system(&self, alone: bool, shared: &[u32], priority: Priority) -> System {
         let site = |(member, shared): (&description::Member, &u32)| Site {
             groups: vec![Group { kind: 0, servers: member.servers, shared: if alone { 0 } else { *shared } }],
-            demands: vec![Demand { class: 0, arrivals: arrivals(&member.arrivals) }],
+            demands: vec![Demand { class: 0, arrivals: member.arrivals.clone() }],
             longest_wait_s: member.longest_wait_s,
         };
         let class = Class {
-            work: Work { mean: self.jobs.mean_time_s, law: law(self.jobs.law) },
+            work: Work { mean: self.jobs.mean_time_s, law: self.jobs.law },
             devices: 1,
             speeds: vec![1.0],
             transfer_s: self.jobs.transfer_s,
@@ -257,33 +256,4 @@ pub(super) fn simulate(
         most: REPLICATIONS.1,
     };
     Ok(replicate(&simulator, seed, &target))
-}
-
-pub(super) fn law(law: description::Law) -> Law {
-    match law {
-        description::Law::Exponential => Law::Exponential,
-        description::Law::Deterministic => Law::Deterministic,
-        description::Law::Lognormal(variation) => Law::Lognormal { variation },
-        description::Law::Hyperexponential(squared_variation) => Law::Hyperexponential { squared_variation },
-        description::Law::Pareto(shape) => Law::Pareto { shape },
-    }
-}
-
-fn arrivals(arrivals: &description::Arrivals) -> Arrivals {
-    match arrivals {
-        description::Arrivals::Poisson(rate_per_s) => Arrivals::Poisson { rate_per_s: *rate_per_s },
-        description::Arrivals::Modulated { per_s, stay_s } => {
-            let state = |(rate_per_s, mean_stay_s): (&f64, &f64)| State {
-                rate_per_s: *rate_per_s,
-                mean_stay_s: *mean_stay_s,
-            };
-            Arrivals::Modulated { states: per_s.iter().zip(stay_s).map(state).collect() }
-        }
-        description::Arrivals::Trace(jobs) => {
-            // One gap after the last job, the trace begins anew.
-            let last_s = jobs.last().map_or(0.0, |job| job.0);
-            let gap_s = last_s / (jobs.len().max(2) - 1) as f64;
-            Arrivals::Trace { jobs: jobs.clone(), period_s: Some(last_s + gap_s) }
-        }
-    }
 }

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use bellwether_core::InputError;
 use bellwether_core::units::{Dollars, DollarsPerHour, Seconds};
+use bellwether_model::queueing::federation::simulation::{Arrivals, Law, State};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Arrivals, Class, Classes, HOUR_S, Jobs, Law, Member, Prices, SERVER_PRICE_SHARE, Speeds};
+use super::{Class, Classes, HOUR_S, Jobs, Member, Prices, SERVER_PRICE_SHARE, Speeds};
 
 /// Servers and devices that one member may have: more are a slip.
 const MOST: f64 = 1e9;
@@ -76,6 +77,23 @@ impl Default for RateFile {
     }
 }
 
+/// Law of the time that a job takes.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum LawFile {
+    /// Without memory.
+    #[default]
+    Exponential,
+    /// Always the mean.
+    Deterministic,
+    /// With this coefficient of variation.
+    Lognormal(f64),
+    /// Of two exponential phases, with this squared coefficient of variation, above 1.
+    Hyperexponential(f64),
+    /// With this exponent of the tail, above 1.
+    Pareto(f64),
+}
+
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct JobsFile {
@@ -83,7 +101,7 @@ pub(super) struct JobsFile {
     mean_time: Seconds,
     /// Law of that time: "exponential", "deterministic", { lognormal = 1.5 }, { hyperexponential = 4.0 }, { pareto = 2.5 }.
     #[serde(default)]
-    law: Law,
+    law: LawFile,
     /// What the public cloud takes for one job.
     public_price: Dollars,
     /// What a member's own server costs; 0.7 of what the public cloud takes for its work where nothing is said.
@@ -180,11 +198,14 @@ pub(super) fn jobs(file: JobsFile, place: &str) -> Result<Jobs, InputError> {
         return Err(InputError::new(place, "jobs of no length are no work: mean_time is 0")
             .hint("give the mean time of a job on one server, for example \"2h\""));
     }
-    let (value, least, name) = match file.law {
-        Law::Exponential | Law::Deterministic => (1.0, 0.0, ""),
-        Law::Lognormal(variation) => (variation, 0.0, "lognormal"),
-        Law::Hyperexponential(variation) => (variation, 1.0, "hyperexponential"),
-        Law::Pareto(tail) => (tail, 1.0, "pareto"),
+    let (value, least, name, law) = match file.law {
+        LawFile::Exponential => (1.0, 0.0, "", Law::Exponential),
+        LawFile::Deterministic => (1.0, 0.0, "", Law::Deterministic),
+        LawFile::Lognormal(variation) => (variation, 0.0, "lognormal", Law::Lognormal { variation }),
+        LawFile::Hyperexponential(squared_variation) => {
+            (squared_variation, 1.0, "hyperexponential", Law::Hyperexponential { squared_variation })
+        }
+        LawFile::Pareto(shape) => (shape, 1.0, "pareto", Law::Pareto { shape }),
     };
     if !(value > least && value.is_finite()) {
         return Err(InputError::new(place, format!("{name} = {value} must be above {least}")));
@@ -201,7 +222,7 @@ pub(super) fn jobs(file: JobsFile, place: &str) -> Result<Jobs, InputError> {
     let own = file.server_price.map(DollarsPerHour::get);
     Ok(Jobs {
         mean_time_s,
-        law: file.law,
+        law,
         public_dollars,
         busy_dollars,
         server_dollars_per_hour: own.unwrap_or(SERVER_PRICE_SHARE * work_dollars_per_hour),
@@ -350,17 +371,25 @@ fn arrivals(file: &MemberFile, place: &str, speeds: &dyn Speeds) -> Result<Arriv
             );
         }
         let jobs = speeds.trace(path)?;
-        return Ok(Arrivals::Trace(jobs));
+        // One gap after the last job, the trace begins anew.
+        let last_s = jobs.last().map_or(0.0, |job| job.0);
+        let gap_s = last_s / (jobs.len().max(2) - 1) as f64;
+        return Ok(Arrivals::Trace { jobs, period_s: Some(last_s + gap_s) });
     }
     let rate = |per_hour: &f64| Ok(amount(place, "arrivals_per_hour", *per_hour)? / HOUR_S);
     match &file.arrivals_per_hour {
-        RateFile::One(per_hour) if file.stay.is_empty() => Ok(Arrivals::Poisson(rate(per_hour)?)),
+        RateFile::One(per_hour) if file.stay.is_empty() => {
+            Ok(Arrivals::Poisson { rate_per_s: rate(per_hour)? })
+        }
         RateFile::ByTurns(rates) if rates.len() == file.stay.len() && rates.len() > 1 => {
-            let stay_s: Vec<f64> = file.stay.iter().map(|stay| stay.get()).collect();
-            if stay_s.iter().any(|stay| *stay <= 0.0) {
+            if file.stay.iter().any(|stay| stay.get() <= 0.0) {
                 return Err(InputError::new(place, "a stay of no length is no state"));
             }
-            Ok(Arrivals::Modulated { per_s: rates.iter().map(rate).collect::<Result<_, _>>()?, stay_s })
+            let state = |(per_hour, stay): (&f64, &Seconds)| {
+                Ok(State { rate_per_s: rate(per_hour)?, mean_stay_s: stay.get() })
+            };
+            let states = rates.iter().zip(&file.stay).map(state).collect::<Result<_, InputError>>()?;
+            Ok(Arrivals::Modulated { states })
         }
         _ => Err(InputError::new(place, "rates that come by turns need a mean stay each, two or more")
             .hint("write arrivals_per_hour = [10, 60] and stay = [\"12h\", \"12h\"]")),
