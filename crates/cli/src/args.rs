@@ -144,6 +144,9 @@ pub(crate) struct RunArguments {
     /// Silence after which a worker counts as lost (a broken connection counts at once)
     #[arg(long, value_name = "TIME", default_value = "5s")]
     pub(crate) heartbeat_timeout: Seconds,
+    /// How long committed steps that only lost workers hold wait for these, before the run goes back to its checkpoint
+    #[arg(long, value_name = "TIME", default_value = "4s")]
+    pub(crate) grace: Seconds,
     #[command(flatten)]
     pub(crate) state: StateArguments,
 }

@@ -10,7 +10,6 @@ use std::fs::File;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Child;
-use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use bellwether_core::job::Job;
@@ -27,27 +26,31 @@ use crate::membership::coordinator::{Action, Config, Coordinator, Event, Outcome
 use crate::membership::{TraineeDescription, WorkerId};
 use crate::optimizer::Optimizer;
 use crate::order::SampleOrder;
-use checkpoints::{Stored, Told};
+use checkpoints::Stored;
+use leftovers::{Leftover, Leftovers};
+use observer::Observer;
 use planes::Planes;
+use processes::Leaving;
+use turns::Incoming;
 
 mod batch;
 mod checkpoints;
 mod collection;
 mod director;
 mod inputs;
+mod leftovers;
 mod lock;
 mod metrics;
+mod observer;
 mod planes;
 mod processes;
 mod status;
 mod summary;
+mod turns;
 
 pub use batch::BatchPlan;
 pub use director::{Command as DirectorCommand, Director, Now, Seen};
 pub use lock::is_alive;
-
-/// The longest time between two looks at the clock and at child processes.
-const TICK: Duration = Duration::from_millis(10);
 
 /// Refusals that are written to the journal in one period.
 const REFUSALS_MAX: u32 = 50;
@@ -88,6 +91,8 @@ pub struct Options {
     pub trainee: Option<TraineeDescription>,
     /// Silence after which a worker counts as lost.
     pub heartbeat_timeout: Duration,
+    /// How long a lost worker that may hold the only state is waited for.
+    pub grace: Duration,
     /// Whether workers measure their link to the data plane before they train.
     pub measure_link: bool,
     /// How fast workers compute, relative to each other: they share the virtual nodes by it. Those that are not named
@@ -141,28 +146,29 @@ fn system(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Coordinator
     move |source| CoordinatorError::System { what, source }
 }
 
-/// Everything that reaches the coordinator's main loop.
-enum Incoming {
-    Control(Input),
-    State(Told),
-}
-
-/// Coordinates a run until it ends.
+/// Coordinates a run until it ends. `observe` is called on a thread of its own: however long it takes, the run goes on.
 ///
 /// # Errors
 ///
 /// When the run cannot begin. What goes wrong later is in the summary's outcome.
 pub fn run(
     options: Options,
-    observe: &mut dyn FnMut(Observation<'_>),
+    observe: &mut (dyn FnMut(Observation<'_>) + Send),
 ) -> Result<(Summary, OutcomeKind), CoordinatorError> {
     let lock = lock::take(&options.folder).map_err(system("lock the run's folder"))?;
     let Some(_lock) = lock else { return Err(CoordinatorError::Busy(options.folder)) };
-    let mut run = Run::open(options, observe)?;
-    run.begin()?;
-    let outcome = run.work();
-    let kind = outcome.kind;
-    Ok((run.close(outcome), kind))
+    std::thread::scope(|scope| {
+        let (observer, lines) = observer::observer();
+        std::thread::Builder::new()
+            .name("observer".into())
+            .spawn_scoped(scope, move || lines.show(observe))
+            .map_err(system("start a thread"))?;
+        let mut run = Run::open(options, observer)?;
+        run.begin()?;
+        let outcome = run.work();
+        let kind = outcome.kind;
+        Ok((run.close(outcome), kind))
+    })
 }
 
 struct Session {
@@ -170,9 +176,9 @@ struct Session {
     outgoing: Outgoing,
 }
 
-struct Run<'o> {
+struct Run {
     options: Options,
-    observe: &'o mut dyn FnMut(Observation<'_>),
+    observer: Observer,
     machine: Coordinator,
     journal: Journal,
     metrics: File,
@@ -183,9 +189,13 @@ struct Run<'o> {
     /// Members and shadows from each boundary on; the last few, for the records that are yet to come.
     sizes: Vec<(u64, usize, usize)>,
     children: BTreeMap<WorkerId, Child>,
-    /// Processes whose workers are no part of the run any more, and until when they may take to end.
-    leaving: Vec<(WorkerId, Child, Instant)>,
+    leaving: Vec<Leaving>,
+    /// Whom earlier coordinators of this run started.
+    leftovers: Leftovers,
     began: Instant,
+    /// Everything that came before this instant was taken in.
+    seen: Instant,
+    ticked: Instant,
     /// When the first membership began, with the steps that were done then.
     training_since: Option<(Instant, u64)>,
     order: Option<SampleOrder>,
@@ -221,7 +231,7 @@ fn config(options: &Options, resumed: Option<Resumed>) -> Config {
         evaluate_every: options.job.evaluation.every_steps,
         checkpoint_every: options.job.checkpoint.every_steps,
         boot_timeout_s: 120.0,
-        reattach_grace_s: 1.5,
+        reattach_grace_s: options.grace.as_secs_f64(),
         max_barren_crashes: 20,
         resumed,
         checkpoint: None,
@@ -229,8 +239,8 @@ fn config(options: &Options, resumed: Option<Resumed>) -> Config {
     }
 }
 
-impl<'o> Run<'o> {
-    fn open(options: Options, observe: &'o mut dyn FnMut(Observation<'_>)) -> Result<Self, CoordinatorError> {
+impl Run {
+    fn open(options: Options, observer: Observer) -> Result<Self, CoordinatorError> {
         let journal_path = options.folder.join("journal.jsonl");
         let lines = match journal::read(&journal_path) {
             Ok(lines) => lines,
@@ -257,8 +267,11 @@ impl<'o> Run<'o> {
             workers_by_session: BTreeMap::new(),
             children: BTreeMap::new(),
             leaving: Vec::new(),
+            leftovers: Leftovers::of(&lines),
             sizes: Vec::new(),
             began: Instant::now(),
+            seen: Instant::now(),
+            ticked: Instant::now(),
             training_since: None,
             order: None,
             resumed: resumed.is_some(),
@@ -270,7 +283,7 @@ impl<'o> Run<'o> {
             commands: VecDeque::new(),
             batches: batch::Batches::new(&options.job, resumed.as_ref().map_or(1, |r| r.accumulation)),
             options,
-            observe,
+            observer,
         })
     }
 
@@ -337,52 +350,6 @@ impl<'o> Run<'o> {
         Ok(())
     }
 
-    fn work(&mut self) -> Outcome {
-        loop {
-            if let Some(outcome) = self.outcome.take() {
-                return outcome;
-            }
-            match self.planes.incoming.recv_timeout(TICK) {
-                Ok(Incoming::Control(input)) => self.input(input),
-                Ok(Incoming::State(Told::Stored(stored))) => self.stored(stored),
-                Ok(Incoming::State(Told::Received(step))) => self.handle(Event::Received(step)),
-                Ok(Incoming::State(Told::Collected(step, result))) => {
-                    self.handle(Event::Collected(step, result));
-                }
-                Err(RecvTimeoutError::Timeout) => self.tick(),
-                // The senders live in the server and the checkpoints, which live as long as this.
-                Err(RecvTimeoutError::Disconnected) => unreachable!("the control plane outlives the loop"),
-            }
-            // Not from within what happened: the machine's actions are carried out in their order.
-            while let Some(command) = self.commands.pop_front() {
-                self.command(command);
-            }
-            self.show();
-        }
-    }
-
-    fn tick(&mut self) {
-        let mut ended = Vec::new();
-        for (worker, child) in &mut self.children {
-            if let Ok(Some(status)) = child.try_wait() {
-                ended.push((*worker, status));
-            }
-        }
-        for (worker, status) in ended {
-            self.children.remove(&worker);
-            self.handle(Event::Gone(worker, format!("its process ended ({status})")));
-            self.handle(Event::Ended(worker));
-        }
-        self.see_off();
-        self.handle(Event::Tick);
-        self.direct(Seen::Tick);
-    }
-
-    fn handle(&mut self, event: Event) {
-        let actions = self.machine.handle(event, self.began.elapsed().as_secs_f64());
-        self.act(actions);
-    }
-
     fn act(&mut self, actions: Vec<Action>) {
         for action in actions {
             match action {
@@ -435,9 +402,9 @@ impl<'o> Run<'o> {
         if let Err(error) = self.journal.write(journal::now_s(), event) {
             // The disk may be full: training goes on, and the observer hears of it.
             let message = format!("a line of {} was lost: {error}", self.journal_path.display());
-            (self.observe)(Observation::Journal(&Journaled::Warning { message }));
+            self.observer.journal(&Journaled::Warning { message });
         }
-        (self.observe)(Observation::Journal(event));
+        self.observer.journal(event);
         self.direct(Seen::Journal(event));
     }
 
@@ -447,10 +414,15 @@ impl<'o> Run<'o> {
         let patience = Instant::now() + Duration::from_secs(3);
         // Workers that joined by hand have no process of ours to wait for: until their sessions are closed, they may not
         // have heard that the run is over, and would wait for another coordinator.
-        let runs = |run: &mut Self| run.processes().any(|c| matches!(c.try_wait(), Ok(None)));
-        while Instant::now() < patience && (!self.workers_by_session.is_empty() || runs(&mut self)) {
+        let folder = self.options.folder.clone();
+        let runs = |run: &mut Self| {
+            run.processes().any(|c| matches!(c.try_wait(), Ok(None)))
+                || !run.workers_by_session.is_empty()
+                || !run.leftovers.alive(&folder).is_empty()
+        };
+        while Instant::now() < patience && runs(&mut self) {
             let heard = self.planes.incoming.recv_timeout(Duration::from_millis(5));
-            if let Ok(Incoming::Control(Input::Closed(session, _))) = heard {
+            if let Ok((_, Incoming::Control(Input::Closed(session, _)))) = heard {
                 self.workers_by_session.remove(&session);
             }
         }
@@ -458,8 +430,9 @@ impl<'o> Run<'o> {
             let _ = child.kill();
             let _ = child.wait();
         }
+        self.leftovers.alive(&folder).iter().for_each(Leftover::kill);
         let status = self.current_status();
-        (self.observe)(Observation::Status(&status));
+        self.observer.status(&status);
         let _ = std::fs::remove_file(self.options.folder.join("endpoint.json"));
         self.summary(&outcome)
     }

@@ -151,6 +151,8 @@ pub enum ToWorker {
         membership: Membership,
         /// Given when no worker holds any state.
         load: Option<Load>,
+        /// Workers outside the membership keep what they hold: it may be needed yet.
+        keep: bool,
     },
     /// All members of the recovery are ready.
     Start {
@@ -367,6 +369,13 @@ pub enum FromWorker {
         epoch: u64,
         /// Applied steps.
         step: u64,
+    },
+    /// A newcomer does not take what it is sent: this member sends it nothing any more.
+    ShadowLost {
+        /// The epoch in which it is a shadow.
+        epoch: u64,
+        /// Who.
+        shadow: WorkerId,
     },
     /// The worker was asked to go and would like to leave at a boundary.
     Leave {

@@ -245,6 +245,10 @@ impl Worker {
     /// Hands everything that arrived to the state machine.
     fn listen(&mut self) {
         self.engine.drain_wakes();
+        for shadow in self.engine.newly_dead_shadows() {
+            let epoch = self.member.membership().epoch;
+            self.connection.say(FromWorker::ShadowLost { epoch, shadow });
+        }
         for event in self.connection.mailbox.take() {
             let effects = match event {
                 Event::Message(message) => {

@@ -155,9 +155,9 @@ fn to_worker() -> impl Strategy<Value = ToWorker> {
     prop_oneof![
         to_worker_apart(),
         membership().prop_map(ToWorker::Prepare),
-        (membership(), any::<Option<u64>>()).prop_map(|(membership, step)| ToWorker::Recover {
-            membership,
-            load: step.map(|s| if s == 0 { Load::Fresh } else { Load::Checkpoint(s) }),
+        (membership(), any::<Option<u64>>(), any::<bool>()).prop_map(|(membership, step, keep)| {
+            let load = step.map(|s| if s == 0 { Load::Fresh } else { Load::Checkpoint(s) });
+            ToWorker::Recover { membership, load, keep }
         }),
         (any::<u64>(), any::<u64>(), any::<Vec<u64>>(), any::<u64>()).prop_map(
             |(epoch, step, behind, source)| {
@@ -183,6 +183,7 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
             FromWorker::Ready { epoch, step, last, trained: (trained, accumulation) }
         }),
         two().prop_map(|(epoch, step)| FromWorker::CaughtUp { epoch, step }),
+        two().prop_map(|(epoch, shadow)| FromWorker::ShadowLost { epoch, shadow }),
         two().prop_map(|(epoch, step)| FromWorker::Left { epoch, step }),
         (two(), 1u64.., ".*").prop_map(|((epoch, step), peer, why)| FromWorker::Lost {
             epoch,

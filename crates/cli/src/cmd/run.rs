@@ -64,10 +64,7 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     let speeds = speed::known(&job, initial, &arguments.worker_speed)?;
     let bytes = 4 * (trainee.layout.parameter_count() + trainee.layout.state_count()) as u64;
     let old = resumed.as_ref().and_then(RunDir::endpoint);
-    let run = match resumed {
-        Some(run) => run,
-        None => state_dir.create(&job)?,
-    };
+    let run = resumed.map_or_else(|| state_dir.create(&job), Ok)?;
     run.keep_schedule(&schedule)?;
     let listen = arguments.listen.or(old.map(|e| e.control)).unwrap_or(([127, 0, 0, 1], 0).into());
     reachable("--listen", listen)?;
@@ -93,6 +90,7 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
         speeds,
         director: steer::together(directors),
         heartbeat_timeout: Duration::from_secs_f64(arguments.heartbeat_timeout.get()),
+        grace: Duration::from_secs_f64(arguments.grace.get()),
         measure_link: false,
         job: job.clone(),
     };

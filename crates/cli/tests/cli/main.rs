@@ -19,6 +19,7 @@ mod harness;
 mod jobs;
 mod notices;
 mod output;
+mod pauses;
 mod place;
 mod plan;
 mod predict;

@@ -74,8 +74,9 @@ pub fn write_to_worker(message: &ToWorker) -> wire::ToWorker {
     use wire::to_worker::Body;
     let body = match message {
         ToWorker::Prepare(m) => Body::Prepare(wire::Prepare { membership: Some(write_membership(m)) }),
-        ToWorker::Recover { membership, load } => Body::Recover(wire::Recover {
+        ToWorker::Recover { membership, load, keep } => Body::Recover(wire::Recover {
             membership: Some(write_membership(membership)),
+            keep: *keep,
             load: load.map(|load| match load {
                 Load::Fresh => wire::recover::Load::Fresh(true),
                 Load::Checkpoint(step) => wire::recover::Load::CheckpointStep(step),
@@ -113,6 +114,7 @@ pub fn read_to_worker(message: wire::ToWorker) -> Option<ToWorker> {
                 wire::recover::Load::Fresh(_) => Load::Fresh,
                 wire::recover::Load::CheckpointStep(step) => Load::Checkpoint(step),
             }),
+            keep: m.keep,
         },
         Body::Start(m) => ToWorker::Start {
             epoch: m.epoch,
@@ -291,6 +293,9 @@ pub fn write_from_worker(message: &FromWorker) -> wire::FromWorker {
         }
         FromWorker::Report(report) => Body::Report(write_report(report)),
         FromWorker::CaughtUp { epoch, step } => Body::CaughtUp(wire::CaughtUp { epoch: *epoch, step: *step }),
+        FromWorker::ShadowLost { epoch, shadow } => {
+            Body::ShadowLost(wire::ShadowLost { epoch: *epoch, shadow: *shadow })
+        }
         FromWorker::Leave { replace } => Body::Leave(wire::Leave { replace: *replace }),
         FromWorker::Left { epoch, step } => Body::Left(wire::Left { epoch: *epoch, step: *step }),
         FromWorker::Failed { what } => Body::Failed(wire::Failed {
@@ -344,6 +349,7 @@ pub fn read_from_worker(message: wire::FromWorker) -> Option<FromWorker> {
             why: m.why,
         },
         Body::Report(r) => FromWorker::Report(read_report(r)?),
+        Body::ShadowLost(m) => FromWorker::ShadowLost { epoch: m.epoch, shadow: m.shadow },
         Body::CaughtUp(m) => FromWorker::CaughtUp { epoch: m.epoch, step: m.step },
         Body::Leave(m) => FromWorker::Leave { replace: m.replace },
         Body::Left(m) => FromWorker::Left { epoch: m.epoch, step: m.step },

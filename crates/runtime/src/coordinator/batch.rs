@@ -80,7 +80,7 @@ impl Batches {
     }
 }
 
-impl Run<'_> {
+impl Run {
     /// Passes a plan on, unless the job does not allow any.
     pub(super) fn accumulate(&mut self, plan: BatchPlan) {
         if self.options.job.mode.goodput().is_none() || self.batches.fixed {

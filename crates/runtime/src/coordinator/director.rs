@@ -86,7 +86,7 @@ pub enum Command {
     },
 }
 
-impl Run<'_> {
+impl Run {
     /// Shows the director what happened, and does what it asks.
     pub(super) fn direct(&mut self, seen: Seen<'_>) {
         let Some(mut director) = self.options.director.take() else { return };
@@ -127,7 +127,8 @@ impl Run<'_> {
 
     /// A process that is no more needs no signal.
     fn signal(&mut self, worker: WorkerId, signal: Signal) {
-        let leaving = self.leaving.iter().find(|(id, ..)| *id == worker).map(|(_, child, _)| child);
+        let leaving =
+            self.leaving.iter().find(|leaving| leaving.worker == worker).map(|leaving| &leaving.child);
         let child = self.children.get(&worker).or(leaving);
         let process = child.and_then(|child| i32::try_from(child.id()).ok()).and_then(Pid::from_raw);
         if let Some(process) = process {

@@ -5,12 +5,12 @@ use std::time::Instant;
 use bellwether_core::record::Event as Journaled;
 
 use super::{REFUSAL_PERIOD, REFUSALS_MAX, Run, Seen, Session};
-use crate::control::server::{Input, Outgoing, welcome};
+use crate::control::server::{Input, Outgoing, envelope, welcome};
 use crate::control::{convert, generated as wire};
-use crate::membership::FromWorker;
 use crate::membership::coordinator::{Event, Outcome, OutcomeKind};
+use crate::membership::{FromWorker, ToWorker};
 
-impl Run<'_> {
+impl Run {
     pub(super) fn input(&mut self, input: Input) {
         match input {
             Input::Opened { session, attach, outgoing } => self.opened(session, attach, outgoing),
@@ -91,6 +91,12 @@ impl Run<'_> {
     }
 
     fn opened(&mut self, session: u64, attach: wire::Attach, outgoing: Outgoing) {
+        if let Some(reason) = self.machine.refusal(attach.worker, attach.instance) {
+            self.refused(format!("worker {}", attach.worker), reason.clone());
+            // Whoever is gone already needs no answer.
+            let _ = outgoing.send(Ok(envelope(&ToWorker::Bye { reason, refused: true })));
+            return;
+        }
         let worker = if attach.worker == 0 { self.machine.new_worker() } else { attach.worker };
         let trainee = match attach.trainee.map(convert::read_trainee) {
             Some(None) => {
@@ -112,16 +118,18 @@ impl Run<'_> {
             return;
         }
         let held = attach.held.map(|h| (h.epoch, h.step));
-        let (address, process) = (attach.address, attach.process);
+        let wire::Attach { address, process, instance, .. } = attach;
+        let waited_s = self.seen.elapsed().as_secs_f64();
         let event = match attach.server {
-            true => Event::ServerAttached { server: worker, address, process },
-            false => Event::Attached { worker, address, process, held, trainee },
+            true => Event::ServerAttached { server: worker, address, process, instance, waited_s },
+            false => Event::Attached { worker, address, process, instance, waited_s, held, trainee },
         };
         // The old session, if any, belongs to a connection that is dead: its end is no news any more.
         if let Some(old) = self.sessions.remove(&worker) {
             self.workers_by_session.remove(&old.id);
         }
-        let actions = self.machine.handle(event, self.began.elapsed().as_secs_f64());
+        self.take_back(worker);
+        let actions = self.machine.handle(event, self.now_s());
         self.sessions.insert(worker, Session { id: session, outgoing });
         self.workers_by_session.insert(session, worker);
         self.act(actions);

@@ -14,7 +14,7 @@ fn unit((worker, record): &(WorkerId, UnitRecord)) -> serde_json::Value {
 /// Memberships whose sizes are remembered.
 const SIZES_KEPT: usize = 8;
 
-impl Run<'_> {
+impl Run {
     pub(super) fn committed(&mut self, records: &[StepRecord]) {
         self.note_batches(records);
         let goodput = self.options.job.mode.goodput().is_some();

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::checkpoints::Checkpoints;
-use super::{CoordinatorError, Incoming, Options, system};
+use super::turns::Incoming;
+use super::{CoordinatorError, Options, system};
 use crate::checkpoint::Store;
 use crate::control::generated as wire;
 use crate::control::server::{Input, Server};
@@ -17,7 +18,8 @@ use crate::probe;
 
 /// Everything that listens for the coordinator, and the queue it all ends in.
 pub(super) struct Planes {
-    pub(super) incoming: Receiver<Incoming>,
+    /// What came, and when.
+    pub(super) incoming: Receiver<(Instant, Incoming)>,
     pub(super) server: Server,
     pub(super) data: Listener,
     pub(super) checkpoints: Arc<Checkpoints>,
@@ -31,7 +33,7 @@ impl Planes {
         let forward = sender.clone();
         std::thread::spawn(move || {
             for input in queue {
-                if forward.send(Incoming::Control(input)).is_err() {
+                if forward.send((Instant::now(), Incoming::Control(input))).is_err() {
                     return;
                 }
             }
@@ -60,7 +62,7 @@ impl Planes {
         let store = Store::new(folder, options.job.checkpoint.keep, &options.job.identity());
         let holds = !options.job.sync.is_synchronous() || options.synchronisation.reduce_at_servers;
         let checkpoints = Checkpoints::start(store, holds, data.inbox(), move |told| {
-            let _ = sender.send(Incoming::State(told));
+            let _ = sender.send((Instant::now(), Incoming::State(told)));
         })
         .map_err(system("start a thread"))?;
         if options.measure_link {

@@ -1,16 +1,25 @@
 //! The processes of workers and servers that this coordinator started.
 
 use std::process::Child;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Run;
+use super::turns::TICK;
 use crate::membership::WorkerId;
 use crate::membership::coordinator::Event;
 
 /// How long a process may take to end once it was told to.
 const LEAVING_PATIENCE: Duration = Duration::from_secs(2);
 
-impl Run<'_> {
+/// A process whose worker is no part of the run any more.
+pub(super) struct Leaving {
+    pub(super) worker: WorkerId,
+    pub(super) child: Child,
+    /// Looks at it after which it is killed. A coordinator that stood still has not looked.
+    looks: u128,
+}
+
+impl Run {
     pub(super) fn spawn(&mut self, worker: WorkerId, serves: bool) {
         let address = self.planes.server.address();
         let spawn = if serves { &mut self.options.spawn_server } else { &mut self.options.spawn };
@@ -23,22 +32,48 @@ impl Run<'_> {
         }
     }
 
-    /// Ends a worker's session, and its process if it is ours and does not end by itself.
+    /// Ends a worker's session. Its process, if it is ours, has a while to end by itself, or to come back if nobody told
+    /// it to go.
     pub(super) fn release(&mut self, worker: WorkerId) {
         if let Some(session) = self.sessions.remove(&worker) {
             self.workers_by_session.remove(&session.id);
         }
         if let Some(child) = self.children.remove(&worker) {
-            self.leaving.push((worker, child, Instant::now() + LEAVING_PATIENCE));
+            let back = if self.machine.was_dismissed(worker) { Duration::ZERO } else { self.options.grace };
+            let looks = (back + LEAVING_PATIENCE).as_millis() / TICK.as_millis();
+            self.leaving.push(Leaving { worker, child, looks });
         }
     }
 
-    /// Takes note of processes that were told to go and have ended; those that stay too long are killed.
+    /// A worker that was given up has come back: its process is one of ours again.
+    pub(super) fn take_back(&mut self, worker: WorkerId) {
+        if let Some(place) = self.leaving.iter().position(|leaving| leaving.worker == worker) {
+            self.children.insert(worker, self.leaving.swap_remove(place).child);
+        }
+    }
+
+    /// Takes note of processes that have ended.
+    pub(super) fn reap(&mut self) {
+        let mut ended = Vec::new();
+        for (worker, child) in &mut self.children {
+            if let Ok(Some(status)) = child.try_wait() {
+                ended.push((*worker, status));
+            }
+        }
+        for (worker, status) in ended {
+            self.children.remove(&worker);
+            self.handle(Event::Gone(worker, format!("its process ended ({status})")));
+            self.handle(Event::Ended(worker));
+        }
+    }
+
+    /// Takes note of processes that were to go and have ended; those that stay too long are killed.
     pub(super) fn see_off(&mut self) {
         let mut ended = Vec::new();
-        self.leaving.retain_mut(|(worker, child, until)| {
+        self.leaving.retain_mut(|Leaving { worker, child, looks }| {
             if matches!(child.try_wait(), Ok(None)) {
-                if Instant::now() < *until {
+                *looks = looks.saturating_sub(1);
+                if *looks > 0 {
                     return true;
                 }
                 let _ = child.kill();
@@ -51,6 +86,6 @@ impl Run<'_> {
     }
 
     pub(super) fn processes(&mut self) -> impl Iterator<Item = &mut Child> {
-        self.children.values_mut().chain(self.leaving.iter_mut().map(|(_, child, _)| child))
+        self.children.values_mut().chain(self.leaving.iter_mut().map(|leaving| &mut leaving.child))
     }
 }

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Observation, Run};
+use super::Run;
 use crate::control::{convert, generated as wire};
 use crate::membership::coordinator::Stage;
 
 /// Time between two looks at the status.
 const PERIOD: Duration = Duration::from_millis(100);
 
-impl Run<'_> {
+impl Run {
     /// Shows the status to whoever watches, when it is time.
     pub(super) fn show(&mut self) {
         if self.shown.elapsed() < PERIOD {
@@ -17,7 +17,7 @@ impl Run<'_> {
         }
         self.shown = Instant::now();
         let status = self.current_status();
-        (self.observe)(Observation::Status(&status));
+        self.observer.status(&status);
         self.planes.status.send_replace(status);
     }
 

@@ -8,7 +8,7 @@ use super::Run;
 use crate::membership::coordinator::{Outcome, OutcomeKind};
 use crate::state::hex;
 
-impl Run<'_> {
+impl Run {
     pub(super) fn summary(&self, outcome: &Outcome) -> Summary {
         let progress = self.machine.progress();
         let steps = progress.committed();

@@ -20,15 +20,19 @@ mod plan;
 mod progress;
 mod recovery;
 mod resumed;
+mod sense;
+mod starts;
+mod stuck;
 
 use apart::Apart;
 pub use attendance::Stage;
-use attendance::Worker;
+use attendance::{Kept, Worker};
 pub use interface::{Action, Config, Event};
 pub use outcome::{Outcome, OutcomeKind};
 pub use progress::Progress;
 use recovery::Ready;
 pub use resumed::Resumed;
+use starts::Starts;
 
 /// A membership that was sent with `Prepare` and may be in force without our knowing.
 #[derive(Debug, Clone)]
@@ -78,10 +82,15 @@ pub struct Coordinator {
     proposed: Vec<Proposal>,
     /// The newest session or failure to join.
     incarnations: u64,
+    /// Workers that were told to go, by the process that was.
+    dismissed: BTreeMap<WorkerId, u64>,
     /// Numbers given to workers that nobody has started for us, until they attach.
     by_hand: BTreeSet<WorkerId>,
-    /// Members that may come back with the state while there is no membership.
-    awaited: Vec<WorkerId>,
+    /// Workers that went away with a state, and may come back with it: whoever was a member when a step was committed for
+    /// the last time is among them, or here, or dead.
+    strays: BTreeSet<WorkerId>,
+    /// The membership that began last.
+    begun: u64,
     /// Nothing was formed yet since this coordinator took over from one that died.
     taking_over: bool,
     /// Who was to receive the last result at the last start; empty once a step was committed since.
@@ -113,18 +122,24 @@ pub struct Coordinator {
     stopping: bool,
     failure: Option<String>,
     barren_crashes: u32,
-    boot_failures: u32,
+    starts: Starts,
     formation_failures: u32,
     /// A connection broke; unless a crash explains it by then, all members form anew.
     suspect_at_s: Option<f64>,
     suspicion: String,
+    /// The longest time that a newcomer took to receive the state.
+    slowest_transfer_s: Option<f64>,
     /// When the current number of workers was asked for.
     wanted_since_s: f64,
     actions: Vec<Action>,
 }
 
-/// Boots that fail in a row before no further worker is started.
+/// Starts that fail in a row before a run makes do with the workers that it has; without any it ends, if nobody has trained
+/// yet.
 const MAX_BOOT_FAILURES: u32 = 3;
+
+/// Starts that fail in a row, half a minute in all, before a run ends that has trained and lost everybody.
+const MAX_REBOOT_FAILURES: u32 = 8;
 
 impl Coordinator {
     /// A coordinator at time `now_s`, before any worker attached.
@@ -147,10 +162,12 @@ impl Coordinator {
             current: Membership::default(),
             proposed: Vec::new(),
             incarnations: 0,
+            dismissed: BTreeMap::new(),
             by_hand: BTreeSet::new(),
             taking_over: !resumed.active.is_empty(),
             lagging: Vec::new(),
-            awaited: resumed.active,
+            strays: resumed.active.into_iter().collect(),
+            begun: 0,
             recovery_reason: Reason::Formed,
             wanted: wanted.min(config.virtual_nodes),
             accumulation: resumed.accumulation.clamp(1, config.max_accumulation.max(1)),
@@ -173,10 +190,11 @@ impl Coordinator {
             stopping: false,
             failure: None,
             barren_crashes: 0,
-            boot_failures: 0,
+            starts: Starts::default(),
             formation_failures: 0,
             suspect_at_s: None,
             suspicion: String::new(),
+            slowest_transfer_s: None,
             wanted_since_s: now_s,
             actions: Vec::new(),
             config,
@@ -253,7 +271,7 @@ impl Coordinator {
 
     /// Takes an event in and returns what to do, in order.
     pub fn handle(&mut self, event: Event, now_s: f64) -> Vec<Action> {
-        self.now_s = self.now_s.max(now_s);
+        self.pass(now_s);
         if self.phase != Phase::Ended {
             self.take(event);
             self.check_silence();
@@ -264,17 +282,21 @@ impl Coordinator {
 
     fn take(&mut self, event: Event) {
         match event {
-            Event::Attached { worker, address, process, held, trainee } => {
-                self.attached(worker, address, process, held, trainee);
+            Event::Attached { worker, address, process, instance, waited_s, held, trainee } => {
+                self.attached(worker, address, (process, instance), held, trainee);
+                self.workers.entry(worker).and_modify(|w| w.heard_s += waited_s);
             }
-            Event::ServerAttached { server, address, process } => {
-                self.server_attached(server, address, process);
+            Event::ServerAttached { server, address, process, instance, waited_s } => {
+                self.server_attached(server, address, (process, instance), waited_s);
             }
             Event::Said(worker, message) if self.is_server(worker) => self.server_said(worker, message),
             Event::Said(worker, message) => {
                 if let Some(w) = self.workers.get_mut(&worker) {
                     w.heard_s = self.now_s;
-                    self.said(worker, message);
+                    match self.nonsense(&message) {
+                        Some(what) => self.expel(worker, &format!("it said what cannot be: {what}")),
+                        None => self.said(worker, message),
+                    }
                 }
             }
             Event::Gone(server, why) if self.is_server(server) => self.server_gone(server, &why),
@@ -309,7 +331,7 @@ impl Coordinator {
     fn want(&mut self, workers: u32) {
         self.wanted = workers.clamp(1, self.config.virtual_nodes);
         self.wanted_since_s = self.now_s;
-        self.boot_failures = 0;
+        self.starts.begin_anew();
     }
 
     fn said(&mut self, worker: WorkerId, message: FromWorker) {
@@ -329,11 +351,16 @@ impl Coordinator {
             FromWorker::CaughtUp { epoch, step } => {
                 // It can only be complete because the sources have begun.
                 let current = self.adopted(epoch, step);
-                let entry = self.workers.get_mut(&worker).expect("it just spoke");
+                // What it says may have begun a membership without it.
+                let Some(entry) = self.workers.get_mut(&worker) else { return };
                 if current && entry.stage == Stage::Shadow {
+                    let seconds = self.now_s - entry.started_s;
                     (entry.stage, entry.step, entry.epoch) = (Stage::CaughtUp, step, epoch);
+                    (entry.kept, entry.given_up) = (Kept::AtLeast, 0);
+                    self.note_transfer(seconds);
                 }
             }
+            FromWorker::ShadowLost { epoch, shadow } => self.shadow_lost(worker, epoch, shadow),
             FromWorker::Leave { replace } => self.asked_to_leave(worker, replace),
             FromWorker::Left { epoch, step } => {
                 self.adopted(epoch, step);
@@ -353,8 +380,9 @@ impl Coordinator {
             FromWorker::ServerLost { .. } | FromWorker::Serving { .. } | FromWorker::ServerReport(_) => {}
             FromWorker::Finished { step, digest } => {
                 // While a recovery is under way this can only be about what was before.
-                if self.phase == Phase::Running {
-                    let entry = self.workers.get_mut(&worker).expect("it just spoke");
+                if self.phase == Phase::Running
+                    && let Some(entry) = self.workers.get_mut(&worker)
+                {
                     entry.step = entry.step.max(step);
                     entry.finished = Some((step, digest));
                     self.commit();
@@ -390,14 +418,21 @@ impl Coordinator {
         if proposal.is_some_and(|p| p.membership.rank(worker).is_some()) {
             self.adopted(report.epoch, switched);
         }
-        let entry = self.workers.get_mut(&worker).expect("it just spoke");
+        let Some(entry) = self.workers.get_mut(&worker) else { return };
         if report.epoch >= entry.epoch && report.epoch == self.current.epoch {
             (entry.epoch, entry.step) = (report.epoch, report.step);
         }
         for evaluation in self.progress.take(&report) {
             let accuracy = (evaluation.predictions > 0)
                 .then(|| evaluation.correct as f64 / evaluation.predictions as f64);
-            self.journal(Journal::Evaluated { step: evaluation.step, loss: evaluation.loss, accuracy });
+            let (step, loss) = (evaluation.step, evaluation.loss);
+            // A journal of JSON has no word for what is no number.
+            self.journal(match loss.is_finite() {
+                true => Journal::Evaluated { step, loss, accuracy },
+                false => {
+                    Journal::Warning { message: format!("the held-out loss after step {step} is {loss}") }
+                }
+            });
         }
         for switch in &report.switches {
             self.progress.stalled(switch.epoch, switch.stall_s);
@@ -416,6 +451,8 @@ impl Coordinator {
         if step > self.progress.committed() {
             self.barren_crashes = 0;
             self.lagging.clear();
+            // All members have it, so that nobody else is needed.
+            self.strays.clear();
             self.commit_to(step);
         }
     }

@@ -6,6 +6,7 @@
 use super::{FromWorker, Load, Membership, ToWorker, WorkerId};
 
 mod apart;
+mod recovery;
 mod task;
 
 use apart::Apart;
@@ -43,6 +44,8 @@ pub struct Member {
     stage: Stage,
     /// The membership the worker is in or is forming.
     membership: Membership,
+    /// The last recovery that this worker was told of: what was planned before it is void.
+    overtaken: u64,
     /// Later memberships whose connections stand, oldest first.
     prepared: Vec<Membership>,
     /// Applied steps.
@@ -79,6 +82,7 @@ impl Member {
             rules,
             stage: Stage::Standby,
             membership: Membership::default(),
+            overtaken: 0,
             prepared: Vec::new(),
             step: 0,
             update: 1,
@@ -112,9 +116,11 @@ impl Member {
         &self.membership
     }
 
-    /// Epoch and applied steps of the state held, for a coordinator that came back.
+    /// The membership in which the state held was trained, and its applied steps: for a coordinator that came back. One
+    /// that is still being formed has trained nothing.
     pub fn held(&self) -> Option<(u64, u64)> {
-        self.has_state.then_some((self.membership.epoch, self.step))
+        let epoch = if self.trained.0 > 0 { self.trained.0 } else { self.membership.epoch };
+        self.has_state.then_some((epoch, self.step))
     }
 
     /// Whether the worker is an active member at present.
@@ -130,7 +136,7 @@ impl Member {
     /// The epoch to offer in the header of the round under way, at the boundary that follows it.
     pub fn offer(&mut self, round: &Task) -> u64 {
         self.update = if *round == Task::Train { self.next_update() } else { 0 };
-        let boundary = self.step + self.update;
+        let boundary = self.step.saturating_add(self.update);
         self.offered = self
             .prepared
             .iter()
@@ -217,9 +223,9 @@ impl Member {
             };
         }
         // The step to wait at may lie within the update before the boundary.
-        let waits = |at: u64| at <= self.step && at + self.reach() > self.step;
+        let waits = |at: u64| at <= self.step && at.saturating_add(self.reach()) > self.step;
         if self.membership.hold_at.is_some_and(waits) {
-            let floor = self.hold_floor.max(self.membership.epoch + 1);
+            let floor = self.hold_floor.max(self.membership.epoch.saturating_add(1));
             let offers = self.prepared.iter().any(|m| m.epoch >= floor && m.from_step <= self.step);
             // A shadow that still receives chunks must be free to say when it has them all.
             let ready = if self.is_shadow() { self.has_state } else { offers };
@@ -237,7 +243,7 @@ impl Member {
     pub fn message(&mut self, message: ToWorker) -> Vec<Effect> {
         match message {
             ToWorker::Prepare(next) => {
-                if next.epoch > self.membership.epoch {
+                if self.is_news(&next) {
                     vec![Effect::Prepare(next)]
                 } else {
                     vec![]
@@ -245,24 +251,17 @@ impl Member {
             }
             // Whoever has left is on its way out.
             ToWorker::Recover { .. } if matches!(self.stage, Stage::Gone | Stage::Dismissed { .. }) => vec![],
-            ToWorker::Recover { membership, load } => {
-                self.prepared.clear();
-                self.agreed = None;
-                if membership.rank(self.id).is_none() {
-                    // What a worker outside the membership holds grows stale.
-                    self.has_state = false;
-                    self.stage = Stage::Standby;
-                } else {
-                    // Loading overwrites what is held.
-                    self.has_state &= load.is_none();
-                    self.stage = Stage::Forming(load);
-                }
-                self.membership = membership;
+            ToWorker::Recover { membership, load, keep } => {
+                self.recover(membership, load, keep);
                 vec![Effect::Interrupt]
             }
             ToWorker::Start { epoch, step, behind, source, accumulation } => {
                 if self.stage == Stage::Ready && self.membership.epoch == epoch {
-                    debug_assert!(self.step <= step);
+                    if step < self.step {
+                        // Nobody goes back: who knows no better than this asks for another membership.
+                        let why = format!("it was told to go on from step {step} and holds {}", self.step);
+                        return self.broken(None, why);
+                    }
                     let lacks = behind.contains(&self.id);
                     let from = if lacks { self.step } else { step.saturating_sub(self.last) };
                     let concerned = lacks || self.id == source && !behind.is_empty();
@@ -326,7 +325,7 @@ impl Member {
     ) -> Vec<Effect> {
         match result {
             Ok(()) => {
-                if membership.epoch > self.membership.epoch && self.connected {
+                if self.is_news(&membership) && self.connected {
                     self.prepared.push(membership);
                     self.prepared.sort_by_key(|m| m.epoch);
                 }
@@ -341,36 +340,6 @@ impl Member {
         }
     }
 
-    /// [`Task::Form`] was carried out; `loaded` is the step of a newly loaded state.
-    pub fn formed(
-        &mut self,
-        epoch: u64,
-        loaded: Option<u64>,
-        result: Result<(), (Option<WorkerId>, String)>,
-    ) -> Vec<Effect> {
-        if let Some(step) = loaded {
-            (self.step, self.last, self.trained) = (step, 0, (0, 0));
-            self.has_state = true;
-            self.halted = false;
-        }
-        if !matches!(self.stage, Stage::Forming(_)) || self.membership.epoch != epoch {
-            return vec![];
-        }
-        match result {
-            Ok(()) if self.has_state => {
-                self.stage = Stage::Ready;
-                vec![Effect::Send(FromWorker::Ready {
-                    epoch,
-                    step: self.step,
-                    last: self.last,
-                    trained: self.trained,
-                })]
-            }
-            Ok(()) => self.broken(Some(self.id), "it holds no state".into()),
-            Err((peer, why)) => self.broken(peer, why),
-        }
-    }
-
     /// [`Task::Switch`] was carried out. Without effect if a recovery or the end came in between.
     pub fn switched(&mut self, membership: Membership) {
         let newcomer = membership.shadows(self.id);
@@ -379,7 +348,7 @@ impl Member {
             Stage::Standby | Stage::Joining | Stage::Broken => newcomer,
             _ => false,
         };
-        if !possible || membership.epoch <= self.membership.epoch {
+        if !possible || !self.is_news(&membership) {
             return;
         }
         self.prepared.retain(|m| m.epoch > membership.epoch);
@@ -426,8 +395,8 @@ impl Member {
         if let Some(Task::CatchUp { behind, to, .. }) = self.catch_up.take()
             && behind.contains(&self.id)
         {
-            self.last = to - self.step;
-            self.step = to;
+            self.last = to.saturating_sub(self.step);
+            self.step = self.step.max(to);
         }
     }
 
@@ -453,7 +422,7 @@ impl Member {
     /// A training or hold round ended; `offers` are the epochs that the active members offered.
     pub fn round_done(&mut self, round: &Task, offers: &[u64]) {
         if *round == Task::Train {
-            self.step += self.update;
+            self.step = self.step.saturating_add(self.update);
             self.last = self.update;
         }
         let highest = offers.iter().copied().max().unwrap_or(0);

@@ -12,7 +12,7 @@ mod replica;
 
 use std::io;
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
 
@@ -112,6 +112,8 @@ struct Shared {
     replica: Mutex<Option<Arc<Replica>>>,
     /// A primary's stream, at its replica.
     primary: Mutex<Option<TcpStream>>,
+    /// Nobody is served any more.
+    stopped: AtomicBool,
     tell: Box<dyn Fn(Told) + Send + Sync>,
 }
 
@@ -135,6 +137,7 @@ impl Server {
             connections: Mutex::default(),
             replica: Mutex::default(),
             primary: Mutex::default(),
+            stopped: AtomicBool::new(false),
             tell: Box::new(tell),
         };
         let zeros = shared.options.map.empty_shard(shared.options.slots, shared.options.me);
@@ -191,10 +194,15 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When the socket refuses its options, or no thread is to be had.
+    /// When the socket refuses its options, no thread is to be had, or the server was [stopped](Server::stop).
     pub fn serve(&self, stream: TcpStream, worker: u64) -> io::Result<()> {
         let connection = Connection::new(stream, worker, &self.shared.options.order)?;
-        lock(&self.shared.connections).push(Arc::clone(&connection));
+        {
+            let mut connections = lock(&self.shared.connections);
+            // Under the lock: who ends all connections finds this one, or this finds that it was done.
+            self.shared.check_stopped()?;
+            connections.push(Arc::clone(&connection));
+        }
         let (shared, writer) = (Arc::clone(&self.shared), Arc::clone(&connection));
         self.spawn("parameters-out", move || {
             if writer.write(&shared).is_err() {
@@ -246,7 +254,11 @@ impl Server {
     ///
     /// As for [`serve`](Server::serve).
     pub fn follow(&self, stream: TcpStream) -> io::Result<()> {
-        *lock(&self.shared.primary) = Some(stream.try_clone()?);
+        {
+            let mut primary = lock(&self.shared.primary);
+            self.shared.check_stopped()?;
+            *primary = Some(stream.try_clone()?);
+        }
         let shared = Arc::clone(&self.shared);
         self.spawn("primary-in", move || {
             let why = match shared.follow(stream) {
@@ -274,9 +286,10 @@ impl Server {
         account
     }
 
-    /// Ends all connections and waits for their threads.
+    /// Ends all connections and waits for their threads. Whoever comes from now on is not served.
     pub fn stop(&self) {
         let shared = &self.shared;
+        shared.stopped.store(true, Ordering::Release);
         // Workers first: nothing may be acknowledged to them because the replica's connection is closed.
         let connections = lock(&shared.connections).clone();
         connections.iter().for_each(|connection| connection.close());
@@ -284,7 +297,9 @@ impl Server {
             replica.close();
         }
         shared.close_primary();
-        for thread in std::mem::take(&mut *lock(&self.threads)) {
+        // Without the lock: whoever serves at this moment may be about to add a thread.
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        for thread in threads {
             // A panic there has been reported by its own hook.
             let _ = thread.join();
         }
@@ -325,6 +340,13 @@ impl Shared {
             };
             held.version = 0;
             held.applying_s = 0.0;
+        }
+    }
+
+    fn check_stopped(&self) -> io::Result<()> {
+        match self.stopped.load(Ordering::Acquire) {
+            true => Err(io::Error::new(io::ErrorKind::NotConnected, "the server was stopped")),
+            false => Ok(()),
         }
     }
 

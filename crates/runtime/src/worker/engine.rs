@@ -7,6 +7,7 @@
 //! have it); the partial sums of [`Accumulator`]: log2(V/W) + 1 for aligned ranges; and one more vector once an
 //! update covers several steps.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, RwLock};
 use std::time::Instant;
@@ -105,6 +106,8 @@ pub(super) struct Engine {
     samples: Vec<u64>,
     /// Changes with every change of parameters or state.
     version: u64,
+    /// Shadows of the present membership that are not served any more, and whether the coordinator knows.
+    dead_shadows: BTreeMap<WorkerId, bool>,
 }
 
 impl Engine {
@@ -142,6 +145,7 @@ impl Engine {
             part: Vec::new(),
             samples: Vec::new(),
             version: 0,
+            dead_shadows: BTreeMap::new(),
             trainee,
         }
     }
@@ -182,6 +186,7 @@ impl Engine {
     /// Takes a membership into use, over the connections in `mesh`.
     pub(super) fn adopt(&mut self, membership: &Membership) -> Result<(), String> {
         self.membership = membership.clone();
+        self.dead_shadows.clear();
         if !membership.contains(self.me) {
             (self.bulk, self.control) = (None, None);
             return Ok(());
@@ -259,11 +264,23 @@ impl Engine {
         Ok(outcome)
     }
 
-    /// A shadow that died is not served again; the coordinator hears of it by its session.
+    /// A shadow that died, or takes nothing, is not served again.
     fn drop_dead(&mut self, outcome: &Outcome) {
         for shadow in &outcome.dead_shadows {
             self.mesh.remove(*shadow);
+            self.dead_shadows.entry(*shadow).or_insert(false);
         }
+    }
+
+    /// Shadows that are not served any more, each once.
+    pub(super) fn newly_dead_shadows(&mut self) -> Vec<WorkerId> {
+        let mut untold = Vec::new();
+        for (shadow, told) in &mut self.dead_shadows {
+            if !std::mem::replace(told, true) {
+                untold.push(*shadow);
+            }
+        }
+        untold
     }
 
     /// Exchanges headers only.

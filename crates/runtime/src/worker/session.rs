@@ -150,6 +150,8 @@ pub(crate) struct Identity {
     pub(crate) trainee: Option<TraineeDescription>,
     /// It is a parameter server.
     pub(crate) server: bool,
+    /// Tells this process from another that has its number.
+    pub(crate) instance: u64,
 }
 
 /// The session as the main thread sees it.
@@ -173,6 +175,7 @@ impl Connection {
         waker: Waker,
     ) -> std::io::Result<Connection> {
         let mailbox = Arc::new(Mailbox::new(waker));
+        let identity = Identity { instance: instance()?, ..identity };
         let identity = Arc::new(Mutex::new(identity));
         let (outgoing, receiver) = mpsc::unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -217,6 +220,13 @@ impl Drop for Connection {
             let _ = thread.join();
         }
     }
+}
+
+/// A number that no other process draws.
+fn instance() -> std::io::Result<u64> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
+    Ok(u64::from_le_bytes(bytes))
 }
 
 struct Keeper {
@@ -308,6 +318,7 @@ impl Keeper {
                 held: identity.held.map(|(epoch, step)| wire::HeldState { epoch, step }),
                 trainee: identity.trainee.as_ref().map(convert::write_trainee),
                 server: identity.server,
+                instance: identity.instance,
             };
             match open_session(&self.coordinator, &self.token, attach).await {
                 Err(ClientError::Unreachable { .. }) if begun.elapsed() < self.patience(first) => {
@@ -329,6 +340,7 @@ impl Keeper {
             let _ = session.outgoing.send(envelope(message));
         }
         let mut heartbeat = tokio::time::interval(HEARTBEAT);
+        let mut told_to_go = false;
         loop {
             tokio::select! {
                 said = outgoing.recv() => match said {
@@ -347,9 +359,14 @@ impl Keeper {
                 },
                 heard = session.incoming.next() => match heard {
                     Some(Ok(message)) => match convert::read_to_worker(message) {
-                        Some(message) => self.mailbox.put(Event::Message(message)),
+                        Some(message) => {
+                            told_to_go |= matches!(message, ToWorker::Bye { .. });
+                            self.mailbox.put(Event::Message(message));
+                        }
                         None => return End::Broken,
                     },
+                    // Whoever was told to go does not come back, however busy the main thread is.
+                    _ if told_to_go => return End::Done,
                     _ => return End::Broken,
                 },
                 _ = heartbeat.tick() => {

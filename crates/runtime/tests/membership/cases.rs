@@ -12,9 +12,10 @@ use bellwether_runtime::membership::{ToWorker, TraineeDescription, WorkerId};
 use super::scenario::{Fault, Scenario};
 use super::world::{Happening, World};
 
-const RULES: Rules = Rules { total_steps: 100, evaluate_every: 0, checkpoint_every: 0, batches: None };
+pub(crate) const RULES: Rules =
+    Rules { total_steps: 100, evaluate_every: 0, checkpoint_every: 0, batches: None };
 
-fn config(wanted: u32) -> Config {
+pub(crate) fn config(wanted: u32) -> Config {
     Config {
         virtual_nodes: 8,
         wanted,
@@ -38,39 +39,47 @@ fn config(wanted: u32) -> Config {
 }
 
 /// What a worker says that has formed a recovery and applied these steps one by one.
-fn ready(epoch: u64, step: u64) -> FromWorker {
+pub(crate) fn ready(epoch: u64, step: u64) -> FromWorker {
     FromWorker::Ready { epoch, step, last: step.min(1), trained: (1, 1) }
 }
 
 /// A coordinator under test, and what it said to whom.
-struct Bench {
-    coordinator: Coordinator,
-    now_s: f64,
+pub(crate) struct Bench {
+    pub(crate) coordinator: Coordinator,
+    pub(crate) now_s: f64,
 }
 
 impl Bench {
-    fn new(config: Config) -> Bench {
+    pub(crate) fn new(config: Config) -> Bench {
         let mut coordinator = Coordinator::new(config, 0.0);
         coordinator.set_total_steps(RULES.total_steps);
         Bench { coordinator, now_s: 0.0 }
     }
 
-    fn take(&mut self, event: Event) -> Vec<Action> {
+    pub(crate) fn take(&mut self, event: Event) -> Vec<Action> {
         self.now_s += 0.01;
         self.coordinator.handle(event, self.now_s)
     }
 
-    fn says(&mut self, worker: WorkerId, message: FromWorker) -> Vec<Action> {
+    pub(crate) fn says(&mut self, worker: WorkerId, message: FromWorker) -> Vec<Action> {
         self.take(Event::Said(worker, message))
     }
 
-    fn attach(&mut self, worker: WorkerId, held: Option<(u64, u64)>, warm: bool) -> Vec<Action> {
+    pub(crate) fn attach(&mut self, worker: WorkerId, held: Option<(u64, u64)>, warm: bool) -> Vec<Action> {
         let trainee = warm.then(TraineeDescription::default);
-        self.take(Event::Attached { worker, address: format!("host:{worker}"), process: 1, held, trainee })
+        self.take(Event::Attached {
+            worker,
+            address: format!("host:{worker}"),
+            process: 1,
+            instance: worker,
+            waited_s: 0.0,
+            held,
+            trainee,
+        })
     }
 
     /// A coordinator with these workers in step at step 0.
-    fn running(config: Config, workers: WorkerId) -> Bench {
+    pub(crate) fn running(config: Config, workers: WorkerId) -> Bench {
         let mut bench = Bench::new(config);
         for worker in 1..=workers {
             bench.attach(worker, None, true);
@@ -83,13 +92,13 @@ impl Bench {
         bench
     }
 
-    fn reports(&mut self, worker: WorkerId, epoch: u64, step: u64) -> Vec<Action> {
+    pub(crate) fn reports(&mut self, worker: WorkerId, epoch: u64, step: u64) -> Vec<Action> {
         let switches = vec![SwitchRecord { epoch, step, stall_s: 0.0 }];
         self.says(worker, FromWorker::Report(Report { epoch, step, switches, ..Report::default() }))
     }
 }
 
-fn sent(actions: &[Action], to: WorkerId) -> Vec<&ToWorker> {
+pub(crate) fn sent(actions: &[Action], to: WorkerId) -> Vec<&ToWorker> {
     let message = |action| match action {
         &Action::Send(worker, ref message) if worker == to => Some(message),
         _ => None,
@@ -97,25 +106,25 @@ fn sent(actions: &[Action], to: WorkerId) -> Vec<&ToWorker> {
     actions.iter().filter_map(message).collect()
 }
 
-fn recovery(actions: &[Action], to: WorkerId) -> Option<(Membership, Option<Load>)> {
+pub(crate) fn recovery(actions: &[Action], to: WorkerId) -> Option<(Membership, Option<Load>)> {
     sent(actions, to).into_iter().find_map(|message| match message {
-        ToWorker::Recover { membership, load } => Some((membership.clone(), *load)),
+        ToWorker::Recover { membership, load, .. } => Some((membership.clone(), *load)),
         _ => None,
     })
 }
 
-fn plan(actions: &[Action], to: WorkerId) -> Option<Membership> {
+pub(crate) fn plan(actions: &[Action], to: WorkerId) -> Option<Membership> {
     sent(actions, to).into_iter().find_map(|message| match message {
         ToWorker::Prepare(membership) => Some(membership.clone()),
         _ => None,
     })
 }
 
-fn active(membership: &Membership) -> Vec<WorkerId> {
+pub(crate) fn active(membership: &Membership) -> Vec<WorkerId> {
     membership.active.iter().map(|m| m.worker).collect()
 }
 
-fn membership(epoch: u64, workers: &[WorkerId], shadows: &[WorkerId]) -> Membership {
+pub(crate) fn membership(epoch: u64, workers: &[WorkerId], shadows: &[WorkerId]) -> Membership {
     let address = |id: &WorkerId| format!("host:{id}");
     let nodes = |rank: usize| rank as u32..rank as u32 + 1;
     let member =
@@ -129,9 +138,13 @@ fn membership(epoch: u64, workers: &[WorkerId], shadows: &[WorkerId]) -> Members
 }
 
 /// A member that is in step in epoch 1 after `step` steps.
-fn running_member(id: WorkerId, workers: &[WorkerId], step: u64) -> Member {
+pub(crate) fn running_member(id: WorkerId, workers: &[WorkerId], step: u64) -> Member {
     let mut member = Member::new(id, RULES);
-    member.message(ToWorker::Recover { membership: membership(1, workers, &[]), load: Some(Load::Fresh) });
+    member.message(ToWorker::Recover {
+        membership: membership(1, workers, &[]),
+        load: Some(Load::Fresh),
+        keep: false,
+    });
     assert!(matches!(member.next_task(), Task::Form { .. }));
     member.formed(1, Some(step), Ok(()));
     member.message(ToWorker::Start { epoch: 1, step, behind: vec![], source: id, accumulation: 1 });
@@ -151,12 +164,12 @@ fn whoever_missed_the_last_result_gets_it_from_one_who_has_it() {
     assert_eq!(sent(&actions, 2), [&start]);
 
     let mut member = running_member(2, &[1, 2, 3], 4);
-    member.message(ToWorker::Recover { membership: next.clone(), load: None });
+    member.message(ToWorker::Recover { membership: next.clone(), load: None, keep: false });
     member.formed(next.epoch, None, Ok(()));
     member.message(start);
     assert_eq!(member.next_task(), Task::CatchUp { source: 1, behind: vec![2], from: 4, to: 5 });
     // Even if another recovery begins while the result is being applied, it counts.
-    member.message(ToWorker::Recover { membership: membership(9, &[2], &[]), load: None });
+    member.message(ToWorker::Recover { membership: membership(9, &[2], &[]), load: None, keep: false });
     member.caught_up_with_result();
     assert_eq!(member.step(), 5);
 }
@@ -396,7 +409,7 @@ fn what_a_recovery_overtakes_has_no_effect() {
     let mut member = running_member(1, &[1, 2], 7);
     let next = membership(2, &[1], &[]);
     let recovery = membership(3, &[1], &[]);
-    member.message(ToWorker::Recover { membership: recovery.clone(), load: None });
+    member.message(ToWorker::Recover { membership: recovery.clone(), load: None, keep: false });
     member.switched(next);
     assert_eq!(member.next_task(), Task::Form { membership: recovery, load: None });
     assert_eq!(member.finished([0; 32]), []);
@@ -407,7 +420,7 @@ fn what_a_recovery_overtakes_has_no_effect() {
     // A loss that is not finite is seen by all who do the step, so it is done again.
     member.not_finite("the loss".into());
     assert_eq!(member.next_task(), Task::Finish);
-    member.message(ToWorker::Recover { membership: membership(4, &[1], &[]), load: None });
+    member.message(ToWorker::Recover { membership: membership(4, &[1], &[]), load: None, keep: false });
     member.formed(4, None, Ok(()));
     member.message(ToWorker::Start { epoch: 4, step: 7, behind: vec![], source: 1, accumulation: 1 });
     assert_eq!(member.next_task(), Task::Train);

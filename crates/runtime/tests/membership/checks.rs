@@ -106,7 +106,7 @@ impl World {
     pub(crate) fn check_message(&mut self, message: &ToWorker) {
         match message {
             ToWorker::Prepare(membership) => self.check_shape(membership),
-            ToWorker::Recover { membership, load } => {
+            ToWorker::Recover { membership, load, .. } => {
                 self.check_shape(membership);
                 if let Some(load) = load {
                     let step = if let Load::Checkpoint(step) = load { *step } else { 0 };
@@ -204,13 +204,27 @@ impl World {
                 }
                 self.watch.journaled = (*epoch, *step, workers.clone());
             }
-            Journal::Crashed { .. } => {
+            Journal::Crashed { worker, evidence, .. } => {
                 self.watch.crashes += 1;
+                self.check_silence(*worker, evidence);
                 if self.scenario.calm() {
                     self.violate("a crash without a fault".into());
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Only who really says nothing is silent.
+    fn check_silence(&mut self, worker: WorkerId, evidence: &str) {
+        let speaks = self.processes.get(&worker).is_some_and(|process| {
+            process.alive
+                && !process.still
+                && !process.stood_still
+                && process.session.is_some_and(|s| self.is_whole(s))
+        });
+        if evidence.contains("silent") && speaks {
+            self.violate(format!("worker {worker} is called silent, and speaks"));
         }
     }
 

@@ -43,6 +43,7 @@ pub(crate) struct Watch {
     pub(crate) lost_results: u64,
     pub(crate) failures: u64,
     pub(crate) refused: u64,
+    pub(crate) pauses: u64,
     pub(crate) crashes: u64,
     pub(crate) stopped: u64,
     pub(crate) stop_asked: bool,
@@ -67,6 +68,11 @@ impl World {
         let limit = self.scenario.delay_s;
         let delay = self.random.between(0.0001, limit.max(0.0002));
         if !self.scenario.calm() && self.random.chance(0.01) { delay + 0.1 } else { delay }
+    }
+
+    /// Whether what is said in this session arrives.
+    pub(crate) fn is_whole(&self, session: u64) -> bool {
+        !self.sessions[&session].cut
     }
 
     /// A worker says something, if it has a session.
@@ -144,6 +150,7 @@ impl World {
                 }
                 self.hear(id, Input::Reconnected);
             }
+            Down::Refused => self.exit(id),
             Down::Message(message) => self.hear(id, Input::Message(message)),
         }
     }
@@ -181,12 +188,26 @@ impl World {
                 if self.outcome.is_some() {
                     return self.down(number, Down::Broken);
                 }
+                let refused = self.coordinator.as_ref().and_then(|c| c.refusal(worker, worker));
+                if refused.is_some() {
+                    return self.down(number, Down::Refused);
+                }
                 if let Some(old) = self.attached.insert(worker, number) {
                     self.down(old, Down::Broken);
                 }
+                // Whoever came back is not seen off.
+                self.leaving.remove(&worker);
                 self.down(number, Down::Opened);
                 let address = format!("host:{worker}");
-                self.coordinate(Event::Attached { worker, address, process: 1, held, trainee });
+                self.coordinate(Event::Attached {
+                    worker,
+                    address,
+                    process: 1,
+                    instance: worker,
+                    waited_s: self.clock.map_or(0.0, |clock| self.now - clock),
+                    held,
+                    trainee,
+                });
             }
             Up::Said(message) => {
                 if self.attached.get(&worker) == Some(&number) {
@@ -271,7 +292,7 @@ impl World {
 
     /// Hands an event to the coordinator and carries out what it wants.
     pub(crate) fn coordinate(&mut self, event: Event) {
-        let now = self.now;
+        let now = self.clock.unwrap_or(self.now);
         let Some(coordinator) = &mut self.coordinator else { return };
         let tick = event == Event::Tick;
         let quiet = tick || matches!(event, Event::Said(_, FromWorker::Heartbeat));
@@ -359,7 +380,15 @@ impl World {
         self.process(worker).opening = Some(number);
         self.down(number, Down::Opened);
         let address = format!("host:{worker}");
-        self.coordinate(Event::Attached { worker, address, process: 1, held: None, trainee: None });
+        self.coordinate(Event::Attached {
+            worker,
+            address,
+            process: 1,
+            instance: worker,
+            waited_s: 0.0,
+            held: None,
+            trainee: None,
+        });
         let known = self
             .journal
             .iter()
@@ -380,10 +409,55 @@ impl World {
         }
         let generation = self.generation;
         if self.processes.get(&worker).is_some_and(|p| p.alive && p.parent == Some(generation)) {
-            // It has a moment to exit by itself.
-            let delay = self.random.between(0.0, 0.5);
-            self.after(delay, Happening::Killed(worker));
+            // It has a moment to exit by itself, or to come back if nobody told it to go.
+            let told = self.coordinator.as_ref().is_some_and(|c| c.was_dismissed(worker));
+            let delay = self.random.between(0.0, 0.5) + if told { 0.0 } else { GRACE_S };
+            let number = self.number();
+            self.leaving.insert(worker, number);
+            self.after(delay, Happening::Killed(worker, number));
         }
+    }
+
+    /// A process that was let go has not come back, and is ended.
+    pub(crate) fn see_off(&mut self, id: WorkerId, number: u64) {
+        if self.leaving.get(&id) != Some(&number) {
+            return;
+        }
+        if self.still.is_some() {
+            // Nobody looks.
+            return self.after(0.1, Happening::Killed(id, number));
+        }
+        self.leaving.remove(&id);
+        self.kill_or_let_go(id);
+    }
+
+    /// The coordinator stands still for so long, or only its main loop does.
+    pub(crate) fn pause(&mut self, seconds: f64, behind: bool) {
+        if self.coordinator.is_some() && self.still.is_none() && self.outcome.is_none() {
+            self.still = Some(Vec::new());
+            self.watch.pauses += 1;
+            let generation = self.generation;
+            self.after(seconds, Happening::Awake(generation, behind));
+        }
+    }
+
+    /// The coordinator goes on, and takes in what came meanwhile. If only the main loop stood still, it knows when that was.
+    pub(crate) fn awake(&mut self, generation: u64, behind: bool) {
+        let Some(put_off) = self.still.take_if(|_| generation == self.generation) else { return };
+        self.note(|| format!("the coordinator goes on, with {} things to take in", put_off.len()));
+        for (time, happening) in put_off {
+            self.clock = behind.then_some(time);
+            self.happen(happening);
+            if self.violation.is_some() {
+                break;
+            }
+        }
+        self.clock = None;
+    }
+
+    /// Tells the coordinator something, once it goes on.
+    pub(crate) fn tell(&mut self, event: Event) {
+        self.happen(Happening::Told(event));
     }
 
     fn ended(&mut self, outcome: Outcome) {
@@ -394,6 +468,7 @@ impl World {
             self.watch.stop_asked = false;
             self.coordinator = None;
             self.attached.clear();
+            self.leaving.clear();
             for id in self.processes.keys().copied().collect::<Vec<_>>() {
                 self.kill(id);
             }
@@ -458,6 +533,10 @@ impl World {
             return;
         }
         self.note(|| "the coordinator is killed".into());
+        self.still = None;
+        self.leaving.clear();
+        // The next one does not stand still with them.
+        self.processes.values_mut().for_each(|process| process.stood_still |= process.still);
         let generation = self.generation;
         let open: Vec<u64> =
             self.sessions.iter().filter(|(_, s)| s.generation == generation).map(|(n, _)| *n).collect();

@@ -55,6 +55,18 @@ impl World {
                     self.stand_still(id);
                 }
             }
+            Fault::GlitchSeveral => {
+                for id in living {
+                    if self.random.chance(0.6) {
+                        self.glitch(id);
+                    }
+                }
+            }
+            Fault::Pause => {
+                let (seconds, behind) = (self.pause_s(), self.random.chance(0.5));
+                self.pause(seconds, behind);
+            }
+            Fault::PauseAll => self.stand_still_all(),
             Fault::BreakLink => {
                 let (a, b) = (self.random.pick(&living), self.random.pick(&living));
                 if let (Some(a), Some(b)) = (a, b)
@@ -87,17 +99,17 @@ impl World {
             }
             Fault::Replace => {
                 if let Some(id) = self.random.pick(living) {
-                    self.coordinate(Event::Replace(id));
+                    self.tell(Event::Replace(id));
                 }
             }
             Fault::Accumulate => {
                 let steps = 1 + self.random.below(u64::from(self.scenario.max_accumulation)) as u32;
-                self.coordinate(Event::Accumulate(steps));
+                self.tell(Event::Accumulate(steps));
             }
             Fault::Speeds => {
                 let mut speed = || self.random.between(0.1, 1.0);
                 let speeds = living.iter().map(|id| (*id, speed())).collect();
-                self.coordinate(Event::Speeds(speeds));
+                self.tell(Event::Speeds(speeds));
             }
             _ => {}
         }
@@ -123,13 +135,33 @@ impl World {
     }
 
     fn stand_still(&mut self, id: WorkerId) {
-        let long = self.random.chance(0.5);
-        let seconds = self.random.between(0.05, if long { 2.5 * HEARTBEAT_TIMEOUT_S } else { 0.5 });
+        let seconds = self.pause_s();
         let process = self.process(id);
         if !process.still {
             (process.still, process.stood_still) = (true, true);
             self.after(seconds, Happening::Resume(id));
         }
+    }
+
+    /// How long something stands still.
+    fn pause_s(&mut self) -> f64 {
+        let long = self.random.chance(0.5);
+        self.random.between(0.05, if long { 2.5 * HEARTBEAT_TIMEOUT_S } else { 0.5 })
+    }
+
+    /// The whole machine stands still, with all that live on it.
+    fn stand_still_all(&mut self) {
+        let seconds = self.pause_s();
+        // Where the coordinator does not stand still for as long, the workers do for themselves.
+        let apart = self.coordinator.is_none() || self.still.is_some();
+        for id in self.living() {
+            let process = self.process(id);
+            if !process.still {
+                (process.still, process.stood_still) = (true, process.stood_still || apart);
+                self.after(seconds, Happening::Resume(id));
+            }
+        }
+        self.pause(seconds, false);
     }
 
     /// A worker that stood still goes on; what came meanwhile is there at once.
@@ -150,7 +182,7 @@ impl World {
 
     /// The server is gone some time after its notice, whether the worker has left by then or not.
     fn revoke(&mut self, id: WorkerId) {
-        self.coordinate(Event::Revoked(id));
+        self.tell(Event::Revoked(id));
         self.ask_to_leave(id, true);
         let notice_s = self.random.between(0.0, 1.0);
         self.after(notice_s, Happening::Revoked(id));
@@ -162,7 +194,7 @@ impl World {
         self.asked = Some(workers);
         if self.coordinator.is_some() {
             self.journal.push(Journal::ScaleRequested { workers, by: "test".into() });
-            self.coordinate(Event::Scale(workers));
+            self.tell(Event::Scale(workers));
         }
     }
 
@@ -173,12 +205,12 @@ impl World {
         }
         if self.outcome.is_none() {
             self.watch.stop_asked = true;
-            self.coordinate(Event::Stop);
+            self.tell(Event::Stop);
         }
     }
 
     fn join_by_hand(&mut self) {
-        let Some(coordinator) = &mut self.coordinator else { return };
+        let Some(coordinator) = self.coordinator.as_mut().filter(|_| self.still.is_none()) else { return };
         let known = coordinator.trainee().is_some();
         let id = coordinator.new_worker();
         let alien = known && self.random.chance(0.1);
@@ -193,6 +225,7 @@ impl World {
     pub(crate) fn operate(&mut self) {
         if let Some(coordinator) = &self.coordinator
             && self.outcome.is_none()
+            && self.still.is_none()
         {
             let wanted = coordinator.wanted() as usize;
             let here = self.processes.values().filter(|p| p.alive && !p.leaving).count();

@@ -573,7 +573,7 @@ impl World {
     fn report_round(&mut self, id: WorkerId) {
         let every = self.scenario.report_every;
         let process = self.process(id);
-        process.unreported += 1;
+        process.unreported = process.unreported.saturating_add(1);
         let due = process.unreported >= every;
         if due && (self.processes[&id].member.is_active() || self.scenario.shadows_report) {
             self.report(id);

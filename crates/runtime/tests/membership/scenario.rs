@@ -38,9 +38,15 @@ pub(crate) enum Fault {
     Speeds,
     /// Someone wants another batch.
     Accumulate,
+    /// The sessions of several workers break at once.
+    GlitchSeveral,
+    /// The coordinator stands still, or its main loop does.
+    Pause,
+    /// The whole machine stands still, with all that live on it.
+    PauseAll,
 }
 
-const FAULTS: [Fault; 14] = [
+const FAULTS: [Fault; 17] = [
     Fault::Kill,
     Fault::KillSeveral,
     Fault::KillAll,
@@ -55,6 +61,9 @@ const FAULTS: [Fault; 14] = [
     Fault::Replace,
     Fault::Speeds,
     Fault::Accumulate,
+    Fault::GlitchSeveral,
+    Fault::Pause,
+    Fault::PauseAll,
 ];
 
 /// One history, but for the dice thrown on the way.

@@ -32,6 +32,8 @@ pub(crate) enum Up {
 pub(crate) enum Down {
     /// The session is open.
     Opened,
+    /// The coordinator does not let it in.
+    Refused,
     /// A message.
     Message(ToWorker),
     /// The session is broken.
@@ -71,8 +73,12 @@ pub(crate) enum Happening {
     Chunks(WorkerId, u64),
     /// A worker that stood still goes on.
     Resume(WorkerId),
-    /// A process that was let go is ended.
-    Killed(WorkerId),
+    /// A process that was let go, with the number of that, is ended unless it came back.
+    Killed(WorkerId, u64),
+    /// Somebody tells the coordinator something.
+    Told(Event),
+    /// The coordinator goes on: it stood still, or only its main loop did (`true`).
+    Awake(u64, bool),
     /// The server of a worker is gone.
     Revoked(WorkerId),
     /// Something goes wrong.
@@ -105,6 +111,19 @@ impl Happening {
             _ => None,
         }
     }
+
+    /// Whether it waits while the coordinator stands still.
+    fn is_for_the_coordinator(&self) -> bool {
+        matches!(
+            self,
+            Happening::Tick(_)
+                | Happening::Up(..)
+                | Happening::Noticed(..)
+                | Happening::ChildExited(..)
+                | Happening::Uploaded { .. }
+                | Happening::Told(_)
+        )
+    }
 }
 
 /// Everything there is.
@@ -118,6 +137,12 @@ pub(crate) struct World {
     pub(crate) coordinator: Option<Coordinator>,
     /// Which coordinator process this is.
     pub(crate) generation: u64,
+    /// The coordinator stands still: what came meanwhile, and when.
+    pub(crate) still: Option<Vec<(f64, Happening)>>,
+    /// What a coordinator that is behind takes for the time.
+    pub(crate) clock: Option<f64>,
+    /// Processes that this coordinator has let go, each with the number of that.
+    pub(crate) leaving: BTreeMap<WorkerId, u64>,
     /// The coordinator dies after so many further actions.
     pub(crate) dies_after: Option<u64>,
     pub(crate) sessions: BTreeMap<u64, Session>,
@@ -149,6 +174,9 @@ impl World {
             processes: BTreeMap::new(),
             coordinator: None,
             generation: 0,
+            still: None,
+            clock: None,
+            leaving: BTreeMap::new(),
             dies_after: None,
             sessions: BTreeMap::new(),
             attached: BTreeMap::new(),
@@ -261,7 +289,7 @@ impl World {
         }
     }
 
-    fn happen(&mut self, happening: Happening) {
+    pub(crate) fn happen(&mut self, happening: Happening) {
         if let Some(id) = happening.process() {
             let Some(process) = self.processes.get_mut(&id) else { return };
             if !process.alive {
@@ -277,6 +305,12 @@ impl World {
             }
             return;
         }
+        if happening.is_for_the_coordinator()
+            && let Some(put_off) = &mut self.still
+        {
+            put_off.push((self.now, happening));
+            return;
+        }
         match happening {
             Happening::Tick(generation) => self.tick(generation),
             Happening::Up(session, up) => self.arrived_up(session, up),
@@ -286,11 +320,13 @@ impl World {
                 self.uploaded(generation, step, digest, full);
             }
             Happening::Resume(id) => self.resume(id),
-            Happening::Killed(id) => self.kill_or_let_go(id),
+            Happening::Killed(id, number) => self.see_off(id, number),
+            Happening::Told(event) => self.coordinate(event),
+            Happening::Awake(generation, behind) => self.awake(generation, behind),
             Happening::Revoked(id) => self.kill(id),
             Happening::Fault(fault) => self.fault(fault),
             Happening::Scale(workers) => self.scale(workers),
-            Happening::Accumulate(steps) => self.coordinate(Event::Accumulate(steps)),
+            Happening::Accumulate(steps) => self.tell(Event::Accumulate(steps)),
             Happening::Stop => self.ask_to_stop(),
             Happening::CoordinatorStarts => self.start_coordinator(),
             Happening::Operator => self.operate(),
@@ -384,6 +420,7 @@ impl World {
             ("lost results", self.watch.lost_results),
             ("rollbacks", self.watch.rolled_back),
             ("refusals", self.watch.refused),
+            ("pauses of the coordinator", self.watch.pauses),
             ("training rounds", rounds(Kind::Train)),
             ("hold rounds", rounds(Kind::Hold)),
             ("changes of the batch", self.watch.batch_changes),

@@ -1,6 +1,8 @@
 //! Broken connections, interruptions and work that is done again: no gradient is lost, and none counts twice.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use bellwether_runtime::parameters::{Fault, Rule, Work};
@@ -126,4 +128,36 @@ fn parts_out_of_order_are_refused() {
     client.give(0, &out).expect("given");
     assert!(client.give(0, &out).is_err());
     assert!(client.take(0, &mut out).is_err());
+}
+
+#[test]
+fn a_server_that_stops_while_workers_come_does_stop() {
+    let group = Group::start(layout(&[64], &[]), 1, 1, plain());
+    for round in 0..400 {
+        let server = Arc::new(group.server(0).0);
+        let (coming, come) = channel();
+        let admits = Arc::clone(&server);
+        // They stay connected until the server has stopped.
+        let workers = std::thread::spawn(move || {
+            let mut kept = Vec::new();
+            for worker in 0..20 {
+                let (here, there) = pair();
+                kept.push(here);
+                let served = if worker == 3 { admits.follow(there) } else { admits.serve(there, worker) };
+                let _ = coming.send(());
+                if served.is_err() {
+                    return kept;
+                }
+            }
+            kept
+        });
+        (0..round % 7).for_each(|_| come.recv().expect("they keep coming"));
+        let (done, stopped) = channel();
+        std::thread::spawn(move || {
+            server.stop();
+            done.send(()).expect("somebody waits");
+        });
+        stopped.recv_timeout(LONG).unwrap_or_else(|_| panic!("round {round}: it waits for ever"));
+        drop(workers.join().expect("they are sent away"));
+    }
 }

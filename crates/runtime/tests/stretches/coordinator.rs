@@ -93,7 +93,7 @@ impl World {
             Trade::Worker(Box::new(self.new_worker(id)))
         };
         let (up, down) = (VecDeque::new(), VecDeque::new());
-        let process = Process { alive: true, connected: false, up, down, trade };
+        let process = Process { alive: true, connected: false, hangs: false, up, down, trade };
         if self.processes.insert(id, process).is_some() {
             self.violate(format!("the number {id} is given twice"));
         }
@@ -122,15 +122,30 @@ impl World {
             self.processes.get_mut(&id).expect("just created").connected = true;
             let address = format!("host:{id}");
             self.coordinate(match serves {
-                true => Event::ServerAttached { server: id, address, process: 1 },
-                false => Event::Attached { worker: id, address, process: 1, held: None, trainee: None },
+                true => {
+                    Event::ServerAttached { server: id, address, process: 1, instance: id, waited_s: 0.0 }
+                }
+                false => Event::Attached {
+                    worker: id,
+                    address,
+                    process: 1,
+                    instance: id,
+                    waited_s: 0.0,
+                    held: None,
+                    trainee: None,
+                },
             });
         }
     }
 
-    /// The session is closed: the process reads what was sent before, and ends.
+    /// The session is closed: the process reads what was sent before, and ends if it was told to; otherwise it comes back.
     fn close(&mut self, id: WorkerId) {
         self.notices.retain(|noticed| *noticed != id);
+        let told = self.coordinator.as_ref().is_some_and(|coordinator| coordinator.was_dismissed(id));
+        if !told {
+            self.disconnect(id);
+            return self.notices.retain(|noticed| *noticed != id);
+        }
         if let Some(process) = self.processes.get_mut(&id).filter(|process| process.alive) {
             (process.alive, process.connected) = (false, false);
             self.forget_links(id);
@@ -275,6 +290,9 @@ impl World {
         }
         if outcome.kind != OutcomeKind::Stopped {
             self.outcome = Some(outcome);
+            // Whoever does not hear of it is ended.
+            let hang = self.processes.iter().filter(|(_, process)| process.alive && process.hangs);
+            hang.map(|(id, _)| *id).collect::<Vec<_>>().into_iter().for_each(|id| self.kill(id));
             return;
         }
         // It is resumed when everyone has gone home.

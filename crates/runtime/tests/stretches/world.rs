@@ -55,6 +55,8 @@ pub(crate) enum Trade {
 pub(crate) struct Process {
     pub(crate) alive: bool,
     pub(crate) connected: bool,
+    /// It says that it lives, and does nothing any more.
+    pub(crate) hangs: bool,
     pub(crate) up: VecDeque<Up>,
     pub(crate) down: VecDeque<ToWorker>,
     pub(crate) trade: Trade,
@@ -191,8 +193,11 @@ impl World {
             what => {
                 let Some(id) = self.random.pick(&living) else { return };
                 match what {
-                    3..=5 => self.hear(id),
+                    // Its session's thread goes on.
+                    8.. if self.processes[&id].hangs && !self.processes[&id].connected => self.work(id),
                     6 | 7 => self.speak(id),
+                    _ if self.processes[&id].hangs => {}
+                    3..=5 => self.hear(id),
                     _ => self.work(id),
                 }
             }
@@ -231,12 +236,27 @@ impl World {
         if !matches!(up, Up::Said(FromWorker::ServerReport(_))) {
             self.note(|| format!("{id} says {up:?}"));
         }
+        let attaches = matches!(up, Up::Attach { .. } | Up::AttachServer);
+        if attaches && self.coordinator.as_ref().is_some_and(|c| c.refusal(id, id).is_some()) {
+            // It hears why, and ends.
+            let process = self.processes.get_mut(&id).expect("it speaks");
+            (process.alive, process.connected) = (false, false);
+            return self.forget_links(id);
+        }
         let address = format!("host:{id}");
         self.coordinate(match up {
-            Up::Attach { held, trainee } => {
-                Event::Attached { worker: id, address, process: 1, held, trainee }
+            Up::Attach { held, trainee } => Event::Attached {
+                worker: id,
+                address,
+                process: 1,
+                instance: id,
+                waited_s: 0.0,
+                held,
+                trainee,
+            },
+            Up::AttachServer => {
+                Event::ServerAttached { server: id, address, process: 1, instance: id, waited_s: 0.0 }
             }
-            Up::AttachServer => Event::ServerAttached { server: id, address, process: 1 },
             Up::Said(message) => Event::Said(id, message),
         });
     }
@@ -315,7 +335,7 @@ impl World {
             self.processes.iter().filter(|(_, p)| p.alive).map(|(id, _)| *id).collect();
         let serves = |id: &WorkerId| matches!(self.processes[id].trade, Trade::Server(_));
         let (servers, workers): (Vec<WorkerId>, Vec<WorkerId>) = living.iter().copied().partition(serves);
-        let kind = self.random.below(12);
+        let kind = self.random.below(13);
         self.note(|| format!("fault {kind}"));
         match kind {
             0..=2 => self.random.pick(&workers).into_iter().for_each(|id| self.kill(id)),
@@ -332,6 +352,11 @@ impl World {
             11 if self.random.chance(0.1) => {
                 self.watch.stop_asked = true;
                 self.coordinate(Event::Stop);
+            }
+            12 => {
+                if let Some(id) = self.random.pick(&servers) {
+                    self.processes.get_mut(&id).expect("it lives").hangs = true;
+                }
             }
             11 => {
                 if let Some(id) = self.random.pick(&workers) {

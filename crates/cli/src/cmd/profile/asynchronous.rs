@@ -110,6 +110,7 @@ fn options(
         speeds: BTreeMap::new(),
         director: None,
         heartbeat_timeout: Duration::from_secs(5),
+        grace: Duration::from_secs(4),
         measure_link: true,
         job,
     })

@@ -112,6 +112,7 @@ pub(crate) fn measure_job(
         speeds: BTreeMap::new(),
         director: None,
         heartbeat_timeout: Duration::from_secs(5),
+        grace: Duration::from_secs(4),
         measure_link: true,
         job,
     };

@@ -11,7 +11,7 @@ use bellwether_core::plan::Synchronisation;
 use bellwether_core::prediction::Protocol;
 use bellwether_core::record::{Event as Journal, Staleness, StretchSummary};
 
-use super::{Action, Coordinator, Phase, Stage};
+use super::{Action, Coordinator, Kept, Phase, Stage, Starts};
 use crate::membership::clerk::{Clerk, Rule};
 use crate::membership::{Load, Membership, Peer, Reason, ServerReport, Stretch, ToWorker, WorkerId};
 use servers::Server;
@@ -47,12 +47,14 @@ pub(super) struct Apart {
     shards: Vec<Option<WorkerId>>,
     /// Who would take it over.
     replicas: Vec<Option<WorkerId>>,
-    server_failures: u32,
+    server_starts: Starts,
     /// Shards whose steps are done anew, and what there is to tell of it once somebody holds them again.
     anew: Vec<losses::Anew>,
     part: Part,
     /// The state that is collected has come.
     whole: bool,
+    /// When it was asked for.
+    asked_s: f64,
     clerk: Clerk,
     /// Units that are done, of steps that are not committed.
     tally: BTreeMap<u64, crate::membership::StepRecord>,
@@ -88,10 +90,11 @@ impl Apart {
             servers: BTreeMap::new(),
             shards: Vec::new(),
             replicas: Vec::new(),
-            server_failures: 0,
+            server_starts: Starts::default(),
             anew: Vec::new(),
             part: Part::Training,
             whole: false,
+            asked_s: 0.0,
             clerk: Clerk::new(0..0, per_step, Rule::Free),
             tally: BTreeMap::new(),
             boundary_s: 0.0,
@@ -186,7 +189,7 @@ impl Coordinator {
         }
         for worker in self.workers.values_mut() {
             worker.finished = None;
-            worker.holds = false;
+            worker.kept = Kept::Nothing;
             if !matches!(worker.stage, Stage::Started | Stage::Booting) {
                 worker.stage = Stage::Standby;
             }
@@ -210,6 +213,7 @@ impl Coordinator {
         self.follow_schedule();
         self.spawn_missing();
         self.spawn_servers();
+        self.give_up_stuck_servers();
         self.end_if_hopeless();
         if self.phase != Phase::Apart {
             return;
@@ -391,6 +395,7 @@ impl Coordinator {
     fn collect(&mut self, step: u64) {
         self.apart.part = Part::Collecting { step };
         self.apart.whole = false;
+        self.apart.asked_s = self.now_s;
         self.apart.idle_since_s = self.now_s;
         let epoch = self.current.epoch;
         let holders = match self.apart.protocol {
@@ -419,11 +424,17 @@ impl Coordinator {
         self.end_collection(step);
     }
 
+    fn has_handed_over(&self, server: WorkerId, step: u64) -> bool {
+        self.apart.reports.get(&server).is_some_and(|report| report.handed_over == Some(step))
+    }
+
+    fn have_handed_over(&self, step: u64) -> bool {
+        self.apart.shards.iter().flatten().all(|server| self.has_handed_over(*server, step))
+    }
+
     /// Goes on once the state and the accounts of all that hold it have come.
     fn end_collection(&mut self, step: u64) {
-        let told =
-            |id: &WorkerId| self.apart.reports.get(id).is_some_and(|report| report.handed_over == Some(step));
-        if !self.apart.whole || !self.apart.shards.iter().flatten().all(told) {
+        if !self.apart.whole || !self.have_handed_over(step) {
             return;
         }
         let over = self.total_steps.is_some_and(|total| step >= total);
@@ -456,6 +467,7 @@ impl Coordinator {
         let mut members = self.staged(Stage::Active);
         members.extend(self.staged(Stage::Standby));
         members.truncate(self.wanted as usize);
+        self.strays.clear();
         let known: BTreeSet<WorkerId> = members.iter().copied().collect();
         self.replacing.retain(|id| known.contains(id));
         if members.is_empty() {

@@ -5,6 +5,13 @@ use bellwether_core::record::Event as Journal;
 use super::{Coordinator, Phase};
 use crate::membership::{ToWorker, TraineeDescription, WorkerId};
 
+/// Looks at the clock are never so far apart unless this coordinator stood still: stopped, moved to another machine, or
+/// without a processor.
+const PAUSE_S: f64 = 0.1;
+
+/// Workers that were told to go and are remembered.
+const DISMISSED_MAX: usize = 10_000;
+
 /// How far a worker is on its way in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
@@ -28,11 +35,24 @@ pub enum Stage {
     Benched,
 }
 
+/// What a worker is known to hold of the state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// Nothing.
+    Nothing,
+    /// It may be further than its last known step.
+    AtLeast,
+    /// It stands still with the state after that step.
+    Exactly,
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct Worker {
     pub(super) stage: Stage,
     pub(super) address: String,
     pub(super) process: u32,
+    /// Which process calls itself by this number.
+    pub(super) instance: u64,
     pub(super) heard_s: f64,
     pub(super) started_s: f64,
     pub(super) step: u64,
@@ -41,8 +61,10 @@ pub(super) struct Worker {
     pub(super) trainee: Option<TraineeDescription>,
     /// Number of its session, or of its last failure to join: a plan that is older counts on one that is gone.
     pub(super) incarnation: u64,
-    /// It stands still with the state after `step` steps; otherwise it may be further by now.
-    pub(super) holds: bool,
+    /// The state that it holds.
+    pub(super) kept: Kept,
+    /// How often members gave it up as a newcomer.
+    pub(super) given_up: u32,
     /// Its server is taken away.
     pub(super) revoked: bool,
 }
@@ -52,12 +74,14 @@ impl Coordinator {
         &mut self,
         worker: WorkerId,
         address: String,
-        process: u32,
+        (process, instance): (u32, u64),
         held: Option<(u64, u64)>,
         trainee: Option<TraineeDescription>,
     ) {
         // The old session of this worker may be dead without our knowing.
-        let known = self.workers.remove(&worker).map(|w| w.stage);
+        let old = self.workers.remove(&worker);
+        let held = self.usable(worker, old.as_ref(), held);
+        let known = old.map(|w| w.stage);
         self.last_worker = self.last_worker.max(worker);
         self.journal(Journal::WorkerAttached {
             worker,
@@ -81,10 +105,19 @@ impl Coordinator {
         };
         let (epoch, step) = held.unwrap_or((0, 0));
         self.last_epoch = self.last_epoch.max(epoch);
+        self.dismissed.remove(&worker);
         let incarnation = self.next_incarnation();
-        let holds = held.is_some();
-        let entry =
-            Worker { stage, address, process, step, epoch, holds, ..Worker::new(self.now_s, incarnation) };
+        let kept = if held.is_some() { Kept::Exactly } else { Kept::Nothing };
+        let entry = Worker {
+            stage,
+            address,
+            process,
+            instance,
+            step,
+            epoch,
+            kept,
+            ..Worker::new(self.now_s, incarnation)
+        };
         self.workers.insert(worker, entry);
         if let Some(trainee) = trainee {
             self.warmed(worker, trainee);
@@ -94,13 +127,30 @@ impl Coordinator {
         }
     }
 
+    /// What a worker holds, if the run may go on from it. Where the batch may move, steps done anew after a loss may be other
+    /// updates than before: only whoever is known to have held what the latest membership began with, or has trained in it,
+    /// has the same.
+    fn usable(
+        &mut self,
+        worker: WorkerId,
+        old: Option<&Worker>,
+        held: Option<(u64, u64)>,
+    ) -> Option<(u64, u64)> {
+        let known = self.strays.remove(&worker) || old.is_some_and(|w| w.kept != Kept::Nothing);
+        let (epoch, step) = self.sensible(held)?;
+        match known {
+            true => Some((epoch.max(self.begun), step)),
+            false => (self.config.max_accumulation == 1 || epoch >= self.begun).then_some((epoch, step)),
+        }
+    }
+
     pub(super) fn warmed(&mut self, worker: WorkerId, trainee: TraineeDescription) {
         if let Some(ours) = &self.trainee
             && let Some(difference) = difference(ours, &trainee)
         {
             return self.refuse(worker, difference);
         }
-        self.boot_failures = 0;
+        self.starts.begin_anew();
         let entry = self.workers.get_mut(&worker).expect("only a known worker warms up");
         entry.trainee = Some(trainee.clone());
         if entry.stage == Stage::Booting {
@@ -111,8 +161,44 @@ impl Coordinator {
 
     fn refuse(&mut self, worker: WorkerId, reason: String) {
         self.journal(Journal::Refused { peer: format!("worker {worker}"), reason: reason.clone() });
-        self.send(worker, ToWorker::Bye { reason, refused: true });
+        self.say_goodbye(worker, reason, true);
         self.close(worker);
+    }
+
+    /// Why a process that calls itself by this number is not let in.
+    pub fn refusal(&self, number: WorkerId, instance: u64) -> Option<String> {
+        if !Self::is_number(number) {
+            return Some(format!("{number} is no number of a worker; start it without a number of its own"));
+        }
+        if self.dismissed.get(&number) == Some(&instance) {
+            return Some("it was told to go: it is no part of the run any more".into());
+        }
+        let worker = self.workers.get(&number).filter(|w| w.stage != Stage::Started);
+        let known = worker.map(|w| (w.instance, w.heard_s)).or_else(|| self.server_instance(number));
+        let (_, heard_s) = known.filter(|(known, _)| *known != instance)?;
+        let (silent_s, limit_s) = (self.now_s - heard_s, self.config.heartbeat_timeout_s);
+        (silent_s <= limit_s).then(|| {
+            format!(
+                "number {number} is taken by another process, which was heard of {silent_s:.1} s ago; start this one \
+                 without a number of its own, or end the other (its number is free after {limit_s} s of silence)"
+            )
+        })
+    }
+
+    /// Whether a worker or server was told to go.
+    pub fn was_dismissed(&self, number: WorkerId) -> bool {
+        self.dismissed.contains_key(&number)
+    }
+
+    pub(super) fn say_goodbye(&mut self, worker: WorkerId, reason: String, refused: bool) {
+        let entry = self.workers.get(&worker).map(|w| w.instance);
+        if let Some(instance) = entry.or_else(|| self.server_instance(worker).map(|(instance, _)| instance)) {
+            self.dismissed.insert(worker, instance);
+            if self.dismissed.len() > DISMISSED_MAX {
+                self.dismissed.pop_first();
+            }
+        }
+        self.send(worker, ToWorker::Bye { reason, refused });
     }
 
     pub(super) fn asked_to_leave(&mut self, worker: WorkerId, replace: bool) {
@@ -152,7 +238,7 @@ impl Coordinator {
 
     /// Lets a worker go that is not a member.
     pub(super) fn dismiss(&mut self, worker: WorkerId, reason: &str) {
-        self.send(worker, ToWorker::Bye { reason: reason.into(), refused: false });
+        self.say_goodbye(worker, reason.into(), false);
     }
 
     /// A member pauses from the next boundary on; one stays at least.
@@ -171,6 +257,23 @@ impl Coordinator {
         self.benched.clear();
         for worker in self.workers.values_mut().filter(|w| w.stage == Stage::Benched) {
             (worker.stage, worker.started_s) = (Stage::Standby, self.now_s);
+        }
+    }
+
+    /// Lets time pass. Nobody is charged with a time in which this coordinator itself stood still.
+    pub(super) fn pass(&mut self, now_s: f64) {
+        let gap_s = now_s - self.now_s;
+        self.now_s = self.now_s.max(now_s);
+        if gap_s <= PAUSE_S {
+            return;
+        }
+        for worker in self.workers.values_mut() {
+            worker.heard_s += gap_s;
+            worker.started_s += gap_s;
+        }
+        self.spare_servers(gap_s);
+        if let Phase::Gathering { grace_until_s } = &mut self.phase {
+            *grace_until_s += gap_s;
         }
     }
 
@@ -195,6 +298,9 @@ impl Coordinator {
         for (worker, why) in late {
             self.gone(worker, &why);
         }
+        for (worker, why) in self.stuck_shadows() {
+            self.expel(worker, &why);
+        }
         self.check_servers();
     }
 }
@@ -205,6 +311,7 @@ impl Worker {
             stage: Stage::Started,
             address: String::new(),
             process: 0,
+            instance: 0,
             heard_s: now_s,
             started_s: now_s,
             step: 0,
@@ -212,7 +319,8 @@ impl Worker {
             finished: None,
             trainee: None,
             incarnation,
-            holds: false,
+            kept: Kept::Nothing,
+            given_up: 0,
             revoked: false,
         }
     }

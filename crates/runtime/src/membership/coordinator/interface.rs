@@ -63,6 +63,10 @@ pub enum Event {
         address: String,
         /// Process number on its machine.
         process: u32,
+        /// Tells this process from another that calls itself by the same number.
+        instance: u64,
+        /// Seconds since it knocked: it could say nothing before it was let in.
+        waited_s: f64,
         /// Epoch and step of a state it holds.
         held: Option<(u64, u64)>,
         /// What it warmed up in an earlier session.
@@ -76,6 +80,10 @@ pub enum Event {
         address: String,
         /// Process number on its machine.
         process: u32,
+        /// As of a worker.
+        instance: u64,
+        /// As of a worker.
+        waited_s: f64,
     },
     /// A worker said something.
     Said(WorkerId, FromWorker),

@@ -2,7 +2,9 @@
 
 use bellwether_core::record::{Event as Journal, Resize};
 
-use super::{Action, Coordinator, MAX_BOOT_FAILURES, Outcome, OutcomeKind, Phase, Proposal, Stage, Worker};
+use super::{
+    Action, Coordinator, Kept, MAX_BOOT_FAILURES, Outcome, OutcomeKind, Phase, Proposal, Stage, Worker,
+};
 use crate::membership::{Active, Membership, Reason, Shadow, ToWorker, WorkerId};
 use crate::tree::ranges_by_speed;
 
@@ -49,7 +51,7 @@ impl Coordinator {
         if !self.config.spawns
             || self.stopping && !self.lacks_workers()
             || self.failure.is_some()
-            || self.boot_failures >= MAX_BOOT_FAILURES
+            || !self.starts.are_due(self.now_s)
         {
             return;
         }
@@ -247,7 +249,7 @@ impl Coordinator {
         let (step, workers) = *self.schedule.front()?;
         let mut workers = workers.clamp(1, self.config.virtual_nodes) as usize;
         let ready = staying.len() + caught_up.len();
-        if workers > ready && self.config.spawns && self.boot_failures >= MAX_BOOT_FAILURES {
+        if workers > ready && self.config.spawns && self.starts.failures() >= MAX_BOOT_FAILURES {
             // Nobody else will come: better fewer than none.
             let coming = [Stage::Started, Stage::Booting, Stage::Standby, Stage::Shadow];
             if !self.workers.values().any(|w| coming.contains(&w.stage)) {
@@ -291,9 +293,12 @@ impl Coordinator {
         };
         let concerned: Vec<WorkerId> = self.workers.keys().copied().filter(|id| concerned(*id)).collect();
         for worker in concerned {
-            if let Some(w) = self.workers.get_mut(&worker) {
+            if let Some(w) = self.workers.get_mut(&worker)
+                && w.stage == Stage::Standby
+                && next.shadows(worker)
+            {
                 // A newcomer drops what it holds.
-                w.holds &= !next.shadows(worker);
+                w.kept = Kept::Nothing;
             }
             self.send(worker, ToWorker::Prepare(next.clone()));
         }
@@ -332,16 +337,23 @@ impl Coordinator {
             if next.rank(member.worker).is_none()
                 && let Some(w) = self.workers.get_mut(&member.worker)
             {
-                w.stage = if next.benched.contains(&member.worker) { Stage::Benched } else { Stage::Leaving };
+                let benched = next.benched.contains(&member.worker);
+                w.stage = if benched { Stage::Benched } else { Stage::Leaving };
+                if benched {
+                    w.kept = Kept::Nothing;
+                }
             }
         }
         let mut dropped = Vec::new();
         for (id, worker) in &mut self.workers {
             match worker.stage {
                 Stage::Leaving | Stage::Benched => {}
-                _ if next.rank(*id).is_some() => worker.stage = Stage::Active,
+                _ if next.rank(*id).is_some() => (worker.stage, worker.kept) = (Stage::Active, Kept::AtLeast),
                 // One that came anew since then is no part of this plan.
-                _ if next.shadows(*id) && worker.incarnation <= incarnation => worker.stage = Stage::Shadow,
+                _ if next.shadows(*id) && worker.incarnation <= incarnation => {
+                    (worker.stage, worker.kept, worker.started_s) =
+                        (Stage::Shadow, Kept::Nothing, self.now_s);
+                }
                 _ if next.shadows(*id) => worker.stage = Stage::Standby,
                 Stage::Shadow | Stage::CaughtUp => dropped.push(*id),
                 _ => {}
@@ -356,6 +368,7 @@ impl Coordinator {
             (self.wanted, self.wanted_since_s) = (to, since_s);
         }
         self.current = next;
+        self.begun = self.current.epoch;
         self.journal_membership(step, reason);
         if from != to {
             let hidden_s = self.now_s - if to > from { self.wanted_since_s.min(since_s) } else { since_s };

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use bellwether_core::record::Event as Journal;
 
-use super::{Coordinator, MAX_BOOT_FAILURES, Outcome, OutcomeKind, Phase, Stage};
-use crate::membership::{Load, Reason, ToWorker, WorkerId};
+use super::{
+    Coordinator, Kept, MAX_BOOT_FAILURES, MAX_REBOOT_FAILURES, Outcome, OutcomeKind, Phase, Stage, Worker,
+};
+use crate::membership::{Load, Membership, Reason, ToWorker, WorkerId};
 
 /// How long a broken connection between two workers may wait for evidence that one of them is dead.
 const SUSPICION_S: f64 = 0.05;
@@ -28,13 +30,16 @@ impl Coordinator {
     /// A worker's session broke or its process ended.
     pub(super) fn gone(&mut self, worker: WorkerId, why: &str) {
         let Some(entry) = self.workers.get(&worker) else { return };
-        let (stage, revoked) = (entry.stage, entry.revoked);
+        let (stage, revoked, kept, started_s) = (entry.stage, entry.revoked, entry.kept, entry.started_s);
         self.close(worker);
         if matches!(stage, Stage::Started | Stage::Booting) {
             if !revoked {
-                self.boot_failed(worker, why);
+                self.boot_failed(worker, started_s, why);
             }
             return;
+        }
+        if kept != Kept::Nothing && self.phase != Phase::Apart {
+            self.strays.insert(worker);
         }
         match self.phase {
             Phase::Running | Phase::Recovering { .. } if self.is_relied_on(worker) => {
@@ -56,20 +61,13 @@ impl Coordinator {
         {
             // It may come back as it did before.
             *grace_until_s = grace_until_s.max(self.now_s + self.config.reattach_grace_s);
-            self.awaited.push(worker);
         }
     }
 
     /// A worker that is gone will not come back: nobody has to wait for it.
     pub(super) fn ended(&mut self, worker: WorkerId) {
-        let known = self.awaited.len();
-        self.awaited.retain(|awaited| *awaited != worker);
-        if let Phase::Gathering { grace_until_s } = &mut self.phase
-            && self.awaited.is_empty()
-            && known > 0
-        {
-            *grace_until_s = self.now_s;
-        }
+        self.strays.remove(&worker);
+        self.dismissed.remove(&worker);
     }
 
     /// Whether the members wait for what this worker contributes, by the membership in force or by one that
@@ -102,19 +100,24 @@ impl Coordinator {
         }
     }
 
-    fn boot_failed(&mut self, worker: WorkerId, why: &str) {
-        self.boot_failures += 1;
-        self.journal(Journal::Warning { message: format!("worker {worker} did not come up: {why}") });
-        if self.boot_failures < MAX_BOOT_FAILURES {
-            return;
-        }
+    fn boot_failed(&mut self, worker: WorkerId, started_s: f64, why: &str) {
+        let wait_s = self.starts.failed(started_s, self.now_s);
         let alone = self.workers.values().all(|w| matches!(w.stage, Stage::Started | Stage::Booting));
-        if alone && matches!(self.phase, Phase::Gathering { .. }) {
+        let over = alone && matches!(self.phase, Phase::Gathering { .. }) && self.nobody_comes_up();
+        let next = match self.config.spawns && !over {
+            true => format!("; the next try is in {wait_s:.2} s"),
+            false => String::new(),
+        };
+        self.journal(Journal::Warning { message: format!("worker {worker} did not come up: {why}{next}") });
+        if over {
             self.give_up(format!("no worker comes up: {why}"));
-        } else {
-            let message = "no further worker is started until the number of workers is set again".into();
-            self.journal(Journal::Warning { message });
         }
+    }
+
+    /// Whether so many starts failed in a row that a run without any worker ends. One that has trained has more to lose.
+    pub(super) fn nobody_comes_up(&self) -> bool {
+        let trained = !self.progress.worker_counts.is_empty();
+        self.starts.failures() >= if trained { MAX_REBOOT_FAILURES } else { MAX_BOOT_FAILURES }
     }
 
     /// A worker reports a broken connection.
@@ -163,14 +166,14 @@ impl Coordinator {
     }
 
     /// A shadow does not receive the state any more: it has to begin anew.
-    fn failed_to_join(&mut self, worker: WorkerId, step: u64) {
+    pub(super) fn failed_to_join(&mut self, worker: WorkerId, step: u64) {
         let incarnation = self.next_incarnation();
         let relied_on = self.is_relied_on(worker);
         if let Some(w) = self.workers.get_mut(&worker)
             && matches!(w.stage, Stage::Shadow | Stage::CaughtUp | Stage::Standby)
         {
             if w.stage == Stage::CaughtUp {
-                (w.holds, w.step) = (true, step);
+                (w.kept, w.step) = (Kept::Exactly, step);
             }
             (w.stage, w.started_s, w.incarnation) = (Stage::Standby, self.now_s, incarnation);
         }
@@ -196,9 +199,20 @@ impl Coordinator {
         let computes = |id: &WorkerId| {
             self.workers.get(id).is_some_and(|w| matches!(w.stage, Stage::Active | Stage::Leaving))
         };
-        let members: Vec<WorkerId> = self.current.active.iter().map(|m| m.worker).filter(computes).collect();
+        let mut members: Vec<WorkerId> =
+            self.current.active.iter().map(|m| m.worker).filter(computes).collect();
         // One that was a shadow a moment ago may be some steps behind; then the others may come back.
         let committed = self.progress.committed();
+        if load.is_none() {
+            // Whoever was away for a moment, and still has all of it, is a member again.
+            let back = |(_, w): &(&WorkerId, &Worker)| {
+                let holds = w.stage == Stage::Standby && w.kept == Kept::Exactly;
+                holds && w.epoch >= self.begun && w.step >= committed && w.trainee.is_some()
+            };
+            let back = self.workers.iter().filter(back).map(|(id, _)| *id);
+            members.extend(back.filter(|id| self.current.rank(*id).is_none()));
+            members.truncate(self.config.virtual_nodes as usize);
+        }
         if load.is_some() && !members.is_empty()
             || members.iter().any(|id| self.workers[id].step >= committed)
         {
@@ -211,8 +225,6 @@ impl Coordinator {
     /// No worker is known to hold all of the state: one of those that are lost may come back with it.
     /// Otherwise some may hold the state of earlier steps, shadows among them.
     fn fall_back(&mut self) {
-        let missing = |id: &WorkerId| self.workers.get(id).is_none_or(|w| w.stage == Stage::Standby);
-        self.awaited = self.current.active.iter().map(|m| m.worker).filter(missing).collect();
         self.proposed.clear();
         self.suspect_at_s = None;
         for (id, worker) in &mut self.workers {
@@ -221,9 +233,12 @@ impl Coordinator {
                 self.parting.insert(*id, true);
             }
             worker.stage = match worker.stage {
-                Stage::Active | Stage::Leaving | Stage::CaughtUp => Stage::Holding,
-                Stage::Standby if worker.holds => Stage::Holding,
-                Stage::Shadow => Stage::Standby,
+                Stage::Active | Stage::Leaving | Stage::CaughtUp | Stage::Standby
+                    if worker.kept != Kept::Nothing =>
+                {
+                    Stage::Holding
+                }
+                Stage::Active | Stage::Leaving | Stage::CaughtUp | Stage::Shadow => Stage::Standby,
                 other => other,
             };
         }
@@ -242,21 +257,29 @@ impl Coordinator {
             .map(|(id, _)| *id)
             .collect();
         for id in everyone {
+            let member = members.contains(&id);
             let worker = self.workers.get_mut(&id).expect("taken from the map");
             worker.finished = None;
-            worker.holds = false;
+            worker.kept = match worker.kept {
+                // Loading overwrites what is held; whoever is told to go on without loading stands still until it starts.
+                _ if load.is_some() => Kept::Nothing,
+                Kept::Nothing => Kept::Nothing,
+                _ if member => Kept::AtLeast,
+                kept => kept,
+            };
             if self.benched.contains(&id) {
                 worker.stage = Stage::Benched;
-            } else if !members.contains(&id) {
+            } else if !member {
                 (worker.stage, worker.started_s) = (Stage::Standby, self.now_s);
             } else if worker.stage != Stage::Leaving {
                 worker.stage = Stage::Active;
             }
-            self.send(id, ToWorker::Recover { membership: membership.clone(), load });
+            // Until the members are known to be able to go on, nobody drops what may be needed.
+            let keep = load.is_none();
+            self.send(id, ToWorker::Recover { membership: membership.clone(), load, keep });
         }
         self.current = membership;
         self.proposed.clear();
-        self.awaited.clear();
         self.taking_over = false;
         self.suspect_at_s = None;
         self.settled.clear();
@@ -271,14 +294,19 @@ impl Coordinator {
     /// Before the first membership of this coordinator: waits for workers, then forms it.
     pub(super) fn gather(&mut self, grace_until_s: f64) {
         let holding = self.staged(Stage::Holding);
-        let all_back = !self.awaited.is_empty() && self.awaited.iter().all(|id| holding.contains(id));
-        let patient = !all_back && self.now_s < grace_until_s;
-        if patient {
+        // Those who hold all that is committed need not wait for others, but together with whom they trained they go on best.
+        let whole = |id: &WorkerId| self.workers[id].step >= self.progress.committed();
+        let enough = !self.taking_over && holding.iter().any(whole);
+        if !self.strays.is_empty() && !enough && self.now_s < grace_until_s {
             // Others start meanwhile, unless a whole run's workers are about to come back.
             if !self.taking_over {
                 self.spawn_missing();
             }
             return;
+        }
+        if self.now_s >= grace_until_s {
+            // Whoever is not back by now has died, or was away for too long.
+            self.strays.clear();
         }
         let members = self.best_holders(&holding);
         if !members.is_empty() {
@@ -295,7 +323,7 @@ impl Coordinator {
         }
         self.spawn_missing();
         let standby = self.staged(Stage::Standby);
-        let hopeless = self.boot_failures >= MAX_BOOT_FAILURES && !standby.is_empty();
+        let hopeless = self.starts.failures() >= MAX_BOOT_FAILURES && !standby.is_empty();
         if standby.len() < self.wanted as usize && !hopeless {
             return;
         }
@@ -327,7 +355,7 @@ impl Coordinator {
         let holding: Vec<WorkerId> =
             holding.iter().copied().filter(|id| !moves || self.workers[id].epoch == latest).collect();
         let Some(newest) = holding.iter().map(step).max() else { return Vec::new() };
-        let exact = |id: &WorkerId| self.workers[id].holds;
+        let exact = |id: &WorkerId| self.workers[id].kept == Kept::Exactly;
         if Some(newest) < self.checkpoint && holding.iter().all(exact) {
             return Vec::new();
         }
@@ -378,6 +406,12 @@ impl Coordinator {
             let reason = self.recovery_reason.clone();
             return self.form(&members, None, reason);
         }
+        let further = |w: &Worker| w.stage == Stage::Standby && w.kept != Kept::Nothing && w.step > step;
+        let somebody = !self.strays.is_empty() || self.workers.values().any(further);
+        if step < self.progress.committed() && somebody {
+            // Whoever has the rest may come back, or has.
+            return self.fall_back();
+        }
         if let Some(checkpoint) = self.checkpoint.filter(|c| *c > step) {
             let members: Vec<WorkerId> = ready.keys().copied().collect();
             return self.form(
@@ -394,6 +428,7 @@ impl Coordinator {
         }
         self.progress.goes_on_from(step);
         self.lagging.clone_from(&behind);
+        let formed = self.current.clone();
         // Whoever applied what is about to be done anew may come back: it must be the same again.
         let (trained, accumulation) = ready.values().map(|r| r.trained).max().unwrap_or_default();
         self.current.accumulation = if trained > 0 { accumulation.max(1) } else { self.accumulation };
@@ -404,14 +439,34 @@ impl Coordinator {
         let epoch = self.current.epoch;
         for (id, at) in &ready {
             let worker = self.workers.get_mut(id).expect("a lost member would have begun a new recovery");
-            (worker.epoch, worker.step) = (epoch, at.step);
+            (worker.epoch, worker.step, worker.kept) = (epoch, at.step, Kept::AtLeast);
             self.send(*id, ToWorker::Start { epoch, step, behind: behind.clone(), source, accumulation });
         }
         self.phase = Phase::Running;
+        self.begun = epoch;
+        self.forget_other_states(&formed);
         self.formation_failures = 0;
         let reason = self.recovery_reason.clone();
         self.journal_membership(step, &reason);
         self.back_together(step);
         self.commit();
+    }
+
+    /// The members go on: what others hold grows stale, and where the batch may move it may become another state of the
+    /// same step than the members'.
+    fn forget_other_states(&mut self, formed: &Membership) {
+        if self.config.max_accumulation == 1 {
+            return;
+        }
+        let others: Vec<WorkerId> = self
+            .workers
+            .iter()
+            .filter(|(id, w)| w.kept != Kept::Nothing && formed.rank(**id).is_none())
+            .map(|(id, _)| *id)
+            .collect();
+        for id in others {
+            self.workers.entry(id).and_modify(|w| w.kept = Kept::Nothing);
+            self.send(id, ToWorker::Recover { membership: formed.clone(), load: None, keep: false });
+        }
     }
 }

@@ -4,7 +4,7 @@ use bellwether_core::prediction::Protocol;
 use bellwether_core::record::Event as Journal;
 
 use super::{Coordinator, Part};
-use crate::membership::coordinator::{Action, MAX_BOOT_FAILURES, Phase, Stage};
+use crate::membership::coordinator::{Action, Phase, Stage};
 use crate::membership::{Reason, WorkerId};
 
 /// A shard whose server is gone without a replica, while its steps are done anew with all others.
@@ -62,8 +62,8 @@ impl Coordinator {
     pub(super) fn server_lost(&mut self, id: WorkerId, why: &str) {
         let Some(server) = self.apart.servers.remove(&id) else { return };
         if !server.attached {
-            self.apart.server_failures += 1;
-            let message = format!("server {id} did not come up: {why}");
+            let wait_s = self.apart.server_starts.failed(server.started_s, self.now_s);
+            let message = format!("server {id} did not come up: {why}; the next try is in {wait_s:.2} s");
             return self.journal(Journal::Warning { message });
         }
         if self.phase != Phase::Apart {
@@ -99,6 +99,37 @@ impl Coordinator {
                     self.do_anew(shard);
                 }
             }
+        }
+    }
+
+    /// Servers that have not loaded or handed over what they were told to in time have to go, though they say that they
+    /// live; what was sent and did not come is asked for again.
+    pub(super) fn give_up_stuck_servers(&mut self) {
+        let limit_s = self.transfer_limit_s();
+        let is_late = |since_s: f64| self.now_s - since_s > limit_s;
+        let loading =
+            self.apart.servers.iter().filter(|(_, server)| server.loads_since_s().is_some_and(is_late));
+        let mut stuck: Vec<WorkerId> = loading.map(|(id, _)| *id).collect();
+        let overdue = match self.apart.part {
+            // While a shard is not held, nobody was asked since.
+            Part::Collecting { step } if self.are_served() && is_late(self.apart.asked_s) => Some(step),
+            _ => None,
+        };
+        if let Some(step) = overdue {
+            let owes = |id: &&WorkerId| !self.has_handed_over(**id, step);
+            stuck.extend(self.apart.shards.iter().flatten().filter(owes));
+        }
+        for id in &stuck {
+            let why =
+                format!("it says that it lives, and did nothing of what it was told within {limit_s:.0} s");
+            self.say_goodbye(*id, why.clone(), true);
+            self.server_gone(*id, &why);
+        }
+        if let Part::Collecting { step } = self.apart.part
+            && overdue == Some(step)
+            && stuck.is_empty()
+        {
+            self.collect(step);
         }
     }
 
@@ -199,7 +230,7 @@ impl Coordinator {
             return;
         }
         let spawns = self.config.spawns;
-        let no_worker = self.lacks_workers() && (!spawns || self.boot_failures >= MAX_BOOT_FAILURES);
+        let no_worker = self.lacks_workers() && (!spawns || self.nobody_comes_up());
         let no_server = self.lacks_a_server() && !spawns && self.free_servers() == 0;
         if no_worker && spawns && !self.stopping {
             return self.give_up("no worker comes up".into());

@@ -3,7 +3,7 @@
 use bellwether_core::record::Event as Journal;
 
 use super::{Coordinator, Part};
-use crate::membership::coordinator::{Action, MAX_BOOT_FAILURES, Phase};
+use crate::membership::coordinator::{Action, MAX_BOOT_FAILURES, MAX_REBOOT_FAILURES, Phase};
 use crate::membership::{FromWorker, Peer, Serve, ToWorker, WorkerId};
 
 /// One server process.
@@ -11,8 +11,10 @@ use crate::membership::{FromWorker, Peer, Serve, ToWorker, WorkerId};
 pub(super) struct Server {
     /// Where its data plane listens; empty until it is there.
     pub(super) address: String,
+    /// Which process calls itself by this number.
+    instance: u64,
     heard_s: f64,
-    started_s: f64,
+    pub(super) started_s: f64,
     pub(super) attached: bool,
     duty: Option<Duty>,
 }
@@ -23,6 +25,8 @@ struct Duty {
     shard: u32,
     /// It has loaded its shard and answers.
     serves: bool,
+    /// When it was told.
+    since_s: f64,
     /// When its predecessor was lost, with the updates that are lost for it and the checkpoint.
     replaces: Option<(f64, u64, u64)>,
 }
@@ -45,6 +49,11 @@ impl Server {
         self.attached && self.duty.is_none()
     }
 
+    /// Since when it loads a shard.
+    pub(super) fn loads_since_s(&self) -> Option<f64> {
+        self.duty.as_ref().filter(|duty| !duty.serves).map(|duty| duty.since_s)
+    }
+
     fn serves(&self) -> bool {
         self.duty.as_ref().is_some_and(|duty| duty.serves)
     }
@@ -62,12 +71,14 @@ impl Coordinator {
         }
         let copies = if apart.plan.replica { 2 } else { 1 };
         let all = copies * apart.plan.servers.max(1);
-        // What ends all that are starting is one misfortune.
-        if apart.server_failures >= MAX_BOOT_FAILURES * all {
+        let patience = if apart.summaries.is_empty() { MAX_BOOT_FAILURES } else { MAX_REBOOT_FAILURES };
+        if apart.server_starts.failures() >= patience && now {
             let coming = apart.servers.values().any(|server| !server.attached);
-            if now && !coming && self.free_servers() < self.vacancies() {
-                self.give_up("no parameter server comes up".into());
+            if !coming && self.free_servers() < self.vacancies() {
+                return self.give_up("no parameter server comes up".into());
             }
+        }
+        if !apart.server_starts.are_due(self.now_s) {
             return;
         }
         for _ in apart.servers.len()..all as usize {
@@ -83,7 +94,8 @@ impl Coordinator {
         &mut self,
         server: WorkerId,
         address: String,
-        process: u32,
+        (process, instance): (u32, u64),
+        waited_s: f64,
     ) {
         self.last_worker = self.last_worker.max(server);
         self.by_hand.remove(&server);
@@ -91,15 +103,33 @@ impl Coordinator {
             // The process lives, and nothing of what it held.
             self.server_lost(server, "it opened a new session");
         }
-        self.apart.server_failures = 0;
+        self.apart.server_starts.begin_anew();
         self.journal(Journal::ServerAttached { server, address: address.clone(), process });
-        let (heard_s, started_s) = (self.now_s, self.now_s);
-        self.apart.servers.insert(server, Server { address, heard_s, started_s, attached: true, duty: None });
+        let (heard_s, started_s) = (self.now_s + waited_s, self.now_s);
+        let entry = Server { address, instance, heard_s, started_s, attached: true, duty: None };
+        self.apart.servers.insert(server, entry);
     }
 
     /// Whether this is the number of a server.
     pub(in crate::membership::coordinator) fn is_server(&self, id: WorkerId) -> bool {
         self.apart.servers.contains_key(&id)
+    }
+
+    /// Which process a server is, and when it was heard of.
+    pub(in crate::membership::coordinator) fn server_instance(&self, id: WorkerId) -> Option<(u64, f64)> {
+        let server = self.apart.servers.get(&id).filter(|server| server.attached)?;
+        Some((server.instance, server.heard_s))
+    }
+
+    /// Nobody listened for so long.
+    pub(in crate::membership::coordinator) fn spare_servers(&mut self, seconds: f64) {
+        for server in self.apart.servers.values_mut() {
+            server.heard_s += seconds;
+            server.started_s += seconds;
+            if let Some(duty) = &mut server.duty {
+                duty.since_s += seconds;
+            }
+        }
     }
 
     /// The numbers of all servers.
@@ -208,7 +238,7 @@ impl Coordinator {
         let shard = shard as u32;
         let Charge { replica, checkpoint, replaces, follows } = charge;
         if let Some(server) = self.apart.servers.get_mut(&id) {
-            server.duty = Some(Duty { shard, serves: false, replaces });
+            server.duty = Some(Duty { shard, serves: false, since_s: self.now_s, replaces });
         }
         let training = matches!(self.apart.part, Part::Training | Part::Collecting { .. });
         let serve = Serve {

@@ -1,0 +1,78 @@
+//! The main loop: what comes in is taken in one by one, and time passes whatever comes.
+//!
+//! The machine's clock is that of the queue: it shows the instant before which everything that came was taken in. A
+//! coordinator that is behind, or stood still itself, so charges nobody with silence that it has not listened to.
+
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
+
+use super::checkpoints::Told;
+use super::{Outcome, Run, Seen};
+use crate::control::server::Input;
+use crate::membership::coordinator::Event;
+
+/// The longest time between two looks at the clock and at child processes, however much comes.
+pub(super) const TICK: Duration = Duration::from_millis(10);
+
+/// Everything that reaches the coordinator's main loop.
+pub(super) enum Incoming {
+    Control(Input),
+    State(Told),
+}
+
+impl Run {
+    pub(super) fn work(&mut self) -> Outcome {
+        loop {
+            if let Some(outcome) = self.outcome.take() {
+                return outcome;
+            }
+            let looked = Instant::now();
+            let patience = TICK.saturating_sub(looked - self.ticked);
+            match self.planes.incoming.recv_timeout(patience) {
+                Ok((arrived, incoming)) => {
+                    self.seen = self.seen.max(arrived);
+                    self.take(incoming);
+                }
+                // Nothing is left of what came before this look.
+                Err(RecvTimeoutError::Timeout) => self.seen = self.seen.max(looked),
+                // The senders live in the server and the checkpoints, which live as long as this.
+                Err(RecvTimeoutError::Disconnected) => unreachable!("the control plane outlives the loop"),
+            }
+            if self.ticked.elapsed() >= TICK {
+                self.ticked = Instant::now();
+                self.tick();
+            }
+            // Not from within what happened: the machine's actions are carried out in their order.
+            while let Some(command) = self.commands.pop_front() {
+                self.command(command);
+            }
+            self.show();
+        }
+    }
+
+    fn take(&mut self, incoming: Incoming) {
+        match incoming {
+            Incoming::Control(input) => self.input(input),
+            Incoming::State(Told::Stored(stored)) => self.stored(stored),
+            Incoming::State(Told::Received(step)) => self.handle(Event::Received(step)),
+            Incoming::State(Told::Collected(step, result)) => self.handle(Event::Collected(step, result)),
+        }
+    }
+
+    fn tick(&mut self) {
+        self.reap();
+        self.see_off();
+        self.handle(Event::Tick);
+        self.direct(Seen::Tick);
+    }
+
+    /// Seconds on the machine's clock.
+    pub(super) fn now_s(&self) -> f64 {
+        self.seen.duration_since(self.began).as_secs_f64()
+    }
+
+    pub(super) fn handle(&mut self, event: Event) {
+        let actions = self.machine.handle(event, self.now_s());
+        self.act(actions);
+    }
+}
