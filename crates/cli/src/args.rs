@@ -7,7 +7,7 @@ use bellwether_core::job::{Reduce, SyncPolicy, WorkerRange};
 use bellwether_core::prediction::Protocol;
 use bellwether_core::units::{Bytes, BytesPerSecond, Seconds};
 use bellwether_runtime::notice::Source;
-use bellwether_workloads::Pace;
+use bellwether_workloads::{Flip, Pace};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::cmd::client;
@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Train a job on this machine, and on machines that join by hand
-    Run(RunArguments),
+    Run(Box<RunArguments>),
     /// Measure a job on one worker, for `predict` and `plan`
     Profile(ProfileArguments),
     /// Predict the throughput of other configurations from a profile
@@ -44,6 +44,9 @@ pub(crate) enum Verb {
     Federate(crate::cmd::federate::FederateArguments),
     /// Share this machine among many jobs under any policy, with an HTTP API and a dashboard
     Serve(crate::cmd::serve::ServeArguments),
+    /// Learn the size of the job on standard input, for a daemon
+    #[command(hide = true)]
+    Describe(DescribeArguments),
     /// Join a run as a worker
     Worker(WorkerArguments),
     /// Join a run as a parameter server
@@ -62,6 +65,8 @@ pub(crate) enum Verb {
     Resume(client::ActArguments),
     /// End a daemon's jobs
     Cancel(client::ActArguments),
+    /// Print an address that opens a daemon's dashboard in a browser, once
+    Dashboard(client::DashboardArguments),
     /// Show or change the policy by which a daemon decides
     Policy(client::PolicyArguments),
     /// Change the number of workers of a job
@@ -124,6 +129,14 @@ pub(crate) struct RunArguments {
     /// Go on with a run that was stopped, failed, or whose coordinator died
     #[arg(long, value_name = "RUN", conflicts_with_all = ["job", "set", "steps", "batch_schedule"])]
     pub(crate) resume: Option<String>,
+    /// Go on with a run though data or kernels are not those that it was trained with so far; the result is that of
+    /// neither, and the journal says so
+    #[arg(long, requires = "resume")]
+    pub(crate) accept_other_data: bool,
+    /// Encrypt nothing between the machines of this run, for this reason, which the journal keeps; who may join is still
+    /// proved by the token, and whoever is on the way reads and changes the rest
+    #[arg(long, value_name = "REASON", conflicts_with = "resume", value_parser = reason)]
+    pub(crate) plain_transport: Option<String>,
     /// Address of the control plane; anything but loopback must be asked for
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) listen: Option<SocketAddr>,
@@ -131,12 +144,16 @@ pub(crate) struct RunArguments {
     #[arg(long)]
     pub(crate) no_spawn: bool,
     /// Let the workers compute at these speeds, in the order in which they start; with a time (0.5@20s) one turns slow
-    /// then, which nobody is told
+    /// then, which nobody is told, or never returns (hang@20s computes, block@20s waits for ever)
     #[arg(long, value_name = "SPEED[@TIME],…", value_delimiter = ',', conflicts_with = "no_spawn")]
     pub(crate) worker_speed: Vec<Pace>,
     /// Let all workers compute at this part of their speed, those that start later too
     #[arg(long, value_name = "SPEED", conflicts_with_all = ["no_spawn", "worker_speed"])]
     pub(crate) speed: Option<Pace>,
+    /// Let this worker compute one virtual node of one step wrong, by one bit, to try what `verify_every` finds; `:once`
+    /// the first time only
+    #[arg(long, value_name = "WORKER:STEP:NODE[:once]", value_parser = planted, conflicts_with = "no_spawn")]
+    pub(crate) flip_bit: Option<(u64, Flip)>,
     #[command(flatten)]
     pub(crate) revocation: crate::cmd::run::revocations::RevocationArguments,
     #[command(flatten)]
@@ -144,9 +161,15 @@ pub(crate) struct RunArguments {
     /// Silence after which a worker counts as lost (a broken connection counts at once)
     #[arg(long, value_name = "TIME", default_value = "5s")]
     pub(crate) heartbeat_timeout: Seconds,
+    /// Replace a worker that hangs even if nobody could go on without it; the run goes back to its last checkpoint
+    #[arg(long)]
+    pub(crate) replace_lone_worker: bool,
     /// How long committed steps that only lost workers hold wait for these, before the run goes back to its checkpoint
     #[arg(long, value_name = "TIME", default_value = "4s")]
     pub(crate) grace: Seconds,
+    /// How long the workers hold the state when the checkpoint of the last step cannot be written; then the run fails
+    #[arg(long, value_name = "TIME", default_value = "5min")]
+    pub(crate) last_checkpoint_wait: Seconds,
     #[command(flatten)]
     pub(crate) state: StateArguments,
 }
@@ -306,6 +329,13 @@ fn switch(text: &str) -> Result<SyncPolicy, String> {
     format!("switch:{text}").parse()
 }
 
+fn reason(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("say why, for example --plain-transport \"the network encrypts (WireGuard)\"".into()),
+        reason => Ok(reason.into()),
+    }
+}
+
 fn reduce(text: &str) -> Result<Reduce, String> {
     match text {
         "all-reduce" => Ok(Reduce::AllReduce),
@@ -327,6 +357,13 @@ fn order(text: &str) -> Result<Order, String> {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct DescribeArguments {
+    /// Memory that it may take; larger files are refused
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Bytes,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct WorkerArguments {
     /// The coordinator of the run
     #[arg(long, value_name = "HOST:PORT")]
@@ -343,6 +380,9 @@ pub(crate) struct WorkerArguments {
     /// Compute as if the device had this part of its speed, from some time on if SPEED@TIME
     #[arg(long, value_name = "SPEED[@TIME]")]
     pub(crate) speed: Option<Pace>,
+    /// Compute one virtual node of one step wrong, by one bit, to try what `verify_every` finds
+    #[arg(long, value_name = "STEP:NODE[:once]")]
+    pub(crate) flip_bit: Option<Flip>,
     /// Who says that this server will be taken away: none, or any of gce, ec2, sigterm, gce=URL, ec2=URL
     #[arg(long, value_name = "SOURCE,…", default_value = "none", value_parser = notices)]
     pub(crate) notices: Notices,
@@ -371,6 +411,13 @@ pub(crate) struct ServerArguments {
     /// Number that the coordinator gave to a server it started itself
     #[arg(long, hide = true, default_value_t = 0)]
     pub(crate) server_id: u64,
+}
+
+/// A worker's number, and what it computes wrong.
+fn planted(text: &str) -> Result<(u64, Flip), String> {
+    let parsed =
+        text.split_once(':').and_then(|(worker, flip)| Some((worker.parse().ok()?, flip.parse().ok()?)));
+    parsed.ok_or_else(|| format!("`{text}` is not WORKER:STEP:NODE or WORKER:STEP:NODE:once, such as 2:17:3"))
 }
 
 /// Sources of the provider's notices.

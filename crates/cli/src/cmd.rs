@@ -10,6 +10,7 @@ mod audit;
 pub(crate) mod bench;
 pub(crate) mod client;
 mod control;
+mod describe;
 pub(crate) mod federate;
 pub(crate) mod models;
 pub(crate) mod place;
@@ -29,7 +30,7 @@ mod worker;
 /// Carries out the verb.
 pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCode, Failure> {
     match arguments.verb {
-        Verb::Run(arguments) => run::run(arguments, printer),
+        Verb::Run(arguments) => run::run(*arguments, printer),
         Verb::Predict(arguments) => predict::predict(&arguments, printer),
         Verb::Place(arguments) => place::place(&arguments, printer),
         Verb::Plan(arguments) => plan::plan(&arguments, printer),
@@ -40,6 +41,7 @@ pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCo
         Verb::Federate(arguments) => federate::federate(&arguments, printer),
         Verb::Tune(arguments) => tune::tune(&arguments, printer),
         Verb::Serve(arguments) => serve::serve(arguments, printer),
+        Verb::Describe(arguments) => describe::describe(&arguments, printer),
         Verb::Worker(arguments) => worker::worker(arguments),
         Verb::Server(arguments) => server::server(arguments),
         Verb::Submit(arguments) => client::submit(&arguments, printer),
@@ -49,6 +51,7 @@ pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCo
         Verb::Suspend(arguments) => client::act(client::Act::Suspend, &arguments, printer),
         Verb::Resume(arguments) => client::act(client::Act::Resume, &arguments, printer),
         Verb::Cancel(arguments) => client::act(client::Act::Cancel, &arguments, printer),
+        Verb::Dashboard(arguments) => client::dashboard(&arguments, printer),
         Verb::Policy(arguments) => client::policy(&arguments, printer),
         Verb::Scale(arguments) => client::scale(&arguments, printer),
         Verb::Stop(arguments) => control::stop(&arguments, printer),

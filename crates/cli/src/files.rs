@@ -1,11 +1,14 @@
 //! Files that users name, and folders that nobody needs to see.
 
 use std::fs;
-use std::io::Write;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bellwether_core::InputError;
+use bellwether_core::units::Bytes;
+use rustix::fs::OFlags;
 
 use crate::failure::Failure;
 
@@ -13,7 +16,10 @@ static FOLDERS: AtomicU32 = AtomicU32::new(0);
 
 /// A folder among the system's temporary ones that is removed in the end.
 #[derive(Debug)]
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct Folder {
+    path: PathBuf,
+    kept: bool,
+}
 
 impl Folder {
     /// Makes one; `purpose` is part of its name.
@@ -22,15 +28,20 @@ impl Folder {
         let name = format!("bellwether-{purpose}-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
         fs::create_dir(&path).map_err(|e| Failure::at(path.display().to_string(), e))?;
-        Ok(Folder(path))
+        Ok(Folder { path, kept: false })
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        &self.path
+    }
+
+    /// It stays: somebody should look into it.
+    pub(crate) fn keep(&mut self) {
+        self.kept = true;
     }
 
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> Result<PathBuf, Failure> {
-        let path = self.0.join(name);
+        let path = self.path.join(name);
         fs::write(&path, content).map_err(|e| Failure::at(path.display().to_string(), e))?;
         Ok(path)
     }
@@ -38,9 +49,41 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What cannot be removed is the system's to clean up.
-        let _ = fs::remove_dir_all(&self.0);
+        if !self.kept {
+            // What cannot be removed is the system's to clean up.
+            let _ = fs::remove_dir_all(&self.path);
+        }
     }
+}
+
+/// Reads a file with data that a job names.
+///
+/// # Errors
+///
+/// As the file system says, and for what is no regular file: a pipe or a device may never end, and others read it, too.
+pub(crate) fn read_data(path: &Path) -> io::Result<Vec<u8>> {
+    read_data_within(path, u64::MAX)
+}
+
+/// The same of a file with at most so many bytes.
+pub(crate) fn read_data_within(path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
+    let check = |file: &fs::Metadata| match file.len() {
+        _ if !file.is_file() => Err(io::Error::other("it is no regular file")),
+        bytes if bytes > limit_bytes => {
+            let (bytes, limit) = (Bytes(bytes), Bytes(limit_bytes));
+            Err(io::Error::other(format!("it has {bytes}, and {limit} are allowed")))
+        }
+        bytes => Ok(bytes),
+    };
+    // Before it is opened: opening a device may do something. After it: it may be another one by then.
+    check(&fs::metadata(path)?)?;
+    let never_wait = OFlags::NONBLOCK.bits() as i32;
+    let file = fs::File::options().read(true).custom_flags(never_wait).open(path)?;
+    let length = check(&file.metadata()?)?;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(usize::try_from(length).map_err(io::Error::other)?)?;
+    file.take(limit_bytes).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Writes a file so that it is there whole or not at all.

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::path::PathBuf;
 
 use bellwether_core::record::{Event, Line};
 use bellwether_runtime::journal;
@@ -48,6 +49,15 @@ impl History {
     /// Committed steps.
     pub(crate) fn committed(&self) -> u64 {
         journal::resumed(&self.lines).committed
+    }
+
+    /// The file of the state after all committed steps, if it was written.
+    pub(crate) fn last_checkpoint(&self) -> Option<PathBuf> {
+        let committed = self.committed();
+        self.last(|event| match event {
+            Event::Checkpointed { step, path, .. } if *step == committed => Some(path.into()),
+            _ => None,
+        })
     }
 
     /// Steps of the whole run, once known.

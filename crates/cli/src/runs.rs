@@ -1,15 +1,17 @@
 //! The state directory: a folder per run, with all that is needed to take the run up again.
 
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use bellwether_core::InputError;
 use bellwether_core::job::Job;
+use bellwether_runtime::channel::Cipher;
 use bellwether_runtime::checkpoint::write_atomically;
 use bellwether_runtime::control::Token;
-use bellwether_runtime::coordinator::Endpoint;
+use bellwether_runtime::coordinator::{self, Endpoint};
+use bellwether_runtime::private;
 
 use crate::failure::Failure;
 
@@ -83,7 +85,8 @@ impl StateDir {
 
     /// Makes the folder of all runs, where it is not there yet.
     pub(crate) fn make(&self) -> Result<PathBuf, Failure> {
-        fs::create_dir_all(&self.0).map_err(|e| Failure::at(self.0.display().to_string(), e))?;
+        // What a run keeps tells of its data, and its token lets others in: nobody else looks into it.
+        private::folder(&self.0).map_err(|e| Failure::at(self.0.display().to_string(), e))?;
         Ok(self.0.clone())
     }
 
@@ -91,14 +94,14 @@ impl StateDir {
     pub(crate) fn create_named(&self, name: &str, job: &Job) -> Result<RunDir, Failure> {
         let run = RunDir { name: name.into(), path: self.0.join(name) };
         if !(run.path.join("job.json").is_file() && run.token_file().is_file()) {
-            fs::create_dir_all(&run.path).map_err(|e| Failure::at(run.path.display().to_string(), e))?;
-            run.fill(job)?;
+            private::folder(&run.path).map_err(|e| Failure::at(run.path.display().to_string(), e))?;
+            run.fill(job, false)?;
         }
         Ok(run)
     }
 
-    /// Makes the folder of a new run of `job`.
-    pub(crate) fn create(&self, job: &Job) -> Result<RunDir, Failure> {
+    /// Makes the folder of a new run of `job`; `plain` if nothing is to be encrypted between its machines.
+    pub(crate) fn create(&self, job: &Job, plain: bool) -> Result<RunDir, Failure> {
         self.make()?;
         let mut number = 1 + self
             .runs()
@@ -110,35 +113,43 @@ impl StateDir {
         let run = loop {
             let name = format!("{}-{number}", job.name);
             let path = self.0.join(&name);
-            match fs::create_dir(&path) {
+            match fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => break RunDir { name, path },
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
                 Err(e) => return Err(Failure::at(path.display().to_string(), e)),
             }
         };
-        run.fill(job)?;
+        run.fill(job, plain)?;
         Ok(run)
     }
 }
 
 impl RunDir {
     /// Writes what every run begins with.
-    fn fill(&self, job: &Job) -> Result<(), Failure> {
-        let failed = |path: &Path, e: std::io::Error| Failure::at(path.display().to_string(), e);
-        let token = Token::random().map_err(|e| Failure::at("random token", e))?;
-        let path = self.token_file();
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(|e| failed(&path, e))?;
-        writeln!(file, "{}", token.to_text()).map_err(|e| failed(&path, e))?;
+    fn fill(&self, job: &Job, plain: bool) -> Result<(), Failure> {
+        self.make_token(plain)?;
         let path = self.path.join("job.json");
         let text = serde_json::to_vec_pretty(job).map_err(|e| Failure::at("job", e))?;
         // A folder with a job is a run, so it comes last and whole.
-        write_atomically(&path.with_extension("part"), &path, &text).map_err(|e| failed(&path, e))
+        write_whole(&path, &text)
+    }
+
+    fn make_token(&self, plain: bool) -> Result<(), Failure> {
+        let token = Token::random().map_err(|e| Failure::at("random token", e))?;
+        let token = if plain { token.with_cipher(Cipher::Unencrypted) } else { token };
+        write_whole(&self.token_file(), format!("{}\n", token.to_text()).as_bytes())
+    }
+
+    /// Makes another token where the run's is none, as a power cut may leave it, and nobody coordinates the run who knows
+    /// it. Says whether it did; its workers cannot come back then.
+    pub(crate) fn renew_token(&self) -> Result<bool, Failure> {
+        let path = self.token_file();
+        let is_token = fs::read_to_string(&path).is_ok_and(|text| Token::parse(&text).is_some());
+        let is_lost = !is_token && !matches!(fs::metadata(&path), Err(e) if e.kind() != ErrorKind::NotFound);
+        if !is_lost || coordinator::is_alive(&self.path).unwrap_or(true) {
+            return Ok(false);
+        }
+        self.make_token(false).map(|()| true)
     }
 
     /// The number at the end of the name.
@@ -169,22 +180,37 @@ impl RunDir {
     }
 
     /// The scheduled changes of the number of workers, kept for whoever takes the run up again.
-    pub(crate) fn schedule(&self) -> Vec<(u64, u32)> {
-        let text = fs::read(self.path.join("schedule.json")).unwrap_or_default();
-        serde_json::from_slice(&text).unwrap_or_default()
+    ///
+    /// # Errors
+    ///
+    /// Why they cannot be read; a run without the file has none.
+    pub(crate) fn schedule(&self) -> Result<Vec<(u64, u32)>, String> {
+        let path = self.path.join("schedule.json");
+        match fs::read(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(error.to_string()),
+            Ok(text) => serde_json::from_slice(&text).map_err(|error| error.to_string()),
+        }
+        .map_err(|why| format!("{}: {why}", path.display()))
     }
 
     /// Keeps the scheduled changes.
     pub(crate) fn keep_schedule(&self, schedule: &[(u64, u32)]) -> Result<(), Failure> {
         let path = self.path.join("schedule.json");
         let text = serde_json::to_vec(schedule).map_err(|e| Failure::at("schedule", e))?;
-        fs::write(&path, text).map_err(|e| Failure::at(path.display().to_string(), e))
+        write_whole(&path, &text)
     }
 
     /// Where the run's coordinator is, or was when it died.
     pub(crate) fn endpoint(&self) -> Option<Endpoint> {
         serde_json::from_slice(&fs::read(self.path.join("endpoint.json")).ok()?).ok()
     }
+}
+
+/// Writes a file that only its owner may read, whole or not at all, also after a power cut.
+fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    write_atomically(&path.with_extension("part"), path, bytes)
+        .map_err(|e| Failure::at(path.display().to_string(), e))
 }
 
 /// Reads a token file.

@@ -17,10 +17,12 @@ use crate::units::{Bytes, Seconds};
 mod check;
 mod mode;
 mod sync;
+mod verify;
 mod workers;
 
 pub use mode::{Goodput, Mode, RateRule};
 pub use sync::{Order, PartMomentum, PartRate, Reduce, StragglerPolicy, Sync, SyncPolicy};
+pub use verify::OnMismatch;
 pub use workers::WorkerRange;
 
 /// A training job, as its author describes it.
@@ -44,6 +46,13 @@ pub struct Job {
     /// Optimizer steps; exactly one of `epochs` and `steps` is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<u64>,
+    /// Steps between two checks for silent corruption; 0 checks nothing. In each such step another worker computes one
+    /// virtual node again, and the bytes are compared before anything is applied.
+    #[serde(default, skip_serializing_if = "is_never")]
+    pub verify_every: u64,
+    /// What follows when two workers computed a virtual node differently: `"stop"` (the default) or `"quarantine"`.
+    #[serde(default, skip_serializing_if = "OnMismatch::is_stop")]
+    pub on_mismatch: OnMismatch,
     /// The network.
     pub model: Model,
     /// The training and held-out samples.
@@ -64,6 +73,12 @@ pub struct Job {
     /// When and where checkpoints are written.
     #[serde(default)]
     pub checkpoint: Checkpoint,
+}
+
+// Serde hands over a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_never(steps: &u64) -> bool {
+    *steps == 0
 }
 
 fn is_default(sync: &Sync) -> bool {
@@ -369,10 +384,14 @@ pub struct Evaluation {
 }
 
 /// When and where checkpoints are written. Stopping and ending always write one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
-    /// Steps between checkpoints; 0 writes at the end only.
+    /// Time between checkpoints, so that a run never loses more; longer where writing one takes more than a tenth of it, and
+    /// `"0s"` for none by time.
+    #[serde(default = "period")]
+    pub every: Seconds,
+    /// Steps between further checkpoints; 0 for none by steps.
     #[serde(default)]
     pub every_steps: u64,
     /// How many of the newest are kept.
@@ -383,13 +402,17 @@ pub struct Checkpoint {
     pub folder: Option<PathBuf>,
 }
 
+fn period() -> Seconds {
+    Seconds::new(60.0)
+}
+
 fn keep() -> usize {
     3
 }
 
 impl Default for Checkpoint {
     fn default() -> Self {
-        Checkpoint { every_steps: 0, keep: keep(), folder: None }
+        Checkpoint { every: period(), every_steps: 0, keep: keep(), folder: None }
     }
 }
 

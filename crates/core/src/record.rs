@@ -11,8 +11,8 @@ mod summary;
 
 pub use staleness::Staleness;
 pub use summary::{
-    BatchChange, Comparison, Crash, Decision, ExpectedRun, Planned, Resize, Revocations, StretchSummary,
-    Summary,
+    BatchChange, Comparison, Crash, Decision, ExpectedRun, Mismatch, Planned, Resize, Revocations,
+    StretchSummary, Summary,
 };
 
 /// One line of the journal.
@@ -37,6 +37,30 @@ pub enum Event {
         version: String,
         /// Whether the run had been begun before.
         resumed: bool,
+    },
+    /// The random name of the run: another run of the same job has another.
+    RunIdentity {
+        /// It.
+        id: String,
+    },
+    /// What workers on different machines say to each other is not encrypted, because somebody asked for it.
+    PlainTransport {
+        /// Why, in the words of whoever asked.
+        reason: String,
+    },
+    /// A run that is taken up again goes on with other data or other kernels, because somebody asked for it.
+    OtherDataAccepted {
+        /// What it was trained with so far.
+        before: String,
+        /// What it is trained with from here on.
+        now: String,
+    },
+    /// No line tells that these steps were committed: they are in the checkpoint that the run goes on from.
+    FoundInCheckpoint {
+        /// First of them.
+        first: u64,
+        /// Last of them.
+        last: u64,
     },
     /// The size of the task, from the first worker that loaded the data.
     TaskKnown {
@@ -166,6 +190,35 @@ pub enum Event {
         /// Seconds to the next committed step that were expected.
         expected_s: f64,
     },
+    /// A member takes much longer than it should, and the run waits for it: it hangs, its session is silent, or nothing
+    /// arrives between it and a peer.
+    Late {
+        /// Who.
+        worker: u64,
+        /// Who cannot be reached from there; absent when the worker itself is late.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        peer: Option<u64>,
+        /// Committed steps.
+        step: u64,
+        /// What it was doing.
+        doing: String,
+        /// For how long.
+        seconds: f64,
+        /// How long that may take before anybody is told.
+        limit_s: f64,
+        /// What happens if it goes on.
+        next: String,
+    },
+    /// A member that was late got on by itself.
+    InTime {
+        /// Who.
+        worker: u64,
+        /// Who could not be reached.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        peer: Option<u64>,
+        /// For how long it had kept the run.
+        seconds: f64,
+    },
     /// The first step after a crash was committed.
     Recovered {
         /// The worker that was lost.
@@ -174,6 +227,17 @@ pub enum Event {
         step: u64,
         /// Seconds from the evidence to the commit.
         seconds: f64,
+    },
+    /// Two workers computed a virtual node differently. Nothing of the step was applied.
+    Mismatched(Mismatch),
+    /// The computation of a third worker told whose was wrong: that one was sent away.
+    Quarantined {
+        /// Who.
+        worker: u64,
+        /// The step that it computed wrong.
+        step: u64,
+        /// The third worker.
+        judge: u64,
     },
     /// Steps became part of the result: each of them exactly once.
     Committed {

@@ -24,6 +24,7 @@ use thiserror::Error;
 
 pub use member::{MemberOptions, member};
 
+use crate::channel::{Cipher, Token};
 use member::{Command, Conversation, Greeting, Reply};
 
 const MIB: u64 = 1 << 20;
@@ -306,9 +307,9 @@ impl Drop for Children {
     }
 }
 
-fn greet(stream: TcpStream, token: &[u8; 32]) -> io::Result<(Conversation, Greeting)> {
+fn greet(stream: TcpStream, token: &Token) -> io::Result<(Conversation, Greeting)> {
     let mut member = Conversation::new(stream)?;
-    member.say(token)?;
+    member.say(&token.to_text())?;
     let greeting = member.hear()?;
     Ok((member, greeting))
 }
@@ -323,8 +324,7 @@ struct Group {
 impl Group {
     fn gather(listener: &TcpListener, workers: u32, children: &mut Children) -> Result<Group, BenchError> {
         let deadline = Instant::now() + START_DEADLINE;
-        let mut token = [0; 32];
-        getrandom::fill(&mut token).map_err(|error| system("no randomness")(io::Error::other(error)))?;
+        let token = Token::random().map_err(system("no randomness"))?.with_cipher(Cipher::Unencrypted);
         listener.set_nonblocking(true).map_err(system("cannot listen"))?;
         let mut greeted: Vec<Option<(Conversation, Greeting)>> = (0..workers).map(|_| None).collect();
         while greeted.iter().any(Option::is_none) {

@@ -1,7 +1,8 @@
 //! Checkpoints: one safetensors file each, written atomically, verified on reading.
 //!
 //! Tensors are named `parameters/NAME`, `optimizer/SLOT/NAME` and `state/NAME`; the metadata names the
-//! step, the job's identity, the kernel class and a digest of the content. The newest `keep` files stay.
+//! step, the job's identity, the run, the kernel class and a digest of the content, and seals all of that. The newest
+//! `keep` files stay.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -11,8 +12,13 @@ use std::path::{Path, PathBuf};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use crate::noise::Noise;
+use crate::private;
 use crate::state::{TrainingState, hex};
 use crate::trainee::{Layout, Tensor};
+
+mod header;
+
+use header::{FORMAT, Header};
 
 /// The folder in which a run keeps its checkpoints.
 #[derive(Debug, Clone)]
@@ -21,6 +27,8 @@ pub struct Store {
     keep: usize,
     /// Hash of the job's identity: a checkpoint of another job is refused.
     identity: String,
+    /// Names the run: another's checkpoint is neither used nor removed. Empty for runs of releases that gave no names.
+    run: String,
 }
 
 /// A checkpoint could not be used.
@@ -42,6 +50,14 @@ pub enum CheckpointError {
         /// How it shows.
         what: String,
     },
+    /// It belongs to another run of the same job.
+    #[error("{path}: the checkpoint belongs to another run of this job, {run}")]
+    OtherRun {
+        /// The file.
+        path: PathBuf,
+        /// That run's random name.
+        run: String,
+    },
     /// It belongs to another job.
     #[error("{path}: the checkpoint belongs to another job: {what}")]
     OtherJob {
@@ -57,6 +73,8 @@ pub enum CheckpointError {
 pub struct Loaded {
     /// Its content.
     pub state: TrainingState,
+    /// The kernel class that it was trained with.
+    pub kernel_class: String,
     /// Its file.
     pub path: PathBuf,
     /// Newer files that could not be used, with the reason.
@@ -66,7 +84,14 @@ pub struct Loaded {
 impl Store {
     /// The store in `folder` for the job with this identity text.
     pub fn new(folder: PathBuf, keep: usize, identity: &str) -> Self {
-        Store { folder, keep, identity: hex(blake3::hash(identity.as_bytes()).as_bytes()) }
+        let identity = hex(blake3::hash(identity.as_bytes()).as_bytes());
+        Store { folder, keep, identity, run: String::new() }
+    }
+
+    /// The same for one run alone, by its random name.
+    #[must_use]
+    pub fn of_run(self, run: &str) -> Self {
+        Store { run: run.into(), ..self }
     }
 
     /// The file of the checkpoint after `step` steps.
@@ -102,28 +127,43 @@ impl Store {
         let path = self.path(state.step);
         let temporary = path.with_extension("part");
         let mut metadata = HashMap::from([
-            ("format".to_string(), "bellwether 1".to_string()),
+            ("format".to_string(), FORMAT.to_string()),
             ("step".to_string(), state.step.to_string()),
             ("identity".to_string(), self.identity.clone()),
             ("kernel_class".to_string(), fingerprint.to_string()),
-            ("digest".to_string(), seal(state)),
+            ("digest".to_string(), digest(state)),
+            ("run".to_string(), self.run.clone()),
         ]);
         if state.noise != Noise::default() {
             metadata.insert("noise".to_string(), noise_text(state.noise));
         }
-        let bytes = safetensors::serialize(views(state, layout, slots), Some(metadata))
-            .map_err(|e| self.damaged(&path, e.to_string()))?;
+        let views = views(state, layout, slots);
+        let shapes = views.iter().map(|(name, view)| (name.as_str(), view.shape()));
+        let seal = header::seal(&metadata, shapes.collect());
+        metadata.insert("seal".to_string(), seal);
+        let bytes =
+            safetensors::serialize(views, Some(metadata)).map_err(|e| damaged(&path, e.to_string()))?;
         let size = bytes.len() as u64;
         let written =
-            fs::create_dir_all(&self.folder).and_then(|()| write_atomically(&temporary, &path, &bytes));
+            private::folder(&self.folder).and_then(|()| write_atomically(&temporary, &path, &bytes));
         if let Err(source) = written {
             let _ = fs::remove_file(&temporary);
             return Err(CheckpointError::Io { path, source });
         }
-        for old in self.steps().into_iter().skip(self.keep) {
+        for old in self.steps().into_iter().filter(|step| self.is_own(*step)).skip(self.keep) {
             let _ = fs::remove_file(self.path(old));
         }
         Ok((path, size))
+    }
+
+    /// Whether the file may be removed: it does not say that it is another run's.
+    fn is_own(&self, step: u64) -> bool {
+        header::run(&self.path(step)).is_none_or(|run| run == self.run)
+    }
+
+    /// The run whose checkpoint is the newest that can be read; none where there is none, or it has no name.
+    pub fn newest_run(&self) -> Option<String> {
+        self.steps().into_iter().find_map(|step| header::run(&self.path(step))).filter(|run| !run.is_empty())
     }
 
     /// Reads and verifies the checkpoint after `step` steps.
@@ -132,21 +172,37 @@ impl Store {
     ///
     /// When the file is missing, damaged, or of another job or layout.
     pub fn read(&self, step: u64, layout: &Layout, slots: &[&str]) -> Result<TrainingState, CheckpointError> {
+        self.load(step, layout, slots).map(|(state, _)| state)
+    }
+
+    /// Reads a checkpoint; its state and its kernel class.
+    fn load(
+        &self,
+        step: u64,
+        layout: &Layout,
+        slots: &[&str],
+    ) -> Result<(TrainingState, String), CheckpointError> {
         let path = self.path(step);
         let bytes = fs::read(&path).map_err(|source| CheckpointError::Io { path: path.clone(), source })?;
-        let (_, header) =
-            SafeTensors::read_metadata(&bytes).map_err(|e| self.damaged(&path, e.to_string()))?;
-        let metadata = header.metadata().clone().unwrap_or_default();
-        let entry = |key: &str| metadata.get(key).cloned().unwrap_or_default();
-        if entry("identity") != self.identity {
-            let what = "its model, batch, optimizer, length or seed differ from the job file's".into();
-            return Err(CheckpointError::OtherJob { path, what });
+        let header = Header::read(&bytes).map_err(|what| damaged(&path, what))?;
+        // Damage has many faces; only a header whose seal is whole is believed to be of something else.
+        let other = |what: String| match header.is_sealed() {
+            true => CheckpointError::OtherJob { path: path.clone(), what },
+            false => damaged(&path, format!("{what}; an earlier release wrote it, without a seal")),
+        };
+        if header.entry("identity") != self.identity {
+            let what = "its model, batch, optimizer, length or seed differ from the job file's";
+            return Err(other(what.into()));
         }
-        let tensors = SafeTensors::deserialize(&bytes).map_err(|e| self.damaged(&path, e.to_string()))?;
+        let run = header.entry("run");
+        if header.is_sealed() && run != self.run && !run.is_empty() && !self.run.is_empty() {
+            return Err(CheckpointError::OtherRun { path, run: run.into() });
+        }
+        let tensors = SafeTensors::deserialize(&bytes).map_err(|e| damaged(&path, e.to_string()))?;
         let mut state = TrainingState::zeros(layout, slots.len());
-        (state.step, state.noise) = (step, read_noise(&entry("noise")));
-        if entry("step") != step.to_string() {
-            return Err(self.damaged(&path, format!("it says that it is of step {}", entry("step"))));
+        (state.step, state.noise) = (step, read_noise(header.entry("noise")));
+        if header.entry("step") != step.to_string() {
+            return Err(damaged(&path, format!("it says that it is of step {}", header.entry("step"))));
         }
         fill(&tensors, "parameters", &layout.parameters, &mut state.parameters)
             .and_then(|()| {
@@ -155,13 +211,11 @@ impl Store {
                 })
             })
             .and_then(|()| fill(&tensors, "state", &layout.state, &mut state.model_state))
-            .map_err(|what| CheckpointError::OtherJob { path: path.clone(), what })?;
-        if seal(&state) != entry("digest") {
-            return Err(
-                self.damaged(&path, "its content does not have the digest it was written with".into())
-            );
+            .map_err(other)?;
+        if digest(&state) != header.entry("digest") {
+            return Err(damaged(&path, "its content does not have the digest it was written with".into()));
         }
-        Ok(state)
+        Ok((state, header.entry("kernel_class").into()))
     }
 
     /// The newest checkpoint that can be used, or `None` when there is no file at all.
@@ -172,8 +226,10 @@ impl Store {
     pub fn newest(&self, layout: &Layout, slots: &[&str]) -> Result<Option<Loaded>, CheckpointError> {
         let mut skipped = Vec::new();
         for step in self.steps() {
-            match self.read(step, layout, slots) {
-                Ok(state) => return Ok(Some(Loaded { state, path: self.path(step), skipped })),
+            match self.load(step, layout, slots) {
+                Ok((state, kernel_class)) => {
+                    return Ok(Some(Loaded { state, kernel_class, path: self.path(step), skipped }));
+                }
                 // The previous one is of another job too.
                 Err(error @ CheckpointError::OtherJob { .. }) => return Err(error),
                 Err(error) => skipped.push(error),
@@ -181,14 +237,14 @@ impl Store {
         }
         if skipped.is_empty() { Ok(None) } else { Err(skipped.swap_remove(0)) }
     }
+}
 
-    fn damaged(&self, path: &Path, what: String) -> CheckpointError {
-        CheckpointError::Damaged { path: path.into(), what }
-    }
+fn damaged(path: &Path, what: String) -> CheckpointError {
+    CheckpointError::Damaged { path: path.into(), what }
 }
 
 /// The digest of what a file holds: that of the state, with the noise where there is some.
-fn seal(state: &TrainingState) -> String {
+fn digest(state: &TrainingState) -> String {
     let digest = state.digest();
     if state.noise == Noise::default() {
         return hex(&digest);
@@ -261,7 +317,7 @@ fn fill(
 ///
 /// As the file system says; a partial `temporary` file may be left.
 pub fn write_atomically(temporary: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create(temporary)?;
+    let mut file = private::file(temporary)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(temporary, path)?;

@@ -6,7 +6,6 @@
 //! finds a journal goes on where it ends.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::File;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Child;
@@ -21,14 +20,16 @@ use crate::checkpoint::CheckpointError;
 use crate::control::Token;
 use crate::control::generated as wire;
 use crate::control::server::{Input, Outgoing, envelope};
-use crate::journal::{self, Journal};
+use crate::journal::{self, Content};
 use crate::membership::coordinator::{Action, Config, Coordinator, Event, Outcome, OutcomeKind, Resumed};
 use crate::membership::{TraineeDescription, WorkerId};
 use crate::optimizer::Optimizer;
 use crate::order::SampleOrder;
 use checkpoints::Stored;
 use leftovers::{Leftover, Leftovers};
+use lines::Lines;
 use observer::Observer;
+use past::Past;
 use planes::Planes;
 use processes::Leaving;
 use turns::Incoming;
@@ -39,9 +40,11 @@ mod collection;
 mod director;
 mod inputs;
 mod leftovers;
+mod lines;
 mod lock;
 mod metrics;
 mod observer;
+mod past;
 mod planes;
 mod processes;
 mod status;
@@ -51,6 +54,7 @@ mod turns;
 pub use batch::BatchPlan;
 pub use director::{Command as DirectorCommand, Director, Now, Seen};
 pub use lock::is_alive;
+pub use status::STANDBY;
 
 /// Refusals that are written to the journal in one period.
 const REFUSALS_MAX: u32 = 50;
@@ -93,6 +97,16 @@ pub struct Options {
     pub heartbeat_timeout: Duration,
     /// How long a lost worker that may hold the only state is waited for.
     pub grace: Duration,
+    /// How long the workers hold the state when the last checkpoint cannot be written.
+    pub last_checkpoint_wait: Duration,
+    /// Whether to go on though data or kernels are not those that the run was trained with.
+    pub accept_other_data: bool,
+    /// Why connections between machines are not encrypted, where somebody asks for that; the token says so, too.
+    pub plain_transport: Option<String>,
+    /// Seconds that a model predicts of a step.
+    pub expected_step_s: Option<f64>,
+    /// Whether a worker that is late is replaced even if nobody could go on without it.
+    pub replaces_alone: bool,
     /// Whether workers measure their link to the data plane before they train.
     pub measure_link: bool,
     /// How fast workers compute, relative to each other: they share the virtual nodes by it. Those that are not named
@@ -136,6 +150,21 @@ pub enum CoordinatorError {
     /// Another coordinator is at work on this run.
     #[error("another coordinator is at work on the run in {0}")]
     Busy(PathBuf),
+    /// Going on would mix two jobs.
+    #[error("{what} was trained with other data or other kernels\n  before: {before}\n  now:    {now}")]
+    OtherData {
+        /// What is to be taken up.
+        what: String,
+        /// What it was trained with.
+        before: String,
+        /// What there is now.
+        now: String,
+    },
+    /// The token asks for connections that are not encrypted, and nobody said why.
+    #[error(
+        "the run's token asks for connections without encryption, and neither the journal nor anybody says why"
+    )]
+    NoReason,
     /// The checkpoints present cannot be used for this job.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
@@ -180,8 +209,7 @@ struct Run {
     options: Options,
     observer: Observer,
     machine: Coordinator,
-    journal: Journal,
-    metrics: File,
+    lines: Lines,
     journal_path: PathBuf,
     planes: Planes,
     sessions: BTreeMap<WorkerId, Session>,
@@ -200,6 +228,7 @@ struct Run {
     training_since: Option<(Instant, u64)>,
     order: Option<SampleOrder>,
     resumed: bool,
+    past: Past,
     shown: Instant,
     /// Strangers sent away in the present period.
     refusals: u32,
@@ -230,9 +259,13 @@ fn config(options: &Options, resumed: Option<Resumed>) -> Config {
         units_per_step: u64::from(options.job.batch.virtual_nodes / options.job.sync.nodes_per_update.max(1)),
         evaluate_every: options.job.evaluation.every_steps,
         checkpoint_every: options.job.checkpoint.every_steps,
+        checkpoint_period_s: options.job.checkpoint.every.get(),
+        last_checkpoint_wait_s: options.last_checkpoint_wait.as_secs_f64(),
         boot_timeout_s: 120.0,
         reattach_grace_s: options.grace.as_secs_f64(),
         max_barren_crashes: 20,
+        expected_step_s: options.expected_step_s,
+        replaces_alone: options.replaces_alone,
         resumed,
         checkpoint: None,
         trainee: None,
@@ -242,32 +275,26 @@ fn config(options: &Options, resumed: Option<Resumed>) -> Config {
 impl Run {
     fn open(options: Options, observer: Observer) -> Result<Self, CoordinatorError> {
         let journal_path = options.folder.join("journal.jsonl");
-        let lines = match journal::read(&journal_path) {
-            Ok(lines) => lines,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        let content = match journal::read_all(&journal_path) {
+            Ok(content) => content,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Content::default(),
             Err(error) => return Err(system(format!("read {}", journal_path.display()))(error)),
         };
-        let resumed = (!lines.is_empty()).then(|| journal::resumed(&lines));
-        let append = |name: &str| {
-            let path = options.folder.join(name);
-            File::options()
-                .create(true)
-                .append(true)
-                .open(&path)
-                .map_err(system(format!("open {}", path.display())))
-        };
-        let planes = Planes::open(&options)?;
-        Ok(Run {
+        let past = Past::read(&options, &content)?;
+        let resumed = past.resumed.clone();
+        let planes = Planes::open(&options, past.store.clone())?;
+        let lines = Lines::open(&options.folder)
+            .map_err(system(format!("open the records in {}", options.folder.display())))?;
+        let mut run = Run {
             machine: Coordinator::new(config(&options, resumed.clone()), 0.0),
-            journal: Journal::open(&journal_path).map_err(system("open the journal"))?,
-            metrics: append("metrics.jsonl")?,
+            lines,
             journal_path,
             planes,
             sessions: BTreeMap::new(),
             workers_by_session: BTreeMap::new(),
             children: BTreeMap::new(),
             leaving: Vec::new(),
-            leftovers: Leftovers::of(&lines),
+            leftovers: Leftovers::of(&content.lines),
             sizes: Vec::new(),
             began: Instant::now(),
             seen: Instant::now(),
@@ -275,6 +302,7 @@ impl Run {
             training_since: None,
             order: None,
             resumed: resumed.is_some(),
+            past,
             shown: Instant::now(),
             refusals: 0,
             refusals_since: Instant::now(),
@@ -284,7 +312,9 @@ impl Run {
             batches: batch::Batches::new(&options.job, resumed.as_ref().map_or(1, |r| r.accumulation)),
             options,
             observer,
-        })
+        };
+        run.tell_damage(&content);
+        Ok(run)
     }
 
     fn begin(&mut self) -> Result<(), CoordinatorError> {
@@ -302,6 +332,7 @@ impl Run {
             version: env!("CARGO_PKG_VERSION").into(),
             resumed: self.resumed,
         });
+        self.tell_past();
         if let Some(trainee) = self.options.trainee.clone() {
             self.learn(&trainee)?;
         }
@@ -339,6 +370,8 @@ impl Run {
             return Ok(());
         }
         if let Some(loaded) = self.planes.checkpoints.newest()? {
+            let accepts = self.options.accept_other_data;
+            self.past.check_class(&loaded.path, &loaded.kernel_class, &trainee.fingerprint, accepts)?;
             for error in &loaded.skipped {
                 let event =
                     Journaled::CheckpointFailed { step: loaded.state.step, reason: error.to_string() };
@@ -380,6 +413,8 @@ impl Run {
                 let path = path.display().to_string();
                 self.last_checkpoint = Some(path.clone());
                 self.write(&Journaled::Checkpointed { step, path, bytes, seconds: stored.seconds });
+                // Whatever a power cut takes, the journal knows of this point.
+                self.lines.journal.sync_in_background();
                 Ok(())
             }
             Err(reason) => {
@@ -390,27 +425,10 @@ impl Run {
         self.handle(Event::Checkpoint(step, result));
     }
 
-    fn write(&mut self, event: &Journaled) {
-        if let Journaled::Membership { step, workers, shadows, .. } = event {
-            // A recovery may begin at an earlier boundary than the membership before it.
-            self.sizes.retain(|(from, ..)| from < step);
-            self.sizes.push((*step, workers.len(), shadows.len()));
-        }
-        if matches!(event, Journaled::Membership { .. }) && self.training_since.is_none() {
-            self.training_since = Some((Instant::now(), self.machine.progress().committed()));
-        }
-        if let Err(error) = self.journal.write(journal::now_s(), event) {
-            // The disk may be full: training goes on, and the observer hears of it.
-            let message = format!("a line of {} was lost: {error}", self.journal_path.display());
-            self.observer.journal(&Journaled::Warning { message });
-        }
-        self.observer.journal(event);
-        self.direct(Seen::Journal(event));
-    }
-
     /// Waits for the workers to end, and tells the result.
     fn close(mut self, outcome: Outcome) -> Summary {
         self.sessions.clear();
+        self.take_last_checkpoints();
         let patience = Instant::now() + Duration::from_secs(3);
         // Workers that joined by hand have no process of ours to wait for: until their sessions are closed, they may not
         // have heard that the run is over, and would wait for another coordinator.
@@ -431,6 +449,7 @@ impl Run {
             let _ = child.wait();
         }
         self.leftovers.alive(&folder).iter().for_each(Leftover::kill);
+        self.close_lines();
         let status = self.current_status();
         self.observer.status(&status);
         let _ = std::fs::remove_file(self.options.folder.join("endpoint.json"));

@@ -13,15 +13,15 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::channel::{ConnectionKind, Hello, Inbox, InboxError, Stream, dial};
 use crate::control::Token;
 use crate::membership::WorkerId;
-use crate::mesh::{ConnectionKind, Hello, Inbox, InboxError, dial};
 use crate::order::mix;
 
 mod exchange;
@@ -69,7 +69,7 @@ enum End {
 struct Crew {
     peers: BTreeMap<WorkerId, SocketAddr>,
     /// Handles of all connections, to end them from outside.
-    streams: BTreeMap<(WorkerId, End), TcpStream>,
+    streams: BTreeMap<(WorkerId, End), Stream>,
     closed: bool,
 }
 
@@ -82,7 +82,7 @@ pub struct Gossip {
     shared: Arc<Shared>,
     crew: Arc<Mutex<Crew>>,
     /// The connections that this worker dialed; locked during an exchange, one at a time.
-    dialed: Mutex<BTreeMap<WorkerId, TcpStream>>,
+    dialed: Mutex<BTreeMap<WorkerId, Stream>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -166,7 +166,7 @@ impl Gossip {
     fn talk<T>(
         &self,
         peer: WorkerId,
-        speak: impl FnOnce(&TcpStream, &Shared) -> io::Result<T>,
+        speak: impl FnOnce(&Stream, &Shared) -> io::Result<T>,
     ) -> Result<T, Skipped> {
         let mut dialed = lock(&self.dialed);
         let stream = dialed.remove(&peer).map_or_else(|| self.dial(peer), Ok);
@@ -178,18 +178,16 @@ impl Gossip {
         outcome.map_err(|why| Skipped { peer, why })
     }
 
-    fn dial(&self, peer: WorkerId) -> Result<TcpStream, String> {
+    fn dial(&self, peer: WorkerId) -> Result<Stream, String> {
         let Identity { me, token, epoch, .. } = &self.identity;
         let address = lock(&self.crew).peers.get(&peer).copied().ok_or("it is no peer")?;
-        let hello = Hello { kind: ConnectionKind::Gossip, job: token.job_tag(), worker: *me, epoch: *epoch };
-        let stream = dial(address, &hello, &token.bytes(), Instant::now() + PATIENCE)
-            .map_err(|error| error.to_string())?;
-        let prepared = stream
-            .set_read_timeout(Some(PATIENCE))
-            .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
-            .and_then(|()| stream.try_clone());
-        let handle = prepared.map_err(|error| error.to_string())?;
-        let admitted = lock(&self.crew).admit(peer, End::Dialed, handle);
+        let hello = Hello { kind: ConnectionKind::Gossip, worker: *me, epoch: *epoch, to: Some(peer) };
+        let stream =
+            dial(address, &hello, token, Instant::now() + PATIENCE).map_err(|error| error.to_string())?;
+        let prepared =
+            stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
+        prepared.map_err(|error| error.to_string())?;
+        let admitted = lock(&self.crew).admit(peer, End::Dialed, stream.clone());
         if admitted { Ok(stream) } else { Err("it is a peer no more".into()) }
     }
 }
@@ -206,7 +204,7 @@ impl Drop for Gossip {
 
 impl Crew {
     /// Keeps the handle of a connection with `peer`, unless that is none (any more).
-    fn admit(&mut self, peer: WorkerId, which: End, handle: TcpStream) -> bool {
+    fn admit(&mut self, peer: WorkerId, which: End, handle: Stream) -> bool {
         let admitted = !self.closed && self.peers.contains_key(&peer);
         if admitted && let Some(older) = self.streams.insert((peer, which), handle) {
             end(&older);
@@ -251,9 +249,8 @@ impl Door {
         }
     }
 
-    fn answer(&self, peer: WorkerId, stream: TcpStream) -> Option<JoinHandle<()>> {
-        let handle = stream.try_clone().ok()?;
-        if !lock(&self.crew).admit(peer, End::Answered, handle) {
+    fn answer(&self, peer: WorkerId, stream: Stream) -> Option<JoinHandle<()>> {
+        if !lock(&self.crew).admit(peer, End::Answered, stream.clone()) {
             return None;
         }
         let shared = Arc::clone(&self.shared);
@@ -263,7 +260,7 @@ impl Door {
     }
 }
 
-fn end(stream: &TcpStream) {
+fn end(stream: &Stream) {
     // One that is closed already is ended all the same.
     let _ = stream.shutdown(Shutdown::Both);
 }

@@ -1,24 +1,36 @@
 //! The journal of a run: JSON lines, appended as things happen, read back by a coordinator that restarts.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Write};
+use std::collections::VecDeque;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bellwether_core::record::{Event, Line};
 
+use crate::append::{Appender, Medium};
 use crate::membership::coordinator::Resumed;
-use crate::order::SampleOrder;
+
+mod ledger;
+
+pub use ledger::{Ledger, Stretch, ledger};
 
 /// Seconds since the Unix epoch: the clock of a journal's lines.
 pub fn now_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
-/// An open journal.
+/// More lines than this wait for no disk; those that neither a restart nor the ledger needs go first.
+const WAITING_MAX: usize = 10_000;
+
+/// An open journal. Lines that its disk does not take wait in memory, and are written first once it does.
 #[derive(Debug)]
-pub struct Journal {
-    file: File,
+pub struct Journal<M = File> {
+    appender: Appender<M>,
+    waiting: VecDeque<Line>,
+    /// Lines that found no room among those that wait.
+    dropped: u64,
 }
 
 impl Journal {
@@ -28,48 +40,198 @@ impl Journal {
     ///
     /// As the file system says.
     pub fn open(path: &Path) -> io::Result<Journal> {
-        if let Ok(content) = std::fs::read(path)
-            && content.last().is_some_and(|b| *b != b'\n')
-        {
-            let whole = content.iter().rposition(|b| *b == b'\n').map_or(0, |p| p + 1);
-            OpenOptions::new().write(true).open(path)?.set_len(whole as u64)?;
+        Appender::open(path).map(Journal::over)
+    }
+
+    /// Makes what was written durable, from a thread of its own: a power cut after that costs none of it. Nobody waits,
+    /// and a system that refuses costs no more than the guarantee.
+    pub fn sync_in_background(&self) {
+        if let Ok(file) = self.appender.again() {
+            let _ = std::thread::Builder::new().name("sync".into()).spawn(move || file.sync_data());
         }
-        Ok(Journal { file: OpenOptions::new().create(true).append(true).open(path)? })
+    }
+
+    /// The same at once.
+    ///
+    /// # Errors
+    ///
+    /// As the file system says.
+    pub fn sync(&self) -> io::Result<()> {
+        self.appender.again()?.sync_data()
+    }
+}
+
+impl<M: Medium> Journal<M> {
+    fn over(appender: Appender<M>) -> Journal<M> {
+        Journal { appender, waiting: VecDeque::new(), dropped: 0 }
     }
 
     /// Appends an event with the time at which it happened.
     ///
     /// # Errors
     ///
-    /// As the file system says; the run goes on without the line.
+    /// As the file system says; the line waits then for the next call of this or of [`Journal::flush`].
     pub fn write(&mut self, time_s: f64, event: &Event) -> io::Result<()> {
-        let mut text = serde_json::to_string(&Line { time_s, event: event.clone() })?;
-        text.push('\n');
-        // One write call: a line is never interleaved, and only a dying machine cuts it.
-        self.file.write_all(text.as_bytes())
+        self.wait(Line { time_s, event: event.clone() });
+        self.flush()
+    }
+
+    /// Lines that the disk did not take yet.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Writes what waits, oldest first.
+    ///
+    /// # Errors
+    ///
+    /// As the file system says; what could not be written still waits.
+    pub fn flush(&mut self) -> io::Result<()> {
+        while let Some(line) = self.waiting.front() {
+            self.appender.append(&text(line)?)?;
+            self.waiting.pop_front();
+        }
+        if self.dropped > 0 {
+            let message = format!("{} lines were dropped: the disk took none for too long", self.dropped);
+            self.appender.append(&text(&Line { time_s: now_s(), event: Event::Warning { message } })?)?;
+            self.dropped = 0;
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, line: Line) {
+        if let Some(last) = self.waiting.back_mut()
+            && joined(&mut last.event, &line.event)
+        {
+            return;
+        }
+        if self.waiting.len() >= WAITING_MAX {
+            let needless = self.waiting.iter().position(|line| !is_needed(&line.event));
+            let at = needless.unwrap_or(0);
+            self.waiting.remove(at);
+            self.dropped += 1;
+            // What it kept apart may belong together.
+            if let Some(next) = self.waiting.get(at).map(|line| line.event.clone())
+                && let Some(before) = at.checked_sub(1)
+                && joined(&mut self.waiting[before].event, &next)
+            {
+                self.waiting.remove(at);
+            }
+        }
+        self.waiting.push_back(line);
     }
 }
 
-/// Reads all lines of a journal.
+fn text(line: &Line) -> io::Result<Vec<u8>> {
+    let mut text = serde_json::to_vec(line)?;
+    text.push(b'\n');
+    Ok(text)
+}
+
+/// Makes one of two commits that follow each other; says whether it did.
+fn joined(last: &mut Event, next: &Event) -> bool {
+    match (last, next) {
+        (
+            Event::Committed { last, accumulation, .. },
+            Event::Committed { first, last: end, accumulation: same },
+        ) if *first == *last + 1 && accumulation == same => {
+            *last = *end;
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Whether a coordinator that takes over, or whoever proves the ledger, cannot do without it.
+fn is_needed(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::CoordinatorStarted { .. }
+            | Event::TaskKnown { .. }
+            | Event::Membership { .. }
+            | Event::Committed { .. }
+            | Event::RolledBack { .. }
+            | Event::Checkpointed { .. }
+            | Event::Ended { .. }
+    )
+}
+
+/// What a journal holds.
+#[derive(Debug, Default)]
+pub struct Content {
+    /// Its events, in order.
+    pub lines: Vec<Line>,
+    /// What is none.
+    pub unreadable: Vec<Unreadable>,
+}
+
+impl Content {
+    /// What a restarted coordinator must know; nothing of a run that had not begun.
+    pub fn resumed(&self) -> Option<Resumed> {
+        let mut resumed = resumed(&self.lines);
+        if !self.unreadable.is_empty() {
+            // They may have given numbers away, which are never given twice.
+            resumed.epoch += PROPOSALS_MAX;
+            resumed.last_worker += NUMBERS_SKIPPED;
+        }
+        (!self.lines.is_empty() || !self.unreadable.is_empty()).then_some(resumed)
+    }
+}
+
+/// A line of a journal that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Which: the first is 1.
+    pub number: u64,
+    /// Why.
+    pub why: String,
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {} cannot be read and is left out: {}", self.number, self.why)
+    }
+}
+
+/// Reads the events of a journal. What cannot be read is left out, see [`read_all`].
 ///
 /// # Errors
 ///
-/// As the file system says, and for a line that is not an event (with its number); a last line without
-/// its end is ignored.
+/// As the file system says.
 pub fn read(path: &Path) -> io::Result<Vec<Line>> {
+    read_all(path).map(|content| content.lines)
+}
+
+/// Reads a journal, and says what in it cannot be read: damage, a part of a line, an event that this release does not
+/// know. A last line without its end is ignored.
+///
+/// # Errors
+///
+/// As the file system says.
+pub fn read_all(path: &Path) -> io::Result<Content> {
     let mut reader = BufReader::new(File::open(path)?);
-    let (mut lines, mut text, mut number) = (Vec::new(), String::new(), 0);
+    let (mut content, mut text, mut number) = (Content::default(), Vec::new(), 0);
     loop {
         text.clear();
         number += 1;
-        if reader.read_line(&mut text)? == 0 || !text.ends_with('\n') {
-            return Ok(lines);
+        if reader.read_until(b'\n', &mut text)? == 0 || text.last() != Some(&b'\n') {
+            return Ok(content);
         }
-        let line = serde_json::from_str(&text).map_err(|error| {
-            io::Error::new(io::ErrorKind::InvalidData, format!("line {number} is not an event: {error}"))
-        })?;
-        lines.push(line);
+        match serde_json::from_slice(&text) {
+            Ok(line) => content.lines.push(line),
+            Err(error) => {
+                content.unreadable.push(Unreadable { number, why: error.to_string() });
+                content.lines.extend(glued(&text));
+            }
+        }
     }
+}
+
+/// The whole line behind a torn one: earlier releases went on in the same line once the disk had room again.
+fn glued(text: &[u8]) -> Option<Line> {
+    const BEGIN: &[u8] = br#"{"time_s":"#;
+    let at = text.windows(BEGIN.len()).rposition(|window| window == BEGIN).filter(|at| *at > 0)?;
+    serde_json::from_slice(&text[at..]).ok()
 }
 
 /// Follows a journal that grows.
@@ -105,6 +267,16 @@ impl Tail {
 /// More memberships than one coordinator proposes between two that begin.
 const PROPOSALS_MAX: u64 = 1000;
 
+/// More workers than lines that cannot be read have named.
+const NUMBERS_SKIPPED: u64 = 1000;
+
+impl Resumed {
+    /// Of a run whose journal is gone: numbers that it may have given away are not given again.
+    pub(crate) fn of_lost_journal() -> Resumed {
+        Resumed { epoch: PROPOSALS_MAX * NUMBERS_SKIPPED, last_worker: NUMBERS_SKIPPED, ..Resumed::default() }
+    }
+}
+
 /// What a restarted coordinator must know.
 pub fn resumed(lines: &[Line]) -> Resumed {
     let mut resumed = Resumed::default();
@@ -127,6 +299,7 @@ pub fn resumed(lines: &[Line]) -> Resumed {
             Event::CoordinatorStarted { .. } => resumed.epoch += PROPOSALS_MAX,
             Event::Committed { last, .. } => resumed.committed = last + 1,
             Event::RolledBack { to } => resumed.committed = *to,
+            Event::Quarantined { worker, .. } => drop(resumed.quarantined.insert(*worker)),
             Event::Ended { .. } => resumed.active.clear(),
             _ => {}
         }
@@ -134,55 +307,93 @@ pub fn resumed(lines: &[Line]) -> Resumed {
     resumed
 }
 
-/// Which committed step each sample of each epoch is in, proven from the journal alone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ledger {
-    /// Committed steps, each exactly once and without a gap.
-    pub steps: u64,
-    /// Samples in them.
-    pub samples: u64,
-    /// Whole epochs among them.
-    pub epochs: u64,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::append::tests::Disk;
 
-/// Checks the exactly-once ledger: every committed step follows the one before, and in every epoch (the
-/// last one may be unfinished) no sample index is in two micro-batches, and none is missing.
-///
-/// # Errors
-///
-/// The first violation, as a sentence.
-pub fn ledger(lines: &[Line], order: SampleOrder) -> Result<Ledger, String> {
-    let mut steps = 0;
-    for line in lines {
-        match line.event {
-            Event::Committed { first, last, .. } => {
-                if first != steps || last < first {
-                    return Err(format!("steps {first}…{last} were committed when {steps} steps were done"));
-                }
-                steps = last + 1;
-            }
-            Event::RolledBack { to } if to <= steps => steps = to,
-            Event::RolledBack { to } => return Err(format!("rolled back to {to} with {steps} steps done")),
-            _ => {}
+    fn committed(first: u64) -> Event {
+        Event::Committed { first, last: first, accumulation: 1 }
+    }
+
+    fn commits(content: &Content) -> Vec<(u64, u64)> {
+        let span = |line: &Line| match line.event {
+            Event::Committed { first, last, .. } => Some((first, last)),
+            _ => None,
+        };
+        content.lines.iter().filter_map(span).collect()
+    }
+
+    /// What is on the disk, as a reader sees it.
+    fn content(disk: &Disk) -> Content {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal.jsonl");
+        std::fs::write(&path, &disk.content).unwrap();
+        read_all(&path).unwrap()
+    }
+
+    /// Ten steps, of which the disk takes four at first.
+    fn torn(is_stubborn: bool) -> Journal<Disk> {
+        let disk = Disk { room: 4 * 60, is_stubborn, ..Disk::default() };
+        let mut journal = Journal::over(Appender::new(disk));
+        let results: Vec<bool> = (0..10).map(|step| journal.write(1e9, &committed(step)).is_ok()).collect();
+        assert!(results[0] && !results[9], "{results:?}");
+        journal
+    }
+
+    #[test]
+    fn what_a_full_disk_refuses_is_written_first_once_it_has_room() {
+        for is_stubborn in [false, true] {
+            let mut journal = torn(is_stubborn);
+            assert!(journal.waiting() > 0);
+            journal.appender_mut().room = 10_000;
+            journal.write(2e9, &Event::RolledBack { to: 3 }).unwrap();
+            let content = content(journal.appender_mut());
+            assert_eq!(content.unreadable.len(), usize::from(is_stubborn), "{:?}", content.unreadable);
+            let commits = commits(&content);
+            assert!(commits.windows(2).all(|pair| pair[1].0 == pair[0].1 + 1), "{commits:?}");
+            assert_eq!((commits[0].0, commits[commits.len() - 1].1), (0, 9));
+            assert_eq!(content.lines.last().unwrap().event, Event::RolledBack { to: 3 });
         }
     }
-    let (mut samples, mut micro_batch) = (0, Vec::new());
-    let mut seen = vec![u64::MAX; usize::try_from(order.samples).map_err(|e| e.to_string())?];
-    for step in 0..steps {
-        let (epoch, _) = order.positions(step);
-        for node in 0..order.virtual_nodes {
-            order.micro_batch(step, node, &mut micro_batch);
-            for sample in &micro_batch {
-                if std::mem::replace(&mut seen[*sample as usize], epoch) == epoch {
-                    return Err(format!("sample {sample} is twice in epoch {epoch}"));
-                }
-                samples += 1;
-            }
+
+    #[test]
+    fn of_more_than_can_wait_what_the_ledger_needs_stays() {
+        let mut journal = Journal::over(Appender::new(Disk::default()));
+        for step in 0..2 * WAITING_MAX as u64 {
+            journal.write(1e9, &committed(step)).unwrap_err();
+            journal.write(1e9, &Event::WorkerStarted { worker: step }).unwrap_err();
         }
-        let epoch_ends = (step + 1) % order.steps_per_epoch() == 0;
-        if epoch_ends && let Some(missing) = seen.iter().position(|e| *e != epoch) {
-            return Err(format!("sample {missing} is missing in epoch {epoch}"));
+        assert!(journal.waiting() <= WAITING_MAX);
+        journal.appender_mut().room = usize::MAX;
+        journal.flush().unwrap();
+        let content = content(journal.appender_mut());
+        let warned =
+            |line: &Line| matches!(&line.event, Event::Warning { message } if message.contains("dropped"));
+        assert!(content.lines.last().is_some_and(warned));
+        let commits = commits(&content);
+        assert!(commits.windows(2).all(|pair| pair[1].0 == pair[0].1 + 1), "{commits:?}");
+        assert_eq!((commits[0].0, commits[commits.len() - 1].1), (0, 2 * WAITING_MAX as u64 - 1));
+    }
+
+    #[test]
+    fn a_line_that_an_earlier_release_glued_to_a_torn_one_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal.jsonl");
+        let whole = |step| text(&Line { time_s: 1.5, event: committed(step) }).unwrap();
+        let damaged =
+            [&whole(0), &whole(1)[..17], &whole(2), b"\0\0\n\xff\xfe\n".as_slice(), &whole(3)].concat();
+        std::fs::write(&path, &damaged).unwrap();
+        let content = read_all(&path).unwrap();
+        assert_eq!(commits(&content), [(0, 0), (2, 2), (3, 3)]);
+        let numbers: Vec<u64> = content.unreadable.iter().map(|line| line.number).collect();
+        assert_eq!(numbers, [2, 3, 4]);
+        assert!(content.unreadable[0].to_string().starts_with("line 2 cannot be read and is left out: "));
+    }
+
+    impl Journal<Disk> {
+        fn appender_mut(&mut self) -> &mut Disk {
+            self.appender.medium_mut()
         }
     }
-    Ok(Ledger { steps, samples, epochs: steps / order.steps_per_epoch() })
 }

@@ -19,15 +19,18 @@
 //!
 //! - The trainee keeps the laws of [`trainee::Trainee`]: its gradients are pure.
 //! - All workers of a run are of one kernel class; others are refused.
-//! - The machine's memory and the network do not change bits unnoticed (TCP's checksum is trusted).
-//! - The token's file is private, and a network other than loopback is trusted not to be read: the data
-//!   plane authenticates both ends but does not encrypt.
+//! - The machine's memory and the network do not change bits unnoticed (on one machine; between machines every record has a tag); [`verification`] looks
+//!   for machines that do.
+//! - The token's file is private. The network between machines need not be: see [`channel`].
 
 pub mod allreduce_bench;
+pub mod append;
+pub mod channel;
 pub mod checkpoint;
 pub mod collective;
 pub mod control;
 pub mod coordinator;
+pub mod ending;
 pub mod frame;
 pub mod gossip;
 pub mod journal;
@@ -40,12 +43,16 @@ pub mod optimizer;
 pub mod order;
 pub mod parameters;
 pub mod parameters_bench;
+pub mod private;
 pub mod probe;
+mod progress;
 pub mod server;
 pub mod state;
 pub mod tail;
+mod threads;
 pub mod timed;
 pub mod trainee;
 pub mod transfer;
 pub mod tree;
+pub mod verification;
 pub mod worker;

@@ -27,13 +27,16 @@ use std::ops::Range;
 
 use crate::collective::Traffic;
 use crate::trainee::{Layout, Trainee};
+use crate::verification::Mismatch;
 
 pub mod clerk;
 pub mod coordinator;
 pub mod member;
+mod position;
 mod reason;
 mod stretch;
 
+pub use position::{Activity, Position};
 pub use reason::Reason;
 pub use stretch::{Peer, Serve, ServerReport, Stretch, UnitRecord};
 
@@ -193,6 +196,18 @@ pub enum ToWorker {
         /// Complete steps.
         step: u64,
     },
+    /// Send the state to the coordinator, at the next boundary; or once more, after the last step, if it is not written yet.
+    SendCheckpoint {
+        /// The membership in force.
+        epoch: u64,
+        /// Committed steps.
+        step: u64,
+    },
+    /// Say at once where you stand.
+    Inquire {
+        /// Write to the log what all threads are doing.
+        explain: bool,
+    },
     /// The worker is not needed any more.
     Bye {
         /// Why.
@@ -339,6 +354,8 @@ pub enum FromWorker {
     },
     /// Still there.
     Heartbeat,
+    /// Still there, and here is where the computing thread stands.
+    At(Position),
     /// The recovery's connections stand, and the worker holds the state after `step` steps.
     Ready {
         /// The recovery's epoch.
@@ -400,6 +417,15 @@ pub enum FromWorker {
         step: u64,
         /// What was not finite.
         what: String,
+    },
+    /// Two workers computed a virtual node differently; every worker sees the same.
+    Mismatched(Mismatch),
+    /// The state after `step` did not reach the coordinator, which may not know that it was to come.
+    CheckpointFailed {
+        /// Applied steps.
+        step: u64,
+        /// Why.
+        why: String,
     },
     /// Units of a stretch that are done.
     Units {

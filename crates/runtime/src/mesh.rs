@@ -1,32 +1,36 @@
 //! Data-plane connections between the workers of a job.
 //!
-//! A worker listens with a [`Listener`]; of two workers, the one with the larger id [`dial`]s the
-//! smaller one's listener. Both sides prove with the job's token that they belong to the job before
-//! the connection is handed on, through the [`Inbox`] on the listening side. A [`Mesh`] is the set of
-//! finished connections of one worker in one membership epoch, as the collective uses them.
-
-mod handshake;
-mod listener;
+//! Of two workers, the one with the larger id dials the smaller one's [listener](crate::channel::Listener). A [`Mesh`]
+//! is the set of finished connections of one worker in one membership epoch, as the collective uses them.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
 
-use socket2::SockRef;
+use crate::channel::Stream;
+use crate::channel::patience::{UNKNOWN_PATIENCE, of_steps};
 
-pub use handshake::{ConnectionKind, DialError, Hello, PROTOCOL_VERSION, RefusalReason, dial};
-pub use listener::{
-    Arrival, HANDSHAKE_DEADLINE, HANDSHAKES_MAX, Inbox, InboxError, Listener, OnRefusal, Refusal,
-};
+use crate::progress::Progress;
 
 /// Bytes read ahead of the current frame, kept with the connection because they may belong to the
 /// next step.
 const STASH_BYTES: usize = 4096;
 
 /// The connections of one worker to its peers, by worker id.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Mesh {
     links: BTreeMap<u64, Link>,
+    /// How long a peer may let what was sent to it wait.
+    patience: Duration,
+    /// Where whoever uses it notes how far it is.
+    pub(crate) progress: Option<Arc<Progress>>,
+}
+
+impl Default for Mesh {
+    fn default() -> Mesh {
+        Mesh { links: BTreeMap::new(), patience: UNKNOWN_PATIENCE, progress: None }
+    }
 }
 
 impl Mesh {
@@ -40,22 +44,36 @@ impl Mesh {
     /// # Errors
     ///
     /// When the socket refuses its options.
-    pub fn insert(&mut self, worker: u64, stream: TcpStream) -> io::Result<()> {
+    pub fn insert(&mut self, worker: u64, stream: Stream) -> io::Result<()> {
         stream.set_nonblocking(true)?;
-        stream.set_nodelay(true)?;
+        stream.limit_silence(self.patience)?;
         self.links.insert(worker, Link::new(stream));
         Ok(())
+    }
+
+    /// A step takes so long: peers that compute read nothing meanwhile, and are not given up for that.
+    pub fn expect_step(&mut self, step: Duration) {
+        let patience = of_steps(step);
+        // Each change is a system call per peer.
+        if self.patience != UNKNOWN_PATIENCE && patience <= self.patience {
+            return;
+        }
+        self.patience = 2 * patience;
+        for link in self.links.values() {
+            // A socket that refuses is broken, which whoever uses it learns.
+            let _ = link.stream.limit_silence(self.patience);
+        }
     }
 
     /// Takes the connection to `worker` out; dropping the stream closes it.
     ///
     /// The stream is nonblocking, and bytes the collective read ahead are gone.
-    pub fn remove(&mut self, worker: u64) -> Option<TcpStream> {
+    pub fn remove(&mut self, worker: u64) -> Option<Stream> {
         self.links.remove(&worker).map(|link| link.stream)
     }
 
     /// The connection to `worker`.
-    pub fn get(&self, worker: u64) -> Option<&TcpStream> {
+    pub fn get(&self, worker: u64) -> Option<&Stream> {
         self.links.get(&worker).map(|link| &link.stream)
     }
 
@@ -99,7 +117,7 @@ pub(crate) enum Moved {
 /// One nonblocking connection with what was read ahead from it.
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Stream,
     stash: Vec<u8>,
     start: usize,
     end: usize,
@@ -108,7 +126,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(stream: TcpStream) -> Link {
+    pub(crate) fn new(stream: Stream) -> Link {
         Link { stream, stash: vec![0; STASH_BYTES], start: 0, end: 0, buffer_bytes: 0 }
     }
 
@@ -119,11 +137,9 @@ impl Link {
             return;
         }
         self.buffer_bytes = bytes;
-        let ends = self.stream.local_addr().ok().zip(self.stream.peer_addr().ok());
-        if ends.is_some_and(|(local, peer)| local.ip() == peer.ip()) {
-            let socket = SockRef::from(&self.stream);
+        if self.stream.is_local() {
             // Only speed depends on it.
-            let _ = socket.set_send_buffer_size(bytes);
+            let _ = self.stream.set_send_buffer_bytes(bytes);
         }
     }
 

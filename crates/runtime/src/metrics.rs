@@ -57,11 +57,11 @@ fn one() -> u32 {
 }
 
 /// The steps of the run in `folder`, in the order in which they were committed; none where there is no file. A line
-/// that is cut off, as the last one may be, is left out.
+/// that is cut off, as the last one may be, or damaged is left out.
 pub fn read(folder: &Path) -> impl Iterator<Item = StepLine> {
     let file = File::open(folder.join("metrics.jsonl")).ok();
-    let lines = file.into_iter().flat_map(|file| BufReader::new(file).lines().map_while(Result::ok));
-    lines.filter_map(|line| serde_json::from_str(&line).ok())
+    let lines = file.into_iter().flat_map(|file| BufReader::new(file).split(b'\n').map_while(Result::ok));
+    lines.filter_map(|line| serde_json::from_slice(&line).ok())
 }
 
 /// Follows the steps of a run while they are committed.

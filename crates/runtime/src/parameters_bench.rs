@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::allreduce_bench::member::Conversation;
 use crate::allreduce_bench::{Bar, BenchError, Children, Spread, load_average, spread, system};
+use crate::channel::{Cipher, Token};
 
 pub use crate::allreduce_bench::MemberOptions;
 pub use member::member;
@@ -190,8 +191,7 @@ impl Group {
     ) -> Result<Group, BenchError> {
         let ranks = options.workers as usize + 2;
         let deadline = Instant::now() + START_DEADLINE;
-        let mut token = [0; 32];
-        getrandom::fill(&mut token).map_err(|error| system("no randomness")(io::Error::other(error)))?;
+        let token = Token::random().map_err(system("no randomness"))?.with_cipher(Cipher::Unencrypted);
         listener.set_nonblocking(true).map_err(system("cannot listen"))?;
         let mut greeted: Vec<Option<(Conversation, SocketAddr)>> = (0..ranks).map(|_| None).collect();
         while greeted.iter().any(Option::is_none) {
@@ -199,7 +199,7 @@ impl Group {
                 Ok((stream, _)) => {
                     let greet = || -> io::Result<(Conversation, Greeting)> {
                         let mut member = Conversation::new(stream)?;
-                        member.say(&token)?;
+                        member.say(&token.to_text())?;
                         let greeting = member.hear()?;
                         Ok((member, greeting))
                     };

@@ -6,10 +6,12 @@
 //! out: a shaped link lets a burst through before it is as slow as it says.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
 use bellwether_core::profile::Network;
+
+use crate::channel::Stream;
 
 /// Small messages that go to and fro.
 const ECHOES: usize = 50;
@@ -34,7 +36,7 @@ const BLOCK: usize = 256 << 10;
 /// # Errors
 ///
 /// As the connection says, or when too little arrives to tell a rate.
-pub fn measure(mut stream: TcpStream) -> io::Result<Network> {
+pub fn measure(mut stream: Stream) -> io::Result<Network> {
     prepare(&stream)?;
     let mut round_trips_s = Vec::with_capacity(ECHOES);
     for number in 0..ECHOES {
@@ -64,7 +66,7 @@ pub fn measure(mut stream: TcpStream) -> io::Result<Network> {
 /// # Errors
 ///
 /// As the connection says.
-pub fn serve(mut stream: TcpStream) -> io::Result<()> {
+pub fn serve(mut stream: Stream) -> io::Result<()> {
     prepare(&stream)?;
     for _ in 0..ECHOES {
         let mut word = [0; WORD];
@@ -78,8 +80,7 @@ pub fn serve(mut stream: TcpStream) -> io::Result<()> {
     stream.shutdown(Shutdown::Write)
 }
 
-fn prepare(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
+fn prepare(stream: &Stream) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))
 }
@@ -87,14 +88,14 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
 type Sender = std::thread::JoinHandle<io::Result<()>>;
 
 fn send_on_a_thread(
-    stream: &TcpStream,
-    body: impl FnOnce(&mut TcpStream) -> io::Result<()> + Send + 'static,
+    stream: &Stream,
+    body: impl FnOnce(&mut Stream) -> io::Result<()> + Send + 'static,
 ) -> io::Result<Sender> {
-    let mut stream = stream.try_clone()?;
+    let mut stream = stream.clone();
     std::thread::Builder::new().name("probe".into()).spawn(move || body(&mut stream))
 }
 
-fn send(stream: &mut TcpStream) -> io::Result<()> {
+fn send(stream: &mut Stream) -> io::Result<()> {
     let (began, block) = (Instant::now(), vec![0x5a; BLOCK]);
     while began.elapsed() < BULK {
         stream.write_all(&block)?;
@@ -103,7 +104,7 @@ fn send(stream: &mut TcpStream) -> io::Result<()> {
 }
 
 /// Takes all that comes; returns the rate in bytes per second, NaN when too little came, and the last bytes.
-fn receive(stream: &mut TcpStream) -> io::Result<(f64, [u8; WORD])> {
+fn receive(stream: &mut Stream) -> io::Result<(f64, [u8; WORD])> {
     let (began, mut block, mut last) = (Instant::now(), vec![0; BLOCK], [0; WORD]);
     // Time and bytes at the first read that counts, and at the last one.
     let (mut first, mut newest, mut total) = (None, None, 0u64);
@@ -134,14 +135,14 @@ fn receive(stream: &mut TcpStream) -> io::Result<(f64, [u8; WORD])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
 
     #[test]
     fn a_link_of_this_machine_is_measured() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let server = std::thread::spawn(move || serve(listener.accept().unwrap().0));
-        let network = measure(TcpStream::connect(address).unwrap()).unwrap();
+        let server = std::thread::spawn(move || serve(Stream::unprotected(listener.accept().unwrap().0)));
+        let network = measure(Stream::unprotected(TcpStream::connect(address).unwrap())).unwrap();
         server.join().unwrap().unwrap();
         // A wrong unit would be off by a million; a machine that does something else meanwhile is off by a hundred.
         assert!((1e5..1e12).contains(&network.bandwidth_bytes_per_s), "{network:?}");
@@ -153,7 +154,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || drop(listener.accept().unwrap()));
-        assert!(measure(TcpStream::connect(address).unwrap()).is_err());
+        assert!(measure(Stream::unprotected(TcpStream::connect(address).unwrap())).is_err());
         server.join().unwrap();
     }
 }

@@ -3,7 +3,6 @@
 //! Its control plane is that of a worker: one session, over which the coordinator says which shard to hold
 //! ([`ToWorker::Serve`]) and when to hand it over ([`ToWorker::HandOver`]). Workers reach its data plane.
 
-use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -11,9 +10,9 @@ use std::time::{Duration, Instant};
 use bellwether_core::job::Job;
 use bellwether_core::prediction::Protocol;
 
+use crate::channel::{ConnectionKind, Inbox, InboxError, Listener, Stream};
 use crate::collective::wake_pair;
 use crate::membership::{FromWorker, Serve, ServerReport, ToWorker};
-use crate::mesh::{ConnectionKind, Inbox, InboxError, Listener};
 use crate::optimizer::Optimizer;
 use crate::parameters::{Phase, Rule, Server, ServerOptions, ShardMap, Told};
 use crate::state::TrainingState;
@@ -31,9 +30,8 @@ const REPORT_PERIOD: Duration = Duration::from_millis(200);
 ///
 /// See [`WorkerError`].
 pub fn run(options: Options) -> Result<(), WorkerError> {
-    let listener =
-        Listener::bind(options.listen, options.token.job_tag(), options.token.bytes(), Arc::new(|_| {}))
-            .map_err(system("listen for workers"))?;
+    let listener = Listener::bind(options.listen, &options.token, Arc::new(|_| {}))
+        .map_err(system("listen for workers"))?;
     let (waker, _wake) = wake_pair().map_err(system("make a waker"))?;
     let identity = Identity {
         worker: options.worker,
@@ -48,9 +46,11 @@ pub fn run(options: Options) -> Result<(), WorkerError> {
         options.orphan_timeout,
         &options.notices,
         waker,
+        Arc::default(),
     )
     .map_err(system("start the session"))?;
     let welcome = welcomed(&connection)?;
+    listener.set_number(welcome.worker);
     let job: Job = serde_json::from_str(&welcome.job)
         .map_err(|e| WorkerError::Task(format!("the coordinator's job cannot be read: {e}")))?;
     let connector = Connector { me: welcome.worker, token: options.token.clone(), inbox: listener.inbox() };
@@ -227,7 +227,7 @@ impl Process {
         shard.step = step;
         // Before the shard, so that the account is whole when the stretch ends with it.
         self.report(Some(step));
-        let send = |stream: &mut TcpStream| {
+        let send = |stream: &mut Stream| {
             transfer::send_mark(stream, Kind::Part, step)?;
             transfer::send_whole(stream, &shard)
         };

@@ -37,6 +37,15 @@ pub struct Reduced<'a> {
     pub noise: Noise,
 }
 
+/// Whether no value is infinite or not a number: one that is has all bits of its exponent set, and only
+/// then does adding one to the exponent reach the sign. Integers, so that it vectorises.
+pub fn all_finite(values: &[f32]) -> bool {
+    const EXPONENT: u32 = 0x7f80_0000;
+    const ONE: u32 = 1 << 23;
+    let seen = values.iter().fold(0, |seen, value| seen | ((value.to_bits() & EXPONENT) + ONE));
+    seen >> 31 == 0
+}
+
 impl TrainingState {
     /// A state of zeros for this layout and number of slots.
     pub fn zeros(layout: &Layout, slots: usize) -> Self {
@@ -111,11 +120,27 @@ impl TrainingState {
     }
 
     /// Applies the update to the whole state and counts its steps.
-    pub fn apply(&mut self, optimizer: &Optimizer, reduced: Reduced<'_>) {
+    ///
+    /// False where a value is not finite from then on.
+    pub fn apply(&mut self, optimizer: &Optimizer, reduced: Reduced<'_>) -> bool {
+        let mut is_finite = true;
         for chunk in 0..self.chunks() {
             self.apply_chunk(optimizer, reduced, chunk);
+            // While it is in the processor's cache.
+            is_finite &= self.is_chunk_finite(chunk);
         }
         self.counted(&reduced);
+        is_finite
+    }
+
+    fn is_chunk_finite(&self, chunk: usize) -> bool {
+        match self.chunk_range(chunk) {
+            Some(range) => {
+                let vectors = self.slots.iter().chain([&self.parameters]);
+                vectors.fold(true, |finite, values| finite & all_finite(&values[range.clone()]))
+            }
+            None => all_finite(&self.model_state),
+        }
     }
 
     /// Counts the steps of an update that was applied to all chunks.

@@ -8,10 +8,10 @@
 //! are all of one step: the sender's next update waits for them. `Begin` also carries the noise that was measured.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
 use std::sync::RwLock;
 use std::time::{Duration, Instant};
 
+use crate::channel::Stream;
 use crate::noise::Noise;
 use crate::state::TrainingState;
 
@@ -101,7 +101,7 @@ fn bad(what: &str) -> io::Error {
 /// # Errors
 ///
 /// As the connection says.
-pub fn send_mark(stream: &mut TcpStream, kind: Kind, step: u64) -> io::Result<()> {
+pub fn send_mark(stream: &mut Stream, kind: Kind, step: u64) -> io::Result<()> {
     stream.write_all(&Header { kind, step, chunk: 0, values: 0 }.encode())
 }
 
@@ -110,7 +110,7 @@ pub fn send_mark(stream: &mut TcpStream, kind: Kind, step: u64) -> io::Result<()
 /// # Errors
 ///
 /// As the connection says, or when the bytes are no header.
-pub fn receive_header(stream: &mut TcpStream) -> io::Result<Header> {
+pub fn receive_header(stream: &mut Stream) -> io::Result<Header> {
     let mut bytes = [0; HEADER_BYTES];
     stream.read_exact(&mut bytes)?;
     Header::decode(&bytes).ok_or_else(|| bad("not a header of a state stream"))
@@ -130,7 +130,7 @@ const REST_MAX: Duration = Duration::from_millis(5);
 ///
 /// As the connection says.
 pub fn send_live(
-    stream: &mut TcpStream,
+    stream: &mut Stream,
     state: &RwLock<TrainingState>,
     begin: Header,
     first: usize,
@@ -159,7 +159,7 @@ pub fn send_live(
 /// # Errors
 ///
 /// As the connection says.
-pub fn send_whole(stream: &mut TcpStream, state: &TrainingState) -> io::Result<()> {
+pub fn send_whole(stream: &mut Stream, state: &TrainingState) -> io::Result<()> {
     stream.write_all(&Header::begin(state.step, state.noise).encode())?;
     let mut values = Vec::new();
     for chunk in 0..state.chunks() {
@@ -169,7 +169,7 @@ pub fn send_whole(stream: &mut TcpStream, state: &TrainingState) -> io::Result<(
     send_mark(stream, Kind::End, state.step)
 }
 
-fn send_chunk(stream: &mut TcpStream, step: u64, chunk: usize, values: &[f32]) -> io::Result<()> {
+fn send_chunk(stream: &mut Stream, step: u64, chunk: usize, values: &[f32]) -> io::Result<()> {
     let header = Header { kind: Kind::Chunk, step, chunk: chunk as u64, values: values.len() as u64 };
     stream.write_all(&header.encode())?;
     stream.write_all(bytemuck::cast_slice(values))
@@ -181,7 +181,7 @@ fn send_chunk(stream: &mut TcpStream, step: u64, chunk: usize, values: &[f32]) -
 ///
 /// As the connection says, or when the header names another chunk or length than there is.
 pub fn receive_chunk(
-    stream: &mut TcpStream,
+    stream: &mut Stream,
     header: &Header,
     state: &TrainingState,
     values: &mut Vec<f32>,
@@ -201,7 +201,7 @@ pub fn receive_chunk(
 /// # Errors
 ///
 /// As the connection says, or when chunks are missing or do not belong to one step.
-pub fn receive_whole(stream: &mut TcpStream, begin: Header, state: &mut TrainingState) -> io::Result<()> {
+pub fn receive_whole(stream: &mut Stream, begin: Header, state: &mut TrainingState) -> io::Result<()> {
     let mut missing = state.chunks();
     let mut seen = vec![false; missing];
     let mut values = Vec::new();

@@ -12,20 +12,22 @@ use std::time::{Duration, Instant};
 
 use bellwether_core::job::Job;
 
+use crate::channel::Listener;
 use crate::collective::wake_pair;
 use crate::control::Token;
 use crate::control::generated::Welcome;
 use crate::membership::member::{Effect, Member, Rules, Task};
-use crate::membership::{FromWorker, StepRecord, SwitchRecord, ToWorker, TraineeDescription};
-use crate::mesh::Listener;
+use crate::membership::{Activity, FromWorker, StepRecord, SwitchRecord, ToWorker, TraineeDescription};
 use crate::notice::Listening;
 use crate::optimizer::Optimizer;
+use crate::progress::Progress;
 use crate::trainee::Trainee;
 use crate::transfer::read;
 use apart::{Apart, Units};
 use engine::{Engine, Fault, Round};
 use incoming::Incoming;
 use links::{Connector, Preparation};
+use mismatch::Doubt;
 use session::{Connection, Event, Identity};
 
 mod apart;
@@ -33,6 +35,7 @@ mod change;
 mod engine;
 mod incoming;
 pub(crate) mod links;
+mod mismatch;
 mod report;
 pub(crate) mod session;
 mod streams;
@@ -84,20 +87,21 @@ pub(crate) fn system(what: &'static str) -> impl Fn(std::io::Error) -> WorkerErr
 
 /// Runs a worker until its run ends, it is asked to leave, or it cannot go on.
 ///
-/// `build` makes the trainee from the job as the coordinator tells it.
+/// `build` makes the trainee from the job as the coordinator tells it, and says in which stage it is.
 ///
 /// # Errors
 ///
 /// See [`WorkerError`].
 pub fn run(
     options: Options,
-    build: impl FnOnce(&Job) -> Result<Box<dyn Trainee>, String>,
+    build: impl FnOnce(&Job, &Stages<'_>) -> Result<Box<dyn Trainee>, String>,
 ) -> Result<(), WorkerError> {
     // Who knocks without the token is the coordinator's to log; a worker only shuts the door.
-    let listener =
-        Listener::bind(options.listen, options.token.job_tag(), options.token.bytes(), Arc::new(|_| {}))
-            .map_err(system("listen for peers"))?;
+    let listener = Listener::bind(options.listen, &options.token, Arc::new(|_| {}))
+        .map_err(system("listen for peers"))?;
     let (waker, wake) = wake_pair().map_err(system("make a waker"))?;
+    let progress = Arc::new(Progress::default());
+    progress.computes_here();
     let identity = Identity {
         worker: options.worker,
         address: listener.local_addr().to_string(),
@@ -110,9 +114,11 @@ pub fn run(
         options.orphan_timeout,
         &options.notices,
         waker,
+        Arc::clone(&progress),
     )
     .map_err(system("start the session"))?;
     let welcome = welcomed(&connection)?;
+    listener.set_number(welcome.worker);
     let job: Job = serde_json::from_str(&welcome.job)
         .map_err(|e| WorkerError::Task(format!("the coordinator's job cannot be read: {e}")))?;
     let fail = |what: String| {
@@ -127,20 +133,16 @@ pub fn run(
             Err(why) => return Err(fail(format!("the link cannot be measured: {why}"))),
         }
     }
-    let trainee = build(&job).map_err(fail)?;
-    let mut engine = Engine::new(trainee, &job, &options.token, welcome.worker, wake);
-    engine.warm_up().map_err(fail)?;
+    let engine = warm(&job, &progress, build, |trainee| {
+        Engine::new(trainee, &job, &options.token, welcome.worker, wake)
+    });
+    let engine = engine.map_err(fail)?;
     let description = TraineeDescription::of(engine.trainee.as_ref());
     connection.introduce(|identity| identity.trainee = Some(description.clone()));
     connection.say(FromWorker::Warmed(description));
-    let rules = Rules {
-        total_steps: job.total_steps(engine.order.samples),
-        evaluate_every: job.evaluation.every_steps,
-        checkpoint_every: job.checkpoint.every_steps,
-        batches: job.mode.goodput().filter(|goodput| !goodput.schedule.is_empty()).cloned(),
-    };
-    let unit_rule = Optimizer::of_units(&job, rules.total_steps);
+    let rules = rules(&job, engine.order.samples);
     let worker = Worker {
+        unit_rule: Optimizer::of_units(&job, rules.total_steps),
         member: Member::new(welcome.worker, rules),
         engine,
         connection,
@@ -153,11 +155,56 @@ pub fn run(
         switch: None,
         boundary: Instant::now(),
         units: Units::new(&job),
-        unit_rule,
         apart: None,
         orphaned: false,
+        doubt: Doubt::of(&job),
     };
     worker.run()
+}
+
+/// What of the job decides what happens at a boundary.
+fn rules(job: &Job, samples: u64) -> Rules {
+    Rules {
+        total_steps: job.total_steps(samples),
+        evaluate_every: job.evaluation.every_steps,
+        checkpoint_every: job.checkpoint.every_steps,
+        batches: job.mode.goodput().filter(|goodput| !goodput.schedule.is_empty()).cloned(),
+    }
+}
+
+/// Makes the trainee, and computes with it once.
+fn warm(
+    job: &Job,
+    progress: &Arc<Progress>,
+    build: impl FnOnce(&Job, &Stages<'_>) -> Result<Box<dyn Trainee>, String>,
+    engine: impl FnOnce(Box<dyn Trainee>) -> Engine,
+) -> Result<Engine, String> {
+    let stages = Stages(progress);
+    stages.begin(Activity::Building, BUILDING);
+    let trainee = build(job, &stages)?;
+    stages.begin(Activity::Compiling, COMPILING);
+    let mut engine = engine(trainee);
+    engine.watched_by(progress);
+    engine.warm_up()?;
+    progress.at(Activity::Idle, 0, 0);
+    Ok(engine)
+}
+
+/// Time that reading data and building a model may take, unless the workload says another.
+const BUILDING: Duration = Duration::from_secs(600);
+
+/// The same for the first computation, which may translate kernels for the device.
+const COMPILING: Duration = Duration::from_secs(900);
+
+/// Where a workload says what it is doing before it can train.
+#[derive(Debug)]
+pub struct Stages<'a>(&'a Progress);
+
+impl Stages<'_> {
+    /// A stage begins, which may take so long. Whoever is in it for longer is taken for stuck, and replaced.
+    pub fn begin(&self, stage: Activity, allowance: Duration) {
+        self.0.prepares(stage, Some(allowance));
+    }
 }
 
 /// Waits until the coordinator lets this worker in.
@@ -196,6 +243,7 @@ struct Worker {
     apart: Option<Apart>,
     /// Nobody coordinates any more.
     orphaned: bool,
+    doubt: Doubt,
 }
 
 impl Worker {
@@ -203,6 +251,7 @@ impl Worker {
         loop {
             self.listen();
             let task = self.member.next_task();
+            self.stand(&task);
             match &task {
                 Task::Wait => {
                     // The coordinator may have to hear of a switch before it ends this wait.
@@ -216,7 +265,7 @@ impl Worker {
                 Task::CatchUp { source, behind, from, to } => self.catch_up(*source, behind, *from..*to),
                 Task::Evaluate => self.evaluate(&task),
                 Task::Checkpoint => {
-                    self.upload();
+                    self.upload(if self.member.is_finished() { streams::LAST } else { streams::PERIODIC });
                     self.member.checkpointed();
                 }
                 Task::Switch(membership) => self.switch(membership),
@@ -242,6 +291,21 @@ impl Worker {
         }
     }
 
+    /// Notes what this thread is about to do. What has parts notes each of them itself, and only them: what leads to the first
+    /// takes no time, and would pass for how long they take.
+    fn stand(&self, task: &Task) {
+        let activity = match task {
+            Task::Train | Task::Evaluate => return,
+            Task::Wait | Task::BeginShadow | Task::Idle | Task::Leave | Task::Exit { .. } => Activity::Idle,
+            Task::Form { .. } | Task::Switch(_) => Activity::Forming,
+            Task::CatchUp { .. } | Task::Hold => Activity::Exchanging,
+            Task::EvaluateAlone(_) => Activity::Evaluating,
+            Task::Checkpoint | Task::Finish | Task::HandOver(_) => Activity::Checkpointing,
+            Task::Unit(_) => Activity::Computing,
+        };
+        self.engine.stand(activity, self.member.membership().epoch, self.member.step());
+    }
+
     /// Hands everything that arrived to the state machine.
     fn listen(&mut self) {
         self.engine.drain_wakes();
@@ -265,6 +329,7 @@ impl Worker {
                     self.data_address = data_address;
                     self.member.reconnected();
                     self.reporter.resend();
+                    self.tell_mismatch();
                     vec![]
                 }
                 Event::Prepared(membership, Ok(preparation)) => {
@@ -333,8 +398,11 @@ impl Worker {
         match self.engine.train(steps.clone(), offer, self.incoming.as_deref(), &|| mailbox.urgent()) {
             Ok(round) => {
                 self.member.round_done(task, &round.offers);
-                let duration_s = self.boundary.elapsed().as_secs_f64();
+                self.doubt.is_over();
+                let duration = self.boundary.elapsed();
+                let duration_s = duration.as_secs_f64();
                 self.boundary = Instant::now();
+                self.engine.expect_step(duration);
                 let Round { applied, compute_s, exchange_s, update_s, nodes_s, traffic, .. } = round;
                 let record = StepRecord {
                     duration_s,
@@ -349,6 +417,10 @@ impl Worker {
                     self.reporter.step(record);
                 }
                 self.note_held();
+                if !applied.is_finite {
+                    let effects = self.member.not_finite("the updated state is not finite".into());
+                    self.carry_out(effects);
+                }
                 let effects = self.check_stream();
                 self.carry_out(effects);
                 let (epoch, step) = (self.member.membership().epoch, self.member.step());
@@ -395,6 +467,7 @@ impl Worker {
                 self.member.failed(epoch, peer, why)
             }
             Fault::NotFinite(what) => self.member.not_finite(what),
+            Fault::Mismatch(found) => return self.mismatched(&found),
             Fault::Trainee(what) => {
                 self.connection.say(FromWorker::Failed { what: what.clone() });
                 self.member.message(ToWorker::Bye { reason: what, refused: true })
@@ -405,10 +478,10 @@ impl Worker {
 
     fn finish(&mut self) {
         let first = self.member.membership().rank(self.connector.me) == Some(0);
-        if first {
-            self.upload();
-            self.finish_upload();
+        if first && !self.member.has_diverged() {
+            self.upload(streams::LAST);
         }
+        self.finish_upload();
         self.flush();
         let digest = read(&self.engine.state).digest();
         let effects = self.member.finished(digest);

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::{Arc, Barrier, mpsc};
 use std::time::{Duration, Instant};
 
+use bellwether_runtime::channel::{ConnectionKind, Hello, Listener, Stream, dial};
 use bellwether_runtime::control::Token;
 use bellwether_runtime::gossip::{Gossip, Identity, Shared};
 use bellwether_runtime::membership::WorkerId;
-use bellwether_runtime::mesh::{ConnectionKind, Hello, Listener, dial};
 use bellwether_runtime::order::mix;
 
 const EPOCH: u64 = 3;
@@ -23,7 +23,7 @@ fn token() -> Token {
 
 fn listen() -> Listener {
     let token = token();
-    Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0)), token.job_tag(), token.bytes(), Arc::new(|_| {}))
+    Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0)), &token, Arc::new(|_| {}))
         .expect("loopback is there")
 }
 
@@ -165,14 +165,14 @@ fn a_newcomer_takes_what_the_others_have() {
     assert_eq!(nodes[1].gossip.copy_from(7).map_err(|skipped| skipped.peer), Err(7));
 }
 
-fn call(node: &Node, worker: WorkerId, epoch: u64) -> TcpStream {
+fn call(node: &Node, worker: WorkerId, epoch: u64) -> Stream {
     let token = token();
-    let hello = Hello { kind: ConnectionKind::Gossip, job: token.job_tag(), worker, epoch };
+    let hello = Hello { kind: ConnectionKind::Gossip, worker, epoch, to: None };
     let deadline = Instant::now() + Duration::from_secs(5);
-    dial(node.listener.local_addr(), &hello, &token.bytes(), deadline).expect("it listens")
+    dial(node.listener.local_addr(), &hello, &token, deadline).expect("it listens")
 }
 
-fn assert_closed(mut stream: TcpStream) {
+fn assert_closed(mut stream: Stream) {
     stream.set_read_timeout(Some(Duration::from_secs(5))).expect("a time limit is set");
     let closed = stream.read(&mut [0; 1]);
     let reset = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionReset;

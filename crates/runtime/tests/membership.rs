@@ -8,6 +8,16 @@ mod checks;
 mod control;
 #[path = "membership/faults.rs"]
 mod faults;
+#[path = "membership/hangs.rs"]
+mod hangs;
+#[path = "membership/last_checkpoint.rs"]
+mod last_checkpoint;
+#[path = "membership/late.rs"]
+mod late;
+#[path = "membership/late_servers.rs"]
+mod late_servers;
+#[path = "membership/mismatch.rs"]
+mod mismatch;
 #[path = "membership/nonsense.rs"]
 mod nonsense;
 #[path = "membership/process.rs"]
@@ -126,7 +136,12 @@ fn histories_with_faults_keep_every_promise() {
             "crashes",
             "refusals",
             "pauses of the coordinator",
+            "hangs",
+            "silent links",
+            "late members",
             "changes of the batch",
+            "mismatches",
+            "quarantines",
             "histories compared with their journal",
         ] {
             assert!(counts[rare] > 0, "no history has {rare}");

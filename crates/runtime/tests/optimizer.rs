@@ -106,6 +106,32 @@ proptest! {
 }
 
 #[test]
+fn an_update_says_whether_every_number_is_one() {
+    let adam = Rule::Adam {
+        learning_rate: 0.01,
+        betas: [0.9, 0.999],
+        epsilon: 1e-8,
+        weight_decay: 0.0,
+        clip_norm: None,
+    };
+    let optimizer = Optimizer::new(&job(adam, Schedule::default()), 100);
+    let tensor = |count| vec![Tensor { name: "w".into(), shape: vec![count] }];
+    let layout = Layout { parameters: tensor(2), state: tensor(1) };
+    let apply = |sums: [f32; 3]| {
+        let mut state = TrainingState::zeros(&layout, optimizer.slots().len());
+        let update = Update::single(0, 1.0);
+        let is_finite =
+            state.apply(&optimizer, Reduced { sums: &sums, samples: 1, update, noise: Noise::default() });
+        (is_finite, state)
+    };
+    assert!(apply([1.0, -2.0, 3.0]).0);
+    // The square of a finite gradient: the parameter itself would only stand still from then on.
+    let (is_finite, state) = apply([1e30, 1.0, 3.0]);
+    assert!(!is_finite && state.parameters.iter().all(|p| p.is_finite()), "{state:?}");
+    assert!(!apply([1.0, 1.0, f32::NAN]).0, "a statistic of the batch");
+}
+
+#[test]
 fn schedules_are_as_documented() {
     let rate = |schedule: Schedule, step| Optimizer::new(&job(rules()[0], schedule), 100).learning_rate(step);
     let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} is not {b}");

@@ -7,12 +7,13 @@ use bellwether_runtime::collective::Traffic;
 use bellwether_runtime::control::generated as wire;
 use bellwether_runtime::control::{Token, convert};
 use bellwether_runtime::membership::{
-    Active, EvaluationRecord, FromWorker, Load, Membership, Peer, Report, Serve, ServerReport, Shadow,
-    StepRecord, Stretch, SwitchRecord, ToWorker, TraineeDescription, UnitRecord,
+    Active, Activity, EvaluationRecord, FromWorker, Load, Membership, Peer, Position, Report, Serve,
+    ServerReport, Shadow, StepRecord, Stretch, SwitchRecord, ToWorker, TraineeDescription, UnitRecord,
 };
 use bellwether_runtime::timed::Call;
 use bellwether_runtime::trainee::{Layout, Tensor};
 use bellwether_runtime::transfer::{Header, Kind};
+use bellwether_runtime::verification::{Mismatch, Verdict};
 use proptest::prelude::*;
 use prost::Message;
 
@@ -165,8 +166,36 @@ fn to_worker() -> impl Strategy<Value = ToWorker> {
                 ToWorker::Start { epoch, step, behind, source, accumulation }
             }
         ),
+        (any::<u64>(), any::<u64>()).prop_map(|(epoch, step)| ToWorker::SendCheckpoint { epoch, step }),
         (".*", any::<bool>()).prop_map(|(reason, refused)| ToWorker::Bye { reason, refused }),
+        any::<bool>().prop_map(|explain| ToWorker::Inquire { explain }),
     ]
+}
+
+fn verdict() -> impl Strategy<Value = Verdict> {
+    prop_oneof![
+        Just(Verdict::Awaited),
+        Just(Verdict::Open),
+        (1u64.., 1u64..).prop_map(|(worker, judge)| Verdict::Wrong { worker, judge }),
+    ]
+}
+
+fn position() -> impl Strategy<Value = Position> {
+    let times = (0f64..1e9, 0f64..1e9, any::<Option<u32>>());
+    let place = (prop::sample::select(&Activity::ALL[..]), any::<u64>(), any::<u64>());
+    (place, times, any::<Vec<u64>>(), "[a-z ]{0,20}").prop_map(
+        |((activity, epoch, step), (since_s, starved_s, usual), waits_for, thread)| Position {
+            activity,
+            epoch,
+            step,
+            since_s,
+            starved_s,
+            waits_for,
+            usual_s: usual.map(f64::from),
+            allowance_s: usual.map(|seconds| 2.0 * f64::from(seconds)),
+            thread,
+        },
+    )
 }
 
 fn from_worker() -> impl Strategy<Value = FromWorker> {
@@ -174,6 +203,7 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
     prop_oneof![
         from_worker_apart(),
         Just(FromWorker::Heartbeat),
+        position().prop_map(FromWorker::At),
         any::<bool>().prop_map(|replace| FromWorker::Leave { replace }),
         (0f64..1e12, 0f64..1e3).prop_map(|(bandwidth_bytes_per_s, latency_s)| FromWorker::LinkMeasured {
             bandwidth_bytes_per_s,
@@ -192,6 +222,12 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
             why
         }),
         (any::<u64>(), ".*").prop_map(|(step, what)| FromWorker::NotFinite { step, what }),
+        (two(), any::<u32>(), two(), verdict()).prop_map(
+            |((epoch, step), node, (worker, checker), verdict)| {
+                FromWorker::Mismatched(Mismatch { epoch, step, node, worker, checker, verdict })
+            }
+        ),
+        (any::<u64>(), ".*").prop_map(|(step, why)| FromWorker::CheckpointFailed { step, why }),
         ".*".prop_map(|what| FromWorker::Failed { what }),
         (any::<u64>(), any::<[u8; 32]>()).prop_map(|(step, digest)| FromWorker::Finished { step, digest }),
         (two(), 0u64..99, -1e9f64..1e9).prop_map(|((epoch, step), n, x)| {
@@ -267,8 +303,11 @@ proptest! {
     }
 
     #[test]
-    fn tokens_are_exactly_64_digits(text in "[0-9a-fA-F]{60,68}") {
-        prop_assert_eq!(Token::parse(&text).map(|t| t.to_text()), (text.len() == 64).then(|| text.to_lowercase()));
+    fn tokens_are_exactly_64_digits_and_a_cipher(text in "[0-9a-fA-F]{60,68}") {
+        let written = Token::parse(&text).map(|token| token.to_text());
+        let expected = (text.len() == 64).then(|| format!("{} chacha20-poly1305", text.to_lowercase()));
+        prop_assert_eq!(&written, &expected);
+        prop_assert_eq!(written.as_deref().and_then(Token::parse), Token::parse(&text));
     }
 }
 

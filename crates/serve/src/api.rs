@@ -6,32 +6,40 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bellwether_core::InputError;
 use bellwether_core::job::Job;
-use bellwether_runtime::control::Token;
 use tokio::sync::{Semaphore, watch};
+
+pub use gate::metrics_token;
+pub use sessions::Sessions;
 
 use crate::ledger::Task;
 use crate::request::Desk;
+use crate::secret::Secret;
+use crate::tls::Identity;
 
 pub mod body;
 mod call;
 mod cluster;
 mod curve;
 mod describe;
+pub mod entry;
 mod failure;
 mod gate;
 mod jobs;
 mod listener;
 mod openapi;
 mod page;
+mod places;
 mod prometheus;
 mod route;
 mod routes;
+mod sessions;
 mod streams;
 mod tail;
 
@@ -41,24 +49,54 @@ pub type Describe = Arc<dyn Fn(&Job) -> Result<Task, InputError> + Send + Sync>;
 /// How the API is served.
 #[derive(Clone)]
 pub struct ApiOptions {
-    /// What clients must bring.
-    pub token: Token,
+    /// Makes whoever brings it the owner, where it may be sent.
+    pub token: Secret,
+    /// Those of browsers; they end when nobody keeps this.
+    pub sessions: Arc<Sessions>,
     /// Learns the size of a job's task.
     pub describe: Describe,
+}
+
+/// Where clients come in.
+#[derive(Debug)]
+pub struct Doors {
+    /// For this user's own programs on this machine, who need no token.
+    pub socket: Option<UnixListener>,
+    /// For browsers, and for all others.
+    pub web: TcpListener,
+    /// What keeps others from overhearing what is sent there.
+    pub security: Security,
+}
+
+/// What keeps others from overhearing what is sent to a port, and from answering there in the daemon's place.
+#[derive(Debug, Clone)]
+pub enum Security {
+    /// Nothing. So only what is of no use after the daemon's death is taken: sessions of browsers, and the token for metrics.
+    Sessions,
+    /// Somebody else, in front of it. Tokens are taken.
+    Elsewhere,
+    /// TLS. Tokens are taken.
+    Tls(Identity),
 }
 
 /// An API that is served, until this is dropped.
 #[derive(Debug)]
 pub struct Serving {
     address: SocketAddr,
+    url: String,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Serving {
-    /// Where it listens.
+    /// Where browsers find it.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The same, as browsers write it.
+    pub fn url(&self) -> &str {
+        &self.url
     }
 }
 
@@ -72,7 +110,7 @@ impl Drop for Serving {
     }
 }
 
-/// Threads that may read files and load data at a time.
+/// Threads that may read files, look at data and wait for those who load them: as many as have permits together.
 const BLOCKING_THREADS: usize = 8;
 
 /// Readers of files at a time; the others wait.
@@ -86,9 +124,11 @@ struct Api {
     desk: Desk,
     describer: describe::Describer,
     gate: gate::Gate,
-    readers: Semaphore,
+    readers: Arc<Semaphore>,
     tally: prometheus::Tally,
     document: String,
+    /// Where browsers find it.
+    url: String,
     stopping: watch::Receiver<bool>,
 }
 
@@ -96,36 +136,38 @@ struct Api {
 ///
 /// # Errors
 ///
-/// When the listener cannot be used, or the system gives no thread.
-pub fn serve(listener: TcpListener, desk: Desk, options: ApiOptions) -> io::Result<Serving> {
-    listener.set_nonblocking(true)?;
-    let address = listener.local_addr()?;
+/// When a listener cannot be used, or the system gives no thread.
+pub fn serve(doors: Doors, desk: Desk, options: ApiOptions) -> io::Result<Serving> {
+    let address = doors.web.local_addr()?;
+    let is_secure = matches!(doors.security, Security::Tls(_));
+    let url = format!("{}://{address}", if is_secure { "https" } else { "http" });
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
         .max_blocking_threads(BLOCKING_THREADS)
         .build()?;
-    let listener = {
+    let listeners = {
         let _inside = runtime.enter();
-        tokio::net::TcpListener::from_std(listener)?
+        listener::listeners(doors)?
     };
     let (stop, stopping) = watch::channel(false);
     let table = routes::table();
     let api = Arc::new(Api {
         desk,
         describer: describe::Describer::new(options.describe),
-        gate: gate::Gate::new(&options.token, address),
-        readers: Semaphore::new(READERS),
+        gate: gate::Gate::new(&options.token, options.sessions, address, is_secure),
+        readers: Arc::new(Semaphore::new(READERS)),
         tally: prometheus::Tally::default(),
         document: openapi::document(&table).to_string(),
+        url: url.clone(),
         stopping,
     });
     let thread = std::thread::Builder::new().name("http".into()).spawn(move || {
         let router = route::router(&api, table);
-        runtime.block_on(listener::listen(listener, api, router));
+        runtime.block_on(listener::listen_at_all(listeners, api, router));
         runtime.shutdown_timeout(BLOCKING_PATIENCE);
     })?;
-    Ok(Serving { address, stop, thread: Some(thread) })
+    Ok(Serving { address, url, stop, thread: Some(thread) })
 }
 
 /// The OpenAPI document of what is served.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bellwether_core::cluster::JobId;
 use bellwether_model::rescale::ObservedStep;
 
-pub use processes::Processes;
+pub use processes::{Patience, Processes};
 
 mod processes;
 
@@ -20,6 +20,12 @@ pub struct Wanted {
     pub workers: u32,
     /// Speed of their slots, relative to the fastest; below 1 they are slowed down.
     pub speed: f64,
+    /// Whether there are no processes as far as is known, so that some begin; else a change of those that are there is wanted,
+    /// and nothing when they have ended meanwhile.
+    pub begins: bool,
+    /// When the run ended as far as is known, in seconds since the Unix epoch as it says itself. Where it says that it was
+    /// stopped at another time, somebody did that by hand, and it is not started again.
+    pub known_end_unix_s: Option<f64>,
 }
 
 /// Makes processes as they are wanted.
@@ -27,6 +33,7 @@ pub struct Wanted {
 /// # Laws
 ///
 /// - Nothing here waits: what is wanted is noted, and done in the background; the newest wish for a job counts.
+/// - A change that finds the run ended, because the report of that is still on its way, begins nothing.
 /// - Where a coordinator lives for the run, whoever started it, it is taken over; two never train one run.
 /// - Every run that was wanted with workers is [reported](Report) to have ended sometime, with exactly one
 ///   [`Report::Ended`] or [`Report::Lost`]; after that nothing is reported of it until it is wanted again. Both come after
@@ -48,6 +55,14 @@ pub enum Report {
         workers: u32,
         /// Since when.
         unix_s: f64,
+    },
+    /// The coordinator knows that so many workers are wanted, and no more are at work, those that start or leave included.
+    /// It comes once after each wish with workers, unless the run ends or another wish comes before.
+    Settled {
+        /// The job.
+        job: JobId,
+        /// Workers that are wanted.
+        workers: u32,
     },
     /// Steps were committed; a few times per second.
     Progress {
@@ -87,7 +102,7 @@ pub enum Report {
         /// When.
         unix_s: f64,
     },
-    /// The coordinator is gone without a word, or could not be started.
+    /// The coordinator is gone without a word, or could not be started, or did not leave in time and was killed.
     Lost {
         /// The job.
         job: JobId,

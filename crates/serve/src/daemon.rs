@@ -1,25 +1,30 @@
 //! The daemon: engine, processes and API put together around one state directory.
 //!
-//! Its own files lie in `STATE_DIR/.serve/`: `ledger.jsonl`, `token` (private), `lock` (held while a daemon lives) and
-//! `endpoint.json`. No run can have such a name.
+//! Its own files lie in `STATE_DIR/.serve/`, a private folder: `ledger.jsonl`, `token`, `metrics_token`, `lock` (held while a
+//! daemon lives), `connection.json` (for clients elsewhere), `socket` (where its user's clients come in) and `endpoint.json`. No run can have such a name.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, File};
+use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bellwether_core::InputError;
 use bellwether_runtime::checkpoint::write_atomically;
-use bellwether_runtime::control::Token;
+use bellwether_runtime::{ending, private};
 use serde::{Deserialize, Serialize};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::api::{self, ApiOptions, Describe, Serving};
+use crate::api::{self, ApiOptions, Doors, Security, Serving, Sessions, metrics_token};
+use crate::connection::Connection;
 use crate::crew::Processes;
 use crate::engine::{self, Engine, EngineError, Prepare};
+use crate::ledger::Damage;
+use crate::loading::{self, LoadLimits};
+use crate::local;
 use crate::machine::Machine;
+use crate::secret::Secret;
+use crate::tls::{self, Fingerprint};
 
 /// The folder of the daemon's own files in a state directory.
 const FOLDER: &str = ".serve";
@@ -30,7 +35,9 @@ pub struct Options {
     pub state_dir: PathBuf,
     /// Where the API listens.
     pub listen: Option<SocketAddr>,
-    /// This program, to start coordinators.
+    /// What keeps others from overhearing what is sent there.
+    pub protection: Protection,
+    /// This program, to start coordinators and to load data.
     pub program: PathBuf,
     /// The slots; needed for a ledger that begins.
     pub machine: Option<Machine>,
@@ -42,8 +49,19 @@ pub struct Options {
     pub retries: u32,
     /// Makes the folder of a run.
     pub prepare: Prepare,
-    /// Learns the size of a job's task.
-    pub describe: Describe,
+    /// What loading the data of a submitted job may take.
+    pub loading: LoadLimits,
+}
+
+/// What keeps others from overhearing what is sent to the port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Protection {
+    /// On loopback nothing, so only browsers' sessions are taken; elsewhere HTTPS with a certificate of the daemon's own.
+    Usual,
+    /// HTTPS, with the certificate and the key in these files, or with one of the daemon's own.
+    Https(Option<(PathBuf, PathBuf)>),
+    /// Somebody else.
+    Elsewhere,
 }
 
 /// Where a living daemon can be reached: the content of `endpoint.json`.
@@ -74,14 +92,20 @@ pub struct Daemon {
     stop: watch::Sender<bool>,
     serving: Serving,
     endpoint: Endpoint,
+    connection: Option<PathBuf>,
+    fingerprint: Option<Fingerprint>,
     folder: PathBuf,
-    token: Token,
     _lock: File,
 }
 
 /// The daemon's token file in a state directory.
-pub fn token_file(state_dir: &Path) -> PathBuf {
+fn token_file(state_dir: &Path) -> PathBuf {
     state_dir.join(FOLDER).join("token")
+}
+
+/// Where the daemon of a state directory listens for its user's clients.
+pub fn socket_file(state_dir: &Path) -> PathBuf {
+    state_dir.join(FOLDER).join("socket")
 }
 
 /// The daemon's ledger in a state directory.
@@ -107,12 +131,23 @@ impl Daemon {
     /// Another daemon that is at work there; files and addresses that cannot be used; slots or policies that are missing.
     pub fn open(options: Options) -> Result<Daemon, DaemonError> {
         let folder = options.state_dir.join(FOLDER);
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed(&folder))?;
+        private::folder(&folder).and_then(|()| private::restrict(&folder)).map_err(failed(&folder))?;
         let lock = lock(&folder)?;
         let ledger = ledger_file(&options.state_dir);
         let token = token(&token_file(&options.state_dir))?;
+        let metrics = folder.join("metrics_token");
+        write_private(&metrics, &metrics_token(&token)).map_err(failed(&metrics))?;
         let old = endpoint(&options.state_dir).map(|old| old.address);
-        let listener = bind(options.listen, old)?;
+        let web = bind(options.listen, old)?;
+        let socket = socket_file(&options.state_dir);
+        let socket = local::listen(&socket).map_err(failed(&socket))?;
+        let security = secure(&folder, &web, &options.protection)?;
+        let fingerprint = match &security {
+            Security::Tls(identity) => Some(identity.fingerprint),
+            _ => None,
+        };
+        let takes_token = !matches!(security, Security::Sessions);
+        let doors = Doors { socket: Some(socket), web, security };
         let engine_options = engine::Options {
             folder: options.state_dir.clone(),
             ledger: ledger.clone(),
@@ -122,19 +157,36 @@ impl Daemon {
             retries: options.retries,
             prepare: options.prepare,
         };
+        let describe = loading::in_process(options.program.clone(), options.loading);
         let program = options.program;
         let (engine, ends) = Engine::open(engine_options, |reports| {
             // An engine that is gone hears nothing more.
             Processes::new(program, move |report| drop(reports.send(report)))
         })?;
-        let api_options = ApiOptions { token: token.clone(), describe: options.describe };
-        let serving = api::serve(listener, ends.desk, api_options).map_err(failed(&folder))?;
+        let sessions = Arc::new(Sessions::default());
+        let api_options = ApiOptions { token: token.clone(), sessions, describe };
+        let serving = api::serve(doors, ends.desk, api_options).map_err(failed(&folder))?;
         let address = serving.address();
-        let endpoint = Endpoint { address, url: format!("http://{address}"), process: std::process::id() };
+        let endpoint = Endpoint { address, url: serving.url().into(), process: std::process::id() };
+        let connection = Connection {
+            url: endpoint.url.clone(),
+            fingerprint: fingerprint.map(|fingerprint| fingerprint.to_string()),
+            token: token.to_text(),
+        };
+        let connection = tell(&folder, takes_token.then_some(connection))?;
         let path = folder.join("endpoint.json");
         let text = serde_json::to_vec_pretty(&endpoint).expect("an endpoint is plain data");
         write_atomically(&path.with_extension("part"), &path, &text).map_err(failed(&path))?;
-        Ok(Daemon { engine, stop: ends.stop, serving, endpoint, folder, token, _lock: lock })
+        Ok(Daemon {
+            engine,
+            stop: ends.stop,
+            serving,
+            endpoint,
+            connection,
+            fingerprint,
+            folder,
+            _lock: lock,
+        })
     }
 
     /// Where it can be reached.
@@ -142,9 +194,19 @@ impl Daemon {
         &self.endpoint
     }
 
-    /// The dashboard, with the token that it needs; not for anybody else's eyes.
-    pub fn dashboard(&self) -> String {
-        format!("{}/#token={}", self.endpoint.url, self.token.to_text())
+    /// The file that clients elsewhere need, if they can come in.
+    pub fn connection(&self) -> Option<&Path> {
+        self.connection.as_deref()
+    }
+
+    /// That of its certificate, if it has one.
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        self.fingerprint
+    }
+
+    /// What its ledger had lost.
+    pub fn damage(&self) -> Option<&Damage> {
+        self.engine.damage()
     }
 
     /// What it takes up: the policy that decides, the slots, and the jobs that have not ended.
@@ -162,10 +224,34 @@ impl Daemon {
         std::thread::spawn(move || wait_for_signal(&stop));
         let result = engine.run();
         drop(serving);
-        // Nobody should look for it here any more; where a crash leaves the file, nobody answers.
+        // Nobody should look for it here any more; where a crash leaves the files, nobody answers.
         let _ = fs::remove_file(folder.join("endpoint.json"));
+        let _ = fs::remove_file(folder.join("socket"));
         Ok(result?)
     }
+}
+
+/// How the port is protected.
+fn secure(folder: &Path, web: &TcpListener, protection: &Protection) -> Result<Security, DaemonError> {
+    let address = web.local_addr().map_err(failed(folder))?.ip();
+    Ok(match protection {
+        Protection::Usual if address.is_loopback() => Security::Sessions,
+        Protection::Usual | Protection::Https(None) => Security::Tls(tls::own(folder, address)?),
+        Protection::Https(Some((certificate, key))) => Security::Tls(tls::given(certificate, key)?),
+        Protection::Elsewhere => Security::Elsewhere,
+    })
+}
+
+/// Writes the file for clients elsewhere; without it where none can come in.
+fn tell(folder: &Path, connection: Option<Connection>) -> Result<Option<PathBuf>, DaemonError> {
+    let path = folder.join("connection.json");
+    let Some(connection) = connection else {
+        let _ = fs::remove_file(path);
+        return Ok(None);
+    };
+    let text = serde_json::to_string_pretty(&connection).expect("a connection is plain data");
+    write_private(&path, &text).map_err(failed(&path))?;
+    Ok(Some(path))
 }
 
 /// Only one daemon works on a state directory.
@@ -182,19 +268,20 @@ fn lock(folder: &Path) -> Result<File, DaemonError> {
 }
 
 /// The token of this state directory; made when there is none.
-fn token(path: &Path) -> Result<Token, DaemonError> {
+fn token(path: &Path) -> Result<Secret, DaemonError> {
     if let Ok(text) = fs::read_to_string(path) {
         let wrong = || InputError::new(path.display().to_string(), "is not a token");
         let hint = "remove it, and the daemon makes another one";
-        return Ok(Token::parse(&text).ok_or_else(|| wrong().hint(hint))?);
+        return Ok(Secret::parse(&text).ok_or_else(|| wrong().hint(hint))?);
     }
-    let token = Token::random().map_err(failed(path))?;
-    let part = path.with_extension("part");
-    let mut options = OpenOptions::new();
-    let file = options.write(true).create(true).truncate(true).mode(0o600).open(&part);
-    let written = file.and_then(|mut file| writeln!(file, "{}", token.to_text()));
-    written.and_then(|()| fs::rename(&part, path)).map_err(failed(path))?;
+    let token = Secret::random().map_err(failed(path))?;
+    write_private(path, &token.to_text()).map_err(failed(path))?;
     Ok(token)
+}
+
+/// Writes a line into a file that only this user may read.
+pub(crate) fn write_private(path: &Path, line: &str) -> io::Result<()> {
+    write_atomically(&path.with_extension("part"), path, format!("{line}\n").as_bytes())
 }
 
 /// Clients look where the last daemon was, so the next one goes there if it can.
@@ -212,17 +299,8 @@ fn bind(asked: Option<SocketAddr>, old: Option<SocketAddr>) -> Result<TcpListene
 }
 
 fn wait_for_signal(stop: &watch::Sender<bool>) {
-    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
-    runtime.block_on(async {
-        let (Ok(mut interrupt), Ok(mut terminate)) =
-            (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-        else {
-            return std::future::pending().await;
-        };
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-    });
-    stop.send_replace(true);
+    // Where the system does not let us listen, a signal ends the daemon as it ends any process.
+    if ending::wait_until_asked().is_ok() {
+        stop.send_replace(true);
+    }
 }

@@ -13,23 +13,23 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bellwether_core::InputError;
 use bellwether_core::cluster::JobId;
 use bellwether_core::job::Job;
 use bellwether_core::policy::{Action, Backend, Decision, Fault, Moment};
-use bellwether_runtime::journal;
 use bellwether_sched::drive::drive;
 use bellwether_sched::policy;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::clock::{Clock, Inbox, SystemClock};
 use crate::crew::{Crew, Report};
-use crate::ledger::{Entry, LedgerFile, Line, Outcome, Progress};
+use crate::ledger::{Damage, Entry, FileStore, LedgerFile, Line, Outcome, Progress, Store};
 use crate::machine::Machine;
-use crate::request::{Asked, Desk, Refusal, Reply};
+use crate::request::{Desk, Refusal, RefusalKind, Reply};
 use crate::snapshot::Snapshot;
-use crate::state::State;
+use crate::state::{Record, State};
 use publish::Publisher;
 
 /// Wishes and reports that are taken in before what they change is written down.
@@ -37,6 +37,12 @@ const BATCH: usize = 256;
 
 /// The longest time between two looks at what is due.
 const TICK: Duration = Duration::from_millis(50);
+
+/// A machine's clock that differs by more, in seconds, from what it should show has been set.
+const CLOCK_TOLERANCE_S: f64 = 1.0;
+
+/// The shortest time between two looks at it: a clock that is set all the time shall not fill the ledger.
+const CLOCK_PERIOD: Duration = Duration::from_secs(10);
 
 /// Makes the folder of a job's run, or finds it; says where it is.
 pub type Prepare = Box<dyn Fn(&str, &Job) -> Result<PathBuf, String> + Send>;
@@ -86,8 +92,10 @@ pub enum EngineError {
 struct Live {
     /// What the crew was told last, if it has processes: workers and speed.
     order: Option<(u32, f64)>,
+    /// Whether no more processes are there since then.
+    settled: bool,
     /// No new processes before this time.
-    not_before: Option<Instant>,
+    not_before: Option<Duration>,
     /// Committed steps, as heard last.
     step: Option<u64>,
     loss: Option<f64>,
@@ -96,14 +104,14 @@ struct Live {
     /// Samples per second in real time.
     examples_per_s: Option<f64>,
     /// Since when it has its workers.
-    training_since: Option<Instant>,
+    training_since: Option<Duration>,
     /// How often steps were learnt from, and when the next are.
     lessons: u32,
-    next_lesson: Option<Instant>,
+    next_lesson: Option<Duration>,
 }
 
-/// The jobs of one machine.
-pub struct Engine<C> {
+/// The jobs of one machine. Times without a unit in their names are those of its [`Clock`].
+pub struct Engine<C, T = SystemClock> {
     state: State,
     file: LedgerFile,
     options: Options,
@@ -111,19 +119,20 @@ pub struct Engine<C> {
     /// For faults that show before the crew is asked.
     faults: mpsc::UnboundedSender<Report>,
     live: BTreeMap<JobId, Live>,
-    requests: mpsc::UnboundedReceiver<Asked>,
-    reports: mpsc::UnboundedReceiver<Report>,
-    /// What came in while the engine waited.
-    came: (Option<Asked>, Option<Report>),
-    stop: watch::Receiver<bool>,
+    clock: T,
+    inbox: Inbox,
     answers: Vec<Answer>,
     publisher: Publisher,
     /// Which policy asks: see [`State::policies`].
     policies: u64,
-    asked: Option<Instant>,
-    /// When the last line was written, or the ledger opened.
-    written: Instant,
-    runtime: tokio::runtime::Runtime,
+    asked: Option<Duration>,
+    /// When the ledger was opened, on its own clock and on that of the machine.
+    opened: (f64, Duration),
+    /// When the machine's clock was looked at last.
+    clock_seen: Duration,
+    damage: Option<Damage>,
+    /// Whether a disk that is full is waited for: not by a daemon that only begins.
+    is_patient: bool,
 }
 
 /// An answer that waits until what it says is on disk.
@@ -158,22 +167,32 @@ impl<C: Crew> Engine<C> {
         options: Options,
         crew: impl FnOnce(mpsc::UnboundedSender<Report>) -> C,
     ) -> Result<(Engine<C>, Ends), EngineError> {
-        let mut state = None::<State>;
-        let file = LedgerFile::open(&options.ledger, |line| {
-            match &mut state {
-                Some(state) => state.apply(&line)?,
-                None => state = Some(State::open(&line)?),
-            }
-            Ok(())
-        });
+        let clock = SystemClock::new().map_err(EngineError::System)?;
+        let store = FileStore::new(options.ledger.clone());
+        Engine::open_with(options, clock, Box::new(store), crew)
+    }
+}
+
+impl<C: Crew, T: Clock> Engine<C, T> {
+    /// The same with any clock, and with anything that keeps the ledger.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Engine::open).
+    pub fn open_with(
+        options: Options,
+        clock: T,
+        store: Box<dyn Store>,
+        crew: impl FnOnce(mpsc::UnboundedSender<Report>) -> C,
+    ) -> Result<(Engine<C, T>, Ends), EngineError> {
         let wrong = |source| EngineError::Ledger { path: options.ledger.clone(), source };
-        let mut file = file.map_err(wrong)?;
+        let (mut file, state, damage) = LedgerFile::open(store, State::fold).map_err(wrong)?;
         let is_new = state.is_none();
         let state = match state {
             Some(state) => state,
             None => {
-                let line = Line { time_s: 0.0, entry: opened(&options)? };
-                file.add(&line, true).map_err(wrong)?;
+                let line = Line { time_s: 0.0, entry: opened(&options, clock.unix_s())? };
+                file.add(&line, true).and_then(|()| file.commit()).map_err(wrong)?;
                 State::open(&line).map_err(|what| wrong(io::Error::other(what)))?
             }
         };
@@ -182,6 +201,9 @@ impl<C: Crew> Engine<C> {
         let (reporter, reports) = mpsc::unbounded_channel();
         let (stopper, stop) = watch::channel(false);
         let (sender, snapshots) = watch::channel(Arc::new(Snapshot::default()));
+        // Over a restart the machine's clock tells how much time has passed, but it never goes back.
+        let since_s = ((clock.unix_s() - state.unix_s) * state.time_scale).max(state.now_s);
+        let now = clock.elapsed();
         let mut engine = Engine {
             publisher: Publisher::new(sender, options.folder.clone()),
             crew: crew(reporter.clone()),
@@ -190,18 +212,15 @@ impl<C: Crew> Engine<C> {
             answers: Vec::new(),
             policies: 0,
             asked: None,
-            written: Instant::now(),
-            runtime: tokio::runtime::Builder::new_current_thread()
-                .enable_time()
-                .build()
-                .map_err(EngineError::System)?,
+            opened: (since_s, now),
+            clock_seen: now,
+            damage,
+            is_patient: false,
+            clock,
             state,
             file,
             options,
-            requests,
-            reports,
-            came: (None, None),
-            stop,
+            inbox: Inbox::new(requests, reports, stop),
         };
         engine.take_up(is_new)?;
         let desk = Desk { requests: asked, snapshots };
@@ -220,15 +239,30 @@ impl<C: Crew> Engine<C> {
             let version = env!("CARGO_PKG_VERSION").into();
             self.write(Entry::Reopened { version, process: std::process::id() })?;
         }
+        self.correct_clock()?;
         if let Some(policy) = chosen.filter(|policy| *policy != self.state.policy) {
             self.write(Entry::PolicyChosen { policy, by: "command line".into() })?;
         }
+        self.end_refused()?;
         self.commit()?;
         self.adopt()?;
         self.give_orders()?;
         self.commit()?;
         self.state.touched.extend(self.state.jobs.keys());
-        self.publish();
+        self.publish(self.clock.elapsed());
+        Ok(())
+    }
+
+    /// Jobs that a policy refused, and whose end was not written any more.
+    fn end_refused(&mut self) -> Result<(), Fault> {
+        let State { jobs, view, .. } = &self.state;
+        let is_nowhere = |(id, record): &(&JobId, &Record)| {
+            record.end.is_none() && record.away.is_none() && !record.cancelled && !view.jobs.contains_key(id)
+        };
+        let refused: Vec<JobId> = jobs.iter().filter(is_nowhere).map(|(id, _)| *id).collect();
+        for job in refused {
+            self.end(job, Outcome::Refused, "a policy refused it".into(), self.step(job), None)?;
+        }
         Ok(())
     }
 
@@ -238,13 +272,19 @@ impl<C: Crew> Engine<C> {
         (self.state.policy.clone(), self.state.view.devices(None), open)
     }
 
+    /// What the ledger had lost when it was opened.
+    pub fn damage(&self) -> Option<&Damage> {
+        self.damage.as_ref()
+    }
+
     /// Lets policies decide until somebody stops the daemon. Processes go on after it.
     ///
     /// # Errors
     ///
     /// A policy that breaks a law, a ledger that cannot be written: the daemon cannot go on, jobs do.
     pub fn run(mut self) -> Result<(), EngineError> {
-        while !*self.stop.borrow() {
+        self.is_patient = true;
+        while !self.inbox.is_stopping() {
             let (_, mut policy) = policy::parse(&self.state.policy)?;
             self.policies = self.state.policies;
             let belief = self.state.belief.clone();
@@ -253,10 +293,21 @@ impl<C: Crew> Engine<C> {
         Ok(())
     }
 
-    /// Seconds on the daemon's clock; they never go back, and go on where the machine's clock was set back.
+    /// Seconds on the daemon's clock: they pass as time passes, however the machine's clock is set meanwhile.
     fn now_s(&self) -> f64 {
-        let least_s = self.state.now_s + self.written.elapsed().as_secs_f64() * self.state.time_scale;
-        ((journal::now_s() - self.state.unix_s) * self.state.time_scale).max(least_s)
+        let (since_s, since) = self.opened;
+        let passed_s = self.clock.elapsed().saturating_sub(since).as_secs_f64();
+        (since_s + passed_s * self.state.time_scale).max(self.state.now_s)
+    }
+
+    /// Where the machine's clock was set, from now on the daemon's clock is read as the new one.
+    fn correct_clock(&mut self) -> Result<(), Fault> {
+        self.clock_seen = self.clock.elapsed();
+        let by_s = self.clock.unix_s() - self.state.unix_s(self.now_s());
+        if by_s.abs() <= CLOCK_TOLERANCE_S {
+            return Ok(());
+        }
+        self.write(Entry::ClockCorrected { unix_s: self.state.unix_s + by_s, by_s })
     }
 
     /// Lets a fact be true, and writes it down.
@@ -272,7 +323,6 @@ impl<C: Crew> Engine<C> {
                 | Entry::Ended { .. }
         );
         let line = Line { time_s: self.now_s(), entry };
-        self.written = Instant::now();
         // What cannot be true, as a decision that breaks a law, is never written.
         self.state.apply(&line).map_err(Fault::Broken)?;
         self.file.add(&line, must_last).map_err(|error| self.unwritten(&error))
@@ -284,18 +334,41 @@ impl<C: Crew> Engine<C> {
 
     /// What was written down is on disk; then those who asked hear of it.
     fn commit(&mut self) -> Result<(), Fault> {
-        self.file.commit().map_err(|error| self.unwritten(&error))
+        while let Err(error) = self.file.commit() {
+            let is_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+            if !is_full || !self.is_patient || self.inbox.is_stopping() {
+                return Err(self.unwritten(&error));
+            }
+            self.await_room(&error);
+        }
+        Ok(())
+    }
+
+    /// Nothing happens as long as the disk is full, and whoever asks for something hears of that; jobs go on by themselves.
+    fn await_room(&mut self, error: &io::Error) {
+        let refusal = |what: &str| {
+            let error =
+                InputError::new(self.options.ledger.display().to_string(), format!("{what}: {error}"));
+            Err(Refusal { kind: RefusalKind::Unavailable, error: error.hint("make room on its disk") })
+        };
+        // Whoever asked may be gone.
+        for Answer { to, .. } in std::mem::take(&mut self.answers) {
+            drop(to.send(refusal("what you asked for is done once it can be written")));
+        }
+        self.clock.pause(TICK);
+        while let Some((_, to)) = self.inbox.request() {
+            drop(to.send(refusal("it cannot be written, so nothing was done")));
+        }
     }
 
     /// Takes in all that is there, up to a bound.
     fn take_in(&mut self) -> Result<(), Fault> {
-        let (mut asked, mut reported) = std::mem::take(&mut self.came);
         for _ in 0..BATCH {
-            let Some(report) = reported.take().or_else(|| self.reports.try_recv().ok()) else { break };
+            let Some(report) = self.inbox.report() else { break };
             self.report(report)?;
         }
         for _ in 0..BATCH {
-            let Some((request, to)) = asked.take().or_else(|| self.requests.try_recv().ok()) else { break };
+            let Some((request, to)) = self.inbox.request() else { break };
             match self.request(request)? {
                 Ok(what) => self.answers.push(Answer { to, what }),
                 // Whoever asked may be gone.
@@ -322,21 +395,12 @@ impl<C: Crew> Engine<C> {
 
     /// Waits until something comes in, or until `wakeup_s` on the daemon's clock, or for a tick.
     fn wait(&mut self, wakeup_s: Option<f64>) {
-        let mut patience = self.publisher.patience().min(TICK);
+        let mut patience = self.publish_patience().min(TICK);
         if let Some(wakeup_s) = wakeup_s {
             let real_s = (wakeup_s - self.now_s()) / self.state.time_scale;
             patience = patience.min(Duration::from_secs_f64(real_s.clamp(0.0, 1.0)));
         }
-        let Engine { runtime, requests, reports, came, stop, .. } = self;
-        let (asked, reported) = came;
-        runtime.block_on(async {
-            tokio::select! {
-                Some(request) = requests.recv() => *asked = Some(request),
-                Some(report) = reports.recv() => *reported = Some(report),
-                Ok(()) = stop.changed() => {}
-                () = tokio::time::sleep(patience) => {}
-            }
-        });
+        self.clock.wait(&mut self.inbox, patience);
     }
 
     /// How far the running jobs are, for the policy.
@@ -353,15 +417,20 @@ impl<C: Crew> Engine<C> {
     }
 }
 
-impl<C: Crew> Backend for Engine<C> {
+impl<C: Crew, T: Clock> Backend for Engine<C, T> {
     fn next(&mut self, wakeup_s: Option<f64>) -> Result<Option<Moment<'_>>, Fault> {
         loop {
+            // One moment for all: what is corrected now is shown now.
+            let now = self.clock.elapsed();
             self.take_in()?;
+            if now.saturating_sub(self.clock_seen) >= CLOCK_PERIOD {
+                self.correct_clock()?;
+            }
             self.give_orders()?;
             self.commit()?;
-            self.publish();
+            self.publish(now);
             self.answer();
-            if *self.stop.borrow() || self.policies != self.state.policies {
+            if self.inbox.is_stopping() || self.policies != self.state.policies {
                 return Ok(None);
             }
             let is_due = wakeup_s.is_some_and(|wakeup_s| wakeup_s <= self.now_s());
@@ -372,13 +441,14 @@ impl<C: Crew> Backend for Engine<C> {
         }
         let progress = self.progress();
         self.write(Entry::Moment { progress })?;
-        self.asked = Some(Instant::now());
+        self.asked = Some(self.clock.elapsed());
         let State { now_s, view, changes, .. } = &self.state;
         Ok(Some(Moment { now_s: *now_s, view, changes }))
     }
 
     fn apply(&mut self, decision: Decision) -> Result<(), Fault> {
-        let deciding_s = self.asked.take().map_or(0.0, |asked| asked.elapsed().as_secs_f64());
+        let now = self.clock.elapsed();
+        let deciding_s = self.asked.take().map_or(0.0, |asked| now.saturating_sub(asked).as_secs_f64());
         let refused = refusals(&decision);
         self.write(Entry::Decided { decision, deciding_s })?;
         for (job, why) in refused {
@@ -396,14 +466,14 @@ fn refusals(decision: &Decision) -> Vec<(JobId, String)> {
     refused.collect()
 }
 
-fn opened(options: &Options) -> Result<Entry, InputError> {
+fn opened(options: &Options, unix_s: f64) -> Result<Entry, InputError> {
     let missing = || {
         let error = InputError::new("--slots", "a daemon that begins needs to know the slots");
         error.hint("for example `bellwether serve --policy srtf --slots 4`")
     };
     Ok(Entry::Opened {
         version: env!("CARGO_PKG_VERSION").into(),
-        unix_s: journal::now_s(),
+        unix_s,
         time_scale: options.time_scale.unwrap_or(1.0),
         machine: options.machine.clone().ok_or_else(missing)?,
     })

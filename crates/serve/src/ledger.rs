@@ -1,6 +1,7 @@
 //! The ledger: every fact that the daemon decides by, one JSON line each, in the order in which it came to know them.
 
 mod file;
+mod repair;
 
 use bellwether_core::cluster::JobId;
 use bellwether_core::job::{Job, WorkerRange};
@@ -9,7 +10,8 @@ use bellwether_model::rescale::ObservedStep;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Machine, Slot};
-pub use file::{LedgerFile, read};
+pub use file::{FileStore, LedgerFile, Store, read};
+pub use repair::Damage;
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -42,6 +44,19 @@ pub enum Entry {
         version: String,
         /// Its process.
         process: u32,
+    },
+    /// Lines that were damaged, or could not be, were set aside. What they said of processes is not known: all leave, each with
+    /// a checkpoint, and a fresh policy decides when they are gone.
+    Repaired {
+        /// How many lines.
+        lines: u64,
+    },
+    /// The machine's clock was set: the ledger's own clock goes on as before, and is read otherwise.
+    ClockCorrected {
+        /// Time 0 of the ledger from now on, in seconds since the Unix epoch.
+        unix_s: f64,
+        /// By how many seconds that is later than before.
+        by_s: f64,
     },
     /// A fresh policy decides from now on; all jobs that are there are new to it.
     PolicyChosen {
@@ -132,12 +147,18 @@ pub enum Entry {
         /// The job.
         job: JobId,
     },
-    /// A job's processes left with a checkpoint; they hold no slots any more.
+    /// A job's processes left, with a checkpoint unless something is said; they hold no slots any more.
     Stopped {
         /// The job.
         job: JobId,
         /// Committed steps.
         step: u64,
+        /// What happened to them, where that needs to be said.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        why: String,
+        /// When its run ended, in seconds since the Unix epoch as it says itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unix_s: Option<f64>,
     },
     /// A job's processes ended though it was not done; it is tried again.
     Retried {
@@ -147,6 +168,9 @@ pub enum Entry {
         failures: u32,
         /// Why.
         why: String,
+        /// When its run ended, in seconds since the Unix epoch as it says itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unix_s: Option<f64>,
     },
     /// A job is over.
     Ended {

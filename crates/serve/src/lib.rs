@@ -18,13 +18,19 @@
 
 pub mod api;
 pub mod belief;
+pub mod clock;
+pub mod connection;
 pub mod crew;
 pub mod daemon;
 pub mod dashboard;
 pub mod engine;
 pub mod kind;
 pub mod ledger;
+pub mod loading;
+pub mod local;
 pub mod machine;
 pub mod request;
+pub mod secret;
 pub mod snapshot;
 pub mod state;
+pub mod tls;

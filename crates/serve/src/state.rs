@@ -52,6 +52,8 @@ pub struct State {
     pub keys: BTreeMap<String, JobId>,
     /// Who holds which slot.
     pub slots: Slots,
+    /// Jobs of whose processes nothing is known since lines of the ledger were lost; no processes start until these left.
+    pub unsettled: BTreeSet<JobId>,
     /// What is believed of speeds.
     pub belief: Belief,
     /// Number of decisions.
@@ -93,6 +95,7 @@ impl State {
             names: BTreeMap::new(),
             keys: BTreeMap::new(),
             slots: Slots::default(),
+            unsettled: BTreeSet::new(),
             belief: Belief::new(Observed::new(speeds), *time_scale),
             decided: 0,
             decisions: VecDeque::new(),
@@ -103,16 +106,40 @@ impl State {
         })
     }
 
+    /// Takes in the next line of a ledger; the first one makes the state.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](State::open) and [`apply`](State::apply).
+    pub fn fold(state: &mut Option<State>, line: &Line) -> Result<(), String> {
+        match state {
+            Some(state) => state.apply(line),
+            None => {
+                *state = Some(State::open(line)?);
+                Ok(())
+            }
+        }
+    }
+
     /// Takes in a line.
     ///
     /// # Errors
     ///
-    /// What cannot be true after the lines before it. The state is of no use then.
+    /// What cannot be true after the lines before it. It is as if the line had not been there, but for progress that was told
+    /// together with what cannot be.
     pub fn apply(&mut self, line: &Line) -> Result<(), String> {
-        if line.time_s.is_nan() || line.time_s < self.now_s {
+        if !line.time_s.is_finite() || line.time_s < self.now_s {
             return Err(format!("time goes back from {} to {}", self.now_s, line.time_s));
         }
-        self.now_s = line.time_s;
+        let before_s = std::mem::replace(&mut self.now_s, line.time_s);
+        let applied = self.take(line);
+        if applied.is_err() {
+            self.now_s = before_s;
+        }
+        applied
+    }
+
+    fn take(&mut self, line: &Line) -> Result<(), String> {
         match &line.entry {
             Entry::Opened { .. } => Err("a ledger is opened twice".into()),
             Entry::Reopened { .. } => {
@@ -124,6 +151,11 @@ impl State {
                 self.begin_policy();
                 Ok(())
             }
+            Entry::Repaired { .. } => {
+                self.unsettle();
+                Ok(())
+            }
+            Entry::ClockCorrected { unix_s, .. } => self.correct_clock(*unix_s),
             Entry::Submitted(submitted) => self.submitted(submitted),
             Entry::Moment { progress } => progress.iter().try_for_each(|progress| self.progress(progress)),
             Entry::Decided { decision, deciding_s } => self.decide(decision, *deciding_s),
@@ -136,9 +168,27 @@ impl State {
         }
     }
 
+    /// Times of all that ever was are read anew: how long ago it was has not changed.
+    fn correct_clock(&mut self, unix_s: f64) -> Result<(), String> {
+        if !unix_s.is_finite() {
+            return Err("its clock makes no sense".into());
+        }
+        let by_s = unix_s - std::mem::replace(&mut self.unix_s, unix_s);
+        self.decisions.iter_mut().for_each(|decision| decision.time_s += by_s);
+        self.decisions_changed = true;
+        self.slots.version += 1;
+        self.touched.extend(self.jobs.keys());
+        Ok(())
+    }
+
     /// Seconds since the Unix epoch.
     pub fn unix_s(&self, time_s: f64) -> f64 {
         self.unix_s + time_s / self.time_scale
+    }
+
+    /// The number of the next job. Where a line was lost, that of its job is not given again as long as later ones are there.
+    pub fn next_job(&self) -> JobId {
+        JobId(self.jobs.last_key_value().map_or(0, |(last, _)| last.0 + 1))
     }
 
     /// The job with this name.
@@ -169,9 +219,30 @@ impl State {
         self.changes.arrived.extend(self.view.jobs.keys());
     }
 
+    /// Nothing is known of processes any more.
+    fn unsettle(&mut self) {
+        let now_s = self.now_s;
+        let running = self.view.jobs.iter().filter(|(_, seen)| seen.is_running());
+        for (job, before) in running.map(|(job, seen)| (*job, seen.allocation.clone())).collect::<Vec<_>>() {
+            self.view.release(&before);
+            if let Some(seen) = self.view.jobs.get_mut(&job) {
+                seen.allocation = Allocation::none();
+            }
+            self.settle(job, &before);
+        }
+        for (job, record) in self.jobs.iter_mut().filter(|(_, record)| record.end.is_none()) {
+            record.leaving = true;
+            record.hold(0, now_s);
+            self.slots.free(*job, now_s);
+            self.unsettled.insert(*job);
+            self.touched.insert(*job);
+        }
+        self.begin_policy();
+    }
+
     fn submitted(&mut self, submitted: &Submitted) -> Result<(), String> {
         let id = submitted.id;
-        if self.names.contains_key(&submitted.name) || id.0 as usize != self.jobs.len() {
+        if self.names.contains_key(&submitted.name) || id < self.next_job() {
             return Err(format!("job `{}` is submitted twice", submitted.name));
         }
         let record = Record::new(submitted, self.now_s);
@@ -232,8 +303,7 @@ impl State {
             Entry::Held { job, slots } => {
                 self.known(*job)?;
                 self.slots.hold(*job, slots, now_s)?;
-                let (unix_s, record) = (self.unix_s(now_s), self.known(*job)?);
-                record.hold(slots.len() as u32, unix_s);
+                self.known(*job)?.hold(slots.len() as u32, now_s);
             }
             Entry::Training { job, workers } => {
                 let record = self.known(*job)?;
@@ -245,13 +315,13 @@ impl State {
                 self.took_effect(*job, *workers);
             }
             Entry::Leaving { job } => self.known(*job)?.leaving = true,
-            Entry::Stopped { job, step } => {
+            Entry::Stopped { job, step, why, unix_s } => {
                 self.put_down(*job, Some(*step))?;
+                self.known(*job)?.stopped(why, *unix_s);
             }
-            Entry::Retried { job, failures, why } => {
-                let record = self.known(*job)?;
-                (record.failures, record.training, record.leaving) = (*failures, 0, false);
-                record.why.clone_from(why);
+            Entry::Retried { job, failures, why, unix_s } => {
+                self.known(*job)?.retried(*failures, why, *unix_s);
+                self.unsettled.remove(job);
             }
             Entry::Ended { job, .. } => self.ended(*job, entry)?,
             _ => return Err("a line about no job".into()),
@@ -276,9 +346,9 @@ impl State {
 
     /// The job's processes are gone.
     fn put_down(&mut self, job: JobId, step: Option<u64>) -> Result<(), String> {
-        let (now_s, unix_s) = (self.now_s, self.unix_s(self.now_s));
+        let now_s = self.now_s;
         let record = self.known(job)?;
-        record.hold(0, unix_s);
+        record.hold(0, now_s);
         (record.training, record.leaving) = (0, false);
         record.step = step.unwrap_or(record.step);
         let batch = record.submitted.job.batch.size as f64;
@@ -288,7 +358,9 @@ impl State {
             seen.remaining = Some(work - seen.done);
             seen.progress_s = seen.progress_s.max(now_s);
         }
-        self.slots.hold(job, &[], now_s)
+        self.unsettled.remove(&job);
+        self.slots.free(job, now_s);
+        Ok(())
     }
 
     fn arrive(&mut self, job: JobId, seen: JobView) {

@@ -1,17 +1,25 @@
 //! The engine with processes that are played: what it wants of them, what clients see, and that a daemon that comes back
 //! takes everything up.
 
+#![allow(clippy::unwrap_used, reason = "these are tests, helpers included")]
+
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::io::{self, Read};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bellwether_core::cluster::JobId;
 use bellwether_core::job::{Job, WorkerRange};
 use bellwether_core::parse;
-use bellwether_serve::crew::{Crew, End, Report, Wanted};
+use bellwether_core::record::Event;
+use bellwether_runtime::journal::Journal;
+use bellwether_serve::clock::{Clock, Inbox, SystemClock};
+use bellwether_serve::crew::{Crew, End, Processes, Report, Wanted};
 use bellwether_serve::engine::{Ends, Engine, EngineError, Options};
-use bellwether_serve::ledger::{Entry, Task, read};
+use bellwether_serve::ledger::{Entry, FileStore, Store, Task, read};
 use bellwether_serve::machine::Machine;
 use bellwether_serve::request::{Refusal, RefusalKind, Reply, Request, Submission};
 use bellwether_serve::snapshot::{JobState, Phase};
@@ -44,23 +52,65 @@ struct Daemon {
     runtime: tokio::runtime::Runtime,
 }
 
+/// A clock that is set by hand: time since some moment, and what the machine believes, in seconds since the Unix epoch.
+#[derive(Clone)]
+struct SetClock(Arc<Mutex<(Duration, f64)>>);
+
+impl SetClock {
+    fn set(&self, elapsed_s: u64, unix_s: f64) {
+        *self.0.lock().expect("no thread panics with it") = (Duration::from_secs(elapsed_s), unix_s);
+    }
+}
+
+impl Clock for SetClock {
+    fn elapsed(&self) -> Duration {
+        self.0.lock().expect("no thread panics with it").0
+    }
+
+    fn unix_s(&self) -> f64 {
+        self.0.lock().expect("no thread panics with it").1
+    }
+
+    fn wait(&mut self, _inbox: &mut Inbox, _patience: Duration) {
+        self.pause(Duration::from_millis(1));
+    }
+
+    fn pause(&mut self, _time: Duration) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 impl Daemon {
     fn start(folder: &Path, policy: Option<&str>, slots: u32) -> Daemon {
+        Daemon::start_with(
+            SystemClock::new().expect("the system gives what is needed"),
+            folder,
+            policy,
+            slots,
+        )
+    }
+
+    fn start_with(
+        clock: impl Clock + Send + 'static,
+        folder: &Path,
+        policy: Option<&str>,
+        slots: u32,
+    ) -> Daemon {
+        let store = Box::new(FileStore::new(folder.join("ledger.jsonl")));
+        Daemon::start_on(clock, store, folder, policy, slots)
+    }
+
+    fn start_on(
+        clock: impl Clock + Send + 'static,
+        store: Box<dyn Store>,
+        folder: &Path,
+        policy: Option<&str>,
+        slots: u32,
+    ) -> Daemon {
         let wishes = Arc::new(Mutex::new(Wishes::default()));
-        let options = Options {
-            folder: folder.into(),
-            ledger: folder.join("ledger.jsonl"),
-            machine: Some(Machine::slots(slots)),
-            policy: policy.map(Into::into),
-            time_scale: None,
-            retries: 2,
-            prepare: {
-                let folder = folder.to_path_buf();
-                Box::new(move |name, _| Ok(folder.join(name)))
-            },
-        };
+        let options = options(folder, policy, slots);
         let crew = Played(wishes.clone());
-        let opened = Engine::open(options, |_: mpsc::UnboundedSender<Report>| crew);
+        let opened = Engine::open_with(options, clock, store, |_: mpsc::UnboundedSender<Report>| crew);
         let (engine, ends) = opened.expect("the ledger can be opened");
         let thread = std::thread::spawn(move || engine.run());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -114,11 +164,27 @@ impl Daemon {
 
     fn trains(&self, job: u32, workers: u32) {
         self.report(Report::Training { job: JobId(job), workers, unix_s: 0.0 });
+        self.report(Report::Settled { job: JobId(job), workers });
     }
 
     fn stop(self) {
         self.ends.stop.send_replace(true);
         self.thread.join().expect("the engine does not panic").expect("and ends as it should");
+    }
+}
+
+fn options(folder: &Path, policy: Option<&str>, slots: u32) -> Options {
+    Options {
+        folder: folder.into(),
+        ledger: folder.join("ledger.jsonl"),
+        machine: Some(Machine::slots(slots)),
+        policy: policy.map(Into::into),
+        time_scale: None,
+        retries: 2,
+        prepare: {
+            let folder = folder.to_path_buf();
+            Box::new(move |name, _| Ok(folder.join(name)))
+        },
     }
 }
 
@@ -245,6 +311,38 @@ fn a_failing_job_is_tried_again_and_then_given_up() {
 }
 
 #[test]
+fn a_kill_by_policy_is_no_failure_of_the_job() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path(), Some("fifo"), 2);
+    daemon.submit("a", "2").unwrap();
+    let killed = || Report::Lost { job: JobId(0), why: "it did not leave within 30 s and was killed".into() };
+    // More often than a job may fail.
+    for _ in 0..4 {
+        daemon.until("it starts", |d| d.wanted(0) == Some(2));
+        daemon.trains(0, 2);
+        daemon.until("it trains", |d| d.job("a").state == Phase::Running);
+        daemon.ask(Request::Suspend { job: "a".into() }).unwrap();
+        daemon.until("it should leave", |d| d.wanted(0) == Some(0));
+        daemon.report(killed());
+        daemon.until("it is suspended", |d| d.job("a").state == Phase::Suspended);
+        let job = daemon.job("a");
+        assert_eq!(job.failures, 0);
+        assert!(job.why.contains("suspended by its user") && job.why.contains("was killed"), "{}", job.why);
+        daemon.ask(Request::Resume { job: "a".into() }).unwrap();
+    }
+    daemon.until("it starts once more", |d| d.wanted(0) == Some(2));
+    // One that nobody told to leave failed.
+    daemon.report(killed());
+    daemon.until("that counts", |d| d.job("a").failures == 1);
+    daemon.until("it is tried again", |d| d.wishes() == 10);
+    daemon.ask(Request::Cancel { job: "a".into() }).unwrap();
+    daemon.until("it should leave", |d| d.wanted(0) == Some(0));
+    daemon.report(killed());
+    daemon.until("it was cancelled", |d| d.job("a").state == Phase::Cancelled);
+    daemon.stop();
+}
+
+#[test]
 fn a_daemon_that_comes_back_takes_everything_up() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path(), Some("fifo_skip"), 2);
@@ -281,4 +379,271 @@ fn a_daemon_that_comes_back_takes_everything_up() {
     };
     read(&ledger, each).unwrap();
     assert!(moments > 3 && state.is_some_and(|state| state.jobs.len() == 3));
+}
+
+/// Entries of a ledger with their times.
+fn lines(folder: &Path) -> Vec<(f64, Entry)> {
+    let mut lines = Vec::new();
+    let each = |line: bellwether_serve::ledger::Line| {
+        lines.push((line.time_s, line.entry));
+        Ok(())
+    };
+    read(&folder.join("ledger.jsonl"), each).expect("the ledger is possible");
+    lines
+}
+
+#[test]
+fn a_clock_that_is_set_moves_no_time() {
+    const SINCE_S: f64 = 1.7e9;
+    let folder = tempfile::tempdir().unwrap();
+    let clock = SetClock(Arc::new(Mutex::new((Duration::from_secs(500), SINCE_S))));
+    let daemon = Daemon::start_with(clock.clone(), folder.path(), Some("fifo"), 2);
+    daemon.submit("a", "1").unwrap();
+    let since_s = |daemon: &Daemon| daemon.ends.desk.now().cluster.since_s;
+    assert_eq!((since_s(&daemon), daemon.job("a").submitted_s), (SINCE_S, SINCE_S));
+    // An hour forward while 20 s pass: somebody set the clock.
+    clock.set(520, SINCE_S + 3620.0);
+    daemon.until("times are read anew", |d| since_s(d) == SINCE_S + 3600.0);
+    assert_eq!(daemon.job("a").submitted_s, SINCE_S + 3600.0, "it is 20 s ago");
+    daemon.submit("b", "1").unwrap();
+    // And back again.
+    clock.set(540, SINCE_S + 40.0);
+    daemon.until("times are read anew", |d| since_s(d) == SINCE_S);
+    daemon.submit("c", "1").unwrap();
+    daemon.stop();
+    // The next daemon finds a clock that was set back, on a machine that began anew: time goes on.
+    clock.set(3, SINCE_S - 1000.0);
+    let daemon = Daemon::start_with(clock.clone(), folder.path(), None, 2);
+    daemon.submit("d", "1").unwrap();
+    assert_eq!(daemon.job("d").submitted_s, SINCE_S - 1000.0);
+    daemon.stop();
+    // And one that is later: so long nobody looked.
+    clock.set(5, SINCE_S - 900.0);
+    let daemon = Daemon::start_with(clock, folder.path(), None, 2);
+    daemon.submit("e", "1").unwrap();
+    daemon.stop();
+    let lines = lines(folder.path());
+    let submitted = lines.iter().filter(|(_, entry)| matches!(entry, Entry::Submitted(_)));
+    let submitted: Vec<f64> = submitted.map(|(time_s, _)| *time_s).collect();
+    assert_eq!(submitted, [0.0, 20.0, 40.0, 40.0, 140.0]);
+    let corrected = lines.iter().filter_map(|(_, entry)| match entry {
+        Entry::ClockCorrected { by_s, .. } => Some(*by_s),
+        _ => None,
+    });
+    assert_eq!(corrected.collect::<Vec<f64>>(), [3600.0, -3600.0, -1040.0]);
+}
+
+/// A file on a disk that is full when it is told so.
+struct FullStore {
+    file: FileStore,
+    full: Arc<AtomicBool>,
+}
+
+impl Store for FullStore {
+    fn read(&mut self) -> io::Result<Box<dyn Read>> {
+        self.file.read()
+    }
+
+    fn cut(&mut self, bytes: u64) -> io::Result<()> {
+        self.file.cut(bytes)
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.full.load(Ordering::Relaxed) {
+            // Some of it finds room.
+            self.file.append(&bytes[..bytes.len() / 2])?;
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.file.append(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync()
+    }
+
+    fn replace(&mut self, bytes: &[u8]) -> io::Result<String> {
+        self.file.replace(bytes)
+    }
+}
+
+#[test]
+fn a_full_disk_is_waited_for_and_costs_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let full = Arc::new(AtomicBool::new(false));
+    let store = FullStore { file: FileStore::new(folder.path().join("ledger.jsonl")), full: full.clone() };
+    let clock = SystemClock::new().unwrap();
+    let daemon = Daemon::start_on(clock, Box::new(store), folder.path(), Some("fifo_skip"), 2);
+    daemon.submit("a", "1").unwrap();
+    daemon.until("it starts", |d| d.wanted(0) == Some(1));
+    full.store(true, Ordering::Relaxed);
+    let keyed = Submission { key: Some("k".into()), ..submission("b", "1") };
+    for _ in 0..3 {
+        let refusal = daemon.ask(Request::Submit(Box::new(keyed.clone()))).unwrap_err();
+        assert_eq!(refusal.kind, RefusalKind::Unavailable);
+        assert!(refusal.error.to_string().contains("ledger.jsonl"), "{}", refusal.error);
+    }
+    // What is reported meanwhile is taken in later.
+    daemon.trains(0, 1);
+    daemon.finish(0);
+    assert_eq!(daemon.wishes(), 1, "nothing begins that is not written");
+    full.store(false, Ordering::Relaxed);
+    daemon.until("what was asked for is done", |d| d.wanted(1) == Some(1));
+    daemon.until("nothing is lost", |d| d.job("a").state == Phase::Finished);
+    let again = daemon.ask(Request::Submit(Box::new(keyed))).unwrap();
+    assert!(matches!(again, Reply::Job { created: false, .. }), "once");
+    daemon.finish(1);
+    daemon.until("all goes on", |d| d.job("b").state == Phase::Finished);
+    daemon.stop();
+    assert!(lines_are_possible(folder.path()));
+    // A daemon that is to end does not wait for room; what was acknowledged is there.
+    full.store(true, Ordering::Relaxed);
+    let store = FullStore { file: FileStore::new(folder.path().join("ledger.jsonl")), full };
+    let opened = Engine::open_with(
+        options(folder.path(), None, 2),
+        SystemClock::new().unwrap(),
+        Box::new(store),
+        |_| Played(Arc::default()),
+    );
+    assert!(opened.is_err(), "a daemon that cannot write does not begin");
+    assert!(lines_are_possible(folder.path()));
+}
+
+#[test]
+fn slots_are_free_when_processes_have_left_and_not_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path(), Some("wfs"), 4);
+    let trains = |workers| daemon.report(Report::Training { job: JobId(0), workers, unix_s: 0.0 });
+    daemon.submit("a", "1..4").unwrap();
+    daemon.until("it gets all", |d| d.wanted(0) == Some(4));
+    // Two of four train so far, the others start, when it is to be two.
+    trains(2);
+    daemon.until("it trains", |d| d.job("a").workers == 2);
+    daemon.submit("b", "1..4").unwrap();
+    daemon.until("it shrinks", |d| d.wanted(0) == Some(2));
+    trains(2);
+    daemon.report(Report::Settled { job: JobId(0), workers: 4 });
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!((daemon.wanted(1), daemon.ends.desk.now().cluster.free), (None, 0));
+    daemon.report(Report::Settled { job: JobId(0), workers: 2 });
+    daemon.until("then the others start", |d| d.wanted(1) == Some(2));
+    daemon.stop();
+}
+
+#[test]
+fn a_failure_that_is_known_is_told_to_whoever_starts_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path(), Some("fifo"), 2);
+    daemon.submit("a", "2").unwrap();
+    daemon.until("it starts", |d| d.wanted(0) == Some(2));
+    let why = "no worker comes up".to_string();
+    daemon.report(Report::Ended { job: JobId(0), end: End::Failed, why, step: 5, digest: None, unix_s: 7.0 });
+    daemon.until("it is tried again", |d| d.wishes() == 2);
+    let known = |daemon: &Daemon| daemon.wishes.lock().unwrap().last[&JobId(0)].known_end_unix_s;
+    assert_eq!(known(&daemon), Some(7.0));
+    daemon.stop();
+    // The next daemon knows of it too, so it is not counted twice.
+    let daemon = Daemon::start(folder.path(), None, 2);
+    daemon.until("it is taken up", |d| d.wanted(0) == Some(2));
+    assert_eq!((known(&daemon), daemon.job("a").failures), (Some(7.0), 1));
+    daemon.stop();
+}
+
+#[test]
+fn a_failure_is_told_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(&folder.path().join("journal.jsonl")).unwrap();
+    let began = Event::CoordinatorStarted { process: 1, version: String::new(), resumed: false };
+    journal.write(100.0, &began).unwrap();
+    let outcome = "failed: no worker comes up".to_string();
+    journal.write(200.0, &Event::Ended { step: 7, outcome, params_digest: None }).unwrap();
+    // What the crew of a daemon says that wants nothing of the run but that it leaves.
+    let told = |known_end_unix_s| {
+        let (tell, told) = std::sync::mpsc::channel();
+        let mut crew = Processes::new("/no/such/program".into(), move |report| drop(tell.send(report)));
+        let run = folder.path().to_path_buf();
+        crew.want(Wanted { job: JobId(1), run, workers: 0, speed: 1.0, begins: true, known_end_unix_s });
+        match told.recv_timeout(Duration::from_secs(30)) {
+            Ok(Report::Ended { end, step: 7, .. }) => end,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(told(None), End::Failed);
+    assert_eq!(told(Some(100.0)), End::Failed, "it went on after that end, and failed then");
+    assert_eq!(told(Some(200.0)), End::Stopped, "that it failed is known");
+}
+
+/// A ledger with a job that trains, one that waits and one that has ended.
+fn a_ledger(folder: &Path) -> String {
+    let daemon = Daemon::start(folder, Some("fifo_skip"), 2);
+    daemon.submit("done", "1").unwrap();
+    daemon.until("it starts", |d| d.wanted(0) == Some(1));
+    daemon.finish(0);
+    daemon.until("it ends", |d| d.job("done").state == Phase::Finished);
+    daemon.submit("a", "2").unwrap();
+    daemon.until("it starts", |d| d.wanted(1) == Some(2));
+    daemon.trains(1, 2);
+    daemon.until("it trains", |d| d.job("a").state == Phase::Running);
+    daemon.submit("b", "1").unwrap();
+    daemon.stop();
+    std::fs::read_to_string(folder.join("ledger.jsonl")).unwrap()
+}
+
+#[test]
+fn a_damaged_line_in_the_ledger_costs_that_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = a_ledger(folder.path());
+    let ledger = folder.path().join("ledger.jsonl");
+    let lines: Vec<&str> = text.lines().collect();
+    for place in 1..lines.len() {
+        let without = [&lines[..place], &lines[place + 1..]].concat().join("\n");
+        let half = &lines[place][..lines[place].len() / 2];
+        let torn = [&lines[..place], &[half], &lines[place + 1..]].concat().join("\n");
+        let glued =
+            [&lines[..place], &[&format!("{half}{}", lines[place])], &lines[place + 1..]].concat().join("\n");
+        for damaged in [without, torn, glued] {
+            std::fs::write(&ledger, format!("{damaged}\n")).unwrap();
+            // A ledger that lost the choice of a policy does not know who decides.
+            let daemon = Daemon::start(folder.path(), Some("fifo_skip"), 2);
+            let jobs = daemon.ends.desk.now().jobs.clone();
+            let lost = (3 - jobs.len(), lines[place].contains("\"submitted\""));
+            assert!(matches!(lost, (0, _) | (1, true)), "line {place}: {:?}", jobs.keys());
+            let repaired = std::fs::read_to_string(&ledger).unwrap().contains("\"repaired\"");
+            for (name, job) in jobs.iter().filter(|(_, job)| repaired && !job.state.has_ended()) {
+                let number = ["done", "a", "b"].iter().position(|known| known == name).unwrap() as u32;
+                assert_eq!(daemon.wanted(number), Some(0), "line {place}: {name} was {:?}", job.state);
+            }
+            // Nobody starts before all are gone who may be there.
+            let wanted = daemon.wishes.lock().unwrap().all.iter().map(|wanted| wanted.workers).max();
+            assert!(!repaired || wanted.is_none_or(|workers| workers == 0), "line {place}: {wanted:?}");
+            let seen = Cell::new(0);
+            daemon.until("a trains in the end", |d| {
+                // All who should leave do, once each.
+                let wishes = d.wishes.lock().unwrap().all.clone();
+                for wanted in
+                    wishes.iter().skip(seen.replace(wishes.len())).filter(|wanted| wanted.workers == 0)
+                {
+                    let number = wanted.job.0;
+                    d.end(number, if number == 0 { End::Finished } else { End::Stopped }, 100);
+                }
+                d.wanted(1) == Some(2) || !jobs.contains_key("a")
+            });
+            daemon.stop();
+            assert!(lines_are_possible(folder.path()), "line {place}");
+        }
+    }
+    // As it was it is kept, each time.
+    assert_eq!(
+        std::fs::read_to_string(folder.path().join("ledger.jsonl.damaged-1")).unwrap().lines().next(),
+        Some(lines[0])
+    );
+    // Without its first line it is nothing.
+    std::fs::write(&ledger, lines[1..].join("\n") + "\n").unwrap();
+    let options = options(folder.path(), Some("fifo"), 2);
+    let Err(error) = Engine::open(options, |_| Played(Arc::default())) else { panic!("it has no slots") };
+    assert!(error.to_string().contains("run --resume"), "{error}");
+}
+
+fn lines_are_possible(folder: &Path) -> bool {
+    let mut state = None;
+    read(&folder.join("ledger.jsonl"), |line| State::fold(&mut state, &line)).is_ok()
 }

@@ -8,6 +8,7 @@
 mod build;
 pub mod data;
 mod fingerprint;
+mod flipped;
 mod model;
 mod network_trainee;
 mod paced;
@@ -15,4 +16,5 @@ mod random;
 mod synthetic;
 
 pub use build::build;
-pub use paced::{Pace, paced};
+pub use flipped::{Flip, flipped};
+pub use paced::{Hang, Pace, paced};

@@ -1,6 +1,7 @@
 //! A trainee that computes as if its device were slower, to try what unequal workers do to a run.
 
 use std::fmt;
+use std::io::Read;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,15 @@ use bellwether_runtime::trainee::{
 /// The longest pause after one micro-batch: a mistyped speed must not look like a hang for ever.
 const PAUSE_MAX: Duration = Duration::from_secs(600);
 
+/// How a gradient never comes to an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hang {
+    /// It computes for ever: `hang@20s`.
+    Computes,
+    /// It waits for ever for a pipe into which nobody writes: `block@20s`.
+    Waits,
+}
+
 /// How fast a worker computes, relative to what it could: `0.5`, or `0.5@20s` for one that turns slow after 20 s.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pace {
@@ -20,6 +30,8 @@ pub struct Pace {
     /// Since when, counted from the worker's first gradient; a speed from the start on is known to those who share out
     /// the work, a later one is not.
     pub after: Option<Seconds>,
+    /// It computes nothing any more from then on.
+    pub hang: Option<Hang>,
 }
 
 impl FromStr for Pace {
@@ -29,6 +41,7 @@ impl FromStr for Pace {
     /// use bellwether_workloads::Pace;
     /// assert_eq!("0.5".parse::<Pace>().unwrap().speed, 0.5);
     /// assert_eq!("0.5@20s".parse::<Pace>().unwrap().after.unwrap().get(), 20.0);
+    /// assert!("hang@20s".parse::<Pace>().unwrap().hang.is_some() && "hang".parse::<Pace>().is_err());
     /// assert!("0".parse::<Pace>().is_err() && "fast".parse::<Pace>().is_err() && "1@".parse::<Pace>().is_err());
     /// ```
     fn from_str(text: &str) -> Result<Self, String> {
@@ -36,8 +49,16 @@ impl FromStr for Pace {
             Some((speed, after)) => (speed, Some(after.parse::<Seconds>()?)),
             None => (text, None),
         };
+        let hang = match speed.trim() {
+            "hang" => Some(Hang::Computes),
+            "block" => Some(Hang::Waits),
+            _ => None,
+        };
+        if hang.is_some() && after.is_some() {
+            return Ok(Pace { speed: 1.0, after, hang });
+        }
         match speed.trim().parse::<f64>() {
-            Ok(speed) if speed.is_finite() && speed > 0.0 => Ok(Pace { speed, after }),
+            Ok(speed) if speed.is_finite() && speed > 0.0 => Ok(Pace { speed, after, hang: None }),
             _ => {
                 Err(format!("`{text}` is no speed: write a number above 0, or one with a time as in 0.5@20s"))
             }
@@ -47,7 +68,11 @@ impl FromStr for Pace {
 
 impl fmt::Display for Pace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.speed)?;
+        match self.hang {
+            Some(Hang::Computes) => write!(f, "hang")?,
+            Some(Hang::Waits) => write!(f, "block")?,
+            None => write!(f, "{}", self.speed)?,
+        }
         self.after.map_or(Ok(()), |after| write!(f, "@{after}"))
     }
 }
@@ -64,12 +89,28 @@ struct Paced {
     since: Option<Instant>,
 }
 
+impl Hang {
+    /// Never returns.
+    fn begin(self) {
+        let pipe = if self == Hang::Waits { std::io::pipe().ok() } else { None };
+        if let Some((mut reader, _writer)) = pipe {
+            let _ = reader.read(&mut [0]);
+        }
+        loop {
+            std::hint::spin_loop();
+        }
+    }
+}
+
 impl Paced {
     /// What to wait for in the gradient that begins now.
     fn pause(&mut self) -> Pause {
         let now = Instant::now();
         let since = *self.since.get_or_insert(now);
         let slow = (now - since).as_secs_f64() >= self.pace.after.map_or(0.0, Seconds::get);
+        if slow && let Some(hang) = self.pace.hang {
+            hang.begin();
+        }
         let factor = if slow { (1.0 / self.pace.speed - 1.0).max(0.0) } else { 0.0 };
         Pause { factor, computes_since: now, owed_s: 0.0 }
     }
@@ -212,7 +253,7 @@ mod tests {
     #[test]
     fn a_pace_of_a_quarter_makes_every_part_four_times_longer() {
         let device = Box::new(Synthetic::new(0.03, 0.0, 4 * 100, 3, 0, 1000));
-        let mut slow = paced(device, Pace { speed: 0.25, after: None });
+        let mut slow = paced(device, Pace { speed: 0.25, after: None, hang: None });
         let (mut counted, mut out) = (Counted(vec![], Instant::now()), vec![0.0; 100]);
         let (batch, mut parameters) = (MicroBatch { samples: &[1] }, vec![0.0; 100]);
         slow.gradient_by_parts(&mut counted, &mut parameters, &[], 0, batch, 0, &mut out, &mut []).unwrap();

@@ -361,10 +361,11 @@ mod tests {
             // Nothing before the first; 60 ms / 9 of forward computing and twice that of backward computing.
             let part = 0.06 / 9.0;
             let least = [0.0, part, part, 3.0 * part, 2.0 * part, 2.0 * part];
-            let computing: f64 = recorded.calls.iter().map(|(_, _, seconds)| seconds).sum();
+            let (mut computing, mut due) = (0.0, 0.0);
             for ((_, tensor, seconds), least) in recorded.calls.iter().zip(least) {
-                // A sleep that ends late is made up for by the next; the machine may be busy.
-                assert!(*seconds > least - 0.005, "{tensor}: {:?}", recorded.calls);
+                (computing, due) = (computing + seconds, due + least);
+                // No part is done early. A sleep that ends late is made up for by the next, so single parts say nothing.
+                assert!(computing > due - 0.0001, "{tensor}: {:?}", recorded.calls);
             }
             assert!((0.0599..0.3).contains(&computing), "{computing}");
         }

@@ -85,6 +85,11 @@ fn the_asynchronous_example_is_learnt_synchronously() {
 }
 
 #[test]
+fn the_verified_example_is_learnt() {
+    assert!(run("verified.toml").accuracy >= 0.95);
+}
+
+#[test]
 fn every_example_is_run_here() {
     let mut names: Vec<String> = std::fs::read_dir(folder())
         .unwrap()
@@ -107,7 +112,8 @@ fn every_example_is_run_here() {
             "resnet.toml",
             "synthetic.toml",
             "teacher.toml",
-            "transformer.toml"
+            "transformer.toml",
+            "verified.toml"
         ]
     );
 }

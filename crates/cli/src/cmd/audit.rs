@@ -2,9 +2,8 @@
 
 use std::process::ExitCode;
 
-use bellwether_core::record::Event;
-use bellwether_runtime::journal;
-use bellwether_runtime::order::SampleOrder;
+use bellwether_runtime::journal::{self, Content, Ledger, Stretch, Unreadable};
+use serde_json::json;
 
 use crate::args::{Format, JobArguments};
 use crate::failure::Failure;
@@ -14,25 +13,65 @@ use crate::runs::StateDir;
 pub(crate) fn audit(arguments: &JobArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     let run = StateDir::find(arguments.state.state_dir.clone())?.run(&arguments.job)?;
     let path = run.path.join("journal.jsonl");
-    let lines = journal::read(&path).map_err(|e| Failure::at(path.display().to_string(), e))?;
-    let seed = run.job()?.seed;
-    let order = lines.iter().find_map(|line| match line.event {
-        Event::TaskKnown { training_samples: samples, batch, virtual_nodes, .. } => {
-            Some(SampleOrder { samples, batch, virtual_nodes, seed })
-        }
-        _ => None,
-    });
-    let order = order.ok_or_else(|| Failure::No(format!("{}: no step was done yet", run.name)))?;
+    let Content { lines, unreadable } =
+        journal::read_all(&path).map_err(|e| Failure::at(path.display().to_string(), e))?;
+    for line in &unreadable {
+        printer.note(format_args!("warning: {}: {line}", path.display()));
+    }
     let ledger =
-        journal::ledger(&lines, order).map_err(|what| Failure::No(format!("{}: {what}", run.name)))?;
+        journal::ledger(&lines, run.job()?.seed).map_err(|what| unproven(&run.name, &what, &unreadable))?;
+    if ledger.steps == 0 {
+        return Err(Failure::No(format!("{}: no step was done yet", run.name)));
+    }
     match arguments.state.format {
-        Format::Json => printer.out(serde_json::json!({
-            "run": run.name, "steps": ledger.steps, "samples": ledger.samples, "epochs": ledger.epochs,
-        })),
-        Format::Table => printer.out(format_args!(
-            "{}: {} committed steps took {} samples; in each of {} whole epochs every sample is in exactly one step",
-            run.name, ledger.steps, ledger.samples, ledger.epochs
-        )),
+        Format::Json => printer.out(json(&run.name, &ledger, &unreadable)),
+        Format::Table => printer.out(text(&run.name, &ledger)),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn json(run: &str, ledger: &Ledger, unreadable: &[Unreadable]) -> serde_json::Value {
+    let stretch = |stretch: &Stretch| {
+        json!({
+            "first": stretch.first, "last": stretch.last, "fingerprint": stretch.fingerprint,
+            "training_samples": stretch.training_samples, "is_proven": stretch.is_proven, "epochs": stretch.epochs,
+        })
+    };
+    json!({
+        "run": run, "steps": ledger.steps, "samples": ledger.samples, "epochs": ledger.epochs,
+        "stretches": ledger.stretches.iter().map(stretch).collect::<Vec<_>>(),
+        "unreadable_lines": unreadable.iter().map(|line| line.number).collect::<Vec<_>>(),
+    })
+}
+
+fn text(run: &str, ledger: &Ledger) -> String {
+    let Ledger { steps, samples, epochs, stretches } = ledger;
+    let mut text = format!(
+        "{run}: {steps} committed steps took {samples} samples; in each of {epochs} whole epochs every sample is in \
+         exactly one step"
+    );
+    if stretches.iter().any(|stretch| !stretch.is_proven) {
+        text.push_str(" (steps that are in a checkpoint alone are left out)");
+    }
+    if stretches.len() > 1 {
+        for Stretch { first, last, fingerprint, training_samples, is_proven, epochs } in stretches {
+            let what = match is_proven {
+                true => format!("{epochs} whole epochs of {training_samples} samples"),
+                false => "in a checkpoint alone: no line tells of their samples".into(),
+            };
+            text.push_str(&format!("\n  steps {first}…{last}: {what}; {fingerprint}"));
+        }
+    }
+    text
+}
+
+/// What lacks may stand in lines that cannot be read: then nothing is proven, and nothing refuted.
+fn unproven(run: &str, what: &str, unreadable: &[Unreadable]) -> Failure {
+    let Some(first) = unreadable.first() else { return Failure::No(format!("{run}: {what}")) };
+    let (count, number) = (unreadable.len(), first.number);
+    let lines =
+        if count == 1 { format!("line {number}") } else { format!("{count} lines from line {number} on") };
+    Failure::No(format!(
+        "{run}: {what}; this is no proof of a fault, since {lines} of the journal cannot be read"
+    ))
 }

@@ -19,8 +19,10 @@ use report::Report;
 mod allreduce;
 mod asynchronous;
 mod autoscale;
+mod chaos;
 mod coordinator;
 mod crash;
+mod hang;
 mod jobs;
 mod joiner;
 mod memory;
@@ -66,6 +68,8 @@ enum What {
     Autoscale(AutoscaleArguments),
     /// Time from the moment at which a worker turns slow until another has taken its place
     Straggler(StragglerArguments),
+    /// Time until a gradient, a link or a session that hangs is noticed, and until training goes on; false alarms
+    Hang(hang::HangArguments),
     /// Throughput predicted from one worker's profile, beside that of up to 8 workers behind shaped links (needs root)
     Scaling(ScalingArguments),
     /// A parameter server under its workers, without and with a replica, beside plain TCP
@@ -76,6 +80,8 @@ enum What {
     Asynchronous(asynchronous::AsynchronousArguments),
     /// A daemon: its decisions and times beside the simulator's, kills, and answers under load
     Serve(serve::ServeArguments),
+    /// Random faults on real runs: same bits, clean audit, no hang, nothing left over
+    Chaos(chaos::ChaosArguments),
     /// One process of `bench allreduce`
     #[command(hide = true)]
     AllreduceMember {
@@ -300,10 +306,12 @@ pub(crate) fn bench(arguments: BenchArguments, printer: &Printer) -> Result<Exit
         What::Scaling(arguments) => (scaling::measure(&arguments, printer)?, arguments.output),
         What::Asynchronous(arguments) => (asynchronous::measure(&arguments, printer)?, arguments.output),
         What::Autoscale(arguments) => (autoscale::measure(&arguments, printer)?, arguments.output),
+        What::Hang(arguments) => (hang::measure(&arguments, printer)?, arguments.output),
         What::Straggler(arguments) => (straggler::measure(&arguments, printer)?, arguments.output),
         What::Parameters(arguments) => (parameters::measure(&arguments, printer)?, arguments.output),
         What::Sync(arguments) => (sync::measure(&arguments, printer)?, arguments.output),
         What::Serve(arguments) => (serve::measure(&arguments, printer)?, arguments.output),
+        What::Chaos(arguments) => (chaos::measure(&arguments, printer)?, arguments.output),
         What::AllreduceMember { control, rank } => {
             let options = MemberOptions { control, rank };
             let result = bellwether_runtime::allreduce_bench::member(&options);

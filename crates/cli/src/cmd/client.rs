@@ -1,5 +1,5 @@
-//! The verbs that speak to a daemon: `submit`, `jobs`, `job`, `logs`, `suspend`, `resume`, `cancel` and `policy`, and what
-//! `scale`, `stop` and `watch` do with a job that a daemon serves.
+//! The verbs that speak to a daemon: `submit`, `jobs`, `job`, `logs`, `suspend`, `resume`, `cancel`, `policy` and
+//! `dashboard`, and what `scale`, `stop` and `watch` do with a job that a daemon serves.
 
 use std::path::PathBuf;
 
@@ -9,16 +9,21 @@ use crate::args::StateArguments;
 
 mod change;
 mod daemon;
+mod dashboard;
 mod events;
 mod follow;
 mod job;
 mod jobs;
 mod logs;
+mod place;
+mod socket;
 mod submit;
+mod tls;
 mod words;
 
 pub(crate) use change::{Act, ActArguments, PolicyArguments, ScaleArguments, act, policy, scale};
 pub(crate) use daemon::Daemon;
+pub(crate) use dashboard::{DashboardArguments, dashboard};
 pub(crate) use job::job;
 pub(crate) use jobs::{JobsArguments, jobs};
 pub(crate) use logs::{LogsArguments, logs};
@@ -29,12 +34,15 @@ pub(super) use follow::{stop, watch};
 /// Which daemon is asked, and how its answer is printed.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DaemonArguments {
-    /// Address of the daemon [default: $BELLWETHER_SERVER, or the daemon of the state directory]
-    #[arg(long, value_name = "http://HOST:PORT", conflicts_with = "state_dir")]
+    /// Address of the daemon [default: $BELLWETHER_SERVER, or that of --connection, or the daemon of the state directory]
+    #[arg(long, value_name = "unix:PATH|https://HOST:PORT", conflicts_with = "state_dir")]
     pub(crate) server: Option<String>,
-    /// File with the token of the daemon at --server [default: $BELLWETHER_TOKEN_FILE]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) token_file: Option<PathBuf>,
+    /// Send the token over plain HTTP: only where somebody else encrypts all the way to the daemon
+    #[arg(long)]
+    pub(crate) plain_http: bool,
+    /// Copy of the file `.serve/connection.json` of a daemon elsewhere [default: $BELLWETHER_CONNECTION]
+    #[arg(long, value_name = "FILE", conflicts_with = "state_dir")]
+    pub(crate) connection: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) state: StateArguments,
 }

@@ -130,7 +130,7 @@ fn json(status: &Status) -> serde_json::Value {
         .map(|m| {
             serde_json::json!({
                 "worker": m.worker, "stage": m.stage, "address": m.address, "process": m.process,
-                "virtual_nodes": m.virtual_nodes, "step": m.step,
+                "virtual_nodes": m.virtual_nodes, "step": m.step, "doing": m.doing,
             })
         })
         .collect();

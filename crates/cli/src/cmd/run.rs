@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -9,15 +10,15 @@ use std::time::Duration;
 
 use bellwether_core::job::{Job, WorkerRange};
 use bellwether_core::plan::Plan;
-use bellwether_core::record::Summary;
+use bellwether_core::record::{Mismatch, Summary};
 use bellwether_core::{InputError, parse};
 use bellwether_runtime::coordinator::{self, CoordinatorError, Director, Options, Spawn};
-use bellwether_runtime::membership::TraineeDescription;
 use bellwether_runtime::membership::coordinator::OutcomeKind;
-use bellwether_workloads::Pace;
+use bellwether_runtime::membership::{TraineeDescription, WorkerId};
 
 use crate::args::{Format, RunArguments};
 use crate::failure::Failure;
+use crate::files;
 use crate::history::History;
 use crate::printer::Printer;
 use crate::runs::{RunDir, StateDir};
@@ -51,23 +52,20 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     let range = arguments.workers.unwrap_or(job.workers);
     check_workers(&job, range, &arguments.resize)?;
     arguments.steer.check(range)?;
-    let Outset { workers, schedule, first_step } = outset(range, resumed.as_ref(), &arguments)?;
+    let Outset { workers, schedule, first_step } = outset(range, resumed.as_ref(), &arguments, printer)?;
     let provider = arguments.revocation.provider()?;
     let trainee = describe(&job)?;
     // A run that is taken up again, or has a schedule, begins as it was told.
     let (start, price) = (arguments.steer.autoscale.start_workers, arguments.steer.autoscale.price);
     let told = resumed.is_some() || !schedule.is_empty() || arguments.no_spawn || start.is_some();
-    let chosen =
-        (!told && workers.min < workers.max).then(|| choose::choose(&job, &trainee, workers, price, printer));
-    let planned = chosen.transpose()?;
+    let choose = || choose::choose(&job, &trainee, workers, price, printer);
+    let planned = (!told && workers.min < workers.max).then(choose).transpose()?;
     let initial = planned.as_ref().map_or(start.unwrap_or(workers.initial()), |planned| planned.workers);
     let speeds = speed::known(&job, initial, &arguments.worker_speed)?;
     let bytes = 4 * (trainee.layout.parameter_count() + trainee.layout.state_count()) as u64;
-    let old = resumed.as_ref().and_then(RunDir::endpoint);
-    let run = resumed.map_or_else(|| state_dir.create(&job), Ok)?;
-    run.keep_schedule(&schedule)?;
-    let listen = arguments.listen.or(old.map(|e| e.control)).unwrap_or(([127, 0, 0, 1], 0).into());
-    reachable("--listen", listen)?;
+    let listen = listen_at(arguments.listen, resumed.as_ref())?;
+    let run = resumed.map_or_else(|| state_dir.create(&job, arguments.plain_transport.is_some()), Ok)?;
+    keep_small_files(&run, &schedule, printer)?;
     let mut directors: Vec<Box<dyn Director>> = planned.iter().map(Announce::director).collect();
     directors.extend(provider.as_ref().map(Provider::director).into_iter().chain(batch::director(&job)));
     directors.extend(arguments.steer.directors(&job, range, &run, &speeds)?);
@@ -91,6 +89,11 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
         director: steer::together(directors),
         heartbeat_timeout: Duration::from_secs_f64(arguments.heartbeat_timeout.get()),
         grace: Duration::from_secs_f64(arguments.grace.get()),
+        last_checkpoint_wait: Duration::from_secs_f64(arguments.last_checkpoint_wait.get()),
+        accept_other_data: arguments.accept_other_data,
+        plain_transport: arguments.plain_transport.clone(),
+        expected_step_s: planned.as_ref().map(|planned| job.batch.size as f64 / planned.examples_per_s),
+        replaces_alone: arguments.replace_lone_worker,
         measure_link: false,
         job: job.clone(),
     };
@@ -108,6 +111,18 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     Ok(conclude(&summary, kind, printer))
 }
 
+/// What whoever takes the run up again needs beside the job.
+fn keep_small_files(run: &RunDir, schedule: &[(u64, u32)], printer: &Printer) -> Result<(), Failure> {
+    run.keep_schedule(schedule)?;
+    if run.renew_token()? {
+        let path = run.token_file();
+        let path = path.display();
+        printer
+            .note(format_args!("warning: {path} held no token, as after a power cut; the run has a new one"));
+    }
+    Ok(())
+}
+
 /// Where a run begins.
 struct Outset {
     workers: WorkerRange,
@@ -117,13 +132,21 @@ struct Outset {
     first_step: u64,
 }
 
-fn outset(range: WorkerRange, resumed: Option<&RunDir>, arguments: &RunArguments) -> Result<Outset, Failure> {
+fn outset(
+    range: WorkerRange,
+    resumed: Option<&RunDir>,
+    arguments: &RunArguments,
+    printer: &Printer,
+) -> Result<Outset, Failure> {
     let mut outset = Outset { workers: range, schedule: arguments.resize.clone(), first_step: 0 };
     let Some(run) = resumed else { return Ok(outset) };
     let history = unfinished(run)?;
     outset.first_step = history.committed();
     if outset.schedule.is_empty() && arguments.steer.autoscale.autoscale.is_none() {
-        outset.schedule = run.schedule();
+        outset.schedule = run.schedule().unwrap_or_else(|why| {
+            printer.note(format_args!("warning: the scheduled numbers of workers are lost: {why}"));
+            Vec::new()
+        });
     }
     if arguments.workers.is_some() {
         // What is asked for now overrules what the schedule said for the steps that are done.
@@ -144,9 +167,20 @@ fn conclude(summary: &Summary, kind: OutcomeKind, printer: &Printer) -> ExitCode
             ExitCode::SUCCESS
         }
         OutcomeKind::Failed | OutcomeKind::Broken => {
-            let hint = if reason.starts_with("the loss is") {
+            let hint = if let Some(Mismatch { wrong: None, .. }) = summary.mismatches.last() {
+                format!(
+                    "test the memory and the processors of these workers' machines; `bellwether run --resume {run}` goes on \
+                     from before that step; with on_mismatch = \"quarantine\" and three workers the third one tells who is \
+                     wrong"
+                )
+            } else if reason.starts_with("the checkpoint of the last step") {
+                format!(
+                    "make room, then `bellwether run --resume {run}` goes on from the last checkpoint that was written; \
+                     --last-checkpoint-wait says how long the workers hold the state"
+                )
+            } else if reason.starts_with("the loss is") || reason.contains(" is not finite at step") {
                 "start anew with a smaller optimizer.learning_rate, or with optimizer.clip_norm; \
-                 the checkpoint of the last good step is kept"
+                 the checkpoints that were written before are kept"
                     .to_string()
             } else {
                 format!("journal.jsonl and worker-*.log in {run_dir} tell more")
@@ -158,10 +192,10 @@ fn conclude(summary: &Summary, kind: OutcomeKind, printer: &Printer) -> ExitCode
     }
 }
 
-/// The past of a run that is to be taken up again; a finished one is not.
+/// The past of a run that is to be taken up again; a finished one is not, unless its result is nowhere.
 fn unfinished(run: &RunDir) -> Result<History, Failure> {
     let history = History::read(run)?;
-    if !history.is_finished() {
+    if !history.is_finished() || history.last_checkpoint().is_none_or(|path| !path.is_file()) {
         return Ok(history);
     }
     let what = format!("the run is finished: all {} steps are done", history.committed());
@@ -204,6 +238,14 @@ pub(super) fn read_job(path: &Path, overrides: &[(String, String)]) -> Result<Jo
     Ok(job)
 }
 
+/// Where to listen: as asked for, or where the workers of a run that is taken up look.
+fn listen_at(asked: Option<SocketAddr>, resumed: Option<&RunDir>) -> Result<SocketAddr, InputError> {
+    let before = || resumed.and_then(RunDir::endpoint).map(|endpoint| endpoint.control);
+    let listen = asked.or_else(before).unwrap_or(([127, 0, 0, 1], 0).into());
+    reachable("--listen", listen)?;
+    Ok(listen)
+}
+
 /// An address that stands for all of a machine's cannot be told to others.
 pub(super) fn reachable(flag: &str, address: SocketAddr) -> Result<(), InputError> {
     if address.ip().is_unspecified() {
@@ -240,7 +282,7 @@ fn check_workers(job: &Job, workers: WorkerRange, resize: &[(u64, u32)]) -> Resu
 
 /// Builds the trainee once here, so that bad data are refused before anything is started.
 pub(super) fn describe(job: &Job) -> Result<TraineeDescription, InputError> {
-    let trainee = bellwether_workloads::build(job, &|path| std::fs::read(path))?;
+    let trainee = bellwether_workloads::build(job, &files::read_data)?;
     Ok(TraineeDescription::of(trainee.as_ref()))
 }
 
@@ -249,18 +291,30 @@ fn spawners(run: &RunDir, arguments: &RunArguments) -> Result<Option<(Spawn, Spa
     if arguments.no_spawn {
         return Ok(None);
     }
-    Ok(Some((spawner(run, &arguments.worker_speed, arguments.speed)?, server_spawner(run)?)))
+    let (paces, all, flip) = (speed::relative(&arguments.worker_speed), arguments.speed, arguments.flip_bit);
+    // Each computes at its pace; those that have none of their own at that of all.
+    let more = move |worker| {
+        let pace = speed::of(&paces, worker).or(all).map(|pace| format!("--speed={pace}"));
+        let flip = flip.filter(|(who, _)| *who == worker).map(|(_, flip)| format!("--flip-bit={flip}"));
+        pace.into_iter().chain(flip).collect()
+    };
+    Ok(Some((spawner(run, more)?, server_spawner(run)?)))
 }
 
-/// Workers are processes of this same program, in a process group of their own: they outlive us.
-///
-/// Each computes at its pace; those that have none of their own at that of `all`.
-pub(super) fn spawner(run: &RunDir, paces: &[Pace], all: Option<Pace>) -> Result<Spawn, Failure> {
+fn log(path: &Path) -> std::io::Result<File> {
+    File::options().create(true).append(true).mode(0o600).open(path)
+}
+
+/// Workers are processes of this same program, in a process group of their own: they outlive us. `more` gives further
+/// arguments of each.
+pub(super) fn spawner(
+    run: &RunDir,
+    more: impl Fn(WorkerId) -> Vec<String> + 'static,
+) -> Result<Spawn, Failure> {
     let program = std::env::current_exe().map_err(|e| Failure::at("this program", e))?;
-    let (run, paces) = (run.clone(), speed::relative(paces));
+    let run = run.clone();
     Ok(Box::new(move |worker, address| {
-        let log =
-            File::options().create(true).append(true).open(run.path.join(format!("worker-{worker}.log")))?;
+        let log = log(&run.path.join(format!("worker-{worker}.log")))?;
         Command::new(&program)
             .arg("worker")
             .args(["--join", &address.to_string()])
@@ -269,7 +323,7 @@ pub(super) fn spawner(run: &RunDir, paces: &[Pace], all: Option<Pace>) -> Result
             .arg("--token-file")
             .arg(run.token_file())
             .args(["--worker-id", &worker.to_string()])
-            .args(speed::of(&paces, worker).or(all).map(|pace| format!("--speed={pace}")))
+            .args(more(worker))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -283,8 +337,7 @@ pub(super) fn server_spawner(run: &RunDir) -> Result<Spawn, Failure> {
     let program = std::env::current_exe().map_err(|e| Failure::at("this program", e))?;
     let run = run.clone();
     Ok(Box::new(move |server, address| {
-        let log =
-            File::options().create(true).append(true).open(run.path.join(format!("server-{server}.log")))?;
+        let log = log(&run.path.join(format!("server-{server}.log")))?;
         Command::new(&program)
             .arg("server")
             .args(["--join", &address.to_string()])
@@ -306,6 +359,16 @@ fn explain(error: CoordinatorError, run: &RunDir) -> Failure {
         CoordinatorError::Busy(_) => format!("`bellwether watch {place}` shows it"),
         CoordinatorError::Checkpoint(_) => {
             "remove the checkpoints that cannot be used; without any, the run begins anew from its seed".into()
+        }
+        CoordinatorError::OtherData { .. } => {
+            "put back what it was trained with; or pass --accept-other-data: the run goes on, the result is that of \
+             neither, and the journal says so"
+                .into()
+        }
+        CoordinatorError::NoReason => {
+            "start a new run with --plain-transport REASON; or remove the run's token file: --resume makes another, which \
+             encrypts"
+                .into()
         }
         CoordinatorError::System { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => match run.endpoint() {
             Some(_) => "another program has the port where this run's workers look for it: end that program; or choose \

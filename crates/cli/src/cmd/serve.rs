@@ -3,19 +3,20 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::time::Duration;
 
 use bellwether_core::InputError;
-use bellwether_core::job::Job;
+use bellwether_core::units::{Bytes, Seconds};
 use bellwether_sched::policy;
-use bellwether_serve::daemon::{self, Daemon, DaemonError};
+use bellwether_serve::daemon::{self, Daemon, DaemonError, Protection};
 use bellwether_serve::engine::EngineError;
-use bellwether_serve::ledger::Task;
+use bellwether_serve::ledger::Damage;
+use bellwether_serve::loading::LoadLimits;
 use bellwether_serve::machine::{DeviceType, Machine, MachineNode};
 use bellwether_sim::cluster::Cluster;
 use clap::Args;
 
-use super::run::{describe, reachable};
+use super::run::reachable;
 use crate::args::Format;
 use crate::failure::Failure;
 use crate::printer::Printer;
@@ -32,6 +33,18 @@ pub(crate) struct ServeArguments {
     /// Where the HTTP API listens [default: where it was, or a free port of 127.0.0.1]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<SocketAddr>,
+    /// Speak HTTPS, with a certificate of the daemon's own [default: on addresses that are not loopback]
+    #[arg(long, conflicts_with = "plain_http")]
+    pub(crate) https: bool,
+    /// Speak HTTPS with the certificate, and those of who signed it, in this file (PEM)
+    #[arg(long, value_name = "FILE", requires = "key", conflicts_with = "plain_http")]
+    pub(crate) certificate: Option<PathBuf>,
+    /// The private key of --certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    pub(crate) key: Option<PathBuf>,
+    /// Take the token over plain HTTP: only where somebody else encrypts all the way, such as a proxy in front of it
+    #[arg(long)]
+    pub(crate) plain_http: bool,
     /// Folder of the jobs' runs and of the daemon's own files
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
@@ -41,6 +54,12 @@ pub(crate) struct ServeArguments {
     /// How often a job is tried again after its processes failed
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub(crate) retries: u32,
+    /// Memory that loading a submitted job's data may take; larger files are refused
+    #[arg(long, value_name = "SIZE", default_value = "8GiB")]
+    pub(crate) load_memory: Bytes,
+    /// Time that it may take
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    pub(crate) load_timeout: Seconds,
     /// How the address is printed
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: Format,
@@ -58,12 +77,23 @@ pub(crate) fn serve(arguments: ServeArguments, printer: &Printer) -> Result<Exit
     if let Some(address) = arguments.listen {
         reachable("--listen", address)?;
     }
+    let dashboard = match &arguments.state_dir {
+        Some(folder) => format!("bellwether dashboard --state-dir {}", folder.display()),
+        None => "bellwether dashboard".into(),
+    };
+    let protection = match (arguments.certificate, arguments.key) {
+        (Some(certificate), Some(key)) => Protection::Https(Some((certificate, key))),
+        _ if arguments.https => Protection::Https(None),
+        _ if arguments.plain_http => Protection::Elsewhere,
+        _ => Protection::Usual,
+    };
     let state_dir = StateDir::find(arguments.state_dir)?;
     let folder = state_dir.make()?;
     let machine = arguments.slots.as_deref().map(machine).transpose()?;
     let daemon = Daemon::open(daemon::Options {
         state_dir: folder,
         listen: arguments.listen,
+        protection,
         program: std::env::current_exe().map_err(|e| Failure::at("this program", e))?,
         machine,
         policy: arguments.policy,
@@ -72,22 +102,30 @@ pub(crate) fn serve(arguments: ServeArguments, printer: &Printer) -> Result<Exit
         prepare: Box::new(move |name, job| {
             state_dir.create_named(name, job).map(|run| run.path).map_err(|failure| failure.to_string())
         }),
-        describe: Arc::new(task),
+        loading: LoadLimits {
+            memory: arguments.load_memory,
+            patience: Duration::from_secs_f64(arguments.load_timeout.get()),
+        },
     });
     let daemon = daemon.map_err(explain)?;
-    announce(&daemon, arguments.format, printer);
+    if let Some(damage) = daemon.damage() {
+        lament(damage, printer);
+    }
+    announce(&daemon, &dashboard, arguments.format, printer);
     daemon.run().map_err(explain)?;
     printer.note("the daemon has stopped; jobs that run go on, and `bellwether serve` takes them over again");
     Ok(ExitCode::SUCCESS)
 }
 
-fn announce(daemon: &Daemon, format: Format, printer: &Printer) {
+/// No secret is among it: what a service prints lies in logs.
+fn announce(daemon: &Daemon, dashboard: &str, format: Format, printer: &Printer) {
     let endpoint = daemon.endpoint();
     let (policy, slots, open) = daemon.summary();
     match format {
         Format::Json => printer.out(serde_json::json!({
             "address": endpoint.address, "url": endpoint.url, "process": endpoint.process,
-            "dashboard": daemon.dashboard(), "policy": policy, "slots": slots, "jobs": open,
+            "policy": policy, "slots": slots, "jobs": open, "connection": daemon.connection(),
+            "fingerprint": daemon.fingerprint().map(|fingerprint| fingerprint.to_string()),
         })),
         Format::Table => {
             let jobs = if open == 1 { "1 job has".into() } else { format!("{open} jobs have") };
@@ -95,16 +133,31 @@ fn announce(daemon: &Daemon, format: Format, printer: &Printer) {
                 "serving on {}: {slots} slots under {policy}, {jobs} not ended",
                 endpoint.url
             ));
-            printer.out(format_args!("dashboard  {}", daemon.dashboard()));
+            if let Some(fingerprint) = daemon.fingerprint() {
+                printer.out(format_args!("certificate  {fingerprint}"));
+            }
+            if let Some(path) = daemon.connection() {
+                printer.out(format_args!("clients elsewhere need a copy of {}", path.display()));
+            }
+            printer.out(format_args!("`{dashboard}` prints an address that opens the dashboard"));
         }
     }
 }
 
-/// Learns the size of a job's task, as a worker would.
-fn task(job: &Job) -> Result<Task, InputError> {
-    let trainee = describe(job)?;
-    let bytes = 4 * (trainee.layout.parameter_count() + trainee.layout.state_count()) as u64;
-    Ok(Task { training_samples: trainee.training_samples, bytes })
+/// Says what a ledger has lost, and what follows from it.
+fn lament(damage: &Damage, printer: &Printer) {
+    let Damage { lines, first, kept_as } = damage;
+    let count = if *lines == 1 { "1 line was".into() } else { format!("{lines} lines were") };
+    printer.note(format_args!(
+        "warning: the ledger was damaged: {count} set aside; it is kept as it was in {kept_as}"
+    ));
+    for (number, what) in first {
+        printer.note(format_args!("  line {number} {what}"));
+    }
+    printer.note(
+        "  hint: all jobs leave with a checkpoint and are decided on anew; look with `bellwether jobs` whether one is missing, and \
+         submit it again: its run is still in its folder",
+    );
 }
 
 /// The slots that the user describes.

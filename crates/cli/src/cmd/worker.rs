@@ -4,11 +4,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bellwether_core::InputError;
+use bellwether_core::job::Job;
 use bellwether_runtime::notice::Listening;
-use bellwether_runtime::worker::{Options, WorkerError, run};
+use bellwether_runtime::worker::{Options, Stages, WorkerError, run};
 
 use crate::args::WorkerArguments;
 use crate::failure::Failure;
+use crate::files;
 use crate::printer::Printer;
 use crate::runs::read_token;
 
@@ -26,11 +28,14 @@ pub(crate) fn worker(arguments: WorkerArguments) -> Result<ExitCode, Failure> {
             log: |line| Printer::new().note(line),
         },
     };
-    let build = |job: &_| {
-        let trainee =
-            bellwether_workloads::build(job, &|path| std::fs::read(path)).map_err(|e| e.to_string())?;
-        Ok(match arguments.speed {
+    let build = |job: &Job, _: &Stages<'_>| {
+        let trainee = bellwether_workloads::build(job, &files::read_data).map_err(|e| e.to_string())?;
+        let trainee = match arguments.speed {
             Some(pace) => bellwether_workloads::paced(trainee, pace),
+            None => trainee,
+        };
+        Ok(match arguments.flip_bit {
+            Some(flip) => bellwether_workloads::flipped(trainee, flip, job.seed),
             None => trainee,
         })
     };

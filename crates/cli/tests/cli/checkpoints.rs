@@ -2,11 +2,8 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 
-use bellwether_core::record::Event;
-
-use crate::harness::{PROGRAM, Scene};
+use crate::harness::Scene;
 use crate::jobs::{self, Recipe};
 
 /// The checkpoint files of the first run, oldest first.
@@ -101,33 +98,15 @@ fn a_loss_that_is_no_number_ends_the_run_before_that_step() {
     scene.audit();
 }
 
-/// Whether this process may mount a file system of its own.
-fn may_mount() -> bool {
-    let probe = Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
-    probe.is_ok_and(|output| output.status.success())
-}
-
 #[test]
-fn a_full_disk_costs_checkpoints_but_not_the_run() {
-    if !may_mount() {
-        println!("skipped: this user may not mount a file system, so no disk can be full");
-        return;
-    }
-    let recipe = jobs::momentum().steps(2000);
+fn a_finished_run_whose_result_is_gone_may_be_taken_up_again() {
+    let recipe = jobs::momentum();
     let scene = recipe.scene();
-    let full = scene.path("full");
-    fs::create_dir(&full).expect("it can be made");
-    let script = "mount -t tmpfs -o size=64k none \"$1\" && shift && exec \"$@\"";
-    let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-c", script, "sh"]).arg(&full).arg(PROGRAM);
-    command.args(["run", "job.toml", "--format", "json", "--set", "checkpoint.folder=full"]);
-    command.args(["--set", "checkpoint.every_steps=100", "--set", "checkpoint.keep=9"]);
-    command.current_dir(scene.path(".")).env("XDG_STATE_HOME", scene.path("state"));
-    let ended = scene.start_command(command).end();
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    ended.says(&["warning", "No space left"]);
-    let summary: serde_json::Value = serde_json::from_str(&ended.stdout).expect("a summary");
-    assert_eq!(summary["params_digest"], recipe.digest());
-    let failed = |event: &Event| matches!(event, Event::CheckpointFailed { .. }).then_some(());
-    assert!(!scene.picked(failed).is_empty());
+    assert_eq!(scene.train(&["--workers", "2"]).summary().outcome, "finished");
+    scene.resume(&[]).end().refused_with(&["job-1", "the run is finished", "300"]);
+    files(&scene).iter().for_each(|file| fs::remove_file(file).expect("it is there"));
+    let summary = scene.resume(&[]).summary();
+    assert_eq!((summary.outcome.as_str(), summary.params_digest), ("finished", Some(recipe.digest())));
+    assert_eq!(files(&scene).len(), 1);
+    scene.audit();
 }

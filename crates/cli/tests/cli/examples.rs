@@ -8,6 +8,19 @@ use crate::harness::Scene;
 /// The examples' folder.
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
 
+/// Those that are jobs.
+const JOBS: [&str; 9] = [
+    "digits",
+    "convnet",
+    "resnet",
+    "transformer",
+    "teacher",
+    "synthetic",
+    "goodput",
+    "asynchronous",
+    "verified",
+];
+
 fn trains(name: &str) {
     let scene = Scene::new("");
     let path = format!("{FOLDER}/{name}.toml");
@@ -19,14 +32,12 @@ fn trains(name: &str) {
 
 #[test]
 fn every_example_trains() {
-    let names =
-        ["digits", "convnet", "resnet", "transformer", "teacher", "synthetic", "goodput", "asynchronous"];
-    names.into_iter().for_each(trains);
+    JOBS.into_iter().for_each(trains);
     let files = std::fs::read_dir(FOLDER).expect("the examples are there").flatten();
     let names_of_files = files.filter_map(|entry| entry.file_name().into_string().ok());
     // Federations are no jobs.
     let jobs = names_of_files.filter(|name| name.ends_with(".toml") && !name.starts_with("federation-"));
-    assert_eq!(jobs.count(), names.len(), "an example is not named here");
+    assert_eq!(jobs.count(), JOBS.len(), "an example is not named here");
 }
 
 #[test]
@@ -65,9 +76,7 @@ fn the_schema_names_every_key() {
     assert_eq!(schema["type"], "object");
     let mut known = Vec::new();
     properties(&schema, &mut known);
-    for name in
-        ["digits", "convnet", "resnet", "transformer", "teacher", "synthetic", "goodput", "asynchronous"]
-    {
+    for name in JOBS {
         let text = std::fs::read_to_string(format!("{FOLDER}/{name}.toml")).expect("an example");
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let key = line.split_once('=').map(|(key, _)| key.trim()).or(line.strip_prefix('['));

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
@@ -27,33 +28,47 @@ type Answer = (u16, String);
 
 /// A daemon that is played.
 struct Played {
-    address: SocketAddr,
+    /// Where it listens, if that is a port.
+    address: Option<SocketAddr>,
     asked: Arc<Mutex<Vec<Asked>>>,
 }
 
 impl Played {
     /// Answers what `play` says of each request and the number of those before it.
     fn start(play: impl Fn(&Asked, usize) -> Answer + Send + 'static) -> Played {
-        Played::listen(TcpListener::bind("127.0.0.1:0").expect("loopback has a free port"), play)
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        let address = listener.local_addr().expect("a bound socket has an address");
+        let next = move || listener.accept().map(|(stream, _)| stream);
+        Played { address: Some(address), ..Played::answering(next, play) }
     }
 
-    fn listen(listener: TcpListener, play: impl Fn(&Asked, usize) -> Answer + Send + 'static) -> Played {
-        let address = listener.local_addr().expect("a bound socket has an address");
+    /// The same in the scene's state directory.
+    fn in_state(scene: &Scene, play: impl Fn(&Asked, usize) -> Answer + Send + 'static) -> Played {
+        let listener = listen_in_state(scene);
+        Played::answering(move || listener.accept().map(|(stream, _)| stream), play)
+    }
+
+    fn answering<S>(
+        next: impl Fn() -> std::io::Result<S> + Send + 'static,
+        play: impl Fn(&Asked, usize) -> Answer + Send + 'static,
+    ) -> Played
+    where
+        for<'s> &'s S: Read + Write,
+    {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let all = Arc::clone(&asked);
         std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
+            while let Ok(stream) = next() {
                 // Whoever asks may hang up at any time.
                 let _ = answer(&stream, &all, &play);
             }
         });
-        Played { address, asked }
+        Played { address: None, asked }
     }
 
-    /// Lives in the scene's state directory.
-    fn in_state(self, scene: &Scene) -> Played {
-        write_endpoint(scene, self.address);
-        self
+    /// Its port, as clients write it.
+    fn url(&self) -> String {
+        format!("http://{}", self.address.expect("it listens on a port"))
     }
 
     fn asked(&self) -> Vec<Asked> {
@@ -66,19 +81,23 @@ impl Played {
     }
 }
 
-fn write_endpoint(scene: &Scene, address: SocketAddr) {
+/// Listens as a daemon does, in place of one that was there.
+fn listen_in_state(scene: &Scene) -> UnixListener {
     let folder = scene.path("state/bellwether/.serve");
-    std::fs::create_dir_all(folder).expect("the test's folder can be written");
-    let endpoint = json!({ "address": address, "process": 1, "url": format!("http://{address}") });
-    scene.write("state/bellwether/.serve/endpoint.json", endpoint.to_string());
-    scene.write("state/bellwether/.serve/token", TOKEN);
+    std::fs::create_dir_all(&folder).expect("the test's folder can be written");
+    let socket = folder.join("socket");
+    let _ = std::fs::remove_file(&socket);
+    UnixListener::bind(socket).expect("the test's path is short")
 }
 
-fn answer(
-    mut stream: &TcpStream,
+fn answer<S>(
+    mut stream: &S,
     all: &Mutex<Vec<Asked>>,
     play: &impl Fn(&Asked, usize) -> Answer,
-) -> std::io::Result<()> {
+) -> std::io::Result<()>
+where
+    for<'s> &'s S: Read + Write,
+{
     let mut reader = BufReader::new(stream);
     let mut first = String::new();
     reader.read_line(&mut first)?;
@@ -159,7 +178,7 @@ fn accepting(asked: &Asked, before: usize) -> Answer {
 #[test]
 fn a_submission_says_all_that_was_asked_for() {
     let scene = scene();
-    let daemon = Played::start(accepting).in_state(&scene);
+    let daemon = Played::in_state(&scene, accepting);
     scene.write("data.csv", "1,2\n");
     let text = jobs::momentum().text().replace("kind = \"digits\"", "kind = \"csv\"\npath = \"data.csv\"");
     scene.write("other.toml", text);
@@ -168,7 +187,8 @@ fn a_submission_says_all_that_was_asked_for() {
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "mine is queued\n"), "{ended:?}");
     let asked = daemon.asked().remove(0);
     assert_eq!(asked.what, "POST /v1/jobs");
-    assert_eq!(asked.headers["authorization"], format!("Bearer {TOKEN}"));
+    // Whom the socket lets in needs no token.
+    assert_eq!((asked.headers.get("authorization"), asked.headers["host"].as_str()), (None, "localhost"));
     assert_eq!(asked.headers["content-type"], "application/json");
     let body = asked.body;
     assert_eq!(
@@ -185,7 +205,7 @@ fn a_submission_says_all_that_was_asked_for() {
 #[test]
 fn many_jobs_have_a_key_each() {
     let scene = scene();
-    let daemon = Played::start(accepting).in_state(&scene);
+    let daemon = Played::in_state(&scene, accepting);
     let ended = scene.call(&["submit", "job.toml", "job.toml", "--count", "3", "--format", "json"]);
     let names: Vec<Value> =
         value(&ended).as_array().expect("an array").iter().map(|job| job["name"].clone()).collect();
@@ -206,7 +226,7 @@ fn a_lost_answer_is_asked_for_again_with_the_same_key() {
         1 => refuse(503, "the daemon is shutting down", "serve", "try again when it is back"),
         _ => accepting(asked, before),
     };
-    let daemon = Played::start(lost).in_state(&scene);
+    let daemon = Played::in_state(&scene, lost);
     let ended = scene.call(&["submit", "job.toml", "--name", "mine"]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "mine is queued\n"), "{ended:?}");
     let keys: Vec<Value> = daemon.asked().iter().map(|asked| asked.body["key"].clone()).collect();
@@ -221,7 +241,7 @@ fn a_refusal_says_what_the_daemon_says() {
         0 => accepting(asked, before),
         _ => refuse(409, "`mine` is taken", "body, `name`", "choose another name"),
     };
-    let daemon = Played::start(refusing).in_state(&scene);
+    let daemon = Played::in_state(&scene, refusing);
     let ended = scene.call(&["submit", "job.toml", "--count", "3"]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), "job-1 is queued\n"), "{ended:?}");
     ended.says(&[
@@ -247,35 +267,55 @@ fn a_wrong_token_and_strangers_are_told_apart() {
     let hint = "the token lies in the file `token`";
     let wrong =
         Played::start(move |_, _| refuse(401, "the token is not that of this daemon", "header", hint));
-    let url = format!("http://{}", wrong.address);
-    let token = scene.write("token", TOKEN).display().to_string();
-    let call = |more: &[&str]| scene.call(&[&["policy"][..], more].concat());
-    call(&["--server", &url, "--token-file", &token]).refused_with(&[&url, "not that of this daemon", hint]);
-    call(&["--server", &url]).refused_with(&["--token-file", ".serve/token"]);
-    call(&["--token-file", &token]).refused_with(&["--token-file", "--server"]);
-    call(&["--server", "https://h:1", "--token-file", &token]).refused_with(&[
-        "https://h:1",
-        "TLS",
-        "ssh -L",
-    ]);
-    scene.write("token", "secret");
-    call(&["--server", &url, "--token-file", &token]).refused_with(&["is not a token", ".serve/token"]);
-    scene.write("token", TOKEN);
+    let url = wrong.url();
+    let connection = |scene: &Scene, url: &str, token: &str| {
+        let text = json!({ "url": url, "token": token }).to_string();
+        scene.write("connection.json", text).display().to_string()
+    };
+    let file = connection(&scene, &url, TOKEN);
+    let call = |more: &[&str]| scene.call(&[&["policy", "--plain-http"][..], more].concat());
+    call(&["--connection", &file]).refused_with(&[&url, "not that of this daemon", hint]);
+    call(&["--server", &url]).refused_with(&["--connection", ".serve/connection.json"]);
+    let before = wrong.asked().len();
+    let plain = scene.call(&["policy", "--connection", &file]);
+    plain.refused_with(&[&file, &url, "would tell the token", "ssh -L", "--plain-http"]);
+    assert_eq!(wrong.asked().len(), before);
+    let secure = scene.call(&["policy", "--connection", &file, "--server", "https://127.0.0.1:1"]);
+    secure.refused_with(&[&file, "has no fingerprint", "copy it anew"]);
+    connection(&scene, &url, "secret");
+    call(&["--connection", &file]).refused_with(&[&file, "its token is none", "copy it anew"]);
+    scene.write("connection.json", TOKEN);
+    call(&["--connection", &file]).refused_with(&["is no connection file"]);
+    call(&["--connection", "nothing"]).refused_with(&["nothing", "cannot be read"]);
+    connection(&scene, "http://127.0.0.1:1", TOKEN);
     for body in ["<html>", "{}", "", "[]"] {
         let page = Played::start(move |_, _| (200, body.into()));
-        let url = format!("http://{}", page.address);
-        call(&["--server", &url, "--token-file", &token]).refused_with(&["no daemon of this version"]);
+        let url = page.url();
+        call(&["--server", &url, "--connection", &file]).refused_with(&["no daemon of this version"]);
         let page = Played::start(move |_, _| (404, body.into()));
-        let url = format!("http://{}", page.address);
-        call(&["--server", &url, "--token-file", &token]).refused_with(&["404", "is no daemon"]);
+        let url = page.url();
+        call(&["--server", &url, "--connection", &file]).refused_with(&["404", "is no daemon"]);
     }
     // The same from the environment.
-    let mut command = scene.command(&["policy", "--format", "json"]);
+    let mut command = scene.command(&["policy", "--format", "json", "--plain-http"]);
     let right = Played::start(|_, _| ok(&json!({ "policy": "srtf" })));
-    command
-        .env("BELLWETHER_SERVER", format!("http://{}/", right.address))
-        .env("BELLWETHER_TOKEN_FILE", &token);
+    command.env("BELLWETHER_SERVER", format!("{}/", right.url())).env("BELLWETHER_CONNECTION", &file);
     assert_eq!(value(&scene.start_command(command).end()), json!({ "policy": "srtf" }));
+}
+
+#[test]
+fn a_daemon_is_named_by_a_socket() {
+    let scene = scene();
+    let _daemon = Played::in_state(&scene, |_, _| ok(&json!({ "policy": "srtf" })));
+    // Where `ssh -L` lets it appear.
+    let other = scene.path("trainer.socket");
+    let here = scene.path("state/bellwether/.serve/socket");
+    std::fs::rename(here, &other).expect("the test's folder can be written");
+    let server = format!("unix:{}", other.display());
+    let asked = ["policy", "--format", "json", "--server", &server];
+    assert_eq!(value(&scene.call(&asked)), json!({ "policy": "srtf" }));
+    let file = format!("unix:{}", scene.path("job.toml").display());
+    scene.call(&["policy", "--server", &file]).refused_with(&["no daemon answers", "it is no socket"]);
 }
 
 #[test]
@@ -286,9 +326,7 @@ fn without_a_daemon_one_hears_how_to_start_one() {
     }
     // `jobs` can do without one, also without one that died.
     assert_eq!(value(&scene.call(&["jobs", "--format", "json"])), json!([]));
-    let gone = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-    write_endpoint(&scene, gone.local_addr().expect("a bound socket has an address"));
-    drop(gone);
+    drop(listen_in_state(&scene));
     let ended = scene.call(&["jobs", "--format", "json"]);
     assert_eq!(value(&ended), json!([]));
     ended.says(&["no daemon answers", "these are the runs alone"]);
@@ -297,13 +335,10 @@ fn without_a_daemon_one_hears_how_to_start_one() {
 #[test]
 fn a_daemon_that_is_being_restarted_is_waited_for() {
     let scene = scene();
-    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-    write_endpoint(&scene, listener.local_addr().expect("a bound socket has an address"));
-    drop(listener);
+    drop(listen_in_state(&scene));
     let live = scene.start(&["policy", "--format", "json"]);
     crate::harness::wait_for(|| "a note".into(), || live.stderr().contains("on its way back").then_some(()));
-    // It comes back on another port.
-    let _daemon = Played::start(|_, _| ok(&json!({ "policy": "wfs" }))).in_state(&scene);
+    let _daemon = Played::in_state(&scene, |_, _| ok(&json!({ "policy": "wfs" })));
     assert_eq!(value(&live.end()), json!({ "policy": "wfs" }));
 }
 
@@ -330,7 +365,7 @@ fn jobs_of_the_daemon_come_first_and_none_twice() {
     for _ in 0..2 {
         let _ = scene.train(&["--steps", "3"]).summary();
     }
-    let _daemon = Played::start(listing).in_state(&scene);
+    let _daemon = Played::in_state(&scene, listing);
     let ended = scene.call(&["jobs"]);
     let lines: Vec<&str> = ended.stdout.lines().collect();
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -373,7 +408,7 @@ fn a_followed_job_decides_the_exit_code() {
                 json!({ "state": end, "ended_s": 1e9 + 60.0, "digest": "abc", "why": "so" }),
             )),
         };
-        let _daemon = Played::start(states).in_state(&scene);
+        let _daemon = Played::in_state(&scene, states);
         let ended = scene.call(&["submit", "job.toml", "--follow"]);
         assert_eq!(ended.code, Some(code), "{ended:?}");
         ended.says(&["job-1  queued", "no slot is free", "job-1  running  step 40/400  loss 0.2500"]);
@@ -399,7 +434,7 @@ fn a_job_is_told_of_with_the_decisions_about_it() {
         "GET /v1/jobs/a" => ok(&state("a", json!({ "deadline_s": 1e9 + 60.0 }))),
         _ => ok(&json!({ "decisions": [decision(1, "a"), decision(2, "b"), decision(3, "a")] })),
     };
-    let _daemon = Played::start(play).in_state(&scene);
+    let _daemon = Played::in_state(&scene, play);
     let ended = scene.call(&["job", "a"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     for words in [
@@ -432,7 +467,7 @@ fn jobs_are_suspended_resumed_and_cancelled() {
         "POST /v1/jobs/c/suspend" => refuse(404, "there is no job `c`", "path", "GET /v1/jobs lists all"),
         _ => ok(&state("a", json!({ "state": "stopping", "why": "its user wants it to wait" }))),
     };
-    let daemon = Played::start(play).in_state(&scene);
+    let daemon = Played::in_state(&scene, play);
     let ended = scene.call(&["suspend", "b", "c", "a"]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), "a is stopping\n"));
     ended.says(&["error: b: the job has finished", "hint: submit it anew", "error: c: there is no job"]);
@@ -449,7 +484,7 @@ fn the_policy_is_shown_and_changed() {
         Some(policy) => ok(&json!({ "policy": policy })),
         None => ok(&json!({ "policy": "fifo" })),
     };
-    let daemon = Played::start(play).in_state(&scene);
+    let daemon = Played::in_state(&scene, play);
     let shown = scene.call(&["policy"]).stdout;
     assert!(shown.starts_with("fifo: ") && shown.contains("bad when "), "{shown}");
     assert_eq!(
@@ -468,7 +503,7 @@ fn a_served_job_is_scaled_and_not_stopped() {
         "GET /v1/jobs/a" => ok(&state("a", json!({}))),
         _ => refuse(404, "there is no such job", "path", ""),
     };
-    let daemon = Played::start(play).in_state(&scene);
+    let daemon = Played::in_state(&scene, play);
     let ended = scene.call(&["scale", "a", "--workers", "2..3", "--priority", "4"]);
     assert_eq!(ended.stdout, "a may have 2..3 workers, priority 1; the policy gives it 3\n", "{ended:?}");
     assert_eq!(daemon.asked()[1].body, json!({ "workers": "2..3", "weight": 4.0 }));
@@ -502,7 +537,7 @@ fn logs_are_shown_and_followed_over_a_restart() {
             _ => refuse(404, "there is no such job", "path", "GET /v1/jobs lists all"),
         }
     };
-    let daemon = Played::start(play).in_state(&scene);
+    let daemon = Played::in_state(&scene, play);
     let ended = scene.call(&["logs", "a", "--lines", "5"]);
     assert_eq!(
         (ended.code, ended.stdout.as_str()),
@@ -523,5 +558,5 @@ fn logs_are_shown_and_followed_over_a_restart() {
     assert_eq!(ended.code, Some(2), "{ended:?}");
     ended.says(&["the logs break off"]);
     scene.call(&["logs", "x"]).refused_with(&["error: x: there is no such job", "`bellwether jobs`"]);
-    assert!(daemon.asked().iter().all(|asked| asked.headers.contains_key("authorization")));
+    assert!(daemon.asked().iter().all(|asked| !asked.headers.contains_key("authorization")));
 }

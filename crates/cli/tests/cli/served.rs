@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,6 @@ pub(crate) struct Served<'s> {
     pub(crate) scene: &'s Scene,
     live: Option<Live<'s>>,
     endpoint: Value,
-    token: String,
 }
 
 /// An answer.
@@ -39,7 +39,11 @@ pub(crate) struct Answer {
 impl<'s> Served<'s> {
     /// `bellwether serve MORE`, as soon as it answers.
     pub(crate) fn start(scene: &'s Scene, more: &[&str]) -> Served<'s> {
-        let live = scene.start(&[&["serve"], more].concat());
+        Served::of(scene, scene.start(&[&["serve"], more].concat()))
+    }
+
+    /// This process, as soon as it answers.
+    pub(crate) fn of(scene: &'s Scene, live: Live<'s>) -> Served<'s> {
         let process = live.process();
         let folder = scene.path("state/bellwether/.serve");
         let endpoint = wait_for(
@@ -50,9 +54,18 @@ impl<'s> Served<'s> {
                 (endpoint["process"] == process).then_some(endpoint)
             },
         );
-        let token =
-            fs::read_to_string(folder.join("token")).expect("the daemon has a token").trim().to_owned();
-        Served { scene, live: Some(live), endpoint, token }
+        Served { scene, live: Some(live), endpoint }
+    }
+
+    /// Where browsers find it.
+    pub(crate) fn address(&self) -> SocketAddr {
+        let address = self.endpoint["address"].as_str().and_then(|address| address.parse().ok());
+        address.expect("a daemon says its address")
+    }
+
+    /// What it printed so far.
+    pub(crate) fn stdout(&self) -> String {
+        self.live.as_ref().map_or_else(String::new, Live::stdout)
     }
 
     pub(crate) fn process(&self) -> u32 {
@@ -79,14 +92,12 @@ impl<'s> Served<'s> {
 
     /// Speaks HTTP/1.1 by hand.
     pub(crate) fn try_ask(&self, method: &str, path: &str, body: Option<&Value>) -> std::io::Result<Answer> {
-        let address = self.endpoint["address"].as_str().unwrap_or_default();
-        let mut stream = TcpStream::connect(address)?;
+        let mut stream = UnixStream::connect(self.scene.path("state/bellwether/.serve/socket"))?;
         stream.set_read_timeout(Some(Duration::from_secs(20)))?;
         let body = body.map(Value::to_string).unwrap_or_default();
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {}\r\nConnection: close\r\n\
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
              Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-            self.token,
             body.len()
         );
         stream.write_all(head.as_bytes())?;
@@ -307,4 +318,32 @@ fn a_daemon_that_is_killed_loses_nothing() {
     let ends: Vec<Value> = entries(&scene).into_iter().filter(|line| line["entry"] == "ended").collect();
     assert_eq!(ends.len(), expected.len(), "each job ends once");
     signal(served.process(), Signal::TERM);
+}
+
+#[test]
+fn a_damaged_ledger_is_mended_and_said() {
+    let scene = Scene::new("");
+    let first = Served::start(&scene, &["--policy", "fifo", "--slots", "2"]);
+    assert_eq!(first.submit("a", &synthetic("job", 1, 100_000, 4.0), json!({ "workers": "1" })).status, 201);
+    first.until("it runs", |jobs| jobs["a"]["state"] == "running");
+    assert_eq!(first.interrupt(), Some(0));
+    // The disk forgets half of a line in the middle.
+    let ledger = ledger(&scene);
+    let text = fs::read_to_string(&ledger).expect("a ledger");
+    let damaged = text.replacen("\"entry\":\"held\"", "\"ent", 1);
+    assert_ne!(damaged, text);
+    fs::write(&ledger, &damaged).expect("it can be written");
+    let second = Served::start(&scene, &[]);
+    let said = second.live.as_ref().map_or_else(String::new, Live::stderr);
+    assert!(
+        said.contains("the ledger was damaged: 1 line") && said.contains("ledger.jsonl.damaged-1"),
+        "{said}"
+    );
+    let kept = fs::read_to_string(ledger.with_extension("jsonl.damaged-1")).expect("it is kept");
+    assert_eq!(kept, damaged);
+    // It left with a checkpoint, and is decided on anew.
+    second.until("it runs again", |jobs| jobs["a"]["state"] == "running");
+    assert_eq!(second.ask("POST", "/v1/jobs/a/cancel", None).status, 200);
+    second.until("it is cancelled", |jobs| jobs["a"]["state"] == "cancelled");
+    assert_eq!(second.interrupt(), Some(0));
 }

@@ -2,11 +2,14 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bellwether_core::record::Event;
 
-use crate::harness::{Live, Random, Scene};
+use crate::harness::{Live, Random, Scene, is_alive, wait_for};
 use crate::jobs::{self, Recipe};
 
 fn refusals(scene: &Scene) -> Vec<String> {
@@ -81,21 +84,131 @@ fn nonsense_on_the_control_plane_is_refused() {
     let address = scene.endpoint().control;
     // The journal keeps the first refusals of a crowd only: the patient one comes first.
     let silent = connect(address);
-    wait_for_refusal(&run, "within 5 s");
+    wait_for_refusal(&run, "in time");
     say(address, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let mut random = Random(1);
     for _ in 0..20 {
         let noise: Vec<u8> = (0..200).map(|_| random.below(256) as u8).collect();
         say(address, &noise);
     }
-    // The right greeting, and then noise.
+    // What a coordinator without a secure channel spoke.
     say(address, &[&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &[0xff; 400]].concat());
-    wait_for_refusal(&run, "it does not speak the control protocol");
+    wait_for_refusal(&run, "speaks another protocol");
     let many: Vec<TcpStream> = (0..300).map(|_| connect(address)).collect();
     assert!(scene.call(&["jobs"]).stdout.contains("job-1"));
-    wait_for_refusal(&run, "too many connections");
+    wait_for_refusal(&run, "too many handshakes");
     drop((silent, many));
     unharmed(&scene, run, &recipe);
+}
+
+/// Listens where a process was that died, and keeps all that it is told.
+struct Impostor {
+    heard: Arc<Mutex<Vec<u8>>>,
+    calls: Arc<AtomicU32>,
+}
+
+impl Impostor {
+    fn at(address: SocketAddr) -> Impostor {
+        let socket = wait_for(|| format!("a free {address}"), || std::net::TcpListener::bind(address).ok());
+        let (heard, calls) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicU32::new(0)));
+        let (all, count) = (Arc::clone(&heard), Arc::clone(&calls));
+        std::thread::spawn(move || {
+            for stream in socket.incoming().flatten() {
+                count.fetch_add(1, Ordering::Relaxed);
+                let all = Arc::clone(&all);
+                std::thread::spawn(move || listen_in(stream, &all));
+            }
+        });
+        Impostor { heard, calls }
+    }
+
+    /// How often it was called.
+    fn calls(&self) -> u32 {
+        self.calls.load(Ordering::Relaxed)
+    }
+}
+
+/// Encourages the caller to say more, as a server of HTTP/2 does, and as a listener of ours that means another run.
+fn listen_in(mut stream: TcpStream, all: &Mutex<Vec<u8>>) {
+    stream.set_read_timeout(Some(Duration::from_secs(2))).expect("a socket has a timeout");
+    let mut bytes = [0; 4096];
+    let mut answers = [&[0, 0, 0, 4, 0, 0, 0, 0, 0][..], &b"BWch\x02\0\x02\0"[..]].into_iter();
+    while let Ok(count @ 1..) = stream.read(&mut bytes) {
+        all.lock().expect("no listener panics").extend(&bytes[..count]);
+        let answer = if bytes[..count].starts_with(b"PRI") { answers.next() } else { answers.next_back() };
+        let _ = stream.write_all(answer.unwrap_or_default());
+    }
+}
+
+/// The bits of these bytes, as text.
+fn bits(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:08b}")).collect()
+}
+
+/// Hexadecimal digits as HTTP/2 compresses them (RFC 7541, appendix B), as text.
+fn huffman(digits: &str) -> String {
+    const CODES: [&str; 16] = [
+        "00000", "00001", "00010", "011001", "011010", "011011", "011100", "011101", "011110", "011111",
+        "00011", "100011", "00100", "100100", "00101", "100101",
+    ];
+    digits.chars().map(|digit| CODES[digit.to_digit(16).expect("a hexadecimal digit") as usize]).collect()
+}
+
+/// Neither the secret in this file nor a part of it, as it is, as digits, or as HTTP/2 compresses these. The parts are so
+/// long that none is found by chance in megabytes of ciphertext.
+pub(crate) fn assert_no_secret(file: &Path, heard: &[u8]) {
+    let text = std::fs::read_to_string(file).expect("there is a secret");
+    let digits = text.split_whitespace().next().expect("it begins with the secret");
+    let secret: Vec<u8> =
+        (0..32).map(|i| u8::from_str_radix(&digits[2 * i..2 * i + 2], 16).expect("digits")).collect();
+    let all = bits(heard);
+    for at in (0..32).step_by(8) {
+        let part = &secret[at..at + 8];
+        assert!(!heard.windows(8).any(|window| window == part), "bytes {at}.. of {}", file.display());
+    }
+    for at in (0..64).step_by(16) {
+        let part = &digits[at..at + 16];
+        assert!(
+            !heard.windows(16).any(|window| window == part.as_bytes()),
+            "digits {at}.. of {}",
+            file.display()
+        );
+        assert!(!all.contains(&huffman(part)), "digits {at}.. of {}, compressed", file.display());
+    }
+}
+
+#[test]
+fn whoever_takes_the_port_of_a_dead_coordinator_learns_nothing() {
+    let recipe = jobs::patient().steps(60);
+    let scene = recipe.scene();
+    let mut run = scene.train(&["--workers", "2"]);
+    assert!(run.reach(1));
+    let endpoint = scene.endpoint();
+    run.kill();
+    let impostors = [Impostor::at(endpoint.control), Impostor::at(endpoint.data)];
+    for verb in [
+        &["scale", "job-1", "--workers", "3"][..],
+        &["stop", "job-1"],
+        &["watch", "job-1"],
+        &["jobs"],
+        &["audit", "job-1"],
+    ] {
+        scene.call(verb);
+    }
+    let before = impostors[0].calls();
+    assert!(before >= 3, "the verbs called {before} times");
+    // Two orphaned workers, who are told again and again that the run has another token.
+    wait_for(|| "a call of an orphaned worker".into(), || (impostors[0].calls() > before + 10).then_some(()));
+    assert!(scene.workers().iter().all(|(_, process)| is_alive(*process)), "they keep the state and wait");
+    for impostor in &impostors {
+        assert_no_secret(
+            &scene.run_folder().join("token"),
+            &impostor.heard.lock().expect("no listener panics"),
+        );
+    }
+    // The true coordinator comes back elsewhere; nothing is lost but what its workers held.
+    let resumed = scene.resume(&["--listen", "127.0.0.1:0"]).summary();
+    assert_eq!(resumed.params_digest, Some(recipe.digest()), "{resumed:?}");
 }
 
 #[test]

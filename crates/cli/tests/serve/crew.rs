@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bellwether_core::cluster::JobId;
 use bellwether_core::parse;
 use bellwether_core::record::Event;
 use bellwether_runtime::control::Token;
-use bellwether_serve::crew::{Crew, End, Processes, Report, Wanted};
+use bellwether_serve::crew::{Crew, End, Patience, Processes, Report, Wanted};
 use rustix::process::Signal;
 
 use crate::harness::{PROGRAM, Scene, is_alive, signal, wait_for};
@@ -39,11 +40,16 @@ fn prepare_text(scene: Scene, text: &str) -> Scene {
 
 impl<'s> Daemon<'s> {
     fn new(scene: &'s Scene) -> Daemon<'s> {
+        Daemon::with(scene, Patience::default())
+    }
+
+    fn with(scene: &'s Scene, patience: Patience) -> Daemon<'s> {
         let reports: Arc<Mutex<Vec<Report>>> = Arc::default();
         let heard = Arc::clone(&reports);
         let crew = Processes::new(PROGRAM.into(), move |report| {
             heard.lock().expect("nobody panics with this lock").push(report)
-        });
+        })
+        .with_patience(patience);
         Daemon { scene, crew, reports }
     }
 
@@ -53,7 +59,17 @@ impl<'s> Daemon<'s> {
 
     /// Wants workers on slots of this speed.
     fn want_on(&mut self, workers: u32, speed: f64) {
-        self.crew.want(Wanted { job: JobId(1), run: self.scene.run_folder(), workers, speed });
+        let told = self.reports().iter().rev().find_map(|report| match report {
+            Report::Ended { unix_s, .. } => Some(*unix_s),
+            _ => None,
+        });
+        self.want_after(workers, speed, told);
+    }
+
+    /// Wants workers of a run whose end at this time is known.
+    fn want_after(&mut self, workers: u32, speed: f64, known_end_unix_s: Option<f64>) {
+        let run = self.scene.run_folder();
+        self.crew.want(Wanted { job: JobId(1), run, workers, speed, begins: true, known_end_unix_s });
     }
 
     fn reports(&self) -> Vec<Report> {
@@ -147,8 +163,15 @@ fn from_the_start_to_the_end_through_changes_of_size() {
     let before = daemon.reports().len();
     daemon.want(3);
     daemon.until_trained_by(before, 3);
+    let before = daemon.reports().len();
     daemon.want(2);
     daemon.until_trained_by(before, 2);
+    // Then the third is gone, not only out of the membership.
+    daemon.until(before, "two are left", |report| match report {
+        Report::Settled { workers, .. } => (*workers == 2).then_some(()),
+        _ => None,
+    });
+    assert!(scene.workers().len() <= 2, "{:?}", scene.workers());
     let (end, step, digest) = daemon.until_ended(0);
     assert_eq!((end, step, digest), (End::Finished, 300, Some(recipe.digest())));
     daemon.ended_once(0);
@@ -221,6 +244,29 @@ fn stopped_and_wanted_again() {
 }
 
 #[test]
+fn a_change_that_crosses_the_end_begins_nothing() {
+    let recipe = jobs::patient().steps(20);
+    let scene = prepare(&recipe);
+    let mut daemon = Daemon::new(&scene);
+    daemon.want(1);
+    assert_eq!(daemon.until_ended(0).0, End::Finished);
+    let change = |workers, begins| {
+        let run = scene.run_folder();
+        Wanted { job: JobId(1), run, workers, speed: 1.0, begins, known_end_unix_s: None }
+    };
+    // Whoever has not heard of the end wants it to grow.
+    daemon.crew.want(change(2, false));
+    daemon.crew.want(change(0, false));
+    // Nobody sees to a job of which nothing was ever wanted either.
+    let other = prepare(&recipe);
+    let mut crew = Daemon::new(&other);
+    crew.crew.want(Wanted { run: other.run_folder(), ..change(2, false) });
+    std::thread::sleep(Duration::from_millis(300));
+    daemon.ended_once(0);
+    assert!(crew.reports().is_empty() && other.workers().is_empty());
+}
+
+#[test]
 fn wanted_back_while_it_leaves() {
     let recipe = jobs::patient().steps(100);
     let scene = prepare(&recipe);
@@ -240,6 +286,62 @@ fn wanted_back_while_it_leaves() {
     });
     assert_eq!((end, step, digest), (End::Finished, 100, Some(recipe.digest())));
     one_at_a_time(&scene, 0);
+}
+
+#[test]
+fn a_step_may_take_longer_than_the_patience_with_all_jobs() {
+    let recipe = jobs::patient().steps(50);
+    // A step is the sleep of 4 virtual nodes.
+    let text = recipe.text().replace("step_time = \"10ms\"", "step_time = \"250ms\"");
+    assert_ne!(text, recipe.text());
+    let scene = prepare_text(recipe.scene(), &text);
+    let floor = Duration::from_millis(500);
+    let mut daemon = Daemon::with(&scene, Patience { floor, ..Patience::default() });
+    daemon.want(1);
+    daemon.until_step(1);
+    daemon.want(0);
+    let (end, step, _) = daemon.until_ended(0);
+    assert!(end == End::Stopped && step >= 1);
+    // Who does not leave at all is killed, and what it had committed since its checkpoint is gone.
+    let before = daemon.reports().len();
+    let known = daemon.until(0, "an end", |report| match report {
+        Report::Ended { unix_s, .. } => Some(*unix_s),
+        _ => None,
+    });
+    daemon.want_after(1, 1.0, Some(known));
+    daemon.until_trained_by(before, 1);
+    signal(coordinator(&scene), Signal::STOP);
+    daemon.want(0);
+    let why = daemon.until_lost(before);
+    assert!(why.contains("did not leave within") && why.contains("were killed"), "{why}");
+}
+
+#[test]
+fn what_was_stopped_by_hand_while_nobody_looked_stays_so() {
+    let scene = prepare(&jobs::patient().steps(300));
+    let mut first = Daemon::new(&scene);
+    first.want(1);
+    first.until_step(10);
+    drop(first);
+    assert_eq!(scene.call(&["stop", "job-1"]).code, Some(0));
+    wait_for(
+        || "no end".into(),
+        || scene.picked(|event| matches!(event, Event::Ended { .. }).then_some(())).pop(),
+    );
+    let mut second = Daemon::new(&scene);
+    second.want(1);
+    let unix_s = second.until(0, "an end", |report| match report {
+        Report::Ended { end: End::Stopped, unix_s, .. } => Some(*unix_s),
+        _ => None,
+    });
+    second.ended_once(0);
+    // Who knows of that end and wants it anew gets it.
+    drop(second);
+    let mut third = Daemon::new(&scene);
+    third.want_after(1, 1.0, Some(unix_s));
+    third.until_trained_by(0, 1);
+    third.want(0);
+    assert_eq!(third.until_ended(0).0, End::Stopped);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The checks that a job file must pass, beyond its shape.
 
-use super::{Data, Goodput, Job, Mode, Model, Optimizer, RateRule, Reduce, Schedule};
+use super::{Data, Goodput, Job, Mode, Model, Optimizer, RateRule, Reduce, Schedule, verify};
 use crate::error::InputError;
 
 type Check = Result<(), InputError>;
@@ -59,6 +59,7 @@ pub(super) fn job(job: &Job) -> Check {
     pairing(job)?;
     optimizer(&job.optimizer)?;
     sync(job)?;
+    verify::check(job)?;
     schedule(&job.schedule)?;
     ensure(
         job.checkpoint.keep > 0,

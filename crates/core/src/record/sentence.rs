@@ -1,6 +1,6 @@
 //! Events in words, for people who follow a run.
 
-use super::{Decision, Event};
+use super::{Decision, Event, Mismatch};
 
 impl Event {
     /// What a person would want to hear of it, if anything.
@@ -9,6 +9,7 @@ impl Event {
             Event::Crashed { worker, step, evidence, .. } => {
                 format!("step {step}: worker {worker} is lost: {evidence}")
             }
+            Event::Late { .. } | Event::InTime { .. } => return self.lateness(),
             Event::Recovered { step, seconds, .. } => {
                 format!("step {step}: training goes on after {:.0} ms", seconds * 1e3)
             }
@@ -45,6 +46,10 @@ impl Event {
                 };
                 format!("step {step}: {protocol}{through}, {:.1} ms for the change ({reason})", stall_s * 1e3)
             }
+            Event::Mismatched(mismatch) => mismatch.sentence(),
+            Event::Quarantined { worker, step, judge } => {
+                format!("step {step}: worker {worker} is sent away: worker {judge} computed as the other did")
+            }
             Event::Benched { worker, step } => format!("step {step}: worker {worker} pauses"),
             Event::ServerCrashed { server, shard, step, evidence } => {
                 format!("step {step}: server {server} with shard {shard} is lost: {evidence}")
@@ -57,12 +62,64 @@ impl Event {
                 format!("server {server} holds shard {shard} after {:.0} ms; {loss}", seconds * 1e3)
             }
             Event::Stale { step, staleness, .. } => format!("step {step}: {staleness}"),
+            Event::RolledBack { to } => format!("no worker is left with the state; going back to step {to}"),
+            _ => return self.warning(),
+        })
+    }
+
+    /// What a person should hear of it at any rate.
+    fn warning(&self) -> Option<String> {
+        Some(match self {
             Event::CheckpointFailed { step, reason } => {
                 format!("warning: the checkpoint of step {step} is not there: {reason}")
             }
+            Event::OtherDataAccepted { before, now } => {
+                format!(
+                    "warning: the run goes on with other data or kernels, as was asked: {now}; before: {before}"
+                )
+            }
+            Event::PlainTransport { reason } => {
+                format!(
+                    "warning: nothing is encrypted between the machines of this run, as was asked: {reason}"
+                )
+            }
+            Event::FoundInCheckpoint { first, last } => {
+                format!(
+                    "steps {first}…{last} are in the checkpoint, and no line of the journal tells of them"
+                )
+            }
             Event::Warning { message } => format!("warning: {message}"),
             Event::Refused { peer, reason } => format!("refused {peer}: {reason}"),
-            Event::RolledBack { to } => format!("no worker is left with the state; going back to step {to}"),
+            _ => return None,
+        })
+    }
+}
+
+impl Mismatch {
+    /// It in a sentence.
+    pub fn sentence(&self) -> String {
+        let Mismatch { step, node, worker, checker, wrong } = self;
+        let who = match worker == checker {
+            true => format!("worker {worker} computed virtual node {node} twice, and not the same"),
+            false => format!("workers {worker} and {checker} computed virtual node {node} differently"),
+        };
+        let blame = wrong.map_or(String::new(), |wrong| format!("; worker {wrong} was wrong"));
+        format!("step {step}: {who}{blame}; nothing of the step was applied")
+    }
+}
+
+impl Event {
+    /// Who keeps the run waiting, or does so no more.
+    fn lateness(&self) -> Option<String> {
+        Some(match self {
+            Event::Late { worker, step, doing, seconds, limit_s, next, .. } => format!(
+                "step {step}: worker {worker} keeps the run waiting for {} (more than {}): {doing}; {next}",
+                brief(*seconds),
+                brief(*limit_s)
+            ),
+            Event::InTime { worker, seconds, .. } => {
+                format!("worker {worker} got on by itself after {}", brief(*seconds))
+            }
             _ => return None,
         })
     }

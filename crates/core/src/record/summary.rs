@@ -62,6 +62,22 @@ pub struct Crash {
     pub seconds: Option<f64>,
 }
 
+/// A virtual node that two workers computed differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mismatch {
+    /// The step, the first is 0. Nothing of it was applied.
+    pub step: u64,
+    /// Which virtual node.
+    pub node: u32,
+    /// Whose node it was.
+    pub worker: u64,
+    /// Who computed it again; the same as `worker` where that one was alone.
+    pub checker: u64,
+    /// Whose computation was wrong; absent where no third worker's told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wrong: Option<u64>,
+}
+
 /// Throughput that was predicted from the first steps of a run, beside what followed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
@@ -182,6 +198,9 @@ pub struct Summary {
     pub resizes: Vec<Resize>,
     /// Unplanned losses.
     pub crashes: Vec<Crash>,
+    /// Virtual nodes that two workers computed differently.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mismatches: Vec<Mismatch>,
     /// Changes of the batch; none in mode `exact`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub batches: Vec<BatchChange>,

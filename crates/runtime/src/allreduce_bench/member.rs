@@ -9,8 +9,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::BenchError;
+use crate::channel::{ConnectionKind, Hello, Inbox, Listener, Stream, Token, dial};
 use crate::collective::{Collective, CollectivePlan, Member, Stamp, WakeReceiver, Waker, wake_pair};
-use crate::mesh::{ConnectionKind, Hello, Inbox, Listener, Mesh, dial};
+use crate::mesh::Mesh;
 use crate::tree::ranges;
 
 /// Tag of the pretended job.
@@ -123,6 +124,12 @@ impl Conversation {
     }
 }
 
+/// The token that a conductor made for its measurement.
+pub(crate) fn heard_token(conductor: &mut Conversation) -> io::Result<Token> {
+    Token::parse(&conductor.hear::<String>()?)
+        .ok_or_else(|| io::Error::other("the conductor's token is none"))
+}
+
 /// Runs one measuring process until the conductor stops it.
 ///
 /// # Errors
@@ -134,17 +141,19 @@ pub fn member(options: &MemberOptions) -> Result<(), BenchError> {
 
 fn converse(options: &MemberOptions) -> io::Result<()> {
     let mut conductor = Conversation::new(TcpStream::connect(options.control)?)?;
-    let token: [u8; 32] = conductor.hear()?;
+    let token = heard_token(&mut conductor)?;
     // Others of this machine may knock; that is no concern of the measurement.
-    let listener = Listener::bind(([127, 0, 0, 1], 0).into(), JOB, token, Arc::new(|_| ()))?;
+    let listener = Listener::bind_remote(([127, 0, 0, 1], 0).into(), &token, Arc::new(|_| ()))?;
     conductor.say(&Greeting { rank: options.rank, address: listener.local_addr() })?;
     let mut stage = None;
     loop {
         let result = match conductor.hear()? {
-            Command::Setup(addresses) => Stage::new(options.rank, addresses, token, &listener).map(|new| {
-                stage = Some(new);
-                Vec::new()
-            }),
+            Command::Setup(addresses) => {
+                Stage::new(options.rank, addresses, token.clone(), &listener).map(|new| {
+                    stage = Some(new);
+                    Vec::new()
+                })
+            }
             Command::Stop => return conductor.say(&Reply::Samples(Vec::new())),
             command => match &mut stage {
                 Some(stage) => stage.measure(&command),
@@ -162,20 +171,20 @@ fn converse(options: &MemberOptions) -> io::Result<()> {
 struct Stage {
     rank: u32,
     addresses: Vec<SocketAddr>,
-    token: [u8; 32],
+    token: Token,
     inbox: Arc<Inbox>,
     mesh: Mesh,
     wake: WakeReceiver,
     _waker: Waker,
     /// Plain connection between ranks 0 and 1, for the limits.
-    plain: Option<TcpStream>,
+    plain: Option<Stream>,
     epoch: u64,
     /// Counts all-reduces.
     step: u64,
 }
 
 impl Stage {
-    fn new(rank: u32, addresses: Vec<SocketAddr>, token: [u8; 32], listener: &Listener) -> io::Result<Stage> {
+    fn new(rank: u32, addresses: Vec<SocketAddr>, token: Token, listener: &Listener) -> io::Result<Stage> {
         let (waker, wake) = wake_pair()?;
         let inbox = listener.inbox();
         let mut stage = Stage {
@@ -197,10 +206,10 @@ impl Stage {
     }
 
     /// A connection to the peer of rank `peer`, in the current epoch.
-    fn connect(&self, kind: ConnectionKind, peer: usize) -> io::Result<TcpStream> {
+    fn connect(&self, kind: ConnectionKind, peer: usize) -> io::Result<Stream> {
         let deadline = Instant::now() + CONNECT_DEADLINE;
         if peer < self.rank as usize {
-            let hello = Hello { kind, job: JOB, worker: self.rank.into(), epoch: self.epoch };
+            let hello = Hello { kind, worker: self.rank.into(), epoch: self.epoch, to: None };
             dial(self.addresses[peer], &hello, &self.token, deadline).map_err(io::Error::other)
         } else {
             self.inbox.take(kind, self.epoch, peer as u64, deadline).map_err(io::Error::other)
@@ -227,7 +236,7 @@ impl Stage {
         Ok(())
     }
 
-    fn plain(&mut self) -> io::Result<&mut TcpStream> {
+    fn plain(&mut self) -> io::Result<&mut Stream> {
         self.plain.as_mut().ok_or_else(|| io::Error::other("only ranks 0 and 1 measure the limits"))
     }
 

@@ -1,6 +1,7 @@
 //! Runs one collective: a loop over nonblocking connections, in the calling thread.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -11,6 +12,7 @@ use super::plan::CollectivePlan;
 use super::wake::WakeReceiver;
 use crate::frame::{CONTROL_BYTES_MAX, Stamp};
 use crate::mesh::{Link, Mesh};
+use crate::progress::Progress;
 
 /// Rounds over all peers between two looks at the waker while data keep flowing.
 const ROUNDS_PER_LOOK: u32 = 64;
@@ -20,6 +22,9 @@ const ROUNDS_PER_LOOK: u32 = 64;
 /// two workers, and 24 instead of 49 us with four on two cores (where spinning without yielding makes it
 /// 90 us). Large vectors gain nothing, and lose where other programs want the cores.
 const YIELDING: Duration = Duration::from_micros(30);
+
+/// Who waits for longer says for whom.
+const UNREMARKABLE: Duration = Duration::from_millis(50);
 
 /// What a collective leaves besides the sum.
 #[derive(Debug, Clone, PartialEq)]
@@ -154,8 +159,9 @@ impl Collective {
         }
         let Collective { plan, peers, received, blocks, inputs } = self;
         let step = Step { plan, stamp, control, partials, reduced: 0, began: Instant::now() };
+        let progress = mesh.progress.clone();
         let links = connect(peers, mesh, plan.buffer_bytes())?;
-        let mut exchange = Exchange { step, peers, links, received, blocks, inputs, out };
+        let mut exchange = Exchange { step, peers, links, received, blocks, inputs, out, progress };
         exchange.run(wake)?;
         Ok(self.outcome(control))
     }
@@ -218,6 +224,7 @@ struct Exchange<'a, 'm> {
     blocks: &'a mut [f32],
     inputs: &'a [(usize, usize)],
     out: &'a mut [f32],
+    progress: Option<Arc<Progress>>,
 }
 
 impl Exchange<'_, '_> {
@@ -225,6 +232,7 @@ impl Exchange<'_, '_> {
         // Set when only shadows are left to be served.
         let mut patience_ends: Option<Instant> = None;
         let mut rounds = 0;
+        let mut moved = false;
         loop {
             let mut progressed = self.send()?;
             progressed |= self.receive()?;
@@ -241,6 +249,13 @@ impl Exchange<'_, '_> {
                 }
             }
             rounds += 1;
+            moved |= progressed;
+            if moved && (!progressed || rounds % ROUNDS_PER_LOOK == 0) {
+                moved = false;
+                if let Some(progress) = &self.progress {
+                    progress.moved();
+                }
+            }
             if !progressed {
                 self.wait(wake, patience_ends)?;
             } else if rounds % ROUNDS_PER_LOOK == 0 {
@@ -341,7 +356,7 @@ impl Exchange<'_, '_> {
                 of_peer.push(index);
             }
         }
-        match wait_ready(&mut descriptors, until, !self.step.plan.is_large()) {
+        match self.wait_ready(&mut descriptors, until) {
             Ok(()) => {}
             Err(rustix::io::Errno::INTR) => return Ok(()),
             Err(error) => return Err(CollectiveError::System(error.to_string())),
@@ -362,6 +377,25 @@ impl Exchange<'_, '_> {
             peer.writable |= broken || ready.contains(PollFlags::OUT);
         }
         Ok(())
+    }
+}
+
+impl Exchange<'_, '_> {
+    /// Waits for a descriptor. If it takes long, the others hear for whom.
+    fn wait_ready(&self, descriptors: &mut [PollFd<'_>], until: Option<Instant>) -> rustix::io::Result<()> {
+        let yields = !self.step.plan.is_large();
+        let Some(progress) = &self.progress else { return wait_ready(descriptors, until, yields) };
+        let soon = Instant::now() + UNREMARKABLE;
+        let first = until.map_or(soon, |until| until.min(soon));
+        wait_ready(descriptors, Some(first), yields)?;
+        let ready = descriptors.iter().any(|descriptor| !descriptor.revents().is_empty());
+        if ready || until.is_some_and(|until| until <= soon) {
+            return Ok(());
+        }
+        let plan = self.step.plan;
+        let due = |peer: &&Peer| peer.rank.is_some() && !(peer.has_received(plan) && peer.has_sent(plan));
+        progress.waits_for(self.peers.iter().filter(due).map(|peer| peer.worker));
+        wait_ready(descriptors, until, false)
     }
 }
 

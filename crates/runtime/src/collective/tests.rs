@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use socket2::SockRef;
 
 use super::*;
+use crate::channel::Stream;
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
 use crate::mesh::Mesh;
 use crate::tree::{Accumulator, ranges};
@@ -80,7 +81,7 @@ impl Case {
     }
 }
 
-fn socket_pair(buffer_bytes: usize) -> (TcpStream, TcpStream) {
+fn socket_pair(buffer_bytes: usize) -> (Stream, Stream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let left = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (right, _) = listener.accept().unwrap();
@@ -90,7 +91,9 @@ fn socket_pair(buffer_bytes: usize) -> (TcpStream, TcpStream) {
             SockRef::from(stream).set_recv_buffer_size(buffer_bytes).unwrap();
         }
     }
-    (left, right)
+    left.set_nodelay(true).unwrap();
+    right.set_nodelay(true).unwrap();
+    (Stream::unprotected(left), Stream::unprotected(right))
 }
 
 fn stamp(step: u64) -> Stamp {

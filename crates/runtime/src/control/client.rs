@@ -1,36 +1,27 @@
 //! The worker's and the command line's end of the control plane.
 
-use std::time::Duration;
+use std::io;
+use std::time::{Duration, Instant};
 
+use hyper_util::rt::TokioIo;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::metadata::MetadataValue;
-use tonic::service::interceptor::InterceptedService;
+use tonic::Status;
+use tonic::codegen::http::Uri;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Status};
 
 use super::generated::control_client::ControlClient;
 use super::generated::membership_client::MembershipClient;
-use super::{PROTOCOL, PROTOCOL_KEY, TOKEN_KEY, Token, convert, generated as wire};
+use super::{ANSWER, QUESTION, Token, convert, generated as wire};
+use crate::channel::{AsyncStream, ConnectionKind, DialError, Hello, Stream, dial, random_number, resolve};
 use crate::membership::FromWorker;
 
 /// A coordinator that has not answered by then hangs.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Adds the token and the version to every call.
-#[derive(Clone)]
-pub struct Credentials {
-    bearer: MetadataValue<tonic::metadata::Ascii>,
-}
-
-impl tonic::service::Interceptor for Credentials {
-    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        request.metadata_mut().insert(TOKEN_KEY, self.bearer.clone());
-        request.metadata_mut().insert(PROTOCOL_KEY, MetadataValue::from(PROTOCOL));
-        Ok(request)
-    }
-}
+/// Time for a connection to stand.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Could not talk to a coordinator.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +29,15 @@ pub enum ClientError {
     /// Nobody answers at the address.
     #[error("no coordinator answers at {address}: {why}")]
     Unreachable {
+        /// The address.
+        address: String,
+        /// Why.
+        why: String,
+    },
+    /// Who listens at the address is not the coordinator of this run. Nothing proves what it says: a coordinator that
+    /// was there may come back.
+    #[error("whoever listens at {address} is no coordinator of this run: {why}")]
+    Stranger {
         /// The address.
         address: String,
         /// Why.
@@ -53,15 +53,54 @@ pub enum ClientError {
     },
 }
 
-async fn connect(address: &str, token: &Token) -> Result<(Channel, Credentials), ClientError> {
+/// Dials the coordinator; both sides prove that they hold the token.
+async fn call(address: &str, token: &Token) -> Result<Stream, ClientError> {
     let unreachable = |why: String| ClientError::Unreachable { address: address.into(), why };
-    let endpoint = Endpoint::from_shared(format!("http://{address}"))
-        .map_err(|e| unreachable(e.to_string()))?
-        .connect_timeout(Duration::from_secs(3))
-        .tcp_nodelay(true);
-    let channel = endpoint.connect().await.map_err(|e| unreachable(source_of(&e)))?;
-    let bearer = token.bearer().parse().expect("hexadecimal digits are valid metadata");
-    Ok((channel, Credentials { bearer }))
+    let (place, token) = (address.to_string(), token.clone());
+    let dialing = tokio::task::spawn_blocking(move || {
+        let place = resolve(&place).map_err(|why| Err(io::Error::other(why)))?;
+        // A number of its own, since many may call at once.
+        let epoch = random_number().map_err(Err)?;
+        let hello = Hello { kind: ConnectionKind::Control, worker: 0, epoch, to: None };
+        dial(place, &hello, &token, Instant::now() + CONNECT_PATIENCE).map_err(Ok)
+    });
+    let dialed = dialing.await.map_err(|error| unreachable(error.to_string()))?;
+    dialed.map_err(|error| match error {
+        Ok(DialError::OtherJob { .. } | DialError::WrongToken { .. }) => ClientError::Stranger {
+            address: address.into(),
+            why: "it refused this token, or does not hold it; pass --token-file with the run's token".into(),
+        },
+        Ok(DialError::OtherCipher { .. }) => ClientError::Stranger {
+            address: address.into(),
+            why: "it uses another cipher than this token names; pass --token-file with the run's token, as it is".into(),
+        },
+        Ok(error @ DialError::OtherProtocol { .. }) => ClientError::Stranger {
+            address: address.into(),
+            why: format!("{error}; use the same release on all machines"),
+        },
+        Ok(DialError::Connect { source, .. }) => unreachable(source.to_string()),
+        Ok(error) => unreachable(error.to_string()),
+        Err(error) => unreachable(error.to_string()),
+    })
+}
+
+async fn connect(address: &str, token: &Token) -> Result<Channel, ClientError> {
+    let unreachable = |why: String| ClientError::Unreachable { address: address.into(), why };
+    // One connection: whoever wants another one dials again, and is told why it does not stand.
+    let mut dialed = Some(call(address, token).await?);
+    let connector = tower::service_fn(move |_: Uri| {
+        let stream = dialed.take();
+        async move {
+            let stream = stream.ok_or(io::ErrorKind::NotConnected)?;
+            AsyncStream::new(stream).map(TokioIo::new)
+        }
+    });
+    Endpoint::from_static("http://coordinator")
+        .http2_keep_alive_interval(QUESTION)
+        .keep_alive_timeout(ANSWER)
+        .connect_with_connector(connector)
+        .await
+        .map_err(|e| unreachable(source_of(&e)))
 }
 
 /// The innermost reason: "transport error" helps nobody.
@@ -96,14 +135,22 @@ pub struct Session {
 ///
 /// # Errors
 ///
-/// When nobody answers, or the coordinator refuses the token, the protocol or the worker.
+/// When nobody answers within `patience`, or the coordinator refuses the worker.
 pub async fn open_session(
     address: &str,
     token: &Token,
     attach: wire::Attach,
+    patience: Duration,
 ) -> Result<Session, ClientError> {
-    let (channel, credentials) = connect(address, token).await?;
-    let mut client = MembershipClient::with_interceptor(channel, credentials);
+    let opened = tokio::time::timeout(patience, attach_to(address, token, attach)).await;
+    opened.unwrap_or_else(|_| {
+        let why = format!("it lets nobody in within {patience:?}");
+        Err(ClientError::Unreachable { address: address.into(), why })
+    })
+}
+
+async fn attach_to(address: &str, token: &Token, attach: wire::Attach) -> Result<Session, ClientError> {
+    let mut client = MembershipClient::new(connect(address, token).await?);
     let (outgoing, receiver) = mpsc::unbounded_channel();
     let body = Some(wire::from_worker::Body::Attach(attach));
     let gone = |why: &str| ClientError::Unreachable { address: address.into(), why: why.into() };
@@ -145,7 +192,7 @@ async fn answer<T>(
 /// A blocking client of the `Control` service, for the command line.
 pub struct Control {
     runtime: tokio::runtime::Runtime,
-    client: ControlClient<InterceptedService<Channel, Credentials>>,
+    client: ControlClient<Channel>,
     address: String,
 }
 
@@ -160,8 +207,7 @@ impl Control {
             .enable_all()
             .build()
             .map_err(|e| ClientError::Unreachable { address: address.into(), why: e.to_string() })?;
-        let (channel, credentials) = runtime.block_on(connect(address, token))?;
-        let client = ControlClient::with_interceptor(channel, credentials);
+        let client = ControlClient::new(runtime.block_on(connect(address, token))?);
         Ok(Control { runtime, client, address: address.into() })
     }
 

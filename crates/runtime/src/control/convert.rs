@@ -11,7 +11,11 @@ use crate::membership::{
 };
 use crate::trainee::{Layout, Tensor};
 
+mod mismatch;
+mod position;
 mod stretch;
+
+use mismatch::{read_mismatch, write_mismatch};
 
 /// Most tensors or members that a message may list.
 const LIST_MAX: usize = 1 << 20;
@@ -96,6 +100,10 @@ pub fn write_to_worker(message: &ToWorker) -> wire::ToWorker {
         }
         ToWorker::Serve(serve) => Body::Serve(stretch::write_serve(serve)),
         ToWorker::HandOver { epoch, step } => Body::HandOver(wire::HandOver { epoch: *epoch, step: *step }),
+        ToWorker::SendCheckpoint { epoch, step } => {
+            Body::SendCheckpoint(wire::SendCheckpoint { epoch: *epoch, step: *step })
+        }
+        ToWorker::Inquire { explain } => Body::Inquire(wire::Inquire { explain: *explain }),
         ToWorker::Bye { reason, refused } => {
             Body::Bye(wire::Bye { reason: reason.clone(), refused: *refused })
         }
@@ -128,6 +136,8 @@ pub fn read_to_worker(message: wire::ToWorker) -> Option<ToWorker> {
         Body::EvaluateAlone(m) => ToWorker::EvaluateAlone { epoch: m.epoch, step: m.step },
         Body::Serve(m) => ToWorker::Serve(stretch::read_serve(m)?),
         Body::HandOver(m) => ToWorker::HandOver { epoch: m.epoch, step: m.step },
+        Body::SendCheckpoint(m) => ToWorker::SendCheckpoint { epoch: m.epoch, step: m.step },
+        Body::Inquire(m) => ToWorker::Inquire { explain: m.explain },
         Body::Bye(m) => ToWorker::Bye { reason: m.reason, refused: m.refused },
         Body::Welcome(_) => return None,
     })
@@ -278,7 +288,10 @@ pub fn write_from_worker(message: &FromWorker) -> wire::FromWorker {
                 latency_s: *latency_s,
             })
         }
-        FromWorker::Heartbeat => Body::Heartbeat(wire::Heartbeat {}),
+        FromWorker::Heartbeat => Body::Heartbeat(wire::Heartbeat { position: None }),
+        FromWorker::At(position) => {
+            Body::Heartbeat(wire::Heartbeat { position: Some(position::write_position(position)) })
+        }
         FromWorker::Ready { epoch, step, last, trained: (trained, accumulation) } => {
             Body::Ready(wire::Ready {
                 epoch: *epoch,
@@ -308,6 +321,10 @@ pub fn write_from_worker(message: &FromWorker) -> wire::FromWorker {
             step: *step,
             what: what.clone(),
         }),
+        FromWorker::Mismatched(mismatch) => Body::Mismatched(write_mismatch(mismatch)),
+        FromWorker::CheckpointFailed { step, why } => {
+            Body::CheckpointFailed(wire::CheckpointFailed { step: *step, why: why.clone() })
+        }
         FromWorker::Units { epoch, done, want } => Body::Units(wire::Units {
             epoch: *epoch,
             done: done.iter().map(stretch::write_unit).collect(),
@@ -335,7 +352,10 @@ pub fn read_from_worker(message: wire::FromWorker) -> Option<FromWorker> {
             bandwidth_bytes_per_s: m.bandwidth_bytes_per_s,
             latency_s: m.latency_s,
         },
-        Body::Heartbeat(_) => FromWorker::Heartbeat,
+        Body::Heartbeat(m) => match m.position {
+            Some(position) => FromWorker::At(position::read_position(position)?),
+            None => FromWorker::Heartbeat,
+        },
         Body::Ready(m) => FromWorker::Ready {
             epoch: m.epoch,
             step: m.step,
@@ -357,6 +377,8 @@ pub fn read_from_worker(message: wire::FromWorker) -> Option<FromWorker> {
             wire::failed::Kind::Worker => FromWorker::Failed { what: m.what },
             wire::failed::Kind::NotFinite => FromWorker::NotFinite { step: m.step, what: m.what },
         },
+        Body::Mismatched(m) => FromWorker::Mismatched(read_mismatch(&m)),
+        Body::CheckpointFailed(m) => FromWorker::CheckpointFailed { step: m.step, why: m.why },
         Body::Units(m) => FromWorker::Units {
             epoch: m.epoch,
             done: list(m.done, |unit| Some(stretch::read_unit(unit)))?,

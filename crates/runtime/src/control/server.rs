@@ -1,38 +1,38 @@
 //! The coordinator's end of the control plane: a gRPC server on a thread of its own.
 //!
 //! Every call becomes an [`Input`] in the coordinator's queue; the server decides nothing but who may
-//! speak. A connection must say within five seconds that it speaks HTTP/2, a call must carry the token
-//! and the protocol's version; whoever does not is sent away and the coordinator is told.
+//! speak. Connections come through the [channel](crate::channel), so whoever calls holds the run's token; whoever does
+//! not is sent away before a byte of HTTP/2 is read, and the coordinator is told.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream, WatchStream};
+use tokio_stream::wrappers::{UnboundedReceiverStream, WatchStream};
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::generated::control_server::{Control, ControlServer};
 use super::generated::membership_server::{Membership, MembershipServer};
-use super::{PROTOCOL, PROTOCOL_KEY, TOKEN_KEY, Token, convert, generated as wire};
+use super::{ANSWER, QUESTION, Token, convert, generated as wire};
+use crate::channel::{AsyncStream, Hello, Listener, Refusal, Stream as Connection};
 use crate::membership::FromWorker;
 
 #[cfg(test)]
 mod tests;
 
-/// Time within which a new connection must say what it speaks.
+/// Time within which a session must say who opens it.
 const GREETING_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Connections that may be silent at once.
-const SILENT_MAX: usize = 256;
+/// Calls in progress on one connection: a worker has one, who steers has one or two.
+const CALLS_MAX: u32 = 16;
 
-/// First bytes of every HTTP/2 connection (RFC 9113, section 3.4).
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Bytes of a call's headers: they hold nothing of ours.
+const HEADERS_BYTES_MAX: u32 = 16 * 1024;
 
 /// How the coordinator speaks to one worker; dropping it ends the session.
 pub type Outgoing = mpsc::UnboundedSender<Result<wire::ToWorker, Status>>;
@@ -71,7 +71,7 @@ pub enum Input {
 /// A running server; dropping it ends all sessions.
 #[derive(Debug)]
 pub struct Server {
-    address: SocketAddr,
+    listener: Listener,
     shutdown: Option<oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -88,25 +88,33 @@ impl Server {
         inputs: Sender<Input>,
         status: watch::Receiver<wire::Status>,
     ) -> std::io::Result<Server> {
-        let listener = bind(address)?;
-        let address = listener.local_addr()?;
+        let (connections, incoming) = mpsc::unbounded_channel();
+        let refused = std::sync::Mutex::new(inputs.clone());
+        let on_refusal = move |Refusal { peer, reason }: Refusal| {
+            let peer = peer.map_or("this machine".into(), |peer| peer.to_string());
+            if let Ok(inputs) = refused.lock() {
+                let _ = inputs.send(Input::Refused { peer, reason: format!("it {reason}") });
+            }
+        };
+        // Without a server there is nobody to speak to, and the connection ends.
+        let on_arrival = move |_: Hello, stream: Connection| drop(connections.send(stream));
+        let listener = Listener::control(address, &token, Arc::new(on_arrival), Arc::new(on_refusal))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (shutdown, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new().name("control-plane".into()).spawn(move || {
             runtime.block_on(async move {
-                let Ok(listener) = TcpListener::from_std(listener) else { return };
                 tokio::select! {
-                    () = serve(listener, token, inputs, status) => {}
+                    () = serve(incoming, inputs, status) => {}
                     _ = stopped => {}
                 }
             });
         })?;
-        Ok(Server { address, shutdown: Some(shutdown), thread: Some(thread) })
+        Ok(Server { listener, shutdown: Some(shutdown), thread: Some(thread) })
     }
 
     /// The bound address.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.listener.local_addr()
     }
 }
 
@@ -121,34 +129,21 @@ impl Drop for Server {
     }
 }
 
-/// Binds at once to a port that a predecessor of this coordinator left in TIME_WAIT.
-fn bind(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
-    let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
-    socket.set_reuse_address(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(1024)?;
-    Ok(socket.into())
-}
-
 async fn serve(
-    listener: TcpListener,
-    token: Token,
+    connections: mpsc::UnboundedReceiver<Connection>,
     inputs: Sender<Input>,
     status: watch::Receiver<wire::Status>,
 ) {
-    let (connections, incoming) = mpsc::channel(64);
-    tokio::spawn(accept(listener, connections, inputs.clone()));
     tokio::spawn(signals(inputs.clone()));
-    let gate = Gate { token, inputs: inputs.clone() };
     let service = Service { inputs, status, sessions: Arc::default() };
-    let control = gate.clone();
     let result = tonic::transport::Server::builder()
-        .tcp_nodelay(true)
-        .max_concurrent_streams(1024)
-        .add_service(MembershipServer::with_interceptor(service.clone(), move |r| gate.admit(r)))
-        .add_service(ControlServer::with_interceptor(service, move |r| control.admit(r)))
-        .serve_with_incoming(ReceiverStream::new(incoming))
+        .max_concurrent_streams(CALLS_MAX)
+        .http2_max_header_list_size(HEADERS_BYTES_MAX)
+        .http2_keepalive_interval(Some(QUESTION))
+        .http2_keepalive_timeout(Some(ANSWER))
+        .add_service(MembershipServer::new(service.clone()))
+        .add_service(ControlServer::new(service))
+        .serve_with_incoming(UnboundedReceiverStream::new(connections).map(AsyncStream::new))
         .await;
     // The coordinator notices by its silence; there is nobody else to tell.
     drop(result);
@@ -174,92 +169,6 @@ async fn signals(inputs: Sender<Input>) {
         }
         asked = true;
         let _ = inputs.send(Input::Signal);
-    }
-}
-
-/// Accepts connections and hands on those that speak HTTP/2.
-async fn accept(
-    listener: TcpListener,
-    connections: mpsc::Sender<std::io::Result<TcpStream>>,
-    inputs: Sender<Input>,
-) {
-    let silent = Arc::new(AtomicUsize::new(0));
-    loop {
-        let (stream, peer) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(_) => {
-                // Out of descriptors, most likely: let some be closed rather than spin.
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            }
-        };
-        // Small messages must not wait for more.
-        let _ = stream.set_nodelay(true);
-        let refuse = {
-            let inputs = inputs.clone();
-            move |reason: &str| {
-                let _ = inputs.send(Input::Refused { peer: peer.to_string(), reason: reason.into() });
-            }
-        };
-        if silent.load(Ordering::Relaxed) >= SILENT_MAX {
-            refuse("too many connections have not yet said what they speak");
-            continue;
-        }
-        silent.fetch_add(1, Ordering::Relaxed);
-        let (silent, connections) = (Arc::clone(&silent), connections.clone());
-        tokio::spawn(async move {
-            let greeting = tokio::time::timeout(GREETING_PATIENCE, speaks_http2(&stream)).await;
-            silent.fetch_sub(1, Ordering::Relaxed);
-            match greeting {
-                Ok(true) => drop(connections.send(Ok(stream)).await),
-                Ok(false) => refuse("it does not speak the control protocol"),
-                Err(_) => refuse("it did not say within 5 s what it speaks"),
-            }
-        });
-    }
-}
-
-async fn speaks_http2(stream: &TcpStream) -> bool {
-    let mut seen = [0; PREFACE.len()];
-    let mut known = 0;
-    loop {
-        match stream.peek(&mut seen).await {
-            Ok(0) | Err(_) => return false,
-            Ok(count) if !PREFACE.starts_with(&seen[..count]) => return false,
-            Ok(count) if count == PREFACE.len() => return true,
-            // `peek` returns at once while the same bytes wait.
-            Ok(count) if count == known => tokio::time::sleep(Duration::from_millis(5)).await,
-            Ok(count) => known = count,
-        }
-    }
-}
-
-/// Lets in who holds the token and speaks the protocol.
-#[derive(Clone)]
-struct Gate {
-    token: Token,
-    inputs: Sender<Input>,
-}
-
-impl Gate {
-    fn admit(&self, request: Request<()>) -> Result<Request<()>, Status> {
-        let text = |key| request.metadata().get(key).and_then(|v| v.to_str().ok());
-        let refusal = match (text(TOKEN_KEY), text(PROTOCOL_KEY).map(str::parse::<u32>)) {
-            (None, _) => {
-                Status::unauthenticated("it carries no token; pass --token-file with the run's token")
-            }
-            (Some(bearer), _) if !self.token.matches(bearer) => {
-                Status::unauthenticated("its token is not this run's; pass --token-file with the run's token")
-            }
-            (_, Some(Ok(PROTOCOL))) => return Ok(request),
-            (_, version) => Status::failed_precondition(format!(
-                "it speaks control protocol {}, this coordinator speaks {PROTOCOL}; use the same release on all machines",
-                version.and_then(Result::ok).map_or("unknown".into(), |v| v.to_string()),
-            )),
-        };
-        let peer = request.remote_addr().map_or("unknown".into(), |a| a.to_string());
-        let _ = self.inputs.send(Input::Refused { peer, reason: refusal.message().into() });
-        Err(refusal)
     }
 }
 

@@ -2,15 +2,15 @@
 //! sends them to workers that start anew.
 
 use std::io;
-use std::net::TcpStream;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::collection::Collection;
+use crate::channel::{ConnectionKind, Inbox, InboxError, Stream};
 use crate::checkpoint::{CheckpointError, Loaded, Store};
 use crate::membership::{TraineeDescription, WorkerId};
-use crate::mesh::{ConnectionKind, Inbox, InboxError};
 use crate::state::TrainingState;
 use crate::transfer::{self, Header, Kind};
 
@@ -58,6 +58,8 @@ pub(super) struct Checkpoints {
     held: Mutex<Option<Arc<TrainingState>>>,
     /// The state that is being put together from parts.
     collecting: Mutex<Option<Collection>>,
+    /// Streams under way.
+    busy: AtomicU32,
 }
 
 impl Checkpoints {
@@ -75,6 +77,7 @@ impl Checkpoints {
             writing: Mutex::default(),
             held: Mutex::default(),
             collecting: Mutex::default(),
+            busy: AtomicU32::new(0),
         });
         let (served, tell) = (Arc::clone(&checkpoints), Arc::new(tell));
         std::thread::Builder::new().name("checkpoints".into()).spawn(move || {
@@ -82,7 +85,11 @@ impl Checkpoints {
                 match inbox.take_any(ConnectionKind::State, Instant::now() + Duration::from_secs(3600)) {
                     Ok((arrival, stream)) => {
                         let (served, tell) = (Arc::clone(&served), Arc::clone(&tell));
-                        std::thread::spawn(move || served.serve(arrival.worker, stream, &*tell));
+                        served.busy.fetch_add(1, Ordering::AcqRel);
+                        std::thread::spawn(move || {
+                            served.serve(arrival.worker, stream, &*tell);
+                            served.busy.fetch_sub(1, Ordering::AcqRel);
+                        });
                     }
                     Err(InboxError::TimedOut) => {}
                     Err(InboxError::Closed) => return,
@@ -90,6 +97,11 @@ impl Checkpoints {
             }
         })?;
         Ok(checkpoints)
+    }
+
+    /// Whether a checkpoint may be on its way.
+    pub(super) fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Acquire) > 0
     }
 
     /// The layout is known.
@@ -118,7 +130,7 @@ impl Checkpoints {
         }
     }
 
-    fn serve(&self, from: WorkerId, mut stream: TcpStream, tell: &dyn Fn(Told)) {
+    fn serve(&self, from: WorkerId, mut stream: Stream, tell: &dyn Fn(Told)) {
         let limits =
             stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
         let Ok(first) = limits.and_then(|()| transfer::receive_header(&mut stream)) else { return };
@@ -153,7 +165,7 @@ impl Checkpoints {
         }
     }
 
-    fn receive(&self, stream: &mut TcpStream, begin: Header) -> Result<Arc<TrainingState>, String> {
+    fn receive(&self, stream: &mut Stream, begin: Header) -> Result<Arc<TrainingState>, String> {
         let task = self.task().map_err(|e| e.to_string())?;
         let mut state = TrainingState::zeros(&task.trainee.layout, task.slots.len());
         transfer::receive_whole(stream, begin, &mut state)
@@ -165,7 +177,7 @@ impl Checkpoints {
     fn receive_part(
         &self,
         from: WorkerId,
-        stream: &mut TcpStream,
+        stream: &mut Stream,
         step: u64,
     ) -> io::Result<Option<Arc<TrainingState>>> {
         let Task { trainee, slots } = self.task()?;
@@ -202,7 +214,7 @@ impl Checkpoints {
             .map_err(|e| e.to_string())
     }
 
-    fn send(&self, stream: &mut TcpStream, step: u64) -> Result<(), String> {
+    fn send(&self, stream: &mut Stream, step: u64) -> Result<(), String> {
         let held = self.held.lock().expect("no holder of this lock panics").clone();
         if let Some(state) = held.filter(|held| held.step == step) {
             return transfer::send_whole(stream, &state).map_err(|e| e.to_string());

@@ -50,10 +50,12 @@ impl Run {
                 } else {
                     format!("{workers} workers cannot share {nodes} virtual nodes; choose 1…{nodes}")
                 };
-                let _ = answer.send(wire::Reply { accepted, message });
                 if accepted {
                     self.scale(workers, "control".into());
+                    // Whoever has the answer and asks for the status sees one that knows of it.
+                    self.show_now();
                 }
+                let _ = answer.send(wire::Reply { accepted, message });
             }
             Input::Stop(answer) => {
                 let message = format!("{} stops at the next step and leaves a checkpoint", self.options.run);

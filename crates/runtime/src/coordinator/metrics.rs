@@ -1,7 +1,5 @@
 //! `metrics.jsonl`: a line per committed update.
 
-use std::io::Write;
-
 use super::{Run, Seen};
 use crate::membership::{StepRecord, UnitRecord, WorkerId};
 
@@ -49,8 +47,7 @@ impl Run {
         // One membership is in force, and records of the one or two before it may be on their way.
         let done = self.sizes.len().saturating_sub(SIZES_KEPT);
         self.sizes.drain(..done);
-        // Metrics are for people and models; a run is not stopped for them.
-        let _ = self.metrics.write_all(text.as_bytes());
+        self.write_metrics(&text);
         self.direct(Seen::Committed(records));
     }
 }

@@ -10,10 +10,10 @@ use tokio::sync::watch;
 use super::checkpoints::Checkpoints;
 use super::turns::Incoming;
 use super::{CoordinatorError, Options, system};
+use crate::channel::{ConnectionKind, Inbox, InboxError, Listener, raise_descriptor_limit};
 use crate::checkpoint::Store;
 use crate::control::generated as wire;
 use crate::control::server::{Input, Server};
-use crate::mesh::{ConnectionKind, Inbox, InboxError, Listener};
 use crate::probe;
 
 /// Everything that listens for the coordinator, and the queue it all ends in.
@@ -27,7 +27,8 @@ pub(super) struct Planes {
 }
 
 impl Planes {
-    pub(super) fn open(options: &Options) -> Result<Planes, CoordinatorError> {
+    pub(super) fn open(options: &Options, store: Store) -> Result<Planes, CoordinatorError> {
+        raise_descriptor_limit();
         let (sender, incoming) = channel();
         let (inputs, queue) = channel();
         let forward = sender.clone();
@@ -44,22 +45,17 @@ impl Planes {
         let server = Server::start(options.listen, options.token.clone(), inputs.clone(), watched)
             .map_err(place("the control plane", options.listen))?;
         let refused = Mutex::new(inputs);
-        let on_refusal = Arc::new(move |refusal: crate::mesh::Refusal| {
-            let peer = refusal.peer.map_or("unknown".into(), |p| p.to_string());
+        let on_refusal = Arc::new(move |refusal: crate::channel::Refusal| {
+            let peer = refusal.peer.map_or("this machine".into(), |p| p.to_string());
             let reason = format!("on the data plane: it {}", refusal.reason);
             if let Ok(inputs) = refused.lock() {
                 let _ = inputs.send(Input::Refused { peer, reason });
             }
         });
         let token = &options.token;
-        let data = Listener::bind(options.data_listen, token.job_tag(), token.bytes(), on_refusal)
+        let data = Listener::bind(options.data_listen, token, on_refusal)
             .map_err(place("the data plane", options.data_listen))?;
-        // A folder of the run's own, also where the job names one: no run prunes another's checkpoints.
-        let folder = match &options.job.checkpoint.folder {
-            Some(folder) => folder.join(&options.run),
-            None => options.folder.join("checkpoints"),
-        };
-        let store = Store::new(folder, options.job.checkpoint.keep, &options.job.identity());
+        data.set_number(0);
         let holds = !options.job.sync.is_synchronous() || options.synchronisation.reduce_at_servers;
         let checkpoints = Checkpoints::start(store, holds, data.inbox(), move |told| {
             let _ = sender.send((Instant::now(), Incoming::State(told)));

@@ -6,15 +6,21 @@ use super::Run;
 use crate::control::{convert, generated as wire};
 use crate::membership::coordinator::Stage;
 
+/// The stage of a worker that waits without a part in the training, and without any claim to one.
+pub const STANDBY: &str = "standby";
+
 /// Time between two looks at the status.
 const PERIOD: Duration = Duration::from_millis(100);
 
 impl Run {
     /// Shows the status to whoever watches, when it is time.
     pub(super) fn show(&mut self) {
-        if self.shown.elapsed() < PERIOD {
-            return;
+        if self.shown.elapsed() >= PERIOD {
+            self.show_now();
         }
+    }
+
+    pub(super) fn show_now(&mut self) {
         self.shown = Instant::now();
         let status = self.current_status();
         self.observer.status(&status);
@@ -38,6 +44,7 @@ impl Run {
         let members = machine
             .workers()
             .map(|(worker, stage, address, process, step)| wire::WorkerStatus {
+                doing: machine.doing(worker),
                 worker,
                 stage: stage_name(stage).into(),
                 address: address.into(),
@@ -69,7 +76,7 @@ fn stage_name(stage: Stage) -> &'static str {
     match stage {
         Stage::Started => "starting",
         Stage::Booting => "warming up",
-        Stage::Standby => "standby",
+        Stage::Standby => STANDBY,
         Stage::Holding => "holding state",
         Stage::Shadow => "receiving state",
         Stage::CaughtUp => "ready to join",

@@ -39,6 +39,7 @@ impl Run {
             workers: progress.worker_counts.clone(),
             resizes: progress.resizes.clone(),
             crashes: progress.crashes.clone(),
+            mismatches: progress.mismatches.clone(),
             batches: self.batches.changes().to_vec(),
             stretches: self.machine.stretches(),
             staleness: self.machine.staleness(),

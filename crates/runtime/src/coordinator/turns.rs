@@ -14,6 +14,9 @@ use crate::membership::coordinator::Event;
 /// The longest time between two looks at the clock and at child processes, however much comes.
 pub(super) const TICK: Duration = Duration::from_millis(10);
 
+/// The longest wait for a checkpoint that is being written when the run is over.
+const STORING: Duration = Duration::from_secs(10);
+
 /// Everything that reaches the coordinator's main loop.
 pub(super) enum Incoming {
     Control(Input),
@@ -59,9 +62,27 @@ impl Run {
         }
     }
 
+    /// A run that failed may have a checkpoint on its way, which is as good as those before it.
+    pub(super) fn take_last_checkpoints(&mut self) {
+        let until = Instant::now() + STORING;
+        while Instant::now() < until {
+            let busy = self.planes.checkpoints.is_busy();
+            let patience = if busy { TICK } else { Duration::ZERO };
+            match self.planes.incoming.recv_timeout(patience) {
+                Ok((_, Incoming::State(Told::Stored(stored)))) => self.stored(stored),
+                Ok((_, Incoming::Control(Input::Closed(session, _)))) => {
+                    self.workers_by_session.remove(&session);
+                }
+                Err(_) if !busy => return,
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+
     fn tick(&mut self) {
         self.reap();
         self.see_off();
+        self.retry_lines();
         self.handle(Event::Tick);
         self.direct(Seen::Tick);
     }

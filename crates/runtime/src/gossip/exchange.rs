@@ -1,10 +1,11 @@
 //! Both sides of an exchange, over one connection: chunks go one way, what was taken of them comes back.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::sync::mpsc;
 
 use super::shared::Shared;
+use crate::channel::Stream;
 
 const MAGIC: u32 = 0x4257_676f;
 const HEADER_BYTES: usize = 12;
@@ -34,7 +35,7 @@ fn header(chunk: usize, values: usize) -> [u8; HEADER_BYTES] {
 }
 
 /// Reads a header: chunk and values.
-fn read_header(mut stream: &TcpStream) -> io::Result<(usize, usize)> {
+fn read_header(mut stream: &Stream) -> io::Result<(usize, usize)> {
     let mut bytes = [0; HEADER_BYTES];
     stream.read_exact(&mut bytes)?;
     let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -54,7 +55,7 @@ fn bad(what: &str) -> io::Error {
 ///
 /// As the connection says, or when the answers make no sense; the connection is then of no use any more. A chunk whose
 /// answer got lost has been averaged on the other side only.
-pub(super) fn lead(stream: &TcpStream, shared: &Shared) -> io::Result<Exchanged> {
+pub(super) fn lead(stream: &Stream, shared: &Shared) -> io::Result<Exchanged> {
     // The writer lends no further chunk before there is room here.
     let (lent, answers_due) = mpsc::sync_channel(UNDER_WAY);
     let outcome = std::thread::scope(|scope| {
@@ -75,7 +76,7 @@ pub(super) fn lead(stream: &TcpStream, shared: &Shared) -> io::Result<Exchanged>
     outcome
 }
 
-fn offer(mut stream: &TcpStream, shared: &Shared, lent: &mpsc::SyncSender<usize>) -> io::Result<()> {
+fn offer(mut stream: &Stream, shared: &Shared, lent: &mpsc::SyncSender<usize>) -> io::Result<()> {
     let mut values = Vec::new();
     for chunk in 0..shared.chunks() {
         shared.lend(chunk, &mut values);
@@ -90,7 +91,7 @@ fn offer(mut stream: &TcpStream, shared: &Shared, lent: &mpsc::SyncSender<usize>
 }
 
 fn settle(
-    mut stream: &TcpStream,
+    mut stream: &Stream,
     shared: &Shared,
     answers_due: &mpsc::Receiver<usize>,
 ) -> io::Result<Exchanged> {
@@ -120,7 +121,7 @@ fn settle(
 /// # Errors
 ///
 /// As [`lead`].
-pub(super) fn copy(mut stream: &TcpStream, shared: &Shared) -> io::Result<()> {
+pub(super) fn copy(mut stream: &Stream, shared: &Shared) -> io::Result<()> {
     let mut values = Vec::new();
     for chunk in 0..shared.chunks() {
         stream.write_all(&header(chunk, 0))?;
@@ -135,13 +136,13 @@ pub(super) fn copy(mut stream: &TcpStream, shared: &Shared) -> io::Result<()> {
 }
 
 /// Answers every chunk that the peer at the other end offers, until the connection ends or makes no sense.
-pub(super) fn follow(stream: &TcpStream, shared: &Shared) {
+pub(super) fn follow(stream: &Stream, shared: &Shared) {
     // There is nobody to tell: the peer sees that the connection ended.
     while answer(stream, shared).is_ok() {}
     let _ = stream.shutdown(Shutdown::Both);
 }
 
-fn answer(mut stream: &TcpStream, shared: &Shared) -> io::Result<()> {
+fn answer(mut stream: &Stream, shared: &Shared) -> io::Result<()> {
     let (chunk, values) = read_header(stream)?;
     if chunk >= shared.chunks() || ![0, shared.chunk_len(chunk)].contains(&values) {
         return Err(bad("a chunk that the model does not have"));

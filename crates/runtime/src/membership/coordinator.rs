@@ -11,11 +11,17 @@ use bellwether_core::record::Event as Journal;
 use super::{
     EvaluationRecord, FromWorker, Load, Membership, Reason, Report, ToWorker, TraineeDescription, WorkerId,
 };
+use crate::verification::Mismatch;
 
 mod apart;
 mod attendance;
+mod commit;
+mod holders;
 mod interface;
+mod last_checkpoint;
+mod mismatch;
 mod outcome;
+mod periodic;
 mod plan;
 mod progress;
 mod recovery;
@@ -23,16 +29,21 @@ mod resumed;
 mod sense;
 mod starts;
 mod stuck;
+mod watch;
 
 use apart::Apart;
 pub use attendance::Stage;
 use attendance::{Kept, Worker};
 pub use interface::{Action, Config, Event};
+use last_checkpoint::LastCheckpoint;
+pub use last_checkpoint::WAITS_FOR_CHECKPOINT;
 pub use outcome::{Outcome, OutcomeKind};
+use periodic::Periodic;
 pub use progress::Progress;
 use recovery::Ready;
 pub use resumed::Resumed;
 use starts::Starts;
+use watch::Watch;
 
 /// A membership that was sent with `Prepare` and may be in force without our knowing.
 #[derive(Debug, Clone)]
@@ -91,6 +102,10 @@ pub struct Coordinator {
     strays: BTreeSet<WorkerId>,
     /// The membership that began last.
     begun: u64,
+    /// The boundary at which it began.
+    begun_step: u64,
+    /// The last recovery.
+    formed: u64,
     /// Nothing was formed yet since this coordinator took over from one that died.
     taking_over: bool,
     /// Who was to receive the last result at the last start; empty once a step was committed since.
@@ -114,13 +129,24 @@ pub struct Coordinator {
     benched: BTreeSet<WorkerId>,
     /// States after these steps are at the coordinator.
     received: BTreeSet<u64>,
+    /// Of these, those that are being written.
+    writing: BTreeSet<u64>,
     total_steps: Option<u64>,
     progress: Progress,
     checkpoint: Option<u64>,
-    /// Checkpoints of these steps arrived, or could not be written: nothing more will come of them.
+    /// Checkpoints of these steps are written.
     settled: BTreeSet<u64>,
+    /// What the members, who are done, hold until it is written.
+    last_checkpoint: LastCheckpoint,
+    periodic: Periodic,
     stopping: bool,
     failure: Option<String>,
+    /// The loss was not finite: the state that led there is not written.
+    diverged: bool,
+    /// The last step that was not applied because of a mismatch.
+    mismatch: Option<Mismatch>,
+    /// Workers that were found to compute wrong gradients: they may not come back.
+    quarantined: BTreeSet<WorkerId>,
     barren_crashes: u32,
     starts: Starts,
     formation_failures: u32,
@@ -131,6 +157,7 @@ pub struct Coordinator {
     slowest_transfer_s: Option<f64>,
     /// When the current number of workers was asked for.
     wanted_since_s: f64,
+    watch: Watch,
     actions: Vec<Action>,
 }
 
@@ -166,8 +193,12 @@ impl Coordinator {
             by_hand: BTreeSet::new(),
             taking_over: !resumed.active.is_empty(),
             lagging: Vec::new(),
-            strays: resumed.active.into_iter().collect(),
+            strays: resumed.active.into_iter().filter(|id| !resumed.quarantined.contains(id)).collect(),
+            mismatch: None,
+            quarantined: resumed.quarantined,
             begun: 0,
+            begun_step: 0,
+            formed: 0,
             recovery_reason: Reason::Formed,
             wanted: wanted.min(config.virtual_nodes),
             accumulation: resumed.accumulation.clamp(1, config.max_accumulation.max(1)),
@@ -183,12 +214,16 @@ impl Coordinator {
             ),
             benched: BTreeSet::new(),
             received: BTreeSet::new(),
+            writing: BTreeSet::new(),
             total_steps: None,
             progress: Progress::new(resumed.committed),
             checkpoint: config.checkpoint,
             settled: BTreeSet::new(),
+            last_checkpoint: LastCheckpoint::default(),
+            periodic: Periodic::default(),
             stopping: false,
             failure: None,
+            diverged: false,
             barren_crashes: 0,
             starts: Starts::default(),
             formation_failures: 0,
@@ -196,6 +231,7 @@ impl Coordinator {
             suspicion: String::new(),
             slowest_transfer_s: None,
             wanted_since_s: now_s,
+            watch: Watch::default(),
             actions: Vec::new(),
             config,
         }
@@ -258,6 +294,7 @@ impl Coordinator {
         match self.phase {
             Phase::Gathering { .. } => "gathering workers",
             Phase::Recovering { .. } => "recovering",
+            Phase::Running if self.last_checkpoint.is_overdue() => WAITS_FOR_CHECKPOINT,
             Phase::Running if self.stopping => "stopping",
             Phase::Running | Phase::Apart => "training",
             Phase::Ended => "ended",
@@ -276,6 +313,7 @@ impl Coordinator {
             self.take(event);
             self.check_silence();
             self.advance();
+            self.watch();
         }
         std::mem::take(&mut self.actions)
     }
@@ -315,15 +353,13 @@ impl Coordinator {
             Event::Protocol(at_step, protocol) => self.ask_protocol(at_step, protocol),
             Event::Bench(worker) => self.bench(worker),
             Event::Unbench => self.unbench(),
-            Event::Stop => self.stopping = true,
-            Event::Received(step) => drop(self.received.insert(step)),
-            Event::Collected(step, result) => self.collected(step, &result),
-            Event::Checkpoint(step, result) => {
-                self.settled.insert(step);
-                if result.is_ok() {
-                    self.checkpoint = self.checkpoint.max(Some(step));
-                }
+            Event::Stop => {
+                self.stopping = true;
+                self.last_checkpoint.stop_asked();
             }
+            Event::Received(step) => self.state_received(step),
+            Event::Collected(step, result) => self.collected(step, &result),
+            Event::Checkpoint(step, result) => self.checkpoint_came(step, result),
             Event::Tick => {}
         }
     }
@@ -337,6 +373,7 @@ impl Coordinator {
     fn said(&mut self, worker: WorkerId, message: FromWorker) {
         match message {
             FromWorker::Heartbeat => {}
+            FromWorker::At(position) => self.stands(worker, position),
             FromWorker::Warmed(trainee) => self.warmed(worker, trainee),
             FromWorker::LinkMeasured { bandwidth_bytes_per_s, latency_s } => {
                 // A journal of JSON has no word for what is no number.
@@ -373,7 +410,13 @@ impl Coordinator {
             }
             FromWorker::NotFinite { step, what } => {
                 let message = format!("{what} at step {step}; the step was not committed");
+                self.diverged |= self.failure.is_none();
                 self.failure.get_or_insert(message);
+            }
+            FromWorker::Mismatched(mismatch) => self.mismatched(mismatch),
+            FromWorker::CheckpointFailed { step, why } => {
+                self.journal(Journal::CheckpointFailed { step, reason: format!("worker {worker}: {why}") });
+                self.checkpoint_failed(step, why);
             }
             FromWorker::Units { epoch, done, want } => self.units(worker, epoch, done, want),
             // Its own session tells whether it is gone; the worker is told of another when there is one.
@@ -420,7 +463,11 @@ impl Coordinator {
         }
         let Some(entry) = self.workers.get_mut(&worker) else { return };
         if report.epoch >= entry.epoch && report.epoch == self.current.epoch {
-            (entry.epoch, entry.step) = (report.epoch, report.step);
+            entry.step = report.step;
+            // A membership that has not begun makes no state newer.
+            if self.phase == Phase::Running {
+                entry.epoch = report.epoch;
+            }
         }
         for evaluation in self.progress.take(&report) {
             let accuracy = (evaluation.predictions > 0)
@@ -438,34 +485,5 @@ impl Coordinator {
             self.progress.stalled(switch.epoch, switch.stall_s);
         }
         self.commit();
-    }
-
-    /// Commits what all active members have applied.
-    fn commit(&mut self) {
-        if self.phase != Phase::Running {
-            return;
-        }
-        let epoch = self.current.epoch;
-        let applied = |id: &WorkerId| self.workers.get(id).filter(|w| w.epoch == epoch).map_or(0, |w| w.step);
-        let step = self.current.active.iter().map(|m| applied(&m.worker)).min().unwrap_or(0);
-        if step > self.progress.committed() {
-            self.barren_crashes = 0;
-            self.lagging.clear();
-            // All members have it, so that nobody else is needed.
-            self.strays.clear();
-            self.commit_to(step);
-        }
-    }
-
-    fn commit_to(&mut self, step: u64) {
-        let (first, records) = self.progress.commit(step);
-        let moves = self.config.max_accumulation > 1;
-        for (first, last, accumulation) in progress::stretches(first, step, &records, moves) {
-            self.journal(Journal::Committed { first, last, accumulation });
-        }
-        self.actions.push(Action::Committed(records));
-        for crash in self.progress.recovered(self.now_s) {
-            self.journal(crash);
-        }
     }
 }

@@ -4,6 +4,7 @@
 //! messages that arrive meanwhile are handed over at the next safe point, or interrupt a collective.
 
 use super::{FromWorker, Load, Membership, ToWorker, WorkerId};
+use crate::verification::{Mismatch, Verdict};
 
 mod apart;
 mod recovery;
@@ -56,6 +57,8 @@ pub struct Member {
     last: u64,
     /// The last membership in which the state was trained, and the steps that its updates covered.
     trained: (u64, u32),
+    /// The membership for which the state was loaded, if it was.
+    loaded: u64,
     /// Whether the whole state after `step` steps is here.
     has_state: bool,
     /// The epoch all members agreed on in the last round.
@@ -71,6 +74,10 @@ pub struct Member {
     apart: Apart,
     /// Nothing more is trained: the loss was not finite.
     halted: bool,
+    /// It was because a loss was not finite.
+    diverged: bool,
+    /// The coordinator asked for the state after the step, at the next boundary or once more.
+    send_again: bool,
     connected: bool,
 }
 
@@ -88,6 +95,7 @@ impl Member {
             update: 1,
             last: 0,
             trained: (0, 0),
+            loaded: 0,
             has_state: false,
             agreed: None,
             offered: 0,
@@ -97,6 +105,8 @@ impl Member {
             checkpointed_at: None,
             apart: Apart::default(),
             halted: false,
+            diverged: false,
+            send_again: false,
             connected: true,
         }
     }
@@ -116,10 +126,10 @@ impl Member {
         &self.membership
     }
 
-    /// The membership in which the state held was trained, and its applied steps: for a coordinator that came back. One
-    /// that is still being formed has trained nothing.
+    /// The membership in which the state held was trained, or else loaded, and its applied steps: for a coordinator that
+    /// came back. Those that were formed since and never began have changed nothing.
     pub fn held(&self) -> Option<(u64, u64)> {
-        let epoch = if self.trained.0 > 0 { self.trained.0 } else { self.membership.epoch };
+        let epoch = if self.trained.0 > 0 { self.trained.0 } else { self.loaded };
         self.has_state.then_some((epoch, self.step))
     }
 
@@ -189,6 +199,7 @@ impl Member {
                 _ if self.stage == Stage::Joining => Task::BeginShadow,
                 _ => Task::Wait,
             },
+            Stage::Finished if self.send_again => Task::Checkpoint,
             Stage::Ready | Stage::Finished => Task::Wait,
         }
     }
@@ -206,7 +217,8 @@ impl Member {
             return Task::Evaluate;
         }
         let first = self.membership.rank(self.id) == Some(0);
-        if first && !over && self.is_due(self.rules.checkpoint_every, self.checkpointed_at) {
+        let asked = self.send_again && self.checkpointed_at != Some(self.step);
+        if first && !over && (asked || self.is_due(self.rules.checkpoint_every, self.checkpointed_at)) {
             return Task::Checkpoint;
         }
         if over {
@@ -292,8 +304,14 @@ impl Member {
                 self.apart.ask_hand_over(epoch, step);
                 vec![]
             }
-            // For servers.
-            ToWorker::Serve(_) => vec![],
+            ToWorker::SendCheckpoint { epoch, step } => {
+                // What was asked of a membership that is over is asked again.
+                self.send_again = epoch == self.membership.epoch
+                    && (self.stage == Stage::Running || (self.stage == Stage::Finished && step == self.step));
+                vec![]
+            }
+            // For servers; the session answers where the worker stands.
+            ToWorker::Serve(_) | ToWorker::Inquire { .. } => vec![],
             ToWorker::Bye { reason, refused } => {
                 self.stage = Stage::Dismissed { reason, refused };
                 vec![Effect::Interrupt]
@@ -331,6 +349,8 @@ impl Member {
                 }
                 vec![]
             }
+            // Nobody waits for what was overtaken.
+            Err(_) if !self.is_news(&membership) => vec![],
             Err((peer, why)) => vec![Effect::Send(FromWorker::Lost {
                 epoch: membership.epoch,
                 step: self.step,
@@ -408,6 +428,7 @@ impl Member {
     /// [`Task::Checkpoint`] was begun.
     pub fn checkpointed(&mut self) {
         self.checkpointed_at = Some(self.step);
+        self.send_again = false;
     }
 
     /// [`Task::Finish`] was carried out.
@@ -416,6 +437,7 @@ impl Member {
             return vec![];
         }
         self.stage = Stage::Finished;
+        self.send_again = false;
         vec![Effect::Send(FromWorker::Finished { step: self.step, digest })]
     }
 
@@ -436,8 +458,24 @@ impl Member {
 
     /// The reduced loss or gradient of the step is not finite: nothing was applied.
     pub fn not_finite(&mut self, what: String) -> Vec<Effect> {
-        self.halted = true;
+        (self.halted, self.diverged) = (true, true);
         vec![Effect::Send(FromWorker::NotFinite { step: self.step, what })]
+    }
+
+    /// Two workers computed a virtual node of the step differently: nothing was applied. Where one of them is known to be
+    /// wrong, the others wait for a membership without it; otherwise nothing more is trained.
+    pub fn mismatched(&mut self, mismatch: &Mismatch) -> Vec<Effect> {
+        // The sums of the step have replaced the last result, which everybody has.
+        self.last = 0;
+        match mismatch.verdict {
+            Verdict::Wrong { worker, .. } => {
+                self.broken(None, format!("worker {worker} computes wrong gradients"))
+            }
+            Verdict::Awaited | Verdict::Open => {
+                (self.halted, self.diverged) = (true, false);
+                vec![]
+            }
+        }
     }
 
     /// A task failed for want of a peer, or was interrupted. Stale failures are ignored.

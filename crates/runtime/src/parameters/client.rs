@@ -5,9 +5,9 @@
 //! acknowledged: whatever a broken connection had in flight can be asked for, or sent, again.
 
 mod link;
+mod watched;
 
 use std::io;
-use std::net::TcpStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -17,8 +17,10 @@ use thiserror::Error;
 use super::map::ShardMap;
 use super::pipe::lock;
 use super::wire::{Header, Kind, Stamp};
+use crate::channel::Stream;
 use crate::trainee::{Parts, TraineeError};
 use link::Link;
+use watched::Watched;
 
 /// What a client is made with.
 #[derive(Debug, Clone)]
@@ -113,6 +115,7 @@ struct Shared {
     changed: Condvar,
     /// For each server: something is to be sent.
     due: Vec<Condvar>,
+    watched: Mutex<Option<Watched>>,
 }
 
 #[derive(Debug)]
@@ -165,7 +168,7 @@ impl Client {
     /// # Panics
     ///
     /// When there are not as many connections as servers.
-    pub fn new(options: ClientOptions, streams: Vec<TcpStream>) -> io::Result<Client> {
+    pub fn new(options: ClientOptions, streams: Vec<Stream>) -> io::Result<Client> {
         assert_eq!(streams.len(), options.map.servers() as usize, "one connection per server");
         let pieces = options.map.pieces().iter();
         let pieces = pieces.map(|piece| Slot { values: vec![0.0; piece.len()], ..Slot::default() }).collect();
@@ -178,7 +181,13 @@ impl Client {
             tally: Tally::default(),
         };
         let due = streams.iter().map(|_| Condvar::new()).collect();
-        let shared = Arc::new(Shared { options, inner: Mutex::new(inner), changed: Condvar::new(), due });
+        let shared = Arc::new(Shared {
+            options,
+            inner: Mutex::new(inner),
+            changed: Condvar::new(),
+            due,
+            watched: Mutex::default(),
+        });
         for (server, stream) in (0..).zip(streams) {
             shared.connect(server, stream)?;
         }
@@ -306,7 +315,7 @@ impl Handle {
     /// # Errors
     ///
     /// As for [`Client::new`].
-    pub fn replace(&self, server: u32, stream: TcpStream) -> io::Result<()> {
+    pub fn replace(&self, server: u32, stream: Stream) -> io::Result<()> {
         self.0.disconnect(server);
         self.0.connect(server, stream)
     }
@@ -321,6 +330,7 @@ impl Shared {
     ) -> Result<MutexGuard<'_, Inner>, Fault> {
         let mut inner = lock(&self.inner);
         let mut deadline: Option<Instant> = None;
+        let mut told = None;
         loop {
             if inner.interrupted {
                 return Err(Fault::Interrupted);
@@ -328,11 +338,13 @@ impl Shared {
             if ready(&inner) {
                 return Ok(inner);
             }
+            told = self.remark(told, &inner, &concerns);
             let lost = (0..).zip(&inner.links).filter(|(server, _)| concerns(&inner, *server));
             let lost = lost.filter_map(|(server, link)| Some((server, link.lost()?))).next();
             let Some((server, why)) = lost else {
                 deadline = None;
-                inner = self.changed.wait(inner).expect("no holder of this lock has panicked");
+                let waited = self.changed.wait_timeout(inner, watched::LOOK);
+                inner = waited.expect("no holder of this lock has panicked").0;
                 continue;
             };
             let until = *deadline.get_or_insert_with(|| Instant::now() + self.options.patience);

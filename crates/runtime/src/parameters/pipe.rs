@@ -1,12 +1,10 @@
 //! Frames over a blocking connection: big reads with a little read ahead, and writes of header and payload at once.
 
 use std::io::{self, IoSlice, Write};
-use std::net::TcpStream;
 use std::sync::{Mutex, MutexGuard};
 
-use socket2::SockRef;
-
 use super::wire::{HEADER_BYTES, Header};
+use crate::channel::Stream;
 use crate::mesh::{Link, Moved};
 
 /// Bytes that may be read beyond the current frame.
@@ -17,15 +15,13 @@ const AHEAD_BYTES: usize = 4096;
 const WRITTEN_BYTES: u32 = 128 << 10;
 
 /// Makes a connection of the handshake one for pieces.
-pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
+pub(super) fn prepare(stream: &Stream) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    stream.set_nodelay(true)?;
-    let socket = SockRef::from(stream);
     // Only speed and the order of what is sent depend on these. Between hosts, what is in flight depends on the delay:
     // there only what was not sent yet is limited.
-    let _ = match stream.local_addr()?.ip() == stream.peer_addr()?.ip() {
-        true => socket.set_send_buffer_size(WRITTEN_BYTES as usize),
-        false => socket.set_tcp_notsent_lowat(WRITTEN_BYTES),
+    let _ = match stream.is_local() {
+        true => stream.set_send_buffer_bytes(WRITTEN_BYTES as usize),
+        false => stream.set_unsent_bytes(WRITTEN_BYTES),
     };
     Ok(())
 }
@@ -34,7 +30,7 @@ pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
 pub(super) struct Source(Link);
 
 impl Source {
-    pub(super) fn new(stream: TcpStream) -> Source {
+    pub(super) fn new(stream: Stream) -> Source {
         Source(Link::new(stream))
     }
 
@@ -73,7 +69,7 @@ impl Source {
 }
 
 /// Writes headers and the payload of the last of them.
-pub(super) fn send(stream: &mut TcpStream, mut headers: &[u8], values: &[f32]) -> io::Result<()> {
+pub(super) fn send(stream: &mut Stream, mut headers: &[u8], values: &[f32]) -> io::Result<()> {
     let mut payload: &[u8] = bytemuck::cast_slice(values);
     while !(headers.is_empty() && payload.is_empty()) {
         let count = match stream.write_vectored(&[IoSlice::new(headers), IoSlice::new(payload)]) {

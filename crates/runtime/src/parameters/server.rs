@@ -11,7 +11,7 @@ mod held;
 mod replica;
 
 use std::io;
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
@@ -21,6 +21,7 @@ use bellwether_core::plan::TransmissionOrder;
 use super::map::{Piece, ShardMap};
 use super::pipe::lock;
 use super::wire::{HEADER_BYTES, Header, Kind, Stamp, WireError};
+use crate::channel::Stream;
 use crate::optimizer::Optimizer;
 use crate::state::TrainingState;
 use account::Ledger;
@@ -111,7 +112,7 @@ struct Shared {
     connections: Mutex<Vec<Arc<Connection>>>,
     replica: Mutex<Option<Arc<Replica>>>,
     /// A primary's stream, at its replica.
-    primary: Mutex<Option<TcpStream>>,
+    primary: Mutex<Option<Stream>>,
     /// Nobody is served any more.
     stopped: AtomicBool,
     tell: Box<dyn Fn(Told) + Send + Sync>,
@@ -195,7 +196,7 @@ impl Server {
     /// # Errors
     ///
     /// When the socket refuses its options, no thread is to be had, or the server was [stopped](Server::stop).
-    pub fn serve(&self, stream: TcpStream, worker: u64) -> io::Result<()> {
+    pub fn serve(&self, stream: Stream, worker: u64) -> io::Result<()> {
         let connection = Connection::new(stream, worker, &self.shared.options.order)?;
         {
             let mut connections = lock(&self.shared.connections);
@@ -227,7 +228,7 @@ impl Server {
     /// # Errors
     ///
     /// As for [`serve`](Server::serve).
-    pub fn replicate_to(&self, stream: TcpStream) -> io::Result<()> {
+    pub fn replicate_to(&self, stream: Stream) -> io::Result<()> {
         let replica = Replica::new(stream)?;
         let (shared, writer) = (Arc::clone(&self.shared), Arc::clone(&replica));
         self.spawn("replica-out", move || {
@@ -253,11 +254,11 @@ impl Server {
     /// # Errors
     ///
     /// As for [`serve`](Server::serve).
-    pub fn follow(&self, stream: TcpStream) -> io::Result<()> {
+    pub fn follow(&self, stream: Stream) -> io::Result<()> {
         {
             let mut primary = lock(&self.shared.primary);
             self.shared.check_stopped()?;
-            *primary = Some(stream.try_clone()?);
+            *primary = Some(stream.clone());
         }
         let shared = Arc::clone(&self.shared);
         self.spawn("primary-in", move || {
@@ -392,8 +393,10 @@ impl Shared {
         let map = &self.options.map;
         if let Ok(local) = map.of_server(self.options.me).binary_search(&pull.piece) {
             let held = lock(&self.pieces[local]);
-            values.extend_from_slice(&held.values);
-            data.version = held.version;
+            // Of a step that this piece has behind it: who asks does a unit again, and does not find it everywhere.
+            let before = pull.step < held.step && !held.previous.is_empty();
+            values.extend_from_slice(if before { &held.previous } else { &held.values });
+            data.version = held.version.saturating_sub(before.into());
         }
         data.length_bytes = 4 * values.len() as u32;
         data

@@ -10,9 +10,9 @@ use bellwether_core::parse;
 use bellwether_core::plan::TransmissionOrder;
 use serde::{Deserialize, Serialize};
 
-use crate::allreduce_bench::member::{Conversation, sample};
+use crate::allreduce_bench::member::{Conversation, heard_token, sample};
 use crate::allreduce_bench::{BenchError, MemberOptions, system};
-use crate::mesh::{ConnectionKind, Hello, Inbox, Listener, dial};
+use crate::channel::{ConnectionKind, Hello, Inbox, Listener, Stream, Token, dial};
 use crate::optimizer::Optimizer;
 use crate::parameters::{Client, ClientOptions, Phase, Rule, Server, ServerOptions, ShardMap, Told, Work};
 use crate::trainee::{Layout, Parts, Tensor};
@@ -118,11 +118,11 @@ pub fn member(options: &MemberOptions) -> Result<(), BenchError> {
 
 fn converse(options: &MemberOptions) -> io::Result<()> {
     let mut conductor = Conversation::new(TcpStream::connect(options.control)?)?;
-    let token: [u8; 32] = conductor.hear()?;
+    let token = heard_token(&mut conductor)?;
     // Others of this machine may knock; that is no concern of the measurement.
-    let listener = Listener::bind(([127, 0, 0, 1], 0).into(), JOB, token, Arc::new(|_| ()))?;
+    let listener = Listener::bind_remote(([127, 0, 0, 1], 0).into(), &token, Arc::new(|_| ()))?;
     conductor.say(&Greeting { rank: options.rank, address: listener.local_addr() })?;
-    let mut stage = Stage { rank: options.rank, token, inbox: listener.inbox(), ..Stage::default() };
+    let mut stage = Stage::new(options.rank, token, listener.inbox());
     loop {
         let result = match conductor.hear()? {
             Command::Stop => return conductor.say(&Reply::Samples(Vec::new())),
@@ -136,15 +136,14 @@ fn converse(options: &MemberOptions) -> io::Result<()> {
 }
 
 /// What one process holds; most of it only in one role.
-#[derive(Default)]
 struct Stage {
     rank: u32,
-    token: [u8; 32],
+    token: Token,
     inbox: Arc<Inbox>,
     hosted: Option<Hosted>,
     worker: Option<Worker>,
     /// Between the server and the first worker, for the limits.
-    plain: Arc<Mutex<Option<TcpStream>>>,
+    plain: Arc<Mutex<Option<Stream>>>,
 }
 
 struct Hosted {
@@ -164,6 +163,10 @@ struct Worker {
 }
 
 impl Stage {
+    fn new(rank: u32, token: Token, inbox: Arc<Inbox>) -> Stage {
+        Stage { rank, token, inbox, hosted: None, worker: None, plain: Arc::default() }
+    }
+
     fn obey(&mut self, command: &Command) -> io::Result<Vec<f64>> {
         match *command {
             Command::Host { model, follows } => self.host(model, follows),
@@ -224,9 +227,9 @@ impl Stage {
         Ok(Vec::new())
     }
 
-    fn dial(&self, address: SocketAddr, purpose: u64) -> io::Result<TcpStream> {
+    fn dial(&self, address: SocketAddr, purpose: u64) -> io::Result<Stream> {
         let (kind, worker) = (ConnectionKind::State, u64::from(self.rank));
-        let hello = Hello { kind, job: JOB, worker, epoch: purpose };
+        let hello = Hello { kind, worker, epoch: purpose, to: None };
         dial(address, &hello, &self.token, Instant::now() + DEADLINE).map_err(io::Error::other)
     }
 
@@ -300,7 +303,7 @@ impl Stage {
         Ok(samples.into_iter().map(|seconds| seconds / batch as f64).collect())
     }
 
-    fn with_plain<T>(&mut self, body: impl FnOnce(&mut TcpStream) -> io::Result<T>) -> io::Result<T> {
+    fn with_plain<T>(&mut self, body: impl FnOnce(&mut Stream) -> io::Result<T>) -> io::Result<T> {
         let mut plain = self.plain.lock().expect("no holder of this lock has panicked");
         body(plain.as_mut().ok_or_else(|| io::Error::other("only the server and the first worker have it"))?)
     }

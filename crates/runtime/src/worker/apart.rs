@@ -13,7 +13,10 @@ use super::Worker;
 use super::engine::Fault;
 use super::links::Connector;
 use super::session::Mailbox;
-use crate::membership::{EvaluationRecord, FromWorker, Peer, Report, Stretch, ToWorker, UnitRecord};
+use crate::membership::member::Task;
+use crate::membership::{
+    Activity, EvaluationRecord, FromWorker, Peer, Report, Stretch, ToWorker, UnitRecord,
+};
 use crate::parameters::{self, Client, ClientOptions, Handle, ShardMap, Work};
 use crate::timed::TimedParts;
 use averaging::Averaging;
@@ -117,8 +120,8 @@ impl Apart {
 }
 
 impl Worker {
-    /// The stretch that the coordinator speaks of, connected; `None` while it cannot be.
-    fn enter(&mut self) -> bool {
+    /// Connects to the stretch that the coordinator speaks of, for this task; whether that could be.
+    fn enter(&mut self, task: &Task) -> bool {
         let Some(stretch) = self.member.stretch() else {
             self.leave_apart();
             return false;
@@ -128,6 +131,7 @@ impl Worker {
         }
         let stretch = stretch.clone();
         self.leave_apart();
+        self.engine.stand(Activity::Forming, stretch.epoch, self.member.step());
         let exchange = if stretch.protocol == Protocol::Gossip {
             self.begin_averaging(&stretch).map(Exchange::Peers)
         } else {
@@ -137,6 +141,7 @@ impl Worker {
             Ok(exchange) => {
                 self.engine.mesh.clear();
                 self.apart = Some(Apart::new(&stretch, exchange));
+                self.stand(task);
                 true
             }
             // The server may be gone; another address is on its way.
@@ -160,6 +165,7 @@ impl Worker {
             patience: PATIENCE,
         };
         let client = Client::new(options, streams).map_err(|e| e.to_string())?;
+        client.watched_by(&self.engine.progress, stretch.servers.iter().map(|peer| peer.worker).collect());
         let mailbox = &self.connection.mailbox;
         mailbox.interrupts(Some(client.handle()));
         let mender = Mender::start(stretch.clone(), client.handle(), connector.clone(), Arc::clone(mailbox));
@@ -175,7 +181,7 @@ impl Worker {
 
     /// Asks for units, and waits for them.
     pub(super) fn idle(&mut self) {
-        if self.enter() {
+        if self.enter(&Task::Idle) {
             self.account(true);
         }
         self.connection.mailbox.wait(Duration::from_millis(100));
@@ -183,7 +189,7 @@ impl Worker {
 
     /// Computes a unit and has its gradient applied.
     pub(super) fn unit(&mut self, unit: u64) {
-        if !self.enter() {
+        if !self.enter(&Task::Unit(unit)) {
             return;
         }
         let apart = self.apart.as_mut().expect("it was entered");
@@ -220,7 +226,7 @@ impl Worker {
                 self.connection.say(FromWorker::NotFinite { step, what });
                 self.member.unit_done(unit);
             }
-            Err(fault @ Fault::Trainee(_)) => {
+            Err(fault @ (Fault::Trainee(_) | Fault::Mismatch(_))) => {
                 if !self.connection.mailbox.urgent() {
                     self.fault(fault);
                 }
@@ -289,7 +295,7 @@ impl Worker {
 
     /// Evaluates the held-out set with what the servers hold now.
     pub(super) fn evaluate_alone(&mut self, step: u64) {
-        if !self.enter() {
+        if !self.enter(&Task::EvaluateAlone(step)) {
             return;
         }
         if let Ok(record) = self.evaluation(step) {
@@ -377,6 +383,7 @@ impl Mender {
                     }
                     // One that is gone refuses, and is called again until there is another.
                     if let Ok(stream) = connector.parameter_stream(stretch.epoch, &peer.address) {
+                        handle.is_now(server, peer.worker);
                         drop(handle.replace(server, stream));
                         *called = peer;
                     }

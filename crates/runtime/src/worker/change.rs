@@ -1,14 +1,13 @@
 //! A worker takes another membership into use.
 
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::Worker;
 use super::links::Preparation;
 use super::session::Event;
+use crate::channel::{ConnectionKind, Stream};
 use crate::membership::{FromWorker, Load, Membership};
-use crate::mesh::ConnectionKind;
 
 impl Worker {
     /// Connects to new peers, and makes the memory that a larger share needs, on a thread of its own.
@@ -63,7 +62,7 @@ impl Worker {
         self.boundary = Instant::now();
     }
 
-    pub(super) fn take_links(&mut self, links: Vec<(u64, TcpStream)>) -> Result<(), (Option<u64>, String)> {
+    pub(super) fn take_links(&mut self, links: Vec<(u64, Stream)>) -> Result<(), (Option<u64>, String)> {
         for (peer, stream) in links {
             self.engine.mesh.insert(peer, stream).map_err(|e| (Some(peer), e.to_string()))?;
         }

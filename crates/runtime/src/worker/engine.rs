@@ -9,8 +9,8 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, RwLock};
-use std::time::Instant;
+use std::sync::{Arc, RwLock, RwLockWriteGuard};
+use std::time::{Duration, Instant};
 
 use bellwether_core::job::Job;
 
@@ -20,21 +20,25 @@ use crate::collective::{
 };
 use crate::control::Token;
 use crate::frame::Stamp;
-use crate::membership::{Membership, WorkerId};
+use crate::membership::{Activity, Membership, WorkerId};
 use crate::mesh::Mesh;
 use crate::noise::{self, Measured};
 use crate::optimizer::{Optimizer, Update};
 use crate::order::SampleOrder;
-use crate::state::{Reduced, TrainingState};
+use crate::progress::Progress;
+use crate::state::{Reduced, TrainingState, all_finite};
 use crate::trainee::{MicroBatch, Trainee, Weights};
 use crate::transfer::{read, write};
 use crate::tree::{Accumulator, maximal_nodes};
 use header::Header;
+pub(super) use verify::Found;
+use verify::Verification;
 
 mod evaluate;
 mod gradients;
 mod header;
 pub(in crate::worker) mod unit;
+mod verify;
 
 /// Why a round did not come to its end.
 #[derive(Debug)]
@@ -45,6 +49,8 @@ pub(super) enum Fault {
     Trainee(String),
     /// The result is not finite; nothing was applied.
     NotFinite(String),
+    /// Two workers computed a virtual node differently; nothing was applied.
+    Mismatch(Found),
 }
 
 /// What an update was, the same on all workers.
@@ -52,6 +58,8 @@ pub(super) enum Fault {
 pub(super) struct Applied {
     /// Mean loss of its samples.
     pub(super) loss: f64,
+    /// Whether every number of the state is one.
+    pub(super) is_finite: bool,
     /// The noise scale after it, where it is measured.
     pub(super) noise_scale: Option<f64>,
     /// What the learning rate was multiplied with, where the batch may move.
@@ -94,6 +102,7 @@ pub(super) struct Engine {
     seed: u64,
     me: WorkerId,
     wake: WakeReceiver,
+    pub(super) progress: Arc<Progress>,
     membership: Membership,
     pub(super) accumulator: Accumulator,
     bulk: Option<Collective>,
@@ -108,6 +117,7 @@ pub(super) struct Engine {
     version: u64,
     /// Shadows of the present membership that are not served any more, and whether the coordinator knows.
     dead_shadows: BTreeMap<WorkerId, bool>,
+    verification: Verification,
 }
 
 impl Engine {
@@ -137,6 +147,7 @@ impl Engine {
             seed: job.seed,
             me,
             wake,
+            progress: Arc::default(),
             membership: Membership::default(),
             bulk: None,
             control: None,
@@ -146,8 +157,25 @@ impl Engine {
             samples: Vec::new(),
             version: 0,
             dead_shadows: BTreeMap::new(),
+            verification: Verification::of(job),
             trainee,
         }
+    }
+
+    /// Notes from now on where this thread stands.
+    pub(super) fn watched_by(&mut self, progress: &Arc<Progress>) {
+        self.progress = Arc::clone(progress);
+        self.mesh.progress = Some(Arc::clone(progress));
+    }
+
+    /// This thread begins something.
+    pub(super) fn stand(&self, activity: Activity, epoch: u64, step: u64) {
+        self.progress.at(activity, epoch, step);
+    }
+
+    /// This thread begins the next part of a step of the membership in force.
+    fn part(&self, activity: Activity, step: u64) {
+        self.progress.at(activity, self.membership.epoch, step);
     }
 
     /// Writes the initial state.
@@ -226,12 +254,20 @@ impl Engine {
     ) -> Result<Round, Fault> {
         let began = Instant::now();
         let mut nodes_s = Vec::with_capacity(self.accumulator.range().len());
+        let check = self.watch_for(&steps);
         let sums = self.gradients(steps.clone(), &mut nodes_s, urgent)?;
+        self.part(Activity::Computing, steps.start);
+        let evidence = self.evidence(check.as_ref(), urgent)?;
         let computed = Instant::now();
-        let outcome = self.reduce(steps.start, &Header { offer, sums })?;
+        self.part(Activity::Exchanging, steps.start);
+        let mut bytes = Header { offer, sums }.encode();
+        bytes.extend(evidence);
+        let mut outcome = self.reduce(steps.start, &bytes)?;
+        self.compare(check, &mut outcome)?;
         let (offers, [loss, squares, _]) = self.read_headers(&outcome)?;
         self.last = Sums { loss, squares };
         let exchanged = Instant::now();
+        self.part(Activity::Updating, steps.start);
         let applied = self.apply(steps, incoming, urgent)?;
         Ok(Round {
             offers,
@@ -244,18 +280,18 @@ impl Engine {
         })
     }
 
-    fn reduce(&mut self, step: u64, header: &Header) -> Result<Outcome, Fault> {
+    fn reduce(&mut self, step: u64, control: &[u8]) -> Result<Outcome, Fault> {
         // Nobody to talk to: the only partial sum is the result.
         let alone = self.membership.active.len() == 1 && self.membership.shadows.is_empty();
         if alone && self.membership.contains(self.me) && self.accumulator.swap_only(&mut self.out) {
-            let headers = vec![header.encode()];
+            let headers = vec![control.to_vec()];
             return Ok(Outcome { headers, dead_shadows: Vec::new(), traffic: Vec::new() });
         }
         let stamp = self.stamp(step);
         let collective = self.bulk.as_mut().expect("a membership was adopted");
         let result = if self.membership.rank(self.me).is_some() {
             let partials = self.accumulator.partials();
-            collective.run(&mut self.mesh, stamp, &header.encode(), &partials, &mut self.out, &self.wake)
+            collective.run(&mut self.mesh, stamp, control, &partials, &mut self.out, &self.wake)
         } else {
             collective.receive(&mut self.mesh, stamp, &mut self.out, &self.wake)
         };
@@ -285,16 +321,22 @@ impl Engine {
 
     /// Exchanges headers only.
     pub(super) fn confer(&mut self, step: u64, header: &Header) -> Result<(Vec<u64>, [f64; 3]), Fault> {
+        let outcome = self.exchange_control(step, &header.encode())?;
+        self.read_headers(&outcome)
+    }
+
+    /// Exchanges control bytes only.
+    fn exchange_control(&mut self, step: u64, control: &[u8]) -> Result<Outcome, Fault> {
         let stamp = self.stamp(step);
         let collective = self.control.as_mut().expect("a membership was adopted");
         let result = if self.membership.rank(self.me).is_some() {
-            collective.run(&mut self.mesh, stamp, &header.encode(), &[], &mut [], &self.wake)
+            collective.run(&mut self.mesh, stamp, control, &[], &mut [], &self.wake)
         } else {
             collective.receive(&mut self.mesh, stamp, &mut [], &self.wake)
         };
         let outcome = result.map_err(fault)?;
         self.drop_dead(&outcome);
-        self.read_headers(&outcome)
+        Ok(outcome)
     }
 
     /// Offers only: a round that agrees on the next membership.
@@ -351,18 +393,32 @@ impl Engine {
         let scale = self.optimizer.scale(samples, square_sum);
         let update = Update { step: steps.start, steps: count, rate_factor, scale };
         let reduced = Reduced { sums: &self.out, samples, update, noise };
-        match incoming {
+        let is_finite = match incoming {
+            // The members look at what they hold.
             Some(incoming) => incoming
                 .apply(steps.start, &self.optimizer, reduced, urgent)
+                .map(|()| true)
                 .map_err(|why| Fault::Collective(None, format!("the state did not come: {why}")))?,
-            None => write(&self.state).apply(&self.optimizer, reduced),
-        }
+            None => self.state_to_change(steps.start).apply(&self.optimizer, reduced),
+        };
         self.version += 1;
         Ok(Applied {
             loss,
+            is_finite,
             noise_scale: noise.scale().filter(|_| moves),
             rate_factor: moves.then_some(rate_factor),
         })
+    }
+
+    /// The state, once nobody reads it: what is on its way to a checkpoint is the state of one step.
+    fn state_to_change(&self, step: u64) -> RwLockWriteGuard<'_, TrainingState> {
+        if let Ok(state) = self.state.try_write() {
+            return state;
+        }
+        self.part(Activity::Checkpointing, step);
+        let state = write(&self.state);
+        self.part(Activity::Updating, step);
+        state
     }
 
     /// Hands the last result, that of these steps, from `source` to those `behind`, who apply it; tells what it was.
@@ -392,6 +448,11 @@ impl Engine {
         self.apply(steps, None, &|| false).map(Some)
     }
 
+    /// A step takes so long: peers may be as long without reading.
+    pub(super) fn expect_step(&mut self, step: Duration) {
+        self.mesh.expect_step(step);
+    }
+
     /// Takes back wakes that came for what has been dealt with.
     pub(super) fn drain_wakes(&self) {
         self.wake.drain();
@@ -404,15 +465,6 @@ fn fault(error: CollectiveError) -> Fault {
         CollectiveError::Interrupted | CollectiveError::System(_) => None,
     };
     Fault::Collective(peer, error.to_string())
-}
-
-/// Whether no value is infinite or not a number: one that is has all bits of its exponent set, and only
-/// then does adding one to the exponent reach the sign. Integers, so that it vectorises.
-fn all_finite(values: &[f32]) -> bool {
-    const EXPONENT: u32 = 0x7f80_0000;
-    const ONE: u32 = 1 << 23;
-    let seen = values.iter().fold(0, |seen, value| seen | ((value.to_bits() & EXPONENT) + ONE));
-    seen >> 31 == 0
 }
 
 /// Sum of squares in a fixed order that vectorises: sixteen lanes, added up at the end.

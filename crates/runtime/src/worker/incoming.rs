@@ -1,9 +1,9 @@
 //! What a shadow has received of the state, and how it keeps that current.
 
-use std::net::TcpStream;
 use std::sync::{Arc, Condvar, Mutex, RwLock};
 use std::time::Duration;
 
+use crate::channel::Stream;
 use crate::optimizer::Optimizer;
 use crate::state::{Reduced, TrainingState};
 use crate::transfer::{self, Header, Kind, read, write};
@@ -26,14 +26,14 @@ pub(super) struct Incoming {
     received: Mutex<Received>,
     changed: Condvar,
     state: Arc<RwLock<TrainingState>>,
-    streams: Vec<TcpStream>,
+    streams: Vec<Stream>,
 }
 
 impl Incoming {
     /// Begins to receive into `state` on a thread per stream; `notify` is called when something that
     /// the worker's main thread may wait for has changed.
     pub(super) fn start(
-        streams: Vec<TcpStream>,
+        streams: Vec<Stream>,
         state: Arc<RwLock<TrainingState>>,
         notify: Arc<dyn Fn() + Send + Sync>,
     ) -> std::io::Result<Arc<Incoming>> {
@@ -45,7 +45,7 @@ impl Incoming {
             failure: None,
             closed: false,
         };
-        let kept = streams.iter().map(TcpStream::try_clone).collect::<Result<_, _>>()?;
+        let kept = streams.clone();
         let incoming = Arc::new(Incoming {
             received: Mutex::new(received),
             changed: Condvar::new(),
@@ -69,7 +69,7 @@ impl Incoming {
         self.received.lock().expect("no holder of this lock panics")
     }
 
-    fn receive(&self, source: usize, mut stream: TcpStream, notify: &dyn Fn()) -> std::io::Result<()> {
+    fn receive(&self, source: usize, mut stream: Stream, notify: &dyn Fn()) -> std::io::Result<()> {
         let begin = transfer::receive_header(&mut stream)?;
         if begin.kind != Kind::Begin {
             return Err(std::io::Error::other("a state stream that does not begin"));

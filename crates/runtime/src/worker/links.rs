@@ -1,14 +1,13 @@
 //! Makes the data-plane connections that a membership needs.
 
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bellwether_core::profile::Network;
 
+use crate::channel::{ConnectionKind, Hello, Inbox, InboxError, Stream, dial, resolve};
 use crate::control::Token;
 use crate::membership::{FromWorker, Membership, WorkerId};
-use crate::mesh::{ConnectionKind, Hello, Inbox, InboxError, dial};
 use crate::probe;
 
 /// Time within which all peers must be connected.
@@ -21,9 +20,9 @@ const LOOK: Duration = Duration::from_millis(10);
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     /// For collectives.
-    pub(super) mesh: Vec<(WorkerId, TcpStream)>,
+    pub(super) mesh: Vec<(WorkerId, Stream)>,
     /// For state: to shadows, or from sources.
-    pub(super) state: Vec<(WorkerId, TcpStream)>,
+    pub(super) state: Vec<(WorkerId, Stream)>,
 }
 
 /// What is made in the background for a membership that may begin.
@@ -42,40 +41,32 @@ pub(crate) struct Connector {
     pub(crate) inbox: Arc<Inbox>,
 }
 
-/// The first address that a name stands for.
-pub(crate) fn resolve(address: &str) -> Result<SocketAddr, String> {
-    let mut all = address.to_socket_addrs().map_err(|e| format!("{address}: {e}"))?;
-    all.next().ok_or_else(|| format!("{address} has no address"))
-}
-
 impl Connector {
-    /// Dials `address` for a stream of state.
-    pub(crate) fn state_stream(&self, epoch: u64, address: &str) -> Result<TcpStream, String> {
-        self.dial(ConnectionKind::State, epoch, address, Instant::now() + DEADLINE)
+    /// Dials `address`, the coordinator, for a stream of state.
+    pub(crate) fn state_stream(&self, epoch: u64, address: &str) -> Result<Stream, String> {
+        self.dial(self.hello(ConnectionKind::State, epoch, Some(0)), address, Instant::now() + DEADLINE)
     }
 
     /// Dials a parameter server, or from a server its replica.
-    pub(crate) fn parameter_stream(&self, epoch: u64, address: &str) -> Result<TcpStream, String> {
-        self.dial(ConnectionKind::Parameters, epoch, address, Instant::now() + DEADLINE)
+    pub(crate) fn parameter_stream(&self, epoch: u64, address: &str) -> Result<Stream, String> {
+        self.dial(self.hello(ConnectionKind::Parameters, epoch, None), address, Instant::now() + DEADLINE)
     }
 
     /// Measures the link to `address`; what to tell the coordinator of it.
     pub(super) fn probe(&self, address: &str) -> Result<FromWorker, String> {
-        let stream = self.dial(ConnectionKind::Probe, 0, address, Instant::now() + DEADLINE)?;
+        let hello = self.hello(ConnectionKind::Probe, 0, Some(0));
+        let stream = self.dial(hello, address, Instant::now() + DEADLINE)?;
         let Network { bandwidth_bytes_per_s, latency_s } =
             probe::measure(stream).map_err(|e| e.to_string())?;
         Ok(FromWorker::LinkMeasured { bandwidth_bytes_per_s, latency_s })
     }
 
-    fn dial(
-        &self,
-        kind: ConnectionKind,
-        epoch: u64,
-        address: &str,
-        deadline: Instant,
-    ) -> Result<TcpStream, String> {
-        let hello = Hello { kind, job: self.token.job_tag(), worker: self.me, epoch };
-        dial(resolve(address)?, &hello, &self.token.bytes(), deadline).map_err(|e| e.to_string())
+    fn hello(&self, kind: ConnectionKind, epoch: u64, to: Option<WorkerId>) -> Hello {
+        Hello { kind, worker: self.me, epoch, to }
+    }
+
+    fn dial(&self, hello: Hello, address: &str, deadline: Instant) -> Result<Stream, String> {
+        dial(resolve(address)?, &hello, &self.token, deadline).map_err(|e| e.to_string())
     }
 
     /// Connects to `peers` of `membership`; a shadow also opens a state stream from every active member,
@@ -96,7 +87,10 @@ impl Connector {
         let mut links = Links::default();
         // All dials first: they need no answer from a peer's main thread, waiting does.
         for (peer, address) in peers {
-            let call = |kind| self.dial(kind, epoch, address, deadline).map_err(|why| (Some(*peer), why));
+            let call = |kind| {
+                let hello = self.hello(kind, epoch, Some(*peer));
+                self.dial(hello, address, deadline).map_err(|why| (Some(*peer), why))
+            };
             if self.me > *peer {
                 links.mesh.push((*peer, call(ConnectionKind::Mesh)?));
             }
@@ -124,7 +118,7 @@ impl Connector {
         peer: WorkerId,
         deadline: Instant,
         unwanted: &dyn Fn() -> bool,
-    ) -> Result<TcpStream, (Option<WorkerId>, String)> {
+    ) -> Result<Stream, (Option<WorkerId>, String)> {
         loop {
             match self.inbox.take(kind, epoch, peer, deadline.min(Instant::now() + LOOK)) {
                 Ok(stream) => return Ok(stream),

@@ -10,19 +10,28 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 
+use crate::channel::{raise_descriptor_limit, random_number};
 use crate::collective::Waker;
 use crate::control::client::{ClientError, Session, envelope, open_session};
 use crate::control::{Token, convert, generated as wire};
 use crate::membership::{FromWorker, Membership, Stretch, ToWorker, TraineeDescription, WorkerId};
 use crate::notice::{self, Listening, Source, Watch};
 use crate::parameters::Handle;
+use crate::progress::{Progress, Witness};
+use crate::threads;
 use crate::worker::links::Preparation;
 
 /// Time between two signs of life.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
+/// Time between two looks at how far the computing thread is.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// Time between two attempts to reach a coordinator that went away.
 const RETRY: Duration = Duration::from_millis(50);
+
+/// How long a coordinator that takes a call may take to let the worker in: it may stand still for a while.
+const ADMISSION: Duration = Duration::from_secs(20);
 
 /// What the main thread is told.
 #[derive(Debug)]
@@ -173,9 +182,11 @@ impl Connection {
         orphan_timeout: Duration,
         listening: &Listening,
         waker: Waker,
+        progress: Arc<Progress>,
     ) -> std::io::Result<Connection> {
+        raise_descriptor_limit();
         let mailbox = Arc::new(Mailbox::new(waker));
-        let identity = Identity { instance: instance()?, ..identity };
+        let identity = Identity { instance: random_number()?, ..identity };
         let identity = Arc::new(Mutex::new(identity));
         let (outgoing, receiver) = mpsc::unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -192,11 +203,19 @@ impl Connection {
             orphan_timeout,
             mailbox: Arc::clone(&mailbox),
             identity: Arc::clone(&identity),
+            progress,
+            log: listening.log,
         };
         let thread = std::thread::Builder::new()
             .name("session".into())
             .spawn(move || runtime.block_on(keeper.keep(receiver, farewell)))?;
         Ok(Connection { mailbox, identity, outgoing, thread: Some(thread), _watch: watch })
+    }
+
+    /// Says something to the coordinator from another thread, as [`Connection::say`] does.
+    pub(crate) fn voice(&self) -> impl Fn(FromWorker) + Send + 'static {
+        let outgoing = self.outgoing.clone();
+        move |message| drop(outgoing.send(message))
     }
 
     /// Says something to the coordinator; lost when there is no session.
@@ -222,19 +241,14 @@ impl Drop for Connection {
     }
 }
 
-/// A number that no other process draws.
-fn instance() -> std::io::Result<u64> {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
-    Ok(u64::from_le_bytes(bytes))
-}
-
 struct Keeper {
     coordinator: String,
     token: Token,
     orphan_timeout: Duration,
     mailbox: Arc<Mailbox>,
     identity: Arc<Mutex<Identity>>,
+    progress: Arc<Progress>,
+    log: fn(&str),
 }
 
 /// What may ask this worker to go.
@@ -278,7 +292,7 @@ impl Keeper {
             let session = match session {
                 Ok(session) => session,
                 Err(error) => {
-                    let refused = matches!(error, ClientError::Refused { .. });
+                    let refused = matches!(error, ClientError::Refused { .. } | ClientError::Stranger { .. });
                     let waited = format!("{error}; waited {:?} for one", self.patience(first));
                     return self.over(&if refused { error.to_string() } else { waited }, refused);
                 }
@@ -320,8 +334,12 @@ impl Keeper {
                 server: identity.server,
                 instance: identity.instance,
             };
-            match open_session(&self.coordinator, &self.token, attach).await {
+            match open_session(&self.coordinator, &self.token, attach, ADMISSION).await {
                 Err(ClientError::Unreachable { .. }) if begun.elapsed() < self.patience(first) => {
+                    tokio::time::sleep(RETRY).await;
+                }
+                // Whoever has the port of a coordinator that died must not end a worker that keeps a state.
+                Err(ClientError::Stranger { .. }) if !first && begun.elapsed() < self.patience(first) => {
                     tokio::time::sleep(RETRY).await;
                 }
                 result => return result,
@@ -340,6 +358,9 @@ impl Keeper {
             let _ = session.outgoing.send(envelope(message));
         }
         let mut heartbeat = tokio::time::interval(HEARTBEAT);
+        let mut look = tokio::time::interval(LOOK);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut witness = Witness::new(Arc::clone(&self.progress));
         let mut told_to_go = false;
         loop {
             tokio::select! {
@@ -359,6 +380,15 @@ impl Keeper {
                 },
                 heard = session.incoming.next() => match heard {
                     Some(Ok(message)) => match convert::read_to_worker(message) {
+                        Some(ToWorker::Inquire { explain }) => {
+                            if explain {
+                                threads::all().iter().for_each(|line| (self.log)(line));
+                            }
+                            let position = FromWorker::At(witness.position());
+                            if session.outgoing.send(envelope(&position)).is_err() {
+                                return End::Broken;
+                            }
+                        }
                         Some(message) => {
                             told_to_go |= matches!(message, ToWorker::Bye { .. });
                             self.mailbox.put(Event::Message(message));
@@ -370,10 +400,12 @@ impl Keeper {
                     _ => return End::Broken,
                 },
                 _ = heartbeat.tick() => {
-                    if session.outgoing.send(envelope(&FromWorker::Heartbeat)).is_err() {
+                    let position = FromWorker::At(witness.position());
+                    if session.outgoing.send(envelope(&position)).is_err() {
                         return End::Broken;
                     }
                 }
+                _ = look.tick() => witness.look(),
                 _ = terminate.recv(), if !farewell.sigterm_is_notice => {
                     farewell.say(&session, FromWorker::Leave { replace: false });
                 }

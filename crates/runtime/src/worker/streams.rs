@@ -1,16 +1,25 @@
 //! State on its way: to newcomers, from sources, to the coordinator's checkpoint and back.
 
-use std::net::TcpStream;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use super::Worker;
 use super::incoming::Incoming;
 use super::session::Event;
+use crate::channel::Stream;
 use crate::membership::member::Effect;
 use crate::membership::{FromWorker, Load, Membership};
 use crate::state::TrainingState;
 use crate::transfer::{self, Kind, read, write};
+
+/// How long training may wait until the coordinator takes a checkpoint that another will follow.
+pub(super) const PERIODIC: Duration = Duration::from_secs(1);
+
+/// How long the coordinator may take to answer at the end.
+pub(super) const LAST: Duration = Duration::from_secs(6);
+
+/// A coordinator that takes nothing for this long in the middle of a checkpoint gets no more of it.
+const STALL: Duration = Duration::from_secs(10);
 
 impl Worker {
     pub(super) fn load(&mut self, epoch: u64, load: Load) -> Result<u64, String> {
@@ -34,7 +43,7 @@ impl Worker {
     }
 
     /// Streams the state to every shadow, each source its share of the chunks.
-    pub(super) fn send_state(&self, membership: &Membership, streams: Vec<(u64, TcpStream)>) {
+    pub(super) fn send_state(&self, membership: &Membership, streams: Vec<(u64, Stream)>) {
         let Some(rank) = membership.rank(self.connector.me) else { return };
         let stride = membership.active.len();
         let begin = transfer::Header::begin(self.member.step(), read(&self.engine.state).noise);
@@ -49,7 +58,7 @@ impl Worker {
         }
     }
 
-    pub(super) fn receive_state(&mut self, streams: Vec<TcpStream>) {
+    pub(super) fn receive_state(&mut self, streams: Vec<Stream>) {
         let mailbox = Arc::clone(&self.connection.mailbox);
         if let Some(old) = self.incoming.take() {
             old.close();
@@ -106,25 +115,46 @@ impl Worker {
         vec![]
     }
 
-    /// Sends the state to the coordinator while the next gradients are computed; the next update waits
-    /// for it, because it is the state of one step.
-    pub(super) fn upload(&mut self) {
+    /// Sends the state to the coordinator while the next gradients are computed; the next update waits for it, because it
+    /// is the state of one step, but no longer than `patience` for somebody who answers. The coordinator is told when
+    /// nothing came of it.
+    pub(super) fn upload(&mut self, patience: Duration) {
         self.finish_upload();
-        let epoch = self.member.membership().epoch;
-        let stream = self.connector.state_stream(epoch, &self.data_address);
+        let (epoch, step) = (self.member.membership().epoch, self.member.step());
+        let (connector, address) = (self.connector.clone(), self.data_address.clone());
+        let (called, answered) = std::sync::mpsc::channel();
+        let call = move || {
+            // Who gave up hears nothing of it.
+            let _ = called.send(connector.state_stream(epoch, &address));
+        };
+        // Without a thread nobody calls, which the other end of the channel notices.
+        let _ = std::thread::Builder::new().name("checkpoint-call".into()).spawn(call);
         let state = Arc::clone(&self.engine.state);
         let (started, running) = std::sync::mpsc::channel();
+        let say = self.connection.voice();
         let send = move || {
             let state = read(&state);
             let _ = started.send(());
-            if let Ok(mut stream) = stream {
-                // The coordinator notices a stream that ends early, and says so in the journal.
-                let _ = transfer::send_whole(&mut stream, &state);
+            let sent = answered
+                .recv_timeout(patience)
+                .unwrap_or_else(|_| {
+                    Err(format!("the coordinator's data plane did not answer within {patience:?}"))
+                })
+                .and_then(|mut stream| {
+                    stream.set_write_timeout(Some(STALL)).map_err(|e| e.to_string())?;
+                    transfer::send_whole(&mut stream, &state)
+                        .map_err(|e| format!("the transfer broke off: {e}"))
+                });
+            if let Err(why) = sent {
+                say(FromWorker::CheckpointFailed { step, why });
             }
         };
         self.upload = std::thread::Builder::new().name("checkpoint".into()).spawn(send).ok();
         // The lock is held from here on: no update can come between.
-        let _ = running.recv();
+        if running.recv().is_err() {
+            let why = "no thread could be started to send it".to_string();
+            self.connection.say(FromWorker::CheckpointFailed { step, why });
+        }
     }
 
     pub(super) fn finish_upload(&mut self) {

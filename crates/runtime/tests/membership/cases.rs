@@ -32,6 +32,10 @@ pub(crate) fn config(wanted: u32) -> Config {
         units_per_step: 8,
         evaluate_every: 0,
         checkpoint_every: 0,
+        checkpoint_period_s: 0.0,
+        last_checkpoint_wait_s: 300.0,
+        expected_step_s: None,
+        replaces_alone: false,
         resumed: None,
         checkpoint: None,
         trainee: None,
@@ -239,7 +243,14 @@ fn a_shadow_whose_connection_broke_begins_anew() {
 
 #[test]
 fn a_run_has_no_more_members_than_virtual_nodes() {
-    let resumed = Resumed { epoch: 4, last_worker: 2, active: vec![1, 2], committed: 7, accumulation: 1 };
+    let resumed = Resumed {
+        epoch: 4,
+        last_worker: 2,
+        active: vec![1, 2],
+        committed: 7,
+        accumulation: 1,
+        ..Resumed::default()
+    };
     let mut bench = Bench::new(Config { virtual_nodes: 1, resumed: Some(resumed), ..config(1) });
     bench.attach(1, Some((4, 7)), true);
     let actions = bench.attach(2, Some((4, 7)), true);
@@ -298,7 +309,14 @@ fn members_keep_their_state_when_the_coordinator_dies_during_a_plan() {
     assert_eq!(member.disconnected(), [Effect::Interrupt]);
     assert_eq!((member.next_task(), member.held()), (Task::Wait, Some((1, 8))));
 
-    let resumed = Resumed { epoch: 1, last_worker: 2, active: vec![1, 2], committed: 7, accumulation: 1 };
+    let resumed = Resumed {
+        epoch: 1,
+        last_worker: 2,
+        active: vec![1, 2],
+        committed: 7,
+        accumulation: 1,
+        ..Resumed::default()
+    };
     let mut bench = Bench::new(Config { resumed: Some(resumed), ..config(2) });
     assert!(recovery(&bench.attach(1, Some((1, 8)), true), 1).is_none());
     let actions = bench.attach(2, Some((3, 8)), true);
@@ -428,7 +446,14 @@ fn what_a_recovery_overtakes_has_no_effect() {
 
 #[test]
 fn only_workers_that_someone_starts_raise_the_number() {
-    let resumed = Resumed { epoch: 1, last_worker: 5, active: vec![], committed: 0, accumulation: 1 };
+    let resumed = Resumed {
+        epoch: 1,
+        last_worker: 5,
+        active: vec![],
+        committed: 0,
+        accumulation: 1,
+        ..Resumed::default()
+    };
     let mut bench = Bench::new(Config { resumed: Some(resumed), max_workers: 8, ..config(2) });
     // Started by the coordinator before, and still booting when that died.
     bench.attach(5, None, false);
@@ -443,7 +468,7 @@ fn only_workers_that_someone_starts_raise_the_number() {
 
 #[test]
 fn the_ledger_has_no_gap_when_a_checkpoint_is_ahead_of_the_reports() {
-    let resumed = Resumed { epoch: 1, last_worker: 1, active: vec![], committed: 8, accumulation: 1 };
+    let resumed = Resumed { epoch: 1, last_worker: 1, committed: 8, accumulation: 1, ..Resumed::default() };
     let mut bench = Bench::new(Config { resumed: Some(resumed), checkpoint: Some(10), ..config(1) });
     let actions = bench.attach(2, None, true);
     assert!(actions.contains(&Action::Journal(Journal::Committed { first: 8, last: 9, accumulation: 1 })));
@@ -461,6 +486,7 @@ fn quiet(wanted: u32, schedule: &[(u64, u32)]) -> Scenario {
         spawns: true,
         scales: Vec::new(),
         poison: None,
+        corruption: None,
         stop_at_s: None,
         max_accumulation: 1,
         batches: Vec::new(),
@@ -517,7 +543,14 @@ fn the_only_worker_leaves_when_another_has_taken_its_place() {
 
 #[test]
 fn a_worker_that_is_asked_to_go_while_nobody_trains_hands_on_its_state_first() {
-    let resumed = Resumed { epoch: 1, last_worker: 2, active: vec![1, 2], committed: 7, accumulation: 1 };
+    let resumed = Resumed {
+        epoch: 1,
+        last_worker: 2,
+        active: vec![1, 2],
+        committed: 7,
+        accumulation: 1,
+        ..Resumed::default()
+    };
     let mut bench = Bench::new(Config { resumed: Some(resumed), ..config(2) });
     bench.attach(1, Some((1, 8)), true);
     assert_eq!(sent(&bench.says(1, FromWorker::Leave { replace: true }), 1), Vec::<&ToWorker>::new());

@@ -11,8 +11,12 @@ use super::random::{FRESH, applied, contribution};
 use super::rounds::Kind;
 use super::world::World;
 
-/// Seconds without a disturbance after which the number of workers must be the one wanted.
-const SETTLED_S: f64 = 12.0;
+/// Seconds without a disturbance after which the number of workers must be the one wanted: a newcomer that hangs is given up
+/// after more than ten.
+const SETTLED_S: f64 = 30.0;
+
+/// More plans and recoveries than any run needs: then one brings about the next.
+const MEMBERSHIPS_MAX: usize = 5000;
 
 impl World {
     /// A worker that holds a state holds the right bits.
@@ -47,7 +51,7 @@ impl World {
     }
 
     /// An update is reduced to the right result of a right state, and to the same one by every membership that does it
-    /// before a state is loaded anew.
+    /// before a state is loaded anew, as far as the journal counts on it.
     pub(crate) fn check_result(&mut self, epoch: u64, steps: &Range<u64>, digest: u64, sum: u64) {
         let right = contribution(steps, 0..self.scenario.virtual_nodes, digest);
         if right != sum || self.right.get(&digest) != Some(&steps.start) {
@@ -55,8 +59,14 @@ impl World {
         }
         self.right.insert(applied(digest, steps, sum), steps.end);
         self.watch.reduced.insert(steps.end - 1);
+        if epoch < self.watch.journaled.0 {
+            // A member that was given up, and does not know it, trains on for nobody.
+            return;
+        }
         let before = self.watch.done.insert(steps.end - 1, sum);
-        if before.is_some_and(|before| before != sum) {
+        // Where the batch may move, what nobody has counted on yet may be done anew by other updates.
+        let counts = self.scenario.max_accumulation == 1 || steps.end <= self.watch.committed;
+        if counts && before.is_some_and(|before| before != sum) {
             self.violate(format!("epoch {epoch} does steps {steps:?} otherwise than they were done before"));
         }
     }
@@ -98,6 +108,9 @@ impl World {
             None if epoch <= newest => self.violate(format!("epoch {epoch} comes after {newest}")),
             None => {
                 self.watch.memberships.insert(epoch, membership.clone());
+                if self.watch.memberships.len() > MEMBERSHIPS_MAX {
+                    self.violate("memberships follow each other for ever".into());
+                }
             }
         }
     }
@@ -120,7 +133,7 @@ impl World {
                     self.violate(format!("the run goes on from {step} with {committed} steps committed"));
                 }
             }
-            ToWorker::Bye { .. } => {}
+            ToWorker::Bye { .. } | ToWorker::SendCheckpoint { .. } | ToWorker::Inquire { .. } => {}
             ToWorker::Stretch(_)
             | ToWorker::Grant { .. }
             | ToWorker::EvaluateAlone { .. }
@@ -151,7 +164,9 @@ impl World {
             let process = &self.processes[id];
             let member = &process.member;
             let connected = process.session.is_some_and(|s| self.attached.get(id) == Some(&s));
+            // Whose sessions swallow what is said may try for long.
             let back_soon = process.session.is_none()
+                && !process.hung_once
                 && self.now - process.disconnected_s < GRACE_S.min(self.scenario.orphan_s) * 0.5;
             process.alive
                 && !process.stood_still
@@ -173,6 +188,7 @@ impl World {
                     self.violate(format!("steps {first} to {last} are committed after {committed}"));
                 }
                 self.watch.committed = last + 1;
+                self.watch.committed_s = self.now;
                 self.check_committed(*last);
             }
             Journal::RolledBack { to } => {
@@ -192,8 +208,8 @@ impl World {
                 self.watch.done.retain(|last, _| last < to);
             }
             Journal::Membership { epoch, step, workers, accumulation, reason, .. } => {
-                if reason.contains("came back") {
-                    // Those who were further may be lost.
+                if reason.contains("came back") || self.scenario.max_accumulation > 1 {
+                    // Those who were further may be lost; where the batch may move, they are told to forget it.
                     self.watch.done.retain(|last, _| last < step);
                 }
                 let before = std::mem::replace(&mut self.watch.accumulation, *accumulation);
@@ -206,9 +222,18 @@ impl World {
             }
             Journal::Crashed { worker, evidence, .. } => {
                 self.watch.crashes += 1;
+                self.watch.disturbed_s = self.now;
                 self.check_silence(*worker, evidence);
+                self.check_lateness(*worker, evidence);
                 if self.scenario.calm() {
                     self.violate("a crash without a fault".into());
+                }
+            }
+            Journal::Late { .. } => {
+                self.watch.late += 1;
+                self.watch.disturbed_s = self.now;
+                if self.scenario.calm() {
+                    self.violate(format!("somebody is late without a fault: {event:?}"));
                 }
             }
             _ => {}
@@ -257,7 +282,12 @@ impl World {
                 let poisoned = self.scenario.poison.is_some() && outcome.reason.contains("not committed");
                 let lost = self.scenario.max_barren_crashes < 100 && outcome.reason.contains("in a row");
                 let nobody = !self.scenario.calm() && outcome.reason.contains("no worker comes up");
-                poisoned || lost || nobody
+                let corrupt = self.scenario.corruption.is_some() && outcome.reason.contains("was applied");
+                // Who asks for an end while the last checkpoint cannot be written gets one.
+                let cut = outcome.reason.contains("did not arrive whole");
+                let impatient =
+                    (self.scenario.disk_full > 0.0 || cut) && outcome.reason.contains("asked for an end");
+                poisoned || lost || nobody || impatient || corrupt
             }
             OutcomeKind::Broken => false,
         };
@@ -274,6 +304,10 @@ impl World {
         let committed = self.watch.committed;
         if self.right.get(&digest) != Some(&committed) {
             self.violate(format!("after {committed} steps the run ends with other bits"));
+        }
+        let is_good = matches!(outcome.kind, OutcomeKind::Finished | OutcomeKind::Stopped);
+        if is_good && self.stored.get(&committed) != Some(&digest) {
+            self.violate(format!("the run ends well, and the state after {committed} steps is nowhere"));
         }
         self.check_ledger(digest);
         let total = self.scenario.rules.total_steps;
@@ -307,7 +341,8 @@ impl World {
     /// If there was time enough, the wanted number of workers computes in the end.
     fn check_wanted(&mut self, outcome: &Outcome) {
         let Some(coordinator) = &self.coordinator else { return };
-        let quiet = self.now - self.watch.disturbed_s.max(self.scenario.faults_until_s + 0.5);
+        // Whoever only waits for the last checkpoint takes nobody in any more.
+        let quiet = self.watch.committed_s - self.watch.disturbed_s.max(self.scenario.faults_until_s + 0.5);
         let (active, wanted) = (coordinator.membership().active.len(), coordinator.wanted());
         let stopping = outcome.kind != OutcomeKind::Finished || self.watch.stopped > 0;
         if quiet <= SETTLED_S || stopping || !self.scenario.schedule.is_empty() {
@@ -325,7 +360,9 @@ impl World {
         if self.outcome.is_none() {
             return self.violate("nothing happens any more and the run has not ended".into());
         }
-        if let Some((id, process)) = self.processes.iter().find(|(_, p)| p.alive && p.session.is_some()) {
+        if let Some((id, process)) =
+            self.processes.iter().find(|(_, p)| p.alive && !p.hung && p.session.is_some())
+        {
             let text = format!("worker {id} is still there: {:?}", process.activity);
             return self.violate(text);
         }

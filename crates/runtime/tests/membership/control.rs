@@ -6,7 +6,7 @@ use bellwether_core::plan::Synchronisation;
 use bellwether_core::record::{Event as Journal, Line};
 use bellwether_runtime::journal::resumed;
 use bellwether_runtime::membership::coordinator::{Action, Config, Coordinator, Event, Outcome, OutcomeKind};
-use bellwether_runtime::membership::{FromWorker, Membership, WorkerId};
+use bellwether_runtime::membership::{FromWorker, Membership, ToWorker, WorkerId};
 
 use super::process::{Activity, Input};
 use super::world::{Down, Happening, Up, World};
@@ -27,7 +27,7 @@ pub(crate) struct Session {
     up_s: f64,
     down_s: f64,
     /// Nothing gets through any more.
-    cut: bool,
+    pub(crate) cut: bool,
 }
 
 /// What the simulation remembers in order to judge.
@@ -44,6 +44,10 @@ pub(crate) struct Watch {
     pub(crate) failures: u64,
     pub(crate) refused: u64,
     pub(crate) pauses: u64,
+    pub(crate) hangs: u64,
+    pub(crate) silent_links: u64,
+    pub(crate) late: u64,
+    pub(crate) lost_late: u64,
     pub(crate) crashes: u64,
     pub(crate) stopped: u64,
     pub(crate) stop_asked: bool,
@@ -52,6 +56,8 @@ pub(crate) struct Watch {
     pub(crate) schedules_checked: u64,
     /// When something last asked for another number of workers or took one away.
     pub(crate) disturbed_s: f64,
+    /// When steps were last committed.
+    pub(crate) committed_s: f64,
     /// Last steps of the updates that were reduced.
     pub(crate) reduced: BTreeSet<u64>,
     /// Results of updates since a state was loaded, by their last step.
@@ -61,6 +67,9 @@ pub(crate) struct Watch {
     pub(crate) accumulation: u32,
     pub(crate) batch_changes: u64,
     pub(crate) replayed: u64,
+    /// Steps that were not applied, and whose worker or checker was sent away for it.
+    pub(crate) mismatches: u64,
+    pub(crate) quarantined: BTreeSet<WorkerId>,
 }
 
 impl World {
@@ -77,7 +86,7 @@ impl World {
 
     /// A worker says something, if it has a session.
     pub(crate) fn send_up(&mut self, id: WorkerId, message: FromWorker) {
-        if !matches!(message, FromWorker::Heartbeat) {
+        if !matches!(message, FromWorker::Heartbeat | FromWorker::At(_)) {
             self.note(|| format!("{id} says {message:?}"));
         }
         if let Some(session) = self.processes[&id].session {
@@ -151,6 +160,10 @@ impl World {
                 self.hear(id, Input::Reconnected);
             }
             Down::Refused => self.exit(id),
+            Down::Message(ToWorker::Inquire { .. }) => {
+                let position = self.position(id);
+                self.send_up(id, FromWorker::At(position));
+            }
             Down::Message(message) => self.hear(id, Input::Message(message)),
         }
     }
@@ -172,7 +185,8 @@ impl World {
 
     /// A sign of life.
     pub(crate) fn heartbeat(&mut self, id: WorkerId) {
-        self.send_up(id, FromWorker::Heartbeat);
+        let position = self.position(id);
+        self.send_up(id, FromWorker::At(position));
         self.after(HEARTBEAT_S, Happening::Heartbeat(id));
     }
 
@@ -235,8 +249,22 @@ impl World {
         }
     }
 
-    /// An upload is complete.
-    pub(crate) fn uploaded(&mut self, generation: u64, step: u64, digest: u64, full: bool) {
+    /// An upload is complete, unless its sender died meanwhile.
+    pub(crate) fn uploaded(&mut self, generation: u64, from: WorkerId, step: u64, digest: u64, full: bool) {
+        if generation != self.generation || self.coordinator.is_none() {
+            return;
+        }
+        if !self.processes[&from].alive {
+            let why = "the state did not arrive whole".to_string();
+            return self.coordinate(Event::Checkpoint(step, Err(why)));
+        }
+        let delay = self.random.between(0.0, 0.1);
+        self.after(delay, Happening::Written { generation, step, digest, full });
+        self.coordinate(Event::Received(step));
+    }
+
+    /// A state that came is written, or cannot be.
+    pub(crate) fn written(&mut self, generation: u64, step: u64, digest: u64, full: bool) {
         if generation != self.generation || self.coordinator.is_none() {
             return;
         }
@@ -276,6 +304,10 @@ impl World {
             units_per_step: u64::from(self.scenario.virtual_nodes),
             evaluate_every: self.scenario.rules.evaluate_every,
             checkpoint_every: self.scenario.rules.checkpoint_every,
+            checkpoint_period_s: if self.scenario.rules.checkpoint_every > 0 { 0.3 } else { 0.0 },
+            last_checkpoint_wait_s: 300.0,
+            expected_step_s: None,
+            replaces_alone: false,
             resumed: known.clone(),
             checkpoint: self.stored.last_key_value().map(|(step, _)| *step),
             trainee: trainee.map(|p| p.trainee.clone()),
@@ -295,7 +327,7 @@ impl World {
         let now = self.clock.unwrap_or(self.now);
         let Some(coordinator) = &mut self.coordinator else { return };
         let tick = event == Event::Tick;
-        let quiet = tick || matches!(event, Event::Said(_, FromWorker::Heartbeat));
+        let quiet = tick || matches!(event, Event::Said(_, FromWorker::Heartbeat | FromWorker::At(_)));
         let text = if quiet { None } else { Some(event.clone()) };
         let before = coordinator.membership().epoch;
         let actions = coordinator.handle(event, now);
@@ -332,6 +364,7 @@ impl World {
             Action::Close(worker) => self.close(worker),
             Action::Journal(event) => {
                 self.check_journal(&event);
+                self.check_quarantine(&event);
                 self.journal.push(event);
             }
             Action::Committed(records) => {

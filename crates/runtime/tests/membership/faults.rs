@@ -75,7 +75,33 @@ impl World {
                     self.break_link(a, b);
                 }
             }
+            Fault::Hang | Fault::SilentLink | Fault::HalfOpen => self.hide(fault, &living),
             asked => self.ask(asked, &living),
+        }
+    }
+
+    /// Something goes wrong of which nobody is told.
+    fn hide(&mut self, fault: Fault, living: &[WorkerId]) {
+        match fault {
+            Fault::Hang => {
+                if let Some(id) = self.random.pick(living) {
+                    self.hang(id);
+                }
+            }
+            Fault::SilentLink => {
+                let (a, b) = (self.random.pick(living), self.random.pick(living));
+                if let (Some(a), Some(b)) = (a, b)
+                    && a != b
+                {
+                    self.silence_link(a, b);
+                }
+            }
+            Fault::HalfOpen => {
+                if let Some(id) = self.random.pick(living) {
+                    self.half_open(id);
+                }
+            }
+            _ => unreachable!("it is told"),
         }
     }
 

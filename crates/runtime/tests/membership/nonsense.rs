@@ -8,6 +8,7 @@ use bellwether_runtime::membership::{
     Active, EvaluationRecord, FromWorker, Load, Membership, Peer, Report, Serve, ServerReport, Shadow,
     StepRecord, Stretch, SwitchRecord, ToWorker, TraineeDescription, UnitRecord, WorkerId,
 };
+use bellwether_runtime::verification::{Mismatch, Verdict};
 
 use super::cases::{RULES, config};
 use super::random::Random;
@@ -61,7 +62,7 @@ fn report(random: &mut Random) -> Report {
 
 fn from_worker(random: &mut Random) -> FromWorker {
     let (epoch, step, what) = (number(random), number(random), "anything".to_string());
-    match random.below(18) {
+    match random.below(21) {
         0 => {
             FromWorker::Warmed(TraineeDescription { training_samples: random.below(2), ..Default::default() })
         }
@@ -93,6 +94,19 @@ fn from_worker(random: &mut Random) -> FromWorker {
             apply_s: seconds(random),
             ..ServerReport::default()
         }),
+        17 | 18 => FromWorker::Mismatched(Mismatch {
+            epoch,
+            step,
+            node: random.below(6) as u32,
+            worker: number(random),
+            checker: number(random),
+            verdict: match random.below(3) {
+                0 => Verdict::Awaited,
+                1 => Verdict::Open,
+                _ => Verdict::Wrong { worker: number(random), judge: number(random) },
+            },
+        }),
+        19 => FromWorker::CheckpointFailed { step, why: what },
         _ => match random.chance(0.5) {
             true => FromWorker::ShadowLost { epoch, shadow: number(random) },
             false => FromWorker::Finished { step, digest: [random.below(2) as u8; 32] },
@@ -205,7 +219,7 @@ fn to_worker(random: &mut Random) -> ToWorker {
     let peers = |random: &mut Random| {
         many(random, |random| Peer { worker: number(random), address: "host:1".into() })
     };
-    match random.below(12) {
+    match random.below(13) {
         0 | 1 => ToWorker::Prepare(a_membership(random)),
         2 | 3 => {
             let load =
@@ -231,6 +245,7 @@ fn to_worker(random: &mut Random) -> ToWorker {
         7 => ToWorker::Grant { epoch, units: many(random, number) },
         8 => ToWorker::EvaluateAlone { epoch, step },
         9 => ToWorker::HandOver { epoch, step },
+        11 => ToWorker::SendCheckpoint { epoch, step },
         10 => ToWorker::Serve(Serve {
             epoch,
             shard: 0,

@@ -7,7 +7,7 @@ use bellwether_runtime::membership::{EvaluationRecord, FromWorker, Load, Members
 use bellwether_runtime::membership::{SwitchRecord, ToWorker, TraineeDescription, WorkerId};
 
 use super::random::{FRESH, applied};
-use super::rounds::Kind;
+use super::rounds::{Kind, pair};
 use super::world::{Happening, World};
 
 /// The training state of a process.
@@ -71,6 +71,14 @@ pub(crate) struct Process {
     pub(crate) alive: bool,
     /// Stands still: nothing happens in it.
     pub(crate) still: bool,
+    /// Its computing thread hangs.
+    pub(crate) hung: bool,
+    /// It hung once, or stood still, or its session did.
+    pub(crate) hung_once: bool,
+    /// What would have happened in that thread meanwhile.
+    pub(crate) held_up: Vec<Happening>,
+    /// When it began what it is doing.
+    pub(crate) since_s: f64,
     /// Stood still once, so that others may have given it up.
     pub(crate) stood_still: bool,
     /// What would have happened meanwhile.
@@ -114,6 +122,10 @@ impl World {
         let process = Process {
             alive: true,
             still: false,
+            hung: false,
+            hung_once: false,
+            held_up: Vec::new(),
+            since_s: self.now,
             stood_still: false,
             deferred: Vec::new(),
             parent,
@@ -147,9 +159,9 @@ impl World {
 
     /// Begins an activity; its end comes after `delay`, if given.
     fn begin_activity(&mut self, id: WorkerId, activity: Activity, delay: Option<f64>) {
-        let serial = self.number();
+        let (serial, now) = (self.number(), self.now);
         let process = self.process(id);
-        (process.activity, process.serial) = (activity, serial);
+        (process.activity, process.serial, process.since_s) = (activity, serial, now);
         if let Some(delay) = delay {
             self.after(delay, Happening::Done(id, serial));
         }
@@ -157,6 +169,9 @@ impl World {
 
     /// Something has arrived: the member hears of it at once, or when the main thread is free.
     pub(crate) fn hear(&mut self, id: WorkerId, input: Input) {
+        if self.processes[&id].hung {
+            return self.process(id).mailbox.push(input);
+        }
         let free =
             matches!(self.processes[&id].activity, Activity::Waiting | Activity::BeginningShadow { .. });
         if free || !self.scenario.safe_points {
@@ -256,16 +271,20 @@ impl World {
         let peers: Vec<WorkerId> = membership.new_peers(id).iter().map(|p| p.0).collect();
         let delay = if peers.is_empty() { 0.0 } else { self.random.between(0.002, self.scenario.prepare_s) };
         let alive = |p: &WorkerId| self.processes.get(p).is_some_and(|p| p.alive);
-        let lacking = peers.iter().copied().find(|p| !alive(p));
+        let silent = |p: &WorkerId| self.data.silent.contains(&pair(id, *p));
+        let lacking = peers.iter().copied().find(|p| !alive(p) || silent(p));
         // Some of the dead refuse at once, others keep the caller waiting.
-        let delay = if lacking.is_some() && self.random.chance(0.3) { delay + 1.0 } else { delay };
+        let vanishes = lacking.is_some_and(|peer| self.data.silent.contains(&pair(id, peer)));
+        let slow = lacking.is_some() && self.random.chance(0.3) || vanishes;
+        let delay = if slow { delay + 1.0 } else { delay };
         self.after(delay, Happening::Prepared(id, membership, lacking));
     }
 
     pub(crate) fn prepared(&mut self, id: WorkerId, membership: Membership, lacking: Option<WorkerId>) {
         let peers: Vec<WorkerId> = membership.new_peers(id).iter().map(|p| p.0).collect();
         let alive = |p: &WorkerId| self.processes.get(p).is_some_and(|p| p.alive);
-        let lacking = lacking.or_else(|| peers.iter().copied().find(|p| !alive(p)));
+        let silent = |p: &WorkerId| self.data.silent.contains(&pair(id, *p));
+        let lacking = lacking.or_else(|| peers.iter().copied().find(|p| !alive(p) || silent(p)));
         let unlucky = self.in_fault_phase() && self.random.chance(self.scenario.sniper * 0.1);
         let lacking = lacking.or(if unlucky { peers.first().copied() } else { None });
         self.hear(id, Input::Prepared(membership, lacking));
@@ -273,7 +292,7 @@ impl World {
 
     /// Asks for the next task if the main thread is free.
     pub(crate) fn proceed(&mut self, id: WorkerId) {
-        if self.violation.is_some() || !self.processes[&id].alive {
+        if self.violation.is_some() || !self.processes[&id].alive || self.processes[&id].hung {
             return;
         }
         if matches!(self.processes[&id].activity, Activity::Waiting | Activity::BeginningShadow { .. }) {
@@ -564,6 +583,9 @@ impl World {
             return self.carry_out_effects(id, effects);
         }
         if *task == Task::Train {
+            if self.mismatched(id, epoch, &steps) {
+                return;
+            }
             self.apply(id, steps, sum);
         }
         self.process(id).member.round_done(task, &offers);
@@ -673,15 +695,21 @@ impl World {
     }
 
     fn upload(&mut self, id: WorkerId) {
-        let full = self.random.chance(self.scenario.disk_full) && !self.scenario.calm();
+        // There is room again in the end, and whoever was out of reach is found.
+        let full = self.random.chance(self.scenario.disk_full) && self.in_fault_phase();
+        let unheard = full && self.random.chance(0.3);
         let generation = self.generation;
         let process = self.process(id);
         let Some(state) = &process.state else { return };
         let (step, digest) = (state.step, state.digest);
         process.uploaded = Some(step);
-        if process.session.is_some() {
+        if unheard {
+            if self.random.chance(0.5) {
+                self.send_up(id, FromWorker::CheckpointFailed { step, why: "nobody answers".into() });
+            }
+        } else if process.session.is_some() {
             let delay = self.random.between(0.01, 0.2);
-            self.after(delay, Happening::Uploaded { generation, step, digest, full });
+            self.after(delay, Happening::Uploaded { generation, from: id, step, digest, full });
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Targeted histories of losses: nobody is given up who lives, and no state that somebody holds.
 
 use bellwether_core::record::Event as Journal;
-use bellwether_runtime::membership::coordinator::{Action, Config, Event, OutcomeKind};
+use bellwether_runtime::membership::coordinator::{Action, Config, Event, OutcomeKind, Resumed};
 use bellwether_runtime::membership::member::{Effect, Member, Task};
 use bellwether_runtime::membership::{FromWorker, Load, ToWorker, WorkerId};
 
@@ -275,6 +275,10 @@ fn a_start_from_before_its_own_step_makes_a_member_wait_for_another() {
     });
     loading.formed(1, Some(0), Ok(()));
     assert_eq!(loading.held(), Some((1, 0)));
+    // A membership that never began makes its state no newer.
+    loading.message(ToWorker::Recover { membership: membership(7, &[9], &[]), load: None, keep: true });
+    loading.formed(7, None, Ok(()));
+    assert_eq!(loading.held(), Some((1, 0)));
 }
 
 #[test]
@@ -288,4 +292,57 @@ fn a_caught_up_message_that_leaves_its_sender_out_harms_nobody() {
     let actions = bench.says(3, FromWorker::CaughtUp { epoch: without.epoch, step: 6 });
     assert!(actions.contains(&Action::Close(3)), "{actions:?}");
     assert_eq!(bench.coordinator.membership().epoch, without.epoch);
+}
+
+#[test]
+fn a_state_that_is_being_written_is_waited_for() {
+    let (mut bench, _) = trained(config(2), 2);
+    bench.take(Event::Received(5));
+    let mut actions = Vec::new();
+    for worker in [1, 2] {
+        actions.extend(bench.gone(worker));
+        actions.extend(bench.take(Event::Ended(worker)));
+    }
+    actions.extend(bench.attach(3, None, true));
+    actions.extend(bench.attach(4, None, true));
+    assert!(!actions.iter().any(is_loss), "{actions:?}");
+    let actions = bench.take(Event::Checkpoint(5, Ok(())));
+    assert!(!actions.iter().any(|action| matches!(action, Action::Journal(Journal::RolledBack { .. }))));
+    assert_eq!(recovery(&actions, 3).expect("nothing is lost").1, Some(Load::Checkpoint(5)));
+    // A state that cannot be written is none.
+    let (mut bench, _) = trained(config(1), 1);
+    bench.take(Event::Received(5));
+    bench.gone(1);
+    bench.take(Event::Ended(1));
+    bench.attach(2, None, true);
+    let actions = bench.take(Event::Checkpoint(5, Err("no space left".into())));
+    assert!(actions.contains(&Action::Journal(Journal::RolledBack { to: 0 })), "{actions:?}");
+}
+
+#[test]
+fn a_state_that_does_not_count_keeps_nobody_from_going_on() {
+    let resumed = Resumed { epoch: 9, active: vec![1, 2], committed: 5, ..Resumed::default() };
+    let config = Config { max_accumulation: 4, resumed: Some(resumed), ..config(1) };
+    let mut bench = Bench::new(config);
+    // Where the batch may move, other steps may have been done since by whoever went on without worker 2.
+    bench.attach(2, Some((3, 5)), true);
+    let actions = bench.attach(1, Some((8, 4)), true);
+    let (next, load) = recovery(&actions, 1).expect("it holds the latest state");
+    assert_eq!((active(&next), load), (vec![1], None));
+    let held = FromWorker::Ready { epoch: next.epoch, step: 4, last: 1, trained: (8, 1) };
+    let actions = bench.says(1, held);
+    assert!(actions.contains(&Action::Journal(Journal::RolledBack { to: 4 })), "{actions:?}");
+    assert!(sent(&actions, 1).iter().any(|message| matches!(message, ToWorker::Start { .. })), "{actions:?}");
+}
+
+#[test]
+fn a_report_before_a_membership_begins_makes_no_state_newer() {
+    let (mut bench, epoch) = trained(Config { max_accumulation: 4, ..config(2) }, 2);
+    let next = recovery(&bench.gone(1), 2).expect("a recovery").0;
+    bench.reports(2, next.epoch, 5);
+    bench.gone(2);
+    let mut actions = bench.attach(2, Some((epoch, 4)), true);
+    actions.extend(bench.attach(1, Some((epoch, 5)), true));
+    let (both, _) = recovery(&actions, 1).expect("a recovery");
+    assert!(active(&both).contains(&1), "it holds all that is committed: {actions:?}");
 }

@@ -37,9 +37,9 @@ pub(crate) struct Round {
     /// Sum of the contributions.
     pub(crate) sum: u64,
     pub(crate) complete: bool,
-    waiting: BTreeSet<WorkerId>,
+    pub(crate) waiting: BTreeSet<WorkerId>,
     /// Those who lack a contribution.
-    doomed: BTreeSet<WorkerId>,
+    pub(crate) doomed: BTreeSet<WorkerId>,
 }
 
 impl Round {
@@ -79,9 +79,11 @@ pub(crate) struct Epoch {
 pub(crate) struct DataPlane {
     pub(crate) epochs: BTreeMap<u64, Epoch>,
     pub(crate) broken: BTreeSet<(WorkerId, WorkerId)>,
+    /// What these send each other vanishes.
+    pub(crate) silent: BTreeSet<(WorkerId, WorkerId)>,
 }
 
-fn pair(a: WorkerId, b: WorkerId) -> (WorkerId, WorkerId) {
+pub(crate) fn pair(a: WorkerId, b: WorkerId) -> (WorkerId, WorkerId) {
     (a.min(b), a.max(b))
 }
 
@@ -265,7 +267,10 @@ impl World {
         }
     }
 
-    fn deliver(&mut self, id: WorkerId) {
+    pub(crate) fn deliver(&mut self, id: WorkerId) {
+        if self.lacks_word(id) {
+            return;
+        }
         let delay = self.random.between(0.0005, 0.008);
         let delay = if self.random.chance(0.03) { delay * 20.0 } else { delay };
         let lag = if self.processes[&id].member.is_shadow() && self.in_fault_phase() {
@@ -393,6 +398,7 @@ impl World {
             for member in membership.active.iter().map(|m| m.worker) {
                 let process = &self.processes[&member];
                 if matches!(&process.activity, Activity::Forming { membership: m, .. } if m.epoch == membership.epoch)
+                    && self.silent_peer(member, membership).is_none()
                 {
                     let serial = process.serial;
                     let delay = self.random.between(0.001, 0.04);
@@ -406,7 +412,8 @@ impl World {
     pub(crate) fn missing(&self, id: WorkerId, membership: &Membership) -> Option<WorkerId> {
         let forming = self.data.epochs.get(&membership.epoch).map(|e| &e.forming);
         let here = |peer: WorkerId| forming.is_some_and(|f| f.contains(&peer));
-        membership.peers(id).iter().map(|p| p.0).find(|peer| !here(*peer))
+        let absent = membership.peers(id).iter().map(|p| p.0).find(|peer| !here(*peer));
+        absent.or_else(|| self.silent_peer(id, membership))
     }
 
     /// A worker takes part in handing the last result to those behind.

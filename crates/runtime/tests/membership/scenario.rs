@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bellwether_core::job::Goodput;
 use bellwether_runtime::membership::member::Rules;
 
+use super::mismatch::Corruption;
 use super::random::Random;
 
 /// What may go wrong, or may be asked for, while a run is under way.
@@ -44,9 +45,15 @@ pub(crate) enum Fault {
     Pause,
     /// The whole machine stands still, with all that live on it.
     PauseAll,
+    /// The computing thread of a worker hangs; its session goes on.
+    Hang,
+    /// What two workers send each other vanishes; their connections stay.
+    SilentLink,
+    /// What a worker and the coordinator tell each other vanishes; the connection stays.
+    HalfOpen,
 }
 
-const FAULTS: [Fault; 17] = [
+const FAULTS: [Fault; 20] = [
     Fault::Kill,
     Fault::KillSeveral,
     Fault::KillAll,
@@ -64,6 +71,9 @@ const FAULTS: [Fault; 17] = [
     Fault::GlitchSeveral,
     Fault::Pause,
     Fault::PauseAll,
+    Fault::Hang,
+    Fault::SilentLink,
+    Fault::HalfOpen,
 ];
 
 /// One history, but for the dice thrown on the way.
@@ -95,6 +105,8 @@ pub(crate) struct Scenario {
     pub(crate) disk_full: f64,
     /// The loss of this step is not finite.
     pub(crate) poison: Option<u64>,
+    /// What is checked for silent corruption, and who computes it wrong.
+    pub(crate) corruption: Option<Corruption>,
     /// When someone asks the run to stop; it is resumed later.
     pub(crate) stop_at_s: Option<f64>,
     /// Longest delay of a message.
@@ -154,6 +166,7 @@ impl Scenario {
             boot_failure: 0.0,
             disk_full: 0.0,
             poison: None,
+            corruption: Corruption::draw(seed),
             stop_at_s: None,
             delay_s: random.pick(&[0.0005, 0.002, 0.03, 0.15]).expect("not empty"),
             orphan_s: random.pick(&[1.0, 30.0, 30.0]).expect("not empty"),

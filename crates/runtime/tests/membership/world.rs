@@ -54,7 +54,9 @@ pub(crate) enum Happening {
     /// The coordinator sees that a process it started has ended.
     ChildExited(u64, WorkerId),
     /// An upload has arrived.
-    Uploaded { generation: u64, step: u64, digest: u64, full: bool },
+    Uploaded { generation: u64, from: WorkerId, step: u64, digest: u64, full: bool },
+    /// It is written, or cannot be.
+    Written { generation: u64, step: u64, digest: u64, full: bool },
     /// A process has started, or tries again, to open a session.
     Attach(WorkerId),
     /// A worker has warmed up.
@@ -73,6 +75,10 @@ pub(crate) enum Happening {
     Chunks(WorkerId, u64),
     /// A worker that stood still goes on.
     Resume(WorkerId),
+    /// The computing thread of a worker goes on.
+    Unhang(WorkerId),
+    /// What two workers send each other arrives again.
+    LinkSpeaks(WorkerId, WorkerId),
     /// A process that was let go, with the number of that, is ended unless it came back.
     Killed(WorkerId, u64),
     /// Somebody tells the coordinator something.
@@ -112,6 +118,18 @@ impl Happening {
         }
     }
 
+    /// Whether it happens in a worker's computing thread.
+    fn is_of_the_computing_thread(&self) -> bool {
+        matches!(
+            self,
+            Happening::Done(..)
+                | Happening::Receipt(..)
+                | Happening::Fails(..)
+                | Happening::Prepared(..)
+                | Happening::Chunks(..)
+        )
+    }
+
     /// Whether it waits while the coordinator stands still.
     fn is_for_the_coordinator(&self) -> bool {
         matches!(
@@ -121,6 +139,7 @@ impl Happening {
                 | Happening::Noticed(..)
                 | Happening::ChildExited(..)
                 | Happening::Uploaded { .. }
+                | Happening::Written { .. }
                 | Happening::Told(_)
         )
     }
@@ -299,6 +318,10 @@ impl World {
                 process.deferred.push(happening);
                 return;
             }
+            if process.hung && happening.is_of_the_computing_thread() {
+                process.held_up.push(happening);
+                return;
+            }
             self.happen_in(id, happening);
             if self.violation.is_none() {
                 self.check_process(id);
@@ -316,10 +339,15 @@ impl World {
             Happening::Up(session, up) => self.arrived_up(session, up),
             Happening::Noticed(session, why) => self.noticed(session, why),
             Happening::ChildExited(generation, id) => self.child_exited(generation, id),
-            Happening::Uploaded { generation, step, digest, full } => {
-                self.uploaded(generation, step, digest, full);
+            Happening::Uploaded { generation, from, step, digest, full } => {
+                self.uploaded(generation, from, step, digest, full);
+            }
+            Happening::Written { generation, step, digest, full } => {
+                self.written(generation, step, digest, full);
             }
             Happening::Resume(id) => self.resume(id),
+            Happening::Unhang(id) => self.unhang(id),
+            Happening::LinkSpeaks(a, b) => self.let_link_speak(a, b),
             Happening::Killed(id, number) => self.see_off(id, number),
             Happening::Told(event) => self.coordinate(event),
             Happening::Awake(generation, behind) => self.awake(generation, behind),
@@ -420,7 +448,13 @@ impl World {
             ("lost results", self.watch.lost_results),
             ("rollbacks", self.watch.rolled_back),
             ("refusals", self.watch.refused),
+            ("mismatches", self.watch.mismatches),
+            ("quarantines", self.watch.quarantined.len() as u64),
             ("pauses of the coordinator", self.watch.pauses),
+            ("hangs", self.watch.hangs),
+            ("silent links", self.watch.silent_links),
+            ("late members", self.watch.late),
+            ("late members that were lost", self.watch.lost_late),
             ("training rounds", rounds(Kind::Train)),
             ("hold rounds", rounds(Kind::Hold)),
             ("changes of the batch", self.watch.batch_changes),

@@ -66,6 +66,35 @@ fn a_unit_that_broke_off_is_done_again_by_another() {
 }
 
 #[test]
+fn a_unit_that_is_done_again_gets_the_parameters_of_its_step() {
+    let group = Group::start(layout(&[100_000, 9, 8], &[]), 2, 1, plain());
+    group.begin(Rule::Together);
+    let work = |unit| Work { together: true, ..group.each(unit) };
+    group.unit(&mut group.client(0), work(0), 1.0).expect("a unit");
+    let updates = || group.servers.iter().map(|server| server.account().updates).sum::<u64>();
+    let before = updates();
+    {
+        let mut dying = group.client(1);
+        dying.begin(work(1)).expect("begun");
+        dying.take(1, &mut [0.0; 9]).expect("taken");
+        dying.give(1, &[1.0; 9]).expect("given");
+        // It was the only unit of the step: this piece has done the step, the others have not.
+        while updates() == before {
+            std::thread::yield_now();
+        }
+    }
+    let seen = std::sync::Mutex::new(Vec::new());
+    let gradient = |parameters: &[f32], out: &mut [f32]| {
+        seen.lock().expect("no panic").extend_from_slice(parameters);
+        out.fill(1.0);
+    };
+    let account = group.unit_of(&mut group.client(2), work(1), &gradient).expect("a unit");
+    assert_eq!(account.repeated, 1);
+    assert!(seen.lock().expect("no panic").iter().all(|value| *value == -1.0), "all are of step 1");
+    assert!(group.whole().parameters.iter().all(|value| *value == -2.0));
+}
+
+#[test]
 fn a_lost_server_is_named_and_can_be_replaced() {
     let group = Group::start(layout(&[40, 40], &[]), 2, 1, plain());
     group.begin(Rule::Each);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bellwether_core::job::{Job, Optimizer as Update, Schedule};
 use bellwether_core::parse;
 use bellwether_core::plan::TransmissionOrder;
+use bellwether_runtime::channel::Stream;
 use bellwether_runtime::optimizer::Optimizer;
 use bellwether_runtime::parameters::{
     Client, ClientOptions, Phase, Rule, Server, ServerOptions, ShardMap, Told, UnitAccount, Work,
@@ -18,10 +19,14 @@ use bellwether_runtime::trainee::{Layout, Parts, Tensor, tensor_ranges};
 pub(crate) const JOB: u64 = 0x5e1f;
 
 /// Both ends of a connection.
-pub(crate) fn pair() -> (TcpStream, TcpStream) {
+pub(crate) fn pair() -> (Stream, Stream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let here = TcpStream::connect(listener.local_addr().expect("its address")).expect("a connection");
-    (here, listener.accept().expect("a connection").0)
+    let there = listener.accept().expect("a connection").0;
+    for stream in [&here, &there] {
+        stream.set_nodelay(true).expect("a socket has options");
+    }
+    (Stream::unprotected(here), Stream::unprotected(there))
 }
 
 pub(crate) fn layout(parameters: &[usize], state: &[usize]) -> Layout {
@@ -104,7 +109,7 @@ impl Group {
     }
 
     /// A connection to a server, by its worker.
-    pub(crate) fn dial(&self, server: &Server, worker: u64) -> TcpStream {
+    pub(crate) fn dial(&self, server: &Server, worker: u64) -> Stream {
         let (here, there) = pair();
         server.serve(there, worker).expect("a connection can be served");
         here
@@ -118,7 +123,7 @@ impl Group {
         self.client_over(self.servers.iter().map(|server| self.dial(server, worker)).collect(), patience)
     }
 
-    pub(crate) fn client_over(&self, streams: Vec<TcpStream>, patience: Duration) -> Client {
+    pub(crate) fn client_over(&self, streams: Vec<Stream>, patience: Duration) -> Client {
         let options =
             ClientOptions { map: Arc::clone(&self.map), job: JOB, order: self.order.clone(), patience };
         Client::new(options, streams).expect("a client")

@@ -1,7 +1,6 @@
 //! Orders as they are seen on the wire: what waits while the connection is full goes as the order says.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::time::Duration;
 
 use bellwether_core::plan::TransmissionOrder;
@@ -23,7 +22,7 @@ fn arrivals(order: TransmissionOrder) -> Vec<usize> {
     server.begin(group.phase(1, Rule::Each, 0));
     let mut stream = group.dial(&server, 0);
     let stamp = Stamp { job: JOB, phase: 1 };
-    let ask = |stream: &mut TcpStream, tensor: usize| {
+    let ask = |stream: &mut bellwether_runtime::channel::Stream, tensor: usize| {
         for piece in group.map.of_tensor(tensor) {
             stream.write_all(&Header::new(Kind::Pull, piece as u32, stamp).encode()).expect("asked");
         }

@@ -6,7 +6,7 @@ use bellwether_core::prediction::Protocol;
 use bellwether_core::record::{Event as Journal, Line};
 use bellwether_runtime::journal::resumed;
 use bellwether_runtime::membership::coordinator::{Action, Config, Coordinator, Event, Outcome, OutcomeKind};
-use bellwether_runtime::membership::{StepRecord, WorkerId};
+use bellwether_runtime::membership::{StepRecord, ToWorker, WorkerId};
 
 use super::server::Server;
 use super::world::{Process, State, Trade, World};
@@ -39,6 +39,10 @@ impl World {
             units_per_step: self.plan.per_step,
             evaluate_every: self.plan.evaluate_every,
             checkpoint_every: self.plan.checkpoint_every,
+            checkpoint_period_s: if self.plan.checkpoint_every > 0 { 0.3 } else { 0.0 },
+            last_checkpoint_wait_s: 300.0,
+            expected_step_s: None,
+            replaces_alone: false,
         };
         let mut coordinator = Coordinator::new(config, self.now_s);
         coordinator.set_total_steps(self.plan.total_steps);
@@ -67,6 +71,8 @@ impl World {
         for action in coordinator.handle(event, now_s) {
             self.note(|| format!("coordinator does {action:?}"));
             match action {
+                // A session's thread answers at once; silence has no consequence here.
+                Action::Send(_, ToWorker::Inquire { .. }) => {}
                 Action::Send(id, message) => match self.processes.get_mut(&id) {
                     Some(process) if process.connected => process.down.push_back(message),
                     Some(_) => {}

@@ -218,6 +218,12 @@ pub(super) async fn receive(headers: &HeaderMap, body: Body) -> Result<Bytes, Fa
     Ok(bytes.into())
 }
 
+/// Whether this is a body of that form: for the benchmark that throws bytes at decoders.
+#[doc(hidden)]
+pub fn is_understood<T: DeserializeOwned>(bytes: &[u8]) -> bool {
+    read::<T>(bytes).is_ok()
+}
+
 /// Reads JSON; an error names the key, and the nearest that is known.
 pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
     // Readers would take the values of a list for those of the keys, in order.

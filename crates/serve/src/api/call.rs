@@ -59,8 +59,13 @@ impl Call {
         &self,
         read: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Failure> {
-        let _permit = self.api.readers.acquire().await.expect("the semaphore is never closed");
-        blocking(read).await
+        // A client that leaves takes no permit from a thread that reads on.
+        let permit = self.api.readers.clone().acquire_owned().await.expect("the semaphore is never closed");
+        blocking(move || {
+            let _permit = permit;
+            read()
+        })
+        .await
     }
 }
 

@@ -3,10 +3,12 @@
 use std::collections::VecDeque;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bellwether_core::job::Job;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
 use super::Describe;
 use super::call::blocking;
@@ -19,36 +21,56 @@ const REMEMBERED: usize = 64;
 /// Tasks that are learned at a time: each may hold its data in memory.
 const LEARNERS: usize = 2;
 
+/// Threads that may look at files at a time: each waits as long as a dead file system does not answer.
+const LOOKERS: usize = 2;
+
+/// How long a look at files may take, and how long others may be in the way.
+const LOOK_PATIENCE: Duration = Duration::from_secs(10);
+const QUEUE_PATIENCE: Duration = Duration::from_secs(60);
+
 /// Learns and remembers.
 pub(super) struct Describer {
     describe: Describe,
     /// The last tasks, oldest first.
     known: Mutex<VecDeque<(String, Task)>>,
-    learners: Semaphore,
+    learners: Arc<Semaphore>,
+    lookers: Arc<Semaphore>,
 }
 
 impl Describer {
     pub(super) fn new(describe: Describe) -> Describer {
-        Describer { describe, known: Mutex::default(), learners: Semaphore::new(LEARNERS) }
+        let semaphore = |permits| Arc::new(Semaphore::new(permits));
+        Describer {
+            describe,
+            known: Mutex::default(),
+            learners: semaphore(LEARNERS),
+            lookers: semaphore(LOOKERS),
+        }
     }
 
     /// The size of the job's task.
+    ///
+    /// Whoever asked may leave meanwhile: the work goes on, and so it is the work that has the permit.
     pub(super) async fn task(&self, job: &Job) -> Result<Task, Failure> {
         let paths: Vec<PathBuf> = job.clone().paths_mut().into_iter().map(|path| path.clone()).collect();
         let mut key = serde_json::json!([job.model, job.data, job.batch]).to_string();
         if !paths.is_empty() {
-            key.push_str(&blocking(move || versions(&paths)).await?);
+            key.push_str(&self.versions(paths).await?);
         }
         if let Some(task) = self.known(&key) {
             return Ok(task);
         }
-        let _permit = self.learners.acquire().await.expect("the semaphore is never closed");
+        let permit = permit(&self.learners, QUEUE_PATIENCE).await?;
         // Somebody else may have learnt it meanwhile.
         if let Some(task) = self.known(&key) {
             return Ok(task);
         }
         let (describe, job) = (self.describe.clone(), job.clone());
-        let task = blocking(move || describe(&job)).await??;
+        let task = blocking(move || {
+            let _permit = permit;
+            describe(&job)
+        });
+        let task = task.await??;
         let mut known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if known.len() == REMEMBERED {
             known.pop_front();
@@ -61,13 +83,31 @@ impl Describer {
         let known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         known.iter().find(|(other, _)| other == key).map(|(_, task)| *task)
     }
+
+    /// Tells files from what may later be at their paths.
+    async fn versions(&self, paths: Vec<PathBuf>) -> Result<String, Failure> {
+        let permit = permit(&self.lookers, LOOK_PATIENCE).await?;
+        let look = blocking(move || {
+            let _permit = permit;
+            paths.iter().map(version).collect()
+        });
+        timeout(LOOK_PATIENCE, look).await.map_err(|_| {
+            let what =
+                format!("the file system of the data did not answer within {} s", LOOK_PATIENCE.as_secs());
+            Failure::unavailable(what)
+        })?
+    }
 }
 
-/// Tells a file from what may later be at its path.
-fn versions(paths: &[PathBuf]) -> String {
-    let version = |path: &PathBuf| match std::fs::metadata(path) {
+async fn permit(of: &Arc<Semaphore>, patience: Duration) -> Result<OwnedSemaphorePermit, Failure> {
+    let busy = |_| Failure::unavailable("other submissions, whose data are slow, are in the way");
+    let permit = timeout(patience, of.clone().acquire_owned()).await.map_err(busy)?;
+    Ok(permit.expect("the semaphore is never closed"))
+}
+
+fn version(path: &PathBuf) -> String {
+    match std::fs::metadata(path) {
         Ok(file) => format!(" {}+{} {} {}", file.mtime(), file.mtime_nsec(), file.len(), file.ino()),
         Err(_) => " –".to_owned(),
-    };
-    paths.iter().map(version).collect()
+    }
 }

@@ -1,23 +1,58 @@
-//! The gate that every request passes first: the name under which it reached this server, and its token.
+//! The gate that every request passes first: the name under which it reached this server, and who sent it.
+//!
+//! By the Unix socket its owner comes, who needs no secret. On a port the token makes one the owner, but only where it
+//! cannot be overheard; where it could be, because nothing is encrypted there, only what is worthless to others counts: the
+//! session of a browser, and the token for metrics.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use axum::http::{HeaderMap, Request, StatusCode, header};
-use bellwether_runtime::control::Token;
+use axum::http::{Extensions, HeaderMap, Request, StatusCode, header};
 
 use super::failure::{Failure, echo};
+use super::listener::Door;
+use super::places::Place;
+use super::sessions::Sessions;
+use crate::secret::Secret;
+
+/// The name of this server at its Unix socket. Whoever lets a port lead there lets browsers in, which say another name.
+const SOCKET_HOST: &str = "localhost";
+
+/// What the token for metrics is derived for.
+const METRICS: &str = "bellwether serve token for metrics";
+
+/// Who may ask something; who may ask more may also ask less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Access {
+    /// Whoever reaches the server.
+    Everybody,
+    /// Who knows the token for metrics.
+    Scraper,
+    /// A browser with a session.
+    Session,
+    /// Who comes by the socket, or knows the token.
+    Owner,
+}
 
 /// Whom it lets in.
 pub(super) struct Gate {
     /// Of the token; hashes are compared in a time that does not depend on where they differ.
-    hash: blake3::Hash,
-    /// Names of this server, in small letters; `None` where it may have any.
+    owner: blake3::Hash,
+    /// Of the token for metrics.
+    scraper: blake3::Hash,
+    pub(super) sessions: Arc<Sessions>,
+    /// Names of this server on the web, in small letters; `None` where it may have any.
     hosts: Option<Vec<String>>,
 }
 
+/// The token that opens the metrics and nothing else: it follows from the daemon's, and the daemon's not from it.
+pub fn metrics_token(token: &Secret) -> String {
+    token.derive(METRICS).to_text()
+}
+
 impl Gate {
-    /// For a server at `address`.
-    pub(super) fn new(token: &Token, address: SocketAddr) -> Gate {
+    /// For a server at `address`, which may have any name where `is_secure`: what it is called there, clients know better.
+    pub(super) fn new(token: &Secret, sessions: Arc<Sessions>, address: SocketAddr, is_secure: bool) -> Gate {
         let port = address.port();
         let names = ["localhost", "127.0.0.1", "[::1]"];
         let with_port = |name: &str| {
@@ -27,27 +62,69 @@ impl Gate {
         let mut hosts: Vec<String> = names.iter().flat_map(|name| with_port(name)).collect();
         hosts.push(address.to_string());
         Gate {
-            hash: blake3::hash(token.to_text().as_bytes()),
-            hosts: address.ip().is_loopback().then_some(hosts),
+            owner: blake3::hash(token.to_text().as_bytes()),
+            scraper: blake3::hash(metrics_token(token).as_bytes()),
+            sessions,
+            hosts: (address.ip().is_loopback() && !is_secure).then_some(hosts),
         }
     }
 
-    /// Whether whoever sent these headers knows the token.
-    pub(super) fn check_token(&self, headers: &HeaderMap) -> Result<(), Failure> {
-        let unauthorized = |what: &str| {
-            Failure::new(StatusCode::UNAUTHORIZED, "header `Authorization`", what)
-                .hint("send `Authorization: Bearer TOKEN`; the token lies in the file `.serve/token` of the daemon's state directory")
-        };
-        let token = bearer(headers).ok_or_else(|| unauthorized("no token was sent"))?;
-        if blake3::hash(token) == self.hash {
+    /// Whether whoever sent this may ask what needs `access`.
+    pub(super) fn check(
+        &self,
+        access: Access,
+        extensions: &Extensions,
+        headers: &HeaderMap,
+    ) -> Result<(), Failure> {
+        if access == Access::Everybody {
             return Ok(());
         }
-        Err(unauthorized("the token is not that of this daemon"))
+        let door = extensions.get().copied().unwrap_or(Door::Plain);
+        let known = match door {
+            Door::Socket => Access::Owner,
+            Door::Plain | Door::Secure => {
+                self.known(door, bearer(headers)).map_err(|what| unauthorized(door, what))?
+            }
+        };
+        // Whoever is known keeps the place at the door.
+        if let Some(place) = extensions.get::<Arc<Place>>() {
+            place.keep();
+        }
+        match known >= access {
+            true => Ok(()),
+            false if known == Access::Scraper => {
+                let failure = forbidden("the token for metrics opens nothing else");
+                Err(failure.hint("GET /metrics is what it is for"))
+            }
+            false => Err(forbidden("a browser's session may not do this")
+                .hint("`bellwether submit` and `bellwether dashboard` come by the daemon's socket")),
+        }
+    }
+
+    /// Who brings this.
+    fn known(&self, door: Door, bearer: Option<&[u8]>) -> Result<Access, &'static str> {
+        let hash = blake3::hash(bearer.ok_or("no token was sent")?);
+        let owns = hash == self.owner;
+        if owns && door == Door::Plain {
+            return Err("the token is not taken where it could be overheard");
+        }
+        match (owns, self.sessions.knows(&hash), hash == self.scraper) {
+            (true, ..) => Ok(Access::Owner),
+            (_, true, _) => Ok(Access::Session),
+            (.., true) => Ok(Access::Scraper),
+            _ if door == Door::Plain => Err("this is no session of this daemon"),
+            _ => Err("the token is not that of this daemon"),
+        }
     }
 
     /// A page of another site can make a browser send requests to this machine, but under that site's name.
-    pub(super) fn check_host<B>(&self, request: &Request<B>) -> Result<(), Failure> {
-        let Some(hosts) = &self.hosts else { return Ok(()) };
+    pub(super) fn check_host<B>(&self, door: Door, request: &Request<B>) -> Result<(), Failure> {
+        let socket_hosts = [SOCKET_HOST.to_owned()];
+        let hosts = match (door, &self.hosts) {
+            (Door::Socket, _) => &socket_hosts[..],
+            (_, Some(hosts)) => hosts,
+            (_, None) => return Ok(()),
+        };
         let mut named = request.headers().get_all(header::HOST).iter();
         let named = named.next().filter(|_| named.next().is_none()).and_then(|host| host.to_str().ok());
         let authority = request.uri().authority().map(axum::http::uri::Authority::as_str);
@@ -60,6 +137,23 @@ impl Gate {
         let hint = format!("it answers as {}", hosts.join(" and "));
         Err(Failure::new(StatusCode::FORBIDDEN, "header `Host`", what).hint(hint))
     }
+}
+
+fn unauthorized(door: Door, what: &str) -> Failure {
+    let hint = match door {
+        Door::Plain => {
+            "`bellwether dashboard` prints an address that opens a session; programs of this machine come by the socket \
+             `.serve/socket` of the daemon's state directory, without a token"
+        }
+        _ => {
+            "send `Authorization: Bearer TOKEN`; the token lies in the file `.serve/token` of the daemon's state directory"
+        }
+    };
+    Failure::new(StatusCode::UNAUTHORIZED, "header `Authorization`", what).hint(hint)
+}
+
+fn forbidden(what: &str) -> Failure {
+    Failure::new(StatusCode::FORBIDDEN, "header `Authorization`", what)
 }
 
 /// The token of exactly one bearer authorization.

@@ -5,6 +5,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use super::call::query::Parameter;
+use super::gate::Access;
 use super::route::{Content, Route, schema};
 use crate::snapshot::ErrorBody;
 
@@ -33,10 +34,11 @@ pub(super) fn document(table: &[Route]) -> Value {
             "version": env!("CARGO_PKG_VERSION"),
             "description": "Many training jobs share one machine. Times are seconds since the Unix epoch. \
                             Every answer that is no success has an ErrorBody. Paths that are not listed are \
-                            answered with 404, methods that are not listed with 405.",
+                            answered with 404, methods that are not listed with 405. Over the Unix socket \
+                            `.serve/socket` of the daemon's state directory nobody needs any of the security \
+                            schemes, and the server's name is `localhost`.",
             "license": { "name": env!("CARGO_PKG_LICENSE"), "identifier": env!("CARGO_PKG_LICENSE") }
         },
-        "security": [{ "token": [] }],
         "paths": paths,
         "components": {
             "schemas": schemas,
@@ -44,7 +46,18 @@ pub(super) fn document(table: &[Route]) -> Value {
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "The token in the file `.serve/token` of the daemon's state directory."
+                    "description": "The token in the file `.serve/token` of the daemon's state directory. It is not \
+                                    taken over plain HTTP."
+                },
+                "session": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "A browser's session, which ends with the daemon's process."
+                },
+                "metrics_token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "The token in the file `.serve/metrics_token`, which opens /metrics alone."
                 }
             }
         }
@@ -76,9 +89,11 @@ fn operation(route: &Route, requests: &mut SchemaGenerator, answers: &mut Schema
         let content = json!({ "application/json": { "schema": body(requests) } });
         operation["requestBody"] = json!({ "required": true, "content": content });
     }
-    if route.public {
-        operation["security"] = json!([]);
-    }
+    let schemes =
+        [("token", Access::Owner), ("session", Access::Session), ("metrics_token", Access::Scraper)];
+    let open = schemes.iter().filter(|_| route.access != Access::Everybody);
+    let open = open.filter(|(_, who)| *who >= route.access);
+    operation["security"] = open.map(|(scheme, _)| json!({ (*scheme): [] })).collect();
     operation
 }
 

@@ -17,6 +17,7 @@ use super::body;
 use super::call::Call;
 use super::call::query::{Parameter, Query};
 use super::failure::{Failure, echo};
+use super::gate::Access;
 
 /// An answer on its way.
 pub(super) type Answering = Pin<Box<dyn Future<Output = Result<Response, Failure>> + Send>>;
@@ -37,8 +38,8 @@ pub(super) struct Route {
     pub(super) operation: &'static str,
     /// What it does, in a sentence.
     pub(super) about: &'static str,
-    /// Whether it needs no token.
-    pub(super) public: bool,
+    /// Who may ask for it.
+    pub(super) access: Access,
     pub(super) parameters: &'static [Parameter],
     /// Header that it reads, and what for.
     pub(super) header: Option<(&'static str, &'static str)>,
@@ -72,7 +73,7 @@ pub(super) fn json<T: JsonSchema>() -> Content {
 }
 
 impl Route {
-    /// A route that needs a token, has no parameters and no body.
+    /// A route for owners and browsers, without parameters and body.
     pub(super) fn new(
         method: Method,
         path: &'static str,
@@ -85,7 +86,7 @@ impl Route {
             path,
             operation,
             about,
-            public: false,
+            access: Access::Session,
             parameters: &[],
             header: None,
             body: None,
@@ -95,9 +96,9 @@ impl Route {
         }
     }
 
-    /// It needs no token.
-    pub(super) fn public(mut self) -> Route {
-        self.public = true;
+    /// It is for these instead.
+    pub(super) fn for_whom(mut self, access: Access) -> Route {
+        self.access = access;
         self
     }
 
@@ -138,18 +139,18 @@ impl Route {
 
     /// The statuses with which it may refuse, in ascending order.
     pub(super) fn refusals(&self) -> Vec<StatusCode> {
-        let body = self.body.is_some();
+        let (body, public) = (self.body.is_some(), self.access == Access::Everybody);
         let table = [
             (StatusCode::BAD_REQUEST, body),
-            (StatusCode::UNAUTHORIZED, !self.public),
+            (StatusCode::UNAUTHORIZED, !public || body),
             (StatusCode::FORBIDDEN, true),
             (StatusCode::NOT_FOUND, self.parameter().is_some()),
             (StatusCode::REQUEST_TIMEOUT, body),
             (StatusCode::CONFLICT, self.asks),
             (StatusCode::PAYLOAD_TOO_LARGE, body),
             (StatusCode::UNSUPPORTED_MEDIA_TYPE, body),
-            (StatusCode::UNPROCESSABLE_ENTITY, !self.public),
-            (StatusCode::SERVICE_UNAVAILABLE, !self.public || self.operation == "health"),
+            (StatusCode::UNPROCESSABLE_ENTITY, !public || body),
+            (StatusCode::SERVICE_UNAVAILABLE, !public || body || self.operation == "health"),
         ];
         table.into_iter().filter(|(_, applies)| *applies).map(|(status, _)| status).collect()
     }
@@ -179,7 +180,7 @@ pub(super) fn router(api: &Arc<Api>, table: Vec<Route>) -> Router {
         .fallback(move |request: Request| {
             let (api, paths) = (not_there.clone(), paths.clone());
             async move {
-                let refused = api.gate.check_token(request.headers()).err();
+                let refused = api.gate.check(Access::Session, request.extensions(), request.headers()).err();
                 refused.unwrap_or_else(|| unknown(request.uri().path(), &paths))
             }
         })
@@ -188,21 +189,23 @@ pub(super) fn router(api: &Arc<Api>, table: Vec<Route>) -> Router {
             async move {
                 let what = format!("{} is not possible here", echo(request.method().as_str()));
                 let failure = Failure::new(StatusCode::METHOD_NOT_ALLOWED, "method", what);
-                let refused = api.gate.check_token(request.headers()).err();
+                let refused = api.gate.check(Access::Session, request.extensions(), request.headers()).err();
                 refused.unwrap_or_else(|| failure.hint("the header `Allow` lists what is"))
             }
         })
 }
 
 async fn handle(api: Arc<Api>, route: &Route, request: Request<Body>) -> Result<Response, Failure> {
-    if !route.public {
-        api.gate.check_token(request.headers())?;
-    }
+    api.gate.check(route.access, request.extensions(), request.headers())?;
     let (mut parts, incoming) = request.into_parts();
     let path = RawPathParams::from_request_parts(&mut parts, &()).await;
     let name = path.ok().and_then(|path| path.iter().next().map(|(_, value)| value.to_owned()));
     // Whoever only looks at a page may add what keeps it from being cached.
-    let query = if route.public { Query::default() } else { Query::read(route.parameters, &parts.uri)? };
+    let query = if route.access == Access::Everybody {
+        Query::default()
+    } else {
+        Query::read(route.parameters, &parts.uri)?
+    };
     let body = match route.body {
         Some(_) => body::receive(&parts.headers, incoming).await?,
         None => axum::body::Bytes::new(),

@@ -4,9 +4,10 @@ use axum::http::{Method, StatusCode};
 
 use super::body;
 use super::call::query::{Kind, Parameter};
+use super::gate::Access;
 use super::route::{Content, Route, json, schema};
 use super::streams::{EndEvent, JournalEvent, LogEvent, StateEvent, StepEvent};
-use super::{cluster, jobs, page, prometheus, streams};
+use super::{cluster, entry, jobs, page, prometheus, streams};
 use crate::snapshot::{ClusterState, JobState, Phase};
 
 const OK: StatusCode = StatusCode::OK;
@@ -60,34 +61,52 @@ const SINCE: &[Parameter] = &[Parameter {
 /// All routes.
 pub(super) fn table() -> Vec<Route> {
     let mut table = public();
+    table.extend(entries());
     table.extend(of_jobs());
     table.extend(of_one_job());
     table.extend(of_the_cluster());
     table
 }
 
-/// What needs no token.
+/// What is for everybody.
 fn public() -> Vec<Route> {
     let get = Method::GET;
     vec![
         Route::new(get.clone(), "/", "dashboard", "The dashboard.", |call| Box::pin(page::index(call)))
-            .public()
+            .for_whom(Access::Everybody)
             .gives(OK, "A page that shows all of this.", Content::Text("text/html; charset=utf-8")),
         Route::new(get.clone(), "/dashboard/{file}", "dashboard_file", "What the dashboard needs.", |call| {
             Box::pin(page::file(call))
         })
-        .public()
+        .for_whom(Access::Everybody)
         .gives(OK, "A file.", Content::Text("*/*")),
         Route::new(get.clone(), "/openapi.json", "openapi", "This document.", |call| {
             Box::pin(page::document(call))
         })
-        .public()
+        .for_whom(Access::Everybody)
         .gives(OK, "An OpenAPI document.", json::<serde_json::Map<String, serde_json::Value>>()),
         Route::new(get, "/health", "health", "Whether the daemon can work.", |call| {
             Box::pin(cluster::health(call))
         })
-        .public()
+        .for_whom(Access::Everybody)
         .gives(OK, "It can.", json::<cluster::Health>()),
+    ]
+}
+
+/// How a browser gets in.
+fn entries() -> Vec<Route> {
+    vec![
+        Route::new(Method::POST, "/v1/codes", "make_code", "A one-time code for the dashboard.", |call| {
+            Box::pin(entry::code(call))
+        })
+        .for_whom(Access::Owner)
+        .gives(StatusCode::CREATED, "It is good for one session.", json::<entry::Code>()),
+        Route::new(Method::POST, "/v1/sessions", "open_session", "Exchanges a code for a session.", |call| {
+            Box::pin(entry::session(call))
+        })
+        .for_whom(Access::Everybody)
+        .reads::<entry::Exchange>()
+        .gives(StatusCode::CREATED, "It ends with the daemon's process.", json::<entry::Session>()),
     ]
 }
 
@@ -104,6 +123,7 @@ fn of_jobs() -> Vec<Route> {
                 "Idempotency-Key",
                 "The client's own word for this submission: sent twice, it is accepted once.",
             )
+            .for_whom(Access::Owner)
             .reads::<body::Submit>()
             .asks()
             .gives(StatusCode::CREATED, "It was accepted, and is on disk.", json::<JobState>())
@@ -221,6 +241,7 @@ fn of_the_cluster() -> Vec<Route> {
         Route::new(get, "/metrics", "metrics", "Numbers for Prometheus.", |call| {
             Box::pin(prometheus::metrics(call))
         })
+        .for_whom(Access::Scraper)
         .gives(OK, "Its text format.", Content::Text(prometheus::MEDIA)),
     ]
 }

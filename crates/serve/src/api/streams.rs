@@ -227,6 +227,11 @@ fn follow<S: Source>(
 
 /// Reads files on another thread, with few others beside it.
 async fn read<T: Send + 'static>(api: &Api, read: impl FnOnce() -> T + Send + 'static) -> Result<T, Gone> {
-    let _permit = api.readers.acquire().await.map_err(|_| Gone)?;
-    tokio::task::spawn_blocking(read).await.map_err(|_| Gone)
+    // A client that leaves takes no permit from a thread that reads on.
+    let permit = api.readers.clone().acquire_owned().await.map_err(|_| Gone)?;
+    let reading = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        read()
+    });
+    reading.await.map_err(|_| Gone)
 }

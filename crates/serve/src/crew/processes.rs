@@ -13,10 +13,12 @@ use std::time::Duration;
 use bellwether_core::cluster::JobId;
 
 use super::{Crew, Report, Wanted};
+pub use patience::Patience;
 use supervisor::Supervisor;
 
 mod launch;
 mod past;
+mod patience;
 mod steps;
 mod supervisor;
 
@@ -27,10 +29,9 @@ type Tell = Arc<dyn Fn(Report) + Send + Sync>;
 ///
 /// Dropping it ends the threads, not the processes: the next one takes them over. A speed counts from the next start of a
 /// job's coordinator on.
-///
-/// A wish that crosses an end report on its way begins the run anew; whoever does not want that wants 0 workers after it.
 pub struct Processes {
     program: PathBuf,
+    patience: Patience,
     tell: Tell,
     posts: BTreeMap<JobId, Arc<Post>>,
     threads: Vec<JoinHandle<()>>,
@@ -40,13 +41,21 @@ impl Processes {
     /// Coordinators are processes of `program`, which is this same command; `tell` is called from many threads and must not
     /// wait.
     pub fn new(program: PathBuf, tell: impl Fn(Report) + Send + Sync + 'static) -> Processes {
-        Processes { program, tell: Arc::new(tell), posts: BTreeMap::new(), threads: Vec::new() }
+        let patience = Patience::default();
+        Processes { program, patience, tell: Arc::new(tell), posts: BTreeMap::new(), threads: Vec::new() }
+    }
+
+    /// The same with another patience.
+    pub fn with_patience(mut self, patience: Patience) -> Processes {
+        self.patience = patience;
+        self
     }
 
     /// Starts a thread that sees to a job until it has ended.
     fn attend(&mut self, job: JobId, post: Arc<Post>) {
         self.threads.retain(|thread| !thread.is_finished());
-        let supervisor = Supervisor::new(self.program.clone(), Arc::clone(&self.tell), Arc::clone(&post));
+        let (program, tell) = (self.program.clone(), Arc::clone(&self.tell));
+        let supervisor = Supervisor::new(program, self.patience, tell, Arc::clone(&post));
         let thread = std::thread::Builder::new().name(format!("job {}", job.0));
         match thread.spawn(move || supervisor.attend()) {
             Ok(thread) => self.threads.push(thread),
@@ -59,15 +68,17 @@ impl Processes {
 }
 
 impl Crew for Processes {
-    fn want(&mut self, wanted: Wanted) {
+    fn want(&mut self, mut wanted: Wanted) {
         let job = wanted.job;
         let known = self.posts.contains_key(&job);
         let post = Arc::clone(self.posts.entry(job).or_default());
         let mut inbox = post.lock();
-        if wanted.workers == 0 && known && !inbox.attended {
-            // It has ended, which was reported.
+        if !inbox.attended && (!wanted.begins || wanted.workers == 0 && known) {
+            // It has ended, which was reported, and that report is on its way.
             return;
         }
+        // That it begins must not be lost with a wish that nobody has seen yet.
+        wanted.begins |= inbox.wish.as_ref().is_some_and(|wish| wish.begins);
         inbox.wish = Some(wanted);
         let attended = std::mem::replace(&mut inbox.attended, true);
         drop(inbox);
@@ -132,10 +143,10 @@ impl Post {
         if inbox.closing { Err(Closing) } else { Ok(inbox.wish.take()) }
     }
 
-    /// The wish that is there; without one, nobody attends to the job from now on.
+    /// The wish that is there to begin anew; without one, nobody attends to the job from now on.
     fn leave(&self) -> Option<Wanted> {
         let mut inbox = self.lock();
-        let wish = inbox.wish.take().filter(|_| !inbox.closing);
+        let wish = inbox.wish.take().filter(|wish| wish.begins && !inbox.closing);
         inbox.attended = wish.is_some();
         wish
     }

@@ -16,10 +16,19 @@ const HIDDEN_MS = 30_000;
 const WAIT_FIRST_MS = 500;
 const WAIT_MAX_MS = 10_000;
 
-/** The daemon, for someone who knows its token. */
+/** The session that a code buys; throws `Refused`. */
+export async function openSession(code) {
+  const headers = { "Content-Type": "application/json" };
+  const response = await fetch("/v1/sessions", { method: "POST", headers, body: JSON.stringify({ code }), cache: "no-store" });
+  const body = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Refused(response.status, body);
+  return body.session;
+}
+
+/** The daemon, for a page with a session. */
 export class Api {
-  constructor(token) {
-    this.token = token;
+  constructor(session) {
+    this.session = session;
     /** Seconds that the daemon's clock is ahead of this machine's. */
     this.ahead_s = 0;
     /** When it was last heard of. */
@@ -53,7 +62,7 @@ export class Api {
       response = await fetch(path, {
         ...options,
         cache: "no-store",
-        headers: { ...options.headers, Authorization: `Bearer ${this.token}` },
+        headers: { ...options.headers, Authorization: `Bearer ${this.session}` },
       });
     } catch (error) {
       if (error.name === "AbortError") throw error;

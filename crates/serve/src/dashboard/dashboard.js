@@ -1,6 +1,6 @@
-// The page: takes the token, follows the daemon's events, and gives every part what it needs.
+// The page: opens a session, follows the daemon's events, and gives every part what it needs.
 
-import { Api } from "./api.js";
+import { Api, openSession } from "./api.js";
 import { Decisions } from "./decisions.js";
 import { Detail } from "./detail.js";
 import { Jobs } from "./jobs.js";
@@ -12,23 +12,27 @@ import { Slots } from "./slots.js";
 import { Store, hasEnded } from "./store.js";
 import { moment } from "./words.js";
 
-const TOKEN = "bellwether-token";
+const SESSION = "bellwether-session";
 const TICK_MS = 1000;
 const OLDER = 500;
 
-/** The token of the address, which then no longer shows it, or the one of before. */
-function takeToken() {
-  const given = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (given) {
-    sessionStorage.setItem(TOKEN, given);
+/** The code in the address, if there is one. */
+const givenCode = () => new URLSearchParams(location.hash.slice(1)).get("code");
+
+/** The session that the address buys, which then no longer shows its code, or the one of before. */
+async function takeSession() {
+  const code = givenCode();
+  if (code) {
     history.replaceState(null, "", location.pathname + location.search);
+    sessionStorage.removeItem(SESSION);
+    sessionStorage.setItem(SESSION, await openSession(code));
   }
-  return sessionStorage.getItem(TOKEN);
+  return sessionStorage.getItem(SESSION);
 }
 
 class Page {
-  constructor(token) {
-    this.api = new Api(token);
+  constructor(session) {
+    this.api = new Api(session);
     this.store = new Store();
     this.end = new AbortController();
     this.dirty = new Set();
@@ -80,8 +84,8 @@ class Page {
       lost: () => this.#connection(this.store.cluster ? "reconnecting" : "connecting"),
       refused: (error) => {
         this.end.abort();
-        sessionStorage.removeItem(TOKEN);
-        enter(error.status === 401 ? "The daemon refused this token: it may be one of another daemon." : error.message);
+        sessionStorage.removeItem(SESSION);
+        close(error.status === 401 ? "This session has ended: it ends with the daemon’s process." : error.message);
       },
     });
   }
@@ -187,24 +191,18 @@ class Page {
   }
 }
 
-/** Asks for the token. */
-function enter(why) {
+/** Says that there is no session, and how to get one. */
+function close(why) {
   show(byId("board"), false);
   show(byId("entry"), true);
-  if (why) setText(byId("token-why"), why);
+  if (why) setText(byId("entry-why"), why);
   set(byId("connection"), { "data-state": "closed" });
   setText(byId("connection-text"), "not connected");
-  byId("token").focus();
 }
 
-byId("token-form").addEventListener("submit", (event) => {
-  event.preventDefault();
-  const given = byId("token").value.trim();
-  sessionStorage.setItem(TOKEN, given.split("#token=").pop());
-  location.reload();
-});
-window.addEventListener("hashchange", () => takeToken() && location.reload());
+window.addEventListener("hashchange", () => givenCode() && location.reload());
 
-const token = takeToken();
-if (token) new Page(token);
-else enter();
+takeSession().then(
+  (session) => (session ? new Page(session) : close()),
+  (error) => close(error.status === 401 ? "The code in this address was used before, or is too old." : error.message),
+);

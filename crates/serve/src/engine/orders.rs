@@ -1,11 +1,12 @@
 //! From what was decided to what processes are told: said again and again until it is so.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bellwether_core::cluster::{Allocation, JobId};
 use bellwether_core::policy::Fault;
 
 use super::{Engine, Live};
+use crate::clock::Clock;
 use crate::crew::{Crew, Wanted};
 use crate::ledger::{Entry, Outcome};
 use crate::machine::Slot;
@@ -13,7 +14,7 @@ use crate::machine::Slot;
 /// Between a failure and the next try, doubled with every failure.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
-impl<C: Crew> Engine<C> {
+impl<C: Crew, T: Clock> Engine<C, T> {
     /// Processes that were there when the last daemon died are taken over.
     pub(super) fn adopt(&mut self) -> Result<(), Fault> {
         let open = self.state.jobs.iter().filter(|(_, record)| record.end.is_none());
@@ -27,6 +28,9 @@ impl<C: Crew> Engine<C> {
                 workers => self.order(job, workers, speed),
             }
         }
+        for job in self.state.unsettled.iter().copied().collect::<Vec<_>>() {
+            self.order_leave(job, 1.0)?;
+        }
         Ok(())
     }
 
@@ -37,7 +41,7 @@ impl<C: Crew> Engine<C> {
         jobs.extend(self.live.keys().filter(|job| !self.state.view.jobs.contains_key(job)));
         jobs.sort_unstable();
         // Who gives slots up comes before who takes them.
-        let target = |engine: &Engine<C>, job: &JobId| engine.state.target(*job);
+        let target = |engine: &Engine<C, T>, job: &JobId| engine.state.target(*job);
         for job in &jobs {
             let allocation = target(self, job);
             self.give_up(*job, &allocation)?;
@@ -64,7 +68,7 @@ impl<C: Crew> Engine<C> {
             // Its processes failed, and before they were tried again nobody wanted them any more.
             if target == 0 && !self.state.slots.of(job).is_empty() {
                 let step = self.step(job);
-                self.write(Entry::Stopped { job, step })?;
+                self.write(Entry::Stopped { job, step, why: String::new(), unix_s: None })?;
             }
             return Ok(());
         };
@@ -72,14 +76,18 @@ impl<C: Crew> Engine<C> {
             return Ok(());
         }
         if target == 0 || self.speed_of(allocation) != speed {
-            self.order_leave(job, speed)?;
-        } else if target < workers {
+            return self.order_leave(job, speed);
+        }
+        if target < workers {
             self.order(job, target, speed);
         }
-        let training = self.state.jobs.get(&job).map_or(0, |record| record.training);
         let held = self.state.slots.of(job);
-        let ordered = self.live.get(&job).and_then(|live| live.order).map_or(0, |(workers, _)| workers);
-        if ordered == target && training == target && held.len() as u32 > target {
+        // That so few train does not say that the others are gone: some may be starting, of whom nothing has been heard.
+        let is_settled = self
+            .live
+            .get(&job)
+            .is_some_and(|live| live.settled && live.order.is_some_and(|(workers, _)| workers == target));
+        if is_settled && held.len() as u32 > target {
             let slots = self.keep(job, allocation, &held);
             self.write(Entry::Held { job, slots })?;
         }
@@ -95,16 +103,21 @@ impl<C: Crew> Engine<C> {
     /// Slots that are free are taken, and processes started on them.
     fn claim(&mut self, job: JobId, allocation: &Allocation) -> Result<(), Fault> {
         let speed = self.speed_of(allocation);
-        let target = allocation.devices();
+        if !self.state.unsettled.is_empty() {
+            return Ok(());
+        }
+        let (target, now) = (allocation.devices(), self.clock.elapsed());
+        let held = self.state.slots.of(job);
         let live = self.live.entry(job).or_default();
         let ordered = match live.order {
             // They leave; when they are gone, others start.
             Some((0, _)) => return Ok(()),
+            // What should shrink has not shrunk yet, and what is heard of that would be taken for news of the growth.
+            Some((workers, _)) if !live.settled && held.len() as u32 > workers => return Ok(()),
             Some((workers, _)) => workers,
-            None if live.not_before.is_some_and(|time| Instant::now() < time) => return Ok(()),
+            None if live.not_before.is_some_and(|time| now < time) => return Ok(()),
             None => 0,
         };
-        let held = self.state.slots.of(job);
         if ordered == target {
             // On the machine that plays all nodes, moving from one to another of equal speed is a matter of names.
             if held.len() as u32 == target
@@ -118,11 +131,9 @@ impl<C: Crew> Engine<C> {
         let Some(mut slots) = self.state.slots.find(&self.state.machine, job, allocation) else {
             return Ok(());
         };
-        if ordered > 0 {
-            // What it holds elsewhere is given up when the others train.
-            slots.extend(held.iter().filter(|slot| !slots.contains(slot)).copied().collect::<Vec<_>>());
-            slots.sort_unstable();
-        }
+        // What it holds elsewhere is given up when no more processes are there than should be.
+        slots.extend(held.iter().filter(|slot| !slots.contains(slot)).copied().collect::<Vec<_>>());
+        slots.sort_unstable();
         if slots != held {
             self.write(Entry::Held { job, slots })?;
         }
@@ -144,7 +155,7 @@ impl<C: Crew> Engine<C> {
 
     fn order(&mut self, job: JobId, workers: u32, speed: f64) {
         let Some(record) = self.state.jobs.get(&job) else { return };
-        let name = record.submitted.name.clone();
+        let (name, known_end_unix_s) = (record.submitted.name.clone(), record.run_ended_unix_s);
         let run = match (self.options.prepare)(&name, &record.submitted.job) {
             Ok(run) => run,
             Err(why) => {
@@ -155,15 +166,15 @@ impl<C: Crew> Engine<C> {
             }
         };
         let live: &mut Live = self.live.entry(job).or_default();
-        live.order = Some((workers, speed));
-        live.not_before = None;
-        self.crew.want(Wanted { job, run, workers, speed });
+        let begins = live.order.replace((workers, speed)).is_none();
+        (live.not_before, live.settled) = (None, false);
+        self.crew.want(Wanted { job, run, workers, speed, begins, known_end_unix_s });
     }
 
     /// How long a job waits before it is tried again.
     pub(super) fn delay(&mut self, job: JobId, failures: u32) {
         let after = RETRY_AFTER * 2_u32.saturating_pow(failures.saturating_sub(1).min(8));
-        self.live.entry(job).or_default().not_before = Some(Instant::now() + after);
+        self.live.entry(job).or_default().not_before = Some(self.clock.elapsed() + after);
     }
 
     /// The speed at which workers on these slots run together: that of the slowest.

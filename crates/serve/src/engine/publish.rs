@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bellwether_core::cluster::{JobId, NodeId};
 use tokio::sync::watch;
 
 use super::{Engine, Live};
+use crate::clock::Clock;
 use crate::crew::Crew;
 use crate::ledger::Outcome;
 use crate::machine::Slot;
@@ -23,7 +24,7 @@ pub(super) struct Publisher {
     sender: watch::Sender<Arc<Snapshot>>,
     last: Snapshot,
     /// When the last snapshot was shown; absent before the first.
-    published: Option<Instant>,
+    published: Option<Duration>,
     /// Of each job its phase, to count them.
     phases: BTreeMap<JobId, Phase>,
     slots: u64,
@@ -38,8 +39,8 @@ impl Publisher {
     }
 
     /// How long nothing has to be published.
-    pub(super) fn patience(&self) -> Duration {
-        self.published.map_or(Duration::ZERO, |last| PERIOD.saturating_sub(last.elapsed()))
+    fn patience(&self, now: Duration) -> Duration {
+        self.published.map_or(Duration::ZERO, |last| (last + PERIOD).saturating_sub(now))
     }
 
     /// A job as clients see it since the last snapshot.
@@ -48,11 +49,20 @@ impl Publisher {
     }
 }
 
-impl<C: Crew> Engine<C> {
+impl<C: Crew, T: Clock> Engine<C, T> {
+    fn has_news(&self) -> bool {
+        !self.state.touched.is_empty() || self.publisher.decided != self.state.decided
+    }
+
+    /// How long nothing has to be published; where there is no news, for ever.
+    pub(super) fn publish_patience(&self) -> Duration {
+        if self.has_news() { self.publisher.patience(self.clock.elapsed()) } else { Duration::MAX }
+    }
+
     /// Shows clients what changed, when it is time or somebody waits for it.
-    pub(super) fn publish(&mut self) {
-        let is_time = self.publisher.patience().is_zero() || !self.answers.is_empty();
-        if !is_time || self.state.touched.is_empty() && self.publisher.decided == self.state.decided {
+    pub(super) fn publish(&mut self, now: Duration) {
+        let is_time = self.publisher.patience(now).is_zero() || !self.answers.is_empty();
+        if !is_time || !self.has_news() {
             return;
         }
         let touched = std::mem::take(&mut self.state.touched);
@@ -69,7 +79,7 @@ impl<C: Crew> Engine<C> {
         }
         publisher.last.cluster = Arc::new(cluster(&self.state, &publisher.phases, now_s));
         publisher.last.version += 1;
-        publisher.published = Some(Instant::now());
+        publisher.published = Some(now);
         publisher.sender.send_replace(Arc::new(publisher.last.clone()));
     }
 
@@ -139,7 +149,7 @@ fn job_state(
         state: phase(state, id, record, live),
         why: record.why.clone(),
         submitted_s: state.unix_s(record.submitted_s),
-        started_s: record.started_unix_s,
+        started_s: record.started_s.map(|started_s| state.unix_s(started_s)),
         ended_s: record.end.as_ref().map(|end| state.unix_s(end.time_s)),
         expected_end_s: expected_end_s.filter(|_| record.end.is_none()),
         deadline_s: submitted.deadline_s.map(|deadline_s| state.unix_s(deadline_s)),
@@ -157,7 +167,7 @@ fn job_state(
         predicted_high: predicted.as_ref().map(|predicted| predicted.high),
         preemptions: record.preemptions,
         failures: record.failures,
-        worker_s: record.slot_s(unix_s),
+        worker_s: record.slot_s(now_s) / state.time_scale,
         digest: record.end.as_ref().and_then(|end| end.digest.clone()),
         run_dir: folder.join(&submitted.name),
     }

@@ -1,12 +1,13 @@
 //! What processes report.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bellwether_core::cluster::JobId;
 use bellwether_core::policy::Fault;
 use bellwether_model::rescale::ObservedStep;
 
 use super::Engine;
+use crate::clock::Clock;
 use crate::crew::{Crew, End, Report};
 use crate::ledger::{Entry, Outcome};
 
@@ -25,10 +26,15 @@ const TELLING: f64 = 0.1;
 /// Training with the same workers for this long shows what a decision brought.
 const SHOWING: Duration = Duration::from_secs(1);
 
-impl<C: Crew> Engine<C> {
+impl<C: Crew, T: Clock> Engine<C, T> {
     pub(super) fn report(&mut self, report: Report) -> Result<(), Fault> {
         match report {
             Report::Training { job, workers, .. } => self.training(job, workers),
+            Report::Settled { job, workers } => {
+                let live = self.live.entry(job).or_default();
+                live.settled = live.order.is_some_and(|(ordered, _)| ordered == workers);
+                Ok(())
+            }
             Report::Progress { job, step, loss, examples_per_s } => {
                 let live = self.live.entry(job).or_default();
                 (live.step, live.examples_per_s) = (Some(step), examples_per_s);
@@ -39,28 +45,42 @@ impl<C: Crew> Engine<C> {
             Report::Steps { job, workers, speed, steps } => self.lesson(job, workers, speed, steps),
             Report::Ended { job, end, why, step, digest, unix_s } => {
                 self.processes_gone(job);
+                let unix_s = Some(unix_s).filter(|unix_s| *unix_s > 0.0);
+                let is_leaving = self.state.jobs.get(&job).is_some_and(|record| record.leaving);
                 let live = self.live.entry(job).or_default();
-                (live.step, live.ended_unix_s) = (Some(step), Some(unix_s).filter(|unix_s| *unix_s > 0.0));
+                (live.step, live.ended_unix_s) = (Some(step), unix_s);
                 match end {
                     End::Finished => self.end(job, Outcome::Finished, String::new(), step, digest),
-                    End::Stopped => self.stopped(job, step),
+                    End::Stopped => self.stopped(job, step, unix_s),
                     // The same steps give the same numbers again.
-                    End::Failed if why.starts_with("the loss is") => {
+                    End::Failed
+                        if why.starts_with("the loss is") || why.contains(" is not finite at step") =>
+                    {
                         self.end(job, Outcome::Failed, why, step, None)
                     }
-                    End::Failed => self.failed(job, why),
+                    // It was to go, and there was no room for its state: no failure of the job.
+                    End::Failed if is_leaving && why.starts_with("the checkpoint of the last step") => {
+                        self.write(Entry::Stopped { job, step, why, unix_s })
+                    }
+                    End::Failed => self.failed(job, why, unix_s),
                 }
             }
             Report::Lost { job, why } => {
                 self.processes_gone(job);
-                self.failed(job, why)
+                if self.state.jobs.get(&job).is_some_and(|record| record.leaving) {
+                    // They were to go: what ended them, a kill of ours perhaps, is no failure of the job.
+                    let step = self.step(job);
+                    return self.write(Entry::Stopped { job, step, why, unix_s: None });
+                }
+                self.failed(job, why, None)
             }
         }
     }
 
     fn processes_gone(&mut self, job: JobId) {
         let live = self.live.entry(job).or_default();
-        (live.order, live.training_since, live.examples_per_s) = (None, None, None);
+        (live.order, live.settled) = (None, false);
+        (live.training_since, live.examples_per_s) = (None, None);
     }
 
     /// Committed steps, as heard last, by this daemon or by one before it.
@@ -77,8 +97,9 @@ impl<C: Crew> Engine<C> {
         if !self.is_open(job) {
             return Ok(());
         }
+        let now = self.clock.elapsed();
         let live = self.live.entry(job).or_default();
-        (live.training_since, live.examples_per_s) = (Some(Instant::now()), None);
+        (live.training_since, live.examples_per_s) = (Some(now), None);
         if live.order.is_none() {
             // A wish crossed an end on its way, and the run began anew: nobody wants that any more.
             return self.order_leave(job, 1.0);
@@ -92,7 +113,8 @@ impl<C: Crew> Engine<C> {
     /// Writes down what the last decision about a job brought.
     fn show_effect(&mut self, job: JobId) -> Result<(), Fault> {
         let Some(live) = self.live.get(&job) else { return Ok(()) };
-        let has_settled = live.training_since.is_some_and(|since| since.elapsed() >= SHOWING);
+        let now = self.clock.elapsed();
+        let has_settled = live.training_since.is_some_and(|since| now.saturating_sub(since) >= SHOWING);
         let Some(examples_per_s) = live.examples_per_s.filter(|_| has_settled) else { return Ok(()) };
         match self.state.unmeasured(job) {
             Some(decision) => self.write(Entry::Measured { decision, job, examples_per_s }),
@@ -108,7 +130,7 @@ impl<C: Crew> Engine<C> {
         speed: f64,
         mut steps: Vec<ObservedStep>,
     ) -> Result<(), Fault> {
-        let now = Instant::now();
+        let now = self.clock.elapsed();
         let is_open = self.is_open(job);
         let live = self.live.entry(job).or_default();
         let is_early = live.next_lesson.is_some_and(|next| now < next);
@@ -134,21 +156,21 @@ impl<C: Crew> Engine<C> {
         predicted.is_ok_and(|predicted| (predicted.step_s / mean_s - 1.0).abs() > TELLING)
     }
 
-    fn stopped(&mut self, job: JobId, step: u64) -> Result<(), Fault> {
+    fn stopped(&mut self, job: JobId, step: u64, unix_s: Option<f64>) -> Result<(), Fault> {
         if !self.is_open(job) {
             return Ok(());
         }
         let is_leaving = self.state.jobs.get(&job).is_some_and(|record| record.leaving);
         let by_hand = !is_leaving && self.state.view.jobs.contains_key(&job);
-        self.write(Entry::Stopped { job, step })?;
         if by_hand {
-            // Somebody stopped the run by hand: until they resume the job, it waits.
+            // Somebody stopped the run by hand: until they resume the job, it waits. In this order: of the two lines the second
+            // may be lost with a daemon that is killed.
             self.write(Entry::Suspended { job, by: "`bellwether stop`".into() })?;
         }
-        Ok(())
+        self.write(Entry::Stopped { job, step, why: String::new(), unix_s })
     }
 
-    fn failed(&mut self, job: JobId, why: String) -> Result<(), Fault> {
+    fn failed(&mut self, job: JobId, why: String, unix_s: Option<f64>) -> Result<(), Fault> {
         let Some(record) = self.state.jobs.get(&job).filter(|record| record.end.is_none()) else {
             return Ok(());
         };
@@ -161,9 +183,9 @@ impl<C: Crew> Engine<C> {
             return self.end(job, Outcome::Failed, why, step, None);
         }
         self.delay(job, failures);
-        self.write(Entry::Retried { job, failures, why })?;
+        self.write(Entry::Retried { job, failures, why, unix_s })?;
         if self.state.target(job).is_empty() {
-            self.write(Entry::Stopped { job, step })?;
+            self.write(Entry::Stopped { job, step, why: String::new(), unix_s })?;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use bellwether_core::policy::Fault;
 use bellwether_sched::policy;
 
 use super::{Engine, Granted};
+use crate::clock::Clock;
 use crate::crew::Crew;
 use crate::kind;
 use crate::ledger::{Entry, Outcome, Submitted};
@@ -20,7 +21,7 @@ fn refused(kind: RefusalKind, error: InputError) -> Refusal {
     Refusal { kind, error }
 }
 
-impl<C: Crew> Engine<C> {
+impl<C: Crew, T: Clock> Engine<C, T> {
     pub(super) fn request(&mut self, request: Request) -> Answered {
         let job = match request {
             Request::Submit(submission) => return self.submit(*submission),
@@ -120,7 +121,7 @@ impl<C: Crew> Engine<C> {
             ));
         }
         Ok(Submitted {
-            id: JobId(self.state.jobs.len() as u32),
+            id: self.state.next_job(),
             deadline_s: deadline_s.map(|s| self.now_s() + s * self.state.time_scale),
             kind: kind::of(&job),
             name,

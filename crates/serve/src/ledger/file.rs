@@ -1,40 +1,198 @@
 //! The ledger on disk.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Write};
-use std::path::Path;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
 
-use super::Line;
+use super::{Damage, Line, repair};
 
 /// No line is longer, in bytes: a job file is at most a mebibyte, and a burst of decisions is shorter than this.
 const LINE_MAX_BYTES: u64 = 64 << 20;
 
-/// An open ledger.
+/// What keeps a ledger's bytes.
+pub trait Store: Send {
+    /// All that there is; nothing where there is no ledger yet.
+    ///
+    /// # Errors
+    ///
+    /// As whatever keeps them says; so in all others.
+    fn read(&mut self) -> io::Result<Box<dyn Read>>;
+
+    /// Leaves out what comes after so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// As above.
+    fn cut(&mut self, bytes: u64) -> io::Result<()>;
+
+    /// Adds bytes at the end; after an error some of them may be there.
+    ///
+    /// # Errors
+    ///
+    /// As above.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+
+    /// What was added outlasts the machine's end.
+    ///
+    /// # Errors
+    ///
+    /// As above.
+    fn sync(&mut self) -> io::Result<()>;
+
+    /// Puts these bytes in the place of all, and keeps the others; says where.
+    ///
+    /// # Errors
+    ///
+    /// As above.
+    fn replace(&mut self, bytes: &[u8]) -> io::Result<String>;
+}
+
+/// A file that keeps a ledger.
 #[derive(Debug)]
+pub struct FileStore {
+    path: PathBuf,
+    /// Opened when something is first written.
+    file: Option<File>,
+}
+
+impl FileStore {
+    /// The file may not be there yet.
+    pub fn new(path: PathBuf) -> FileStore {
+        FileStore { path, file: None }
+    }
+
+    fn open(&mut self) -> io::Result<&mut File> {
+        if self.file.is_none() {
+            let is_new = !self.path.exists();
+            let file = OpenOptions::new().create(true).append(true).open(&self.path)?;
+            if is_new {
+                sync_folder(&self.path)?;
+            }
+            self.file = Some(file);
+        }
+        self.file.as_mut().ok_or_else(|| io::Error::other("it was closed"))
+    }
+}
+
+/// The name of a file outlasts the machine's end, too.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => File::open(folder)?.sync_all(),
+        _ => File::open(".")?.sync_all(),
+    }
+}
+
+impl Store for FileStore {
+    fn read(&mut self) -> io::Result<Box<dyn Read>> {
+        match File::open(&self.path) {
+            Ok(file) => Ok(Box::new(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Box::new(io::empty())),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn cut(&mut self, bytes: u64) -> io::Result<()> {
+        let file = self.open()?;
+        if file.metadata()?.len() > bytes { file.set_len(bytes) } else { Ok(()) }
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.open()?.write_all(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.open()?.sync_data()
+    }
+
+    fn replace(&mut self, bytes: &[u8]) -> io::Result<String> {
+        self.file = None;
+        let with = |ending: String| {
+            let mut name = self.path.clone().into_os_string();
+            name.push(ending);
+            PathBuf::from(name)
+        };
+        let free = (1_u32..).map(|number| with(format!(".damaged-{number}"))).find(|path| !path.exists());
+        let kept = free.ok_or_else(|| io::Error::other("no name is free for the damaged ledger"))?;
+        let part = with(".part".into());
+        let mut file = File::create(&part)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        // At every moment there is a ledger under its name.
+        fs::hard_link(&self.path, &kept)?;
+        fs::rename(&part, &self.path)?;
+        sync_folder(&self.path)?;
+        Ok(kept.display().to_string())
+    }
+}
+
+/// An open ledger.
 pub struct LedgerFile {
-    file: File,
+    store: Box<dyn Store>,
+    /// Bytes of whole lines that the store has.
+    written: u64,
     pending: Vec<u8>,
     /// Whether something pending must be on disk before anybody hears of it.
     must_last: bool,
 }
 
+/// Why a ledger cannot be opened as it is.
+#[derive(Debug)]
+pub(super) enum Unread {
+    /// Whatever keeps it fails.
+    Store(io::Error),
+    /// A line is not what it should be: its number, and what is wrong.
+    Line(u64, String),
+}
+
+impl From<io::Error> for Unread {
+    fn from(error: io::Error) -> Unread {
+        Unread::Store(error)
+    }
+}
+
+impl From<Unread> for io::Error {
+    fn from(unread: Unread) -> io::Error {
+        match unread {
+            Unread::Store(error) => error,
+            Unread::Line(number, what) => {
+                io::Error::new(io::ErrorKind::InvalidData, format!("line {number} {what}"))
+            }
+        }
+    }
+}
+
 impl LedgerFile {
-    /// Opens a ledger, after every whole line in it was given to `each`. What a crash cut short is removed.
+    /// Opens a ledger: `each` makes something of its lines, beginning anew whenever it gets none. What a crash cut short at
+    /// the end is removed. Lines that are damaged or cannot be are set aside, and the ledger is written anew without them;
+    /// the damage is returned.
     ///
     /// # Errors
     ///
-    /// As the file system says, and what `each` says of a line, with its number.
-    pub fn open(path: &Path, mut each: impl FnMut(Line) -> Result<(), String>) -> io::Result<LedgerFile> {
-        let whole = match File::open(path) {
-            Ok(file) => lines(file, &mut each)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-            Err(error) => return Err(error),
+    /// As the store says. A ledger whose first line is damaged, or that another version of the program wrote.
+    pub fn open<S>(
+        mut store: Box<dyn Store>,
+        mut each: impl FnMut(&mut Option<S>, &Line) -> Result<(), String>,
+    ) -> io::Result<(LedgerFile, Option<S>, Option<Damage>)> {
+        let mut made = None;
+        let read = lines(store.read()?, &mut |number, text| {
+            let line = parse(text).map_err(|what| Unread::Line(number, what))?;
+            each(&mut made, &line).map_err(|what| Unread::Line(number, format!("cannot be: {what}")))
+        });
+        let (written, damage) = match read {
+            Ok(whole) => {
+                store.cut(whole)?;
+                (whole, None)
+            }
+            Err(Unread::Store(error)) => return Err(error),
+            Err(Unread::Line(..)) => {
+                let kept;
+                (kept, made) = repair::repair(store.read()?, &mut each)?;
+                let (bytes, mut damage) = kept;
+                damage.kept_as = store.replace(&bytes)?;
+                (bytes.len() as u64, Some(damage))
+            }
         };
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
-        if file.metadata()?.len() > whole {
-            file.set_len(whole)?;
-        }
-        Ok(LedgerFile { file, pending: Vec::new(), must_last: false })
+        Ok((LedgerFile { store, written, pending: Vec::new(), must_last: false }, made, damage))
     }
 
     /// Adds a line; it is written with the next [`commit`](LedgerFile::commit). With `must_last` it is on disk then, and
@@ -54,17 +212,27 @@ impl LedgerFile {
     ///
     /// # Errors
     ///
-    /// As the file system says; what was added is lost then.
+    /// As the store says. Where it has no room, nothing of what was added is there, and the next commit tries again.
     pub fn commit(&mut self) -> io::Result<()> {
         if self.pending.is_empty() {
             return Ok(());
         }
-        let pending = std::mem::take(&mut self.pending);
-        self.file.write_all(&pending)?;
+        if let Err(error) = self.store.append(&self.pending) {
+            self.store.cut(self.written)?;
+            return Err(error);
+        }
+        self.written += self.pending.len() as u64;
+        self.pending.clear();
         if std::mem::take(&mut self.must_last) {
-            self.file.sync_data()?;
+            self.store.sync()?;
         }
         Ok(())
+    }
+}
+
+impl std::fmt::Debug for LedgerFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LedgerFile").field("pending", &self.pending.len()).finish_non_exhaustive()
     }
 }
 
@@ -72,30 +240,36 @@ impl LedgerFile {
 ///
 /// # Errors
 ///
-/// As [`LedgerFile::open`].
+/// As the file system says, and what `each` says of a line, with its number.
 pub fn read(path: &Path, mut each: impl FnMut(Line) -> Result<(), String>) -> io::Result<()> {
-    lines(File::open(path)?, &mut each).map(drop)
+    let read = lines(Box::new(File::open(path)?), &mut |number, text| {
+        let line = parse(text).map_err(|what| Unread::Line(number, what))?;
+        each(line).map_err(|what| Unread::Line(number, format!("cannot be: {what}")))
+    });
+    Ok(read.map(drop)?)
 }
 
-/// Gives whole lines to `each`, and says how many bytes they were.
-fn lines(file: File, each: &mut dyn FnMut(Line) -> Result<(), String>) -> io::Result<u64> {
-    let mut reader = BufReader::with_capacity(1 << 16, file);
+/// The entry in a line.
+pub(super) fn parse(text: &[u8]) -> Result<Line, String> {
+    serde_json::from_slice(text).map_err(|error| format!("is no entry: {error}"))
+}
+
+/// Takes the number and the text of a line.
+type EachText<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Unread> + 'a;
+
+/// Gives whole lines to `each` with their numbers, and says how many bytes they were.
+pub(super) fn lines(from: Box<dyn Read>, each: &mut EachText<'_>) -> Result<u64, Unread> {
+    let mut reader = BufReader::with_capacity(1 << 16, from);
     let (mut whole, mut number, mut text) = (0, 0_u64, Vec::new());
     loop {
         text.clear();
         number += 1;
-        let length = io::Read::take(&mut reader, LINE_MAX_BYTES).read_until(b'\n', &mut text)?;
+        let length = Read::take(&mut reader, LINE_MAX_BYTES).read_until(b'\n', &mut text)?;
         if text.last() != Some(&b'\n') {
             let is_torn = (length as u64) < LINE_MAX_BYTES;
-            return if is_torn { Ok(whole) } else { Err(wrong(number, "is too long")) };
+            return if is_torn { Ok(whole) } else { Err(Unread::Line(number, "is too long".into())) };
         }
-        let line =
-            serde_json::from_slice(&text).map_err(|error| wrong(number, &format!("is no entry: {error}")))?;
-        each(line).map_err(|what| wrong(number, &format!("cannot be: {what}")))?;
+        each(number, &text)?;
         whole += length as u64;
     }
-}
-
-fn wrong(number: u64, what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("line {number} {what}"))
 }

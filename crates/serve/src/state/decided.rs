@@ -130,7 +130,7 @@ impl State {
     }
 
     /// Settles what a job did with what it had before; says how many devices it has now.
-    fn settle(&mut self, job: JobId, before: &Allocation) -> u32 {
+    pub(super) fn settle(&mut self, job: JobId, before: &Allocation) -> u32 {
         self.touched.insert(job);
         let (now_s, restart_s) = (self.now_s, self.view.restart_s);
         let Some(seen) = self.view.jobs.get(&job) else { return 0 };

@@ -35,11 +35,13 @@ pub struct Record {
     pub failures: u32,
     /// How often it lost all its workers before its end.
     pub preemptions: u32,
-    /// When its processes first held slots, in seconds since the Unix epoch.
-    pub started_unix_s: Option<f64>,
-    /// Slots that its processes hold, and since when.
+    /// When its run ended last though the job was not over, in seconds since the Unix epoch as it says itself.
+    pub run_ended_unix_s: Option<f64>,
+    /// When its processes first held slots, on the daemon's clock.
+    pub started_s: Option<f64>,
+    /// Slots that its processes hold, and since when, on the daemon's clock.
     held: (u32, f64),
-    /// Slot-seconds until then, in real time.
+    /// Slot-seconds until then.
     slot_s: f64,
 }
 
@@ -72,7 +74,8 @@ impl Record {
             training: 0,
             failures: 0,
             preemptions: 0,
-            started_unix_s: None,
+            run_ended_unix_s: None,
+            started_s: None,
             held: (0, 0.0),
             slot_s: 0.0,
         }
@@ -84,17 +87,33 @@ impl Record {
         self.total_steps as f64 * self.submitted.job.batch.size as f64
     }
 
-    /// Slot-seconds that its processes held, in real time.
-    pub fn slot_s(&self, unix_s: f64) -> f64 {
-        self.slot_s + f64::from(self.held.0) * (unix_s - self.held.1).max(0.0)
+    /// Slot-seconds that its processes held until `now_s`, on the daemon's clock.
+    pub fn slot_s(&self, now_s: f64) -> f64 {
+        self.slot_s + f64::from(self.held.0) * (now_s - self.held.1).max(0.0)
     }
 
-    pub(super) fn hold(&mut self, slots: u32, unix_s: f64) {
-        self.slot_s = self.slot_s(unix_s);
-        self.held = (slots, unix_s);
-        if slots > 0 && self.started_unix_s.is_none() {
-            self.started_unix_s = Some(unix_s);
+    pub(super) fn hold(&mut self, slots: u32, now_s: f64) {
+        self.slot_s = self.slot_s(now_s);
+        self.held = (slots, now_s);
+        if slots > 0 && self.started_s.is_none() {
+            self.started_s = Some(now_s);
         }
+    }
+
+    /// Its processes left, and this happened to them.
+    pub(super) fn stopped(&mut self, why: &str, unix_s: Option<f64>) {
+        self.run_ended_unix_s = unix_s.or(self.run_ended_unix_s);
+        if !why.is_empty() && !self.why.is_empty() {
+            self.why.push_str("; ");
+        }
+        self.why.push_str(why);
+    }
+
+    /// Its processes failed.
+    pub(super) fn retried(&mut self, failures: u32, why: &str, unix_s: Option<f64>) {
+        (self.failures, self.training, self.leaving) = (failures, 0, false);
+        self.run_ended_unix_s = unix_s.or(self.run_ended_unix_s);
+        why.clone_into(&mut self.why);
     }
 
     /// Introduces jobs of its kind.

@@ -79,6 +79,20 @@ impl Slots {
                 ));
             }
         }
+        self.keep(job, slots, now_s);
+        for slot in slots {
+            self.held.entry(*slot).or_insert((job, now_s));
+        }
+        Ok(())
+    }
+
+    /// From `now_s` on the job holds none.
+    pub(super) fn free(&mut self, job: JobId, now_s: f64) {
+        self.keep(job, &[], now_s);
+    }
+
+    /// Of the slots that the job holds, it keeps these.
+    fn keep(&mut self, job: JobId, slots: &[Slot], now_s: f64) {
         self.version += 1;
         for slot in self.of(job) {
             if slots.contains(&slot) {
@@ -89,13 +103,9 @@ impl Slots {
                 self.past.push_back(Held { job, slot, start_s, end_s: Some(now_s) });
             }
         }
-        for slot in slots {
-            self.held.entry(*slot).or_insert((job, now_s));
-        }
         while self.past.len() > PAST_KEPT {
             self.past.pop_front();
         }
-        Ok(())
     }
 
     /// Slots for `allocation`: those that the job holds there already before free ones; `None` when too few are free.

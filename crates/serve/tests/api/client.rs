@@ -2,6 +2,8 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -52,6 +54,14 @@ pub(crate) fn raw(address: SocketAddr, bytes: &[u8]) -> Answer {
     read(&mut BufReader::new(stream))
 }
 
+/// The same over a Unix socket.
+pub(crate) fn over_socket(path: &Path, text: &str) -> Answer {
+    let mut stream = UnixStream::connect(path).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(text.as_bytes()).unwrap();
+    read(&mut BufReader::new(stream))
+}
+
 /// Reads one answer.
 pub(crate) fn read(reader: &mut impl BufRead) -> Answer {
     let (status, headers) = head(reader);
@@ -98,10 +108,14 @@ fn chunk(reader: &mut impl BufRead) -> Option<Vec<u8>> {
 impl Server {
     /// The text of a request with this server's name and token.
     pub(crate) fn text(&self, method: &str, path: &str, body: Option<&str>) -> String {
+        self.text_of(&self.token, method, path, body)
+    }
+
+    /// The same with another token.
+    pub(crate) fn text_of(&self, token: &str, method: &str, path: &str, body: Option<&str>) -> String {
         let mut text = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nConnection: close\r\n",
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n",
             self.address(),
-            self.token
         );
         if let Some(body) = body {
             text += &format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 use bellwether_core::InputError;
 use bellwether_core::job::{Data, Job, WorkerRange};
-use bellwether_runtime::control::Token;
-use bellwether_serve::api::{ApiOptions, Serving, serve};
+use bellwether_serve::api::{ApiOptions, Doors, Security, Serving, Sessions, serve};
 use bellwether_serve::ledger::Task;
 use bellwether_serve::request::{Asked, Desk, Refusal, RefusalKind, Reply, Request, Submission};
+use bellwether_serve::secret::Secret;
 use bellwether_serve::snapshot::{ClusterState, DecisionState, JobState, NodeState, Phase, Snapshot, Span};
 use tokio::sync::{mpsc, watch};
 
@@ -22,11 +23,45 @@ pub(crate) const UNDESCRIBABLE: u64 = 13;
 /// Samples of a task that shows a fault of ours.
 pub(crate) const PANICKING: u64 = 14;
 
+/// Samples of a task that takes as long to describe as the server's [`Gate`] is closed.
+pub(crate) const SLOW: u64 = 15;
+
+/// Who describes slow tasks waits here.
+#[derive(Default)]
+pub(crate) struct Gate {
+    open: Mutex<bool>,
+    opened: Condvar,
+    /// Those who are waiting, and the most that ever were.
+    waiting: Mutex<(u32, u32)>,
+}
+
+impl Gate {
+    fn pass(&self) {
+        {
+            let mut waiting = self.waiting.lock().unwrap();
+            *waiting = (waiting.0 + 1, waiting.1.max(waiting.0 + 1));
+        }
+        drop(self.opened.wait_while(self.open.lock().unwrap(), |open| !*open).unwrap());
+        self.waiting.lock().unwrap().0 -= 1;
+    }
+
+    pub(crate) fn open(&self) {
+        *self.open.lock().unwrap() = true;
+        self.opened.notify_all();
+    }
+
+    /// Those who are waiting, and the most that ever were.
+    pub(crate) fn waiting(&self) -> (u32, u32) {
+        *self.waiting.lock().unwrap()
+    }
+}
+
 /// An API over an engine that only keeps a table.
 pub(crate) struct Server {
     pub(crate) serving: Option<Serving>,
     pub(crate) token: String,
     pub(crate) folder: tempfile::TempDir,
+    pub(crate) gate: Arc<Gate>,
     table: Arc<Mutex<Table>>,
 }
 
@@ -39,7 +74,12 @@ struct Table {
 }
 
 impl Server {
+    /// One that takes its token on a port.
     pub(crate) fn start() -> Server {
+        Server::secured_by(Security::Elsewhere)
+    }
+
+    pub(crate) fn secured_by(security: Security) -> Server {
         let folder = tempfile::tempdir().unwrap();
         let (requests, mut asked) = mpsc::unbounded_channel::<Asked>();
         let cluster = ClusterState {
@@ -66,18 +106,30 @@ impl Server {
                 let _ = answer.send(engine.lock().unwrap().grant(request));
             }
         });
-        let token = Token::parse(&"5a".repeat(32)).unwrap();
+        let token = Secret::parse(&"5a".repeat(32)).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let describe = |job: &Job| match job.data {
+        let gate = Arc::<Gate>::default();
+        let slow = gate.clone();
+        let describe = move |job: &Job| match job.data {
+            Data::Indices { samples: SLOW } => {
+                slow.pass();
+                Ok(Task { training_samples: SLOW, bytes: 4096 })
+            }
             Data::Indices { samples: UNDESCRIBABLE } => {
                 Err(InputError::new("data", "the file is not there").hint("put it there"))
             }
             Data::Indices { samples: PANICKING } => panic!("a fault of ours"),
             _ => Ok(Task { training_samples: 1000, bytes: 4096 }),
         };
-        let options = ApiOptions { token: token.clone(), describe: Arc::new(describe) };
-        let serving = serve(listener, Desk { requests, snapshots }, options).unwrap();
-        Server { serving: Some(serving), token: token.to_text(), folder, table }
+        let options = ApiOptions {
+            token: token.clone(),
+            sessions: Arc::new(Sessions::default()),
+            describe: Arc::new(describe),
+        };
+        let socket = UnixListener::bind(folder.path().join("socket")).unwrap();
+        let doors = Doors { socket: Some(socket), web: listener, security };
+        let serving = serve(doors, Desk { requests, snapshots }, options).unwrap();
+        Server { serving: Some(serving), token: token.to_text(), folder, gate, table }
     }
 
     pub(crate) fn address(&self) -> std::net::SocketAddr {

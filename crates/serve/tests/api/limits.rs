@@ -7,7 +7,14 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::client::{connect, head, job, raw, read};
-use crate::fake::Server;
+use crate::fake::{SLOW, Server};
+
+/// Lets this process have as many files as it may: each connection is two of them.
+fn many_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit });
+}
 
 /// Bytes of this process's memory.
 fn resident_bytes() -> usize {
@@ -112,7 +119,31 @@ fn several_requests_on_one_connection() {
 }
 
 #[test]
+fn submissions_that_take_for_ever_are_in_nobodys_way() {
+    let server = Server::start();
+    server.fill(1);
+    let run = server.run("x-0");
+    std::fs::write(run.join("journal.jsonl"), "").unwrap();
+    let mut slow = job("slow");
+    slow["data"]["samples"] = json!(SLOW);
+    for seed in 0..12 {
+        // Each is another task, and whoever sent it does not wait for the answer.
+        slow["batch"]["size"] = json!(64 + 4 * seed);
+        let mut stream = connect(server.address());
+        let text = server.text("POST", "/v1/jobs", Some(&json!({ "job": slow }).to_string()));
+        stream.write_all(text.as_bytes()).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // All threads of the API are busy if every one of these has one.
+    assert_eq!(server.get("/v1/jobs/x-0/curve").status, 200);
+    assert_eq!(server.gate.waiting(), (2, 2));
+    server.gate.open();
+    assert_eq!(server.send("POST", "/v1/jobs", json!({ "job": job("a") })).status, 201);
+}
+
+#[test]
 fn three_hundred_connections_at_a_time() {
+    many_files();
     let server = Server::start();
     server.fill(10);
     // Some say nothing, some begin and do not go on, some follow: all the others are served.
@@ -144,6 +175,33 @@ fn three_hundred_connections_at_a_time() {
         }
     }
     drop(idle);
+}
+
+#[test]
+fn places_that_are_held_for_nothing_keep_nobody_out() {
+    many_files();
+    let server = Server::start();
+    // They came before all others and are known.
+    let mut followed = server.events("/v1/events");
+    followed.next().unwrap();
+    let mut known = connect(server.address());
+    let request = server.text("GET", "/v1/cluster", None).replace("Connection: close\r\n", "");
+    known.write_all(request.as_bytes()).unwrap();
+    assert_eq!(read(&mut BufReader::new(&known)).status, 200);
+    let mut idle: Vec<_> = (0..430).map(|_| connect(server.address())).collect();
+    idle.last_mut().unwrap().write_all(b"GET /health HTTP/1.1\r\nHost:").unwrap();
+    assert_eq!(server.get("/health").status, 200);
+    // Who came first has left; nobody waited until their time was over.
+    let began = Instant::now();
+    assert_eq!(idle[0].read(&mut [0; 8]).unwrap_or(0), 0);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    let last = idle.last_mut().unwrap();
+    last.write_all(format!(" {}\r\n\r\n", server.address()).as_bytes()).unwrap();
+    assert_eq!(read(&mut BufReader::new(&*last)).status, 200, "who came last is still there");
+    known.write_all(request.as_bytes()).unwrap();
+    assert_eq!(read(&mut BufReader::new(&known)).status, 200);
+    server.fill(1);
+    assert_eq!(followed.next().unwrap().1["jobs"][0]["name"], "x-0");
 }
 
 #[test]

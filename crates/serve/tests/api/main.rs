@@ -4,8 +4,10 @@
 
 mod client;
 mod contract;
+mod doors;
 mod fake;
 mod limits;
+mod loading;
 mod schema;
 mod statuses;
 mod streams;

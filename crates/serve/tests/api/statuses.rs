@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::client::{job, raw};
 use crate::fake::{PANICKING, Server, UNDESCRIBABLE};
+use bellwether_serve::api::{Doors, Security, Sessions};
 use bellwether_serve::snapshot::Phase;
 
 fn submit(server: &Server, body: &Value) -> crate::client::Answer {
@@ -285,14 +286,22 @@ fn an_engine_that_is_gone_is_said() {
     drop(asked);
     let (_sender, snapshots) = tokio::sync::watch::channel(server.now());
     let options = bellwether_serve::api::ApiOptions {
-        token: bellwether_runtime::control::Token::parse(&server.token).unwrap(),
+        token: bellwether_serve::secret::Secret::parse(&server.token).unwrap(),
+        sessions: std::sync::Arc::new(Sessions::default()),
         describe: std::sync::Arc::new(|_| {
             Ok(bellwether_serve::ledger::Task { training_samples: 1, bytes: 1 })
         }),
     };
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let desk = bellwether_serve::request::Desk { requests, snapshots };
-    server.serving = Some(bellwether_serve::api::serve(listener, desk, options).unwrap());
+    server.serving = Some(
+        bellwether_serve::api::serve(
+            Doors { socket: None, web: listener, security: Security::Elsewhere },
+            desk,
+            options,
+        )
+        .unwrap(),
+    );
     server.get("/health").refused(503);
     submit(&server, &json!({ "job": job("a") })).refused(503);
     server.send("PUT", "/v1/policy", json!({ "policy": "fifo" })).refused(503);

@@ -49,7 +49,7 @@ fn jobs_slots_and_decisions_are_shown() {
     let Some(browser) = Browser::start() else { return };
     let stage = Stage::five();
     open(&browser, &stage);
-    // The token is in no address that can be seen, kept or passed on.
+    // The code is in no address that can be seen, kept or passed on.
     assert_eq!(browser.value("location.href"), stage.bare_url());
     assert_eq!(names(&browser), ["digits-wide", "transformer", "resnet-lr3", "convnet-small", "digits-1"]);
     assert_eq!(cell(&browser, "digits-wide", "state"), "running");
@@ -304,21 +304,72 @@ fn names_and_logs_are_never_markup() {
 }
 
 #[test]
-fn without_its_token_the_page_asks_for_it() {
+fn an_address_opens_one_session_which_ends_with_the_daemon() {
     let Some(browser) = Browser::start() else { return };
-    let stage = Stage::five();
+    let mut stage = Stage::five();
+    let shut = |why: &str| {
+        browser.until(&format!("document.querySelector('#entry').innerText.includes({why:?})"));
+        assert!(browser.text("#entry").contains("bellwether dashboard"));
+        let complaints = browser.complaints();
+        let known = |line: &String| line.contains("401") || line.contains("net::ERR_");
+        assert!(complaints.iter().all(known), "{complaints:?}");
+    };
     browser.visit(&stage.bare_url());
-    browser.until("document.activeElement.id === 'token'");
-    assert!(browser.text("#entry").contains("--state-dir"));
-    browser.press(&format!("wrong{ENTER}"));
-    browser.until("document.querySelector('#entry')?.innerText.includes('refused this token')");
-    assert!(browser.complaints().iter().all(|line| line.contains("401")));
-    browser.press(&format!("{}{ENTER}", stage.token()));
+    shut("only a browser that its owner lets in");
+    let address = stage.url();
+    browser.visit(&address);
     browser.until("document.querySelectorAll('#job-rows tr').length === 5");
-    // It is known until the window is closed.
+    // The code is in no address that can be seen, kept or passed on, and the session lasts until the window is closed.
+    assert_eq!(browser.value("location.href"), stage.bare_url());
     browser.run("location.reload()");
     browser.until("document.querySelectorAll('#job-rows tr').length === 5");
+    assert_eq!(browser.value("document.cookie"), "");
     was_quiet(&browser, &stage);
+    browser.visit("about:blank");
+    browser.visit(&address);
+    shut("used before");
+    browser.visit(&stage.url());
+    browser.until("document.querySelectorAll('#job-rows tr').length === 5");
+    stage.restart();
+    browser.until("document.querySelector('#connection').dataset.state === 'closed'");
+    shut("session has ended");
+}
+
+/// What whoever listens at the address hears of the page, until it has brought its session.
+fn overheard(address: std::net::SocketAddr) -> String {
+    let port = std::net::TcpListener::bind(address).unwrap();
+    loop {
+        let (stream, _) = port.accept().unwrap();
+        stream.set_read_timeout(Some(std::time::Duration::from_millis(500))).unwrap();
+        let mut heard = Vec::new();
+        let _ = std::io::Read::read_to_end(&mut &stream, &mut heard);
+        let heard = String::from_utf8_lossy(&heard).into_owned();
+        if heard.contains("Bearer ") {
+            return heard;
+        }
+    }
+}
+
+#[test]
+fn whoever_takes_the_port_hears_nothing_of_use() {
+    let Some(browser) = Browser::start() else { return };
+    let mut stage = Stage::five();
+    open(&browser, &stage);
+    stage.stop();
+    let heard = overheard(stage.address());
+    assert!(!heard.contains(&"5a".repeat(32)), "{heard}");
+    let session = heard.split("Bearer ").nth(1).and_then(|rest| rest.split_whitespace().next()).unwrap();
+    let ask = |stage: &Stage| {
+        let request = ureq::get(format!("{}v1/jobs", stage.bare_url()))
+            .header("Authorization", format!("Bearer {session}"));
+        request.config().http_status_as_error(false).build().call().unwrap().status().as_u16()
+    };
+    // Against the process that made it, it would still be good; that one is dead.
+    stage.serve();
+    assert_eq!(ask(&stage), 200);
+    stage.restart();
+    assert_eq!(ask(&stage), 401);
+    browser.complaints();
 }
 
 #[test]

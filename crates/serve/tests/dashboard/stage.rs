@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bellwether_core::InputError;
-use bellwether_runtime::control::Token;
-use bellwether_serve::api::{ApiOptions, Serving, serve};
+use bellwether_serve::api::{ApiOptions, Doors, Security, Serving, Sessions, serve};
 use bellwether_serve::ledger::Task;
 use bellwether_serve::request::{Asked, Desk, Refusal, RefusalKind, Reply, Request};
+use bellwether_serve::secret::Secret;
 use bellwether_serve::snapshot::{
     ActionState, ClusterState, DecisionState, JobState, NodeState, Phase, Snapshot, Span,
 };
@@ -32,7 +32,7 @@ pub(crate) fn now_s() -> f64 {
 pub(crate) struct Stage {
     serving: Option<Serving>,
     address: SocketAddr,
-    token: Token,
+    sessions: Arc<Sessions>,
     desk: Desk,
     shown: Arc<Shown>,
     folder: tempfile::TempDir,
@@ -57,11 +57,11 @@ impl Stage {
                 let _ = answer.send(engine.grant(request));
             }
         });
-        let token = Token::parse(&"5a".repeat(32)).unwrap();
+        let sessions = Arc::default();
         let address = "127.0.0.1:0".parse().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let mut stage =
-            Stage { serving: None, address, token, desk: Desk { requests, snapshots }, shown, folder };
+            Stage { serving: None, address, sessions, desk: Desk { requests, snapshots }, shown, folder };
         stage.serve();
         stage
     }
@@ -109,19 +109,26 @@ impl Stage {
         stage
     }
 
-    /// The address that the daemon prints.
+    /// An address that opens the page, once.
     pub(crate) fn url(&self) -> String {
-        format!("{}#token={}", self.bare_url(), self.token.to_text())
+        format!("{}#code={}", self.bare_url(), self.sessions.code().unwrap())
     }
 
-    /// The address without the token.
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The address without the code.
     pub(crate) fn bare_url(&self) -> String {
         format!("http://{}/", self.address)
     }
 
-    /// The token.
-    pub(crate) fn token(&self) -> String {
-        self.token.to_text()
+    /// Another process in the daemon's place: it knows no session of the old one.
+    pub(crate) fn restart(&mut self) {
+        self.stop();
+        self.sessions = Arc::default();
+        self.serve();
     }
 
     /// Ends the server, not what it shows.
@@ -133,8 +140,10 @@ impl Stage {
     pub(crate) fn serve(&mut self) {
         let listener = TcpListener::bind(self.address).unwrap();
         let describe = Arc::new(|_: &_| Ok(Task { training_samples: 1, bytes: 1 }));
-        let options = ApiOptions { token: self.token.clone(), describe };
-        let serving = serve(listener, self.desk.clone(), options).unwrap();
+        let token = Secret::parse(&"5a".repeat(32)).unwrap();
+        let options = ApiOptions { token, sessions: self.sessions.clone(), describe };
+        let doors = Doors { socket: None, web: listener, security: Security::Sessions };
+        let serving = serve(doors, self.desk.clone(), options).unwrap();
         self.address = serving.address();
         self.serving = Some(serving);
     }

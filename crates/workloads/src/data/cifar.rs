@@ -28,7 +28,7 @@ pub(super) fn decode(name: &str, bytes: &[u8]) -> Result<Table, InputError> {
     for (index, record) in bytes.chunks_exact(RECORD_BYTES).enumerate() {
         let label = record[0];
         if label >= CLASSES {
-            return Err(InputError::new(name, format!("image {index} has label {label}, not 0…9"))
+            return Err(InputError::new(name, format!("image {index} has a label that is not 0…9"))
                 .hint("CIFAR-100 files are not read"));
         }
         labels.push(u32::from(label));
@@ -51,7 +51,9 @@ mod tests {
         assert!(decode("batch", &bytes[1..]).unwrap_err().to_string().contains("multiple of 3073"));
         assert!(decode("batch", &[]).is_err());
         bytes[RECORD_BYTES] = 10;
-        assert!(decode("batch", &bytes).unwrap_err().to_string().contains("image 1 has label 10"));
+        assert!(
+            decode("batch", &bytes).unwrap_err().to_string().contains("image 1 has a label that is not 0")
+        );
     }
 
     proptest! {

@@ -35,10 +35,9 @@ fn array<'a, const D: usize>(
     let magic = [0, 0, 8, D as u8];
     let header_bytes = 4 + 4 * D;
     if bytes.get(..4) != Some(magic.as_slice()) {
-        let found = bytes.iter().take(4).map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
         return Err(InputError::new(
             name,
-            format!("is no IDX{D} file of {holds}: it starts with {found}, not 00 00 08 {D:02x}"),
+            format!("is no IDX{D} file of {holds}: it does not start with 00 00 08 {D:02x}"),
         )
         .hint("check that images and labels are not swapped"));
     }
@@ -100,7 +99,9 @@ pub(super) mod tests {
     #[test]
     fn faults_are_named() {
         let (images, labels) = files(20, 4, 3);
-        assert!(message(&labels, &images).contains("no IDX3 file of images: it starts with 00 00 08 01"));
+        assert!(
+            message(&labels, &images).contains("no IDX3 file of images: it does not start with 00 00 08 03")
+        );
         assert!(
             message(&images[..images.len() - 1], &labels)
                 .contains("claims 240 bytes of images but holds 239")

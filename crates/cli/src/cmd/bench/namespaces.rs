@@ -85,6 +85,11 @@ impl Namespaces {
         self.name(&host.to_string())
     }
 
+    /// From now on all that `from` sends to `to` vanishes.
+    pub(super) fn swallow(&self, from: u32, to: u32) -> Result<(), Failure> {
+        ip(&format!("-n {} route add blackhole {}/32", self.host(from), address(to)))
+    }
+
     /// `program` with its arguments and without input or output, in the namespace of `host`.
     pub(super) fn inside(&self, host: u32, program: &Command) -> Command {
         let mut command = Command::new("ip");

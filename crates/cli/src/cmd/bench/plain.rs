@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bellwether_core::job::Job;
+use bellwether_runtime::channel::{ConnectionKind, Hello, Listener, dial};
 use bellwether_runtime::collective::{Collective, CollectivePlan, Member, WakeReceiver, Waker, wake_pair};
 use bellwether_runtime::control::Token;
 use bellwether_runtime::frame::Stamp;
-use bellwether_runtime::mesh::{ConnectionKind, Hello, Listener, Mesh, dial};
+use bellwether_runtime::mesh::Mesh;
 use bellwether_runtime::noise::Noise;
 use bellwether_runtime::optimizer::{Optimizer, Update};
 use bellwether_runtime::order::{SampleOrder, micro_batch_seed};
@@ -91,8 +92,7 @@ struct Peers {
 fn connect(arguments: &PlainArguments, length: usize) -> Result<Peers, Failure> {
     let token = read_token(&arguments.folder.join("plain-token"))?;
     let (rank, tag) = (u64::from(arguments.rank), token.job_tag());
-    let listener =
-        Listener::bind(([127, 0, 0, 1], 0).into(), tag, token.bytes(), Arc::new(|_| {})).map_err(failed)?;
+    let listener = Listener::bind(([127, 0, 0, 1], 0).into(), &token, Arc::new(|_| {})).map_err(failed)?;
     let part = arguments.folder.join(format!("part-{rank}"));
     fs::write(&part, listener.local_addr().to_string()).map_err(failed)?;
     fs::rename(&part, arguments.folder.join(format!("address-{rank}"))).map_err(failed)?;
@@ -101,8 +101,8 @@ fn connect(arguments: &PlainArguments, length: usize) -> Result<Peers, Failure> 
     for peer in (0..u64::from(arguments.workers)).filter(|peer| *peer != rank) {
         let stream = if peer < rank {
             let address = address_of(arguments, peer, deadline)?;
-            let hello = Hello { kind: ConnectionKind::Mesh, job: tag, worker: rank, epoch: 1 };
-            dial(address, &hello, &token.bytes(), deadline).map_err(failed)?
+            let hello = Hello { kind: ConnectionKind::Mesh, worker: rank, epoch: 1, to: None };
+            dial(address, &hello, &token, deadline).map_err(failed)?
         } else {
             inbox.take(ConnectionKind::Mesh, 1, peer, deadline).map_err(failed)?
         };

@@ -50,6 +50,16 @@ impl Dice {
         Dice { state: SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64) }
     }
 
+    /// Dice that fall the same way for the same seed.
+    pub(super) fn seeded(seed: u64) -> Dice {
+        Dice { state: mix(seed, 0x7365_6564) }
+    }
+
+    /// A number below `bound`; 0 for a bound of 0.
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound.max(1)
+    }
+
     fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(1);
         mix(self.state, 0x6469_6365)

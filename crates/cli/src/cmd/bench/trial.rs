@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use bellwether_core::record::{Event, Line, Summary};
@@ -95,16 +95,53 @@ impl Trial {
 
     /// Where workers join, and the file with the token.
     pub(super) fn door(&mut self) -> Result<(String, String), Failure> {
-        let folder = self.run_dir();
-        self.wait("the endpoint", |_| {
-            let text = fs::read_to_string(folder.join("endpoint.json")).ok()?;
-            let endpoint: Endpoint = serde_json::from_str(&text).ok()?;
-            Some((endpoint.control.to_string(), folder.join("token").display().to_string()))
-        })
+        let token = self.run_dir().join("token");
+        let endpoint = self.wait("the endpoint", Trial::endpoint)?;
+        Ok((endpoint.control.to_string(), token.display().to_string()))
     }
 
-    fn run_dir(&self) -> PathBuf {
+    /// Where the coordinator was reached last, as it wrote it down.
+    pub(super) fn endpoint(&self) -> Option<Endpoint> {
+        serde_json::from_str(&fs::read_to_string(self.run_dir().join("endpoint.json")).ok()?).ok()
+    }
+
+    /// The run's own folder.
+    pub(super) fn run_dir(&self) -> PathBuf {
         run_dir(&self.folder)
+    }
+
+    /// The folder of all that belongs to it; every process of the run names it.
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(super) fn state_dir(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+
+    /// The folder stays when this is over.
+    pub(super) fn keep(&mut self) {
+        self.folder.keep();
+    }
+
+    /// The coordinator's process.
+    pub(super) fn coordinator(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How the coordinator ended, if it did.
+    pub(super) fn ended_with(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// What the coordinator said on stderr.
+    pub(super) fn said(&self) -> String {
+        fs::read_to_string(self.folder.path().join("said")).unwrap_or_default()
+    }
+
+    /// Size of the record of steps.
+    pub(super) fn metrics_bytes(&self) -> u64 {
+        fs::metadata(self.run_dir().join("metrics.jsonl")).map_or(0, |data| data.len())
     }
 
     /// Reads what the journal has gained.
@@ -147,7 +184,7 @@ impl Trial {
                 return Ok(found);
             }
             if ended || Instant::now() > deadline {
-                let said = fs::read_to_string(self.folder.path().join("said")).unwrap_or_default();
+                let said = self.said();
                 let why = if ended { "the run ended" } else { "the run took too long" };
                 return Err(Failure::at("bench", format!("{why} while waiting for {what}: {}", said.trim())));
             }
@@ -206,8 +243,13 @@ impl Trial {
 
     /// Starts another coordinator for the same run.
     pub(super) fn resume(&mut self) -> Result<(), Failure> {
+        self.resume_with(&[])
+    }
+
+    /// The same with more arguments.
+    pub(super) fn resume_with(&mut self, more: &[&str]) -> Result<(), Failure> {
         let mut command = program()?;
-        command.args(["run", "--resume", "bench-1"]);
+        command.args(["run", "--resume", "bench-1"]).args(more);
         self.child = spawn(command, &self.folder)?;
         Ok(())
     }

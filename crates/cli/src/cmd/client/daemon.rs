@@ -1,23 +1,27 @@
 //! A daemon and how to reach it: found, asked over HTTP, and asked again while it is being restarted.
+//!
+//! A daemon of this machine is asked over its Unix socket: what is sent there reaches nobody else, also after its death.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bellwether_core::InputError;
-use bellwether_serve::daemon::{endpoint, token_file};
+use bellwether_serve::daemon::socket_file;
 use bellwether_serve::snapshot::{ErrorBody, JobState};
+use bellwether_serve::tls::distrust;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use ureq::http::{Method, Request, Response, Uri};
+use ureq::http::request::Builder;
+use ureq::http::{Method, Request, Response};
 use ureq::{Agent, Body};
 
-use super::DaemonArguments;
 use super::events::Events;
+use super::place::Place;
+use super::{DaemonArguments, socket};
 use crate::failure::Failure;
 use crate::printer::Printer;
-use crate::runs::{StateDir, read_token};
 
 /// How long a daemon that does not answer may be on its way back.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,12 +34,6 @@ const SILENCE: Duration = Duration::from_secs(1);
 
 /// Time between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// Time for a connection.
-const CONNECT: Duration = Duration::from_secs(2);
-
-/// Time for a whole answer: the daemon may load a job's data before it accepts it.
-const ANSWER: Duration = Duration::from_secs(120);
 
 /// Time without a byte of a stream; the daemon sends some every 15 s.
 const STREAM_SILENCE: Duration = Duration::from_secs(45);
@@ -50,15 +48,6 @@ pub(crate) struct Daemon {
     agent: Agent,
     patience: Duration,
     printer: Printer,
-}
-
-/// Where a daemon is looked for.
-#[derive(Debug)]
-enum Place {
-    /// Where the files of this state directory say, at each attempt anew: a daemon that comes back may have another port.
-    State(PathBuf),
-    /// Always here.
-    Address { url: String, bearer: String },
 }
 
 /// Why there is no answer that helps.
@@ -83,39 +72,24 @@ impl From<Trouble> for Failure {
 impl Daemon {
     /// The daemon that the user means.
     pub(super) fn find(arguments: &DaemonArguments, printer: &Printer) -> Result<Daemon, Failure> {
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let from_environment =
-            || variable("BELLWETHER_SERVER").filter(|_| arguments.state.state_dir.is_none());
-        let place = match arguments.server.clone().or_else(from_environment) {
-            Some(url) => {
-                let file = arguments.token_file.clone();
-                let file = file.or_else(|| variable("BELLWETHER_TOKEN_FILE").map(PathBuf::from));
-                let file = file.ok_or_else(|| {
-                    InputError::new("--token-file", format!("the daemon at {url} wants its token"))
-                        .hint("copy the file `.serve/token` of its state directory, and name it here or in BELLWETHER_TOKEN_FILE")
-                })?;
-                Place::Address { url: base(&url)?, bearer: bearer(&file)? }
-            }
-            None if arguments.token_file.is_some() => {
-                let error =
-                    InputError::new("--token-file", "a token is of use only for a daemon that is named");
-                return Err(error.hint("name it with --server http://HOST:PORT").into());
-            }
-            None => Place::State(StateDir::find(arguments.state.state_dir.clone())?.path().into()),
-        };
-        Ok(Daemon { place, agent: agent(), patience: PATIENCE, printer: *printer })
+        Ok(Daemon::at(Place::find(arguments)?, printer))
+    }
+
+    fn at(place: Place, printer: &Printer) -> Daemon {
+        let agent = place.agent();
+        Daemon { place, agent, patience: PATIENCE, printer: *printer }
     }
 
     /// The daemon of a state directory.
     pub(crate) fn of_state(folder: PathBuf, printer: &Printer) -> Daemon {
-        Daemon { place: Place::State(folder), agent: agent(), patience: PATIENCE, printer: *printer }
+        Daemon::at(Place::State(folder), printer)
     }
 
     /// The daemon that a verb can do without, if there are signs of one.
     pub(super) fn look(arguments: &DaemonArguments, printer: &Printer) -> Result<Option<Daemon>, Failure> {
         let mut daemon = Daemon::find(arguments, printer)?;
         if let Place::State(folder) = &daemon.place {
-            if endpoint(folder).is_none() {
+            if !socket_file(folder).exists() {
                 return Ok(None);
             }
             daemon.patience = SHORT_PATIENCE;
@@ -125,7 +99,15 @@ impl Daemon {
 
     /// Whether it was named by its address, so that no state directory here is its own.
     pub(super) fn is_remote(&self) -> bool {
-        matches!(self.place, Place::Address { .. })
+        !matches!(self.place, Place::State(_))
+    }
+
+    /// Its address, where it was named by one.
+    pub(super) fn url(&self) -> Option<&str> {
+        match &self.place {
+            Place::Address { url, .. } => Some(url),
+            _ => None,
+        }
     }
 
     /// The same, and how long one may wait for it to come back.
@@ -133,14 +115,14 @@ impl Daemon {
         Daemon { patience, ..self }
     }
 
-    /// Its address and the authorization that it wants, or why there are none.
-    fn reach(&self) -> Result<(String, String), String> {
+    /// A request to it.
+    fn request(&self, method: &Method, path: &str) -> Builder {
+        let request = Request::builder().method(method);
         match &self.place {
-            Place::Address { url, bearer } => Ok((url.clone(), bearer.clone())),
-            Place::State(folder) => {
-                let endpoint = endpoint(folder).ok_or("none is at work in this state directory")?;
-                Ok((endpoint.url, bearer(&token_file(folder)).map_err(|failure| failure.to_string())?))
+            Place::Address { url, bearer, .. } => {
+                request.uri(format!("{url}{path}")).header("Authorization", &bearer.0)
             }
+            _ => request.uri(format!("{}{path}", socket::URL)),
         }
     }
 
@@ -148,9 +130,7 @@ impl Daemon {
     fn place(&self) -> String {
         match &self.place {
             Place::Address { url, .. } => url.clone(),
-            Place::State(folder) => {
-                endpoint(folder).map_or(folder.display().to_string(), |endpoint| endpoint.url)
-            }
+            Place::State(path) | Place::Socket(path) => path.display().to_string(),
         }
     }
 
@@ -163,12 +143,8 @@ impl Daemon {
 
     /// Asks, and asks again while the daemon may be on its way back. Whatever is asked may be asked twice.
     fn ask(&self, method: &Method, path: &str, body: Option<&Value>) -> Result<(u16, Vec<u8>), Trouble> {
-        self.retry(|url, bearer| {
-            let mut request = Request::builder()
-                .method(method)
-                .uri(format!("{url}{path}"))
-                .header("Authorization", bearer)
-                .header("Accept", "application/json");
+        self.retry(|| {
+            let mut request = self.request(method, path).header("Accept", "application/json");
             if body.is_some() {
                 request = request.header("Content-Type", "application/json");
             }
@@ -184,15 +160,17 @@ impl Daemon {
     }
 
     /// Tries until there is an answer that is not «later», or patience is at its end.
-    fn retry<T: Answered>(
-        &self,
-        attempt: impl Fn(&str, &str) -> Result<T, ureq::Error>,
-    ) -> Result<T, Trouble> {
+    fn retry<T: Answered>(&self, attempt: impl Fn() -> Result<T, ureq::Error>) -> Result<T, Trouble> {
         let (began, mut told) = (Instant::now(), false);
         loop {
-            let reached = self.reach();
-            let is_gone = reached.is_err() && began.elapsed() < PAUSE;
-            let answer = reached.and_then(|(url, bearer)| attempt(&url, &bearer).map_err(|e| said(&e)));
+            let answer = attempt();
+            if let Err(ureq::Error::Io(error)) = &answer
+                && let Some(why) = distrust(error)
+            {
+                return Err(self.distrusted(why));
+            }
+            let is_gone = answer.as_ref().is_err_and(is_absent) && began.elapsed() < PAUSE;
+            let answer = answer.map_err(|error| self.said(&error));
             let is_last = began.elapsed() >= self.patience;
             let why = match answer {
                 Ok(answer) if answer.is_final() || is_last => return Ok(answer),
@@ -271,10 +249,10 @@ impl Daemon {
 
     /// A stream of events about a job.
     pub(super) fn events(&self, name: &str, rest: &str) -> Result<Events, Trouble> {
-        let response = self.retry(|url, bearer| {
-            let request = self.agent.get(format!("{url}/v1/jobs/{}{rest}", segment(name)));
-            let config = request.header("Authorization", bearer).config();
-            config.timeout_global(None).timeout_per_read(Some(STREAM_SILENCE)).build().call()
+        let response = self.retry(|| {
+            let path = format!("/v1/jobs/{}{rest}", segment(name));
+            let request = self.agent.configure_request(self.request(&Method::GET, &path).body(())?);
+            self.agent.run(request.timeout_global(None).timeout_per_read(Some(STREAM_SILENCE)).build())
         })?;
         let status = response.status().as_u16();
         if status == 200 {
@@ -283,6 +261,26 @@ impl Daemon {
         // What cannot be read of a refusal is left out of it.
         let bytes = read(response).unwrap_or_default();
         Err(about(self.refused(status, &bytes), name))
+    }
+
+    /// Whoever answers is not the daemon, and was told nothing.
+    fn distrusted(&self, why: String) -> Trouble {
+        let hint = "if the daemon has another certificate now, copy `.serve/connection.json` of its state directory anew; if not, somebody else answers in its place, and has been told nothing";
+        Trouble::Strange(InputError::new(self.place(), why).hint(hint))
+    }
+
+    /// Why a request went wrong, without the words of the library around it.
+    fn said(&self, error: &ureq::Error) -> String {
+        match (error, &self.place) {
+            (error, Place::State(_)) if is_absent(error) => "none is at work in this state directory".into(),
+            (ureq::Error::Io(error), Place::State(_)) if error.kind() == ErrorKind::ConnectionRefused => {
+                "the one that was here has died".into()
+            }
+            (ureq::Error::Io(error), _) if error.kind() == ErrorKind::ConnectionRefused => {
+                "the connection is refused".into()
+            }
+            (error, _) => error.to_string(),
+        }
     }
 
     /// A refusal in the words of the daemon.
@@ -335,21 +333,6 @@ fn about(trouble: Trouble, name: &str) -> Trouble {
     }
 }
 
-fn agent() -> Agent {
-    Agent::config_builder()
-        // A proxy of the environment would answer for its own machine, and be told the token.
-        .proxy(None)
-        .http_status_as_error(false)
-        .max_redirects(0)
-        .max_redirects_will_error(false)
-        .timeout_resolve(Some(CONNECT))
-        .timeout_connect(Some(CONNECT))
-        .timeout_global(Some(ANSWER))
-        .user_agent(concat!("bellwether/", env!("CARGO_PKG_VERSION")))
-        .build()
-        .new_agent()
-}
-
 /// Reads a body that is not too long.
 fn read(response: Response<Body>) -> Result<Vec<u8>, ureq::Error> {
     let mut bytes = Vec::new();
@@ -357,46 +340,9 @@ fn read(response: Response<Body>) -> Result<Vec<u8>, ureq::Error> {
     Ok(bytes)
 }
 
-/// Why a request went wrong, without the words of the library around it.
-fn said(error: &ureq::Error) -> String {
-    match error {
-        ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
-            "the connection is refused".into()
-        }
-        error => error.to_string(),
-    }
-}
-
-/// Checks the address of a daemon; gives it without a slash at its end.
-fn base(url: &str) -> Result<String, InputError> {
-    let wrong = |why: &str| {
-        InputError::new("--server", format!("`{url}` {why}")).hint("write for example http://127.0.0.1:7070")
-    };
-    let uri: Uri = url.parse().map_err(|_| wrong("is no address"))?;
-    match uri.scheme_str() {
-        Some("http") => {}
-        Some("https") => {
-            let hint = "over a network that you do not trust, use `ssh -L PORT:127.0.0.1:PORT` and http://127.0.0.1:PORT";
-            return Err(wrong("asks for TLS, which daemons do not speak").hint(hint));
-        }
-        _ => return Err(wrong("is no address")),
-    }
-    let plain = uri.authority().is_some_and(|a| !a.host().is_empty() && !a.as_str().contains('@'));
-    if !plain || !matches!(uri.path(), "" | "/") || uri.query().is_some() || url.contains('#') {
-        return Err(wrong("is more or less than an address"));
-    }
-    Ok(url.trim_end_matches('/').into())
-}
-
-/// The header that shows the token in a file.
-fn bearer(file: &std::path::Path) -> Result<String, Failure> {
-    let token = read_token(file).map_err(|failure| match failure {
-        Failure::Input(error) => {
-            error.hint("a daemon's token lies in the file `.serve/token` of its state directory").into()
-        }
-        failure => failure,
-    })?;
-    Ok(format!("Bearer {}", token.to_text()))
+/// Whether there is nothing that could answer: no daemon has been there, or it ended as it should.
+fn is_absent(error: &ureq::Error) -> bool {
+    matches!(error, ureq::Error::Io(error) if error.kind() == ErrorKind::NotFound)
 }
 
 /// A name as a part of a path: any bytes, whatever they mean there.
@@ -416,28 +362,6 @@ pub(super) fn json(value: &impl Serialize) -> Result<String, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_address_is_checked() {
-        assert_eq!(base("http://127.0.0.1:7070/").unwrap(), "http://127.0.0.1:7070");
-        assert_eq!(base("http://[::1]:7070").unwrap(), "http://[::1]:7070");
-        for wrong in [
-            "127.0.0.1:7070",
-            "http://",
-            "https://host:1",
-            "http://a@b:1",
-            "http://h:1/v1",
-            "http://h:1?x",
-            "",
-        ] {
-            let error = base(wrong).unwrap_err();
-            assert_eq!(
-                (error.place.as_str(), error.hint.contains("http://127.0.0.1")),
-                ("--server", true),
-                "{wrong}"
-            );
-        }
-    }
 
     #[test]
     fn a_name_stays_within_its_part_of_the_path() {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use bellwether_core::InputError;
 use bellwether_core::job::{Job, WorkerRange};
 use bellwether_core::moment::Deadline;
-use bellwether_runtime::control::Token;
+use bellwether_serve::secret::Secret;
 use bellwether_serve::snapshot::JobState;
 use clap::Args;
 use serde_json::json;
@@ -127,7 +127,7 @@ fn send(
     arguments: &SubmitArguments,
     deadline_s: Option<f64>,
 ) -> Result<JobState, Failure> {
-    let key = Token::random().map_err(|error| Failure::at("random key", error))?.to_text();
+    let key = Secret::random().map_err(|error| Failure::at("random key", error))?.to_text();
     let mut body = json!({ "job": job, "priority": arguments.priority, "key": key });
     if let Some(workers) = workers(job.workers, arguments)? {
         body["workers"] = json!(workers);

@@ -43,7 +43,7 @@ pub(crate) fn measure(
     job.sync.policy = SyncPolicy::Phases(vec![(0.0, Protocol::Asp)]);
     (job.sync.servers, job.sync.replica, job.sync.order) = (1, false, Order::Fifo);
     let scratch = Folder::new("profile")?;
-    let run = StateDir::find(Some(scratch.path().to_path_buf()))?.create(&job)?;
+    let run = StateDir::find(Some(scratch.path().to_path_buf()))?.create(&job, false)?;
     let listen = how.listen.unwrap_or(([127, 0, 0, 1], 0).into());
     run::reachable("--listen", listen)?;
     let (asks, asked) = channel();
@@ -103,7 +103,7 @@ fn options(
         workers: 1,
         max_workers: 1,
         schedule: Vec::new(),
-        spawn: (!by_hand).then(|| run::spawner(run, &[], None)).transpose()?,
+        spawn: (!by_hand).then(|| run::spawner(run, |_| Vec::new())).transpose()?,
         spawn_server: (!by_hand).then(|| run::server_spawner(run)).transpose()?,
         synchronisation,
         trainee: Some(trainee.clone()),
@@ -111,6 +111,11 @@ fn options(
         director: None,
         heartbeat_timeout: Duration::from_secs(5),
         grace: Duration::from_secs(4),
+        last_checkpoint_wait: Duration::from_secs(10),
+        accept_other_data: false,
+        plain_transport: None,
+        expected_step_s: None,
+        replaces_alone: false,
         measure_link: true,
         job,
     })

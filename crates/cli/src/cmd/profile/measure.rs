@@ -92,7 +92,7 @@ pub(crate) fn measure_job(
     let mut job = original.clone();
     endless(&mut job);
     let scratch = Folder::new("profile")?;
-    let run = StateDir::find(Some(scratch.path().to_path_buf()))?.create(&job)?;
+    let run = StateDir::find(Some(scratch.path().to_path_buf()))?.create(&job, false)?;
     let listen = how.listen.unwrap_or(([127, 0, 0, 1], 0).into());
     run::reachable("--listen", listen)?;
     let two = job.batch.virtual_nodes >= 2;
@@ -107,12 +107,17 @@ pub(crate) fn measure_job(
         schedule: Vec::new(),
         spawn_server: None,
         synchronisation: Synchronisation::default(),
-        spawn: Some(only(run::spawner(&run, &[], None)?, how.peer_by_hand)),
+        spawn: Some(only(run::spawner(&run, |_| Vec::new())?, how.peer_by_hand)),
         trainee: Some(trainee.clone()),
         speeds: BTreeMap::new(),
         director: None,
         heartbeat_timeout: Duration::from_secs(5),
         grace: Duration::from_secs(4),
+        last_checkpoint_wait: Duration::from_secs(10),
+        accept_other_data: false,
+        plain_transport: None,
+        expected_step_s: None,
+        replaces_alone: false,
         measure_link: true,
         job,
     };
@@ -138,13 +143,12 @@ pub(crate) fn measure_job(
             watch.see(event, steps, two, &asks, how.peer_by_hand, &invite);
         }
     };
-    let ended = coordinator::run(options, observe).map_err(|e| Failure::at("profile", e));
+    let ended = coordinator::run(options, observe);
     drop(asks);
     let _ = helper.join();
-    let (summary, kind) = ended?;
+    let (summary, kind) = ended.map_err(|e| Failure::at("profile", e))?;
     if kind != OutcomeKind::Stopped {
-        let what = format!("the job could not be measured: {}", summary.reason);
-        return Err(Failure::at(&original.name, what));
+        return Err(Failure::at(&original.name, format!("it could not be measured: {}", summary.reason)));
     }
     let measured = Measured::read(&run, how.steps)?;
     Ok(build::profile(original, trainee, &measured))

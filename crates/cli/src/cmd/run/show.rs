@@ -209,6 +209,7 @@ pub(super) fn table(summary: &Summary) -> String {
             format!("step {step}: {from} → {to}, learning rate × {learning_rate_factor:.2}"),
         ));
     }
+    rows.extend(summary.mismatches.iter().map(|mismatch| ("mismatch", mismatch.sentence())));
     for crash in &summary.crashes {
         let next =
             crash.seconds.map_or("no step followed".into(), |s| format!("next step after {:.0} ms", s * 1e3));

@@ -20,7 +20,7 @@ pub(super) fn relative(paces: &[Pace]) -> Vec<Pace> {
 /// The pace of a worker; those beyond the named ones are as fast as they can be.
 pub(super) fn of(paces: &[Pace], worker: WorkerId) -> Option<Pace> {
     let place = usize::try_from(worker).ok()?.checked_sub(1)?;
-    paces.get(place).copied().filter(|pace| pace.speed < 1.0)
+    paces.get(place).copied().filter(|pace| pace.speed < 1.0 || pace.hang.is_some())
 }
 
 /// The speeds by which the first `workers` workers share the job's virtual nodes. One that turns slow later is not known
@@ -35,7 +35,7 @@ pub(super) fn known(job: &Job, workers: u32, paces: &[Pace]) -> Result<BTreeMap<
         return Ok(BTreeMap::new());
     }
     let speed = |worker: WorkerId| match of(&paces, worker) {
-        Some(Pace { speed, after: None }) => speed,
+        Some(Pace { speed, after: None, .. }) => speed,
         _ => 1.0,
     };
     let speeds: BTreeMap<WorkerId, f64> = (1..=u64::from(workers)).map(|id| (id, speed(id))).collect();

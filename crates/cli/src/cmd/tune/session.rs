@@ -134,7 +134,7 @@ fn ended(lines: &[Line]) -> Option<String> {
 fn diverged(lines: &[Line]) -> bool {
     let why = ended(lines).unwrap_or_default();
     let why = why.strip_prefix("failed: ").unwrap_or_default();
-    why.starts_with("the loss is") || (why.starts_with("the gradient") && why.contains("is not finite"))
+    why.starts_with("the loss is") || (why.starts_with("the ") && why.contains(" is not finite at step"))
 }
 
 /// Seconds that coordinators of the run lived, as their lines tell.

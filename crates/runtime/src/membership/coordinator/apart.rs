@@ -309,7 +309,7 @@ impl Coordinator {
     fn halt_if_asked(&mut self) {
         let asked =
             self.apart.upcoming.front().is_some_and(|(at, _)| *at <= self.apart.clerk.steps_complete());
-        if self.stopping || asked {
+        if self.stopping || asked || self.is_checkpoint_due() {
             self.apart.clerk.halt(0);
         }
     }

@@ -3,7 +3,7 @@
 use bellwether_core::record::Event as Journal;
 
 use super::{Coordinator, Phase};
-use crate::membership::{ToWorker, TraineeDescription, WorkerId};
+use crate::membership::{Position, ToWorker, TraineeDescription, WorkerId};
 
 /// Looks at the clock are never so far apart unless this coordinator stood still: stopped, moved to another machine, or
 /// without a processor.
@@ -67,6 +67,11 @@ pub(super) struct Worker {
     pub(super) given_up: u32,
     /// Its server is taken away.
     pub(super) revoked: bool,
+    /// Where it stands, and when it told.
+    pub(super) position: Option<(f64, Position)>,
+    pub(super) answered_s: f64,
+    /// When it was asked for a sign of life.
+    pub(super) asked_s: f64,
 }
 
 impl Coordinator {
@@ -170,6 +175,9 @@ impl Coordinator {
         if !Self::is_number(number) {
             return Some(format!("{number} is no number of a worker; start it without a number of its own"));
         }
+        if self.quarantined.contains(&number) {
+            return Some("it computed a wrong gradient: it is no part of the run any more".into());
+        }
         if self.dismissed.get(&number) == Some(&instance) {
             return Some("it was told to go: it is no part of the run any more".into());
         }
@@ -202,12 +210,17 @@ impl Coordinator {
     }
 
     pub(super) fn asked_to_leave(&mut self, worker: WorkerId, replace: bool) {
+        let relied_on = self.is_relied_on(worker);
         let Some(entry) = self.workers.get_mut(&worker) else { return };
         // SIGTERM looks the same to the worker, whoever sends it.
         let replace = replace || entry.revoked;
         match entry.stage {
             Stage::Leaving => {}
             Stage::Holding => {
+                self.parting.insert(worker, replace);
+            }
+            // It may be the only member by now.
+            Stage::CaughtUp if relied_on => {
                 self.parting.insert(worker, replace);
             }
             Stage::Active => {
@@ -272,6 +285,7 @@ impl Coordinator {
             worker.started_s += gap_s;
         }
         self.spare_servers(gap_s);
+        self.spare_watch(gap_s);
         if let Phase::Gathering { grace_until_s } = &mut self.phase {
             *grace_until_s += gap_s;
         }
@@ -285,8 +299,15 @@ impl Coordinator {
             .workers
             .iter()
             .filter_map(|(id, w)| match w.stage {
-                Stage::Started | Stage::Booting if now_s - w.started_s > boot_s => {
-                    Some((*id, format!("it was not ready {boot_s} s after its start")))
+                Stage::Started if now_s - w.started_s > boot_s => {
+                    Some((*id, format!("it was not there {boot_s} s after its start")))
+                }
+                Stage::Booting if now_s - w.started_s > w.allowance_s(boot_s) => {
+                    let what = w
+                        .position
+                        .as_ref()
+                        .map_or_else(|| "starting".into(), |(_, p)| p.activity.to_string());
+                    Some((*id, format!("it was still {what} after {} s", w.allowance_s(boot_s))))
                 }
                 Stage::Started => None,
                 _ if now_s - w.heard_s > heartbeat_s => {
@@ -322,6 +343,9 @@ impl Worker {
             kept: Kept::Nothing,
             given_up: 0,
             revoked: false,
+            position: None,
+            answered_s: now_s,
+            asked_s: 0.0,
         }
     }
 }

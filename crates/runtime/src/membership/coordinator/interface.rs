@@ -50,6 +50,14 @@ pub struct Config {
     pub evaluate_every: u64,
     /// Steps between checkpoints; 0 writes at the end only.
     pub checkpoint_every: u64,
+    /// Least seconds between checkpoints by time; 0 for none.
+    pub checkpoint_period_s: f64,
+    /// Seconds that the members hold the state when the last checkpoint cannot be written.
+    pub last_checkpoint_wait_s: f64,
+    /// Seconds that a model predicts of a step, until steps were measured.
+    pub expected_step_s: Option<f64>,
+    /// Whether members of which none could go on without are replaced when they are late: their state may be the only one.
+    pub replaces_alone: bool,
 }
 
 /// What happens to the coordinator. Times are seconds on one clock that never goes back.

@@ -29,7 +29,8 @@ impl Coordinator {
             Phase::Running => {
                 self.recover_if_suspect();
                 self.finish_if_done();
-                if self.phase == Phase::Running {
+                if self.phase == Phase::Running && !self.last_checkpoint.is_overdue() {
+                    self.ask_for_checkpoint();
                     self.spawn_missing();
                     self.spawn_servers();
                     self.propose();
@@ -348,7 +349,10 @@ impl Coordinator {
         for (id, worker) in &mut self.workers {
             match worker.stage {
                 Stage::Leaving | Stage::Benched => {}
-                _ if next.rank(*id).is_some() => (worker.stage, worker.kept) = (Stage::Active, Kept::AtLeast),
+                // It holds what this membership begins with, whatever it has said of that by now.
+                _ if next.rank(*id).is_some() => {
+                    (worker.stage, worker.kept, worker.epoch) = (Stage::Active, Kept::AtLeast, next.epoch);
+                }
                 // One that came anew since then is no part of this plan.
                 _ if next.shadows(*id) && worker.incarnation <= incarnation => {
                     (worker.stage, worker.kept, worker.started_s) =
@@ -368,8 +372,11 @@ impl Coordinator {
             (self.wanted, self.wanted_since_s) = (to, since_s);
         }
         self.current = next;
-        self.begun = self.current.epoch;
+        (self.begun, self.begun_step) = (self.current.epoch, step);
         self.journal_membership(step, reason);
+        for (worker, replace) in std::mem::take(&mut self.parting) {
+            self.asked_to_leave(worker, replace);
+        }
         if from != to {
             let hidden_s = self.now_s - if to > from { self.wanted_since_s.min(since_s) } else { since_s };
             let resize = Resize { step, from, to, stall_s: 0.0, reason: reason.to_string() };
@@ -406,13 +413,18 @@ impl Coordinator {
         let finished = |id: &WorkerId| self.workers.get(id).and_then(|w| w.finished);
         let ends: Vec<_> = self.current.active.iter().map(|m| finished(&m.worker)).collect();
         let Some(Some((step, digest))) = ends.first().copied() else { return };
-        let here = self.settled.contains(&step) || hands_over && self.received.contains(&step);
-        if ends.iter().any(Option::is_none) || !here {
+        if ends.iter().any(Option::is_none) {
             return;
         }
         if ends.iter().flatten().any(|end| *end != (step, digest)) {
             let reason = "workers disagree about the trained parameters; please report this".to_string();
             return self.end(Outcome { kind: OutcomeKind::Broken, reason, digest: None });
+        }
+        // A state that led to no finite loss replaces no checkpoint.
+        let here =
+            self.settled.contains(&step) || hands_over && self.received.contains(&step) || self.diverged;
+        if !here {
+            return self.await_last_checkpoint(step, digest);
         }
         if hands_over && self.total_steps.is_some_and(|total| step < total) {
             self.checkpoint = self.checkpoint.max(Some(step));

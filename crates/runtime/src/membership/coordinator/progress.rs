@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bellwether_core::record::{Crash, Event as Journal, Resize};
+use bellwether_core::record::{Crash, Event as Journal, Mismatch, Resize};
 
 use crate::membership::{EvaluationRecord, Report, StepRecord, WorkerId};
 
@@ -51,6 +51,8 @@ pub struct Progress {
     pub resizes: Vec<Resize>,
     /// Losses.
     pub crashes: Vec<Crash>,
+    /// Virtual nodes that two workers computed differently.
+    pub mismatches: Vec<Mismatch>,
     /// Largest resident memory of a worker.
     pub peak_resident_bytes: u64,
     /// Moving average of the time of a step.
@@ -106,6 +108,12 @@ impl Progress {
         }
         self.evaluation = new.last().copied().or(self.evaluation);
         new
+    }
+
+    /// The boundary before the update that ended at `step`, as it was reported.
+    pub(super) fn before(&self, step: u64) -> Option<u64> {
+        let (_, last) = self.pending.range(..step).next_back()?;
+        (last.step + last.steps() == step).then_some(last.step)
     }
 
     /// Commits all steps below `step`; returns the first of them and the records that are known.

@@ -7,7 +7,7 @@ use bellwether_core::record::Event as Journal;
 use super::{
     Coordinator, Kept, MAX_BOOT_FAILURES, MAX_REBOOT_FAILURES, Outcome, OutcomeKind, Phase, Stage, Worker,
 };
-use crate::membership::{Load, Membership, Reason, ToWorker, WorkerId};
+use crate::membership::{Load, Reason, ToWorker, WorkerId};
 
 /// How long a broken connection between two workers may wait for evidence that one of them is dead.
 const SUSPICION_S: f64 = 0.05;
@@ -72,7 +72,7 @@ impl Coordinator {
 
     /// Whether the members wait for what this worker contributes, by the membership in force or by one that
     /// may be in force without our knowing.
-    fn is_relied_on(&self, worker: WorkerId) -> bool {
+    pub(super) fn is_relied_on(&self, worker: WorkerId) -> bool {
         let planned = self.proposed.iter().any(|p| p.membership.rank(worker).is_some());
         planned || self.current.rank(worker).is_some()
     }
@@ -126,12 +126,17 @@ impl Coordinator {
         if let Some(proposal) = self.proposed.iter().find(|p| p.membership.epoch == epoch) {
             let planned = &proposal.membership;
             if planned.shadows(worker) {
-                return self.failed_to_join(worker, step);
+                // Of a plan that has failed for it before there is nothing new: another was made since.
+                let news = self.workers.get(&worker).is_some_and(|w| w.incarnation <= proposal.incarnation);
+                if news {
+                    self.failed_to_join(worker, step);
+                }
+                return;
             }
             let unreachable = peer.filter(|p| planned.new_peers(worker).iter().any(|(id, _)| id == p));
             if let Some(peer) = unreachable {
                 // A newcomer that members cannot reach is of no use.
-                self.gone(peer, &format!("worker {worker} cannot reach it: {why}"));
+                self.turn_away(peer, &format!("worker {worker} cannot reach it: {why}"));
                 if self.current.rank(worker).is_none() && self.is_relied_on(worker) {
                     // The members agree among themselves, and may be waiting for it by now.
                     self.recover(Reason::JoinerLost);
@@ -142,21 +147,21 @@ impl Coordinator {
                 self.adopted(epoch, self.progress.committed());
             }
         }
-        // In a recovery, what happened before it is no news; later, even a member that did not get as far
-        // as the others keeps them waiting.
+        // What happened before the last recovery is no news: connections of a plan that it overtook may fail long afterwards,
+        // and must not bring about the next. Later, even a member that did not get as far as the others keeps them waiting.
         let running = self.phase == Phase::Running;
-        if self.current.epoch != epoch && !(running && epoch < self.current.epoch) {
+        if self.current.epoch != epoch && !(running && (self.formed..self.current.epoch).contains(&epoch)) {
             return;
         }
         if self.current.rank(worker).is_none() {
             return self.failed_to_join(worker, step);
         }
-        if !running
-            && self.formation_failures + 1 >= MAX_FORMATION_FAILURES
-            && let Some(peer) = peer
-        {
-            self.formation_failures = 0;
-            return self.gone(peer, &format!("worker {worker} cannot reach it: {why}"));
+        if !running && let Some(peer) = peer {
+            self.watch.cannot_reach(worker, peer);
+            if self.formation_failures + 1 >= MAX_FORMATION_FAILURES {
+                self.formation_failures = 0;
+                return self.cut_one_of(worker, peer, why);
+            }
         }
         // The evidence of a crash is on its way, if there was one: acting on it needs one recovery, not two.
         let dead = peer.is_some_and(|p| !self.workers.contains_key(&p));
@@ -194,7 +199,7 @@ impl Coordinator {
     }
 
     /// Forms a new membership of the members that are left.
-    fn recover(&mut self, reason: Reason) {
+    pub(super) fn recover(&mut self, reason: Reason) {
         let load = if let Phase::Recovering { load, .. } = self.phase { load } else { None };
         let computes = |id: &WorkerId| {
             self.workers.get(id).is_some_and(|w| matches!(w.stage, Stage::Active | Stage::Leaving))
@@ -227,7 +232,12 @@ impl Coordinator {
     fn fall_back(&mut self) {
         self.proposed.clear();
         self.suspect_at_s = None;
+        let begun = self.begun;
         for (id, worker) in &mut self.workers {
+            if matches!(worker.stage, Stage::Active | Stage::Leaving) {
+                // It has what the latest membership began with, also if it told nothing since.
+                worker.epoch = worker.epoch.max(begun);
+            }
             if worker.stage == Stage::Leaving {
                 // The number of workers that are wanted has followed it already.
                 self.parting.insert(*id, true);
@@ -250,6 +260,7 @@ impl Coordinator {
         self.last_epoch += 1;
         let mut membership = self.compose(members, &[]);
         membership.epoch = self.last_epoch;
+        self.formed = self.last_epoch;
         let everyone: Vec<WorkerId> = self
             .workers
             .iter()
@@ -284,6 +295,7 @@ impl Coordinator {
         self.suspect_at_s = None;
         self.settled.clear();
         self.received.clear();
+        self.last_checkpoint.begin_anew();
         self.recovery_reason = reason;
         self.phase = Phase::Recovering { load, ready: BTreeMap::new() };
         for (worker, replace) in std::mem::take(&mut self.parting) {
@@ -308,6 +320,10 @@ impl Coordinator {
             // Whoever is not back by now has died, or was away for too long.
             self.strays.clear();
         }
+        let holds = holding.iter().map(|id| self.workers[id].step).max();
+        if self.waits_for_writing(holds.unwrap_or(0)) {
+            return;
+        }
         let members = self.best_holders(&holding);
         if !members.is_empty() {
             return self.form(&members, None, Reason::Reattached);
@@ -315,11 +331,17 @@ impl Coordinator {
         for id in holding {
             self.workers.get_mut(&id).expect("it is there").stage = Stage::Standby;
         }
-        if self.stopping {
-            return self.end(Outcome { kind: OutcomeKind::Stopped, reason: String::new(), digest: None });
-        }
         if let Some(failure) = self.failure.take() {
             return self.give_up(failure);
+        }
+        if self.stopping {
+            let to = self.checkpoint.unwrap_or(0);
+            if to < self.progress.committed() {
+                // Nobody is left who could hand the rest over.
+                self.journal(Journal::RolledBack { to });
+                self.progress.roll_back(to);
+            }
+            return self.end(Outcome { kind: OutcomeKind::Stopped, reason: String::new(), digest: None });
         }
         self.spawn_missing();
         let standby = self.staged(Stage::Standby);
@@ -337,6 +359,8 @@ impl Coordinator {
             self.progress.roll_back(to);
         } else if to > self.progress.committed() {
             // The checkpoint came, but not the report of the steps in it.
+            let first = self.progress.committed();
+            self.journal(Journal::FoundInCheckpoint { first, last: to - 1 });
             self.commit_to(to);
         }
         let (load, reason) = match self.checkpoint {
@@ -344,34 +368,6 @@ impl Coordinator {
             None => (Load::Fresh, Reason::Formed),
         };
         self.form(&members, Some(load), reason);
-    }
-
-    /// Of the workers that hold a state, those that can go on together; none if a checkpoint is newer.
-    fn best_holders(&self, holding: &[WorkerId]) -> Vec<WorkerId> {
-        let step = |id: &WorkerId| self.workers[id].step;
-        // Where the batch may move, steps done anew after a loss may be other updates than before: only the latest count.
-        let moves = self.config.max_accumulation > 1;
-        let latest = holding.iter().map(|id| self.workers[id].epoch).max().unwrap_or(0);
-        let holding: Vec<WorkerId> =
-            holding.iter().copied().filter(|id| !moves || self.workers[id].epoch == latest).collect();
-        let Some(newest) = holding.iter().map(step).max() else { return Vec::new() };
-        let exact = |id: &WorkerId| self.workers[id].kept == Kept::Exactly;
-        if Some(newest) < self.checkpoint && holding.iter().all(exact) {
-            return Vec::new();
-        }
-        // Who may be further than is known will tell when it is ready.
-        let (mut members, others): (Vec<WorkerId>, Vec<WorkerId>) =
-            holding.iter().copied().partition(|id| step(id) == newest || !exact(id));
-        // Of those behind, only members of the same epoch can be sure that the last result was kept for them.
-        let epoch = |id: &WorkerId| self.workers[id].epoch;
-        let same_epoch = |id: &WorkerId| members.iter().all(|m| epoch(m) == epoch(id));
-        let update = u64::from(self.config.max_accumulation.max(1));
-        let near: Vec<WorkerId> =
-            others.into_iter().filter(|id| step(id) + update >= newest && same_epoch(id)).collect();
-        members.extend(near);
-        members.truncate(self.config.virtual_nodes as usize);
-        members.sort_unstable();
-        members
     }
 
     pub(super) fn ready(&mut self, worker: WorkerId, epoch: u64, held: Ready) {
@@ -406,11 +402,13 @@ impl Coordinator {
             let reason = self.recovery_reason.clone();
             return self.form(&members, None, reason);
         }
-        let further = |w: &Worker| w.stage == Stage::Standby && w.kept != Kept::Nothing && w.step > step;
-        let somebody = !self.strays.is_empty() || self.workers.values().any(further);
+        let somebody = !self.strays.is_empty() || self.is_further(&ready, step);
         if step < self.progress.committed() && somebody {
             // Whoever has the rest may come back, or has.
             return self.fall_back();
+        }
+        if self.waits_for_writing(step) {
+            return;
         }
         if let Some(checkpoint) = self.checkpoint.filter(|c| *c > step) {
             let members: Vec<WorkerId> = ready.keys().copied().collect();
@@ -443,30 +441,13 @@ impl Coordinator {
             self.send(*id, ToWorker::Start { epoch, step, behind: behind.clone(), source, accumulation });
         }
         self.phase = Phase::Running;
-        self.begun = epoch;
+        (self.begun, self.begun_step) = (epoch, step);
         self.forget_other_states(&formed);
         self.formation_failures = 0;
+        self.watch.all_reach_all();
         let reason = self.recovery_reason.clone();
         self.journal_membership(step, &reason);
         self.back_together(step);
         self.commit();
-    }
-
-    /// The members go on: what others hold grows stale, and where the batch may move it may become another state of the
-    /// same step than the members'.
-    fn forget_other_states(&mut self, formed: &Membership) {
-        if self.config.max_accumulation == 1 {
-            return;
-        }
-        let others: Vec<WorkerId> = self
-            .workers
-            .iter()
-            .filter(|(id, w)| w.kept != Kept::Nothing && formed.rank(**id).is_none())
-            .map(|(id, _)| *id)
-            .collect();
-        for id in others {
-            self.workers.entry(id).and_modify(|w| w.kept = Kept::Nothing);
-            self.send(id, ToWorker::Recover { membership: formed.clone(), load: None, keep: false });
-        }
     }
 }

@@ -1,5 +1,7 @@
 //! What a coordinator that died leaves to the next.
 
+use std::collections::BTreeSet;
+
 use crate::membership::WorkerId;
 
 /// The state of a run, as its journal tells it.
@@ -15,4 +17,6 @@ pub struct Resumed {
     pub committed: u64,
     /// Steps that each update covered at last; 0 means 1.
     pub accumulation: u32,
+    /// Workers that were found to compute wrong gradients.
+    pub quarantined: BTreeSet<WorkerId>,
 }

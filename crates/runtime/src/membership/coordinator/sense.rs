@@ -1,7 +1,8 @@
 //! What a worker may say: whoever holds the token may say anything, and nothing of it may break the coordinator.
 
 use super::Coordinator;
-use crate::membership::{FromWorker, Report, ServerReport, StepRecord, UnitRecord, WorkerId};
+use crate::membership::{FromWorker, Position, Report, ServerReport, StepRecord, UnitRecord, WorkerId};
+use crate::verification::{Mismatch, Verdict};
 
 /// Numbers of workers, epochs and steps are below this: they can be counted up for ever without an overflow, and every
 /// double holds them.
@@ -9,6 +10,9 @@ const NUMBERS_MAX: u64 = 1 << 53;
 
 /// Units that a worker may want to hold at once.
 const WANT_MAX: u32 = 1 << 16;
+
+/// Others for whom a worker may wait.
+const WAITS_MAX: usize = 1 << 16;
 
 impl Coordinator {
     /// Whether this number is one that a worker may have.
@@ -58,8 +62,18 @@ impl Coordinator {
                 return Some("its account has no sensible numbers");
             }
             FromWorker::ServerReport(report) => (report.epoch, report.handed_over.unwrap_or(0)),
-            FromWorker::Finished { step, .. } | FromWorker::NotFinite { step, .. } => (0, *step),
+            FromWorker::Mismatched(mismatch) if !self.is_mismatch(mismatch) => {
+                return Some("a check that nobody makes");
+            }
+            FromWorker::Mismatched(mismatch) => (mismatch.epoch, mismatch.step),
+            FromWorker::Finished { step, .. }
+            | FromWorker::NotFinite { step, .. }
+            | FromWorker::CheckpointFailed { step, .. } => (0, *step),
+            FromWorker::At(position) if !is_position(position) => {
+                return Some("where it stands has no sensible numbers");
+            }
             FromWorker::Heartbeat
+            | FromWorker::At(_)
             | FromWorker::Warmed(_)
             | FromWorker::LinkMeasured { .. }
             | FromWorker::Leave { .. }
@@ -69,6 +83,17 @@ impl Coordinator {
             return Some("a membership that nobody planned");
         }
         (!is_step(step)).then_some("a step beyond the last")
+    }
+
+    /// A verdict of somebody about one of two others.
+    fn is_mismatch(&self, mismatch: &Mismatch) -> bool {
+        let Mismatch { node, worker, checker, verdict, .. } = mismatch;
+        let two = [worker, checker];
+        let fair = match verdict {
+            Verdict::Wrong { worker, judge } => two.contains(&worker) && !two.contains(&judge),
+            Verdict::Awaited | Verdict::Open => true,
+        };
+        fair && *node < self.config.virtual_nodes && two.iter().all(|worker| Self::is_number(**worker))
     }
 
     fn is_account(&self, report: &Report) -> bool {
@@ -95,6 +120,12 @@ fn is_time(seconds: f64) -> bool {
 
 fn is_unit(unit: &UnitRecord) -> bool {
     [unit.duration_s, unit.compute_s, unit.wait_s].into_iter().all(is_time) && unit.samples < NUMBERS_MAX
+}
+
+fn is_position(position: &Position) -> bool {
+    let Position { since_s, starved_s, usual_s, allowance_s, .. } = position;
+    [*since_s, *starved_s, usual_s.unwrap_or(0.0), allowance_s.unwrap_or(0.0)].into_iter().all(is_time)
+        && position.waits_for.len() <= WAITS_MAX
 }
 
 fn is_server_account(report: &ServerReport) -> bool {

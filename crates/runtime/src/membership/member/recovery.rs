@@ -6,6 +6,16 @@ use super::{Effect, Member, Stage};
 use crate::membership::{FromWorker, Load, Membership, WorkerId};
 
 impl Member {
+    /// Whether nothing more is trained because the loss was not finite: the state that led there replaces no checkpoint.
+    pub fn has_diverged(&self) -> bool {
+        self.halted && self.diverged
+    }
+
+    /// Whether everything is done but for what the coordinator may ask for once more.
+    pub fn is_finished(&self) -> bool {
+        self.stage == Stage::Finished
+    }
+
     pub(super) fn recover(&mut self, membership: Membership, load: Option<Load>, keep: bool) {
         self.prepared.clear();
         self.agreed = None;
@@ -39,7 +49,7 @@ impl Member {
         result: Result<(), (Option<WorkerId>, String)>,
     ) -> Vec<Effect> {
         if let Some(step) = loaded {
-            (self.step, self.last, self.trained) = (step, 0, (0, 0));
+            (self.step, self.last, self.trained, self.loaded) = (step, 0, (0, 0), epoch);
             self.has_state = true;
             self.halted = false;
         }

@@ -48,7 +48,7 @@ pub enum Task {
     },
     /// Evaluate the held-out set together; then [`Member::evaluated`].
     Evaluate,
-    /// Begin to send the state to the coordinator; then [`Member::checkpointed`].
+    /// Begin to send the state to the coordinator, once more perhaps; then [`Member::checkpointed`].
     Checkpoint,
     /// Adopt the prepared connections of this membership; then [`Member::switched`].
     Switch(Membership),
@@ -56,7 +56,7 @@ pub enum Task {
     Hold,
     /// Compute, reduce, apply; then [`Member::round_done`].
     Train,
-    /// Send the last checkpoint (rank 0) and the digest; then [`Member::finished`].
+    /// Send the last checkpoint (rank 0, unless [`Member::has_diverged`]) and the digest; then [`Member::finished`].
     Finish,
     /// Compute this unit, and hand its gradient to the servers; then [`Member::unit_done`].
     Unit(u64),

@@ -1,13 +1,14 @@
 //! The connection to one server: what is to be sent, and the two threads that send and receive.
 
 use std::io;
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use bellwether_core::plan::TransmissionOrder;
 
 use super::{Inner, Shared, Stage};
+use crate::channel::Stream;
 use crate::parameters::map::Piece;
 use crate::parameters::outbox::Outbox;
 use crate::parameters::pipe::{Source, invalid, lock, prepare, send};
@@ -18,7 +19,7 @@ use crate::parameters::wire::{Header, Kind, Stamp, WireError};
 pub(super) struct Link {
     /// Counts connections, so that the threads of an old one know it.
     generation: u64,
-    stream: Option<TcpStream>,
+    stream: Option<Stream>,
     lost: Option<String>,
     /// Encoded; they go before any gradient.
     pulls: Vec<u8>,
@@ -53,9 +54,9 @@ impl Link {
 
 impl Shared {
     /// Takes a connection to a server, and sends on it what is to be sent.
-    pub(super) fn connect(self: &Arc<Self>, server: u32, stream: TcpStream) -> io::Result<()> {
+    pub(super) fn connect(self: &Arc<Self>, server: u32, stream: Stream) -> io::Result<()> {
         prepare(&stream)?;
-        let (reading, writing) = (stream.try_clone()?, stream.try_clone()?);
+        let (reading, writing) = (stream.clone(), stream.clone());
         let mut inner = lock(&self.inner);
         self.ask(&mut inner, server);
         let link = &mut inner.links[server as usize];
@@ -116,7 +117,7 @@ impl Shared {
     }
 
     /// Sends what is due until the connection is closed or replaced.
-    fn transmit(&self, server: u32, generation: u64, mut stream: TcpStream) -> io::Result<()> {
+    fn transmit(&self, server: u32, generation: u64, mut stream: Stream) -> io::Result<()> {
         let mut headers = Vec::new();
         loop {
             headers.clear();
@@ -152,6 +153,7 @@ impl Shared {
             }
             drop(inner);
             let sent = send(&mut stream, &headers, &values);
+            self.moved();
             if let Some(number) = number {
                 let mut inner = lock(&self.inner);
                 let same = inner.work.is_some_and(|work| work.unit == unit);
@@ -165,7 +167,7 @@ impl Shared {
     }
 
     /// Takes pieces and acknowledgements until the connection ends.
-    fn receive(&self, server: u32, generation: u64, stream: TcpStream) -> io::Result<()> {
+    fn receive(&self, server: u32, generation: u64, stream: Stream) -> io::Result<()> {
         let mut source = Source::new(stream);
         let mut unwanted = Vec::new();
         while let Some(header) = source.header()? {
@@ -174,6 +176,7 @@ impl Shared {
             let piece = piece.ok_or_else(|| invalid(WireError::OtherPiece(header.piece)))?;
             let here = Stamp { job: self.options.job, ..header.stamp };
             header.check(&here).map_err(invalid)?;
+            self.moved();
             match header.kind {
                 Kind::Applied => {
                     header.check_length(0).map_err(invalid)?;

@@ -1,12 +1,13 @@
 //! A worker's connection at its server: what it asks and pushes is read on one thread, what it gets is written on another.
 
 use std::io;
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::sync::{Arc, Condvar, Mutex};
 
 use bellwether_core::plan::TransmissionOrder;
 
 use super::Shared;
+use crate::channel::Stream;
 use crate::parameters::outbox::Outbox;
 use crate::parameters::pipe::{Source, invalid, lock, prepare, send};
 use crate::parameters::wire::{Header, Kind};
@@ -15,7 +16,7 @@ use crate::parameters::wire::{Header, Kind};
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) worker: u64,
-    stream: TcpStream,
+    stream: Stream,
     out: Mutex<Out>,
     changed: Condvar,
 }
@@ -30,11 +31,7 @@ struct Out {
 }
 
 impl Connection {
-    pub(super) fn new(
-        stream: TcpStream,
-        worker: u64,
-        order: &TransmissionOrder,
-    ) -> io::Result<Arc<Connection>> {
+    pub(super) fn new(stream: Stream, worker: u64, order: &TransmissionOrder) -> io::Result<Arc<Connection>> {
         prepare(&stream)?;
         let out = Out { acknowledgements: Vec::new(), pieces: Outbox::new(order), closed: false };
         Ok(Arc::new(Connection { worker, stream, out: Mutex::new(out), changed: Condvar::new() }))
@@ -61,7 +58,7 @@ impl Connection {
 
     /// Answers until the connection is closed.
     pub(super) fn write(&self, shared: &Shared) -> io::Result<()> {
-        let mut stream = self.stream.try_clone()?;
+        let mut stream = self.stream.clone();
         let (mut headers, mut values) = (Vec::new(), Vec::new());
         loop {
             headers.clear();
@@ -90,7 +87,7 @@ impl Connection {
 
     /// Takes what the worker asks and pushes until it closes the connection.
     pub(super) fn read(self: &Arc<Self>, shared: &Shared) -> io::Result<()> {
-        let mut source = Source::new(self.stream.try_clone()?);
+        let mut source = Source::new(self.stream.clone());
         let mut values = Vec::new();
         while let Some(header) = source.header()? {
             let (local, piece) = shared.check(&header).map_err(invalid)?;

@@ -15,6 +15,10 @@ use crate::tree::{add_assign, children};
 pub(super) struct Held {
     pub(super) values: Vec<f32>,
     pub(super) slots: Vec<Vec<f32>>,
+    /// With [`Rule::Together`](super::Rule::Together): the values of the step before, none before the phase's first. A
+    /// worker may die that has pushed its gradient to some pieces only: whoever does the unit again needs those of its
+    /// step. No piece is further ahead of another.
+    pub(super) previous: Vec<f32>,
     /// Updates since the server was loaded.
     pub(super) version: u64,
     /// With [`Rule::Together`](super::Rule::Together): the step whose units are gathered.
@@ -75,6 +79,7 @@ impl Held {
         let units = leaves.len();
         sum(0..units as u32, &mut leaves);
         let scale = pushes[0].scale;
+        self.previous.clone_from(&self.values);
         if state {
             for (value, sum) in self.values.iter_mut().zip(&leaves[0]) {
                 *value = sum / scale;
@@ -123,6 +128,7 @@ impl Held {
     /// Begins a phase at `step` with this many units to gather (0 when each is applied at once).
     pub(super) fn begin(&mut self, step: u64, units: usize) {
         self.step = step;
+        self.previous = Vec::new();
         self.applied.clear();
         self.gathered.clear();
         self.gathered.resize_with(units, || None);

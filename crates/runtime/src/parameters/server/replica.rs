@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::sync::{Arc, Condvar, Mutex};
 
 use super::account::Progress;
 use super::connection::Connection;
 use super::held::Held;
 use super::{Shared, Told};
+use crate::channel::Stream;
 use crate::parameters::pipe::{Source, invalid, lock, prepare, send};
 use crate::parameters::wire::{Header, Kind, Stamp};
 
@@ -38,7 +39,7 @@ impl Awaits {
 /// The connection from a primary to its replica.
 #[derive(Debug)]
 pub(super) struct Replica {
-    stream: TcpStream,
+    stream: Stream,
     queue: Mutex<Queue>,
     changed: Condvar,
     room: Condvar,
@@ -55,7 +56,7 @@ struct Queue {
 }
 
 impl Replica {
-    pub(super) fn new(stream: TcpStream) -> io::Result<Arc<Replica>> {
+    pub(super) fn new(stream: Stream) -> io::Result<Arc<Replica>> {
         prepare(&stream)?;
         Ok(Arc::new(Replica {
             stream,
@@ -94,7 +95,7 @@ impl Replica {
 
     /// Writes what is forwarded until the replica is closed.
     pub(super) fn write(&self) -> io::Result<()> {
-        let mut stream = self.stream.try_clone()?;
+        let mut stream = self.stream.clone();
         loop {
             let idle = |queue: &mut Queue| !queue.closed && queue.frames.is_empty();
             let mut queue = self
@@ -116,7 +117,7 @@ impl Replica {
 
     /// Takes acknowledgements until the connection ends; `whole` is called when all pieces are there.
     pub(super) fn read(&self, whole: impl Fn()) -> io::Result<()> {
-        let mut source = Source::new(self.stream.try_clone()?);
+        let mut source = Source::new(self.stream.clone());
         while let Some(header) = source.header()? {
             let awaits = lock(&self.queue).awaiting.pop_front();
             let awaits = awaits.filter(|_| header.kind == Kind::Applied);
@@ -197,6 +198,7 @@ impl Shared {
     fn describe(&self, held: &Held, number: u32, before: &Progress) -> Vec<(Header, Vec<f32>)> {
         let mut values = held.values.clone();
         held.slots.iter().for_each(|slot| values.extend_from_slice(slot));
+        values.extend_from_slice(if held.previous.is_empty() { &held.values } else { &held.previous });
         let length_bytes = 4 * values.len() as u32;
         let header = self.to_replica(Kind::Install, number);
         let header = Header { length_bytes, step: held.step, version: held.version, ..header };
@@ -214,16 +216,16 @@ impl Shared {
     }
 
     /// Does what a primary did, frame by frame, and acknowledges it.
-    pub(super) fn follow(&self, mut stream: TcpStream) -> io::Result<()> {
+    pub(super) fn follow(&self, mut stream: Stream) -> io::Result<()> {
         prepare(&stream)?;
-        let mut source = Source::new(stream.try_clone()?);
+        let mut source = Source::new(stream.clone());
         let slots = self.options.slots;
         let mut values = Vec::new();
         while let Some(header) = source.header()? {
             let (local, piece) = self.check(&header).map_err(invalid)?;
             let parts = match header.kind {
-                Kind::Install if piece.state => 1,
-                Kind::Install => 1 + slots,
+                Kind::Install if piece.state => 2,
+                Kind::Install => 2 + slots,
                 Kind::Push => 1,
                 Kind::Known | Kind::Complete => 0,
                 _ => return Err(invalid(header.out_of_turn())),
@@ -242,7 +244,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Takes a whole piece: its values, then each slot's.
+    /// Takes a whole piece: its values, each slot's, and the values of the step before.
     fn take(&self, header: &Header, local: usize, values: &[f32]) {
         let mut held = lock(&self.pieces[local]);
         let length = held.values.len();
@@ -253,6 +255,9 @@ impl Shared {
         held.version = header.version;
         let units = held.gathered.len();
         held.begin(header.step, units);
+        if units > 0 {
+            held.previous = next().to_vec();
+        }
     }
 
     /// Remembers a unit that the primary applied to a piece, unless it is known: workers send some twice.

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::channel::resolve;
 use crate::gossip::{Gossip, Identity, Shared};
 use crate::membership::{Peer, Stretch, UnitRecord};
 use crate::optimizer::Update;
 use crate::transfer::{self, Kind, read, write};
 use crate::worker::Worker;
 use crate::worker::engine::Fault;
-use crate::worker::links::{Connector, resolve};
+use crate::worker::links::Connector;
 
 /// The averaging under way.
 pub(super) struct Averaging {
@@ -94,6 +95,8 @@ impl Worker {
         let (engine, rule) = (&self.engine, &self.unit_rule);
         averaging.shared.update(|range, values| engine.update_held(rule, update, range, values));
         let exchanging = Instant::now();
+        let peer = averaging.gossip.peer_after(unit);
+        let _waits = peer.map(|peer| self.engine.progress.held_up_by([peer].into_iter()));
         // A peer that is gone is left out.
         let _ = averaging.gossip.exchange(unit);
         Ok(UnitRecord {

@@ -1,7 +1,7 @@
 //! Evaluation of the held-out set, each member its virtual nodes' share.
 
 use super::{Engine, Fault, Header, header};
-use crate::membership::EvaluationRecord;
+use crate::membership::{Activity, EvaluationRecord};
 use crate::trainee::{Evaluation, MicroBatch, Weights};
 use crate::transfer::read;
 
@@ -28,6 +28,7 @@ impl Engine {
                 if urgent() {
                     return Err(Fault::Collective(None, "interrupted".into()));
                 }
+                self.part(Activity::Evaluating, step);
                 let next = (start + EVALUATION_BATCH).min(end);
                 self.samples.clear();
                 self.samples.extend(start..next);
@@ -47,6 +48,7 @@ impl Engine {
             leaves.push([total.loss_sum, total.correct as f64, total.predictions as f64]);
         }
         let sums = header::triples_per_node(self.order.virtual_nodes, range, &leaves);
+        self.part(Activity::Exchanging, step);
         let (_, [loss, correct, predictions]) = self.confer(step, &Header { offer, sums })?;
         let loss = if held_out > 0 { loss / held_out as f64 } else { f64::NAN };
         Ok(EvaluationRecord {

@@ -4,9 +4,11 @@ use std::ops::Range;
 use std::time::Instant;
 
 use super::{Engine, Fault, header, square_sum};
+use crate::membership::Activity;
 use crate::noise::measures;
 use crate::order::micro_batch_seed;
-use crate::trainee::{MicroBatch, Weights};
+use crate::state::TrainingState;
+use crate::trainee::{MicroBatch, Trainee, Weights};
 use crate::transfer::read;
 use crate::tree::add_assign;
 
@@ -29,6 +31,7 @@ impl Engine {
                 if urgent() {
                     return Err(Fault::Collective(None, "interrupted".into()));
                 }
+                self.part(Activity::Computing, step);
                 let [loss, squares] = self.micro_batch(step, node, step == steps.start)?;
                 sums[0] += loss;
                 sums[1] += squares;
@@ -55,20 +58,33 @@ impl Engine {
             self.part.resize(leaf.len(), 0.0);
         }
         let state = read(&self.state);
-        let weights =
-            Weights { parameters: &state.parameters, state: &state.model_state, version: self.version };
         let out = if first { &mut *leaf } else { self.part.as_mut_slice() };
-        let (gradient, model_state) = out.split_at_mut(state.parameters.len());
         let seed = micro_batch_seed(self.seed, step, node);
-        let batch = MicroBatch { samples: &self.samples };
-        let loss = self.trainee.gradient(weights, batch, seed, gradient, model_state);
-        let loss = loss.map_err(|e| Fault::Trainee(e.to_string()))?.sum;
-        let count = self.samples.len() as f32;
-        model_state.iter_mut().for_each(|value| *value *= count);
+        let loss = compute(self.trainee.as_mut(), &state, self.version, &self.samples, seed, out)?;
+        self.verification.computed(step, node, out, loss);
+        let gradient = &out[..state.parameters.len()];
         let squares = if self.optimizer.moves() && measures(step) { square_sum(gradient) } else { 0.0 };
         if !first {
             add_assign(leaf, &self.part);
         }
         Ok([loss, squares])
     }
+}
+
+/// Writes the gradient of these samples and the sum of the model states that they leave; returns the sum of their losses.
+pub(super) fn compute(
+    trainee: &mut dyn Trainee,
+    state: &TrainingState,
+    version: u64,
+    samples: &[u64],
+    seed: u64,
+    out: &mut [f32],
+) -> Result<f64, Fault> {
+    let weights = Weights { parameters: &state.parameters, state: &state.model_state, version };
+    let (gradient, model_state) = out.split_at_mut(state.parameters.len());
+    let loss = trainee.gradient(weights, MicroBatch { samples }, seed, gradient, model_state);
+    let loss = loss.map_err(|e| Fault::Trainee(e.to_string()))?.sum;
+    let count = samples.len() as f32;
+    model_state.iter_mut().for_each(|value| *value *= count);
+    Ok(loss)
 }

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use super::{Engine, Fault, all_finite, square_sum};
+use super::{Engine, Fault, square_sum};
 use crate::membership::EvaluationRecord;
 use crate::optimizer::{Optimizer, Update};
 use crate::order::micro_batch_seed;
+use crate::state::all_finite;
 use crate::trainee::{Evaluation, MicroBatch, Parts, TraineeError, Weights, tensor_ranges};
 use crate::transfer::{read, write};
 
@@ -92,6 +93,7 @@ impl Engine {
         let mut unit = UnitGradient::default();
         for node in nodes {
             let [loss_sum, _] = self.micro_batch(step, node, true)?;
+            self.progress.moved();
             unit.loss_sum += loss_sum;
             unit.samples += self.samples.len() as u64;
             self.accumulator.push();
@@ -247,6 +249,7 @@ impl Engine {
             total.loss_sum += part.loss_sum;
             total.correct += part.correct;
             total.predictions += part.predictions;
+            self.progress.moved();
         }
         Ok(EvaluationRecord {
             step,

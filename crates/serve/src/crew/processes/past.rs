@@ -11,8 +11,9 @@ pub(super) struct Past {
     pub(super) process: Option<u32>,
     /// Committed steps.
     pub(super) committed: u64,
-    /// Samples of a full step; 0 until it is known.
+    /// Samples of a full step, and parameters of the model; 0 until they are known.
     pub(super) batch: u64,
+    pub(super) parameters: u64,
     /// Workers of the membership that this coordinator began last, and since when; 0 before the first.
     pub(super) workers: u32,
     pub(super) since_s: f64,
@@ -37,7 +38,9 @@ impl Past {
             Event::CoordinatorStarted { process, .. } => {
                 (self.process, self.workers, self.ending) = (Some(*process), 0, None);
             }
-            Event::TaskKnown { batch, .. } => self.batch = *batch,
+            Event::TaskKnown { batch, parameters, .. } => {
+                (self.batch, self.parameters) = (*batch, *parameters)
+            }
             Event::Membership { workers, .. } => {
                 let count = workers.len() as u32;
                 if count != self.workers {

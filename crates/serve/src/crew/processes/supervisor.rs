@@ -1,20 +1,21 @@
 //! Watches over the coordinator of one job: finds or starts it, follows what it writes, steers it, and tells its end.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bellwether_core::record::Event;
-use bellwether_runtime::control::Token;
-use bellwether_runtime::control::client::{ClientError, Control};
 use bellwether_runtime::{coordinator, journal, metrics};
 
 use super::launch::{self, Launched};
 use super::past::{Ending, Past};
+use super::patience::{LongestStep, Patience};
 use super::steps::{Lesson, Pace};
 use super::{Closing, Post, Tell};
 use crate::crew::{End, Report, Wanted};
+
+mod steer;
 
 /// Time between two looks at the files: while something begins or ends, while steps are done, and while nothing happens.
 const TICK_EAGER: Duration = Duration::from_millis(5);
@@ -26,12 +27,6 @@ const QUIET: Duration = Duration::from_millis(250);
 
 /// Time between two looks at the coordinator's process, or at the lock where it is not ours.
 const PROBE: Duration = Duration::from_millis(100);
-
-/// Time between two attempts to reach a coordinator that does not answer yet.
-const RETRY: Duration = Duration::from_millis(40);
-
-/// How long leaving with a checkpoint may take.
-const STOP_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long a coordinator may go on after its last word.
 const LEAVING_PATIENCE: Duration = Duration::from_secs(10);
@@ -46,6 +41,7 @@ const LAST_STEPS_BYTES: u64 = 1 << 14;
 /// Sees to one job.
 pub(super) struct Supervisor {
     program: PathBuf,
+    patience: Patience,
     tell: Tell,
     post: Arc<Post>,
     /// The coordinator that was started here, until it is waited for.
@@ -53,8 +49,8 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
-    pub(super) fn new(program: PathBuf, tell: Tell, post: Arc<Post>) -> Supervisor {
-        Supervisor { program, tell, post, child: None }
+    pub(super) fn new(program: PathBuf, patience: Patience, tell: Tell, post: Arc<Post>) -> Supervisor {
+        Supervisor { program, patience, tell, post, child: None }
     }
 
     /// Sees to the job until it has ended and nobody wants it again.
@@ -76,7 +72,8 @@ impl Supervisor {
                     return Ok(self.post.leave());
                 }
             }
-            if let Some(wish) = self.post.wait(TICK_EAGER)? {
+            // A change that crosses the end on its way comes too late.
+            if let Some(wish) = self.post.wait(TICK_EAGER)?.filter(|wish| wish.begins) {
                 return Ok(Some(wish));
             }
             if let Some(child) = self.child.as_mut().filter(|_| since.elapsed() > LEAVING_PATIENCE) {
@@ -94,8 +91,11 @@ struct Episode<'s> {
     metrics: metrics::Tail,
     past: Past,
     pace: Pace,
+    longest: LongestStep,
     lesson: Lesson,
     loss: Option<f64>,
+    /// When it left because that was wanted.
+    left_unix_s: Option<f64>,
     /// When the journal had news last.
     news_at: Instant,
     /// Workers and committed steps as they were reported last.
@@ -107,13 +107,30 @@ struct Episode<'s> {
     /// What was asked of the coordinator; 0 to stop. `None` where it is not known what others asked.
     asked: Option<u32>,
     ask_at: Instant,
+    /// Whether it was told that what was asked is so, and when to look again.
+    settled: bool,
+    settle_at: Instant,
     /// Since when it should leave.
     leave_since: Option<Instant>,
-    killed: bool,
+    /// The patience with which it was killed.
+    killed: Option<Duration>,
     probe_at: Instant,
     /// Where the log of the coordinator that was started here begins.
     launched: Option<u64>,
     exit: Option<ExitStatus>,
+}
+
+/// What the last steps of a run took.
+fn longest_step(run: &Path) -> LongestStep {
+    let (mut metrics, mut longest) = (metrics::Tail::new(run), LongestStep::default());
+    // Metrics that cannot be read tell nothing.
+    let _ = metrics.skip(LAST_STEPS_BYTES);
+    while let Ok(steps) = metrics.read()
+        && !steps.is_empty()
+    {
+        steps.iter().for_each(|step| longest.see(step.duration_s, step.workers));
+    }
+    longest
 }
 
 /// What there is when a job is wanted.
@@ -131,8 +148,10 @@ impl<'s> Episode<'s> {
             of,
             journal: journal::Tail::new(&wish.run),
             metrics: metrics::Tail::new(&wish.run),
+            longest: longest_step(&wish.run),
             speed: wish.speed,
             wish,
+            left_unix_s: None,
             past: Past::default(),
             pace: Pace::default(),
             lesson: Lesson::default(),
@@ -143,8 +162,10 @@ impl<'s> Episode<'s> {
             steps_at: now,
             asked: None,
             ask_at: now,
+            settled: false,
+            settle_at: now,
             leave_since: None,
-            killed: false,
+            killed: None,
             probe_at: now,
             launched: None,
             exit: None,
@@ -175,7 +196,10 @@ impl<'s> Episode<'s> {
             match end {
                 // It left because that was wanted, and is wanted back since.
                 Ok(ending)
-                    if ending.end == End::Stopped && self.asked == Some(0) && self.wish.workers > 0 => {}
+                    if ending.end == End::Stopped && self.asked == Some(0) && self.wish.workers > 0 =>
+                {
+                    self.left_unix_s = Some(ending.unix_s);
+                }
                 Ok(ending) => return Ok(self.ended(ending)),
                 Err(()) => return Ok(self.lost()),
             }
@@ -207,13 +231,26 @@ impl<'s> Episode<'s> {
                     }
                     self.listen(TICK_EAGER)?;
                 }
+                (false, Some(ending)) if self.wish.workers == 0 && self.is_known(&ending) => {
+                    let ending = Ending { end: End::Stopped, ..ending };
+                    return Ok(Met::Over(self.ended(ending)));
+                }
                 (false, Some(ending)) if ending.end == End::Finished || self.wish.workers == 0 => {
+                    return Ok(Met::Over(self.ended(ending)));
+                }
+                // Somebody stopped it by hand while nobody looked.
+                (false, Some(ending)) if ending.end == End::Stopped && !self.is_known(&ending) => {
                     return Ok(Met::Over(self.ended(ending)));
                 }
                 (false, None) if self.wish.workers == 0 => return Ok(Met::Over(self.gone())),
                 (false, _) => return Ok(self.launch()),
             }
         }
+    }
+
+    /// Whether this end is known to whoever wants something of the run.
+    fn is_known(&self, ending: &Ending) -> bool {
+        [self.left_unix_s, self.wish.known_end_unix_s].contains(&Some(ending.unix_s))
     }
 
     /// Reads what the journal says and reports none of it.
@@ -258,7 +295,7 @@ impl<'s> Episode<'s> {
     fn follow_anew(&mut self) {
         self.lesson.started();
         self.pace.changed(0);
-        (self.leave_since, self.killed) = (None, false);
+        (self.leave_since, self.killed, self.settled) = (None, None, false);
         self.reported = (0, self.past.committed);
         self.news_at = Instant::now();
         self.speed = self.wish.speed;
@@ -267,7 +304,7 @@ impl<'s> Episode<'s> {
     /// Waits for a wish, at most for `patience`.
     fn listen(&mut self, patience: Duration) -> Result<(), Closing> {
         if let Some(wish) = self.of.post.wait(patience)? {
-            self.wish = wish;
+            (self.wish, self.settled) = (wish, false);
         }
         Ok(())
     }
@@ -308,6 +345,7 @@ impl<'s> Episode<'s> {
             for step in steps {
                 self.loss = step.loss.or(self.loss);
                 self.pace.see(&step, self.past.batch);
+                self.longest.see(step.duration_s, step.workers);
                 let before = self.lesson.see(step);
                 self.report_steps(before);
             }
@@ -369,53 +407,6 @@ impl<'s> Episode<'s> {
         alive
     }
 
-    /// Asks the coordinator for what is wanted, until it has heard it.
-    fn steer(&mut self) {
-        let now = Instant::now();
-        // Who was asked to leave does not stay.
-        let wanted = if self.asked == Some(0) { 0 } else { self.wish.workers };
-        if wanted > 0 {
-            self.leave_since = None;
-        } else if now.duration_since(*self.leave_since.get_or_insert(now)) > STOP_PATIENCE {
-            self.kill();
-        }
-        if self.asked == Some(wanted) || now < self.ask_at {
-            return;
-        }
-        match self.ask(wanted) {
-            Ok(()) => self.asked = Some(wanted),
-            Err(_) => self.ask_at = Instant::now() + RETRY,
-        }
-    }
-
-    fn ask(&self, workers: u32) -> Result<(), ClientError> {
-        let run = &self.wish.run;
-        let unreachable =
-            |why: &str| ClientError::Unreachable { address: run.display().to_string(), why: why.into() };
-        let endpoint = launch::endpoint(run).filter(|endpoint| Some(endpoint.process) == self.past.process);
-        let endpoint = endpoint.ok_or_else(|| unreachable("it does not listen yet"))?;
-        let token = std::fs::read_to_string(run.join("token")).ok().and_then(|text| Token::parse(&text));
-        let token = token.ok_or_else(|| unreachable("its token cannot be read"))?;
-        let mut control = Control::connect(&endpoint.control.to_string(), &token)?;
-        match workers {
-            0 => control.stop().map(|_| ()),
-            _ if self.asked.is_none() && control.status()?.wanted == workers => Ok(()),
-            // A number that it refuses now it refuses for ever.
-            _ => control.scale(workers).map(|_| ()),
-        }
-    }
-
-    fn kill(&mut self) {
-        self.killed = true;
-        if let Some(child) = &mut self.of.child {
-            let _ = child.kill();
-        }
-        if let Some(process) = self.past.process {
-            launch::kill_coordinator(&self.wish.run, process);
-        }
-        launch::kill_workers(&self.wish.run);
-    }
-
     fn ended(&self, Ending { end, why, step, digest, unix_s }: Ending) -> Report {
         Report::Ended { job: self.wish.job, end, why, step, digest, unix_s }
     }
@@ -431,6 +422,11 @@ impl<'s> Episode<'s> {
 
     /// The coordinator is gone without a word in the journal.
     fn lost(&self) -> Report {
+        if let Some(patience) = self.killed {
+            let seconds = patience.as_secs_f64().ceil();
+            let why = format!("its processes did not leave within {seconds} s and were killed");
+            return Report::Lost { job: self.wish.job, why };
+        }
         let run = self.wish.run.display();
         let complaint = match self.launched {
             Some(log_bytes) => launch::complaint(&self.wish.run, log_bytes),
@@ -438,9 +434,6 @@ impl<'s> Episode<'s> {
         };
         let failed = self.exit.is_some_and(|exit| exit.code().is_some());
         let why = match &self.exit {
-            _ if self.killed => {
-                format!("its coordinator did not stop within {STOP_PATIENCE:?} and was killed")
-            }
             _ if failed && !complaint.is_empty() => complaint,
             Some(exit) => {
                 format!("its coordinator ended without a word ({exit}); {run}/coordinator.log may tell more")

@@ -1,8 +1,10 @@
 //! What a run with stretches tells of them.
 
+use bellwether_core::prediction::Protocol;
 use bellwether_core::record::{Event as Journal, Staleness, StretchSummary};
 
-use super::Coordinator;
+use super::{Coordinator, Part};
+use crate::membership::coordinator::Phase;
 
 impl Coordinator {
     /// How stale the updates of the stretch were that ends before `step`.
@@ -15,6 +17,21 @@ impl Coordinator {
             let apply_s = reports.values().map(|report| report.apply_s).sum();
             self.journal(Journal::Stale { step, staleness, apply_s });
         }
+    }
+
+    /// Whether units are granted, and somebody holds every shard of what they begin with.
+    pub(in crate::membership::coordinator) fn grants_units(&self) -> bool {
+        self.phase == Phase::Apart && self.apart.part == Part::Training && self.are_served()
+    }
+
+    /// Whether workers average with each other under way.
+    pub(in crate::membership::coordinator) fn gossips(&self) -> bool {
+        self.phase == Phase::Apart && self.apart.protocol == Protocol::Gossip
+    }
+
+    /// Whether no worker holds any of the state.
+    pub(in crate::membership::coordinator) fn is_state_at_servers(&self) -> bool {
+        self.phase == Phase::Apart && self.apart.protocol != Protocol::Gossip
     }
 
     /// Shards that servers hold in the stretch under way.

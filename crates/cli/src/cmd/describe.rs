@@ -1,0 +1,44 @@
+//! `bellwether describe`, which a daemon starts for each job that it does not know: loads the data, builds the model, and
+//! says how large the task is. It is a process of its own so that it can have a limit of memory.
+
+use std::process::ExitCode;
+
+use bellwether_core::InputError;
+use bellwether_core::job::Job;
+use bellwether_runtime::membership::TraineeDescription;
+use bellwether_serve::ledger::Task;
+use bellwether_serve::loading::Answer;
+use bellwether_serve::snapshot::ErrorBody;
+use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
+
+use crate::args::DescribeArguments;
+use crate::failure::Failure;
+use crate::files;
+use crate::printer::Printer;
+
+/// Addresses beside the data: the program itself, and what its allocator holds in reserve.
+const PROGRAM_BYTES: u64 = 2 << 30;
+
+pub(crate) fn describe(arguments: &DescribeArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    let place = "bellwether describe";
+    // Nobody waits for the answer when the daemon is gone.
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| Failure::at(place, error))?;
+    let limit = Some(arguments.memory.0.saturating_add(PROGRAM_BYTES));
+    setrlimit(Resource::As, Rlimit { current: limit, maximum: limit })
+        .map_err(|error| Failure::at(place, error))?;
+    let job: Job =
+        serde_json::from_reader(std::io::stdin().lock()).map_err(|error| Failure::at(place, error))?;
+    let answer: Answer = task(&job, arguments.memory.0)
+        .map_err(|InputError { what, place, hint }| ErrorBody { error: what, place, hint });
+    printer.out(serde_json::json!(answer));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The size of a job's task, learnt as a worker would.
+fn task(job: &Job, file_limit_bytes: u64) -> Result<Task, InputError> {
+    let read = |path: &std::path::Path| files::read_data_within(path, file_limit_bytes);
+    let trainee = bellwether_workloads::build(job, &read)?;
+    let described = TraineeDescription::of(trainee.as_ref());
+    let bytes = 4 * (described.layout.parameter_count() + described.layout.state_count()) as u64;
+    Ok(Task { training_samples: described.training_samples, bytes })
+}

@@ -1,0 +1,277 @@
+//! What a listener on the wire learns: between the machines of a run, and on the loopback of a daemon with a browser.
+//!
+//! Machines are network namespaces. Making them takes root and the program `ip`; without, these tests say so and end.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bellwether_core::record::{Event, Summary};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde_json::Value;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::harness::{PROGRAM, Scene};
+use crate::jobs;
+use crate::served::Served;
+use crate::strangers::assert_no_secret;
+
+/// Two machines with a cable between them; gone with this value.
+struct Machines(String);
+
+impl Machines {
+    /// `None` where this process may not make any.
+    fn new() -> Option<Machines> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let machines = Machines(format!("bw{}-{number}", std::process::id()));
+        let (a, b) = (machines.name(1), machines.name(2));
+        let steps = [
+            format!("netns add {a}"),
+            format!("netns add {b}"),
+            format!("-n {a} link add cable type veth peer name cable netns {b}"),
+            format!("-n {a} addr add 10.77.0.1/24 dev cable"),
+            format!("-n {b} addr add 10.77.0.2/24 dev cable"),
+            format!("-n {a} link set cable up"),
+            format!("-n {b} link set cable up"),
+            format!("-n {a} link set lo up"),
+            format!("-n {b} link set lo up"),
+        ];
+        let made = steps.iter().all(|step| ip(step));
+        if !made {
+            println!("skipped: making network namespaces takes root and the program `ip`");
+        }
+        made.then_some(machines)
+    }
+
+    fn name(&self, machine: u32) -> String {
+        format!("{}-{machine}", self.0)
+    }
+
+    /// `bellwether ARGUMENTS` on this machine.
+    fn command(&self, machine: u32, scene: &Scene, arguments: &[&str]) -> Command {
+        let here = scene.command(arguments);
+        let mut there = Command::new("ip");
+        there.args(["netns", "exec", &self.name(machine), PROGRAM]).args(arguments).stdin(Stdio::null());
+        there.current_dir(here.get_current_dir().expect("scenes have folders"));
+        for (key, value) in here.get_envs() {
+            match value {
+                Some(value) => there.env(key, value),
+                None => there.env_remove(key),
+            };
+        }
+        there
+    }
+
+    /// Does this with a thread on the machine.
+    fn on<T: Send>(&self, machine: u32, work: impl FnOnce() -> T + Send) -> T {
+        let place = File::open(format!("/run/netns/{}", self.name(machine))).expect("the machine is there");
+        let work = move || {
+            let kind = Some(LinkNameSpaceType::Network);
+            move_into_link_name_space(place.as_fd(), kind).expect("root may enter it");
+            work()
+        };
+        std::thread::scope(|scope| scope.spawn(work).join()).expect("it does not panic")
+    }
+
+    /// Keeps every packet of the first machine's networks, its loopback included.
+    fn listen_in(&self) -> Heard {
+        let every = Protocol::from(i32::from(3_u16.to_be()));
+        let open = || Socket::new(Domain::PACKET, Type::RAW, Some(every)).expect("root may listen in");
+        let mut socket = self.on(1, open);
+        socket.set_recv_buffer_size(64 << 20).expect("a socket has a buffer");
+        socket.set_read_timeout(Some(Duration::from_millis(50))).expect("a socket has a timeout");
+        let over = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&over);
+        let thread = std::thread::spawn(move || {
+            let (mut packet, mut bytes) = (vec![0; 1 << 17], Vec::new());
+            loop {
+                // What came before it was told to end is still heard.
+                let last = told.load(Ordering::Relaxed);
+                match socket.read(&mut packet) {
+                    Ok(count) => bytes.extend(&packet[..count]),
+                    Err(_) if last => return bytes,
+                    Err(_) => {}
+                }
+            }
+        });
+        Heard { over, thread }
+    }
+}
+
+impl Drop for Machines {
+    fn drop(&mut self) {
+        for machine in [1, 2] {
+            ip(&format!("netns del {}", self.name(machine)));
+        }
+    }
+}
+
+fn ip(words: &str) -> bool {
+    let status =
+        Command::new("ip").args(words.split(' ')).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
+
+/// What is heard while this lives.
+struct Heard {
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<Vec<u8>>,
+}
+
+impl Heard {
+    /// All that was heard.
+    fn end(self) -> Vec<u8> {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.join().expect("it does not panic")
+    }
+}
+
+fn holds(heard: &[u8], word: &[u8]) -> bool {
+    heard.windows(word.len()).any(|window| window == word)
+}
+
+/// How often the values of a checkpoint, two by two, stand in what was heard.
+fn heard_values(checkpoint: &str, heard: &[u8]) -> usize {
+    let file = std::fs::read(checkpoint).expect("the checkpoint is there");
+    // The second half is values only; pairs that look like much else are left out.
+    let telling = |pair: &[u8; 8]| pair.iter().collect::<BTreeSet<_>>().len() >= 6;
+    let pairs = file[file.len() / 2..].as_chunks::<8>().0;
+    let pairs: BTreeSet<[u8; 8]> = pairs.iter().copied().filter(telling).collect();
+    assert!(pairs.len() > 1000, "{} pairs of values", pairs.len());
+    heard.array_windows::<8>().filter(|window| pairs.contains(*window)).count()
+}
+
+/// A run with workers on both machines, steered from the second one; what was heard of it.
+fn run_on_two(machines: &Machines, scene: &Scene, more: &[&str]) -> (Summary, Vec<u8>) {
+    let heard = machines.listen_in();
+    let run = ["run", "job.toml", "--format", "json", "--no-spawn", "--workers", "1..3", "--listen"];
+    let run = [&run[..], &["10.77.0.1:0"], more].concat();
+    let run = scene.start_command(machines.command(1, scene, &run));
+    let address = scene.endpoint().control.to_string();
+    let token = scene.run_folder().join("token").display().to_string();
+    let worker = |machine: u32| {
+        let listen = format!("10.77.0.{machine}:0");
+        let join = ["worker", "--join", &address, "--token-file", &token, "--listen", &listen];
+        scene.start_command(machines.command(machine, scene, &join))
+    };
+    // Gradients travel both ways, the state to the third one, the last checkpoint to the first machine.
+    let begin = [worker(2), worker(1)];
+    run.until("a step", |event| matches!(event, Event::Committed { .. }).then_some(()));
+    let third = worker(2);
+    run.until("a membership of three", |event| match event {
+        Event::Membership { workers, .. } if workers.len() == 3 => Some(()),
+        _ => None,
+    });
+    let from_afar = |verb: &[&str]| scene.start_command(machines.command(2, scene, verb));
+    let watch = from_afar(&["watch", "job-1"]);
+    for verb in
+        [&["jobs"][..], &["scale", "job-1", "--workers", "3"], &["audit", "job-1"], &["stop", "job-1"]]
+    {
+        let ended = from_afar(verb).end();
+        assert_eq!(ended.code, Some(0), "{verb:?}: {ended:?}");
+    }
+    let summary = run.summary();
+    assert_eq!(watch.end().code, Some(0));
+    drop((begin, third));
+    assert_eq!(summary.outcome, "stopped", "{summary:?}");
+    (summary, heard.end())
+}
+
+/// Words of ours that would be read on a wire without encryption.
+const WORDS: [&[u8]; 3] = [b"PRI * HTTP", b"BWf1", b"synthetic"];
+
+#[test]
+fn a_run_on_two_machines_shows_neither_token_nor_parameters() {
+    let Some(machines) = Machines::new() else { return };
+    let scene = jobs::patient().scene();
+    let (summary, heard) = run_on_two(&machines, &scene, &[]);
+    assert!(heard.len() > 1 << 20, "{} bytes were heard", heard.len());
+    assert!(holds(&heard, b"BWch"), "the greetings are in the clear");
+    for word in WORDS {
+        assert!(!holds(&heard, word), "{}", word.escape_ascii());
+    }
+    assert_no_secret(&scene.run_folder().join("token"), &heard);
+    let checkpoint = summary.checkpoint.expect("a run that is stopped has its checkpoint");
+    assert_eq!(heard_values(&checkpoint, &heard), 0, "pairs of values were heard");
+}
+
+/// A page's requests, by hand.
+fn browse(daemon: &Served<'_>, opened: &str) {
+    let (address, code) = opened.trim().split_once("/#code=").expect("an address with a code");
+    let host = address.strip_prefix("http://").expect("an address");
+    let ask = |method: &str, path: &str, session: &str, body: &str| {
+        let mut stream = TcpStream::connect(daemon.address()).expect("the daemon listens");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket has a timeout");
+        let length = body.len();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nAuthorization: Bearer {session}\r\n\
+             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        stream.write_all(head.as_bytes()).expect("it is there");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        assert!(answer.starts_with("HTTP/1.1 20"), "{method} {path}: {answer}");
+        answer.split_once("\r\n\r\n").expect("a head and a body").1.to_owned()
+    };
+    ask("GET", "/", "", "");
+    let session = ask("POST", "/v1/sessions", "", &format!("{{\"code\":\"{code}\"}}"));
+    let session: Value = serde_json::from_str(&session).expect("JSON");
+    let session = session["session"].as_str().expect("a session");
+    for path in ["/v1/jobs", "/v1/jobs/job", "/v1/jobs/job/curve", "/v1/cluster", "/v1/policy"] {
+        ask("GET", path, session, "");
+    }
+}
+
+#[test]
+fn a_daemon_with_a_browser_shows_neither_tokens_nor_parameters() {
+    let Some(machines) = Machines::new() else { return };
+    let scene = jobs::patient().steps(40).scene();
+    let heard = machines.listen_in();
+    let serve = machines.command(1, &scene, &["serve", "--policy", "fifo", "--slots", "2"]);
+    let daemon = Served::of(&scene, scene.start_command(serve));
+    // As typed on the daemon's machine, each verb and the page.
+    let here = |verb: &[&str]| scene.start_command(machines.command(1, &scene, verb)).end();
+    let submit = ["submit", "job.toml", "--name", "job", "--max", "2", "--follow"];
+    for verb in [&submit[..], &["jobs"], &["job", "job"], &["logs", "job"], &["policy", "srtf"]] {
+        let ended = here(verb);
+        assert_eq!(ended.code, Some(0), "{verb:?}: {ended:?}");
+    }
+    let opened = here(&["dashboard"]).stdout;
+    machines.on(1, || browse(&daemon, &opened));
+    assert_eq!(daemon.interrupt(), Some(0));
+    let heard = heard.end();
+    for word in [&b"POST /v1/sessions"[..], opened.trim().rsplit('=').next().expect("a code").as_bytes()] {
+        assert!(holds(&heard, word), "a page is read as it is: {}", word.escape_ascii());
+    }
+    let folder = scene.path("state/bellwether");
+    for token in [".serve/token", ".serve/metrics_token", "job/token"] {
+        assert_no_secret(&folder.join(token), &heard);
+    }
+    let checkpoints = std::fs::read_dir(folder.join("job/checkpoints")).expect("the job left its result");
+    for checkpoint in checkpoints.flatten() {
+        assert_eq!(heard_values(&checkpoint.path().display().to_string(), &heard), 0);
+    }
+}
+
+#[test]
+fn without_encryption_the_same_listener_hears_all_but_the_token() {
+    let Some(machines) = Machines::new() else { return };
+    let scene = jobs::patient().scene();
+    let (summary, heard) = run_on_two(&machines, &scene, &["--plain-transport", "the cable is short"]);
+    for word in WORDS {
+        assert!(holds(&heard, word), "{}", word.escape_ascii());
+    }
+    assert_no_secret(&scene.run_folder().join("token"), &heard);
+    let checkpoint = summary.checkpoint.expect("a run that is stopped has its checkpoint");
+    // Whether they are heard depends on which worker hands in the result; what is searched with finds them where they are.
+    let file = std::fs::read(&checkpoint).expect("the checkpoint is there");
+    assert!(heard_values(&checkpoint, &file) > 1000);
+}

@@ -1,0 +1,151 @@
+//! What a run that is taken up again was so far: its name, its data, and where its checkpoints are.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bellwether_core::record::Event as Journaled;
+
+use super::{CoordinatorError, Options, system};
+use crate::channel::Cipher;
+use crate::checkpoint::{Store, write_atomically};
+use crate::journal::Content;
+use crate::membership::TraineeDescription;
+use crate::membership::coordinator::Resumed;
+use crate::state::hex;
+
+/// Bytes of a run's random name.
+const NAME_BYTES: usize = 8;
+
+/// The past of a run, from its folder.
+#[derive(Debug)]
+pub(super) struct Past {
+    /// What the journal tells; nothing of a run that begins.
+    pub(super) resumed: Option<Resumed>,
+    /// The run's random name; none for runs of releases that gave none.
+    pub(super) id: Option<String>,
+    pub(super) store: Store,
+    /// Other data or kernels than before, which somebody accepted: before and now.
+    pub(super) accepted: Option<(String, String)>,
+    /// Why connections between machines are not encrypted, where they are not.
+    pub(super) plain_transport: Option<String>,
+    /// The journal is gone, the checkpoints are not.
+    pub(super) journal_lost: bool,
+    /// Kernel classes that the run was trained with.
+    classes: BTreeSet<String>,
+}
+
+impl Past {
+    /// Reads it, and refuses to go on with what would make the result that of another job.
+    pub(super) fn read(options: &Options, content: &Content) -> Result<Past, CoordinatorError> {
+        let mut resumed = content.resumed();
+        let id = identity(options, content, resumed.is_some())
+            .map_err(system(format!("name the run in {}", options.folder.display())))?;
+        let plain_transport = plain_transport(options, content)?;
+        let job = &options.job;
+        let store = Store::new(folder(options, id.as_deref()), job.checkpoint.keep, &job.identity())
+            .of_run(id.as_deref().unwrap_or_default());
+        let journal_lost = resumed.is_none() && !store.steps().is_empty();
+        if journal_lost {
+            resumed = Some(Resumed::of_lost_journal());
+        }
+        let classes = content.lines.iter().filter_map(|line| match &line.event {
+            Journaled::TaskKnown { fingerprint, .. } => Some(fingerprint.clone()),
+            _ => None,
+        });
+        let classes = classes.collect();
+        let accepted = options.trainee.as_ref().and_then(|trainee| change(content, trainee));
+        match accepted {
+            Some((before, now)) if !options.accept_other_data => {
+                Err(CoordinatorError::OtherData { what: "the run".into(), before, now })
+            }
+            accepted => Ok(Past { resumed, id, store, accepted, plain_transport, journal_lost, classes }),
+        }
+    }
+
+    /// Refuses a checkpoint of kernels that the run was never trained with.
+    pub(super) fn check_class(
+        &self,
+        path: &Path,
+        class: &str,
+        now: &str,
+        accepts: bool,
+    ) -> Result<(), CoordinatorError> {
+        // The journal's last kernels are those of now, or the change was accepted.
+        if accepts || class.is_empty() || class == now || self.classes.contains(class) {
+            return Ok(());
+        }
+        let what = format!("the checkpoint {}", path.display());
+        Err(CoordinatorError::OtherData { what, before: class.into(), now: now.into() })
+    }
+}
+
+/// Why nothing is encrypted between machines, as is said now or was before; nothing where it is.
+fn plain_transport(options: &Options, content: &Content) -> Result<Option<String>, CoordinatorError> {
+    if options.token.cipher() != Cipher::Unencrypted {
+        return Ok(None);
+    }
+    let before = content.lines.iter().rev().find_map(|line| match &line.event {
+        Journaled::PlainTransport { reason } => Some(reason.clone()),
+        _ => None,
+    });
+    options.plain_transport.clone().or(before).map(Some).ok_or(CoordinatorError::NoReason)
+}
+
+/// A folder of the run's own, also where the job names one: no run prunes another's checkpoints.
+fn folder(options: &Options, id: Option<&str>) -> PathBuf {
+    match (&options.job.checkpoint.folder, id) {
+        (Some(folder), Some(id)) => folder.join(format!("{}-{id}", options.run)),
+        (Some(folder), None) => folder.join(&options.run),
+        (None, _) => options.folder.join("checkpoints"),
+    }
+}
+
+/// The run's random name: from its file, or else its journal, or else its checkpoints; drawn for a run that begins.
+fn identity(options: &Options, content: &Content, has_journal: bool) -> io::Result<Option<String>> {
+    let path = options.folder.join("run_id");
+    let is_name = |text: &str| text.len() == 2 * NAME_BYTES && text.bytes().all(|b| b.is_ascii_hexdigit());
+    let kept =
+        fs::read_to_string(&path).map(|text| text.trim().to_string()).ok().filter(|text| is_name(text));
+    if kept.is_some() {
+        return Ok(kept);
+    }
+    let journaled = content.lines.iter().rev().find_map(|line| match &line.event {
+        Journaled::RunIdentity { id } if is_name(id) => Some(id.clone()),
+        _ => None,
+    });
+    if has_journal && journaled.is_none() {
+        return Ok(None);
+    }
+    let own = || Store::new(folder(options, None), 1, "").newest_run().filter(|id| is_name(id));
+    let id = match journaled {
+        None if options.job.checkpoint.folder.is_none() => own(),
+        journaled => journaled,
+    };
+    let id = match id {
+        Some(id) => id,
+        None => {
+            let mut bytes = [0; NAME_BYTES];
+            getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
+            hex(&bytes)
+        }
+    };
+    write_atomically(&path.with_extension("part"), &path, format!("{id}\n").as_bytes())?;
+    Ok(Some(id))
+}
+
+/// How data and kernels differ from those that the run was trained with last: both in words.
+fn change(content: &Content, trainee: &TraineeDescription) -> Option<(String, String)> {
+    let words = |class: &str, training: u64, held_out: u64| {
+        format!("{class}; {training} training samples, {held_out} held out")
+    };
+    let before = content.lines.iter().rev().find_map(|line| match &line.event {
+        Journaled::TaskKnown { fingerprint, training_samples, held_out_samples, .. } => {
+            Some(words(fingerprint, *training_samples, *held_out_samples))
+        }
+        _ => None,
+    })?;
+    let now = words(&trainee.fingerprint, trainee.training_samples, trainee.held_out_samples);
+    (before != now).then_some((before, now))
+}

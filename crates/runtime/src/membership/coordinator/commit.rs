@@ -1,0 +1,50 @@
+//! When a step is committed: once all active members have applied it, or others prove that they have.
+
+use super::{Action, Coordinator, Journal, Phase, WorkerId, progress};
+
+impl Coordinator {
+    /// Commits what all active members have applied.
+    pub(super) fn commit(&mut self) {
+        if self.phase != Phase::Running {
+            return;
+        }
+        let epoch = self.current.epoch;
+        let applied = |id: &WorkerId| self.workers.get(id).filter(|w| w.epoch == epoch).map_or(0, |w| w.step);
+        let all = || self.current.active.iter().map(|m| applied(&m.worker));
+        let (least, most) = (all().min().unwrap_or(0), all().max().unwrap_or(0));
+        // Whoever has the result of an update has everybody's part in it, and nobody has a part in it that lacks the one
+        // before: who does not report may be silent, and has applied it all the same.
+        let before = match self.config.max_accumulation {
+            0 | 1 => most.checked_sub(1),
+            _ => self.progress.before(most),
+        };
+        let proven = before.filter(|before| *before >= self.begun_step).unwrap_or(0);
+        if proven > least {
+            for member in &self.current.active {
+                if let Some(w) = self.workers.get_mut(&member.worker) {
+                    (w.epoch, w.step) = (epoch, w.step.max(proven));
+                }
+            }
+        }
+        let step = least.max(proven);
+        if step > self.progress.committed() {
+            self.barren_crashes = 0;
+            self.lagging.clear();
+            // All members have it, so that nobody else is needed.
+            self.strays.clear();
+            self.commit_to(step);
+        }
+    }
+
+    pub(super) fn commit_to(&mut self, step: u64) {
+        let (first, records) = self.progress.commit(step);
+        let moves = self.config.max_accumulation > 1;
+        for (first, last, accumulation) in progress::stretches(first, step, &records, moves) {
+            self.journal(Journal::Committed { first, last, accumulation });
+        }
+        self.actions.push(Action::Committed(records));
+        for crash in self.progress.recovered(self.now_s) {
+            self.journal(crash);
+        }
+    }
+}

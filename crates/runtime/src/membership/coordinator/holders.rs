@@ -1,0 +1,72 @@
+//! Who holds what of the state, and whose of it counts when the members are lost.
+
+use std::collections::BTreeMap;
+
+use super::{Coordinator, Kept, Ready, Stage};
+use crate::membership::{Membership, ToWorker, WorkerId};
+
+impl Coordinator {
+    /// Of the workers that hold a state, those that can go on together; none if a checkpoint is newer.
+    pub(super) fn best_holders(&self, holding: &[WorkerId]) -> Vec<WorkerId> {
+        let step = |id: &WorkerId| self.workers[id].step;
+        // Where the batch may move, steps done anew after a loss may be other updates than before: only the latest count.
+        let moves = self.config.max_accumulation > 1;
+        let latest = holding.iter().map(|id| self.workers[id].epoch).max().unwrap_or(0);
+        let holding: Vec<WorkerId> =
+            holding.iter().copied().filter(|id| !moves || self.workers[id].epoch == latest).collect();
+        let Some(newest) = holding.iter().map(step).max() else { return Vec::new() };
+        let exact = |id: &WorkerId| self.workers[id].kept == Kept::Exactly;
+        if Some(newest) < self.checkpoint && holding.iter().all(exact) {
+            return Vec::new();
+        }
+        // Who may be further than is known will tell when it is ready.
+        let (mut members, others): (Vec<WorkerId>, Vec<WorkerId>) =
+            holding.iter().copied().partition(|id| step(id) == newest || !exact(id));
+        // Of those behind, only members of the same epoch can be sure that the last result was kept for them.
+        let epoch = |id: &WorkerId| self.workers[id].epoch;
+        let same_epoch = |id: &WorkerId| members.iter().all(|m| epoch(m) == epoch(id));
+        let update = u64::from(self.config.max_accumulation.max(1));
+        let near: Vec<WorkerId> =
+            others.into_iter().filter(|id| step(id) + update >= newest && same_epoch(id)).collect();
+        members.extend(near);
+        members.truncate(self.config.virtual_nodes as usize);
+        members.sort_unstable();
+        members
+    }
+
+    /// Whether a state that is later than this step, where committed steps are missing, is here and not yet written: it is
+    /// soon known whether there is a checkpoint of it.
+    pub(super) fn waits_for_writing(&self, step: u64) -> bool {
+        let later = |writing: &u64| *writing > step && Some(*writing) > self.checkpoint;
+        step < self.progress.committed() && self.writing.iter().any(later)
+    }
+
+    /// Whether somebody who is no member holds more steps, and may go on with them instead of the members.
+    pub(super) fn is_further(&self, ready: &BTreeMap<WorkerId, Ready>, step: u64) -> bool {
+        let latest = ready.keys().filter_map(|id| self.workers.get(id)).map(|w| w.epoch).max();
+        self.workers.values().any(|w| {
+            // As for the best holders: where the batch may move, only the latest count.
+            let counts = self.config.max_accumulation == 1 || Some(w.epoch) >= latest;
+            w.stage == Stage::Standby && w.kept != Kept::Nothing && w.step > step && counts
+        })
+    }
+
+    /// The members go on: what others hold grows stale, and where the batch may move it may become another state of the
+    /// same step than the members'.
+    pub(super) fn forget_other_states(&mut self, formed: &Membership) {
+        if self.config.max_accumulation == 1 {
+            return;
+        }
+        self.strays.clear();
+        let others: Vec<WorkerId> = self
+            .workers
+            .iter()
+            .filter(|(id, w)| w.kept != Kept::Nothing && formed.rank(**id).is_none())
+            .map(|(id, _)| *id)
+            .collect();
+        for id in others {
+            self.workers.entry(id).and_modify(|w| w.kept = Kept::Nothing);
+            self.send(id, ToWorker::Recover { membership: formed.clone(), load: None, keep: false });
+        }
+    }
+}

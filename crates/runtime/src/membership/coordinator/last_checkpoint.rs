@@ -1,0 +1,139 @@
+//! The last checkpoint: whoever holds the result keeps it until it is written, and is asked for it again.
+
+use bellwether_core::record::Event as Journal;
+
+use super::{Coordinator, Outcome, OutcomeKind};
+use crate::membership::ToWorker;
+
+/// The phase of a run that is over but for a checkpoint that could not be written.
+pub const WAITS_FOR_CHECKPOINT: &str = "waiting to write the last checkpoint";
+
+/// Seconds between the first failure and the next try; each further one doubles them.
+const RETRY_S: f64 = 0.25;
+
+/// Most seconds between two tries.
+const RETRY_MAX_S: f64 = 10.0;
+
+/// What is known of a checkpoint that all members wait for.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LastCheckpoint {
+    /// Its step, and since when they wait.
+    waits: Option<(u64, f64)>,
+    /// When the next holder is asked, unless it has come by then.
+    again_s: f64,
+    /// How many were asked.
+    asked: usize,
+    /// The last failure, with its step, and how many there were in a row.
+    failed: Option<(u64, String)>,
+    failures: u32,
+    /// How many times somebody asked for an end meanwhile.
+    stops: u32,
+    /// Whether the journal says that they wait.
+    told: bool,
+}
+
+impl LastCheckpoint {
+    /// Whether the run is over but for a checkpoint that could not be written.
+    pub(super) fn is_overdue(&self) -> bool {
+        self.waits.is_some_and(|(step, _)| self.has_failed(step))
+    }
+
+    /// Everything that is not committed is done anew: whoever waited does so no more.
+    pub(super) fn begin_anew(&mut self) {
+        self.waits = None;
+    }
+
+    pub(super) fn stop_asked(&mut self) {
+        self.stops += u32::from(self.waits.is_some());
+    }
+
+    fn has_failed(&self, step: u64) -> bool {
+        self.failed.as_ref().is_some_and(|(failed, _)| *failed == step)
+    }
+
+    fn retry_s(&self) -> f64 {
+        (RETRY_S * f64::from(2u32.saturating_pow(self.failures.saturating_sub(1)))).min(RETRY_MAX_S)
+    }
+}
+
+impl Coordinator {
+    /// The state after `step` is here, and about to be written.
+    pub(super) fn state_received(&mut self, step: u64) {
+        self.received.insert(step);
+        self.writing.insert(step);
+    }
+
+    /// The state after `step` is on disk, or it is known why not.
+    pub(super) fn checkpoint_came(&mut self, step: u64, result: Result<(), String>) {
+        self.writing.remove(&step);
+        match result {
+            Ok(()) => self.checkpoint_written(step),
+            Err(why) => self.checkpoint_failed(step, why),
+        }
+    }
+
+    /// The state after `step` is on disk.
+    fn checkpoint_written(&mut self, step: u64) {
+        self.settled.insert(step);
+        self.checkpoint = self.checkpoint.max(Some(step));
+        self.periodic.written(self.now_s);
+    }
+
+    /// The state after `step` did not come, or could not be written.
+    pub(super) fn checkpoint_failed(&mut self, step: u64, why: String) {
+        let last = &mut self.last_checkpoint;
+        last.failures = if last.has_failed(step) { last.failures.saturating_add(1) } else { 1 };
+        last.failed = Some((step, why));
+        if last.waits.is_some_and(|(waits, _)| waits == step) {
+            last.again_s = self.now_s + last.retry_s();
+        }
+    }
+
+    /// All members are done and hold the state after `step`: it is asked for until it is written, or for as long as the
+    /// run's owner wants to wait.
+    pub(super) fn await_last_checkpoint(&mut self, step: u64, digest: [u8; 32]) {
+        let (limit_s, wait_s) = (self.transfer_limit_s(), self.config.last_checkpoint_wait_s);
+        let last = &mut self.last_checkpoint;
+        let (_, since_s) = *last.waits.get_or_insert_with(|| {
+            // The first member of the membership sends it unasked.
+            (last.asked, last.again_s) = (1, self.now_s + limit_s);
+            if last.failed.as_ref().is_some_and(|(failed, _)| *failed == step) {
+                last.again_s = self.now_s + RETRY_S;
+            }
+            (step, self.now_s)
+        });
+        let overdue = last.has_failed(step);
+        // Who stops a run whose last checkpoint is on its way may have meant the run.
+        let abandoned = last.stops > u32::from(!overdue);
+        if abandoned || self.now_s - since_s > wait_s {
+            let why = match last.failed.take() {
+                Some((failed, why)) if failed == step => why,
+                _ => "it did not come".into(),
+            };
+            let until = if abandoned {
+                "until somebody asked for an end".into()
+            } else {
+                format!("within {wait_s:.0} s")
+            };
+            let reason =
+                format!("the checkpoint of the last step, {step}, could not be written {until}: {why}");
+            return self.end(Outcome { kind: OutcomeKind::Failed, reason, digest: Some(digest) });
+        }
+        if self.now_s < last.again_s {
+            return;
+        }
+        last.again_s = self.now_s + limit_s;
+        let holder = self.current.active[last.asked % self.current.active.len()].worker;
+        last.asked += 1;
+        let told = std::mem::replace(&mut last.told, true);
+        if !told {
+            let message = format!(
+                "the checkpoint of the last step, {step}, is not written yet; the workers hold the state, and it is tried again \
+                 for {wait_s:.0} s (stop the run once more to end it without)"
+            );
+            self.journal(Journal::Warning { message });
+        }
+        let epoch = self.current.epoch;
+        self.send(holder, ToWorker::SendCheckpoint { epoch, step });
+    }
+}

@@ -1,0 +1,56 @@
+//! Members whose sessions say nothing: packets vanish, or the process stands still.
+//!
+//! They are lost once the heartbeat's time is over, as ever. People hear of it earlier.
+
+use super::{ASK_S, Coordinator, Late, Phase, Told};
+use crate::membership::{ToWorker, WorkerId};
+
+/// Seconds after its last word after which a member is asked for one; a heartbeat comes every second.
+const WORD_S: (f64, f64) = (0.35, 1.15);
+
+/// Seconds for an answer, beside what answers take.
+const ANSWER_S: f64 = 0.5;
+
+impl Coordinator {
+    /// Asks who has been silent for longer than its steps explain, and tells who does not answer.
+    pub(super) fn hear_the_silent(&mut self) {
+        if !matches!(self.phase, Phase::Running | Phase::Recovering { .. } | Phase::Apart) {
+            return;
+        }
+        self.watch.limits.calm_down(self.now_s);
+        let now_s = self.now_s;
+        let word_s = (WORD_S.0 + 1.5 * self.usual_step_s()).min(WORD_S.1);
+        let limit_s = self.watch.limits.patience() * (word_s + ANSWER_S) + self.watch.limits.answer_s();
+        let timeout_s = self.config.heartbeat_timeout_s;
+        for worker in self.relied_on() {
+            let Some(entry) = self.workers.get_mut(&worker) else { continue };
+            let silent_s = now_s - entry.heard_s;
+            if silent_s > word_s && now_s - entry.asked_s > ASK_S {
+                entry.asked_s = now_s;
+                self.send(worker, ToWorker::Inquire { explain: false });
+            }
+            let who = (worker, None);
+            let told = self.watch.told.get(&who).is_some_and(|told| told.silent);
+            if silent_s > limit_s && !self.watch.told.contains_key(&who) && limit_s < timeout_s {
+                let since_s = now_s - silent_s;
+                self.watch.told.insert(who, Told { since_s, told_s: now_s, silent: true });
+                let doing = "its session says nothing and answers nothing".into();
+                let late =
+                    Late { worker, peer: None, doing, seconds: silent_s, warn_s: limit_s, lose_s: timeout_s };
+                self.journal_late(&late, &format!("it is lost after {timeout_s} s"));
+            } else if told && silent_s < limit_s {
+                self.is_in_time(who);
+            }
+        }
+        let gone: Vec<(WorkerId, Option<WorkerId>)> = self
+            .watch
+            .told
+            .keys()
+            .copied()
+            .filter(|(worker, _)| !self.workers.contains_key(worker) && !self.is_server(*worker))
+            .collect();
+        for who in gone {
+            self.watch.told.remove(&who);
+        }
+    }
+}
