@@ -43,6 +43,10 @@ use slowing::Losses;
 /// Workers that remain, however many are slow.
 const LEAST_WORKERS: usize = 2;
 
+/// Steps that a command may take to come. With as few synchronous steps left, these are done sooner than a switch: it
+/// would take the place of their end, come later, and the quota would be passed.
+const SWITCH_STEPS: u64 = 3;
+
 /// What is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -280,7 +284,7 @@ impl Synchroniser {
             return None;
         }
         match (self.greedy, self.detector.slow().first()) {
-            (None, Some(slow)) => {
+            (None, Some(slow)) if self.remaining() > SWITCH_STEPS => {
                 self.greedy = Some(*slow);
                 let Slow { worker, pace, steps } = *slow;
                 Some(Reason::Straggler { worker, pace, windows: steps })

@@ -280,6 +280,17 @@ fn nobody_is_evicted_whose_virtual_nodes_would_take_the_others_longer() {
     assert_eq!(run(60, 2, 0.2), [0_u32; 0]);
 }
 
+#[test]
+fn a_straggler_just_before_the_end_of_the_synchronous_steps_does_not_put_it_off() {
+    for latency in 0..=3 {
+        for first in 0..120 {
+            let mut job = Job::new(setup(StragglerPolicy::Greedy, 200, 110), 6, latency);
+            job.train(|_| 1.0, slow(0, first..200));
+            assert!(job.synchronous() <= 110, "latency {latency}, slow from {first}: {}", job.synchronous());
+        }
+    }
+}
+
 /// Part of runs of 8 workers over 500 windows in which anybody was found slow, though all are alike and only noise differs.
 fn false_alarms(limits: Limits, spread: f64) -> f64 {
     const RUNS: u32 = 200;
