@@ -30,19 +30,18 @@ mod random;
 mod rounds;
 #[path = "membership/scenario.rs"]
 mod scenario;
+mod search;
 #[path = "membership/world.rs"]
 mod world;
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use scenario::Scenario;
+use search::{Counts, search, seeds};
 use world::World;
 
-/// Seeds that every test run goes through.
+/// Seeds that every test run goes through; a search through others does not stop at the first that fails.
 const SEEDS: Range<u64> = 0..3000;
 
 /// Lines of the history that a failure prints.
@@ -50,22 +49,6 @@ const LINES: usize = 120;
 
 /// Seeds that may fail before a search ends.
 const FAILURES_MAX: usize = 200;
-
-/// What all histories together went through.
-type Counts = BTreeMap<&'static str, u64>;
-
-/// `BELLWETHER_SEEDS=START..END` goes through other seeds, and does not stop at the first that fails.
-fn seeds() -> Range<u64> {
-    let Ok(text) = std::env::var("BELLWETHER_SEEDS") else { return SEEDS };
-    let (start, end) = text.split_once("..").expect("BELLWETHER_SEEDS is START..END");
-    start.parse().expect("a number")..end.parse().expect("a number")
-}
-
-/// `BELLWETHER_THREADS` of them; otherwise as many as there are processors.
-fn threads() -> usize {
-    let told = std::env::var("BELLWETHER_THREADS").ok().and_then(|text| text.parse().ok());
-    told.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
-}
 
 /// Runs a seed; a failure comes back with the end of its history.
 fn failure(seed: u64, counts: &mut Counts) -> Option<String> {
@@ -86,36 +69,11 @@ fn failure(seed: u64, counts: &mut Counts) -> Option<String> {
     Some(format!("{}\n{:?}\nseed {seed}: {why}", world.last_lines(lines), world.scenario))
 }
 
-/// Goes through the seeds on all threads; those that fail, and what the histories went through.
-fn search(range: &Range<u64>, failures_max: usize) -> (BTreeMap<u64, String>, Counts) {
-    let next = AtomicU64::new(range.start);
-    let found = Mutex::new((BTreeMap::new(), Counts::new()));
-    let look = || {
-        let mut counts = Counts::new();
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= range.end {
-                break;
-            }
-            if let Some(text) = failure(seed, &mut counts) {
-                let mut found = found.lock().expect("no holder of this lock panics");
-                found.0.insert(seed, text);
-                if found.0.len() >= failures_max {
-                    next.store(range.end, Ordering::Relaxed);
-                }
-            }
-        }
-        let mut found = found.lock().expect("no holder of this lock panics");
-        counts.into_iter().for_each(|(name, count)| *found.1.entry(name).or_default() += count);
-    };
-    std::thread::scope(|scope| (0..threads()).for_each(|_| drop(scope.spawn(look))));
-    found.into_inner().expect("no holder of this lock panics")
-}
-
 #[test]
 fn histories_with_faults_keep_every_promise() {
-    let range = seeds();
-    let (failed, counts) = search(&range, if range == SEEDS { 1 } else { FAILURES_MAX });
+    let range = seeds(SEEDS);
+    let failures_max = if range == SEEDS { 1 } else { FAILURES_MAX };
+    let (failed, counts) = search(&range, failures_max, failure);
     for (place, text) in failed.values().enumerate() {
         let whole = place == 0;
         println!(

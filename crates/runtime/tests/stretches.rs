@@ -9,6 +9,8 @@ mod coordinator;
 #[path = "membership/random.rs"]
 #[allow(dead_code, reason = "shared with another simulation")]
 mod random;
+#[allow(dead_code, reason = "shared with other simulations")]
+mod search;
 #[path = "stretches/server.rs"]
 mod server;
 #[path = "stretches/worker.rs"]
@@ -16,22 +18,17 @@ mod worker;
 #[path = "stretches/world.rs"]
 mod world;
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use world::World;
 
 /// Seeds that every test run goes through.
-const SEEDS: u64 = 400;
+const SEEDS: Range<u64> = 0..400;
 
 #[test]
 fn stretches_with_faults_keep_every_promise() {
-    let number = |text: &str| text.parse::<u64>().expect("a number");
-    let seeds = match std::env::var("BELLWETHER_SEEDS") {
-        Ok(range) => {
-            range.split_once("..").map(|(start, end)| number(start)..number(end)).expect("START..END")
-        }
-        Err(_) => 0..SEEDS,
-    };
+    let seeds = search::seeds(SEEDS);
     let alone = seeds.end - seeds.start == 1;
     let (mut replaced, mut crashed, mut resumed, mut applied) = (0, 0, 0, 0);
     for seed in seeds {

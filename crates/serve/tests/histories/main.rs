@@ -10,14 +10,14 @@ mod disk;
 mod random;
 mod replay;
 mod runs;
+#[path = "../../../runtime/tests/search/mod.rs"]
+mod search;
 mod users;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bellwether_core::cluster::JobId;
@@ -28,11 +28,12 @@ use bellwether_serve::snapshot::Phase;
 use bellwether_serve::state::{Record, State};
 
 use disk::PlayedStore;
+use search::{Counts, search, seeds};
 use world::{CRASHES_MAX, PlayedClock, Players, SLOTS, STEPS, Shared, World};
 
 pub(crate) const POLICIES: [&str; 7] = ["fifo", "fifo_skip", "srtf", "wfs", "hell", "las", "priority"];
 
-/// Seeds that every test run goes through.
+/// Seeds that every test run goes through; a search through others does not stop at the first that fails.
 const SEEDS: Range<u64> = 0..300;
 
 /// Seeds that may fail before a search ends.
@@ -54,9 +55,6 @@ fn machine(seed: u64) -> Machine {
     }
     machine
 }
-
-/// What all histories together went through.
-type Counts = BTreeMap<&'static str, u64>;
 
 /// One daemon, from its start until it stops or is killed.
 fn one_daemon(seed: u64, folder: &std::path::Path, shared: &Shared, is_last: bool) {
@@ -191,19 +189,6 @@ fn is_shown(world: &World, record: &Record) {
     assert_eq!((shown.state, shown.step, shown.failures, shown.preemptions, &shown.why), told, "{name}");
 }
 
-/// `BELLWETHER_SEEDS=START..END` goes through other seeds, and does not stop at the first that fails.
-fn seeds() -> Range<u64> {
-    let Ok(text) = std::env::var("BELLWETHER_SEEDS") else { return SEEDS };
-    let (start, end) = text.split_once("..").expect("BELLWETHER_SEEDS is START..END");
-    start.parse().expect("a number")..end.parse().expect("a number")
-}
-
-/// `BELLWETHER_THREADS` of them; otherwise as many as there are processors.
-fn threads() -> usize {
-    let told = std::env::var("BELLWETHER_THREADS").ok().and_then(|text| text.parse().ok());
-    told.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
-}
-
 /// Runs a seed; a failure comes back with its history.
 fn failure(seed: u64, counts: &mut Counts) -> Option<String> {
     let shared = Shared::new(seed);
@@ -216,36 +201,11 @@ fn failure(seed: u64, counts: &mut Counts) -> Option<String> {
     Some(format!("{}\n{ledger}\nseed {seed}: {}", world.story.join("\n"), why.unwrap_or("it panics")))
 }
 
-/// Goes through the seeds on all threads; those that fail, and what the histories went through.
-fn search(range: &Range<u64>, failures_max: usize) -> (BTreeMap<u64, String>, Counts) {
-    let next = AtomicU64::new(range.start);
-    let found = Mutex::new((BTreeMap::new(), Counts::new()));
-    let look = || {
-        let mut counts = Counts::new();
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= range.end {
-                break;
-            }
-            if let Some(text) = failure(seed, &mut counts) {
-                let mut found = found.lock().expect("no holder of this lock panics");
-                found.0.insert(seed, text);
-                if found.0.len() >= failures_max {
-                    next.store(range.end, Ordering::Relaxed);
-                }
-            }
-        }
-        let mut found = found.lock().expect("no holder of this lock panics");
-        counts.into_iter().for_each(|(name, count)| *found.1.entry(name).or_default() += count);
-    };
-    std::thread::scope(|scope| (0..threads()).for_each(|_| drop(scope.spawn(look))));
-    found.into_inner().expect("no holder of this lock panics")
-}
-
 #[test]
 fn every_promise_is_kept_whatever_happens() {
-    let range = seeds();
-    let (failed, counts) = search(&range, if range == SEEDS { 1 } else { FAILURES_MAX });
+    let range = seeds(SEEDS);
+    let failures_max = if range == SEEDS { 1 } else { FAILURES_MAX };
+    let (failed, counts) = search(&range, failures_max, failure);
     if let Some(text) = failed.values().next() {
         println!("{text}");
     }

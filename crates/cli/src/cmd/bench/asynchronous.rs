@@ -15,9 +15,9 @@ use bellwether_model::predict::ProfileModel;
 use bellwether_runtime::metrics::UnitLine;
 use serde_json::json;
 
-use super::namespaces::{self, Namespaces, Queues, address};
+use super::namespaces::{self, Guard, Namespaces, Queues, address};
 use super::report::{Report, Row};
-use super::scaling::{self, Guard, busy_share, processor_time};
+use super::scaling::{self, busy_share, processor_time};
 use super::statistics::{largest, mean, median};
 use super::trial::{Trial, program};
 use super::{OutputArguments, published};
@@ -273,7 +273,7 @@ fn profiled(hosts: &Namespaces, arguments: &AsynchronousArguments) -> Result<Pro
                     let place = words.iter().position(|word| *word == flag);
                     place.and_then(|place| words.get(place + 1)).copied().unwrap_or_default()
                 };
-                helpers.push(join(hosts, host, verb, (after("--join"), after("--token-file")))?);
+                helpers.push(hosts.join(host, verb, (after("--join"), after("--token-file")))?);
             }
         }
         heard.push_str(&line);
@@ -286,20 +286,6 @@ fn profiled(hosts: &Namespaces, arguments: &AsynchronousArguments) -> Result<Pro
     }
     let text = std::fs::read_to_string(&output).map_err(|e| Failure::at("profile.json", e))?;
     Ok(Profile::read(&text, "profile.json")?)
-}
-
-/// Starts a worker or a server on a host.
-fn join(
-    hosts: &Namespaces,
-    host: u32,
-    verb: &str,
-    (endpoint, token_file): (&str, &str),
-) -> Result<Guard, Failure> {
-    let mut command = program()?;
-    command.args([verb, "--join", endpoint, "--listen", &format!("{}:0", address(host))]);
-    command.args(["--token-file", token_file]);
-    let child = hosts.inside(host, &command).stderr(Stdio::null()).spawn();
-    Ok(Guard(child.map_err(|e| Failure::at(format!("bellwether {verb}"), e))?))
 }
 
 impl Point<'_> {
@@ -361,10 +347,10 @@ impl Point<'_> {
         let (endpoint, token) = trial.door()?;
         let door = (endpoint.as_str(), token.as_str());
         let _servers = (0..self.servers)
-            .map(|server| join(hosts, 1 + server, "server", door))
+            .map(|server| hosts.join(1 + server, "server", door))
             .collect::<Result<Vec<_>, _>>()?;
         let _workers = (0..self.workers)
-            .map(|worker| join(hosts, arguments.worker(worker), "worker", door))
+            .map(|worker| hosts.join(arguments.worker(worker), "worker", door))
             .collect::<Result<Vec<_>, _>>()?;
         let settling = (SETTLING * u64::from(self.workers)).div_ceil(u64::from(VIRTUAL_NODES)) + 1;
         trial.settle(self.workers as usize, settling)?;

@@ -3,8 +3,9 @@
 //! Who sends to whom at the same time shares a link as its queue says: all wait in one (a token bucket), or those of
 //! each other host in a queue of their own, served in turns (a hierarchy of token buckets).
 
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
+use super::trial::program;
 use crate::failure::Failure;
 
 /// Bytes that a link may send at once after a rest.
@@ -29,6 +30,17 @@ pub(super) enum Queues {
     One,
     /// In equal turns for each other host, as a network card with fair queues does it.
     Each,
+}
+
+/// A process that ends with this value.
+pub(super) struct Guard(pub(super) Child);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // One that has ended needs no killing.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Namespaces `0..hosts` with the addresses `10.77.0.1…`; removed when dropped.
@@ -101,6 +113,20 @@ impl Namespaces {
             }
         }
         command
+    }
+
+    /// Starts a worker or a server (`verb`) on `host` that joins the run at `endpoint`.
+    pub(super) fn join(
+        &self,
+        host: u32,
+        verb: &str,
+        (endpoint, token_file): (&str, &str),
+    ) -> Result<Guard, Failure> {
+        let mut command = program()?;
+        command.args([verb, "--join", endpoint, "--listen", &format!("{}:0", address(host))]);
+        command.args(["--token-file", token_file]);
+        let child = self.inside(host, &command).stderr(Stdio::null()).spawn();
+        Ok(Guard(child.map_err(|e| Failure::at(format!("bellwether {verb}"), e))?))
     }
 }
 

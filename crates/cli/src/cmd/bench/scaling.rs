@@ -2,7 +2,7 @@
 //! hosts of our own with shaped links.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 
 use bellwether_core::job::WorkerRange;
 use bellwether_core::prediction::{Link, StepModel};
@@ -12,7 +12,7 @@ use bellwether_model::predict::ProfileModel;
 use serde_json::json;
 
 use super::jobs::{ENDLESS, Synthetic};
-use super::namespaces::{self, Namespaces, Queues, address};
+use super::namespaces::{self, Guard, Namespaces, Queues, address};
 use super::report::{Report, Row};
 use super::statistics::{largest, mean, median};
 use super::trial::{Trial, program};
@@ -33,17 +33,6 @@ const BUSY: f64 = 0.7;
 /// What was set before anything was measured: at every point, and on average.
 const WORST: f64 = 0.10;
 const MEAN: f64 = 0.05;
-
-/// A process that ends with this value.
-pub(super) struct Guard(pub(super) Child);
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        // One that has ended needs no killing.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 pub(super) fn measure(arguments: &ScalingArguments, printer: &Printer) -> Result<Report, Failure> {
     if let Some(why) = namespaces::missing() {
@@ -107,7 +96,7 @@ fn profiled(hosts: &Namespaces, job: &Synthetic) -> Result<Profile, Failure> {
                 let place = words.iter().position(|word| *word == flag);
                 place.and_then(|place| words.get(place + 1)).copied().unwrap_or_default()
             };
-            peer = Some(worker(hosts, 1, after("--join"), after("--token-file"))?);
+            peer = Some(hosts.join(1, "worker", (after("--join"), after("--token-file")))?);
         }
         heard.push_str(&line);
         heard.push('\n');
@@ -119,15 +108,6 @@ fn profiled(hosts: &Namespaces, job: &Synthetic) -> Result<Profile, Failure> {
     }
     let text = std::fs::read_to_string(&output).map_err(|e| Failure::at("profile.json", e))?;
     Ok(Profile::read(&text, "profile.json")?)
-}
-
-/// Starts a worker on a host.
-fn worker(hosts: &Namespaces, host: u32, join: &str, token_file: &str) -> Result<Guard, Failure> {
-    let mut command: Command = program()?;
-    command.args(["worker", "--join", join, "--listen", &format!("{}:0", address(host))]);
-    command.args(["--token-file", token_file]);
-    let child = hosts.inside(host, &command).stderr(Stdio::null()).spawn();
-    Ok(Guard(child.map_err(|e| Failure::at("bellwether worker", e))?))
 }
 
 /// Measures every number of workers; returns the errors of the points that count.
@@ -150,8 +130,9 @@ fn points(
             hosts.inside(0, &command)
         })?;
         let (endpoint, token) = trial.door()?;
-        let _workers =
-            (0..count).map(|host| worker(hosts, host, &endpoint, &token)).collect::<Result<Vec<_>, _>>()?;
+        let _workers = (0..count)
+            .map(|host| hosts.join(host, "worker", (&endpoint, &token)))
+            .collect::<Result<Vec<_>, _>>()?;
         trial.settle(count as usize, SETTLING_STEPS)?;
         let mut windows = Vec::new();
         let busy_before = processor_time();

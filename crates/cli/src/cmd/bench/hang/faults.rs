@@ -1,13 +1,11 @@
 //! One fault in a run of its own, and how long it takes until it is named and until the others train again.
 
-use std::process::{Child, Stdio};
-
 use bellwether_core::record::{Event, Line};
 use bellwether_core::units::Bytes;
 
 use super::WORKERS;
 use crate::cmd::bench::jobs::{ENDLESS, Synthetic};
-use crate::cmd::bench::namespaces::{Namespaces, Queues, address};
+use crate::cmd::bench::namespaces::{Guard, Namespaces, Queues, address};
 use crate::cmd::bench::statistics::now_s;
 use crate::cmd::bench::trial::{Trial, program};
 use crate::failure::Failure;
@@ -92,10 +90,11 @@ impl Fault {
             command.args(["--no-spawn", "--listen", &format!("{}:0", address(COORDINATOR))]);
             hosts.inside(COORDINATOR, &command)
         })?;
-        let door = trial.door()?;
-        let server = self.needs_a_server().then(|| join(&hosts, SERVER, "server", &door)).transpose()?;
-        let workers = (1..=WORKERS).map(|host| join(&hosts, host, "worker", &door));
-        let others = workers.chain(server.map(Ok)).collect::<Result<Vec<Ended>, Failure>>()?;
+        let (endpoint, token_file) = trial.door()?;
+        let door = (endpoint.as_str(), token_file.as_str());
+        let server = self.needs_a_server().then(|| hosts.join(SERVER, "server", door)).transpose()?;
+        let workers = (1..=WORKERS).map(|host| hosts.join(host, "worker", door));
+        let others = workers.chain(server.map(Ok)).collect::<Result<Vec<Guard>, Failure>>()?;
         trial.settle(WORKERS as usize, SETTLED_STEPS)?;
         let (mark, began_s) = (trial.mark()?, now_s());
         match self {
@@ -138,15 +137,6 @@ fn gradient(pace: &str, step_ms: u64) -> Result<Noticed, Failure> {
     noticed(&mut trial, 0, None, false)
 }
 
-/// Starts a worker or a server on a host.
-fn join(hosts: &Namespaces, host: u32, verb: &str, door: &(String, String)) -> Result<Ended, Failure> {
-    let mut command = program()?;
-    command.args([verb, "--join", &door.0, "--listen", &format!("{}:0", address(host))]);
-    command.args(["--token-file", &door.1]);
-    let child = hosts.inside(host, &command).stderr(Stdio::null()).spawn();
-    Ok(Ended(child.map_err(|e| Failure::at(format!("bellwether {verb}"), e))?))
-}
-
 /// Waits until a fault is named and the others train again. Without a time the fault began with the last step before it was
 /// named.
 fn noticed(
@@ -184,15 +174,4 @@ fn noticed(
         training_s: training_s - began_s,
         committed_s: committed_s - began_s,
     })
-}
-
-/// A process that ends with this value.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        // One that has ended is what is wanted.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
