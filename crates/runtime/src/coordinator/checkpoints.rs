@@ -4,6 +4,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -31,8 +32,15 @@ pub(super) struct Stored {
 /// What became of a state on its way.
 #[derive(Debug)]
 pub(super) enum Told {
-    /// It is here, not yet written.
-    Received(u64),
+    /// It is here, not yet written. Whether it is to be, the receiver of this answers.
+    Received {
+        /// Who handed it over.
+        from: WorkerId,
+        /// Its step.
+        step: u64,
+        /// Whether the run may go on from it.
+        counts: Sender<bool>,
+    },
     /// All parts of it are here, not yet written; or they cannot be put together.
     Collected(u64, Result<(), String>),
     /// It was written, or could not be.
@@ -139,11 +147,12 @@ impl Checkpoints {
             // A worker that asks and hears nothing says so itself.
             Kind::Fetch => drop(self.send(&mut stream, first.step)),
             Kind::Begin => {
-                let result = self.receive(&mut stream, first);
-                let result = result.and_then(|state| {
-                    tell(Told::Received(first.step));
-                    self.store(&state)
-                });
+                let result = match self.receive(&mut stream, first) {
+                    Ok(state) if asked(from, first.step, tell) => self.store(&self.hold(state)),
+                    // Nobody waits for a state that does not count.
+                    Ok(_) => return,
+                    Err(why) => Err(why),
+                };
                 tell(Told::Stored(Stored {
                     step: first.step,
                     result,
@@ -165,12 +174,12 @@ impl Checkpoints {
         }
     }
 
-    fn receive(&self, stream: &mut Stream, begin: Header) -> Result<Arc<TrainingState>, String> {
+    fn receive(&self, stream: &mut Stream, begin: Header) -> Result<TrainingState, String> {
         let task = self.task().map_err(|e| e.to_string())?;
         let mut state = TrainingState::zeros(&task.trainee.layout, task.slots.len());
         transfer::receive_whole(stream, begin, &mut state)
             .map_err(|e| format!("the state did not arrive whole: {e}"))?;
-        Ok(self.hold(state))
+        Ok(state)
     }
 
     /// Receives a part; the whole state when it was the last.
@@ -223,4 +232,11 @@ impl Checkpoints {
         let state = self.store.read(step, &task.trainee.layout, task.slots).map_err(|e| e.to_string())?;
         transfer::send_whole(stream, &state).map_err(|e| e.to_string())
     }
+}
+
+/// Whether the state that this worker handed over counts; it does not once nobody is there who could say.
+fn asked(from: WorkerId, step: u64, tell: &dyn Fn(Told)) -> bool {
+    let (counts, answer) = mpsc::channel();
+    tell(Told::Received { from, step, counts });
+    answer.recv().unwrap_or(false)
 }

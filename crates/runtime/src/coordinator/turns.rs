@@ -3,12 +3,15 @@
 //! The machine's clock is that of the queue: it shows the instant before which everything that came was taken in. A
 //! coordinator that is behind, or stood still itself, so charges nobody with silence that it has not listened to.
 
-use std::sync::mpsc::RecvTimeoutError;
+use std::sync::mpsc::{RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
+
+use bellwether_core::record::Event as Journaled;
 
 use super::checkpoints::Told;
 use super::{Outcome, Run, Seen};
 use crate::control::server::Input;
+use crate::membership::WorkerId;
 use crate::membership::coordinator::Event;
 
 /// The longest time between two looks at the clock and at child processes, however much comes.
@@ -57,7 +60,11 @@ impl Run {
         match incoming {
             Incoming::Control(input) => self.input(input),
             Incoming::State(Told::Stored(stored)) => self.stored(stored),
-            Incoming::State(Told::Received(step)) => self.handle(Event::Received(step)),
+            Incoming::State(Told::Received { from, step, counts }) => {
+                if self.counts(from, step, &counts) {
+                    self.handle(Event::Received(step));
+                }
+            }
             Incoming::State(Told::Collected(step, result)) => self.handle(Event::Collected(step, result)),
         }
     }
@@ -70,6 +77,9 @@ impl Run {
             let patience = if busy { TICK } else { Duration::ZERO };
             match self.planes.incoming.recv_timeout(patience) {
                 Ok((_, Incoming::State(Told::Stored(stored)))) => self.stored(stored),
+                Ok((_, Incoming::State(Told::Received { from, step, counts }))) => {
+                    self.counts(from, step, &counts);
+                }
                 Ok((_, Incoming::Control(Input::Closed(session, _)))) => {
                     self.workers_by_session.remove(&session);
                 }
@@ -77,6 +87,20 @@ impl Run {
                 Ok(_) | Err(_) => {}
             }
         }
+    }
+
+    /// Answers whether a state that came is to be written.
+    fn counts(&mut self, from: WorkerId, step: u64, answer: &Sender<bool>) -> bool {
+        let counts = self.machine.state_counts(from);
+        if !counts {
+            let message = format!(
+                "the state of step {step} from worker {from} is dropped: the others went on without it"
+            );
+            self.write(&Journaled::Warning { message });
+        }
+        // Whoever asks waits for the answer.
+        let _ = answer.send(counts);
+        counts
     }
 
     fn tick(&mut self) {

@@ -329,8 +329,8 @@ impl Coordinator {
             }
             Event::Said(worker, message) if self.is_server(worker) => self.server_said(worker, message),
             Event::Said(worker, message) => {
-                if let Some(w) = self.workers.get_mut(&worker) {
-                    w.heard_s = self.now_s;
+                if self.workers.contains_key(&worker) {
+                    self.heard(worker);
                     match self.nonsense(&message) {
                         Some(what) => self.expel(worker, &format!("it said what cannot be: {what}")),
                         None => self.said(worker, message),

@@ -258,6 +258,9 @@ impl World {
             let why = "the state did not arrive whole".to_string();
             return self.coordinate(Event::Checkpoint(step, Err(why)));
         }
+        if !self.coordinator.as_ref().is_some_and(|coordinator| coordinator.state_counts(from)) {
+            return;
+        }
         let delay = self.random.between(0.0, 0.1);
         self.after(delay, Happening::Written { generation, step, digest, full });
         self.coordinate(Event::Received(step));

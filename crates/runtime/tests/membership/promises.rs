@@ -1,5 +1,7 @@
 //! Targeted histories of losses: nobody is given up who lives, and no state that somebody holds.
 
+use bellwether_core::plan::Synchronisation;
+use bellwether_core::prediction::Protocol;
 use bellwether_core::record::Event as Journal;
 use bellwether_runtime::membership::coordinator::{Action, Config, Event, OutcomeKind, Resumed};
 use bellwether_runtime::membership::member::{Effect, Member, Task};
@@ -345,4 +347,41 @@ fn a_report_before_a_membership_begins_makes_no_state_newer() {
     actions.extend(bench.attach(1, Some((epoch, 5)), true));
     let (both, _) = recovery(&actions, 1).expect("a recovery");
     assert!(active(&both).contains(&1), "it holds all that is committed: {actions:?}");
+}
+
+#[test]
+fn a_state_of_a_worker_without_which_the_others_went_on_does_not_count() {
+    // Where the batch never moves, all states of a step are the same.
+    for (max_accumulation, counts) in [(1, true), (4, false)] {
+        let (mut bench, _) = trained(Config { max_accumulation, ..config(2) }, 2);
+        let next = recovery(&bench.gone(2), 1).expect("a recovery").0;
+        assert!(bench.coordinator.state_counts(2), "it may come back");
+        let held = FromWorker::Ready { epoch: next.epoch, step: 5, last: 1, trained: (1, 1) };
+        bench.says(1, held);
+        assert!(bench.coordinator.state_counts(1));
+        assert_eq!(bench.coordinator.state_counts(2), counts);
+    }
+}
+
+#[test]
+fn whoever_asks_for_another_protocol_while_all_stop_for_one_keeps_nobody_waiting() {
+    let stretches = vec![(0, Protocol::Bsp), (6, Protocol::Asp)];
+    let synchronisation = Synchronisation { stretches, servers: 1, ..Synchronisation::default() };
+    for is_known in [false, true] {
+        let (mut bench, epoch) = trained(Config { synchronisation: synchronisation.clone(), ..config(2) }, 2);
+        let stops = epoch + 1;
+        let ask = |bench: &mut Bench| bench.take(Event::Protocol(20, Protocol::Asp));
+        let early = if is_known { Vec::new() } else { ask(&mut bench) };
+        assert_eq!(plan(&early, 1).is_some(), !is_known, "another plan than to stop");
+        (1..=2).for_each(|worker| drop(bench.reports(worker, stops, 6)));
+        assert!(bench.coordinator.membership().stop, "they follow the plan that they agreed on");
+        let late = if is_known { ask(&mut bench) } else { Vec::new() };
+        assert_eq!(plan(&late, 1), None, "whoever has stopped takes part in no other");
+        let mut actions = bench.take(Event::Received(6));
+        (1..=2).for_each(|worker| {
+            actions.extend(bench.says(worker, FromWorker::Finished { step: 6, digest: [7; 32] }));
+        });
+        let (next, load) = recovery(&actions, 1).expect("they go on together");
+        assert_eq!((active(&next), load), (vec![1, 2], Some(Load::Checkpoint(6))));
+    }
 }

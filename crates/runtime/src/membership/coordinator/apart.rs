@@ -163,10 +163,17 @@ impl Coordinator {
         }
     }
 
-    /// The members have all stopped at `step` and the coordinator holds their state.
+    /// All have stopped at `step` and the coordinator holds their state. What follows is what is wanted by now: somebody may
+    /// have asked for another protocol since they were told to stop.
     pub(super) fn begin_apart(&mut self, step: u64) {
-        let Some((_, protocol)) = self.apart.next_change() else { return };
-        while self.apart.upcoming.pop_front().is_some_and(|(_, next)| next != protocol) {}
+        let mut protocol = self.apart.protocol;
+        while let Some((_, next)) = self.apart.upcoming.front().filter(|(at, _)| *at <= step) {
+            protocol = *next;
+            self.apart.upcoming.pop_front();
+        }
+        if !self.apart.is_apart(protocol) {
+            return self.leave_apart(step);
+        }
         self.proposed.clear();
         self.suspect_at_s = None;
         if self.phase != Phase::Apart {
@@ -182,11 +189,7 @@ impl Coordinator {
     /// Everyone begins anew from the state after `step`.
     fn load_apart(&mut self, step: u64) {
         self.last_epoch += 1;
-        let leaving: Vec<WorkerId> = self.staged(Stage::Leaving);
-        for worker in leaving {
-            self.dismiss(worker, "it asked to leave");
-            self.close(worker);
-        }
+        self.dismiss_leaving();
         for worker in self.workers.values_mut() {
             worker.finished = None;
             worker.kept = Kept::Nothing;
@@ -203,6 +206,14 @@ impl Coordinator {
         apart.servers.values_mut().for_each(Server::stand_by);
         apart.reports.clear();
         apart.tally.clear();
+    }
+
+    /// Whoever asked to leave goes: the coordinator holds the state.
+    fn dismiss_leaving(&mut self) {
+        for worker in self.staged(Stage::Leaving) {
+            self.dismiss(worker, "it asked to leave");
+            self.close(worker);
+        }
     }
 
     /// Goes on with a stretch, as far as things stand.
@@ -441,10 +452,6 @@ impl Coordinator {
         let change = self.apart.upcoming.front().copied().filter(|(at, _)| *at <= step);
         match change {
             _ if over || self.stopping => self.leave_apart(step),
-            Some((_, next)) if !self.apart.is_apart(next) => {
-                self.apart.upcoming.pop_front();
-                self.leave_apart(step);
-            }
             Some(_) => {
                 self.keep_staleness(step);
                 self.begin_apart(step);
@@ -461,6 +468,7 @@ impl Coordinator {
     /// A membership goes on from `step`.
     fn leave_apart(&mut self, step: u64) {
         self.keep_staleness(step);
+        self.dismiss_leaving();
         self.end_stretch(step);
         self.apart.protocol = Protocol::Bsp;
         self.apart.idle_since_s = self.now_s;

@@ -184,7 +184,7 @@ impl Coordinator {
         let worker = self.workers.get(&number).filter(|w| w.stage != Stage::Started);
         let known = worker.map(|w| (w.instance, w.heard_s)).or_else(|| self.server_instance(number));
         let (_, heard_s) = known.filter(|(known, _)| *known != instance)?;
-        let (silent_s, limit_s) = (self.now_s - heard_s, self.config.heartbeat_timeout_s);
+        let (silent_s, limit_s) = (self.now_s - heard_s, self.silence_timeout_s());
         (silent_s <= limit_s).then(|| {
             format!(
                 "number {number} is taken by another process, which was heard of {silent_s:.1} s ago; start this one \
@@ -294,7 +294,7 @@ impl Coordinator {
     /// Marks workers that have been silent for too long, or never came up, as gone.
     pub(super) fn check_silence(&mut self) {
         let now_s = self.now_s;
-        let (heartbeat_s, boot_s) = (self.config.heartbeat_timeout_s, self.config.boot_timeout_s);
+        let (silence_s, boot_s) = (self.silence_timeout_s(), self.config.boot_timeout_s);
         let late: Vec<(WorkerId, String)> = self
             .workers
             .iter()
@@ -310,9 +310,7 @@ impl Coordinator {
                     Some((*id, format!("it was still {what} after {} s", w.allowance_s(boot_s))))
                 }
                 Stage::Started => None,
-                _ if now_s - w.heard_s > heartbeat_s => {
-                    Some((*id, format!("it was silent for {heartbeat_s} s")))
-                }
+                _ if now_s - w.heard_s > silence_s => Some((*id, format!("it was silent for {silence_s} s"))),
                 _ => None,
             })
             .collect();

@@ -34,6 +34,16 @@ impl Coordinator {
         members
     }
 
+    /// Whether the run may go on from a state that this worker handed over. Where the batch may move, those who went on
+    /// without it may have done the same steps otherwise; elsewhere all states of a step are the same.
+    pub fn state_counts(&self, from: WorkerId) -> bool {
+        let may_go_on = || self.workers.get(&from).is_some_and(|w| w.kept != Kept::Nothing);
+        self.config.max_accumulation <= 1
+            || self.is_relied_on(from)
+            || self.strays.contains(&from)
+            || may_go_on()
+    }
+
     /// Whether a state that is later than this step, where committed steps are missing, is here and not yet written: it is
     /// soon known whether there is a checkpoint of it.
     pub(super) fn waits_for_writing(&self, step: u64) -> bool {

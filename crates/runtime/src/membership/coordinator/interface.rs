@@ -117,7 +117,7 @@ pub enum Event {
     Unbench,
     /// Someone wants the run to stop.
     Stop,
-    /// The state after this step is at the coordinator, not yet written.
+    /// The state after this step is at the coordinator, not yet written; its sender's [counts](Coordinator::state_counts).
     Received(u64),
     /// All shards of the state after this step are at the coordinator, or could not be put together.
     Collected(u64, Result<(), String>),

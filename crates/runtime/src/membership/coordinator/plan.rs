@@ -101,6 +101,10 @@ impl Coordinator {
 
     /// The next membership on the way to what is wanted, with its reason; `None` when nothing is to do.
     fn desired(&self) -> Option<(Membership, Reason)> {
+        if self.current.stop {
+            // They hand their state over, and take part in nothing else.
+            return None;
+        }
         // An earlier plan may be in force already: whoever is not active there has left, or starts anew.
         let sure = |id: &WorkerId| self.proposed.iter().all(|p| p.membership.rank(*id).is_some());
         let mut members: Vec<WorkerId> = self.current.active.iter().map(|m| m.worker).filter(sure).collect();

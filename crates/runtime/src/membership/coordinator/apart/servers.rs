@@ -264,8 +264,7 @@ impl Coordinator {
 
     /// Servers that have been silent for too long.
     pub(in crate::membership::coordinator) fn check_servers(&mut self) {
-        let (now_s, heartbeat_s, boot_s) =
-            (self.now_s, self.config.heartbeat_timeout_s, self.config.boot_timeout_s);
+        let (now_s, heartbeat_s, boot_s) = (self.now_s, self.silence_timeout_s(), self.config.boot_timeout_s);
         let late = |server: &Server| match server.attached {
             true => now_s - server.heard_s > heartbeat_s,
             false => now_s - server.started_s > boot_s,

@@ -16,6 +16,13 @@ const FIRST_S: f64 = 10.0;
 /// How often patience may double.
 const PATIENCE_MAX: f64 = 16.0;
 
+/// How many times the longest silence of late somebody may say nothing before people are told, and before it is lost.
+const SILENCE: f64 = 1.5;
+const LOST: f64 = 2.0;
+
+/// How many times the heartbeat's time-out that may be at most.
+const LOST_MAX: f64 = 4.0;
+
 /// Seconds without a false alarm after which patience is halved again.
 const CALM_S: f64 = 600.0;
 
@@ -29,11 +36,22 @@ pub(super) struct Limits {
     wrong_s: f64,
     /// What an answer takes, the longest of late.
     answer_s: f64,
+    /// The longest of late that somebody said nothing who was asked, and then spoke.
+    silence_s: f64,
+    /// When that was.
+    spoke_s: f64,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { usual_s: BTreeMap::new(), patience: 1.0, wrong_s: 0.0, answer_s: 0.0 }
+        Limits {
+            usual_s: BTreeMap::new(),
+            patience: 1.0,
+            wrong_s: 0.0,
+            answer_s: 0.0,
+            silence_s: 0.0,
+            spoke_s: 0.0,
+        }
     }
 }
 
@@ -57,6 +75,25 @@ impl Limits {
         5.0 * self.answer_s
     }
 
+    /// Somebody who was asked spoke after so many seconds of silence.
+    pub(super) fn spoke(&mut self, after_s: f64, now_s: f64) {
+        if after_s >= self.silence_s {
+            (self.silence_s, self.spoke_s) = (after_s, now_s);
+        }
+    }
+
+    /// Seconds that somebody who lives may say nothing, from how long that happened of late.
+    pub(super) fn silence_s(&self) -> f64 {
+        SILENCE * self.silence_s
+    }
+
+    /// Seconds of silence after which somebody is lost: longer than `timeout_s` where those who live were nearly as silent.
+    pub(super) fn loss_s(&self, timeout_s: f64) -> f64 {
+        // For people, in tenths of a second.
+        let longer_s = (10.0 * LOST * self.silence_s).ceil() / 10.0;
+        longer_s.clamp(timeout_s, LOST_MAX * timeout_s)
+    }
+
     /// Somebody was late and got on by itself.
     pub(super) fn was_wrong(&mut self, now_s: f64) {
         self.patience = (2.0 * self.patience()).min(PATIENCE_MAX);
@@ -68,6 +105,9 @@ impl Limits {
         if now_s - self.wrong_s > CALM_S {
             self.patience = (0.5 * self.patience).max(1.0);
             self.wrong_s = now_s;
+        }
+        if now_s - self.spoke_s > CALM_S {
+            (self.silence_s, self.spoke_s) = (0.5 * self.silence_s, now_s);
         }
     }
 
@@ -112,6 +152,23 @@ mod tests {
         let building =
             Position { activity: Activity::Building, allowance_s: Some(77.0), ..Position::default() };
         assert_eq!(limits.of(&building, None), (77.0, 77.0));
+    }
+
+    #[test]
+    fn whoever_was_silent_and_lived_makes_patient_for_a_while() {
+        let mut limits = Limits::default();
+        assert_eq!((limits.silence_s(), limits.loss_s(5.0)), (0.0, 5.0));
+        limits.spoke(0.4, 1.0);
+        assert_eq!(limits.loss_s(5.0), 5.0, "nobody was silent for long");
+        limits.spoke(4.0, 2.0);
+        limits.spoke(1.0, 3.0);
+        assert_eq!((limits.silence_s(), limits.loss_s(5.0)), (6.0, 8.0));
+        limits.spoke(40.0, 4.0);
+        assert_eq!(limits.loss_s(5.0), 20.0, "a machine that is dead is lost some day");
+        limits.calm_down(500.0);
+        assert_eq!(limits.silence_s(), 60.0);
+        limits.calm_down(700.0);
+        assert_eq!(limits.silence_s(), 30.0);
     }
 
     #[test]

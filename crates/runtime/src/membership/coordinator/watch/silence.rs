@@ -1,6 +1,6 @@
 //! Members whose sessions say nothing: packets vanish, or the process stands still.
 //!
-//! They are lost once the heartbeat's time is over, as ever. People hear of it earlier.
+//! They are lost once the heartbeat's time is over. People hear of it earlier.
 
 use super::{ASK_S, Coordinator, Late, Phase, Told};
 use crate::membership::{ToWorker, WorkerId};
@@ -12,6 +12,21 @@ const WORD_S: (f64, f64) = (0.35, 1.15);
 const ANSWER_S: f64 = 0.5;
 
 impl Coordinator {
+    /// A worker says something.
+    pub(super) fn heard(&mut self, worker: WorkerId) {
+        let Some(entry) = self.workers.get_mut(&worker) else { return };
+        if entry.asked_s > entry.heard_s {
+            self.watch.limits.spoke(self.now_s - entry.heard_s, self.now_s);
+        }
+        entry.heard_s = self.now_s;
+    }
+
+    /// Seconds of silence after which a worker or server is lost: the heartbeat's time-out, and more where the machines are so
+    /// busy that some were nearly as silent of late, and spoke.
+    pub(super) fn silence_timeout_s(&self) -> f64 {
+        self.watch.limits.loss_s(self.config.heartbeat_timeout_s)
+    }
+
     /// Asks who has been silent for longer than its steps explain, and tells who does not answer.
     pub(super) fn hear_the_silent(&mut self) {
         if !matches!(self.phase, Phase::Running | Phase::Recovering { .. } | Phase::Apart) {
@@ -20,8 +35,10 @@ impl Coordinator {
         self.watch.limits.calm_down(self.now_s);
         let now_s = self.now_s;
         let word_s = (WORD_S.0 + 1.5 * self.usual_step_s()).min(WORD_S.1);
-        let limit_s = self.watch.limits.patience() * (word_s + ANSWER_S) + self.watch.limits.answer_s();
-        let timeout_s = self.config.heartbeat_timeout_s;
+        let limits = &self.watch.limits;
+        let limit_s = limits.patience() * (word_s + ANSWER_S) + limits.answer_s();
+        let limit_s = limit_s.max(limits.silence_s());
+        let timeout_s = self.silence_timeout_s();
         for worker in self.relied_on() {
             let Some(entry) = self.workers.get_mut(&worker) else { continue };
             let silent_s = now_s - entry.heard_s;
