@@ -7,7 +7,7 @@ use super::WORKERS;
 use crate::cmd::bench::jobs::{ENDLESS, Synthetic};
 use crate::cmd::bench::namespaces::{Guard, Namespaces, Queues, address};
 use crate::cmd::bench::statistics::now_s;
-use crate::cmd::bench::trial::{Trial, program};
+use crate::cmd::bench::trial::Trial;
 use crate::failure::Failure;
 use crate::files::Folder;
 

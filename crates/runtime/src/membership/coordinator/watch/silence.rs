@@ -13,7 +13,7 @@ const ANSWER_S: f64 = 0.5;
 
 impl Coordinator {
     /// A worker says something.
-    pub(super) fn heard(&mut self, worker: WorkerId) {
+    pub(in crate::membership::coordinator) fn heard(&mut self, worker: WorkerId) {
         let Some(entry) = self.workers.get_mut(&worker) else { return };
         if entry.asked_s > entry.heard_s {
             self.watch.limits.spoke(self.now_s - entry.heard_s, self.now_s);
@@ -23,7 +23,7 @@ impl Coordinator {
 
     /// Seconds of silence after which a worker or server is lost: the heartbeat's time-out, and more where the machines are so
     /// busy that some were nearly as silent of late, and spoke.
-    pub(super) fn silence_timeout_s(&self) -> f64 {
+    pub(in crate::membership::coordinator) fn silence_timeout_s(&self) -> f64 {
         self.watch.limits.loss_s(self.config.heartbeat_timeout_s)
     }
 
