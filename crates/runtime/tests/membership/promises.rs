@@ -365,23 +365,23 @@ fn a_state_of_a_worker_without_which_the_others_went_on_does_not_count() {
 
 #[test]
 fn whoever_asks_for_another_protocol_while_all_stop_for_one_keeps_nobody_waiting() {
-    let stretches = vec![(0, Protocol::Bsp), (6, Protocol::Asp)];
+    let stretches = vec![(0, Protocol::Bsp), (90, Protocol::Asp)];
     let synchronisation = Synchronisation { stretches, servers: 1, ..Synchronisation::default() };
     for is_known in [false, true] {
         let (mut bench, epoch) = trained(Config { synchronisation: synchronisation.clone(), ..config(2) }, 2);
         let stops = epoch + 1;
-        let ask = |bench: &mut Bench| bench.take(Event::Protocol(20, Protocol::Asp));
+        let ask = |bench: &mut Bench| bench.take(Event::Protocol(95, Protocol::Asp));
         let early = if is_known { Vec::new() } else { ask(&mut bench) };
         assert_eq!(plan(&early, 1).is_some(), !is_known, "another plan than to stop");
-        (1..=2).for_each(|worker| drop(bench.reports(worker, stops, 6)));
+        (1..=2).for_each(|worker| drop(bench.reports(worker, stops, 90)));
         assert!(bench.coordinator.membership().stop, "they follow the plan that they agreed on");
         let late = if is_known { ask(&mut bench) } else { Vec::new() };
         assert_eq!(plan(&late, 1), None, "whoever has stopped takes part in no other");
-        let mut actions = bench.take(Event::Received(6));
+        let mut actions = bench.take(Event::Received(90));
         (1..=2).for_each(|worker| {
-            actions.extend(bench.says(worker, FromWorker::Finished { step: 6, digest: [7; 32] }));
+            actions.extend(bench.says(worker, FromWorker::Finished { step: 90, digest: [7; 32] }));
         });
         let (next, load) = recovery(&actions, 1).expect("they go on together");
-        assert_eq!((active(&next), load), (vec![1, 2], Some(Load::Checkpoint(6))));
+        assert_eq!((active(&next), load), (vec![1, 2], Some(Load::Checkpoint(90))));
     }
 }
