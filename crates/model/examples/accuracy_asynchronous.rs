@@ -1,7 +1,7 @@
 //! Prints how well measured asynchronous training is predicted: `cargo run --release -p bellwether-model --example
 //! accuracy_asynchronous`.
 
-#[path = "../tests/tables/mod.rs"]
+#[path = "../tests/it/tables/mod.rs"]
 mod tables;
 
 use std::error::Error;

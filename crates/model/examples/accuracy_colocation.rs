@@ -1,7 +1,7 @@
 //! Prints how well it is foreseen what jobs lose that share a device: `cargo run --release -p bellwether-model --example
 //! accuracy_colocation`.
 
-#[path = "../tests/tables/mod.rs"]
+#[path = "../tests/it/tables/mod.rs"]
 mod tables;
 
 use std::error::Error;

@@ -4,7 +4,7 @@
 
 #![allow(clippy::print_stdout)]
 
-#[path = "../tests/tables/mod.rs"]
+#[path = "../tests/it/tables/mod.rs"]
 mod tables;
 
 use bellwether_model::convergence::{CurveFit, Observation, steps_of_progress};

@@ -1,7 +1,7 @@
 //! Prints how well the slowdown of kernels that share a GPU is predicted: `cargo run --release -p bellwether-model
 //! --example accuracy_gpu`.
 
-#[path = "../tests/gpu_published/mod.rs"]
+#[path = "../tests/it/gpu_published/mod.rs"]
 mod gpu_published;
 
 use std::error::Error;

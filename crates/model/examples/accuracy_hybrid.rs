@@ -1,7 +1,7 @@
 //! Prints how well the time of published runs that switch is predicted: `cargo run --release -p bellwether-model
 //! --example accuracy_hybrid`.
 
-#[path = "../tests/tables/mod.rs"]
+#[path = "../tests/it/tables/mod.rs"]
 mod tables;
 
 use std::error::Error;

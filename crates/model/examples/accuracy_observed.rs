@@ -6,7 +6,7 @@
 
 use bellwether_core::prediction::Validity;
 
-#[path = "../tests/observed_steps/mod.rs"]
+#[path = "../tests/it/observed_steps/mod.rs"]
 mod observed_steps;
 
 use observed_steps::{all, learnt, measured_s, told};

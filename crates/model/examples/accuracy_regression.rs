@@ -3,7 +3,7 @@
 //! Run with `cargo run --release -p bellwether-model --example accuracy_regression`.
 #![allow(clippy::print_stdout, reason = "an example whose purpose is to print")]
 
-#[path = "../tests/tables/mod.rs"]
+#[path = "../tests/it/tables/mod.rs"]
 mod tables;
 
 use bellwether_des::random::shuffled;

@@ -8,7 +8,7 @@ use bellwether_core::prediction::Validity;
 use bellwether_model::elastic::fit;
 use bellwether_model::scaling::{Form, Scaling};
 
-#[path = "../tests/tables/mod.rs"]
+#[path = "../tests/it/tables/mod.rs"]
 mod tables;
 
 use tables::split::{HeldOut, Split, elasticflow, mean_size, pollux, throughput_error};

@@ -29,7 +29,7 @@
 //!
 //! # Checked by
 //!
-//! `tests/named.rs`: the spread of the factors, the laws of [`StepModel`].
+//! `tests/it/named.rs`: the spread of the factors, the laws of [`StepModel`].
 
 use bellwether_core::InputError;
 use bellwether_core::prediction::{Configuration, JobDescription, Prediction, Progress, StepModel};

@@ -39,8 +39,8 @@
 //!
 //! # Checked by
 //!
-//! Known parameters recovered, intervals that cover as often as they say, in `tests/coarse_calibrate.rs`; measured
-//! throughput that was not fitted, in `tests/accuracy_asynchronous.rs`.
+//! Known parameters recovered, intervals that cover as often as they say, in `tests/it/coarse_calibrate.rs`; measured
+//! throughput that was not fitted, in `tests/it/accuracy_asynchronous.rs`.
 //!
 //! ```
 //! use bellwether_model::calibrate::interval_score;

@@ -42,8 +42,8 @@
 //!
 //! # Checked by
 //!
-//! Limits (one worker, two workers, very many workers, no latency) and laws in `tests/coarse_laws.rs`;
-//! partial sums by hand in `tests/coarse_reference.rs`.
+//! Limits (one worker, two workers, very many workers, no latency) and laws in `tests/it/coarse_laws.rs`;
+//! partial sums by hand in `tests/it/coarse_reference.rs`.
 //!
 //! ```
 //! use bellwether_core::prediction::Link;

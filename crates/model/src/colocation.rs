@@ -44,8 +44,8 @@
 //!
 //! # Checked by
 //!
-//! `tests/accuracy_colocation.rs`: measured pairs of Gavel's table, held out by pair and by model, against three simpler
-//! rules. `tests/colocation.rs`: invented demands come back as the speeds that they make.
+//! `tests/it/accuracy_colocation.rs`: measured pairs of Gavel's table, held out by pair and by model, against three simpler
+//! rules. `tests/it/colocation.rs`: invented demands come back as the speeds that they make.
 //!
 //! ```
 //! use bellwether_model::colocation::{Demand, share};

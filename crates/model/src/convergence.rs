@@ -45,7 +45,7 @@
 //!
 //! # Checked by
 //!
-//! `tests/convergence.rs`: exact curves, outliers, a simulated quadratic for batch and staleness, and the measured
+//! `tests/it/convergence.rs`: exact curves, outliers, a simulated quadratic for batch and staleness, and the measured
 //! curves of the Pollux tables; `examples/accuracy_convergence.rs` prints the latter.
 //!
 //! ```

@@ -47,9 +47,9 @@
 //!
 //! # Checked by
 //!
-//! `tests/elastic_jobs.rs`: [`jobs`] whose batch may change, against the tables that describe them.
-//! `tests/elastic.rs`: throughput, efficiency and optimum of reference cases to 1e-6, and the objective of
-//! the fit on the same measured rows. `tests/scaling.rs` checks predictions on rows that were not fitted.
+//! `tests/it/elastic_jobs.rs`: [`jobs`] whose batch may change, against the tables that describe them.
+//! `tests/it/elastic.rs`: throughput, efficiency and optimum of reference cases to 1e-6, and the objective of
+//! the fit on the same measured rows. `tests/it/scaling.rs` checks predictions on rows that were not fitted.
 //!
 //! ```
 //! use bellwether_model::elastic::Throughput;

@@ -51,8 +51,8 @@
 //!
 //! # Checked by
 //!
-//! Hand-made schedules, mean-value analysis and an independent simulation (`tests/event.rs`); laws over random
-//! graphs (`tests/event_laws.rs`).
+//! Hand-made schedules, mean-value analysis and an independent simulation (`tests/it/event.rs`); laws over random
+//! graphs (`tests/it/event_laws.rs`).
 //!
 //! ```
 //! # use bellwether_core::prediction::Protocol;

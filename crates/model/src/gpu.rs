@@ -52,8 +52,8 @@
 //!
 //! # Checked by
 //!
-//! `tests/gpu_placement.rs`: published vectors and traces, block by block. `tests/gpu_laws.rs`: limits, queue order, work
-//! conservation, and the choice by tree against one by looking. `tests/gpu_sharing.rs`: disciplines and contention, by hand and against
+//! `tests/it/gpu_placement.rs`: published vectors and traces, block by block. `tests/it/gpu_laws.rs`: limits, queue order, work
+//! conservation, and the choice by tree against one by looking. `tests/it/gpu_sharing.rs`: disciplines and contention, by hand and against
 //! published orderings.
 
 mod contention;

@@ -32,7 +32,7 @@
 //!
 //! # Checked by
 //!
-//! The published runs of `data/sync-switch` in `tests/hybrid.rs`; `examples/accuracy_hybrid.rs` prints them.
+//! The published runs of `data/sync-switch` in `tests/it/hybrid.rs`; `examples/accuracy_hybrid.rs` prints them.
 //!
 //! ```
 //! use bellwether_model::hybrid::{Stretch, time_s};

@@ -53,7 +53,7 @@
 //! # Checked by
 //!
 //! Real traces of both tools, made on a CPU, with sizes known from the network that was traced; GPU traces
-//! written by hand; mutated and random bytes, which must give an error or a sound profile (`tests/import.rs`).
+//! written by hand; mutated and random bytes, which must give an error or a sound profile (`tests/it/import.rs`).
 
 use bellwether_core::error::InputError;
 use bellwether_core::profile::Profile;

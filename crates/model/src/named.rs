@@ -28,7 +28,7 @@
 //!
 //! # Checked by
 //!
-//! `tests/named.rs`: each word comes back, wrong ones are met with the nearest.
+//! `tests/it/named.rs`: each word comes back, wrong ones are met with the nearest.
 //!
 //! [`Speedup`]: crate::speedup::Speedup
 //! [`GavelTable`]: crate::throughput_table::GavelTable

@@ -44,7 +44,7 @@
 //!
 //! # Checked by
 //!
-//! `tests/observed.rs`: by hand, the laws of [`StepModel`], and held-out numbers of workers of recorded runs, whose
+//! `tests/it/observed.rs`: by hand, the laws of [`StepModel`], and held-out numbers of workers of recorded runs, whose
 //! errors are in docs/accuracy.md.
 //!
 //! ```

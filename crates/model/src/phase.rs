@@ -42,7 +42,7 @@
 //!
 //! # Checked by
 //!
-//! Hand-computed cases in `tests/coarse_reference.rs`, limits and laws in `tests/coarse_laws.rs`.
+//! Hand-computed cases in `tests/it/coarse_reference.rs`, limits and laws in `tests/it/coarse_laws.rs`.
 //!
 //! ```
 //! use bellwether_core::prediction::Link;

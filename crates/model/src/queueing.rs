@@ -48,9 +48,9 @@
 //!
 //! # Checked by
 //!
-//! The reference table in `tests/coarse_reference.rs` (three decimals); the exact solution of first-come
-//! stations with fixed times (finite-source queue) there; laws in `tests/coarse_laws.rs`; measured
-//! throughput of 12 series in `tests/accuracy_asynchronous.rs`.
+//! The reference table in `tests/it/coarse_reference.rs` (three decimals); the exact solution of first-come
+//! stations with fixed times (finite-source queue) there; laws in `tests/it/coarse_laws.rs`; measured
+//! throughput of 12 series in `tests/it/accuracy_asynchronous.rs`.
 //!
 //! ```
 //! use bellwether_model::queueing::{ClosedNetwork, exact};

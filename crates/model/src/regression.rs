@@ -57,7 +57,7 @@
 //!
 //! The published coefficients to their printed digits, the optimality conditions of every kind of fit, cases
 //! solved by hand, and each of 20 networks left out in turn, with the share of intervals that hold
-//! (`tests/regression.rs`; the example `accuracy_regression` prints the tables).
+//! (`tests/it/regression.rs`; the example `accuracy_regression` prints the tables).
 
 mod candidate;
 mod least_squares;

@@ -36,7 +36,7 @@
 //!
 //! # Checked by
 //!
-//! `tests/rescale.rs`; `bellwether run` prints it beside what was measured.
+//! `tests/it/rescale.rs`; `bellwether run` prints it beside what was measured.
 //!
 //! ```
 //! use bellwether_model::rescale::{ObservedStep, Rescale};

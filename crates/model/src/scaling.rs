@@ -51,7 +51,7 @@
 //!
 //! # Checked by
 //!
-//! `tests/scaling.rs`, on rows that were not fitted: 13 tables of ElasticFlow and 4 of Pollux, against linear
+//! `tests/it/scaling.rs`, on rows that were not fitted: 13 tables of ElasticFlow and 4 of Pollux, against linear
 //! scaling and log-log interpolation; coverage of the intervals; recovery of exact laws.
 //! `examples/accuracy_synchronous.rs` prints the figures.
 //!

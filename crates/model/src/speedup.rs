@@ -38,7 +38,7 @@
 //!
 //! # Checked by
 //!
-//! `tests/speedup.rs`: values by hand, the laws of [`StepModel`].
+//! `tests/it/speedup.rs`: values by hand, the laws of [`StepModel`].
 //!
 //! ```
 //! use bellwether_model::speedup::Law;

@@ -49,7 +49,7 @@
 //!
 //! # Checked by
 //!
-//! `tests/staleness.rs`: delayed descent simulated on both sides of every bound, the best rates of a simulated quadratic,
+//! `tests/it/staleness.rs`: delayed descent simulated on both sides of every bound, the best rates of a simulated quadratic,
 //! the implicit momentum, and the staleness of simulated training through servers ([`crate::event`]).
 //!
 //! ```

@@ -42,7 +42,7 @@
 //!
 //! # Checked by
 //!
-//! `tests/throughput_table.rs`: cells of the published tables, values between them by hand, every text is read or
+//! `tests/it/throughput_table.rs`: cells of the published tables, values between them by hand, every text is read or
 //! refused.
 //!
 //! ```

@@ -57,8 +57,8 @@
 //!
 //! # Checked by
 //!
-//! `tests/transient.rs`: laws against their samples, words, bad input, periods. `tests/transient_jobs.rs`: Monte Carlo
-//! by hand and against the closed forms. `tests/transient_published.rs`: the published runs, their prices and losses.
+//! `tests/it/transient.rs`: laws against their samples, words, bad input, periods. `tests/it/transient_jobs.rs`: Monte Carlo
+//! by hand and against the closed forms. `tests/it/transient_published.rs`: the published runs, their prices and losses.
 //!
 //! ```
 //! use bellwether_model::transient::{Job, Servers, published, simulate};

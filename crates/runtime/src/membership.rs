@@ -4,7 +4,7 @@
 //! [`coordinator::Coordinator`] decides which membership comes next, [`member::Member`] decides what
 //! one worker does next. Both take events and return actions; neither reads a clock, opens a socket or
 //! starts a thread, so that a seeded simulation can run hundreds of histories with faults
-//! (`tests/membership.rs`).
+//! (`tests/it/membership.rs`).
 //!
 //! # The protocol in five sentences
 //!

@@ -1,7 +1,7 @@
 //! How fast the programs of scheduling are solved, beside a general solver: `cargo run --release -p bellwether-sched
 //! --example program_speed`.
 
-#[path = "../tests/library/mod.rs"]
+#[path = "../tests/it/library/mod.rs"]
 mod library;
 
 use std::hint::black_box;

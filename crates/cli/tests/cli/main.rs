@@ -13,6 +13,7 @@ mod chaos;
 mod checkpoints;
 mod coordinator;
 mod crash;
+mod crew;
 mod descriptors;
 mod disk;
 mod door;

@@ -7,7 +7,7 @@ use crate::harness::{Ended, Live, Scene, wait_for};
 use crate::jobs;
 use stand_in::{Play, StandIn};
 
-#[path = "../../../runtime/tests/notices/stand_in.rs"]
+#[path = "../../../runtime/tests/it/notices/stand_in.rs"]
 mod stand_in;
 
 /// Starts a worker by hand that listens to this source of notices.

@@ -36,7 +36,7 @@
 //! # Checked by
 //!
 //! Functions with known minima, inside and at bounds, in this file's tests; the goodput reference cases in
-//! `tests/elastic.rs`.
+//! `tests/it/elastic.rs`.
 
 use bellwether_core::InputError;
 

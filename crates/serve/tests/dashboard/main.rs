@@ -1,4 +1,6 @@
 //! The dashboard in a real browser, served by the true HTTP API over an engine that plays.
+//!
+//! In a process of its own: it measures how long the page takes for what it does.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 

@@ -1,0 +1,176 @@
+//! What a job file may say, and what a person reads when it says something else.
+
+use bellwether_core::InputError;
+use bellwether_core::job::{Data, Job, Model, Optimizer, WorkerRange};
+use bellwether_core::parse;
+use bellwether_core::units::{Bytes, Seconds};
+use proptest::prelude::*;
+
+const GOOD: &str = r#"
+name = "digits"
+epochs = 2
+workers = "1..4"
+
+[model]
+kind = "mlp"
+hidden = [64, 32]
+
+[data]
+kind = "digits"
+
+[batch]
+size = 64
+virtual_nodes = 8
+
+[optimizer]
+kind = "sgd"
+learning_rate = 0.1
+momentum = 0.9
+nesterov = true
+"#;
+
+fn read(text: &str) -> Result<Job, InputError> {
+    parse::job(text, "job.toml", &[])
+}
+
+fn with(from: &str, to: &str) -> InputError {
+    let text = GOOD.replace(from, to);
+    assert_ne!(text, GOOD, "`{from}` is in the good file");
+    read(&text).expect_err("the changed file is bad")
+}
+
+fn set(key: &str, value: &str) -> Result<Job, InputError> {
+    parse::job(GOOD, "job.toml", &[(key.into(), value.into())])
+}
+
+#[test]
+fn a_good_file_is_read_with_its_defaults() {
+    let job = read(GOOD).unwrap();
+    assert_eq!(job.workers, WorkerRange { min: 1, max: 4 });
+    assert_eq!(job.data, Data::Digits { held_out: 0.2 });
+    assert_eq!(job.checkpoint.keep, 3);
+    assert!(matches!(job.optimizer, Optimizer::Sgd { nesterov: true, clip_norm: None, .. }));
+    // Two epochs of 1,438 samples in batches of 64: the last step of each takes the rest.
+    assert_eq!(job.total_steps(1438), 46);
+}
+
+#[test]
+fn a_job_survives_its_own_serialisation() {
+    let job = read(GOOD).unwrap();
+    let json = serde_json::to_string(&job).unwrap();
+    assert_eq!(serde_json::from_str::<Job>(&json).unwrap(), job);
+    assert_eq!(read(&toml::to_string(&job).unwrap()).unwrap(), job);
+}
+
+#[test]
+fn misspelt_words_are_met_with_the_nearest_known_one() {
+    for (from, to, line, near) in [
+        ("momentum = 0.9", "momentun = 0.9", 20, "momentum"),
+        ("epochs = 2", "epoch = 2", 3, "epochs"),
+        ("kind = \"mlp\"", "kind = \"mpl\"", 7, "mlp"),
+        ("[batch]", "[bacth]", 13, "batch"),
+        ("virtual_nodes", "virtual_node", 15, "virtual_nodes"),
+        ("hidden = [64, 32]", "hiden = [64, 32]", 8, "hidden"),
+    ] {
+        let error = with(from, to);
+        assert!(error.hint.contains(&format!("did you mean `{near}`?")), "{error}");
+        assert_eq!(error.place, format!("job.toml, line {line}"), "{error}");
+    }
+}
+
+#[test]
+fn values_that_cannot_be_are_named_with_their_key() {
+    for (from, to, key, word) in [
+        ("size = 64", "size = 60", "batch.size", "60 samples do not divide into 8"),
+        ("\"1..4\"", "9", "workers", "9 workers cannot share 8"),
+        ("\"1..4\"", "\"4..1\"", "job.toml", "no fewer at its end"),
+        ("learning_rate = 0.1", "learning_rate = -1.0", "optimizer.learning_rate", "positive"),
+        ("learning_rate = 0.1", "learning_rate = nan", "optimizer.learning_rate", "positive"),
+        ("momentum = 0.9\n", "momentum = 1.5\n", "optimizer.momentum", "0…1"),
+        ("momentum = 0.9\n", "", "optimizer.nesterov", "needs momentum"),
+        ("epochs = 2", "epochs = 2\nsteps = 3", "steps", "2 of `steps` and `epochs`"),
+        ("epochs = 2", "", "steps", "0 of `steps` and `epochs`"),
+        ("name = \"digits\"", "name = \"../x\"", "name", "cannot name a folder"),
+        ("kind = \"digits\"", "kind = \"digits\"\nheld_out = 1.0", "data.held_out", "0…1"),
+        (
+            "kind = \"mlp\"\nhidden = [64, 32]",
+            "kind = \"transformer\"\ncontext=8\nwidth=8\nlayers=1\nheads=3",
+            "model.heads",
+            "3 heads",
+        ),
+        (
+            "kind = \"mlp\"\nhidden = [64, 32]",
+            "kind = \"transformer\"\ncontext=8\nwidth=8\nlayers=1\nheads=2",
+            "data.kind",
+            "cannot learn",
+        ),
+    ] {
+        let error = with(from, to);
+        assert!(error.place.contains(key) && error.what.contains(word), "{key} {word}: {error}");
+    }
+}
+
+#[test]
+fn broken_syntax_names_its_line() {
+    let error = with("size = 64", "size = = 64");
+    assert_eq!(error.place, "job.toml, line 14");
+}
+
+#[test]
+fn overrides_are_read_as_they_would_stand_in_the_file() {
+    assert_eq!(set("batch.size", "128").unwrap().batch.size, 128);
+    assert_eq!(set("workers", "\"2..3\"").unwrap().workers, WorkerRange { min: 2, max: 3 });
+    assert_eq!(set("workers", "2..3").unwrap().workers, WorkerRange { min: 2, max: 3 });
+    assert_eq!(set("name", "other").unwrap().name, "other");
+    assert!(matches!(set("model.hidden", "[8]").unwrap().model, Model::Mlp { hidden, .. } if hidden == [8]));
+    assert!(set("optimizer.learning_rat", "1").unwrap_err().hint.contains("learning_rate"));
+    assert!(set("", "1").is_err());
+    assert!(set("name.x", "1").is_err());
+}
+
+#[test]
+fn identity_is_what_decides_bits() {
+    let job = read(GOOD).unwrap();
+    assert_eq!(job.identity(), set("workers", "3").unwrap().identity());
+    assert_eq!(job.identity(), set("checkpoint.every_steps", "3").unwrap().identity());
+    assert_ne!(job.identity(), set("seed", "3").unwrap().identity());
+    assert_ne!(job.identity(), set("batch.virtual_nodes", "4").unwrap().identity());
+}
+
+#[test]
+fn the_schema_names_every_key_of_the_good_file() {
+    let schema = Job::schema().to_string();
+    for key in
+        ["name", "epochs", "workers", "virtual_nodes", "learning_rate", "nesterov", "held_out", "hidden"]
+    {
+        assert!(schema.contains(&format!("\"{key}\"")), "{key}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_the_reader_panic(text in "(?s).{0,200}", at in 0usize..300, noise in "[\\[\\]=\"a-z0-9.{}\n]{0,12}") {
+        let _ = read(&text);
+        let mut mutated = GOOD.to_string();
+        let at = at.min(mutated.len());
+        if mutated.is_char_boundary(at) {
+            mutated.insert_str(at, &noise);
+        }
+        let _ = read(&mutated);
+    }
+
+    #[test]
+    fn quantities_survive_their_text(nanoseconds in 0u64..10_000_000_000_000, bytes in 0u64..1 << 50) {
+        let time = Seconds::new(nanoseconds as f64 * 1e-9);
+        let back: Seconds = time.to_string().parse().unwrap();
+        prop_assert!((back.get() - time.get()).abs() <= 1e-6 * time.get().max(1e-6));
+        prop_assert_eq!(String::from(Bytes(bytes)).parse::<Bytes>(), Ok(Bytes(bytes)));
+    }
+}
+
+#[test]
+fn the_job_in_the_readme_is_a_good_one() {
+    let readme = include_str!("../../../../README.md");
+    let block = readme.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    assert_eq!(read(block).unwrap().name, "digits");
+}

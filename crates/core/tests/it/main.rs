@@ -1,0 +1,3 @@
+//! Tests of the words that all crates share, from outside.
+
+mod job_file;

@@ -1,0 +1,16 @@
+//! Tests of elastic training: seeded simulations of the protocols, the data plane between threads, and files.
+
+mod clerk;
+mod files;
+mod flood;
+mod gossip;
+mod membership;
+mod noise;
+mod notices;
+mod optimizer;
+mod parameters;
+mod random;
+mod search;
+mod stretch;
+mod stretches;
+mod wire;

@@ -1,0 +1,16 @@
+//! Tests of plans, policies, programs and control: golden values, laws, and yardsticks.
+
+mod autoscale;
+mod batch;
+mod choice;
+mod gavel_programs;
+mod goodput;
+mod library;
+mod mapping;
+mod options;
+mod packed_program;
+mod plan;
+mod plan_ways;
+mod stragglers;
+mod synchronise;
+mod tune;

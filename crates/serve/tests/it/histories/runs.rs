@@ -1,0 +1,239 @@
+//! Runs of jobs, and the crew that sees to them as the law of crews says.
+
+use std::time::Duration;
+
+use bellwether_core::cluster::JobId;
+use bellwether_serve::crew::{End, Report, Wanted};
+
+use super::replay::Followed;
+use super::world::{CRASHES_MAX, STEPS, World};
+
+/// How long the crew waits for a run that should leave.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The processes of a job, and its journal.
+#[derive(Debug, Default)]
+pub(crate) struct Run {
+    /// Whether a coordinator lives.
+    alive: bool,
+    /// Whether one ever began.
+    begun: bool,
+    /// Workers that it should have; 0: it should leave.
+    target: u32,
+    /// Workers that train.
+    active: u32,
+    pub(crate) step: u64,
+    checkpoint: u64,
+    /// The last word in the journal: how it ended, when, and why.
+    ending: Option<(End, f64, &'static str)>,
+    /// It does not answer until then.
+    silent_until: Duration,
+    /// How often it broke by itself.
+    pub(crate) crashes: u32,
+    /// Somebody stopped it by hand, and nobody has wanted it to leave or to go on since.
+    pub(crate) stopped_by_hand: bool,
+}
+
+impl Run {
+    /// Workers that train, or are about to.
+    pub(crate) fn workers(&self) -> u32 {
+        if self.alive { self.target.max(self.active) } else { 0 }
+    }
+}
+
+/// What the crew knows of a job.
+#[derive(Debug, Default)]
+pub(crate) struct Post {
+    wish: Option<Wanted>,
+    attended: bool,
+    /// Whether it has found out who coordinates the run.
+    met: bool,
+    /// When it left because that was wanted, since it was met.
+    left_unix_s: Option<f64>,
+    /// Whether it was told that no more processes are there than are wanted.
+    settled: bool,
+    leave_since: Option<Duration>,
+}
+
+impl World {
+    pub(crate) fn want(&mut self, wanted: Wanted) {
+        self.tell(|| format!("wanted: job {} with {} workers", wanted.job.0, wanted.workers));
+        let (job, workers) = (wanted.job, wanted.workers);
+        let known = self.posts.contains_key(&job);
+        let run = self.runs.entry(job).or_default();
+        // Also where both crossed: it is the daemon's stop then.
+        run.stopped_by_hand &= workers > 0;
+        let post = self.posts.entry(job).or_default();
+        if !post.attended && (!wanted.begins || workers == 0 && known) {
+            return;
+        }
+        (post.wish, post.settled) = (Some(wanted), false);
+        post.met &= post.attended;
+        post.attended = true;
+    }
+
+    /// The machine ends and begins anew: no process is left.
+    pub(crate) fn lose_power(&mut self) {
+        self.tell(|| "the machine loses its power".into());
+        self.count("power lost", 1);
+        self.disk.lose_power(&mut self.random);
+        self.followed = Followed::default();
+        for run in self.runs.values_mut() {
+            (run.alive, run.active, run.step) = (false, 0, run.checkpoint);
+        }
+    }
+
+    /// The crew sees to a job.
+    pub(crate) fn attend(&mut self, job: JobId) {
+        let now = self.elapsed;
+        let (Some(run), Some(post)) = (self.runs.get_mut(&job), self.posts.get_mut(&job)) else { return };
+        let Some(wish) = post.wish.clone().filter(|_| post.attended) else { return };
+        if !post.met {
+            self.meet(job, &wish);
+            return;
+        }
+        if !run.alive {
+            match run.ending {
+                Some((End::Stopped, unix_s, _)) if run.target == 0 && wish.workers > 0 => {
+                    (post.left_unix_s, post.met) = (Some(unix_s), false);
+                }
+                Some(ending) => self.end(job, ending),
+                None => self.lose(job, "it is gone without a word"),
+            }
+            return;
+        }
+        if now < run.silent_until {
+            // It hears nothing.
+        } else if run.target > 0 {
+            run.target = wish.workers;
+        }
+        let is_settled = now >= run.silent_until && run.active <= run.target && run.target == wish.workers;
+        if is_settled && run.target > 0 && !std::mem::replace(&mut post.settled, true) {
+            let workers = run.target;
+            self.send(job, Report::Settled { job, workers });
+            return;
+        }
+        if wish.workers > 0 && run.target > 0 {
+            post.leave_since = None;
+        } else if now - *post.leave_since.get_or_insert(now) > PATIENCE {
+            (run.alive, run.active, run.step) = (false, 0, run.checkpoint);
+            self.lose(job, "it did not leave in time and was killed");
+        }
+    }
+
+    fn meet(&mut self, job: JobId, wish: &Wanted) {
+        let (Some(run), Some(post)) = (self.runs.get_mut(&job), self.posts.get_mut(&job)) else { return };
+        let is_known = |unix_s: f64| [post.left_unix_s, wish.known_end_unix_s].contains(&Some(unix_s));
+        match run.ending {
+            _ if run.alive => {
+                (post.met, post.leave_since, post.settled) = (true, None, false);
+                if run.active > 0 {
+                    let (workers, unix_s) = (run.active, 0.0);
+                    self.send(job, Report::Training { job, workers, unix_s });
+                }
+            }
+            Some((_, unix_s, _)) if wish.workers == 0 && is_known(unix_s) => {
+                self.end(job, (End::Stopped, unix_s, ""));
+            }
+            Some(ending) if ending.0 == End::Finished || wish.workers == 0 => self.end(job, ending),
+            Some(ending) if ending.0 == End::Stopped && !is_known(ending.1) => self.end(job, ending),
+            None if wish.workers == 0 && run.begun => self.lose(job, "it is gone without a word"),
+            None if wish.workers == 0 => {
+                let unix_s = self.unix_s();
+                self.end(job, (End::Stopped, unix_s, "it had not begun"));
+            }
+            _ => {
+                assert!(
+                    !run.stopped_by_hand,
+                    "job {} was stopped by hand, and begins again by itself",
+                    job.0
+                );
+                (run.alive, run.begun, run.ending) = (true, true, None);
+                (run.target, run.active) = (wish.workers, 0);
+                (post.met, post.leave_since, post.settled) = (true, None, false);
+            }
+        }
+    }
+
+    fn end(&mut self, job: JobId, (end, unix_s, why): (End, f64, &str)) {
+        let step = self.runs.get(&job).map_or(0, |run| run.step);
+        self.tell(|| format!("job {} ended: {end:?} {why}", job.0));
+        if let Some(post) = self.posts.get_mut(&job) {
+            (post.left_unix_s, post.attended, post.met) = (None, false, false);
+        }
+        let (why, digest) = (why.to_owned(), None);
+        self.send(job, Report::Ended { job, end, why, step, digest, unix_s });
+    }
+
+    fn lose(&mut self, job: JobId, why: &str) {
+        self.tell(|| format!("job {} is lost: {why}", job.0));
+        if let Some(post) = self.posts.get_mut(&job) {
+            (post.left_unix_s, post.attended, post.met) = (None, false, false);
+        }
+        self.send(job, Report::Lost { job, why: why.to_owned() });
+    }
+
+    /// The processes of a job do something, or something happens to them.
+    pub(crate) fn go_on(&mut self, job: JobId) {
+        let (luck, dice) = (self.random.below(400), self.random.below(12));
+        let (now, calm, unix_s) = (self.elapsed, self.calm, self.unix_s());
+        let follows = self.posts.get(&job).is_some_and(|post| post.met);
+        let wanted = self.posts.get(&job).and_then(|post| post.wish.as_ref()).map(|wish| wish.workers);
+        let Some(run) = self.runs.get_mut(&job).filter(|run| run.alive && now >= run.silent_until) else {
+            return;
+        };
+        let breaks = !calm && run.crashes < CRASHES_MAX;
+        match luck {
+            0 if breaks => {
+                // Its workers keep the state.
+                (run.alive, run.active) = (false, 0);
+                run.crashes += 1;
+                self.count("coordinators died", 1);
+            }
+            1 if breaks && run.target > 0 => {
+                (run.alive, run.active, run.step) = (false, 0, run.checkpoint);
+                run.crashes += 1;
+                run.ending = Some((End::Failed, unix_s, "no worker comes up"));
+            }
+            2 if !calm => run.silent_until = now + Duration::from_millis(dice * 4000),
+            3 if !calm && run.target > 0 && wanted != Some(0) => {
+                (run.alive, run.active, run.checkpoint) = (false, 0, run.step);
+                run.ending = Some((End::Stopped, unix_s, ""));
+                run.stopped_by_hand = true;
+                self.count("stopped by hand", 1);
+            }
+            4 if breaks && run.active > 1 && run.active == run.target => {
+                // A worker dies, and another one comes.
+                run.active -= 1;
+                let workers = run.active;
+                if follows {
+                    self.send(job, Report::Training { job, workers, unix_s });
+                }
+            }
+            // Most of the time nothing is done yet.
+            _ if luck % 4 != 0 => {}
+            _ if run.target == 0 => {
+                (run.alive, run.active, run.checkpoint) = (false, 0, run.step);
+                run.ending = Some((End::Stopped, unix_s, ""));
+            }
+            _ if run.step == STEPS => {
+                (run.alive, run.active, run.checkpoint) = (false, 0, run.step);
+                run.ending = Some((End::Finished, unix_s, ""));
+            }
+            _ if run.active != run.target => {
+                run.active = run.target;
+                let workers = run.active;
+                if follows {
+                    self.send(job, Report::Training { job, workers, unix_s });
+                }
+            }
+            _ => {
+                run.step = (run.step + dice).min(STEPS);
+                let (step, examples_per_s) = (run.step, Some(100.0 * f64::from(run.active)));
+                if follows {
+                    self.send(job, Report::Progress { job, step, loss: Some(1.0), examples_per_s });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Users, who ask for anything at any time, and remember what they were promised.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bellwether_core::job::{Job, WorkerRange};
+use bellwether_core::parse;
+use bellwether_serve::ledger::Task;
+use bellwether_serve::request::{Refusal, Reply, Request, Submission};
+use tokio::sync::oneshot::{self, error::TryRecvError};
+
+use super::POLICIES;
+use super::random::Random;
+use super::world::World;
+
+/// Jobs of a history.
+const JOBS_MAX: u64 = 10;
+
+type Answer = oneshot::Receiver<Result<Reply, Refusal>>;
+
+#[derive(Default)]
+pub(crate) struct Users {
+    /// Submissions that were sent, by name.
+    sent: u64,
+    /// What was asked of the living daemon, and not answered yet.
+    waiting: Vec<(Request, Answer)>,
+    /// Submissions that a daemon did not answer before it died: they are sent again.
+    unanswered: Vec<Submission>,
+    /// Names that were accepted.
+    pub(crate) accepted: BTreeSet<String>,
+    /// Names that were asked to be cancelled, whether that was answered or not.
+    pub(crate) cancelled: BTreeSet<String>,
+    template: Option<Job>,
+}
+
+impl Users {
+    fn job(&mut self) -> Job {
+        let text = "name = \"job\"\nsteps = 100\n[model]\nkind = \"synthetic\"\nstep_time = \"10ms\"\nparameters = \"1KiB\"\n\
+            [data]\nkind = \"indices\"\nsamples = 800\n[batch]\nsize = 8\nvirtual_nodes = 8\n\
+            [optimizer]\nkind = \"sgd\"\nlearning_rate = 0.1\n";
+        self.template.get_or_insert_with(|| parse::job(text, "test", &[]).expect("a job")).clone()
+    }
+
+    fn request(&mut self, random: &mut Random) -> Request {
+        let name = |random: &mut Random, sent: u64| format!("job-{}", random.below(sent.max(1)));
+        let range = |random: &mut Random| {
+            let min = 1 + random.below(3) as u32;
+            WorkerRange { min, max: min + random.below(3) as u32 }
+        };
+        match random.below(10) {
+            0..=3 if self.sent < JOBS_MAX => {
+                self.sent += 1;
+                let number = self.sent - 1;
+                Request::Submit(Box::new(Submission {
+                    job: self.job(),
+                    name: Some(format!("job-{number}")),
+                    workers: Some(range(random)),
+                    weight: 1.0 + random.below(3) as f64,
+                    deadline_s: (random.below(4) == 0).then(|| 1.0 + random.below(100) as f64),
+                    task: Task { training_samples: 800, bytes: 1024 },
+                    key: Some(format!("key-{number}")),
+                }))
+            }
+            0 | 4 => Request::Suspend { job: name(random, self.sent) },
+            1 | 5 | 6 => Request::Resume { job: name(random, self.sent) },
+            7 if self.sent > 2 => Request::Cancel { job: name(random, self.sent) },
+            2 | 8 => {
+                Request::Limit { job: name(random, self.sent), workers: Some(range(random)), weight: None }
+            }
+            _ => Request::Choose { policy: POLICIES[random.below(POLICIES.len() as u64) as usize].into() },
+        }
+    }
+
+    /// Whether anybody has asked something, and no answer.
+    pub(crate) fn are_waiting(&self) -> bool {
+        !self.waiting.is_empty() || !self.unanswered.is_empty()
+    }
+
+    /// Hears what was answered.
+    fn hear(&mut self) {
+        for (request, mut answer) in std::mem::take(&mut self.waiting) {
+            match answer.try_recv() {
+                Err(TryRecvError::Empty) => self.waiting.push((request, answer)),
+                Ok(Ok(_)) => {
+                    if let Request::Submit(submission) = request {
+                        self.accepted.extend(submission.name);
+                    }
+                }
+                Ok(Err(_)) => {}
+                Err(TryRecvError::Closed) => self.again(request),
+            }
+        }
+    }
+
+    fn again(&mut self, request: Request) {
+        if let Request::Submit(submission) = request {
+            self.unanswered.push(*submission);
+        }
+    }
+}
+
+impl World {
+    /// The daemon is dead: who waits for an answer has heard none.
+    pub(crate) fn hang_up(&mut self) {
+        self.users.hear();
+        for (request, _) in std::mem::take(&mut self.users.waiting) {
+            self.users.again(request);
+        }
+    }
+
+    /// Users ask something, most of the time nothing.
+    pub(crate) fn ask_something(&mut self) {
+        self.users.hear();
+        if let Some(submission) = self.users.unanswered.pop() {
+            self.ask(Request::Submit(Box::new(submission)));
+        }
+        if self.calm {
+            // Whoever waits for somebody's word gets it.
+            if self.calm_turns % 200 == 1 {
+                (0..self.users.sent).for_each(|job| self.ask(Request::Resume { job: format!("job-{job}") }));
+            }
+        } else if self.random.below(12) == 0 {
+            let request = self.users.request(&mut self.random);
+            self.ask(request);
+        }
+    }
+
+    fn ask(&mut self, request: Request) {
+        match &request {
+            Request::Cancel { job } => drop(self.users.cancelled.insert(job.clone())),
+            // Once it was asked for, it may begin at any time.
+            Request::Resume { .. } => self.runs.values_mut().for_each(|run| run.stopped_by_hand = false),
+            _ => {}
+        }
+        self.tell(|| match &request {
+            Request::Submit(submission) => format!("asked: submit {:?}", submission.name),
+            request => format!("asked: {request:?}"),
+        });
+        let (sender, receiver) = oneshot::channel();
+        if let Some(ends) = &self.ends
+            && ends.desk.requests.send((request.clone(), sender)).is_ok()
+        {
+            self.users.waiting.push((request, receiver));
+        } else {
+            self.users.again(request);
+        }
+    }
+
+    /// What the promises are about, by name.
+    pub(crate) fn promised(&self) -> BTreeMap<String, bool> {
+        let cancelled = |name: &String| self.users.cancelled.contains(name);
+        self.users.accepted.iter().map(|name| (name.clone(), cancelled(name))).collect()
+    }
+}

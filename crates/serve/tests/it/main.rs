@@ -1,0 +1,8 @@
+//! Tests of the engine with processes that are played: case by case, and as histories from seeds.
+
+#![allow(clippy::unwrap_used, reason = "these are tests, helpers included")]
+
+mod engine;
+mod histories;
+#[path = "../../../runtime/tests/it/search.rs"]
+mod search;
