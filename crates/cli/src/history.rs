@@ -19,7 +19,7 @@ pub(crate) struct History {
 impl History {
     /// Reads the journal; a run without one has no past.
     pub(crate) fn read(run: &RunDir) -> Result<History, Failure> {
-        let path = run.path.join("journal.jsonl");
+        let path = run.journal_file();
         match journal::read(&path) {
             Ok(lines) => Ok(History { lines }),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(History::default()),
@@ -84,7 +84,7 @@ impl History {
 
 /// Training loss of the last committed step, from the end of the run's metrics.
 pub(crate) fn last_loss(run: &RunDir) -> Option<f64> {
-    let mut file = File::open(run.path.join("metrics.jsonl")).ok()?;
+    let mut file = File::open(run.metrics_file()).ok()?;
     let length = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(4096))).ok()?;
     let mut end = Vec::new();

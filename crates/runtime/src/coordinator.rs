@@ -1,9 +1,7 @@
 //! The coordinator of one run: carries out what [`membership::coordinator`](crate::membership::coordinator)
 //! decides, keeps the journal, and writes the checkpoints.
 //!
-//! A run is a folder: `job.json` and `token` (written by whoever creates it), `journal.jsonl`,
-//! `metrics.jsonl`, `endpoint.json` while a coordinator lives, and `checkpoints/`. A coordinator that
-//! finds a journal goes on where it ends.
+//! A run is a folder, see [`run_dir`](crate::run_dir). A coordinator that finds a journal there goes on where it ends.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -14,7 +12,6 @@ use std::time::{Duration, Instant};
 use bellwether_core::job::Job;
 use bellwether_core::plan::Synchronisation;
 use bellwether_core::record::{Event as Journaled, Summary};
-use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::CheckpointError;
 use crate::control::Token;
@@ -25,6 +22,7 @@ use crate::membership::coordinator::{Action, Config, Coordinator, Event, Outcome
 use crate::membership::{TraineeDescription, WorkerId};
 use crate::optimizer::Optimizer;
 use crate::order::SampleOrder;
+use crate::run_dir::{RunDir, RunDirError};
 use checkpoints::Stored;
 use leftovers::{Leftover, Leftovers};
 use lines::Lines;
@@ -41,7 +39,6 @@ mod director;
 mod inputs;
 mod leftovers;
 mod lines;
-mod lock;
 mod metrics;
 mod observer;
 mod past;
@@ -52,8 +49,8 @@ mod summary;
 mod turns;
 
 pub use batch::BatchPlan;
+pub use crate::run_dir::Endpoint;
 pub use director::{Command as DirectorCommand, Director, Now, Seen};
-pub use lock::is_alive;
 pub use status::STANDBY;
 
 /// Refusals that are written to the journal in one period.
@@ -116,17 +113,6 @@ pub struct Options {
     pub director: Option<Box<dyn Director>>,
 }
 
-/// Where a living coordinator can be reached: the content of `endpoint.json`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Endpoint {
-    /// Control plane.
-    pub control: SocketAddr,
-    /// Data plane.
-    pub data: SocketAddr,
-    /// The coordinator's process.
-    pub process: u32,
-}
-
 /// What an observer of the run is shown.
 #[derive(Debug)]
 pub enum Observation<'a> {
@@ -165,6 +151,9 @@ pub enum CoordinatorError {
         "the run's token asks for connections without encryption, and neither the journal nor anybody says why"
     )]
     NoReason,
+    /// A file of the run's folder cannot be written.
+    #[error("cannot write {0}")]
+    RunDir(#[from] RunDirError),
     /// The checkpoints present cannot be used for this job.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
@@ -184,7 +173,7 @@ pub fn run(
     options: Options,
     observe: &mut (dyn FnMut(Observation<'_>) + Send),
 ) -> Result<(Summary, OutcomeKind), CoordinatorError> {
-    let lock = lock::take(&options.folder).map_err(system("lock the run's folder"))?;
+    let lock = RunDir::at(&options.folder).lock().map_err(system("lock the run's folder"))?;
     let Some(_lock) = lock else { return Err(CoordinatorError::Busy(options.folder)) };
     std::thread::scope(|scope| {
         let (observer, lines) = observer::observer();
@@ -210,6 +199,7 @@ struct Run {
     observer: Observer,
     machine: Coordinator,
     lines: Lines,
+    dir: RunDir,
     journal_path: PathBuf,
     planes: Planes,
     sessions: BTreeMap<WorkerId, Session>,
@@ -274,7 +264,8 @@ fn config(options: &Options, resumed: Option<Resumed>) -> Config {
 
 impl Run {
     fn open(options: Options, observer: Observer) -> Result<Self, CoordinatorError> {
-        let journal_path = options.folder.join("journal.jsonl");
+        let dir = RunDir::at(&options.folder);
+        let journal_path = dir.journal_file();
         let content = match journal::read_all(&journal_path) {
             Ok(content) => content,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Content::default(),
@@ -283,11 +274,12 @@ impl Run {
         let past = Past::read(&options, &content)?;
         let resumed = past.resumed.clone();
         let planes = Planes::open(&options, past.store.clone())?;
-        let lines = Lines::open(&options.folder)
+        let lines = Lines::open(&dir)
             .map_err(system(format!("open the records in {}", options.folder.display())))?;
         let mut run = Run {
             machine: Coordinator::new(config(&options, resumed.clone()), 0.0),
             lines,
+            dir,
             journal_path,
             planes,
             sessions: BTreeMap::new(),
@@ -323,10 +315,7 @@ impl Run {
             data: self.planes.data.local_addr(),
             process: std::process::id(),
         };
-        let path = self.options.folder.join("endpoint.json");
-        let text = serde_json::to_vec_pretty(&endpoint).expect("an endpoint is plain data");
-        crate::checkpoint::write_atomically(&path.with_extension("part"), &path, &text)
-            .map_err(system(format!("write {}", path.display())))?;
+        self.dir.keep_endpoint(&endpoint)?;
         self.write(&Journaled::CoordinatorStarted {
             process: std::process::id(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -452,7 +441,7 @@ impl Run {
         self.close_lines();
         let status = self.current_status();
         self.observer.status(&status);
-        let _ = std::fs::remove_file(self.options.folder.join("endpoint.json"));
+        self.dir.remove_endpoint();
         self.summary(&outcome)
     }
 }

@@ -46,6 +46,7 @@ pub mod parameters_bench;
 pub mod private;
 pub mod probe;
 mod progress;
+pub mod run_dir;
 pub mod server;
 pub mod state;
 pub mod tail;

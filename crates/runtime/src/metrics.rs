@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::membership::{UnitRecord, WorkerId};
+use crate::run_dir::METRICS;
 
 /// One committed step, as the slowest of its workers saw it.
 #[derive(Debug, Clone, Deserialize)]
@@ -59,7 +60,7 @@ fn one() -> u32 {
 /// The steps of the run in `folder`, in the order in which they were committed; none where there is no file. A line
 /// that is cut off, as the last one may be, or damaged is left out.
 pub fn read(folder: &Path) -> impl Iterator<Item = StepLine> {
-    let file = File::open(folder.join("metrics.jsonl")).ok();
+    let file = File::open(folder.join(METRICS)).ok();
     let lines = file.into_iter().flat_map(|file| BufReader::new(file).split(b'\n').map_while(Result::ok));
     lines.filter_map(|line| serde_json::from_slice(&line).ok())
 }
@@ -71,7 +72,7 @@ pub struct Tail(crate::tail::Tail);
 impl Tail {
     /// From the first step of the run in `folder` on; the file may not be there yet.
     pub fn new(folder: &Path) -> Tail {
-        Tail(crate::tail::Tail::new(folder.join("metrics.jsonl")))
+        Tail(crate::tail::Tail::new(folder.join(METRICS)))
     }
 
     /// Leaves out what was written until now but for the last `bytes`.

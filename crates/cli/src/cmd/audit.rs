@@ -12,7 +12,7 @@ use crate::runs::StateDir;
 
 pub(crate) fn audit(arguments: &JobArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     let run = StateDir::find(arguments.state.state_dir.clone())?.run(&arguments.job)?;
-    let path = run.path.join("journal.jsonl");
+    let path = run.journal_file();
     let Content { lines, unreadable } =
         journal::read_all(&path).map_err(|e| Failure::at(path.display().to_string(), e))?;
     for line in &unreadable {

@@ -1,8 +1,6 @@
 //! `bellwether run`: trains a job.
 
-use std::fs::File;
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -301,10 +299,6 @@ fn spawners(run: &RunDir, arguments: &RunArguments) -> Result<Option<(Spawn, Spa
     Ok(Some((spawner(run, more)?, server_spawner(run)?)))
 }
 
-fn log(path: &Path) -> std::io::Result<File> {
-    File::options().create(true).append(true).mode(0o600).open(path)
-}
-
 /// Workers are processes of this same program, in a process group of their own: they outlive us. `more` gives further
 /// arguments of each.
 pub(super) fn spawner(
@@ -314,7 +308,7 @@ pub(super) fn spawner(
     let program = std::env::current_exe().map_err(|e| Failure::at("this program", e))?;
     let run = run.clone();
     Ok(Box::new(move |worker, address| {
-        let log = log(&run.path.join(format!("worker-{worker}.log")))?;
+        let log = run.worker_log(worker)?;
         Command::new(&program)
             .arg("worker")
             .args(["--join", &address.to_string()])
@@ -337,7 +331,7 @@ pub(super) fn server_spawner(run: &RunDir) -> Result<Spawn, Failure> {
     let program = std::env::current_exe().map_err(|e| Failure::at("this program", e))?;
     let run = run.clone();
     Ok(Box::new(move |server, address| {
-        let log = log(&run.path.join(format!("server-{server}.log")))?;
+        let log = run.server_log(server)?;
         Command::new(&program)
             .arg("server")
             .args(["--join", &address.to_string()])
@@ -376,7 +370,7 @@ fn explain(error: CoordinatorError, run: &RunDir) -> Failure {
                 .into(),
             None => "another program has the port; choose one with --listen HOST:PORT".into(),
         },
-        CoordinatorError::System { .. } => String::new(),
+        CoordinatorError::System { .. } | CoordinatorError::RunDir(_) => String::new(),
     };
     InputError::new(place, error.to_string()).hint(hint).into()
 }

@@ -1,7 +1,6 @@
-//! The run's two files of lines, `journal.jsonl` and `metrics.jsonl`, also while their disk takes none.
+//! The run's two files of lines, its journal and its metrics, also while their disk takes none.
 
 use std::io;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bellwether_core::record::Event as Journaled;
@@ -9,6 +8,7 @@ use bellwether_core::record::Event as Journaled;
 use super::{Run, Seen};
 use crate::append::Appender;
 use crate::journal::{self, Content, Journal};
+use crate::run_dir::RunDir;
 
 /// Time between two tries to write what waits, when nothing new comes.
 const RETRY: Duration = Duration::from_secs(1);
@@ -36,13 +36,13 @@ struct Metrics {
 }
 
 impl Lines {
-    pub(super) fn open(folder: &Path) -> io::Result<Lines> {
+    pub(super) fn open(dir: &RunDir) -> io::Result<Lines> {
         let metrics = Metrics {
-            appender: Appender::open(&folder.join("metrics.jsonl"))?,
+            appender: Appender::open(&dir.metrics_file())?,
             waiting: Vec::new(),
             dropped: 0,
         };
-        let journal = Journal::open(&folder.join("journal.jsonl"))?;
+        let journal = Journal::open(&dir.journal_file())?;
         Ok(Lines { journal, metrics, waits_since: None, tried: Instant::now() })
     }
 

@@ -13,6 +13,7 @@ use crate::checkpoint::{Store, write_atomically};
 use crate::journal::Content;
 use crate::membership::TraineeDescription;
 use crate::membership::coordinator::Resumed;
+use crate::run_dir::RunDir;
 use crate::state::hex;
 
 /// Bytes of a run's random name.
@@ -98,13 +99,13 @@ fn folder(options: &Options, id: Option<&str>) -> PathBuf {
     match (&options.job.checkpoint.folder, id) {
         (Some(folder), Some(id)) => folder.join(format!("{}-{id}", options.run)),
         (Some(folder), None) => folder.join(&options.run),
-        (None, _) => options.folder.join("checkpoints"),
+        (None, _) => RunDir::at(&options.folder).checkpoints(),
     }
 }
 
 /// The run's random name: from its file, or else its journal, or else its checkpoints; drawn for a run that begins.
 fn identity(options: &Options, content: &Content, has_journal: bool) -> io::Result<Option<String>> {
-    let path = options.folder.join("run_id");
+    let path = RunDir::at(&options.folder).identity_file();
     let is_name = |text: &str| text.len() == 2 * NAME_BYTES && text.bytes().all(|b| b.is_ascii_hexdigit());
     let kept =
         fs::read_to_string(&path).map(|text| text.trim().to_string()).ok().filter(|text| is_name(text));

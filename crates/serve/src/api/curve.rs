@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::path::Path;
 
-use bellwether_core::job::Job;
 use bellwether_core::record::Event;
 use bellwether_runtime::journal;
 use bellwether_runtime::metrics::{self, StepLine};
+use bellwether_runtime::run_dir::RunDir;
 
 use crate::snapshot::CurvePoint;
 
@@ -145,9 +145,7 @@ impl Commits {
 
 /// The job's curves in at most `points` points; none where it has not trained yet.
 pub(super) fn read(folder: &Path, points: usize) -> Vec<CurvePoint> {
-    let job = std::fs::read(folder.join("job.json")).ok();
-    let job: Option<Job> = job.and_then(|text| serde_json::from_slice(&text).ok());
-    let batch = job.map_or(0, |job| job.batch.size);
+    let batch = RunDir::at(folder).job().map_or(0, |job| job.batch.size);
     let mut commits = Commits { journal: journal::Tail::new(folder), ahead: VecDeque::new(), before: None };
     let mut thinned = Thinned::new(points);
     for line in metrics::read(folder) {

@@ -11,6 +11,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use bellwether_core::record::Line;
 use bellwether_runtime::journal;
+use bellwether_runtime::run_dir::RunDir;
 use bellwether_runtime::tail::Tail;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -187,7 +188,7 @@ pub(super) async fn logs(call: Call) -> Result<Response, Failure> {
 }
 
 pub(super) async fn steps(call: Call) -> Result<Response, Failure> {
-    follow(call, |folder, lines| Steps(last(folder.join("metrics.jsonl"), lines)))
+    follow(call, |folder, lines| Steps(last(RunDir::at(folder).metrics_file(), lines)))
 }
 
 /// Streams what a source has, and what it gets until its job ends if that is asked for.

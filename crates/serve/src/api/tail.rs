@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use bellwether_runtime::run_dir::RunDir;
 use bellwether_runtime::tail::Tail;
 
 /// Most bytes of a line that are sent; the rest of it is left out.
@@ -63,9 +64,8 @@ impl Logs {
 
 fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let is_log =
-        |name: &String| name == "coordinator.log" || (name.starts_with("worker-") && name.ends_with(".log"));
-    entries.filter_map(|entry| entry.file_name().into_string().ok()).filter(is_log).collect()
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| RunDir::is_log(name)).collect()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use bellwether_core::cluster::JobId;
 use bellwether_core::job::WorkerRange;
 use bellwether_core::parse::nearest;
 use bellwether_core::policy::Fault;
+use bellwether_runtime::run_dir::RunDir;
 use bellwether_sched::policy;
 
 use super::{Engine, Granted};
@@ -155,7 +156,7 @@ impl<C: Crew, T: Clock> Engine<C, T> {
     }
 
     fn is_taken(&self, name: &str) -> bool {
-        self.state.names.contains_key(name) || self.options.folder.join(name).join("job.json").exists()
+        self.state.names.contains_key(name) || RunDir::at(self.options.folder.join(name)).job_file().exists()
     }
 
     fn free_name(&self, job: &str) -> String {

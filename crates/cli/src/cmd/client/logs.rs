@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use bellwether_runtime::run_dir::COORDINATOR_LOG;
 use bellwether_serve::snapshot::Phase;
 use clap::Args;
 use serde_json::{Value, json};
@@ -95,7 +96,7 @@ fn line(event: &Event) -> Option<String> {
         "log" => {
             let (file, line) = (text(&event.data["file"])?, text(&event.data["line"])?);
             // How far it is and what happens at a step the journal tells, too, and when.
-            let is_told = file == "coordinator.log" && line.starts_with("step ");
+            let is_told = file == COORDINATOR_LOG && line.starts_with("step ");
             (!is_told).then(|| format!("{file}: {line}"))
         }
         "journal" => {

@@ -11,7 +11,7 @@ use clap::Args;
 use serde::Deserialize;
 
 use crate::failure::Failure;
-use crate::runs::StateDir;
+use crate::runs::{RunDir, StateDir};
 
 /// Points of a curve that are fitted: means of as many equal stretches.
 const POINTS: usize = 200;
@@ -82,12 +82,11 @@ fn metrics(run: &Path) -> Result<PathBuf, Failure> {
     if run.is_file() {
         return Ok(run.to_path_buf());
     }
-    let inside = run.join("metrics.jsonl");
+    let inside = RunDir::at(run).metrics_file();
     if inside.is_file() {
         return Ok(inside);
     }
-    let found = StateDir::find(None)?.run(&run.display().to_string())?;
-    Ok(found.path.join("metrics.jsonl"))
+    Ok(StateDir::find(None)?.run(&run.display().to_string())?.metrics_file())
 }
 
 /// Samples until the loss has come down, where it does.
@@ -138,8 +137,7 @@ fn check_batch(metrics: &Path, profile: &Profile) -> Result<(), Failure> {
 
 /// The job beside the metrics of its run.
 fn job_of(metrics: &Path) -> Option<Job> {
-    let text = fs::read_to_string(metrics.with_file_name("job.json")).ok()?;
-    serde_json::from_str(&text).ok()
+    RunDir::at(metrics.parent()?).job().ok()
 }
 
 /// Mean of the noise scales that a run measured.

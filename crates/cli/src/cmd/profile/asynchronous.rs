@@ -133,7 +133,7 @@ fn invite(run: &RunDir, control: SocketAddr, printer: &Printer) {
 /// What the run left in its folder.
 fn read(run: &RunDir, job: &Job, trainee: &TraineeDescription, wanted: u64) -> Result<Profile, Failure> {
     let (mut network, mut applied) = (None, (0, 0.0));
-    let path = run.path.join("journal.jsonl");
+    let path = run.journal_file();
     for line in journal::read(&path).map_err(|e| Failure::at(path.display().to_string(), e))? {
         match line.event {
             Event::LinkMeasured { bandwidth_bytes_per_s, latency_s, .. } => {

@@ -243,7 +243,7 @@ impl Measured {
     fn read(run: &RunDir, wanted: u64) -> Result<Measured, Failure> {
         let steps = metrics::read(&run.path).collect();
         let (mut links, mut checkpoint_s) = (Vec::new(), None);
-        let path = run.path.join("journal.jsonl");
+        let path = run.journal_file();
         for line in journal::read(&path).map_err(|e| Failure::at(path.display().to_string(), e))? {
             match line.event {
                 Event::LinkMeasured { bandwidth_bytes_per_s, latency_s, .. } => {

@@ -109,7 +109,7 @@ impl Memberships {
 
 /// All that was decided about the number of workers of a run since it began.
 pub(super) fn decisions(run: &RunDir) -> Vec<Decision> {
-    let lines = journal::read(&run.path.join("journal.jsonl")).unwrap_or_default();
+    let lines = journal::read(&run.journal_file()).unwrap_or_default();
     let decided = |event| match event {
         Event::Decided(decision) if decision.workers > 0 => Some(decision),
         _ => None,

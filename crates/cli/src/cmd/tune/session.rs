@@ -12,7 +12,7 @@ use bellwether_core::InputError;
 use bellwether_core::job::Job;
 use bellwether_core::record::{Event, Line};
 use bellwether_runtime::order::SampleOrder;
-use bellwether_runtime::{coordinator, journal};
+use bellwether_runtime::journal;
 use bellwether_sched::tune::Outcome;
 
 use crate::failure::Failure;
@@ -40,7 +40,7 @@ pub(super) fn train(folder: &StateDir, name: &str, job: &Job, printer: &Printer)
     let mut tried = false;
     loop {
         let run = folder.create_named(name, job)?;
-        if coordinator::is_alive(&run.path).map_err(|e| Failure::at(run.path.display().to_string(), e))? {
+        if run.is_alive().map_err(|e| Failure::at(run.path.display().to_string(), e))? {
             follow(&run, None, printer)?;
             continue;
         }
@@ -74,7 +74,7 @@ pub(super) fn train(folder: &StateDir, name: &str, job: &Job, printer: &Printer)
 
 /// Takes the run up, from the beginning where there is nothing of it yet.
 fn start(folder: &StateDir, run: &RunDir) -> Result<Child, Failure> {
-    let said = run.path.join("said");
+    let said = run.said_file();
     let file = File::create(&said).map_err(|e| Failure::at(said.display().to_string(), e))?;
     let program = std::env::current_exe().map_err(|e| Failure::at("this program", e))?;
     Command::new(program)
@@ -94,7 +94,7 @@ fn follow(run: &RunDir, mut child: Option<Child>, printer: &Printer) -> Result<(
     loop {
         let status = match &mut child {
             Some(child) => child.try_wait().map_err(|e| Failure::at("this program", e))?,
-            None if coordinator::is_alive(&run.path).unwrap_or(false) => None,
+            None if run.is_alive().unwrap_or(false) => None,
             None => return Ok(()),
         };
         if let Some(status) = status {
@@ -102,7 +102,7 @@ fn follow(run: &RunDir, mut child: Option<Child>, printer: &Printer) -> Result<(
             if matches!(status.code(), Some(0 | 1 | 3)) {
                 return Ok(());
             }
-            let said = fs::read_to_string(run.path.join("said")).unwrap_or_default();
+            let said = fs::read_to_string(run.said_file()).unwrap_or_default();
             let said = said.trim().trim_start_matches("error: ");
             let what = format!("the run ended ({status}): {said}");
             return Err(Failure::at(&run.name, what));
@@ -118,7 +118,7 @@ fn follow(run: &RunDir, mut child: Option<Child>, printer: &Printer) -> Result<(
 }
 
 fn lines(run: &RunDir) -> Result<Vec<Line>, Failure> {
-    let path = run.path.join("journal.jsonl");
+    let path = run.journal_file();
     journal::read(&path).map_err(|e| Failure::at(path.display().to_string(), e))
 }
 

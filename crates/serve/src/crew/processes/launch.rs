@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use bellwether_runtime::coordinator::Endpoint;
+use bellwether_runtime::run_dir::RunDir;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::crew::Wanted;
@@ -31,12 +31,13 @@ pub(super) struct Launched {
 
 /// Starts a coordinator in a process group of its own, which no Ctrl-C reaches and which lives on without us.
 pub(super) fn launch(program: &Path, wanted: &Wanted) -> Result<Launched> {
-    let run = std::path::absolute(&wanted.run)?;
-    let (folder, name) = (run.parent().unwrap_or(Path::new("/")), run.file_name().unwrap_or_default());
-    let log = File::options().create(true).append(true).open(run.join("coordinator.log"))?;
+    let path = std::path::absolute(&wanted.run)?;
+    let (folder, name) = (path.parent().unwrap_or(Path::new("/")), path.file_name().unwrap_or_default());
+    let run = RunDir::at(&path);
+    let log = File::options().create(true).append(true).open(run.coordinator_log())?;
     let log_bytes = log.metadata()?.len();
     // Empty until the last line of all: whoever finds no whole JSON value in it finds none that is old.
-    let summary = File::options().create(true).append(true).open(run.join("summary.json"))?;
+    let summary = File::options().create(true).append(true).open(run.summary_file())?;
     summary.set_len(0)?;
     let mut resume = OsString::from("--resume=");
     resume.push(name);
@@ -55,24 +56,19 @@ pub(super) fn launch(program: &Path, wanted: &Wanted) -> Result<Launched> {
 
 /// Where the coordinator that died listened, if somebody else listens there now: its workers will never find another
 /// coordinator, and end.
-fn lost_address(run: &Path) -> Option<SocketAddr> {
-    let address = endpoint(run)?.control;
+fn lost_address(run: &RunDir) -> Option<SocketAddr> {
+    let address = run.endpoint()?.control;
     let taken = TcpListener::bind(address).is_err_and(|e| e.kind() == std::io::ErrorKind::AddrInUse);
     if taken {
-        kill_workers(run);
+        kill_workers(&run.path);
     }
     taken.then_some(address)
-}
-
-/// Where the run's coordinator is, or was when it died.
-pub(super) fn endpoint(run: &Path) -> Option<Endpoint> {
-    serde_json::from_slice(&fs::read(run.join("endpoint.json")).ok()?).ok()
 }
 
 /// What a coordinator complained of in the log of `run` from `log_bytes` on, in one line; empty where it said nothing.
 pub(super) fn complaint(run: &Path, log_bytes: u64) -> String {
     let read = || -> Result<Vec<u8>> {
-        let file = File::open(run.join("coordinator.log"))?;
+        let file = File::open(RunDir::at(run).coordinator_log())?;
         let length = file.metadata()?.len();
         let from = log_bytes.max(length.saturating_sub(COMPLAINT_BYTES));
         let mut bytes = vec![0; usize::try_from(length.saturating_sub(from)).unwrap_or(0)];
@@ -90,7 +86,7 @@ pub(super) fn complaint(run: &Path, log_bytes: u64) -> String {
 
 /// Kills the process with this number if it has the lock of `run` open, as only a coordinator of it has.
 pub(super) fn kill_coordinator(run: &Path, process: u32) {
-    let Ok(lock) = fs::canonicalize(run.join("lock")) else { return };
+    let Ok(lock) = fs::canonicalize(RunDir::at(run).lock_file()) else { return };
     let opened = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
     if opened.filter_map(|entry| fs::read_link(entry.path()).ok()).any(|target| target == lock) {
         kill(process);
@@ -102,7 +98,7 @@ pub(super) fn kill_workers(run: &Path) {
     let Ok(run) = std::path::absolute(run) else { return };
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let token = run.join("token");
+    let token = RunDir::at(run).token_file();
     numbers.filter(|process| is_worker(*process, &token)).for_each(kill);
 }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bellwether_core::record::Event;
-use bellwether_runtime::{coordinator, journal, metrics};
+use bellwether_runtime::run_dir::RunDir;
+use bellwether_runtime::{journal, metrics};
 
 use super::launch::{self, Launched};
 use super::past::{Ending, Past};
@@ -211,7 +212,7 @@ impl<'s> Episode<'s> {
         let since = Instant::now();
         loop {
             // In this order: of one that is gone, all was written.
-            let alive = match coordinator::is_alive(&self.wish.run) {
+            let alive = match RunDir::at(&self.wish.run).is_alive() {
                 Ok(alive) => alive,
                 Err(error) => {
                     let why = format!("{} cannot be used: {error}", self.wish.run.display());
@@ -397,7 +398,7 @@ impl<'s> Episode<'s> {
             ended => ended.and_then(Result::ok).flatten(),
         };
         let own = self.of.child.take().is_some();
-        let alive = coordinator::is_alive(&self.wish.run).unwrap_or(false);
+        let alive = RunDir::at(&self.wish.run).is_alive().unwrap_or(false);
         if own && alive {
             // Another one was faster.
             (self.launched, self.asked) = (None, None);
@@ -427,7 +428,8 @@ impl<'s> Episode<'s> {
             let why = format!("its processes did not leave within {seconds} s and were killed");
             return Report::Lost { job: self.wish.job, why };
         }
-        let run = self.wish.run.display();
+        let log = RunDir::at(&self.wish.run).coordinator_log();
+        let log = log.display();
         let complaint = match self.launched {
             Some(log_bytes) => launch::complaint(&self.wish.run, log_bytes),
             None => String::new(),
@@ -436,9 +438,9 @@ impl<'s> Episode<'s> {
         let why = match &self.exit {
             _ if failed && !complaint.is_empty() => complaint,
             Some(exit) => {
-                format!("its coordinator ended without a word ({exit}); {run}/coordinator.log may tell more")
+                format!("its coordinator ended without a word ({exit}); {log} may tell more")
             }
-            None => format!("its coordinator is gone without a word; {run}/coordinator.log may tell more"),
+            None => format!("its coordinator is gone without a word; {log} may tell more"),
         };
         Report::Lost { job: self.wish.job, why }
     }

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use bellwether_runtime::control::Token;
 use bellwether_runtime::control::client::{ClientError, Control};
 use bellwether_runtime::control::generated::Status;
 use bellwether_runtime::coordinator::STANDBY;
 use bellwether_runtime::membership::coordinator::WAITS_FOR_CHECKPOINT;
+use bellwether_runtime::run_dir::RunDir;
 
 use super::super::launch;
 use super::Episode;
@@ -60,13 +60,12 @@ impl Episode<'_> {
     }
 
     fn connect(&self) -> Result<Control, ClientError> {
-        let run = &self.wish.run;
+        let run = RunDir::at(&self.wish.run);
         let unreachable =
-            |why: &str| ClientError::Unreachable { address: run.display().to_string(), why: why.into() };
-        let endpoint = launch::endpoint(run).filter(|endpoint| Some(endpoint.process) == self.past.process);
+            |why: &str| ClientError::Unreachable { address: run.path.display().to_string(), why: why.into() };
+        let endpoint = run.endpoint().filter(|endpoint| Some(endpoint.process) == self.past.process);
         let endpoint = endpoint.ok_or_else(|| unreachable("it does not listen yet"))?;
-        let token = std::fs::read_to_string(run.join("token")).ok().and_then(|text| Token::parse(&text));
-        let token = token.ok_or_else(|| unreachable("its token cannot be read"))?;
+        let token = run.token().map_err(|_| unreachable("its token cannot be read"))?;
         Control::connect(&endpoint.control.to_string(), &token)
     }
 

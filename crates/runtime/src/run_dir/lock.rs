@@ -10,17 +10,17 @@ use rustix::fs::{FlockOperation, flock};
 /// How long to try: whoever wants to know whether a coordinator lives holds the lock for a moment.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-fn open(folder: &Path) -> Result<File> {
-    File::options().create(true).append(true).open(folder.join("lock"))
+fn open(path: &Path) -> Result<File> {
+    File::options().create(true).append(true).open(path)
 }
 
 fn locked(file: &File, how: FlockOperation) -> bool {
     flock(file, how).is_ok()
 }
 
-/// Takes the lock until the file is closed; `None` when another coordinator has it.
-pub(super) fn take(folder: &Path) -> Result<Option<File>> {
-    let file = open(folder)?;
+/// Takes the lock at `path` until the file is closed; `None` when another coordinator has it.
+pub(super) fn take(path: &Path) -> Result<Option<File>> {
+    let file = open(path)?;
     let until = Instant::now() + PATIENCE;
     while !locked(&file, FlockOperation::NonBlockingLockExclusive) {
         if Instant::now() > until {
@@ -31,14 +31,10 @@ pub(super) fn take(folder: &Path) -> Result<Option<File>> {
     Ok(Some(file))
 }
 
-/// Whether a coordinator of the run in `folder` lives, whoever started it.
-///
-/// # Errors
-///
-/// As the file system says; no folder is an error.
-pub fn is_alive(folder: &Path) -> Result<bool> {
+/// Whether somebody holds the lock at `path`.
+pub(super) fn is_held(path: &Path) -> Result<bool> {
     // Closed, and so unlocked, at once. Shared, so that two who ask at once do not take each other for a coordinator.
-    open(folder).map(|file| !locked(&file, FlockOperation::NonBlockingLockShared))
+    open(path).map(|file| !locked(&file, FlockOperation::NonBlockingLockShared))
 }
 
 #[cfg(test)]
@@ -48,16 +44,17 @@ mod tests {
     #[test]
     fn those_who_ask_at_once_do_not_see_each_other() {
         let folder = tempfile::tempdir().unwrap();
-        let ask = || (0..500).filter(|_| is_alive(folder.path()).unwrap()).count();
+        let path = folder.path().join("lock");
+        let ask = || (0..500).filter(|_| is_held(&path).unwrap()).count();
         let seen = std::thread::scope(|scope| {
             let asking: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
             asking.into_iter().map(|asking| asking.join().unwrap()).sum::<usize>()
         });
         assert_eq!(seen, 0, "nobody coordinates");
-        let lock = take(folder.path()).unwrap().expect("nobody has it");
-        assert!(is_alive(folder.path()).unwrap());
-        assert!(take(folder.path()).unwrap().is_none());
+        let lock = take(&path).unwrap().expect("nobody has it");
+        assert!(is_held(&path).unwrap());
+        assert!(take(&path).unwrap().is_none());
         drop(lock);
-        assert!(!is_alive(folder.path()).unwrap());
+        assert!(!is_held(&path).unwrap());
     }
 }

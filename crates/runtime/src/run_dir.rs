@@ -1,0 +1,329 @@
+//! The folder of a run: the names of its files, and how each of them is read and written.
+//!
+//! | file | holds | written by |
+//! |---|---|---|
+//! | `job.json` | the [job](Job) | whoever makes the run |
+//! | `token` | the run's [token](Token), for its owner's eyes only | whoever makes the run |
+//! | `schedule.json` | scheduled changes of the number of workers | whoever starts a coordinator |
+//! | `run_id` | the run's random name | the first coordinator |
+//! | `journal.jsonl` | what happened, a [line](bellwether_core::record::Line) each | the coordinator |
+//! | `metrics.jsonl` | what each step took | the coordinator |
+//! | `endpoint.json` | where the coordinator listens | the coordinator, while it lives |
+//! | `lock` | nothing; a coordinator that lives holds its lock | the coordinator |
+//! | `checkpoints/` | the state after some steps | the coordinator |
+//! | `worker-N.log`, `server-N.log` | what workers and parameter servers complain of | they |
+//! | `coordinator.log`, `summary.json` | what a coordinator says that a daemon started | the coordinator |
+//! | `said` | what a coordinator says that a search started | the coordinator |
+//!
+//! A folder with a `job.json` is a run. No other module spells these names.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use bellwether_core::job::Job;
+use serde::{Deserialize, Serialize};
+
+use crate::channel::Cipher;
+use crate::checkpoint::write_atomically;
+use crate::control::Token;
+use crate::private;
+
+mod error;
+mod lock;
+mod state_dir;
+
+pub use error::RunDirError;
+pub use state_dir::StateDir;
+
+const JOB: &str = "job.json";
+const TOKEN: &str = "token";
+const SCHEDULE: &str = "schedule.json";
+const IDENTITY: &str = "run_id";
+const JOURNAL: &str = "journal.jsonl";
+pub(crate) const METRICS: &str = "metrics.jsonl";
+const ENDPOINT: &str = "endpoint.json";
+const LOCK: &str = "lock";
+const CHECKPOINTS: &str = "checkpoints";
+/// The name of the log of a coordinator that a daemon started.
+pub const COORDINATOR_LOG: &str = "coordinator.log";
+const SUMMARY: &str = "summary.json";
+const SAID: &str = "said";
+
+/// The folder of one run. It need not be there yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunDir {
+    /// The run's name: `JOB-NUMBER`, unless somebody chose another.
+    pub name: String,
+    /// The folder.
+    pub path: PathBuf,
+}
+
+/// Where a living coordinator can be reached: the content of `endpoint.json`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// Control plane.
+    pub control: SocketAddr,
+    /// Data plane.
+    pub data: SocketAddr,
+    /// The coordinator's process.
+    pub process: u32,
+}
+
+impl RunDir {
+    /// The run in this folder, named as the folder is. Looks at no file.
+    pub fn at(path: impl Into<PathBuf>) -> RunDir {
+        let path = path.into();
+        let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        RunDir { name, path }
+    }
+
+    /// The run in this folder; `None` where no run is.
+    pub fn open(path: impl Into<PathBuf>) -> Option<RunDir> {
+        Some(RunDir::at(path)).filter(RunDir::is_run)
+    }
+
+    /// Makes the folder of a new run, and what every run begins with; `plain` if nothing is to be encrypted between its
+    /// machines.
+    ///
+    /// # Errors
+    ///
+    /// As the file system says; a folder that is there already has the kind [`io::ErrorKind::AlreadyExists`].
+    pub fn create(path: impl Into<PathBuf>, job: &Job, plain: bool) -> Result<RunDir, RunDirError> {
+        let run = RunDir::at(path);
+        DirBuilder::new().mode(0o700).create(&run.path).map_err(RunDirError::io(&run.path))?;
+        run.fill(job, plain)?;
+        Ok(run)
+    }
+
+    /// Makes what is missing of the run: its folder, its token and its job.
+    ///
+    /// # Errors
+    ///
+    /// As the file system says.
+    pub fn complete(&self, job: &Job) -> Result<(), RunDirError> {
+        if self.is_run() && self.token_file().is_file() {
+            return Ok(());
+        }
+        private::folder(&self.path).map_err(RunDirError::io(&self.path))?;
+        self.fill(job, false)
+    }
+
+    fn fill(&self, job: &Job, plain: bool) -> Result<(), RunDirError> {
+        self.make_token(plain)?;
+        // A folder with a job is a run, so it comes last and whole.
+        write_json(&self.job_file(), job, true)
+    }
+
+    fn make_token(&self, plain: bool) -> Result<(), RunDirError> {
+        let token = Token::random().map_err(RunDirError::Random)?;
+        let token = if plain { token.with_cipher(Cipher::Unencrypted) } else { token };
+        write_whole(&self.token_file(), format!("{}\n", token.to_text()).as_bytes())
+    }
+
+    /// Makes another token where the run's is none, as a power cut may leave it, and nobody coordinates the run who knows
+    /// it. Says whether it did; its workers cannot come back then.
+    ///
+    /// # Errors
+    ///
+    /// As the file system says.
+    pub fn renew_token(&self) -> Result<bool, RunDirError> {
+        let path = self.token_file();
+        let is_token = fs::read_to_string(&path).is_ok_and(|text| Token::parse(&text).is_some());
+        let is_lost =
+            !is_token && !matches!(fs::metadata(&path), Err(e) if e.kind() != io::ErrorKind::NotFound);
+        if !is_lost || self.is_alive().unwrap_or(true) {
+            return Ok(false);
+        }
+        self.make_token(false).map(|()| true)
+    }
+
+    /// Whether the folder holds a run.
+    pub fn is_run(&self) -> bool {
+        self.job_file().is_file()
+    }
+
+    /// The number at the end of the name; 0 where there is none.
+    pub fn number(&self) -> u64 {
+        self.name.rsplit_once('-').and_then(|(_, n)| n.parse().ok()).unwrap_or(0)
+    }
+
+    /// The name without its number.
+    pub fn job_name(&self) -> &str {
+        self.name.rsplit_once('-').map_or(&self.name, |(name, _)| name)
+    }
+
+    /// The job as it was when the run was made.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read, or holds no job.
+    pub fn job(&self) -> Result<Job, RunDirError> {
+        let path = self.job_file();
+        let text = fs::read_to_string(&path).map_err(RunDirError::io(&path))?;
+        serde_json::from_str(&text).map_err(RunDirError::malformed(&path))
+    }
+
+    /// The run's token.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read, or holds no token.
+    pub fn token(&self) -> Result<Token, RunDirError> {
+        read_token(&self.token_file())
+    }
+
+    /// The scheduled changes of the number of workers, by step; a run without the file has none.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read, or holds no schedule.
+    pub fn schedule(&self) -> Result<Vec<(u64, u32)>, RunDirError> {
+        let path = self.path.join(SCHEDULE);
+        match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(RunDirError::io(&path)(error)),
+            Ok(text) => serde_json::from_slice(&text).map_err(RunDirError::malformed(&path)),
+        }
+    }
+
+    /// Keeps the scheduled changes for whoever takes the run up again.
+    ///
+    /// # Errors
+    ///
+    /// As the file system says.
+    pub fn keep_schedule(&self, schedule: &[(u64, u32)]) -> Result<(), RunDirError> {
+        write_json(&self.path.join(SCHEDULE), &schedule, false)
+    }
+
+    /// Where the run's coordinator is, or was when it died.
+    pub fn endpoint(&self) -> Option<Endpoint> {
+        serde_json::from_slice(&fs::read(self.endpoint_file()).ok()?).ok()
+    }
+
+    pub(crate) fn keep_endpoint(&self, endpoint: &Endpoint) -> Result<(), RunDirError> {
+        write_json(&self.endpoint_file(), endpoint, true)
+    }
+
+    pub(crate) fn remove_endpoint(&self) {
+        let _ = fs::remove_file(self.endpoint_file());
+    }
+
+    /// Whether a coordinator of the run lives, whoever started it.
+    ///
+    /// # Errors
+    ///
+    /// As the file system says; no folder is an error.
+    pub fn is_alive(&self) -> io::Result<bool> {
+        lock::is_held(&self.lock_file())
+    }
+
+    /// Takes the run's lock until the file is closed; `None` when another coordinator has it.
+    pub(crate) fn lock(&self) -> io::Result<Option<File>> {
+        lock::take(&self.lock_file())
+    }
+
+    /// `job.json`.
+    pub fn job_file(&self) -> PathBuf {
+        self.path.join(JOB)
+    }
+
+    /// `token`.
+    pub fn token_file(&self) -> PathBuf {
+        self.path.join(TOKEN)
+    }
+
+    /// `journal.jsonl`.
+    pub fn journal_file(&self) -> PathBuf {
+        self.path.join(JOURNAL)
+    }
+
+    /// `metrics.jsonl`.
+    pub fn metrics_file(&self) -> PathBuf {
+        self.path.join(METRICS)
+    }
+
+    /// `endpoint.json`.
+    pub fn endpoint_file(&self) -> PathBuf {
+        self.path.join(ENDPOINT)
+    }
+
+    /// `lock`.
+    pub fn lock_file(&self) -> PathBuf {
+        self.path.join(LOCK)
+    }
+
+    pub(crate) fn identity_file(&self) -> PathBuf {
+        self.path.join(IDENTITY)
+    }
+
+    /// `checkpoints/`, where the job names no other folder.
+    pub fn checkpoints(&self) -> PathBuf {
+        self.path.join(CHECKPOINTS)
+    }
+
+    /// `coordinator.log`: what a coordinator that a daemon started says.
+    pub fn coordinator_log(&self) -> PathBuf {
+        self.path.join(COORDINATOR_LOG)
+    }
+
+    /// `summary.json`: how the run ended, from a coordinator that a daemon started.
+    pub fn summary_file(&self) -> PathBuf {
+        self.path.join(SUMMARY)
+    }
+
+    /// `said`: what a coordinator says that a search started.
+    pub fn said_file(&self) -> PathBuf {
+        self.path.join(SAID)
+    }
+
+    /// Opens the log of a worker, to append to it.
+    ///
+    /// # Errors
+    ///
+    /// As the file system says.
+    pub fn worker_log(&self, worker: u64) -> io::Result<File> {
+        log(&self.path.join(format!("worker-{worker}.log")))
+    }
+
+    /// Opens the log of a parameter server, to append to it.
+    ///
+    /// # Errors
+    ///
+    /// As the file system says.
+    pub fn server_log(&self, server: u64) -> io::Result<File> {
+        log(&self.path.join(format!("server-{server}.log")))
+    }
+
+    /// Whether a file of this name in a run's folder is shown as its log: that of the coordinator or of a worker.
+    pub fn is_log(name: &str) -> bool {
+        name == COORDINATOR_LOG || (name.starts_with("worker-") && name.ends_with(".log"))
+    }
+}
+
+/// Reads a token file, wherever it lies.
+///
+/// # Errors
+///
+/// A file that cannot be read, or holds no token.
+pub fn read_token(path: &Path) -> Result<Token, RunDirError> {
+    let wrong = |source| RunDirError::Token { path: path.into(), source };
+    let text = fs::read_to_string(path).map_err(|error| wrong(Some(error)))?;
+    Token::parse(&text).ok_or_else(|| wrong(None))
+}
+
+fn log(path: &Path) -> io::Result<File> {
+    File::options().create(true).append(true).mode(0o600).open(path)
+}
+
+fn write_json(path: &Path, value: &impl Serialize, pretty: bool) -> Result<(), RunDirError> {
+    let text = if pretty { serde_json::to_vec_pretty(value) } else { serde_json::to_vec(value) };
+    write_whole(path, &text.map_err(RunDirError::malformed(path))?)
+}
+
+/// Writes a file that only its owner may read, whole or not at all, also after a power cut.
+fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), RunDirError> {
+    write_atomically(&path.with_extension("part"), path, bytes).map_err(RunDirError::io(path))
+}
