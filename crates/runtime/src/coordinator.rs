@@ -48,8 +48,8 @@ mod status;
 mod summary;
 mod turns;
 
-pub use batch::BatchPlan;
 pub use crate::run_dir::Endpoint;
+pub use batch::BatchPlan;
 pub use director::{Command as DirectorCommand, Director, Now, Seen};
 pub use status::STANDBY;
 
@@ -274,8 +274,8 @@ impl Run {
         let past = Past::read(&options, &content)?;
         let resumed = past.resumed.clone();
         let planes = Planes::open(&options, past.store.clone())?;
-        let lines = Lines::open(&dir)
-            .map_err(system(format!("open the records in {}", options.folder.display())))?;
+        let lines =
+            Lines::open(&dir).map_err(system(format!("open the records in {}", options.folder.display())))?;
         let mut run = Run {
             machine: Coordinator::new(config(&options, resumed.clone()), 0.0),
             lines,

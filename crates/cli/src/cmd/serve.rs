@@ -100,7 +100,10 @@ pub(crate) fn serve(arguments: ServeArguments, printer: &Printer) -> Result<Exit
         time_scale: scale,
         retries: arguments.retries,
         prepare: Box::new(move |name, job| {
-            state_dir.create_named(name, job).map(|run| run.path).map_err(|error| Failure::from(error).to_string())
+            state_dir
+                .create_named(name, job)
+                .map(|run| run.path)
+                .map_err(|error| Failure::from(error).to_string())
         }),
         loading: LoadLimits {
             memory: arguments.load_memory,

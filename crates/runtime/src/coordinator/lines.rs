@@ -37,11 +37,8 @@ struct Metrics {
 
 impl Lines {
     pub(super) fn open(dir: &RunDir) -> io::Result<Lines> {
-        let metrics = Metrics {
-            appender: Appender::open(&dir.metrics_file())?,
-            waiting: Vec::new(),
-            dropped: 0,
-        };
+        let metrics =
+            Metrics { appender: Appender::open(&dir.metrics_file())?, waiting: Vec::new(), dropped: 0 };
         let journal = Journal::open(&dir.journal_file())?;
         Ok(Lines { journal, metrics, waits_since: None, tried: Instant::now() })
     }

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use bellwether_core::InputError;
 use bellwether_core::job::Job;
 use bellwether_core::record::{Event, Line};
-use bellwether_runtime::order::SampleOrder;
 use bellwether_runtime::journal;
+use bellwether_runtime::order::SampleOrder;
 use bellwether_sched::tune::Outcome;
 
 use crate::failure::Failure;

@@ -44,11 +44,13 @@ impl Coordinator {
             || may_go_on()
     }
 
-    /// Whether a state that is later than this step, where committed steps are missing, is here and not yet written: it is
-    /// soon known whether there is a checkpoint of it.
+    /// Whether a state that is later than this step is here and not yet written, and matters: where committed steps are
+    /// missing, or where the batch may move and steps done anew would make it the state of another history. It is soon known
+    /// whether there is a checkpoint of it.
     pub(super) fn waits_for_writing(&self, step: u64) -> bool {
         let later = |writing: &u64| *writing > step && Some(*writing) > self.checkpoint;
-        step < self.progress.committed() && self.writing.iter().any(later)
+        let matters = step < self.progress.committed() || self.config.max_accumulation > 1;
+        matters && self.writing.iter().any(later)
     }
 
     /// Whether somebody who is no member holds more steps, and may go on with them instead of the members.

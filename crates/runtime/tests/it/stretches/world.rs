@@ -354,8 +354,11 @@ impl World {
                 self.coordinate(Event::Stop);
             }
             12 => {
-                if let Some(id) = self.random.pick(&servers) {
-                    self.processes.get_mut(&id).expect("it lives").hangs = true;
+                match self.random.pick(&servers) {
+                    // Whoever does not go when the run is over is killed.
+                    Some(id) if self.outcome.is_some() => self.kill(id),
+                    Some(id) => self.processes.get_mut(&id).expect("it lives").hangs = true,
+                    None => {}
                 }
             }
             11 => {
