@@ -51,9 +51,6 @@
 //!
 //! - [`import`]: what the profilers of PyTorch and TensorFlow write.
 //!
-//! For all of them, and for others who fit:
-//!
-//! - [`minimize`]: the smallest value of a function of a few parameters.
 
 pub mod biased;
 pub mod calibrate;
@@ -79,5 +76,3 @@ pub mod speedup;
 pub mod staleness;
 pub mod throughput_table;
 pub mod transient;
-
-pub use common::minimize;

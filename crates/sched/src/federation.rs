@@ -18,7 +18,7 @@
 //! - [`sharing`]: how many servers each should share; [`prices`], [`play`]: how many each would share by itself;
 //! - [`description`]: the file that says who there is.
 //!
-//! `excess` is the linear program beneath `least_core` and `nucleolus`.
+//! Beneath `least_core` and `nucleolus` is the linear program of [`excess`](bellwether_numerics::excess).
 //!
 //! | split     | exists                    | nobody loses      | stable when anything is | members |
 //! |-----------|---------------------------|-------------------|-------------------------|---------|
@@ -29,7 +29,6 @@
 pub mod advice;
 pub mod affinity;
 pub mod description;
-mod excess;
 pub mod game;
 mod known;
 pub mod least_core;

@@ -4,7 +4,7 @@ use crate::code::{without_comments_and_literals, words};
 use crate::problem::{Problem, line_of};
 
 /// Crates whose results may depend on nothing but their arguments.
-const PURE: [&str; 5] = ["core", "des", "model", "sched", "sim"];
+const PURE: [&str; 6] = ["core", "des", "model", "numerics", "sched", "sim"];
 
 /// Banned in the code of the pure crates.
 const BANNED_IN_PURE: [(&str, &str); 10] = [

@@ -12,11 +12,11 @@
 use bellwether_core::InputError;
 use bellwether_core::fitted::{FittedModel, Measurement, Parameter};
 use bellwether_core::prediction::{Bottleneck, Configuration, Prediction, Protocol};
+use bellwether_numerics::least_squares::{Range, Unfit, delta_variance, least_squares};
 
 use super::noise::student_point;
 use super::{LEVEL, Noise, Point, fitted_range, needed, points, validity};
 use crate::collective::Algorithm;
-use crate::common::least_squares::{Range, delta_variance, least_squares};
 use crate::common::parameter::parameter;
 use crate::common::{SPREAD_MAX, check};
 
@@ -88,7 +88,8 @@ pub fn fit(
             // A step of no time at all is a bad fit, and not an infinitely bad one.
             *residual = (predicted_s.max(1e-9 * measured_s) / measured_s).ln();
         }
-    })?;
+    })
+    .map_err(unfit)?;
     let (squares, degrees) = noise.with(fit.sum_of_squares(), fit.degrees_of_freedom() as f64);
     let variance = squares / degrees;
     let errors = fit.standard_errors(variance);
@@ -148,6 +149,20 @@ fn start(term: usize, rows: &[([f64; 4], f64)]) -> Range {
     let shares = rows.iter().filter(|(factors, _)| factors[term] > 0.0);
     let most = shares.map(|(factors, seconds)| seconds / factors[term]).fold(f64::INFINITY, f64::min);
     Range { start: most / 2.0, low: 0.0, high: f64::INFINITY }
+}
+
+/// What measurements lack of which no parameters can be found.
+fn unfit(error: Unfit) -> InputError {
+    const PLACE: &str = "least squares";
+    let (place, hint) = match error {
+        Unfit::Undetermined { .. } => (PLACE.to_owned(), "measure more configurations, or fit less"),
+        Unfit::Range { parameter, .. } => (
+            format!("{PLACE}, parameter {parameter}"),
+            "the start must be finite, and the lower bound below the upper",
+        ),
+        Unfit::Undefined => (PLACE.to_owned(), "start from parameters for which the model is defined"),
+    };
+    InputError::new(place, error.to_string()).hint(hint)
 }
 
 fn check_protocol(place: &str, configuration: &Configuration) -> Result<(), InputError> {

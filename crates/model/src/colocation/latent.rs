@@ -1,7 +1,8 @@
 //! Exposures and pressures from measured shares: each job's in turn, with all others fixed.
 
+use bellwether_numerics::matrix::{cholesky, solve};
+
 use super::{Pair, SHRINKAGE};
-use crate::common::{cholesky, solve};
 
 /// Rounds over all jobs; a fit changes little after ten.
 const SWEEPS: u32 = 40;

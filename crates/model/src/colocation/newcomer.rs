@@ -1,10 +1,10 @@
 //! Jobs that were never measured beside another: what their profile says, and what a few probes say.
 
 use bellwether_core::InputError;
+use bellwether_numerics::matrix::{cholesky, solve};
 
 use super::latent::{LONE_STEPS, Seen, improve, mean};
 use super::{Demand, PROBE_SHRINKAGE, footprint};
-use crate::common::{cholesky, solve};
 
 /// How many jobs the expectation that a profile says nothing is worth.
 const RIDGE: f64 = 10.0;

@@ -1,6 +1,6 @@
 //! The forms of a loss curve, and the fit of one form.
 
-use crate::common::minimize::{Bounds, huber, minimize};
+use bellwether_numerics::minimize::{Bounds, huber, minimize};
 
 /// One point of a training curve.
 #[derive(Debug, Clone, Copy, PartialEq)]

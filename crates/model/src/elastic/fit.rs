@@ -2,10 +2,10 @@
 
 use bellwether_core::error::InputError;
 use bellwether_des::statistics::mean;
+use bellwether_numerics::minimize::{Bounds, minimize};
 
 use super::Throughput;
 use crate::common::check;
-use crate::common::minimize::{Bounds, minimize};
 
 /// One measured configuration.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -2,10 +2,10 @@
 
 use bellwether_core::error::InputError;
 use bellwether_core::fitted::{FittedModel, Parameter};
+use bellwether_numerics::matrix::{inverse, squared};
 
 use super::{Fit, Row, Throughput};
 use crate::common::parameter::{kind, needed, parameter};
-use crate::common::{inverse, squared};
 
 const MODEL: &str = "elastic";
 const COUNT: usize = 7;

@@ -80,7 +80,6 @@ use product::Stream;
 use spectrum::Spectrum;
 
 mod chain;
-mod krylov;
 mod plane;
 mod product;
 mod reduction;

@@ -1,9 +1,9 @@
 //! Fit of one law to measured steps.
 
 use bellwether_des::statistics::mean;
+use bellwether_numerics::minimize::{Bounds, huber, minimize};
 
 use super::form::{Form, Law};
-use crate::common::minimize::{Bounds, huber, minimize};
 use crate::elastic::{BETWEEN_NODES, GAMMA, LEAST_S, MOST_S, Row, mean_step_s};
 
 /// Error that a measured step is believed to have, relative: it sets what a prior is worth.

@@ -11,7 +11,6 @@
 //! structure of the highest worth: all together where that is one, and else one with few blocks, where blocks that gain
 //! nothing are taken apart. All together need not be stable, or even worth anything, for a stable federation to exist.
 
-use super::excess::Program;
 use super::game::{Blocking, Coalition, Game};
 use super::least_core::{LeastCore, least_core};
 use super::nucleolus;
@@ -99,8 +98,8 @@ fn payment(game: &Game, blocks: &[Coalition]) -> Vec<f64> {
     if game.members() <= nucleolus::MOST_MEMBERS {
         return nucleolus::of_blocks(game, blocks);
     }
-    let mut program = Program::new(game, blocks, false);
-    if program.is_decided() { program.decided() } else { program.solve().payment }
+    let mut program = game.excesses(blocks, false);
+    if program.is_decided() { program.decided() } else { program.solve().numbers }
 }
 
 /// A partition of the highest worth, by dynamic programming over coalitions: a coalition is left whole, or it is the block of

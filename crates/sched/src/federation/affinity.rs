@@ -26,7 +26,7 @@
 //!
 //! Owen's payments charge each member for its work at z and pay it for its units at y. They add up to c(N), and no
 //! coalition does better alone: z and y satisfy the dual of every coalition's program, so what its members are charged is
-//! at most its own c(S). Where many duals are optimal, the [middle](crate::program::production::Prices::middle) between
+//! at most its own c(S). Where many duals are optimal, the [middle](bellwether_numerics::production::Prices::middle) between
 //! the lowest and the highest prices is taken, which is one itself and treats alike whatever is alike.
 //!
 //! With a transfer cost, work of class j that runs on another member's units takes (1 + t_j) / s_jk of them for each
@@ -51,11 +51,11 @@ mod plan;
 mod posted;
 
 use bellwether_core::InputError;
+use bellwether_numerics::production::{Duals, Way, Work, cheapest, prices};
 
 pub use self::plan::{Plan, Run};
 pub use self::posted::Posted;
 use super::game::{Coalition, Game};
-use crate::program::production::{Duals, Way, Work, cheapest, prices};
 
 /// The most members of whom [`Affinity::game`] makes a game: 2^15 linear programs.
 pub const MOST_MEMBERS: usize = 15;

@@ -1,9 +1,10 @@
 //! Coalitions, what they are worth, and which of them a payment drives away.
 
 use bellwether_core::InputError;
+use bellwether_numerics::excess::{self, Program, subset_sums};
 
 /// The most members of a [`Game`]: it holds a value for each of the 2^20 coalitions.
-pub const MOST_MEMBERS: usize = 20;
+pub const MOST_MEMBERS: usize = excess::MOST_ELEMENTS;
 
 /// Members up to which [`Game::superadditivity`] looks at all pairs of coalitions, 3^15 / 2 of them.
 const ALL_PAIRS: usize = 15;
@@ -301,14 +302,14 @@ impl Game {
     /// When the payment is not one for each member.
     pub fn sums(&self, payment: &[f64]) -> Vec<f64> {
         assert_eq!(payment.len(), self.members, "one payment for each member");
-        let mut sums = Vec::with_capacity(self.values.len());
-        sums.push(0.0);
-        for &paid in payment {
-            for place in 0..sums.len() {
-                sums.push(sums[place] + paid);
-            }
-        }
-        sums
+        subset_sums(payment)
+    }
+
+    /// The linear program of excesses in which each block of a partition of the members is paid what it is worth; with
+    /// `is_rational` nobody is paid less than what it is worth alone.
+    pub(super) fn excesses(&self, blocks: &[Coalition], is_rational: bool) -> Program {
+        let blocks: Vec<u32> = blocks.iter().map(|block| block.bits()).collect();
+        Program::new(self.members, &self.values, &blocks, is_rational)
     }
 
     /// Who would rather leave with this payment, whoever gains most first: coalitions that are worth more alone than their
@@ -405,6 +406,6 @@ impl Game {
 }
 
 /// The largest of the values without their signs.
-pub(super) fn largest(values: &[f64]) -> f64 {
+fn largest(values: &[f64]) -> f64 {
     values.iter().fold(0.0, |most, value| value.abs().max(most))
 }

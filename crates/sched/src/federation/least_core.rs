@@ -4,7 +4,6 @@
 //! least largest gain is above 0. Then some coalitions with weights that count each member once are together worth more
 //! than all (Bondareva 1963, Shapley 1967): they are the reason, and the dual of the linear program names them.
 
-use super::excess::Program;
 use super::game::{Coalition, Game};
 use super::nucleolus;
 
@@ -33,16 +32,17 @@ pub struct LeastCore {
 /// # Ok::<(), bellwether_core::InputError>(())
 /// ```
 pub fn least_core(game: &Game) -> LeastCore {
-    let mut program = Program::new(game, &[game.everyone()], false);
+    let mut program = game.excesses(&[game.everyone()], false);
     if program.is_decided() {
         return LeastCore { excess: 0.0, payment: program.decided(), pressing: Vec::new() };
     }
     let optimum = program.solve();
     // Weights of the dual sum to 1 and count each member equally often.
-    let first = |(coalition, weight): &(Coalition, f64)| if coalition.contains(0) { *weight } else { 0.0 };
+    let first = |(bits, weight): &(u32, f64)| if bits & 1 == 1 { *weight } else { 0.0 };
     let often: f64 = optimum.pressing.iter().map(first).sum();
-    let pressing = optimum.pressing.iter().map(|&(coalition, weight)| (coalition, weight / often)).collect();
-    LeastCore { excess: optimum.excess, payment: optimum.payment, pressing }
+    let pressing =
+        optimum.pressing.iter().map(|&(bits, weight)| (Coalition::from_bits(bits), weight / often));
+    LeastCore { excess: optimum.excess, payment: optimum.numbers, pressing: pressing.collect() }
 }
 
 /// Whether no payment keeps all together: the least excess is above the game's tolerance.

@@ -9,7 +9,6 @@
 //! Source: Schmeidler 1969; the sequence is that of Maschler, Peleg and Shapley 1979, the fixing by duals that of
 //! Potters, Reijnierse and Ansing 1996. There is one nucleolus; it is in the core when anything is, and treats equals alike.
 
-use super::excess::Program;
 use super::game::{Coalition, Game};
 
 /// The most members: with more, weights that are not zero could be as small as rounding.
@@ -63,7 +62,7 @@ pub fn of_blocks(game: &Game, blocks: &[Coalition]) -> Vec<f64> {
 
 fn least(game: &Game, blocks: &[Coalition], is_rational: bool) -> Vec<f64> {
     assert!(game.members() <= MOST_MEMBERS, "the nucleolus of {} members", game.members());
-    let mut program = Program::new(game, blocks, is_rational);
+    let mut program = game.excesses(blocks, is_rational);
     while !program.is_decided() {
         let optimum = program.solve();
         program.settle(&optimum);

@@ -13,7 +13,7 @@
 //! these a dynamic program goes job by job, whose states are the devices used. It keeps a limited number of states,
 //! the least lossy; what it dropped bounds what it may have missed, and that gap is part of the answer.
 
-use super::relaxation::{Capacity, Columns, minimise};
+use bellwether_numerics::grouped::{Capacity, Columns, minimise};
 
 /// One thing that a job may have.
 #[derive(Debug, Clone, Copy, PartialEq)]

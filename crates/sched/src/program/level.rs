@@ -7,7 +7,7 @@
 //! the corners of what a job may do to run at its speed: one type for a part of the time, or a faster and a slower type
 //! that fill its time together.
 
-use super::relaxation::{Capacity, Columns, minimise};
+use bellwether_numerics::grouped::{Capacity, Columns, minimise};
 
 /// Jobs and devices, in numbers. Jobs of equal speeds and needs may be one here, of all their devices together.
 #[derive(Debug, Clone)]

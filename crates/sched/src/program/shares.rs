@@ -10,8 +10,9 @@
 //!
 //! A job that can run nowhere has no share, and no part in the objective.
 
+use bellwether_numerics::grouped::{Capacity, Columns, minimise};
+
 use super::level::{Cluster, Corner, Highest};
-use super::relaxation::{Capacity, Columns, minimise};
 
 /// A job, in numbers.
 #[derive(Debug, Clone, PartialEq)]

@@ -17,7 +17,7 @@
 //! both mean stays. No stay may be shorter than a thirtieth of a bin: of shorter bursts counts tell how many jobs they
 //! bring, but not how fast.
 
-use bellwether_model::minimize::{Bounds, minimize};
+use bellwether_numerics::minimize::{Bounds, minimize};
 
 /// Points at which the integral over τ is taken, between its two ends.
 const POINTS: usize = 64;

@@ -22,7 +22,8 @@
 //! diagonal. Each combination of the others' modes is then a problem of its own, with a small block per level
 //! (see [`super::plane`]). Start: the law of that cloud and the pool with the others at their means.
 
-use super::krylov::{Progress, System, add, dot};
+use bellwether_numerics::krylov::{self, Progress, System, add, dot};
+
 use super::plane::{Level, Plane};
 use super::spectrum::Spectrum;
 
@@ -165,7 +166,7 @@ impl Chain {
         for (level, start) in law.chunks_exact_mut(self.width).zip(self.planes[0].law().chunks_exact(modes)) {
             level[..modes].copy_from_slice(start);
         }
-        let progress = super::krylov::solve(self, &mut law, enough, most_iterations);
+        let progress = krylov::solve(self, &mut law, enough, most_iterations);
         let refused = |(cloud, inner): (&Source, usize)| {
             let at_full = &cloud.spectrum.at_full;
             let levels = (cloud.capacity..=self.top).map(|level| &law[level * self.width..]);

@@ -5,7 +5,8 @@
 //! eliminated from both ends towards the likeliest level. Where the others are at their means, mass is
 //! conserved: one degree of freedom is left, and is set at that level; away from it errors shrink.
 
-use super::krylov::{add, dot};
+use bellwether_numerics::krylov::{add, dot};
+
 use super::spectrum::Spectrum;
 
 /// Rates of the pool at one level, in 1/s.

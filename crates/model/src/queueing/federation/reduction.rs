@@ -7,7 +7,8 @@
 //! with eigenvalues between the old ones. The stationary mode is kept as it is. (Balanced truncation: B. C.
 //! Moore, IEEE Trans. Autom. Control 26(1), 1981.)
 
-use super::krylov::{add, dot};
+use bellwether_numerics::krylov::{add, dot};
+
 use super::spectrum::Spectrum;
 
 /// Trace of P that may be lost, in units of the time between arrivals. `tests/federation_chain.rs` shows the

@@ -6,6 +6,8 @@
 //! eigenvectors at the full state: w = sqrt(p(full)) for theta = 0. States that hold less than 1e-18 of the
 //! law are left out.
 
+use bellwether_numerics::tridiagonal::diagonalise;
+
 /// Modes of one local queue, slowest first: the first is the stationary one.
 #[derive(Debug, Clone)]
 pub(super) struct Spectrum {
@@ -69,53 +71,4 @@ impl Spectrum {
             at_full: modes.iter().map(|(_, component)| component.abs()).collect(),
         }
     }
-}
-
-/// Eigenvalues of a symmetric tridiagonal matrix into `diagonal`, and one row of its eigenvectors into `row`,
-/// which is that row of the identity at the start: the implicit QL method with Wilkinson's shifts, n^2
-/// operations. `beside[i]` is the entry at (i, i + 1); the last one is not read.
-fn diagonalise(diagonal: &mut [f64], beside: &mut [f64], row: &mut [f64]) {
-    let n = diagonal.len();
-    beside[n - 1] = 0.0;
-    for low in 0..n {
-        // Each turn at least halves the digits that are missing; 200 is far beyond what doubles have.
-        for _ in 0..200 {
-            let split =
-                |i: usize| beside[i].abs() <= f64::EPSILON * (diagonal[i].abs() + diagonal[i + 1].abs());
-            let high = (low..n - 1).find(|&i| split(i)).unwrap_or(n - 1);
-            if high == low {
-                break;
-            }
-            chase(diagonal, beside, row, low, high);
-        }
-    }
-}
-
-/// One implicit QL turn on the block `low..=high`: the shift's bulge is rotated from its end to its start.
-fn chase(diagonal: &mut [f64], beside: &mut [f64], row: &mut [f64], low: usize, high: usize) {
-    let half = (diagonal[low + 1] - diagonal[low]) / (2.0 * beside[low]);
-    let root = half.hypot(1.0);
-    let mut value = diagonal[high] - diagonal[low] + beside[low] / (half + root.copysign(half));
-    let (mut sine, mut cosine, mut shift) = (1.0, 1.0, 0.0);
-    for i in (low..high).rev() {
-        let (bulge, kept) = (sine * beside[i], cosine * beside[i]);
-        let norm = (bulge * bulge + value * value).sqrt();
-        beside[i + 1] = norm;
-        if norm == 0.0 {
-            // The block fell apart by itself: what was rotated so far is complete.
-            diagonal[i + 1] -= shift;
-            beside[high] = 0.0;
-            return;
-        }
-        (sine, cosine) = (bulge / norm, value / norm);
-        let base = diagonal[i + 1] - shift;
-        let turned = (diagonal[i] - base) * sine + 2.0 * cosine * kept;
-        shift = sine * turned;
-        diagonal[i + 1] = base + shift;
-        value = cosine * turned - kept;
-        (row[i], row[i + 1]) = (cosine * row[i] - sine * row[i + 1], sine * row[i] + cosine * row[i + 1]);
-    }
-    diagonal[low] -= shift;
-    beside[low] = value;
-    beside[high] = 0.0;
 }

@@ -1,7 +1,8 @@
 //! Which work of whom runs on whose units when all share everything.
 
+use bellwether_numerics::production::cheapest;
+
 use super::Affinity;
-use crate::program::production::cheapest;
 
 /// What work away from home is taken to cost beyond what it does, as a part of the public price: where home is as good,
 /// work stays there.

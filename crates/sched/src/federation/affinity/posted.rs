@@ -11,10 +11,10 @@
 //! costs, a unit of the pool is away from home for everyone.
 
 use bellwether_core::InputError;
+use bellwether_numerics::production::{Way, Work, cheapest};
 
 use super::Affinity;
 use crate::federation::Coalition;
-use crate::program::production::{Way, Work, cheapest};
 
 /// By which part a rent is less in the eyes of who is to pay it, so that who is indifferent rents.
 const EAGER: f64 = 1e-7;

@@ -1,22 +1,37 @@
-//! The linear program of excesses: the payment at which what the keenest coalition gains by leaving is least.
+//! A number for each element of a small set, so that the sums over subsets fall short of given values by as little as possible.
 //!
 //! ```text
 //! minimise    e
-//! subject to  x(S) + e >= v(S)     for each free coalition S
-//!             x(F)     =  b_F      for each fixed coalition F, that of all among them
-//!             x_i      >= 0        where nobody may lose
+//! subject to  x(S) + e >= v(S)     for each free subset S, where x(S) = sum_{i in S} x_i
+//!             x(F)     =  b_F      for each fixed subset F, the whole set among them
+//!             x_i      >= v({i})   where elements have a floor
 //! ```
 //!
-//! There are members + 1 unknowns and up to 2^n rows, so the dual is solved by a revised simplex, whose basis has n + 1
+//! `v(S) - x(S)` is the *excess* of a subset. In the theory of games the elements are players, the subsets coalitions, and x
+//! is what each player is paid.
+//!
+//! There are elements + 1 unknowns and up to 2^n rows, so the dual is solved by a revised simplex, whose basis has n + 1
 //! columns, one for each row that binds; the row to enter is the most violated of all, which is row generation with
 //! every row in sight. A solver for general programs was not taken: it tells no duals, and these decide which
-//! coalitions are fixed next; nor does it find the most violated of a million rows by adding up in place.
+//! subsets are fixed next; nor does it find the most violated of a million rows by adding up in place.
 //!
-//! Coalitions in the span of the fixed ones have nothing left to decide, and are not free. Whether one is in the span is
+//! Subsets in the span of the fixed ones have nothing left to decide, and are not free. Whether one is in the span is
 //! decided exactly: a determinant of 20 rows of zeros and ones is less than 7.3e7 (Hadamard), so ranks modulo the prime
 //! 2^31 - 1 are those over the rational numbers.
+//!
+//! A subset is a number whose bits are its elements.
+//!
+//! ```
+//! use bellwether_numerics::excess::Program;
+//! // Any two of three are worth what all are: each gets a third, and every pair still lacks a third.
+//! let values = [0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0];
+//! let found = Program::new(3, &values, &[0b111], false).solve();
+//! assert!((found.excess - 1.0 / 3.0).abs() < 1e-12);
+//! assert!(found.numbers.iter().all(|x| (x - 1.0 / 3.0).abs() < 1e-12));
+//! ```
 
-use super::game::{Coalition, Game, largest};
+/// The most elements: there is a value for each of the 2^20 subsets.
+pub const MOST_ELEMENTS: usize = 20;
 
 /// What is no violation, as part of the largest value.
 const VIOLATION: f64 = 1e-11;
@@ -24,139 +39,149 @@ const VIOLATION: f64 = 1e-11;
 /// Parts of a direction that are zero but for rounding. They are quotients of determinants of zeros and ones.
 const NOTHING: f64 = 1e-9;
 
-/// Weights above this are not zero; for the same reason that is 4e-7 at least with 15 members.
+/// Weights above this are not zero; for the same reason that is 4e-7 at least with 15 elements.
 const WEIGHT: f64 = 1e-7;
 
 /// Pivots without progress after which the rule of least index takes over, so that no basis comes twice.
 const PATIENCE: usize = 30;
 
-/// What the program is about: values from which those of single members are taken away, as parts of the largest.
-pub(super) struct Program {
-    members: usize,
+/// The program: values from which those of single elements are taken away, as parts of the largest.
+pub struct Program {
+    elements: usize,
     values: Vec<f64>,
     /// What was taken away.
     alone: Vec<f64>,
     scale: f64,
-    /// By coalition: whether it is not in the span of the fixed ones.
+    /// By subset: whether it is not in the span of the fixed ones.
     free: Vec<bool>,
-    /// The fixed coalitions, independent of each other, and what they are paid.
-    fixed: Vec<(Coalition, f64)>,
+    /// The fixed subsets, independent of each other, and their sums.
+    fixed: Vec<(u32, f64)>,
     span: Span,
-    /// Whether nobody may be paid less than what it is worth alone.
-    is_rational: bool,
-    /// The last optimum: what members in the span are paid at every other one.
-    payment: Vec<f64>,
-    /// Room for what each coalition is paid.
+    /// Whether no number may be below the value of its element alone.
+    is_floored: bool,
+    /// The last optimum: elements in the span have these numbers at every other one.
+    numbers: Vec<f64>,
+    /// Room for the sum of each subset.
     sums: Vec<f64>,
 }
 
-/// An optimum in the units of the game.
-pub(super) struct Optimum {
-    /// The excess of the keenest of the free coalitions.
-    pub(super) excess: f64,
-    /// The payment.
-    pub(super) payment: Vec<f64>,
-    /// Free coalitions that have this excess at every optimum, with their weights, which sum to 1.
-    pub(super) pressing: Vec<(Coalition, f64)>,
-    /// Members that are paid at every optimum what they are worth alone, as nobody may lose.
+/// An optimum, in the unit of the values.
+#[derive(Debug, Clone)]
+pub struct Optimum {
+    /// The largest excess of the free subsets.
+    pub excess: f64,
+    /// The number of each element.
+    pub numbers: Vec<f64>,
+    /// Free subsets, in order, that have this excess at every optimum, with their weights, which sum to 1.
+    pub pressing: Vec<(u32, f64)>,
+    /// Elements that are at their floor at every optimum.
     floored: Vec<usize>,
 }
 
 /// A row of the program, which is a column of the basis.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Row {
-    /// A free coalition.
+    /// A free subset.
     Free(u32),
-    /// A member alone, demanding little enough never to bind at an optimum: the start of every basis.
+    /// An element alone, demanding little enough never to bind at an optimum: the start of every basis.
     Start(usize),
-    /// A member that may not lose.
+    /// The floor of an element.
     Floor(usize),
-    /// A fixed coalition, by its place.
+    /// A fixed subset, by its place.
     Fixed(usize),
 }
 
 impl Program {
-    /// The program of a game in which each block of a partition of the members is paid what it is worth.
-    pub(super) fn new(game: &Game, blocks: &[Coalition], is_rational: bool) -> Program {
-        let members = game.members();
-        let alone = game.alone();
+    /// The program in which the numbers of each block of a partition of the elements add up to the block's value. `values`
+    /// holds the value of each subset, at the place that is its number; with `is_floored` no number may be below the value of
+    /// its element alone.
+    ///
+    /// # Panics
+    ///
+    /// When there are no elements or more than 20, no block, or not one value for each subset.
+    pub fn new(elements: usize, values: &[f64], blocks: &[u32], is_floored: bool) -> Program {
+        assert!((1..=MOST_ELEMENTS).contains(&elements), "{elements} elements, not 1 to {MOST_ELEMENTS}");
+        assert_eq!(values.len(), 1 << elements, "one value for each subset");
+        let alone: Vec<f64> = (0..elements).map(|element| values[1 << element]).collect();
         let mut values: Vec<f64> =
-            game.values().iter().zip(game.sums(&alone)).map(|(value, sum)| value - sum).collect();
-        let most = largest(&values);
+            values.iter().zip(subset_sums(&alone)).map(|(value, sum)| value - sum).collect();
+        let most = values.iter().fold(0.0, |most: f64, value| value.abs().max(most));
         let scale = if most > 0.0 { most } else { 1.0 };
         values.iter_mut().for_each(|value| *value /= scale);
         let mut program = Program {
-            members,
-            payment: vec![0.0; members],
+            elements,
+            numbers: vec![0.0; elements],
             sums: vec![0.0; values.len()],
             free: vec![true; values.len()],
             values,
             alone,
             scale,
             fixed: Vec::new(),
-            span: Span::new(members),
-            is_rational,
+            span: Span::new(elements),
+            is_floored,
         };
-        // Where nobody may lose, a block that is worth too little by a rounding is worth enough.
-        let least = if is_rational { 0.0 } else { f64::NEG_INFINITY };
-        let worth = |block: &Coalition| program.values[block.bits() as usize].max(least);
-        let all = (game.everyone(), blocks.iter().map(worth).sum());
-        let rest: Vec<(Coalition, f64)> = blocks.iter().skip(1).map(|block| (*block, worth(block))).collect();
+        // Where there are floors, a block that is worth too little by a rounding is worth enough.
+        let least = if is_floored { 0.0 } else { f64::NEG_INFINITY };
+        let worth = |block: &u32| program.values[*block as usize].max(least);
+        let all = (((1_u64 << elements) - 1) as u32, blocks.iter().map(worth).sum());
+        let rest: Vec<(u32, f64)> = blocks.iter().skip(1).map(|block| (*block, worth(block))).collect();
         program.fix(std::iter::once(all).chain(rest));
         program
     }
 
-    /// Whether the payment is settled.
-    pub(super) fn is_decided(&self) -> bool {
-        self.fixed.len() == self.members
+    /// Whether all numbers are settled.
+    pub fn is_decided(&self) -> bool {
+        self.fixed.len() == self.elements
     }
 
-    /// What all are paid when the payment is settled.
-    pub(super) fn decided(&self) -> Vec<f64> {
+    /// All numbers.
+    ///
+    /// # Panics
+    ///
+    /// When they are not settled.
+    pub fn decided(&self) -> Vec<f64> {
         let rows: Vec<Row> = (0..self.fixed.len()).map(Row::Fixed).collect();
-        let n = self.members;
+        let n = self.elements;
         let matrix: Vec<f64> = rows.iter().flat_map(|&row| self.entries(row).take(n)).collect();
         let inverse = inverse(matrix, n);
-        let paid = |member: usize| (0..n).map(|row| inverse[member * n + row] * self.fixed[row].1).sum();
-        self.in_units((0..n).map(paid))
+        let number = |element: usize| (0..n).map(|row| inverse[element * n + row] * self.fixed[row].1).sum();
+        self.in_units((0..n).map(number))
     }
 
     /// Fixes what every optimum has in common, so that the next solution is among these optima.
-    pub(super) fn settle(&mut self, optimum: &Optimum) {
+    pub fn settle(&mut self, optimum: &Optimum) {
         let excess = optimum.excess / self.scale;
-        let pressed = optimum.pressing.iter().map(|&(coalition, _)| {
-            let worth = self.values[coalition.bits() as usize];
-            (coalition, worth - excess)
-        });
-        let floored = optimum.floored.iter().map(|&member| (Coalition::of([member]), 0.0));
-        let common: Vec<(Coalition, f64)> = pressed.chain(floored).collect();
+        let pressed =
+            optimum.pressing.iter().map(|&(subset, _)| (subset, self.values[subset as usize] - excess));
+        let floored = optimum.floored.iter().map(|&element| (1 << element, 0.0));
+        let common: Vec<(u32, f64)> = pressed.chain(floored).collect();
         self.fix(common);
     }
 
-    fn fix(&mut self, coalitions: impl IntoIterator<Item = (Coalition, f64)>) {
-        for (coalition, paid) in coalitions {
-            if self.span.insert(coalition) {
-                self.fixed.push((coalition, paid));
+    fn fix(&mut self, subsets: impl IntoIterator<Item = (u32, f64)>) {
+        for (subset, sum) in subsets {
+            if self.span.insert(subset) {
+                self.fixed.push((subset, sum));
             }
         }
         for (bits, free) in self.free.iter_mut().enumerate() {
-            *free = *free && !self.span.contains(Coalition::from_bits(bits as u32));
+            *free = *free && !self.span.contains(bits as u32);
         }
     }
 
-    fn in_units(&self, payment: impl Iterator<Item = f64>) -> Vec<f64> {
-        payment.zip(&self.alone).map(|(paid, alone)| paid * self.scale + alone).collect()
+    fn in_units(&self, numbers: impl Iterator<Item = f64>) -> Vec<f64> {
+        numbers.zip(&self.alone).map(|(number, alone)| number * self.scale + alone).collect()
     }
 
-    /// Whom a row counts, and whether it counts the excess.
+    /// Which elements a row counts, and whether it counts the excess.
     fn entries(&self, row: Row) -> impl Iterator<Item = f64> + use<> {
-        let (coalition, excess) = match row {
-            Row::Free(bits) => (Coalition::from_bits(bits), 1.0),
-            Row::Start(member) => (Coalition::of([member]), 1.0),
-            Row::Floor(member) => (Coalition::of([member]), 0.0),
+        let (subset, excess) = match row {
+            Row::Free(subset) => (subset, 1.0),
+            Row::Start(element) => (1 << element, 1.0),
+            Row::Floor(element) => (1 << element, 0.0),
             Row::Fixed(place) => (self.fixed[place].0, 0.0),
         };
-        (0..self.members).map(move |i| f64::from(u8::from(coalition.contains(i)))).chain([excess])
+        (0..self.elements).map(move |i| f64::from(u8::from(contains(subset, i)))).chain([excess])
     }
 
     /// What the right side of a row is.
@@ -165,23 +190,27 @@ impl Program {
             Row::Free(bits) => self.values[bits as usize],
             Row::Floor(_) => 0.0,
             Row::Fixed(place) => self.fixed[place].1,
-            Row::Start(member) => {
-                // The members alone that are free have a mean excess that no payment changes: `e` is at least that.
-                let (mut count, mut paid) = (0.0, self.fixed[0].1);
-                for (member, paid_to_member) in self.payment.iter().enumerate() {
-                    if self.free[1 << member] { count += 1.0 } else { paid -= paid_to_member }
+            Row::Start(element) => {
+                // The elements alone that are free have a mean excess that no numbers change: `e` is at least that.
+                let (mut count, mut sum) = (0.0, self.fixed[0].1);
+                for (other, number) in self.numbers.iter().enumerate() {
+                    if self.free[1 << other] { count += 1.0 } else { sum -= number }
                 }
-                self.payment[member] - paid / count - 1.0
+                self.numbers[element] - sum / count - 1.0
             }
         }
     }
 
-    /// An optimum; the payment must not be decided.
-    pub(super) fn solve(&mut self) -> Optimum {
-        let alone = |member: usize| {
-            if self.free[1 << member] { Row::Free(1 << member) } else { Row::Start(member) }
+    /// An optimum.
+    ///
+    /// # Panics
+    ///
+    /// When all numbers are settled.
+    pub fn solve(&mut self) -> Optimum {
+        let alone = |element: usize| {
+            if self.free[1 << element] { Row::Free(1 << element) } else { Row::Start(element) }
         };
-        let mut basis: Vec<Row> = (0..self.members).map(alone).chain([Row::Fixed(0)]).collect();
+        let mut basis: Vec<Row> = (0..self.elements).map(alone).chain([Row::Fixed(0)]).collect();
         for place in 1..self.fixed.len() {
             let corner = self.corner(&basis);
             self.pivot(&mut basis, &corner, Row::Fixed(place), false);
@@ -209,11 +238,11 @@ impl Program {
 
     /// The most violated row, or the first that is violated. `None` at an optimum.
     fn entering(&mut self, corner: &Corner, most_violated: bool) -> Option<Row> {
-        let (payment, excess) = corner.unknowns.split_at(self.members);
+        let (numbers, excess) = corner.unknowns.split_at(self.elements);
         let mut filled = 1;
-        for paid in payment {
+        for number in numbers {
             let (low, high) = self.sums[..2 * filled].split_at_mut(filled);
-            high.iter_mut().zip(low).for_each(|(high, low)| *high = *low + paid);
+            high.iter_mut().zip(low).for_each(|(high, low)| *high = *low + number);
             filled *= 2;
         }
         let mut best = (VIOLATION, None);
@@ -226,9 +255,9 @@ impl Program {
                 }
             }
         }
-        for (member, paid) in payment.iter().enumerate() {
-            if self.is_rational && self.free[1 << member] && -paid > best.0 {
-                best = (-paid, Some(Row::Floor(member)));
+        for (element, number) in numbers.iter().enumerate() {
+            if self.is_floored && self.free[1 << element] && -number > best.0 {
+                best = (-number, Some(Row::Floor(element)));
                 if !most_violated {
                     return best.1;
                 }
@@ -237,7 +266,7 @@ impl Program {
         best.1
     }
 
-    /// Takes a row into the basis, and returns how far its weight went. Rows of fixed coalitions stay, as their weights have no
+    /// Takes a row into the basis, and returns how far its weight went. Rows of fixed subsets stay, as their weights have no
     /// sign; so one that enters may go either way.
     fn pivot(&self, basis: &mut [Row], corner: &Corner, entering: Row, by_index: bool) -> f64 {
         let size = basis.len();
@@ -257,7 +286,7 @@ impl Program {
             let back: Vec<f64> = fall.iter().map(|fall| -fall).collect();
             self.leaving(basis, corner, &back, by_index).filter(|_| is_fixed)
         });
-        let (place, step) = leaving.expect("some payment obeys all rows");
+        let (place, step) = leaving.expect("some numbers obey all rows");
         basis[place] = entering;
         step
     }
@@ -282,26 +311,26 @@ impl Program {
     fn index(&self, row: Row) -> usize {
         match row {
             Row::Free(bits) => bits as usize,
-            Row::Floor(member) => self.values.len() + member,
-            Row::Start(member) => self.values.len() + self.members + member,
+            Row::Floor(element) => self.values.len() + element,
+            Row::Start(element) => self.values.len() + self.elements + element,
             Row::Fixed(_) => usize::MAX,
         }
     }
 
     fn optimum(&mut self, basis: &[Row], corner: &Corner) -> Optimum {
-        let (payment, excess) = corner.unknowns.split_at(self.members);
-        self.payment = payment.to_vec();
+        let (numbers, excess) = corner.unknowns.split_at(self.elements);
+        self.numbers = numbers.to_vec();
         let (mut pressing, mut floored) = (Vec::new(), Vec::new());
         for (&row, &weight) in basis.iter().zip(corner.weights()).filter(|(_, weight)| **weight > WEIGHT) {
             match row {
-                Row::Free(bits) => pressing.push((Coalition::from_bits(bits), weight)),
-                Row::Floor(member) => floored.push(member),
+                Row::Free(subset) => pressing.push((subset, weight)),
+                Row::Floor(element) => floored.push(element),
                 Row::Start(_) | Row::Fixed(_) => {}
             }
         }
-        pressing.sort_unstable_by_key(|(coalition, _)| *coalition);
-        let payment = self.in_units(payment.iter().copied());
-        Optimum { excess: excess[0] * self.scale, payment, pressing, floored }
+        pressing.sort_unstable_by_key(|(subset, _)| *subset);
+        let numbers = self.in_units(numbers.iter().copied());
+        Optimum { excess: excess[0] * self.scale, numbers, pressing, floored }
     }
 }
 
@@ -309,7 +338,7 @@ impl Program {
 struct Corner {
     /// The inverse of the matrix whose rows are those of the basis.
     inverse: Vec<f64>,
-    /// What each member is paid, and the excess.
+    /// The number of each element, and the excess.
     unknowns: Vec<f64>,
 }
 
@@ -318,6 +347,23 @@ impl Corner {
     fn weights(&self) -> &[f64] {
         &self.inverse[self.inverse.len() - self.unknowns.len()..]
     }
+}
+
+/// Whether an element is in a subset.
+const fn contains(subset: u32, element: usize) -> bool {
+    subset >> element & 1 == 1
+}
+
+/// The sum over each subset, at the place that is its number, of these numbers of the elements.
+pub fn subset_sums(numbers: &[f64]) -> Vec<f64> {
+    let mut sums = Vec::with_capacity(1 << numbers.len());
+    sums.push(0.0);
+    for &number in numbers {
+        for place in 0..sums.len() {
+            sums.push(sums[place] + number);
+        }
+    }
+    sums
 }
 
 fn dot(a: &[f64], b: &[f64]) -> f64 {
@@ -353,9 +399,9 @@ fn inverse(mut matrix: Vec<f64>, size: usize) -> Vec<f64> {
     inverse
 }
 
-/// What coalitions that are taken as vectors of zeros and ones span, modulo a prime.
+/// What subsets that are taken as vectors of zeros and ones span, modulo a prime.
 struct Span {
-    members: usize,
+    elements: usize,
     /// Rows in echelon form: each has a 1 at its own place, where all others have 0.
     rows: Vec<(usize, Vec<u64>)>,
 }
@@ -363,24 +409,24 @@ struct Span {
 const PRIME: u64 = (1 << 31) - 1;
 
 impl Span {
-    fn new(members: usize) -> Span {
-        Span { members, rows: Vec::new() }
+    fn new(elements: usize) -> Span {
+        Span { elements, rows: Vec::new() }
     }
 
-    /// What of a coalition is left at a place when the rows are taken away.
-    fn left(&self, coalition: Coalition, place: usize) -> u64 {
+    /// What of a subset is left at a place when the rows are taken away.
+    fn left(&self, subset: u32, place: usize) -> u64 {
         let taken: u64 =
-            self.rows.iter().filter(|(own, _)| coalition.contains(*own)).map(|(_, row)| row[place]).sum();
-        (u64::from(coalition.contains(place)) + PRIME - taken % PRIME) % PRIME
+            self.rows.iter().filter(|(own, _)| contains(subset, *own)).map(|(_, row)| row[place]).sum();
+        (u64::from(contains(subset, place)) + PRIME - taken % PRIME) % PRIME
     }
 
-    fn contains(&self, coalition: Coalition) -> bool {
-        (0..self.members).all(|place| self.left(coalition, place) == 0)
+    fn contains(&self, subset: u32) -> bool {
+        (0..self.elements).all(|place| self.left(subset, place) == 0)
     }
 
-    /// Adds a coalition, unless it is in the span.
-    fn insert(&mut self, coalition: Coalition) -> bool {
-        let mut new: Vec<u64> = (0..self.members).map(|place| self.left(coalition, place)).collect();
+    /// Adds a subset, unless it is in the span.
+    fn insert(&mut self, subset: u32) -> bool {
+        let mut new: Vec<u64> = (0..self.elements).map(|place| self.left(subset, place)).collect();
         let Some(own) = new.iter().position(|&entry| entry != 0) else { return false };
         let scale = reciprocal(new[own]);
         new.iter_mut().for_each(|entry| *entry = *entry * scale % PRIME);

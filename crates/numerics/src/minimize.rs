@@ -35,10 +35,10 @@
 //!
 //! # Checked by
 //!
-//! Functions with known minima, inside and at bounds, in this file's tests; the goodput reference cases in
-//! `tests/it/elastic.rs`.
+//! Functions with known minima, inside and at bounds, in this file's tests; the reference cases of the models that
+//! are fitted with it.
 
-use bellwether_core::InputError;
+use std::fmt;
 
 mod bfgs;
 mod simplex;
@@ -59,22 +59,53 @@ pub struct Minimum {
     pub value: f64,
 }
 
+/// Why ranges cannot bound a search.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum BoundsError {
+    /// Not one lower and one upper end per parameter.
+    Lengths {
+        /// Lower ends that were given.
+        lower: usize,
+        /// Upper ends that were given.
+        upper: usize,
+    },
+    /// An end that is not finite, or a lower end above the upper one.
+    Range {
+        /// Which parameter, counted from 0.
+        parameter: usize,
+        /// Its lower end.
+        low: f64,
+        /// Its upper end.
+        high: f64,
+    },
+}
+
+impl fmt::Display for BoundsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BoundsError::Lengths { lower, upper } => write!(f, "{lower} lower ends and {upper} upper ends"),
+            BoundsError::Range { parameter, low, high } => {
+                write!(f, "parameter {parameter} may lie between {low} and {high}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for BoundsError {}
+
 impl Bounds {
     /// One range per parameter; equal ends hold a parameter fixed.
     ///
     /// # Errors
     ///
     /// Lists of different lengths, an end that is not finite, or a lower end above the upper one.
-    pub fn new(lower: Vec<f64>, upper: Vec<f64>) -> Result<Bounds, InputError> {
-        let wrong = |what: String| {
-            Err(InputError::new("bounds", what).hint("give a finite range for each parameter"))
-        };
+    pub fn new(lower: Vec<f64>, upper: Vec<f64>) -> Result<Bounds, BoundsError> {
         if lower.len() != upper.len() {
-            return wrong(format!("{} lower ends and {} upper ends", lower.len(), upper.len()));
+            return Err(BoundsError::Lengths { lower: lower.len(), upper: upper.len() });
         }
-        for (index, (low, high)) in lower.iter().zip(&upper).enumerate() {
+        for (parameter, (&low, &high)) in lower.iter().zip(&upper).enumerate() {
             if !(low.is_finite() && high.is_finite() && low <= high) {
-                return wrong(format!("parameter {index} may lie between {low} and {high}"));
+                return Err(BoundsError::Range { parameter, low, high });
             }
         }
         Ok(Bounds { lower, upper })
@@ -85,7 +116,7 @@ impl Bounds {
     /// # Panics
     ///
     /// When there is no such parameter.
-    pub(crate) fn fix(&mut self, index: usize, value: f64) {
+    pub fn fix(&mut self, index: usize, value: f64) {
         self.lower[index] = value;
         self.upper[index] = value;
     }
@@ -135,7 +166,7 @@ pub fn minimize(f: impl Fn(&[f64]) -> f64, bounds: &Bounds, starts: &[Vec<f64>])
 
 /// The square of a small `size`, and of a large one what grows in proportion to it: errors beyond 1.345 standard
 /// deviations do not pull with their square, so that outliers hardly count (Huber, Ann. Math. Stat. 35, 1964).
-pub(crate) fn huber(size: f64) -> f64 {
+pub fn huber(size: f64) -> f64 {
     const BEND: f64 = 1.345;
     let size = size.abs();
     if size <= BEND { size * size } else { BEND * (2.0 * size - BEND) }

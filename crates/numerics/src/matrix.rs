@@ -3,8 +3,8 @@
 /// A parameter's correlation with those before it beyond which it counts as undetermined: `1 - R^2` below this.
 const SINGULAR: f64 = 1e-10;
 
-/// `JᵀJ` of a Jacobian with `width` columns.
-pub(crate) fn squared(jacobian: &[f64], width: usize) -> Vec<f64> {
+/// `JᵀJ` of a Jacobian with `width` columns, both row by row.
+pub fn squared(jacobian: &[f64], width: usize) -> Vec<f64> {
     let mut squared = vec![0.0; width * width];
     for row in jacobian.chunks_exact(width.max(1)) {
         for i in 0..width {
@@ -16,8 +16,8 @@ pub(crate) fn squared(jacobian: &[f64], width: usize) -> Vec<f64> {
     squared
 }
 
-/// Inverse of a symmetric matrix; none when it is singular to rounding.
-pub(crate) fn inverse(matrix: &[f64], size: usize) -> Option<Vec<f64>> {
+/// Inverse of a symmetric matrix of `size` rows; none when it is singular to rounding.
+pub fn inverse(matrix: &[f64], size: usize) -> Option<Vec<f64>> {
     // Scaled to a unit diagonal, so that the units of the parameters do not decide what is singular.
     let scales: Vec<f64> = (0..size).map(|i| matrix[i * size + i].sqrt()).collect();
     if scales.iter().any(|scale| !(*scale > 0.0 && scale.is_finite())) {
@@ -44,8 +44,8 @@ pub(crate) fn inverse(matrix: &[f64], size: usize) -> Option<Vec<f64>> {
     Some(inverted)
 }
 
-/// Lower triangular factor of a symmetric matrix; none when it is not positive definite.
-pub(crate) fn cholesky(matrix: &[f64], size: usize) -> Option<Vec<f64>> {
+/// Lower triangular factor of a symmetric matrix of `size` rows; none when it is not positive definite.
+pub fn cholesky(matrix: &[f64], size: usize) -> Option<Vec<f64>> {
     let mut factor = vec![0.0; size * size];
     for i in 0..size {
         for j in 0..=i {
@@ -63,8 +63,8 @@ pub(crate) fn cholesky(matrix: &[f64], size: usize) -> Option<Vec<f64>> {
     Some(factor)
 }
 
-/// Solves with a factor of [`cholesky`]: forward, then backward.
-pub(crate) fn solve(factor: &[f64], size: usize, right: &[f64]) -> Vec<f64> {
+/// Solves with a factor of [`cholesky`]: forward, then backward. `right` holds `size` numbers.
+pub fn solve(factor: &[f64], size: usize, right: &[f64]) -> Vec<f64> {
     let mut solution = right.to_vec();
     for i in 0..size {
         let inner: f64 = (0..i).map(|k| factor[i * size + k] * solution[k]).sum();

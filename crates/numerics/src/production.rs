@@ -15,7 +15,7 @@
 //! of Shapley and Shubik 1971). [`Prices`] has both. The middle between them is a solution too, and treats alike
 //! whatever is alike.
 
-use super::relaxation::{Capacity, Columns, minimise};
+use crate::grouped::{Capacity, Columns, minimise};
 
 /// Work to be done.
 #[derive(Debug, Clone, PartialEq)]

@@ -2,7 +2,7 @@
 //! biconjugate gradients (H. A. van der Vorst, SIAM J. Sci. Stat. Comput. 13(2), 1992).
 
 /// What the method needs to know of A x = b.
-pub(super) trait System {
+pub trait System {
     /// `image` = A `vector`.
     fn apply(&self, vector: &[f64], image: &mut [f64]);
     /// `guess` nearly solves A `guess` = `target`, and is linear in it.
@@ -11,20 +11,16 @@ pub(super) trait System {
 
 /// How far it came.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Progress {
-    pub(super) iterations: u32,
+pub struct Progress {
+    /// Steps that were taken.
+    pub iterations: u32,
     /// Norm of A x, computed anew from the x that is returned.
-    pub(super) residual: f64,
+    pub residual: f64,
 }
 
 /// Improves `solution` of A x = 0, staying among those that differ from it by what [`System::precondition`]
 /// yields, until the norm of A x is at most `enough` or `most_iterations` are spent.
-pub(super) fn solve(
-    system: &impl System,
-    solution: &mut [f64],
-    enough: f64,
-    most_iterations: u32,
-) -> Progress {
+pub fn solve(system: &impl System, solution: &mut [f64], enough: f64, most_iterations: u32) -> Progress {
     let mut residual = vec![0.0; solution.len()];
     let mut iterations = 0;
     let mut before = f64::INFINITY;
@@ -83,14 +79,14 @@ fn run(system: &impl System, solution: &mut [f64], residual: &mut [f64], enough:
 }
 
 /// `sum` += `factor` * `summand`.
-pub(super) fn add(sum: &mut [f64], factor: f64, summand: &[f64]) {
+pub fn add(sum: &mut [f64], factor: f64, summand: &[f64]) {
     for (sum, value) in sum.iter_mut().zip(summand) {
         *sum += factor * value;
     }
 }
 
 /// Inner product. Four partial sums: the compiler may not reorder one, and would add one number at a time.
-pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
+pub fn dot(a: &[f64], b: &[f64]) -> f64 {
     let (mut sums, split) = ([0.0; 4], a.len() / 4 * 4);
     for (a, b) in a.chunks_exact(4).zip(b.chunks_exact(4)) {
         for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {

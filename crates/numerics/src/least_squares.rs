@@ -1,13 +1,11 @@
 //! Nonlinear least squares within bounds: Levenberg-Marquardt on the parameters that no bound holds.
 //!
-//! Our own, as models here have at most a handful of parameters, each with bounds, and the crates that offer the
+//! Our own, as the models that are fitted have at most a handful of parameters, each with bounds, and the crates that offer the
 //! method have no bounds and bring a linear-algebra library along.
 
-use bellwether_core::InputError;
+use std::fmt;
 
-use super::matrix::{cholesky, inverse, solve, squared};
-
-const PLACE: &str = "least squares";
+use crate::matrix::{cholesky, inverse, solve, squared};
 
 /// Steps after which the search ends where it is; a well-posed fit takes about ten.
 const ROUNDS_MAX: u32 = 500;
@@ -20,41 +18,78 @@ const DAMPING_MAX: f64 = 1e20;
 
 /// Where a parameter begins and within which ends it may move.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Range {
+pub struct Range {
     /// The value to begin with; its size is also the scale on which the parameter matters.
-    pub(crate) start: f64,
+    pub start: f64,
     /// Smallest value.
-    pub(crate) low: f64,
+    pub low: f64,
     /// Largest value; may be infinite.
-    pub(crate) high: f64,
+    pub high: f64,
 }
 
 /// Parameters with the smallest sum of squared residuals that was found.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Fit {
+pub struct Fit {
     /// The parameters.
-    pub(crate) parameters: Vec<f64>,
+    pub parameters: Vec<f64>,
     /// The residuals there.
-    pub(crate) residuals: Vec<f64>,
+    pub residuals: Vec<f64>,
     /// Inverse of the squared Jacobian, row by row: the covariance of the parameters for residuals of variance 1.
     /// Bounds are ignored in it, so it errs to the wide side. Absent when the data do not determine every
     /// parameter.
-    pub(crate) unscaled_covariance: Option<Vec<f64>>,
+    pub unscaled_covariance: Option<Vec<f64>>,
 }
+
+/// Why nothing can be fitted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Unfit {
+    /// No parameter, or fewer residuals than parameters.
+    Undetermined {
+        /// Residuals that there are.
+        residuals: usize,
+        /// Parameters that are asked for.
+        parameters: usize,
+    },
+    /// Bounds that leave no room, or a start that is no finite number.
+    Range {
+        /// Which parameter, counted from 0.
+        parameter: usize,
+        /// Its range.
+        range: Range,
+    },
+    /// A residual at the start is no finite number.
+    Undefined,
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unfit::Undetermined { residuals, parameters } => {
+                write!(f, "{residuals} measurements do not determine {parameters} parameters")
+            }
+            Unfit::Range { range: Range { start, low, high }, .. } => {
+                write!(f, "it starts at {start} between {low} and {high}")
+            }
+            Unfit::Undefined => write!(f, "a residual at the start is no finite number"),
+        }
+    }
+}
+
+impl std::error::Error for Unfit {}
 
 impl Fit {
     /// Sum of the squared residuals.
-    pub(crate) fn sum_of_squares(&self) -> f64 {
+    pub fn sum_of_squares(&self) -> f64 {
         self.residuals.iter().map(|residual| residual * residual).sum()
     }
 
     /// Residuals less parameters.
-    pub(crate) fn degrees_of_freedom(&self) -> usize {
+    pub fn degrees_of_freedom(&self) -> usize {
         self.residuals.len() - self.parameters.len()
     }
 
     /// Standard errors of the parameters for residuals of this variance; none when undetermined.
-    pub(crate) fn standard_errors(&self, residual_variance: f64) -> Option<Vec<f64>> {
+    pub fn standard_errors(&self, residual_variance: f64) -> Option<Vec<f64>> {
         let (covariance, count) = (self.unscaled_covariance.as_ref()?, self.parameters.len());
         Some((0..count).map(|i| (covariance[i * count + i] * residual_variance).max(0.0).sqrt()).collect())
     }
@@ -64,7 +99,7 @@ impl Fit {
 ///
 /// `covariance` is that of the parameters, row by row; both lengths must agree, else it is infinite, as it is where
 /// the covariance holds what is no number.
-pub(crate) fn delta_variance(gradient: &[f64], covariance: &[f64]) -> f64 {
+pub fn delta_variance(gradient: &[f64], covariance: &[f64]) -> f64 {
     let count = gradient.len();
     if covariance.len() != count * count || count == 0 {
         return f64::INFINITY;
@@ -86,17 +121,16 @@ pub(crate) fn delta_variance(gradient: &[f64], covariance: &[f64]) -> f64 {
 ///
 /// No parameter, or fewer residuals than parameters; bounds that leave no room, or a start that is no finite
 /// number; residuals that are no finite numbers at the start.
-pub(crate) fn least_squares(
+pub fn least_squares(
     ranges: &[Range],
     count: usize,
     mut residuals: impl FnMut(&[f64], &mut [f64]),
-) -> Result<Fit, InputError> {
+) -> Result<Fit, Unfit> {
     check(ranges, count)?;
     let mut search = Search::new(ranges, count);
     residuals(&search.parameters, &mut search.residuals);
     if search.residuals.iter().any(|residual| !residual.is_finite()) {
-        return Err(InputError::new(PLACE, "a residual at the start is no finite number")
-            .hint("start from parameters for which the model is defined"));
+        return Err(Unfit::Undefined);
     }
     let mut damping = 1e-3;
     for _ in 0..ROUNDS_MAX {
@@ -110,19 +144,15 @@ pub(crate) fn least_squares(
     Ok(Fit { parameters: search.parameters, residuals: search.residuals, unscaled_covariance })
 }
 
-fn check(ranges: &[Range], count: usize) -> Result<(), InputError> {
+fn check(ranges: &[Range], count: usize) -> Result<(), Unfit> {
     if ranges.is_empty() || count < ranges.len() {
-        let what = format!("{count} measurements do not determine {} parameters", ranges.len());
-        return Err(InputError::new(PLACE, what).hint("measure more configurations, or fit less"));
+        return Err(Unfit::Undetermined { residuals: count, parameters: ranges.len() });
     }
-    for (index, range) in ranges.iter().enumerate() {
-        if !(range.start.is_finite() && range.low < range.high) {
-            let what = format!("it starts at {} between {} and {}", range.start, range.low, range.high);
-            return Err(InputError::new(format!("{PLACE}, parameter {index}"), what)
-                .hint("the start must be finite, and the lower bound below the upper"));
-        }
+    let is_wrong = |range: &Range| !(range.start.is_finite() && range.low < range.high);
+    match ranges.iter().position(is_wrong) {
+        Some(parameter) => Err(Unfit::Range { parameter, range: ranges[parameter] }),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 struct Search<'a> {
@@ -276,12 +306,12 @@ mod tests {
     #[test]
     fn what_cannot_be_fitted_is_refused() {
         let range = |low, high| Range { start: 1.0, low, high };
-        let refused = |result: Result<Fit, InputError>, words: &str| {
-            let error = result.unwrap_err();
-            assert!(error.to_string().contains(words) && !error.hint.is_empty(), "{error}");
+        let unfit = |ranges: &[Range], residual: f64| {
+            least_squares(ranges, 1, |_, r| r[0] = residual).expect_err("it cannot be fitted")
         };
-        refused(least_squares(&[range(0.0, 2.0); 2], 1, |_, _| ()), "1 measurements do not determine 2");
-        refused(least_squares(&[range(2.0, 2.0)], 1, |_, _| ()), "parameter 0");
-        refused(least_squares(&[range(0.0, 2.0)], 1, |_, r| r[0] = f64::NAN), "no finite number");
+        assert_eq!(unfit(&[range(0.0, 2.0); 2], 0.0), Unfit::Undetermined { residuals: 1, parameters: 2 });
+        let empty = range(2.0, 2.0);
+        assert_eq!(unfit(&[empty], 0.0), Unfit::Range { parameter: 0, range: empty });
+        assert_eq!(unfit(&[range(0.0, 2.0)], f64::NAN), Unfit::Undefined);
     }
 }

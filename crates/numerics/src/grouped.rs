@@ -13,7 +13,7 @@
 
 /// Columns by group; each with a cost and what it uses of each type.
 #[derive(Debug, Clone)]
-pub(super) struct Columns {
+pub struct Columns {
     types: usize,
     /// Where each group's columns start, and the number of all at the end.
     starts: Vec<usize>,
@@ -22,49 +22,61 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    pub(super) fn new(types: usize) -> Columns {
+    /// No columns yet, for programs with this many capacities.
+    pub fn new(types: usize) -> Columns {
         Columns { types, starts: vec![0], cost: Vec::new(), usage: Vec::new() }
     }
 
     /// Forgets the columns and keeps the memory.
-    pub(super) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.starts.truncate(1);
         self.cost.clear();
         self.usage.clear();
     }
 
     /// One more column of the group that is being written.
-    pub(super) fn push(&mut self, cost: f64, usage: impl IntoIterator<Item = f64>) {
+    pub fn push(&mut self, cost: f64, usage: impl IntoIterator<Item = f64>) {
         self.cost.push(cost);
         self.usage.extend(usage);
         debug_assert_eq!(self.usage.len(), self.cost.len() * self.types, "one use of each type");
     }
 
     /// Ends the group that is being written; it must have a column.
-    pub(super) fn end_group(&mut self) {
+    pub fn end_group(&mut self) {
         debug_assert!(self.cost.len() > self.starts[self.starts.len() - 1], "a group has a column");
         self.starts.push(self.cost.len());
     }
 
-    pub(super) fn groups(&self) -> usize {
+    /// How many groups have ended.
+    pub fn groups(&self) -> usize {
         self.starts.len() - 1
     }
 
-    pub(super) fn group(&self, group: usize) -> std::ops::Range<usize> {
+    /// The columns of a group.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such group.
+    pub fn group(&self, group: usize) -> std::ops::Range<usize> {
         self.starts[group]..self.starts[group + 1]
     }
 
-    pub(super) fn usage(&self, column: usize) -> &[f64] {
+    /// What a column uses of each type.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such column.
+    pub fn usage(&self, column: usize) -> &[f64] {
         &self.usage[column * self.types..(column + 1) * self.types]
     }
 
     /// Cost of a column when types have these prices.
-    pub(super) fn priced(&self, column: usize, prices: &[f64]) -> f64 {
+    pub fn priced(&self, column: usize, prices: &[f64]) -> f64 {
         self.cost[column] + dot(self.usage(column), prices)
     }
 
     /// The cheapest column of a group at these prices, the first of equals, and what it costs.
-    pub(super) fn cheapest(&self, group: usize, prices: &[f64]) -> (usize, f64) {
+    pub fn cheapest(&self, group: usize, prices: &[f64]) -> (usize, f64) {
         let range = self.group(group);
         let mut best = (range.start, f64::INFINITY);
         let usage = self.usage[range.start * self.types..range.end * self.types].chunks_exact(self.types);
@@ -126,18 +138,18 @@ fn fitting(columns: &Columns, capacity: &[f64]) -> Vec<usize> {
 
 /// An optimal basic solution.
 #[derive(Debug, Clone)]
-pub(super) struct Optimum {
+pub struct Optimum {
     /// The objective.
-    pub(super) objective: f64,
+    pub objective: f64,
     /// The part of each column; of all groups together at most as many as there are types are in addition to one each.
-    pub(super) parts: Vec<f64>,
+    pub parts: Vec<f64>,
     /// What another unit of each type would save.
-    pub(super) prices: Vec<f64>,
+    pub prices: Vec<f64>,
 }
 
 /// What the capacities do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Capacity {
+pub enum Capacity {
     /// They hold. Each group must have a column that uses nothing.
     Hard,
     /// They stretch to a multiple, the load, whose cost is 1.
@@ -181,8 +193,21 @@ struct Simplex<'a> {
 const PATIENCE: usize = 40;
 
 /// Solves the program; `prices` are a guess of what the optimum's will be, from which it starts where capacities
-/// stretch.
-pub(super) fn minimise(columns: &Columns, capacity: &[f64], kind: Capacity, prices: &[f64]) -> Optimum {
+/// stretch, and are not read where they hold.
+///
+/// ```
+/// use bellwether_numerics::grouped::{Capacity, Columns, minimise};
+/// // Two groups that save 3 and 2 by using one unit each, of which there is 1: the first saves all of its 3.
+/// let mut columns = Columns::new(1);
+/// for saved in [3.0, 2.0] {
+///     columns.push(0.0, [0.0]);
+///     columns.push(-saved, [1.0]);
+///     columns.end_group();
+/// }
+/// let found = minimise(&columns, &[1.0], Capacity::Hard, &[]);
+/// assert_eq!((found.objective, found.parts), (-3.0, vec![0.0, 1.0, 1.0, 0.0]));
+/// ```
+pub fn minimise(columns: &Columns, capacity: &[f64], kind: Capacity, prices: &[f64]) -> Optimum {
     let mut simplex = Simplex::start(columns, capacity, kind, prices);
     let mut pivots = 0;
     let mut stalled = 0;
