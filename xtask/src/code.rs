@@ -1,6 +1,30 @@
-//! Rust source as a checker sees it: code without comments and literals, functions, test modules.
+//! Rust source as a checker sees it: its tokens, functions, public items, test modules and the paths that it names.
 
-use crate::problem::line_of;
+use std::str::FromStr;
+
+use proc_macro2::{Delimiter, LexError, Spacing, TokenStream, TokenTree};
+
+/// A file of Rust, as a flat list of tokens.
+pub(crate) struct Code(Vec<Token>);
+
+/// A word, a literal, a mark, or one of the two delimiters of a group.
+#[derive(Clone)]
+struct Token {
+    text: String,
+    line: usize,
+    kind: Kind,
+}
+
+/// What a token is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A name or a keyword.
+    Word,
+    /// A literal, a mark (`::`, `->` and the like are one), or a closing delimiter.
+    Other,
+    /// An opening delimiter, and how many tokens further on its partner stands.
+    Open(usize),
+}
 
 /// A function with a body, and how many lines it takes from `fn` to its closing brace.
 #[derive(Debug, PartialEq, Eq)]
@@ -10,259 +34,291 @@ pub(crate) struct Function {
     pub(crate) length: usize,
 }
 
-/// The text with every byte of comments and of the insides of literals turned into a space.
-/// Lines and offsets stay what they were.
-pub(crate) fn without_comments_and_literals(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut kept = bytes.to_vec();
-    let mut at = 0;
-    while at < bytes.len() {
-        let end = match bytes[at] {
-            b'/' if bytes[at..].starts_with(b"//") => end_of_line(bytes, at),
-            b'/' if bytes[at..].starts_with(b"/*") => end_of_block_comment(bytes, at),
-            b'"' => end_of_quoted(bytes, at),
-            b'r' => end_of_raw_string(bytes, at),
-            b'\'' => end_of_character(text, at),
-            _ => at,
-        };
-        for byte in &mut kept[at..end] {
-            if *byte != b'\n' {
-                *byte = b' ';
+/// What opens an item that `pub` makes public; fields and re-exports are not counted.
+const ITEMS: [&str; 11] =
+    ["fn", "struct", "enum", "trait", "type", "const", "static", "mod", "union", "async", "unsafe"];
+
+impl FromStr for Code {
+    type Err = LexError;
+
+    /// Reads a file. Comments leave no token, and those that document an item are left out too.
+    fn from_str(text: &str) -> Result<Code, LexError> {
+        let mut tokens = Vec::new();
+        flatten(text.parse()?, &mut tokens);
+        Ok(Code(tokens))
+    }
+}
+
+/// Adds a stream with all its groups opened.
+fn flatten(stream: TokenStream, tokens: &mut Vec<Token>) {
+    let mut trees = stream.into_iter().peekable();
+    while let Some(tree) = trees.next() {
+        let line = tree.span().start().line;
+        let mut add = |text: String, kind| tokens.push(Token { text, line, kind });
+        match tree {
+            TokenTree::Ident(word) => add(word.to_string(), Kind::Word),
+            // What a literal says is no code.
+            TokenTree::Literal(_) => add("0".into(), Kind::Other),
+            TokenTree::Punct(mark) => {
+                let mut text = mark.as_char().to_string();
+                let pair = |next: &TokenTree| match next {
+                    TokenTree::Punct(next) => {
+                        ["::", "->", "=>"].contains(&&*format!("{text}{}", next.as_char()))
+                    }
+                    _ => false,
+                };
+                if mark.spacing() == Spacing::Joint && trees.peek().is_some_and(pair) {
+                    text.extend(trees.next().map(|next| next.to_string()));
+                }
+                add(text, Kind::Other);
+            }
+            TokenTree::Group(group) => {
+                let (open, close) = match group.delimiter() {
+                    Delimiter::Parenthesis => ("(", ")"),
+                    Delimiter::Bracket => ("[", "]"),
+                    Delimiter::Brace => ("{", "}"),
+                    Delimiter::None => ("", ""),
+                };
+                let place = tokens.len();
+                tokens.push(Token { text: open.into(), line, kind: Kind::Open(0) });
+                flatten(group.stream(), tokens);
+                let line = group.span_close().start().line;
+                tokens[place].kind = Kind::Open(tokens.len() - place);
+                tokens.push(Token { text: close.into(), line, kind: Kind::Other });
+                forget_documentation(tokens, place);
             }
         }
-        at = end.max(at + 1);
     }
-    // Only whole characters are replaced, so what is left is still UTF-8.
-    String::from_utf8_lossy(&kept).into_owned()
 }
 
-fn end_of_line(bytes: &[u8], start: usize) -> usize {
-    bytes[start..].iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |length| start + length)
+/// Takes `#[doc = "…"]` back, which is what a documenting comment is to the compiler; its group stands at `place`.
+fn forget_documentation(tokens: &mut Vec<Token>, place: usize) {
+    if tokens[place].text == "[" && tokens.get(place + 1).is_some_and(|token| token.text == "doc") {
+        let marks =
+            tokens[..place].iter().rev().take_while(|token| ["#", "!"].contains(&&*token.text)).count();
+        tokens.truncate(place - marks);
+    }
 }
 
-/// Block comments nest.
-fn end_of_block_comment(bytes: &[u8], start: usize) -> usize {
-    let mut depth = 0;
-    let mut at = start;
-    while at < bytes.len() {
-        if bytes[at..].starts_with(b"/*") {
-            depth += 1;
-            at += 2;
-        } else if bytes[at..].starts_with(b"*/") {
-            depth -= 1;
-            at += 2;
-            if depth == 0 {
-                return at;
+impl Code {
+    /// Line and text of every word; that of a macro that is called ends with `!`.
+    pub(crate) fn words(&self) -> impl Iterator<Item = (usize, String)> {
+        let words = self.0.iter().enumerate().filter(|(_, token)| token.kind == Kind::Word);
+        words.map(|(place, token)| {
+            let opens = matches!(self.0.get(place + 2).map(|token| token.kind), Some(Kind::Open(_)));
+            let mark = if opens && self.text(place + 1) == "!" { "!" } else { "" };
+            (token.line, format!("{}{mark}", token.text))
+        })
+    }
+
+    /// Every function with a body, in the order of the text, those within macros included.
+    pub(crate) fn functions(&self) -> Vec<Function> {
+        let mut found = Vec::new();
+        for (place, token) in self.0.iter().enumerate().filter(|(_, token)| token.text == "fn") {
+            // `fn(u32) -> u32` is a type, `fn $name` belongs to a macro.
+            let Some(name) = self.0.get(place + 1).filter(|next| next.kind == Kind::Word) else { continue };
+            let Some(close) = self.end_of_item(place + 2) else { continue };
+            let length = self.0[close].line - token.line + 1;
+            found.push(Function { name: name.text.clone(), line: token.line, length });
+        }
+        found
+    }
+
+    /// The brace that closes the item whose head goes on at `place`; `None` where a `;` ends it.
+    fn end_of_item(&self, mut place: usize) -> Option<usize> {
+        loop {
+            let token = self.0.get(place)?;
+            match token.kind {
+                Kind::Open(length) if token.text == "{" => return Some(place + length),
+                Kind::Open(length) => place += length,
+                _ if token.text == ";" => return None,
+                _ => {}
             }
-        } else {
-            at += 1;
+            place += 1;
         }
     }
-    bytes.len()
-}
 
-/// The end of a literal that ends with the quote it starts with and knows `\` escapes.
-fn end_of_quoted(bytes: &[u8], start: usize) -> usize {
-    let mut at = start + 1;
-    while at < bytes.len() {
-        match bytes[at] {
-            b'\\' => at += 2,
-            byte if byte == bytes[start] => return at + 1,
-            _ => at += 1,
+    /// How many lines stand in modules marked `#[cfg(test)]`, the mark included.
+    pub(crate) fn lines_of_test_modules(&self) -> usize {
+        self.test_modules().iter().map(|(first, last)| self.0[*last].line - self.0[*first].line + 1).sum()
+    }
+
+    /// The same code without its test modules.
+    pub(crate) fn without_tests(&self) -> Code {
+        let modules = self.test_modules();
+        let kept = |place: usize| !modules.iter().any(|(first, last)| (*first..=*last).contains(&place));
+        let tokens = self.0.iter().enumerate().filter(|(place, _)| kept(*place));
+        Code(tokens.map(|(_, token)| token.clone()).collect())
+    }
+
+    /// First and last token of every inline module marked `#[cfg(test)]`.
+    fn test_modules(&self) -> Vec<(usize, usize)> {
+        let mark = ["#", "[", "cfg", "(", "test", ")", "]"];
+        let marked =
+            |place: usize| mark.iter().enumerate().all(|(further, text)| self.text(place + further) == *text);
+        let mut modules: Vec<(usize, usize)> = Vec::new();
+        for first in (0..self.0.len()).filter(|place| marked(*place)) {
+            let mut place = first;
+            while self.text(place) == "#" {
+                place = self.after_group(place + 1);
+            }
+            if self.text(place) == "pub" {
+                place += 1;
+                place = if self.text(place) == "(" { self.after_group(place) } else { place };
+            }
+            let is_module = self.text(place) == "mod" && modules.last().is_none_or(|(_, last)| first > *last);
+            modules.extend(is_module.then(|| self.end_of_item(place)).flatten().map(|last| (first, last)));
+        }
+        modules
+    }
+
+    /// How many items are public without restriction: functions, types, traits, constants, modules.
+    pub(crate) fn public_items(&self) -> usize {
+        let public = self.0.iter().enumerate().filter(|(_, token)| token.text == "pub");
+        public.filter(|(place, _)| ITEMS.contains(&self.text(place + 1))).count()
+    }
+
+    /// How many results have text as their error, so that a caller cannot tell one from another.
+    pub(crate) fn string_errors(&self) -> usize {
+        let results = self.0.iter().enumerate().filter(|(_, token)| token.text == "Result");
+        results
+            .filter(|(place, _)| self.last_argument(place + 1).is_some_and(|text| text == "String"))
+            .count()
+    }
+
+    /// The last generic argument of what `<` at `place` opens, if it is one word and not the only argument.
+    fn last_argument(&self, place: usize) -> Option<&str> {
+        let (mut depth, mut place, mut commas) = ((self.text(place) == "<").then_some(1)?, place + 1, 0);
+        while depth > 0 {
+            match self.text(place) {
+                "<" => depth += 1,
+                ">" => depth -= 1,
+                "," if depth == 1 => commas += 1,
+                ";" | "" => return None,
+                _ => {}
+            }
+            place += match self.0[place].kind {
+                Kind::Open(length) => length + 1,
+                _ => 1,
+            };
+        }
+        let is_word = commas > 0 && [",", "<"].contains(&self.text(place.checked_sub(3)?));
+        is_word.then(|| self.text(place - 2))
+    }
+
+    /// The names of every path of several names, those of `use` with their braces opened.
+    pub(crate) fn paths(&self) -> Vec<Vec<String>> {
+        let mut found = Vec::new();
+        let mut place = 0;
+        while place < self.0.len() {
+            let is_path = self.0[place].kind == Kind::Word && self.text(place + 1) == "::";
+            place = if is_path { self.path(place, &[], &mut found) } else { place + 1 };
+        }
+        found
+    }
+
+    /// Reads the path at `place`, which goes on from `before`; returns the place after it.
+    fn path(&self, mut place: usize, before: &[String], found: &mut Vec<Vec<String>>) -> usize {
+        let mut names = before.to_vec();
+        loop {
+            match self.0[place].kind {
+                Kind::Open(length) if self.text(place) == "{" => {
+                    let end = place + length;
+                    place += 1;
+                    while place < end {
+                        place = match self.0[place].kind {
+                            // What it is called here is no name there.
+                            Kind::Word if self.text(place) == "as" => place + 2,
+                            Kind::Word => self.path(place, &names, found),
+                            _ => place + 1,
+                        };
+                    }
+                    return end + 1;
+                }
+                Kind::Word => names.push(self.text(place).to_owned()),
+                _ => break,
+            }
+            place += 1;
+            if self.text(place) != "::" {
+                break;
+            }
+            place += 1;
+        }
+        found.push(names);
+        place
+    }
+
+    /// The text of the token at `place`, empty after the last one.
+    fn text(&self, place: usize) -> &str {
+        self.0.get(place).map_or("", |token| &token.text)
+    }
+
+    /// The place after the group that opens at `place`.
+    fn after_group(&self, place: usize) -> usize {
+        match self.0.get(place).map(|token| token.kind) {
+            Some(Kind::Open(length)) => place + length + 1,
+            _ => place + 1,
         }
     }
-    bytes.len()
-}
-
-/// The end of `r#"..."#`, or `start` when the `r` opens no raw string.
-fn end_of_raw_string(bytes: &[u8], start: usize) -> usize {
-    let before = &bytes[..start];
-    let prefix = before.strip_suffix(b"b").or(before.strip_suffix(b"c")).unwrap_or(before);
-    if prefix.last().is_some_and(|byte| is_word(*byte)) {
-        return start;
-    }
-    let hashes = bytes[start + 1..].iter().take_while(|byte| **byte == b'#').count();
-    let content = start + 1 + hashes + 1;
-    if bytes.get(content - 1) != Some(&b'"') {
-        return start;
-    }
-    let closing = [b"\"".as_slice(), &b"#".repeat(hashes)].concat();
-    let length = bytes[content..].windows(closing.len()).position(|window| window == closing);
-    length.map_or(bytes.len(), |length| content + length + closing.len())
-}
-
-/// The end of a character literal, or `start` when the `'` opens a lifetime or a label.
-fn end_of_character(text: &str, start: usize) -> usize {
-    let mut following = text[start + 1..].chars();
-    match (following.next(), following.next()) {
-        (Some('\\'), _) => end_of_quoted(text.as_bytes(), start),
-        (Some(character), Some('\'')) => start + 1 + character.len_utf8() + 1,
-        _ => start,
-    }
-}
-
-fn is_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
-}
-
-/// The offsets at which `word` stands in `text` with no letter, digit or `_` touching it.
-pub(crate) fn words<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
-    let bytes = text.as_bytes();
-    let touches = move |offset: Option<usize>| {
-        offset.and_then(|offset| bytes.get(offset)).is_some_and(|byte| is_word(*byte))
-    };
-    let starts_with_word = word.bytes().next().is_some_and(is_word);
-    let ends_with_word = word.bytes().next_back().is_some_and(is_word);
-    text.match_indices(word).map(|(offset, _)| offset).filter(move |offset| {
-        let touched_before = starts_with_word && touches(offset.checked_sub(1));
-        let touched_after = ends_with_word && touches(Some(offset + word.len()));
-        !touched_before && !touched_after
-    })
-}
-
-/// Every function with a body, in the order of the text; `code` holds no comments and no literals.
-pub(crate) fn functions(code: &str) -> Vec<Function> {
-    let mut found = Vec::new();
-    for start in words(code, "fn") {
-        let rest = code[start + 2..].trim_start();
-        let name: String =
-            rest.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect();
-        // `fn(u32) -> u32` is a type, `fn $name` belongs to a macro.
-        if name.is_empty() {
-            continue;
-        }
-        let Some(body) = start_of_body(code, start) else { continue };
-        let line = line_of(code, start);
-        let length = line_of(code, end_of_braces(code, body)) - line + 1;
-        found.push(Function { name, line, length });
-    }
-    found
-}
-
-/// The opening brace of the body, or `None` for a function that is only declared.
-fn start_of_body(code: &str, start: usize) -> Option<usize> {
-    let mut depth = 0_i32;
-    for (offset, byte) in code.bytes().enumerate().skip(start) {
-        match byte {
-            b'(' | b'[' => depth += 1,
-            b')' | b']' => depth -= 1,
-            b'{' if depth == 0 => return Some(offset),
-            b';' if depth == 0 => return None,
-            _ => {}
-        }
-    }
-    None
-}
-
-/// The brace that closes the one at `open`; the end of the text when there is none.
-fn end_of_braces(code: &str, open: usize) -> usize {
-    let mut depth = 0_i32;
-    for (offset, byte) in code.bytes().enumerate().skip(open) {
-        match byte {
-            b'{' => depth += 1,
-            b'}' => depth -= 1,
-            _ => {}
-        }
-        if depth == 0 {
-            return offset;
-        }
-    }
-    code.len()
-}
-
-/// How many lines of `code` stand in modules marked `#[cfg(test)]`, the mark included.
-pub(crate) fn lines_of_test_modules(code: &str) -> usize {
-    let mark = "#[cfg(test)]";
-    let mut lines = 0;
-    let mut after = 0;
-    for (start, _) in code.match_indices(mark) {
-        if start < after {
-            continue;
-        }
-        let Some(open) = start_of_module(code, start + mark.len()) else { continue };
-        after = end_of_braces(code, open);
-        lines += line_of(code, after) - line_of(code, start) + 1;
-    }
-    lines
-}
-
-/// The opening brace of the inline module at `start`, after further attributes and visibility.
-fn start_of_module(code: &str, start: usize) -> Option<usize> {
-    let mut rest = code[start..].trim_start();
-    while rest.starts_with("#[") {
-        rest = rest[rest.find(']')? + 1..].trim_start();
-    }
-    if rest.starts_with("pub") {
-        rest = rest[rest.find(' ')?..].trim_start();
-    }
-    let open = rest.strip_prefix("mod ")?.find(['{', ';'])? + "mod ".len();
-    rest[open..].starts_with('{').then(|| code.len() - rest.len() + open)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn blanked(text: &str) -> String {
-        let code = without_comments_and_literals(text);
-        assert_eq!(code.len(), text.len(), "offsets must not move");
-        assert_eq!(code.lines().count(), text.lines().count(), "lines must not move");
-        code.split_whitespace().collect::<Vec<_>>().join(" ")
+    fn code(text: &str) -> Code {
+        text.parse().unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    fn words(text: &str) -> Vec<String> {
+        code(text).words().map(|(_, word)| word).collect()
     }
 
     #[test]
-    fn comments_disappear() {
-        assert_eq!(blanked("a // b { \"\nc"), "a c");
-        assert_eq!(blanked("a /* b /* nested */ \" */ c"), "a c");
-        assert_eq!(blanked("/// doc 'quote\nfn"), "fn");
-        assert_eq!(blanked("a /* never closed"), "a");
-    }
-
-    #[test]
-    fn strings_disappear() {
-        assert_eq!(blanked(r#"a("b \" }", c)"#), "a( , c)");
-        assert_eq!(blanked(r##"a(r#"b " } \"#, c)"##), "a( , c)");
-        assert_eq!(blanked(r##"a(br"b \", r, c)"##), "a(b , r, c)");
-        assert_eq!(blanked("a(\"b\\\\\", \"ü // no comment\n}\") c"), "a( , ) c");
-        assert_eq!(blanked("let r#type = for_r\"}\";"), "let r#type = for_r ;");
-    }
-
-    #[test]
-    fn characters_disappear_and_lifetimes_stay() {
-        assert_eq!(blanked("['{', '\\'', b'\"', 'ü', '\\u{1F600}', x]"), "[ , , b , , , x]");
-        assert_eq!(
-            blanked("fn a<'a, 'b>(c: &'a str) { 'outer: loop {} }"),
-            "fn a<'a, 'b>(c: &'a str) { 'outer: loop {} }"
-        );
-    }
-
-    #[test]
-    fn words_have_edges() {
-        assert_eq!(words("fn fnx x_fn fn", "fn").collect::<Vec<_>>(), [0, 12]);
-        assert_eq!(words("dbg!(x) xdbg!()", "dbg!").collect::<Vec<_>>(), [0]);
+    fn comments_and_literals_hold_no_words() {
+        assert_eq!(words("a // b { \"\nc /* d /* e */ \" */ f"), ["a", "c", "f"]);
+        assert_eq!(words("/// doc 'quote\n//! more\nfn"), ["fn"]);
+        assert_eq!(words(r##"a(r#"b " } \"#, "c \" }", b'"', '{', 'd')"##), ["a"]);
+        assert_eq!(words("dbg!(x) != todo![]; a != (b)"), ["dbg!", "x", "todo!", "a", "b"]);
+        assert!("a { b".parse::<Code>().is_err());
     }
 
     #[test]
     fn a_function_is_measured_from_fn_to_its_brace() {
-        let text = "struct A;\nimpl A {\n    fn one() {\n        \"}\";\n    }\n    fn two(f: fn(u8) -> [u8; 2]) -> u8\n    where\n        A: B,\n    { '{'; inner(|| { 1 }) }\n    fn only_declared();\n}\n";
-        let code = without_comments_and_literals(text);
-        let one = Function { name: "one".into(), line: 3, length: 3 };
-        let two = Function { name: "two".into(), line: 6, length: 4 };
-        assert_eq!(functions(&code), [one, two]);
-    }
-
-    #[test]
-    fn a_macro_and_a_type_are_no_functions() {
-        assert_eq!(functions("macro_rules! m { () => { fn $name() {} } } type F = fn(u8);"), []);
+        let text = "struct A;\nimpl A {\n    /// One.\n    fn one() {\n        \"}\";\n    }\n    fn two(f: fn(u8) -> [u8; 2]) -> u8\n    where\n        A: B,\n    { '{'; inner(|| { 1 }) }\n    fn only_declared();\n}\n";
+        let one = Function { name: "one".into(), line: 4, length: 3 };
+        let two = Function { name: "two".into(), line: 7, length: 4 };
+        assert_eq!(code(text).functions(), [one, two]);
+        let within = "proptest! {\n    fn law(a in 0..1) {\n    }\n}";
+        assert_eq!(code(within).functions(), [Function { name: "law".into(), line: 2, length: 2 }]);
+        assert_eq!(code("macro_rules! m { () => { fn $name() {} } } type F = fn(u8);").functions(), []);
     }
 
     #[test]
     fn test_modules_are_counted_with_their_mark() {
-        assert_eq!(lines_of_test_modules("fn a() {}\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\n"), 4);
+        let lines = |text: &str| code(text).lines_of_test_modules();
+        assert_eq!(lines("fn a() {}\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\n"), 4);
+        assert_eq!(lines("#[cfg(test)]\n#[allow(x)]\npub(crate) mod tests {\n}\nfn a() {}"), 4);
+        assert_eq!(lines("#[cfg(test)]\nmod tests;\nfn a() {}\n#[cfg(test)]\nfn b() {}"), 0);
+        let rest = code("fn a() {}\n#[cfg(test)]\nmod tests { fn b() {} }\nfn c() {}").without_tests();
+        assert_eq!(rest.functions().len(), 2);
+    }
+
+    #[test]
+    fn public_items_and_textual_errors_are_counted() {
+        let text = "pub struct A { pub b: u8 }\nimpl A { pub fn c() -> Result<u8, String> {} }\npub(crate) fn d() {}\n\
+                    pub use a::b;\npub const fn e(f: fn() -> Result<(), String>) -> Result<String, E> {}\n\
+                    pub async fn f() -> Result<Vec<Option<String>>> {}";
+        assert_eq!((code(text).public_items(), code(text).string_errors()), (4, 2));
+    }
+
+    #[test]
+    fn paths_are_read_with_their_braces_opened() {
+        let text = "use crate::a::{self, b::{C, D as E}, f::*};\nfn g() { super::h(); Vec::<u8>::new(); x < y; i::J { k } }";
+        let paths: Vec<String> = code(text).paths().iter().map(|names| names.join("::")).collect();
         assert_eq!(
-            lines_of_test_modules("#[cfg(test)]\n#[allow(x)]\npub(crate) mod tests {\n}\nfn a() {}"),
-            4
+            paths,
+            ["crate::a::self", "crate::a::b::C", "crate::a::b::D", "crate::a::f", "super::h", "Vec", "i::J"]
         );
-        assert_eq!(lines_of_test_modules("#[cfg(test)]\nmod tests;\nfn a() {}\n#[cfg(test)]\nfn b() {}"), 0);
     }
 }

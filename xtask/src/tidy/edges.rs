@@ -1,5 +1,7 @@
 //! Which crate may use which: the walls of the project, read from `cargo metadata`.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
 use serde_json::Value;
 
@@ -12,9 +14,9 @@ const TABLES: &str = "xtask/src/tidy/edges.rs";
 const PREFIX: &str = "bellwether-";
 
 /// A crate, and those of ours that it may depend on.
-const EDGES: [(&str, &[&str]); 13] = [
+const EDGES: &[(&str, &[&str])] = &[
     ("core", &[]),
-    ("des", &["core"]),
+    ("des", &[]),
     ("numerics", &[]),
     ("model", &["core", "des", "numerics"]),
     ("sched", &["core", "model", "numerics"]),
@@ -22,69 +24,110 @@ const EDGES: [(&str, &[&str]); 13] = [
     ("runtime", &["core"]),
     ("workloads", &["core", "runtime"]),
     ("serve", &["core", "model", "sched", "runtime"]),
-    ("operator", &["core", "sched", "model"]),
-    ("python", &["core", "model", "sched", "sim", "runtime"]),
     ("cli", &["core", "des", "model", "sched", "sim", "runtime", "serve", "workloads"]),
     ("xtask", &[]),
 ];
 
 /// A family of foreign packages (the name, or the name and `-`), and who alone may use it, and why.
-const FOREIGN: [(&str, &[&str], &str); 7] = [
+const FOREIGN: &[(&str, &[&str], &str)] = &[
     ("axum", &["serve"], "HTTP stays at the daemon's edge"),
-    ("tokio", &["runtime", "serve", "operator", "cli"], "an async runtime stays at the control plane"),
-    ("tonic", &["runtime", "operator", "cli", "xtask"], "gRPC stays at the control plane"),
+    ("tokio", &["runtime", "serve"], "an async runtime stays at the control plane"),
+    ("tonic", &["runtime", "xtask"], "gRPC stays at the control plane"),
     ("burn", &["workloads"], "a deep-learning framework must not leak out of what is trained"),
-    ("clap", &["cli", "xtask"], "arguments are read by the command line only"),
-    ("indicatif", &["cli", "xtask"], "streams belong to the command line"),
-    ("pyo3", &["python"], "Python is translated at the edge"),
+    ("clap", &["cli"], "arguments are read by the command line only"),
+    ("indicatif", &["cli"], "streams belong to the command line"),
 ];
 
 /// Crates whose tests may see all of ours, because they span crates: the command line's, and those that drive
 /// policies through the simulated cluster (which need not build what trains).
 const SPANNING_TESTS: [&str; 2] = ["cli", "sim"];
 
-/// Compares every dependency in the output of `cargo metadata --no-deps` with the tables above.
+/// The packages on which each of our crates depends, and whether only its tests do.
+type Dependencies = BTreeMap<String, Vec<(String, bool)>>;
+
+/// Compares every dependency in the output of `cargo metadata --no-deps` with the tables above, and these with it.
 pub(crate) fn check(metadata: &str) -> Result<Vec<Problem>> {
+    let crates = dependencies(metadata)?;
+    Ok(walls(&crates).into_iter().chain(dead(&crates)).collect())
+}
+
+fn dependencies(metadata: &str) -> Result<Dependencies> {
     let metadata: Value = serde_json::from_str(metadata).context("`cargo metadata` printed no JSON")?;
     let packages = metadata["packages"].as_array().context("`cargo metadata` names no packages")?;
-    let mut problems = Vec::new();
+    let mut crates = Dependencies::new();
     for package in packages {
         let name = package["name"].as_str().context("a package of `cargo metadata` has no name")?;
-        let short = name.strip_prefix(PREFIX).unwrap_or(name);
+        let mut dependencies = Vec::new();
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            let to = dependency["name"].as_str().context("a dependency of `cargo metadata` has no name")?;
+            dependencies.push((short(to).to_owned(), dependency["kind"].as_str() == Some("dev")));
+        }
+        crates.insert(short(name).to_owned(), dependencies);
+    }
+    Ok(crates)
+}
+
+/// The name of a package, without our prefix if it is ours.
+fn short(name: &str) -> &str {
+    name.strip_prefix(PREFIX).unwrap_or(name)
+}
+
+/// Dependencies that the tables do not allow.
+fn walls(crates: &Dependencies) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (from, dependencies) in crates {
         let path =
-            if short == "xtask" { "xtask/Cargo.toml".into() } else { format!("crates/{short}/Cargo.toml") };
-        let Some((_, ours)) = EDGES.iter().find(|(from, _)| *from == short) else {
-            let message =
-                format!("the crate `{short}` is in no table; say in {TABLES} what it may depend on");
+            if from == "xtask" { "xtask/Cargo.toml".into() } else { format!("crates/{from}/Cargo.toml") };
+        let Some((_, ours)) = EDGES.iter().find(|(name, _)| name == from) else {
+            let message = format!("the crate `{from}` is in no table; say in {TABLES} what it may depend on");
             problems.push(Problem::of_file(&path, message));
             continue;
         };
-        for dependency in package["dependencies"].as_array().into_iter().flatten() {
-            let to = dependency["name"].as_str().context("a dependency of `cargo metadata` has no name")?;
-            let for_tests = dependency["kind"].as_str() == Some("dev");
-            problems.extend(
-                forbidden(short, ours, to, for_tests).map(|message| Problem::of_file(&path, message)),
-            );
-        }
+        let forbidden =
+            dependencies.iter().filter_map(|(to, for_tests)| forbidden(from, ours, to, *for_tests));
+        problems.extend(forbidden.map(|message| Problem::of_file(&path, message)));
     }
-    Ok(problems)
+    problems
+}
+
+/// What the tables allow and nothing needs.
+fn dead(crates: &Dependencies) -> Vec<Problem> {
+    let uses = |from: &str, named: &dyn Fn(&str) -> bool| {
+        crates.get(from).is_some_and(|dependencies| dependencies.iter().any(|(to, _)| named(to)))
+    };
+    let mut dead = Vec::new();
+    for &(from, ours) in EDGES {
+        if !crates.contains_key(from) {
+            dead.push(format!("there is no crate `{from}`; remove its line"));
+        }
+        let unused = ours.iter().filter(|to| !uses(from, &|name| name == **to));
+        dead.extend(unused.map(|to| format!("`{from}` may use `{to}` and does not; remove that")));
+    }
+    for &(family, users, _) in FOREIGN {
+        let unused = users.iter().filter(|user| !uses(user, &|name| is_of(family, name)));
+        dead.extend(unused.map(|user| format!("`{user}` may use `{family}` and does not; remove that")));
+    }
+    dead.into_iter().map(|message| Problem::of_file(TABLES, message)).collect()
+}
+
+/// Whether a package belongs to a family.
+fn is_of(family: &str, name: &str) -> bool {
+    name.strip_prefix(family).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
 /// Why the crate `from` may not depend on the package `to`, if so.
 fn forbidden(from: &str, ours: &[&str], to: &str, for_tests: bool) -> Option<String> {
-    if let Some(short) = to.strip_prefix(PREFIX).or((to == "xtask").then_some(to)) {
+    if EDGES.iter().any(|(name, _)| *name == to) {
         let spans = for_tests && SPANNING_TESTS.contains(&from);
-        return (!spans && !ours.contains(&short)).then(|| {
+        return (!spans && !ours.contains(&to)).then(|| {
             let may = if ours.is_empty() { "nothing of ours".to_owned() } else { ours.join(", ") };
             format!(
-                "`{from}` must not depend on `{short}` (it may use {may}); move the code, or let data pass \
+                "`{from}` must not depend on `{to}` (it may use {may}); move the code, or let data pass \
                  between the crates; if the wall itself is to change, change {TABLES} and docs/design.md"
             )
         });
     }
-    let (family, users, reason) = FOREIGN.iter().find(|(family, _, _)| {
-        to.strip_prefix(family).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-    })?;
+    let (family, users, reason) = FOREIGN.iter().find(|(family, _, _)| is_of(family, to))?;
     (!users.contains(&from)).then(|| {
         let users = users.join(", ");
         format!(
@@ -104,7 +147,7 @@ mod tests {
         let text = format!(
             r#"{{"packages": [{{"name": "{from}", "dependencies": [{{"name": "{to}", "kind": {kind}}}]}}]}}"#
         );
-        shown(&check(&text).unwrap())
+        shown(&walls(&dependencies(&text).unwrap()))
     }
 
     #[test]
@@ -133,8 +176,8 @@ mod tests {
 
     #[test]
     fn only_tests_of_the_command_line_see_all() {
-        assert!(edge("bellwether-cli", "bellwether-operator", "\"dev\"").is_empty());
-        assert_eq!(edge("bellwether-cli", "bellwether-operator", "null").len(), 1);
+        assert!(edge("bellwether-cli", "xtask", "\"dev\"").is_empty());
+        assert_eq!(edge("bellwether-cli", "xtask", "null").len(), 1);
     }
 
     #[test]
@@ -150,5 +193,15 @@ mod tests {
     fn an_unknown_crate_must_enter_the_table() {
         let problems = edge("bellwether-extra", "serde", "null");
         assert!(problems[0].contains("the crate `extra` is in no table"), "{problems:?}");
+    }
+
+    #[test]
+    fn what_the_tables_allow_is_used() {
+        let text = r#"{"packages": [{"name": "bellwether-serve", "dependencies": [{"name": "axum", "kind": null}]}]}"#;
+        let problems = shown(&dead(&dependencies(text).unwrap()));
+        let says = |what: &str| problems.iter().any(|problem| problem.contains(what));
+        assert!(says("there is no crate `core`; remove its line"), "{problems:?}");
+        assert!(says("`serve` may use `model` and does not; remove that"), "{problems:?}");
+        assert!(says("`serve` may use `tokio` and does not") && !says("may use `axum`"), "{problems:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! What must not stand in the sources, each with what to write instead.
 
-use crate::code::{without_comments_and_literals, words};
+use crate::code::Code;
 use crate::problem::{Problem, line_of};
 
 /// Crates whose results may depend on nothing but their arguments.
@@ -20,40 +20,46 @@ const BANNED_IN_PURE: [(&str, &str); 10] = [
     ("eprint!", "return the text; the printer of `cli` owns the streams"),
 ];
 
-/// Left over from work: comments too are searched for the first two.
-const LEFT_OVER: [(&str, &str); 4] = [
+/// Left over from work, in comments too.
+const LEFT_OVER_ANYWHERE: [(&str, &str); 2] = [
     ("FIXME", "mend it, or describe it in an issue and say here what holds today"),
     ("XXX", "mend it, or describe it in an issue and say here what holds today"),
-    ("todo!", "write the code, or return an error that says what is not built yet"),
-    ("dbg!", "remove it"),
 ];
+
+/// Left over from work, in code.
+const LEFT_OVER: [(&str, &str); 2] =
+    [("todo!", "write the code, or return an error that says what is not built yet"), ("dbg!", "remove it")];
 
 /// Folders of some machine, which is not the reader's; `/` is added at both ends.
 const MACHINE_FOLDERS: [&str; 4] = ["work", "root", "home", "Users"];
 
-/// Checks one text file.
-pub(crate) fn check(path: &str, text: &str) -> Vec<Problem> {
+/// Checks one text file; `code` is what it holds if it is Rust.
+pub(crate) fn check(path: &str, text: &str, code: Option<&Code>) -> Vec<Problem> {
     let mut problems = machine_paths(path, text);
-    let Some((name, _)) = path.strip_prefix("crates/").and_then(|rest| rest.split_once('/')) else {
-        return problems;
+    let crate_name = path.strip_prefix("crates/").and_then(|rest| rest.split_once('/'));
+    let (Some((name, rest)), Some(code)) = (crate_name, code) else { return problems };
+    let is_banned = |line, (word, advice): &(&str, &str)| {
+        Problem::at_line(path, line, format!("`{word}` is banned here: {advice}"))
     };
-    if !path.ends_with(".rs") {
-        return problems;
+    for banned in LEFT_OVER_ANYWHERE {
+        problems.extend(words(text, banned.0).map(|offset| is_banned(line_of(text, offset), &banned)));
     }
-    let code = without_comments_and_literals(text);
-    let mut search = |text: &str, banned: &[(&str, &str)]| {
-        for (word, advice) in banned {
-            problems.extend(words(text, word).map(|offset| {
-                Problem::at_line(path, line_of(text, offset), format!("`{word}` is banned here: {advice}"))
-            }));
-        }
-    };
-    search(text, &LEFT_OVER[..2]);
-    search(&code, &LEFT_OVER[2..]);
-    if PURE.contains(&name) && path.starts_with(&format!("crates/{name}/src/")) {
-        search(&code, &BANNED_IN_PURE);
+    let pure = PURE.contains(&name) && rest.starts_with("src/");
+    let banned = || LEFT_OVER.iter().chain(BANNED_IN_PURE.iter().filter(|_| pure));
+    for (line, found) in code.words() {
+        problems.extend(banned().filter(|(word, _)| *word == found).map(|banned| is_banned(line, banned)));
     }
     problems
+}
+
+/// The offsets at which `word` stands in `text` with no letter, digit or `_` touching it.
+fn words<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
+    let touches =
+        |letter: Option<char>| letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_');
+    text.match_indices(word).map(|(offset, _)| offset).filter(move |offset| {
+        let after = text[offset + word.len()..].chars().next();
+        !touches(text[..*offset].chars().next_back()) && !touches(after)
+    })
 }
 
 /// Absolute paths of some machine, and paths to a folder beside the repository.
@@ -84,6 +90,11 @@ fn machine_paths(path: &str, text: &str) -> Vec<Problem> {
 mod tests {
     use super::*;
     use crate::problem::shown;
+
+    fn check(path: &str, text: &str) -> Vec<Problem> {
+        let code = path.ends_with(".rs").then(|| text.parse().unwrap());
+        super::check(path, text, code.as_ref())
+    }
 
     #[test]
     fn pure_crates_read_no_clock() {

@@ -1,0 +1,270 @@
+//! What can be counted of the crates, as a table: the point is to notice growth. Each crate has a budget of lines.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::circles::{self, Imports};
+use super::ratchet::{self, Measure, Measures};
+use crate::code::Code;
+use crate::generate;
+use crate::problem::Problem;
+use crate::tree::Texts;
+
+/// Where budgets are raised, named in every message.
+const TABLE: &str = "xtask/src/tidy/counts.rs";
+
+/// Lines that a crate may have, tests and generated code left out, and what they are for.
+const BUDGETS: &[(&str, usize, &str)] = &[
+    ("core", 5500, "the words of all crates: job file, profile, prediction, plan, events, and their checks"),
+    ("des", 2000, "an engine that knows no domain"),
+    ("numerics", 4000, "fits, searches, matrices and programs that know no domain"),
+    ("model", 23500, "a model per file, each with its specification in its header"),
+    ("sched", 19000, "a policy per file; planner, programs, games, control of one run"),
+    ("sim", 5000, "the simulated cluster and readers of eight formats of traces"),
+    ("runtime", 27000, "membership, data plane, checkpoints and the processes of a run"),
+    ("workloads", 3000, "four models, eight kinds of data, a synthetic device"),
+    ("serve", 9000, "the daemon: ledger, engine, processes, HTTP API, dashboard"),
+    ("cli", 22000, "arguments, files, streams, tables and plots of all verbs"),
+    ("xtask", 2000, "the checks of this house"),
+];
+
+/// What is counted of a crate.
+#[derive(Default, Clone)]
+struct Counts {
+    files: usize,
+    lines: usize,
+    tests: usize,
+    public: usize,
+    string_errors: usize,
+    binaries: usize,
+    in_circles: usize,
+}
+
+/// The counts by crate.
+pub(crate) struct Census<'t>(BTreeMap<&'t str, Counts>);
+
+impl<'t> Census<'t> {
+    /// Counts all Rust files but generated code.
+    pub(crate) fn of(texts: &'t Texts, codes: &BTreeMap<String, Code>, imports: &Imports) -> Census<'t> {
+        let mut crates = BTreeMap::<&str, Counts>::new();
+        for (path, text) in texts.iter().filter(|(path, _)| *path != generate::OUTPUT) {
+            let Some(code) = codes.get(path) else { continue };
+            let counts = crates.entry(name(path)).or_default();
+            let all = text.lines().count();
+            let of_tests = if ratchet::is_test_file(path) { all } else { code.lines_of_test_modules() };
+            counts.files += 1;
+            counts.lines += all - of_tests;
+            counts.tests += of_tests;
+            counts.binaries += usize::from(is_test_binary(path));
+            if path.contains("/src/") {
+                let code = code.without_tests();
+                counts.public += code.public_items();
+                counts.string_errors += code.string_errors();
+            }
+        }
+        for path in circles::in_circles(imports) {
+            if let Some(counts) = crates.get_mut(name(path)) {
+                counts.in_circles += 1;
+            }
+        }
+        Census(crates)
+    }
+
+    /// Adds what is limited: lines, and files that import one another in a circle.
+    pub(crate) fn measure(&self, imports: &Imports, measures: &mut Measures) {
+        let circles = circles::in_circles(imports);
+        for (crate_name, counts) in &self.0 {
+            let folder = folder(crate_name);
+            if let Some((_, limit, reason)) = BUDGETS.iter().find(|(name, _, _)| name == crate_name) {
+                let measure = Measure {
+                    path: folder.clone(),
+                    line: 0,
+                    what: format!("lines without tests ({reason})"),
+                    number: counts.lines,
+                    limit: *limit,
+                    advice: format!(
+                        "move what is none of that, or raise the budget in {TABLE} with the reason"
+                    ),
+                };
+                measures.insert(format!("{folder}:lines"), measure);
+            }
+            let members: Vec<&str> =
+                circles.iter().copied().filter(|path| name(path) == *crate_name).collect();
+            let measure = Measure {
+                path: folder.clone(),
+                line: 0,
+                what: format!("files that import one another in a circle ({})", some(&members)),
+                number: members.len(),
+                limit: 0,
+                advice: "move what two of them need into a third".into(),
+            };
+            measures.insert(format!("{folder}:circles"), measure);
+        }
+        let between = circles::between_verbs(imports);
+        let pairs: Vec<String> =
+            between.iter().map(|(file, verb)| format!("{file} takes of {verb}")).collect();
+        let measure = Measure {
+            path: "crates/cli".into(),
+            line: 0,
+            what: format!("imports from verb to verb ({})", some(&pairs)),
+            number: pairs.len(),
+            limit: 0,
+            advice: "move what both need out of the folder of the verbs".into(),
+        };
+        measures.insert("crates/cli:verb-imports".into(), measure);
+    }
+
+    /// Crates without a budget, and budgets without a crate.
+    pub(crate) fn problems(&self) -> Vec<Problem> {
+        let has_budget = |crate_name: &str| BUDGETS.iter().any(|(name, _, _)| *name == crate_name);
+        let unknown = self.0.keys().filter(|name| !has_budget(name)).map(|name| {
+            Problem::of_file(
+                &folder(name),
+                format!("it has no budget of lines; give it one in {TABLE}, with the reason"),
+            )
+        });
+        let gone = BUDGETS.iter().filter(|(name, _, _)| !self.0.contains_key(name)).map(|(name, _, _)| {
+            Problem::of_file(TABLE, format!("there is no crate `{name}`; remove its budget"))
+        });
+        unknown.chain(gone).collect()
+    }
+
+    /// All counts as a table.
+    pub(crate) fn table(&self, imports: &Imports) -> String {
+        let mut table = row(
+            "crate",
+            ["files", "lines", "budget", "of tests", "public", "text errors", "binaries", "in circles"],
+        );
+        let (mut total, mut budgets) = (Counts::default(), 0);
+        for (name, counts) in &self.0 {
+            let budget = BUDGETS.iter().find(|(row, _, _)| row == name).map_or(0, |(_, lines, _)| *lines);
+            budgets += budget;
+            table += &counts.row(name, budget);
+            total.add(counts);
+        }
+        table += &total.row("total", budgets);
+        let _ = writeln!(table, "imports from verb to verb: {}", circles::between_verbs(imports).len());
+        table
+    }
+}
+
+impl Counts {
+    fn add(&mut self, other: &Counts) {
+        self.files += other.files;
+        self.lines += other.lines;
+        self.tests += other.tests;
+        self.public += other.public;
+        self.string_errors += other.string_errors;
+        self.binaries += other.binaries;
+        self.in_circles += other.in_circles;
+    }
+
+    fn row(&self, name: &str, budget: usize) -> String {
+        let Counts { files, lines, tests, public, string_errors, binaries, in_circles } = self;
+        let numbers = [*files, *lines, budget, *tests, *public, *string_errors, *binaries, *in_circles];
+        row(name, numbers.map(|number| number.to_string()).each_ref().map(String::as_str))
+    }
+}
+
+fn row(name: &str, cells: [&str; 8]) -> String {
+    let mut row = format!("{name:<11}");
+    for (cell, width) in cells.iter().zip([5, 7, 7, 8, 6, 11, 8, 10]) {
+        // Writing to a string cannot fail.
+        let _ = write!(row, " {cell:>width$}");
+    }
+    row + "\n"
+}
+
+/// The first of them.
+fn some(names: &[impl AsRef<str>]) -> String {
+    const SHOWN: usize = 8;
+    let shown: Vec<&str> = names.iter().take(SHOWN).map(AsRef::as_ref).collect();
+    let rest = if names.len() > SHOWN { ", …" } else { "" };
+    shown.join(", ") + rest
+}
+
+/// The crate of a file.
+fn name(path: &str) -> &str {
+    let path = path.strip_prefix("crates/").unwrap_or(path);
+    path.split('/').next().unwrap_or(path)
+}
+
+/// The folder of a crate.
+fn folder(name: &str) -> String {
+    if name == "xtask" { name.to_owned() } else { format!("crates/{name}") }
+}
+
+/// Whether cargo makes a binary of integration tests of this file.
+fn is_test_binary(path: &str) -> bool {
+    let Some((_, rest)) = path.split_once("/tests/") else { return false };
+    path.starts_with("crates/") && (!rest.contains('/') || rest.ends_with("/main.rs"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::problem::shown;
+
+    fn census(files: &[(&str, &str)], check: impl Fn(&Census<'_>, &Imports)) {
+        let texts: Texts =
+            files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
+        let codes = texts.iter().filter(|(path, _)| path.ends_with(".rs"));
+        let codes = codes.map(|(path, text)| (path.clone(), text.parse().unwrap())).collect();
+        let imports = circles::imports(&codes);
+        check(&Census::of(&texts, &codes, &imports), &imports);
+    }
+
+    #[test]
+    fn everything_is_counted_by_crate() {
+        let source =
+            "//! A.\npub fn a() -> Result<u8, String> {}\n#[cfg(test)]\nmod tests { pub fn b() {}\n}\n";
+        let files = [
+            ("crates/core/src/lib.rs", source),
+            ("crates/core/tests/laws.rs", "//! B.\n"),
+            ("crates/core/tests/it/main.rs", "//! C.\n"),
+            ("crates/core/tests/it/law.rs", "//! D.\n"),
+            ("README.md", "# E\n"),
+        ];
+        census(&files, |census, imports| {
+            let table = census.table(imports);
+            let numbers: Vec<Vec<&str>> =
+                table.lines().map(|line| line.split_whitespace().collect()).collect();
+            assert_eq!(numbers[1], ["core", "4", "2", "5500", "6", "1", "1", "2", "0"]);
+            assert_eq!(numbers[2][..3], ["total", "4", "2"]);
+        });
+    }
+
+    #[test]
+    fn circles_and_lines_are_limited() {
+        let long = "//! A.\n".repeat(5501);
+        let files = [
+            ("crates/core/src/lib.rs", &*long),
+            ("crates/core/src/a.rs", "use crate::b::B;"),
+            ("crates/core/src/b.rs", "use crate::a::A;"),
+        ];
+        census(&files, |census, imports| {
+            let mut measures = Measures::new();
+            census.measure(imports, &mut measures);
+            let problems = shown(&ratchet::check(&measures, ""));
+            assert!(
+                problems[0].contains("files that import one another in a circle (crates/core/src/a.rs, ")
+            );
+            assert!(
+                problems[1].contains(": 5503, and 5500 are allowed; move what is none of that"),
+                "{problems:?}"
+            );
+            assert!(
+                ratchet::check(&measures, "crates/core:lines 5503 x\ncrates/core:circles 2 x\n").is_empty()
+            );
+        });
+    }
+
+    #[test]
+    fn a_crate_needs_a_budget_and_a_budget_a_crate() {
+        census(&[("crates/new/src/lib.rs", "//! A.\n")], |census, _| {
+            let problems = shown(&census.problems());
+            assert!(problems[0].starts_with("crates/new: it has no budget of lines"), "{problems:?}");
+            assert_eq!(problems.len(), 1 + BUDGETS.len());
+        });
+    }
+}
