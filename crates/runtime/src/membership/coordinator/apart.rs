@@ -408,6 +408,8 @@ impl Coordinator {
         self.apart.whole = false;
         self.apart.asked_s = self.now_s;
         self.apart.idle_since_s = self.now_s;
+        // Who handed over before may hang by now: what counts is who does so again.
+        self.apart.reports.values_mut().for_each(|report| report.handed_over = None);
         let epoch = self.current.epoch;
         let holders = match self.apart.protocol {
             Protocol::Gossip => self.staged(Stage::Active),

