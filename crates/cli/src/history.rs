@@ -4,11 +4,20 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
-use bellwether_core::record::{Event, Line};
+use bellwether_core::record::{Event, Line, RunOutcome};
 use bellwether_runtime::journal;
 
 use crate::failure::Failure;
 use crate::runs::RunDir;
+
+/// How a coordinator left its run.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Left {
+    /// It said how the run ended.
+    Ended(RunOutcome),
+    /// Without a word.
+    Gone,
+}
 
 /// The past of a run.
 #[derive(Debug, Default)]
@@ -31,19 +40,27 @@ impl History {
         self.lines.iter().rev().find_map(|line| pick(&line.event))
     }
 
-    /// How the run ended or was left, in a word or two.
-    pub(crate) fn state(&self) -> String {
-        let state = self.last(|event| match event {
-            Event::Ended { outcome, .. } => Some(outcome.split(':').next().unwrap_or(outcome).to_string()),
-            Event::CoordinatorStarted { .. } => Some("coordinator gone".into()),
+    /// How its last coordinator left it; none of a run that never began.
+    pub(crate) fn left(&self) -> Option<Left> {
+        self.last(|event| match event {
+            Event::Ended { outcome, .. } => Some(Left::Ended(outcome.clone())),
+            Event::CoordinatorStarted { .. } => Some(Left::Gone),
             _ => None,
-        });
-        state.unwrap_or_else(|| "new".into())
+        })
+    }
+
+    /// How the run ended or was left, in a word or two.
+    pub(crate) fn state(&self) -> &'static str {
+        match self.left() {
+            Some(Left::Ended(outcome)) => outcome.word(),
+            Some(Left::Gone) => "coordinator gone",
+            None => "new",
+        }
     }
 
     /// Whether all steps are done.
     pub(crate) fn is_finished(&self) -> bool {
-        self.state() == "finished"
+        self.left() == Some(Left::Ended(RunOutcome::Finished))
     }
 
     /// Committed steps.

@@ -5,10 +5,15 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::prediction::Protocol;
+
+mod outcome;
 mod sentence;
 mod staleness;
 mod summary;
+mod text;
 
+pub use outcome::{RunFailure, RunOutcome};
 pub use staleness::Staleness;
 pub use summary::{
     BatchChange, Comparison, Crash, Decision, ExpectedRun, Mismatch, Planned, Resize, Revocations,
@@ -275,8 +280,9 @@ pub enum Event {
     Protocol {
         /// Steps done by then.
         step: u64,
-        /// Who waits for whom from now on.
-        protocol: String,
+        /// Who waits for whom from now on; a text in the file.
+        #[serde(with = "text")]
+        protocol: Protocol,
         /// Parameter servers, replicas left out; 0 where the workers reduce among themselves.
         servers: u32,
         /// Seconds that nobody trained for the sake of it.
@@ -388,8 +394,9 @@ pub enum Event {
     Ended {
         /// Committed steps.
         step: u64,
-        /// How it ended.
-        outcome: String,
+        /// How it ended; a text in the file.
+        #[serde(with = "text")]
+        outcome: RunOutcome,
         /// Digest of parameters, optimizer and state; absent when no worker could tell.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         params_digest: Option<String>,

@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 
 use bellwether_core::job::Job;
 use bellwether_core::plan::Synchronisation;
-use bellwether_core::record::{Event as Journaled, Summary};
+use bellwether_core::record::{Event as Journaled, RunOutcome, Summary};
 
 use crate::checkpoint::CheckpointError;
 use crate::control::Token;
 use crate::control::generated as wire;
 use crate::control::server::{Input, Outgoing, envelope};
 use crate::journal::{self, Content};
-use crate::membership::coordinator::{Action, Config, Coordinator, Event, Outcome, OutcomeKind, Resumed};
+use crate::membership::coordinator::{Action, Config, Coordinator, End, Event, Resumed};
 use crate::membership::{TraineeDescription, WorkerId};
 use crate::optimizer::Optimizer;
 use crate::order::SampleOrder;
@@ -172,7 +172,7 @@ fn system(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Coordinator
 pub fn run(
     options: Options,
     observe: &mut (dyn FnMut(Observation<'_>) + Send),
-) -> Result<(Summary, OutcomeKind), CoordinatorError> {
+) -> Result<(Summary, RunOutcome), CoordinatorError> {
     let lock = RunDir::at(&options.folder).lock().map_err(system("lock the run's folder"))?;
     let Some(_lock) = lock else { return Err(CoordinatorError::Busy(options.folder)) };
     std::thread::scope(|scope| {
@@ -183,9 +183,9 @@ pub fn run(
             .map_err(system("start a thread"))?;
         let mut run = Run::open(options, observer)?;
         run.begin()?;
-        let outcome = run.work();
-        let kind = outcome.kind;
-        Ok((run.close(outcome), kind))
+        let end = run.work();
+        let how = end.how.clone();
+        Ok((run.close(end), how))
     })
 }
 
@@ -223,7 +223,7 @@ struct Run {
     /// Strangers sent away in the present period.
     refusals: u32,
     refusals_since: Instant,
-    outcome: Option<Outcome>,
+    end: Option<End>,
     last_checkpoint: Option<String>,
     /// What the director asked for and was not done yet.
     commands: VecDeque<DirectorCommand>,
@@ -298,7 +298,7 @@ impl Run {
             shown: Instant::now(),
             refusals: 0,
             refusals_since: Instant::now(),
-            outcome: None,
+            end: None,
             last_checkpoint: None,
             commands: VecDeque::new(),
             batches: batch::Batches::new(&options.job, resumed.as_ref().map_or(1, |r| r.accumulation)),
@@ -390,7 +390,7 @@ impl Run {
                 Action::Close(worker) => self.release(worker),
                 Action::Journal(event) => self.write(&event),
                 Action::Committed(records) => self.committed(&records),
-                Action::End(outcome) => self.outcome = Some(outcome),
+                Action::End(end) => self.end = Some(end),
             }
         }
     }
@@ -415,7 +415,7 @@ impl Run {
     }
 
     /// Waits for the workers to end, and tells the result.
-    fn close(mut self, outcome: Outcome) -> Summary {
+    fn close(mut self, end: End) -> Summary {
         self.sessions.clear();
         self.take_last_checkpoints();
         let patience = Instant::now() + Duration::from_secs(3);
@@ -442,6 +442,6 @@ impl Run {
         let status = self.current_status();
         self.observer.status(&status);
         self.dir.remove_endpoint();
-        self.summary(&outcome)
+        self.summary(&end)
     }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use bellwether_core::cluster::JobId;
+use bellwether_core::record::RunOutcome;
 use bellwether_model::rescale::ObservedStep;
 
 pub use processes::{Patience, Processes};
@@ -92,9 +93,7 @@ pub enum Report {
         /// The job.
         job: JobId,
         /// How.
-        end: End,
-        /// Why, in its words.
-        why: String,
+        outcome: RunOutcome,
         /// Committed steps.
         step: u64,
         /// Digest of what was trained, when it is known.
@@ -109,15 +108,4 @@ pub enum Report {
         /// What is known of it.
         why: String,
     },
-}
-
-/// How a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// All steps are done.
-    Finished,
-    /// It left with a checkpoint.
-    Stopped,
-    /// It cannot go on.
-    Failed,
 }

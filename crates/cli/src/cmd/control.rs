@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use bellwether_core::InputError;
+use bellwether_core::record::RunOutcome;
 use bellwether_runtime::control::client::{ClientError, Control};
 use bellwether_runtime::control::generated::{Reply, Status};
 use bellwether_runtime::journal::Tail;
@@ -12,7 +13,7 @@ use super::client::{self, ServedArguments};
 use super::run::show::batch;
 use crate::args::{Format, StateArguments};
 use crate::failure::Failure;
-use crate::history::{History, last_loss};
+use crate::history::{History, Left, last_loss};
 use crate::printer::Printer;
 use crate::runs::{RunDir, StateDir};
 
@@ -25,11 +26,13 @@ impl From<ClientError> for Failure {
 fn connect(run: &RunDir) -> Result<Control, Failure> {
     let not_running = |why: String| -> Failure {
         let again = format!("`bellwether run --resume {}` takes it up again", run.name);
-        let (what, hint) = match History::read(run).map(|history| history.state()) {
-            Ok(state) if state == "finished" => {
+        let (what, hint) = match History::read(run).map(|history| history.left()) {
+            Ok(Some(Left::Ended(RunOutcome::Finished))) => {
                 ("the run is finished".into(), "`bellwether jobs` lists all runs".into())
             }
-            Ok(state) if state == "stopped" || state == "failed" => (format!("the run has {state}"), again),
+            Ok(Some(Left::Ended(how @ (RunOutcome::Stopped | RunOutcome::Failed(_))))) => {
+                (format!("the run has {}", how.word()), again)
+            }
             _ => (why, again),
         };
         InputError::new(&run.name, what).hint(hint).into()
@@ -172,7 +175,7 @@ impl Row {
             },
             None => Row {
                 run: name,
-                state: history.state(),
+                state: history.state().into(),
                 step: history.committed(),
                 total_steps: history.total_steps(),
                 loss: last_loss(run),

@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use bellwether_core::job::{Job, WorkerRange};
 use bellwether_core::plan::Plan;
-use bellwether_core::record::{Mismatch, Summary};
+use bellwether_core::record::{Mismatch, RunFailure, RunOutcome, Summary};
 use bellwether_core::{InputError, parse};
 use bellwether_runtime::coordinator::{self, CoordinatorError, Director, Options, Spawn};
-use bellwether_runtime::membership::coordinator::OutcomeKind;
 use bellwether_runtime::membership::{TraineeDescription, WorkerId};
 
 use crate::args::{Format, RunArguments};
@@ -97,7 +96,7 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     };
     let mut show = show::Show::new(printer, &run, &arguments);
     let ended = coordinator::run(options, &mut |seen| show.see(seen));
-    let (mut summary, kind) = ended.map_err(|e| explain(e, &run))?;
+    let (mut summary, outcome) = ended.map_err(|e| explain(e, &run))?;
     show.end();
     let learnt = compare::learn(&run, &job, bytes, first_step, arguments.no_spawn);
     summary.predictions =
@@ -106,7 +105,7 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     summary.revocations = provider.map(|provider| provider.report(&job, &summary, learnt.as_ref(), price));
     summary.decisions = steer::decisions(&run);
     report(&summary, arguments.state.format, printer);
-    Ok(conclude(&summary, kind, printer))
+    Ok(conclude(&summary, &outcome, printer))
 }
 
 /// What whoever takes the run up again needs beside the job.
@@ -156,27 +155,27 @@ fn outset(
 }
 
 /// The exit code, and what a person should hear beside the result.
-fn conclude(summary: &Summary, kind: OutcomeKind, printer: &Printer) -> ExitCode {
+fn conclude(summary: &Summary, outcome: &RunOutcome, printer: &Printer) -> ExitCode {
     let Summary { run, run_dir, reason, .. } = summary;
-    match kind {
-        OutcomeKind::Finished => ExitCode::SUCCESS,
-        OutcomeKind::Stopped => {
+    match outcome {
+        RunOutcome::Finished => ExitCode::SUCCESS,
+        RunOutcome::Stopped => {
             printer.note(format_args!("`bellwether run --resume {run}` goes on from here"));
             ExitCode::SUCCESS
         }
-        OutcomeKind::Failed | OutcomeKind::Broken => {
+        RunOutcome::Failed(_) | RunOutcome::Broken(_) => {
             let hint = if let Some(Mismatch { wrong: None, .. }) = summary.mismatches.last() {
                 format!(
                     "test the memory and the processors of these workers' machines; `bellwether run --resume {run}` goes on \
                      from before that step; with on_mismatch = \"quarantine\" and three workers the third one tells who is \
                      wrong"
                 )
-            } else if reason.starts_with("the checkpoint of the last step") {
+            } else if let RunOutcome::Failed(RunFailure::Unsaved { .. }) = outcome {
                 format!(
                     "make room, then `bellwether run --resume {run}` goes on from the last checkpoint that was written; \
                      --last-checkpoint-wait says how long the workers hold the state"
                 )
-            } else if reason.starts_with("the loss is") || reason.contains(" is not finite at step") {
+            } else if outcome.has_diverged() {
                 "start anew with a smaller optimizer.learning_rate, or with optimizer.clip_norm; \
                  the checkpoints that were written before are kept"
                     .to_string()
@@ -185,7 +184,7 @@ fn conclude(summary: &Summary, kind: OutcomeKind, printer: &Printer) -> ExitCode
             };
             let failure = InputError::new(run, reason).hint(hint);
             printer.error(&failure);
-            ExitCode::from(if kind == OutcomeKind::Failed { 1 } else { 3 })
+            ExitCode::from(if matches!(outcome, RunOutcome::Failed(_)) { 1 } else { 3 })
         }
     }
 }

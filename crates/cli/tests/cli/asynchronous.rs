@@ -1,6 +1,7 @@
 //! Training through parameter servers: the same bits where all wait for all, a bound on staleness that holds, and runs that
 //! go on whoever is killed.
 
+use bellwether_core::prediction::Protocol;
 use bellwether_core::record::{Event, Summary};
 use rustix::process::Signal;
 
@@ -85,9 +86,8 @@ fn through_servers_the_parameters_are_the_same() {
         for servers in ["sync.servers=1", "sync.servers=2", "sync.servers=3"] {
             let summary = recipe.scene().train(&arguments("3", &[THROUGH_SERVERS, servers])).summary();
             assert_eq!(summary.params_digest, Some(recipe.digest()), "{servers}: {summary:?}");
-            let stretches: Vec<_> =
-                summary.stretches.iter().map(|s| (s.protocol.as_str(), s.steps)).collect();
-            assert_eq!(stretches, [("bsp", summary.steps)]);
+            let stretches: Vec<_> = summary.stretches.iter().map(|s| (s.protocol, s.steps)).collect();
+            assert_eq!(stretches, [(Protocol::Bsp, summary.steps)]);
         }
     }
 }
@@ -101,15 +101,14 @@ fn a_run_changes_its_protocol_without_a_new_process() {
     let summary = scene.train(&arguments("3", &[phases, "sync.servers=2"])).summary();
     whole(&scene, &summary);
     let stretches: Vec<_> =
-        summary.stretches.iter().map(|s| (s.protocol.as_str(), s.step, s.steps, s.servers)).collect();
-    assert_eq!(stretches, [("bsp", 0, 30, 0), ("asp", 30, 30, 2), ("ssp:1", 60, 30, 2), ("bsp", 90, 30, 0)]);
+        summary.stretches.iter().map(|s| (s.protocol, s.step, s.steps, s.servers)).collect();
+    let (bsp, asp, ssp) = (Protocol::Bsp, Protocol::Asp, Protocol::Ssp(1));
+    assert_eq!(stretches, [(bsp, 0, 30, 0), (asp, 30, 30, 2), (ssp, 60, 30, 2), (bsp, 90, 30, 0)]);
     let changes = scene.picked(|event| match event {
-        Event::Protocol { step, protocol, .. } => Some((*step, protocol.clone())),
+        Event::Protocol { step, protocol, .. } => Some((*step, *protocol)),
         _ => None,
     });
-    let expected =
-        [(0, "bsp"), (30, "asp"), (60, "ssp:1"), (90, "bsp")].map(|(at, name)| (at, name.to_owned()));
-    assert_eq!(changes, expected);
+    assert_eq!(changes, [(0, bsp), (30, asp), (60, ssp), (90, bsp)]);
     let processes = scene.picked(|event| match event {
         Event::WorkerAttached { process, .. } | Event::ServerAttached { process, .. } => Some(*process),
         _ => None,
@@ -245,7 +244,7 @@ fn a_run_whose_coordinator_is_killed_goes_back_to_its_checkpoint() {
     whole(&scene, &summary);
     let [to] = rolled_back(&scene)[..] else { panic!("{:?}", rolled_back(&scene)) };
     assert!(to >= 40 && to.is_multiple_of(20), "{to}");
-    let asynchronous = summary.stretches.iter().all(|stretch| stretch.protocol == "asp");
+    let asynchronous = summary.stretches.iter().all(|stretch| stretch.protocol == Protocol::Asp);
     assert!(asynchronous && summary.stretches.len() == 1, "{summary:?}");
 }
 

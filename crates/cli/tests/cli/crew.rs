@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use bellwether_core::cluster::JobId;
 use bellwether_core::parse;
-use bellwether_core::record::Event;
+use bellwether_core::record::{Event, RunOutcome};
 use bellwether_runtime::control::Token;
-use bellwether_serve::crew::{Crew, End, Patience, Processes, Report, Wanted};
+use bellwether_serve::crew::{Crew, Patience, Processes, Report, Wanted};
 use rustix::process::Signal;
 
 use crate::harness::{PROGRAM, Scene, is_alive, signal, wait_for};
@@ -100,9 +100,9 @@ impl<'s> Daemon<'s> {
     }
 
     /// Waits for the end that is reported from number `from` on: how, and after which step with which digest.
-    fn until_ended(&self, from: usize) -> (End, u64, Option<String>) {
+    fn until_ended(&self, from: usize) -> (RunOutcome, u64, Option<String>) {
         self.until(from, "an end", |report| match report {
-            Report::Ended { end, step, digest, .. } => Some((*end, *step, digest.clone())),
+            Report::Ended { outcome, step, digest, .. } => Some((outcome.clone(), *step, digest.clone())),
             Report::Lost { why, .. } => panic!("it was lost: {why}"),
             _ => None,
         })
@@ -173,7 +173,7 @@ fn from_the_start_to_the_end_through_changes_of_size() {
     });
     assert!(scene.workers().len() <= 2, "{:?}", scene.workers());
     let (end, step, digest) = daemon.until_ended(0);
-    assert_eq!((end, step, digest), (End::Finished, 300, Some(recipe.digest())));
+    assert_eq!((end, step, digest), (RunOutcome::Finished, 300, Some(recipe.digest())));
     daemon.ended_once(0);
     let reports = daemon.reports();
     let progress: Vec<u64> = reports
@@ -215,7 +215,7 @@ fn stopped_and_wanted_again() {
     daemon.want(2);
     daemon.want(0);
     let (end, step, _) = daemon.until_ended(0);
-    assert_eq!(end, End::Stopped);
+    assert_eq!(end, RunOutcome::Stopped);
     assert!(step < 200);
     daemon.ended_once(0);
     let mut committed = step;
@@ -226,7 +226,7 @@ fn stopped_and_wanted_again() {
         daemon.until_step(committed + 20);
         daemon.want(0);
         let (end, step, _) = daemon.until_ended(before);
-        assert_eq!(end, End::Stopped);
+        assert_eq!(end, RunOutcome::Stopped);
         daemon.ended_once(before);
         assert!(step >= committed + 20, "what was reported is committed");
         committed = step;
@@ -236,7 +236,7 @@ fn stopped_and_wanted_again() {
     let before = daemon.reports().len();
     daemon.want(4);
     let (end, step, digest) = daemon.until_ended(before);
-    assert_eq!((end, step, digest), (End::Finished, 200, Some(recipe.digest())));
+    assert_eq!((end, step, digest), (RunOutcome::Finished, 200, Some(recipe.digest())));
     daemon.ended_once(before);
     let rollbacks = scene.picked(|event| matches!(event, Event::RolledBack { .. }).then_some(()));
     assert_eq!(rollbacks.len(), 0, "no committed step was lost");
@@ -249,7 +249,7 @@ fn a_change_that_crosses_the_end_begins_nothing() {
     let scene = prepare(&recipe);
     let mut daemon = Daemon::new(&scene);
     daemon.want(1);
-    assert_eq!(daemon.until_ended(0).0, End::Finished);
+    assert_eq!(daemon.until_ended(0).0, RunOutcome::Finished);
     let change = |workers, begins| {
         let run = scene.run_folder();
         Wanted { job: JobId(1), run, workers, speed: 1.0, begins, known_end_unix_s: None }
@@ -280,11 +280,11 @@ fn wanted_back_while_it_leaves() {
     );
     daemon.want(2);
     let (end, step, digest) = daemon.until(0, "an end", |report| match report {
-        Report::Ended { end: End::Stopped, .. } => None,
-        Report::Ended { end, step, digest, .. } => Some((*end, *step, digest.clone())),
+        Report::Ended { outcome: RunOutcome::Stopped, .. } => None,
+        Report::Ended { outcome, step, digest, .. } => Some((outcome.clone(), *step, digest.clone())),
         _ => None,
     });
-    assert_eq!((end, step, digest), (End::Finished, 100, Some(recipe.digest())));
+    assert_eq!((end, step, digest), (RunOutcome::Finished, 100, Some(recipe.digest())));
     one_at_a_time(&scene, 0);
 }
 
@@ -301,7 +301,7 @@ fn a_step_may_take_longer_than_the_patience_with_all_jobs() {
     daemon.until_step(1);
     daemon.want(0);
     let (end, step, _) = daemon.until_ended(0);
-    assert!(end == End::Stopped && step >= 1);
+    assert!(end == RunOutcome::Stopped && step >= 1);
     // Who does not leave at all is killed, and what it had committed since its checkpoint is gone.
     let before = daemon.reports().len();
     let known = daemon.until(0, "an end", |report| match report {
@@ -331,7 +331,7 @@ fn what_was_stopped_by_hand_while_nobody_looked_stays_so() {
     let mut second = Daemon::new(&scene);
     second.want(1);
     let unix_s = second.until(0, "an end", |report| match report {
-        Report::Ended { end: End::Stopped, unix_s, .. } => Some(*unix_s),
+        Report::Ended { outcome: RunOutcome::Stopped, unix_s, .. } => Some(*unix_s),
         _ => None,
     });
     second.ended_once(0);
@@ -341,7 +341,7 @@ fn what_was_stopped_by_hand_while_nobody_looked_stays_so() {
     third.want_after(1, 1.0, Some(unix_s));
     third.until_trained_by(0, 1);
     third.want(0);
-    assert_eq!(third.until_ended(0).0, End::Stopped);
+    assert_eq!(third.until_ended(0).0, RunOutcome::Stopped);
 }
 
 #[test]
@@ -360,7 +360,7 @@ fn a_coordinator_is_killed() {
     let before = daemon.reports().len();
     daemon.want(2);
     let (end, step, digest) = daemon.until_ended(before);
-    assert_eq!((end, step, digest), (End::Finished, 200, Some(recipe.digest())));
+    assert_eq!((end, step, digest), (RunOutcome::Finished, 200, Some(recipe.digest())));
     let came_back = scene.picked(|event| match event {
         Event::WorkerAttached { held_step: Some(_), process, .. } => Some(*process),
         _ => None,
@@ -383,7 +383,7 @@ fn its_port_is_taken_meanwhile() {
     let before = daemon.reports().len();
     daemon.want(1);
     let (end, step, digest) = daemon.until_ended(before);
-    assert_eq!((end, step, digest), (End::Finished, 100, Some(recipe.digest())));
+    assert_eq!((end, step, digest), (RunOutcome::Finished, 100, Some(recipe.digest())));
     // The last to leave takes a moment after the end was told.
     wait_for(
         || format!("those who looked at the old port to be gone: {:?}", scene.workers()),
@@ -413,7 +413,7 @@ fn slow_slots_slow_all_workers_down() {
     };
     assert_eq!(group(process), process, "no Ctrl-C of ours reaches it");
     daemon.want_on(0, 0.5);
-    assert_eq!(daemon.until_ended(0).0, End::Stopped);
+    assert_eq!(daemon.until_ended(0).0, RunOutcome::Stopped);
 }
 
 #[test]
@@ -441,7 +441,7 @@ fn the_next_daemon_takes_over() {
     let mut third = Daemon::new(&scene);
     third.want(3);
     let (end, step, digest) = third.until_ended(0);
-    assert_eq!((end, step, digest), (End::Finished, 300, Some(recipe.digest())));
+    assert_eq!((end, step, digest), (RunOutcome::Finished, 300, Some(recipe.digest())));
     third.ended_once(0);
     let asked = scene.picked(|event| match event {
         Event::ScaleRequested { workers, .. } => Some(*workers),
@@ -477,13 +477,13 @@ fn two_daemons_want_the_same_run() {
     );
     daemons[1].want(0);
     for daemon in &daemons {
-        assert_eq!(daemon.until_ended(0).0, End::Stopped);
+        assert_eq!(daemon.until_ended(0).0, RunOutcome::Stopped);
         daemon.ended_once(0);
     }
     daemons.iter_mut().for_each(|daemon| daemon.want(1));
     for daemon in &daemons {
         let finished = daemon.until(0, "the end", |report| match report {
-            Report::Ended { end: End::Finished, digest, .. } => digest.clone(),
+            Report::Ended { outcome: RunOutcome::Finished, digest, .. } => digest.clone(),
             Report::Lost { why, .. } => panic!("lost: {why}"),
             _ => None,
         });
@@ -509,7 +509,7 @@ fn a_job_that_cannot_run() {
     // A run that never began, and one without a folder.
     let mut other = Daemon::new(&scene);
     other.want(0);
-    assert_eq!(other.until_ended(0), (End::Stopped, 0, None));
+    assert_eq!(other.until_ended(0), (RunOutcome::Stopped, 0, None));
     fs::remove_dir_all(scene.run_folder()).unwrap();
     let before = daemon.reports().len();
     daemon.want(1);

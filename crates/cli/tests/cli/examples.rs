@@ -1,5 +1,6 @@
 //! The examples train, and the schema knows every key they use.
 
+use bellwether_core::prediction::Protocol;
 use bellwether_core::record::Summary;
 use serde_json::Value;
 
@@ -46,9 +47,9 @@ fn the_asynchronous_example_switches() {
     let path = format!("{FOLDER}/asynchronous.toml");
     let ended = scene.call(&["run", &path, "--steps", "8", "--format", "json"]);
     let summary: Summary = serde_json::from_str(&ended.stdout).expect("a summary");
-    let stretches: Vec<(&str, u64)> =
-        summary.stretches.iter().map(|stretch| (stretch.protocol.as_str(), stretch.steps)).collect();
-    assert_eq!(stretches, [("bsp", 2), ("asp", 6)], "{ended:?}");
+    let stretches: Vec<(Protocol, u64)> =
+        summary.stretches.iter().map(|stretch| (stretch.protocol, stretch.steps)).collect();
+    assert_eq!(stretches, [(Protocol::Bsp, 2), (Protocol::Asp, 6)], "{ended:?}");
     assert!(summary.staleness.is_some_and(|staleness| staleness.updates() > 0));
 }
 

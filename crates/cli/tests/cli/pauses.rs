@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::Stdio;
 use std::time::Duration;
 
+use bellwether_core::prediction::Protocol;
 use bellwether_core::record::Event;
 use rustix::net::{Shutdown, SocketAddrAny, SocketAddrUnix, getpeername, shutdown};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open};
@@ -58,7 +59,7 @@ fn stand_still(sets: &[&str], everyone: bool) {
     assert_eq!((summary.outcome.as_str(), summary.steps), ("finished", 400), "{summary:?}");
     assert_eq!(losses(&scene), [], "nobody was away");
     assert_eq!(ever(&scene), before, "the same processes do it all");
-    if !summary.stretches.iter().any(|stretch| stretch.protocol == "asp") {
+    if !summary.stretches.iter().any(|stretch| stretch.protocol == Protocol::Asp) {
         assert_eq!(summary.params_digest, Some(recipe.digest()), "{summary:?}");
     }
     scene.audit();

@@ -1,6 +1,6 @@
 //! Resizes, kills and deaths of the coordinator in a random order: the digest is that of a quiet run.
 
-use bellwether_core::record::Event;
+use bellwether_core::record::{Event, RunOutcome};
 use rustix::process::Signal;
 
 use crate::harness::{Random, Scene};
@@ -41,7 +41,7 @@ fn kill_worker(scene: &Scene, random: &mut Random) {
 /// The digest of a run that is finished.
 fn result(scene: &Scene) -> Option<String> {
     let ends = scene.picked(|event| match event {
-        Event::Ended { outcome, params_digest, .. } if outcome == "finished" => params_digest.clone(),
+        Event::Ended { outcome: RunOutcome::Finished, params_digest, .. } => params_digest.clone(),
         _ => None,
     });
     ends.into_iter().next_back()

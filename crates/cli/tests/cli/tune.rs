@@ -76,8 +76,7 @@ fn the_least_share_that_is_good_enough_is_found_and_kept() {
         _ => false,
     };
     assert!(journal.iter().any(|line| found(&line.event)), "{journal:?}");
-    let switched =
-        |event: &Event| matches!(event, Event::Protocol { step: 15, protocol, .. } if protocol == "asp");
+    let switched = |event: &Event| matches!(event, Event::Protocol { step: 15, protocol: Protocol::Asp, .. });
     assert!(journal.iter().any(|line| switched(&line.event)), "{journal:?}");
 }
 

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Staleness;
+use super::{Staleness, text};
+use crate::prediction::Protocol;
 
 /// One change of the batch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -41,8 +42,9 @@ pub struct StretchSummary {
     pub step: u64,
     /// How many.
     pub steps: u64,
-    /// Who waited for whom.
-    pub protocol: String,
+    /// Who waited for whom; a text in the file.
+    #[serde(with = "text")]
+    pub protocol: Protocol,
     /// Parameter servers.
     pub servers: u32,
     /// Seconds from the first step's begin to the last one's end.

@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use bellwether_core::record::Event as Journaled;
+use bellwether_core::record::{Event as Journaled, RunFailure, RunOutcome};
 
 use super::{REFUSAL_PERIOD, REFUSALS_MAX, Run, Seen, Session};
 use crate::control::server::{Input, Outgoing, envelope, welcome};
 use crate::control::{convert, generated as wire};
-use crate::membership::coordinator::{Event, Outcome, OutcomeKind};
+use crate::membership::coordinator::{End, Event};
 use crate::membership::{FromWorker, ToWorker};
 
 impl Run {
@@ -20,8 +20,8 @@ impl Run {
                     && self.order.is_none()
                     && let Err(error) = self.learn(trainee)
                 {
-                    self.outcome =
-                        Some(Outcome { kind: OutcomeKind::Failed, reason: error.to_string(), digest: None });
+                    let how = RunOutcome::Failed(RunFailure::Other(error.to_string()));
+                    self.end = Some(End { how, digest: None });
                     return;
                 }
                 // Each worker's own account, before it is merged with the others'.

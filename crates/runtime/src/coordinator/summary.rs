@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use bellwether_core::record::Summary;
+use bellwether_core::record::{RunOutcome, Summary};
 
 use super::Run;
-use crate::membership::coordinator::{Outcome, OutcomeKind};
+use crate::membership::coordinator::End;
 use crate::state::hex;
 
 impl Run {
-    pub(super) fn summary(&self, outcome: &Outcome) -> Summary {
+    pub(super) fn summary(&self, end: &End) -> Summary {
         let progress = self.machine.progress();
         let steps = progress.committed();
         let samples = |step| self.order.map_or(0, |order| order.samples_before(step));
@@ -20,12 +20,12 @@ impl Run {
             job: self.options.job.name.clone(),
             run: self.options.run.clone(),
             run_dir: display(&self.options.folder),
-            outcome: match outcome.kind {
-                OutcomeKind::Finished => "finished".into(),
-                OutcomeKind::Stopped => "stopped".into(),
-                OutcomeKind::Failed | OutcomeKind::Broken => "failed".into(),
+            outcome: match &end.how {
+                // Whoever reads the summary cannot go on either way; the reason tells that it is a bug.
+                RunOutcome::Broken(_) => "failed".into(),
+                how => how.word().into(),
             },
-            reason: outcome.reason.clone(),
+            reason: end.how.reason(),
             steps,
             examples: samples(steps),
             final_loss: progress.last.as_ref().map(|l| l.loss),
@@ -35,7 +35,7 @@ impl Run {
                 .map(|e| e.correct as f64 / e.predictions as f64),
             examples_per_s: (samples(steps).saturating_sub(samples(first))) as f64 / elapsed_s,
             elapsed_s: self.began.elapsed().as_secs_f64(),
-            params_digest: outcome.digest.map(|d| hex(&d)),
+            params_digest: end.digest.map(|d| hex(&d)),
             workers: progress.worker_counts.clone(),
             resizes: progress.resizes.clone(),
             crashes: progress.crashes.clone(),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bellwether_core::record::Event as Journaled;
 
 use super::checkpoints::Told;
-use super::{Outcome, Run, Seen};
+use super::{End, Run, Seen};
 use crate::control::server::Input;
 use crate::membership::WorkerId;
 use crate::membership::coordinator::Event;
@@ -27,10 +27,10 @@ pub(super) enum Incoming {
 }
 
 impl Run {
-    pub(super) fn work(&mut self) -> Outcome {
+    pub(super) fn work(&mut self) -> End {
         loop {
-            if let Some(outcome) = self.outcome.take() {
-                return outcome;
+            if let Some(end) = self.end.take() {
+                return end;
             }
             let looked = Instant::now();
             let patience = TICK.saturating_sub(looked - self.ticked);

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use bellwether_core::record::Event as Journal;
+use bellwether_core::record::{Event as Journal, RunFailure};
 
 use super::{
     EvaluationRecord, FromWorker, Load, Membership, Reason, Report, ToWorker, TraineeDescription, WorkerId,
@@ -16,11 +16,11 @@ use crate::verification::Mismatch;
 mod apart;
 mod attendance;
 mod commit;
+mod end;
 mod holders;
 mod interface;
 mod last_checkpoint;
 mod mismatch;
-mod outcome;
 mod periodic;
 mod plan;
 mod progress;
@@ -34,10 +34,10 @@ mod watch;
 use apart::Apart;
 pub use attendance::Stage;
 use attendance::{Kept, Worker};
+pub use end::End;
 pub use interface::{Action, Config, Event};
 use last_checkpoint::LastCheckpoint;
 pub use last_checkpoint::WAITS_FOR_CHECKPOINT;
-pub use outcome::{Outcome, OutcomeKind};
 use periodic::Periodic;
 pub use progress::Progress;
 use recovery::Ready;
@@ -140,7 +140,7 @@ pub struct Coordinator {
     last_checkpoint: LastCheckpoint,
     periodic: Periodic,
     stopping: bool,
-    failure: Option<String>,
+    failure: Option<RunFailure>,
     /// The loss was not finite: the state that led there is not written.
     diverged: bool,
     /// The last step that was not applied because of a mismatch.
@@ -409,9 +409,8 @@ impl Coordinator {
                 self.gone(worker, &what);
             }
             FromWorker::NotFinite { step, what } => {
-                let message = format!("{what} at step {step}; the step was not committed");
                 self.diverged |= self.failure.is_none();
-                self.failure.get_or_insert(message);
+                self.failure.get_or_insert(RunFailure::Diverged { what, step });
             }
             FromWorker::Mismatched(mismatch) => self.mismatched(mismatch),
             FromWorker::CheckpointFailed { step, why } => {

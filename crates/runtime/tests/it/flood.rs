@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use bellwether_core::parse;
 use bellwether_core::plan::Synchronisation;
+use bellwether_core::record::RunOutcome;
 use bellwether_runtime::control::Token;
 use bellwether_runtime::control::client::Control;
 use bellwether_runtime::coordinator::{self, Director, DirectorCommand, Endpoint, Now, Options, Seen};
-use bellwether_runtime::membership::coordinator::OutcomeKind;
 
 /// Ticks that must come while messages pour in: of a coordinator that only answers, none does.
 const TICKS: u64 = 30;
@@ -101,8 +101,8 @@ fn time_passes_while_messages_pour_in() {
         Control::connect(&address, &token).and_then(|mut control| control.stop()).expect("it stops");
         measured
     });
-    let (_, kind) = coordinator::run(options, &mut |_| {}).expect("it can begin");
-    assert_eq!(kind, OutcomeKind::Stopped);
+    let (_, how) = coordinator::run(options, &mut |_| {}).expect("it can begin");
+    assert_eq!(how, RunOutcome::Stopped);
     let (ticks, answers) = flood.join().expect("the flood ends");
     assert!(ticks >= TICKS, "{ticks} ticks in {PATIENCE:?} with {answers} answers");
     assert!(answers >= TICKS, "{answers} answers are no flood");

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use bellwether_core::cluster::JobId;
 use bellwether_core::policy::Fault;
+use bellwether_core::record::{RunFailure, RunOutcome};
 use bellwether_model::rescale::ObservedStep;
 
 use super::Engine;
 use crate::clock::Clock;
-use crate::crew::{Crew, End, Report};
+use crate::crew::{Crew, Report};
 use crate::ledger::{Entry, Outcome};
 
 /// Steps of one lesson that are written down; a model needs no more.
@@ -43,26 +44,25 @@ impl<C: Crew, T: Clock> Engine<C, T> {
                 self.show_effect(job)
             }
             Report::Steps { job, workers, speed, steps } => self.lesson(job, workers, speed, steps),
-            Report::Ended { job, end, why, step, digest, unix_s } => {
+            Report::Ended { job, outcome, step, digest, unix_s } => {
                 self.processes_gone(job);
                 let unix_s = Some(unix_s).filter(|unix_s| *unix_s > 0.0);
                 let is_leaving = self.state.jobs.get(&job).is_some_and(|record| record.leaving);
                 let live = self.live.entry(job).or_default();
                 (live.step, live.ended_unix_s) = (Some(step), unix_s);
-                match end {
-                    End::Finished => self.end(job, Outcome::Finished, String::new(), step, digest),
-                    End::Stopped => self.stopped(job, step, unix_s),
+                let why = outcome.reason();
+                match outcome {
+                    RunOutcome::Finished => self.end(job, Outcome::Finished, why, step, digest),
+                    RunOutcome::Stopped => self.stopped(job, step, unix_s),
                     // The same steps give the same numbers again.
-                    End::Failed
-                        if why.starts_with("the loss is") || why.contains(" is not finite at step") =>
-                    {
+                    RunOutcome::Failed(RunFailure::Diverged { .. }) => {
                         self.end(job, Outcome::Failed, why, step, None)
                     }
                     // It was to go, and there was no room for its state: no failure of the job.
-                    End::Failed if is_leaving && why.starts_with("the checkpoint of the last step") => {
+                    RunOutcome::Failed(RunFailure::Unsaved { .. }) if is_leaving => {
                         self.write(Entry::Stopped { job, step, why, unix_s })
                     }
-                    End::Failed => self.failed(job, why, unix_s),
+                    RunOutcome::Failed(_) | RunOutcome::Broken(_) => self.failed(job, why, unix_s),
                 }
             }
             Report::Lost { job, why } => {

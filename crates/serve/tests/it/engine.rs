@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use bellwether_core::cluster::JobId;
 use bellwether_core::job::{Job, WorkerRange};
 use bellwether_core::parse;
-use bellwether_core::record::Event;
+use bellwether_core::record::{Event, RunFailure, RunOutcome};
 use bellwether_runtime::journal::Journal;
 use bellwether_serve::clock::{Clock, Inbox, SystemClock};
-use bellwether_serve::crew::{Crew, End, Processes, Report, Wanted};
+use bellwether_serve::crew::{Crew, Processes, Report, Wanted};
 use bellwether_serve::engine::{Ends, Engine, EngineError, Options};
 use bellwether_serve::ledger::{Entry, FileStore, Store, Task, read};
 use bellwether_serve::machine::Machine;
@@ -151,13 +151,13 @@ impl Daemon {
         }
     }
 
-    fn end(&self, job: u32, end: End, step: u64) {
-        let (job, digest, why) = (JobId(job), Some("d1".into()), String::new());
-        self.report(Report::Ended { job, end, why, step, digest, unix_s: 0.0 });
+    fn end(&self, job: u32, outcome: RunOutcome, step: u64) {
+        let (job, digest) = (JobId(job), Some("d1".into()));
+        self.report(Report::Ended { job, outcome, step, digest, unix_s: 0.0 });
     }
 
     fn finish(&self, job: u32) {
-        self.end(job, End::Finished, 100);
+        self.end(job, RunOutcome::Finished, 100);
     }
 
     fn trains(&self, job: u32, workers: u32) {
@@ -247,7 +247,7 @@ fn users_suspend_resume_cancel_and_change_limits() {
     daemon.until("a leaves", |d| d.wanted(0) == Some(0));
     daemon.until("clients see that", |d| d.job("a").state == Phase::Stopping);
     assert_eq!(daemon.wanted(1), None, "b waits until a's processes are gone");
-    daemon.end(0, End::Stopped, 40);
+    daemon.end(0, RunOutcome::Stopped, 40);
     daemon.until("b starts then", |d| d.wanted(1) == Some(2));
     daemon.until("a is suspended", |d| d.job("a").state == Phase::Suspended && d.job("a").step == 40);
     daemon.ask(Request::Resume { job: a() }).unwrap();
@@ -257,7 +257,7 @@ fn users_suspend_resume_cancel_and_change_limits() {
     assert_eq!(daemon.job("b").max_workers, 1);
     daemon.ask(Request::Cancel { job: "b".into() }).unwrap();
     daemon.until("b leaves", |d| d.wanted(1) == Some(0));
-    daemon.end(1, End::Stopped, 3);
+    daemon.end(1, RunOutcome::Stopped, 3);
     daemon.until("b is gone, and a goes on", |d| d.wanted(0) == Some(2));
     daemon.until("b was cancelled", |d| d.job("b").state == Phase::Cancelled);
     daemon.finish(0);
@@ -527,14 +527,18 @@ fn slots_are_free_when_processes_have_left_and_not_before() {
     daemon.stop();
 }
 
+/// A failure of a run.
+fn nobody() -> RunOutcome {
+    RunOutcome::Failed(RunFailure::Other("no worker comes up".into()))
+}
+
 #[test]
 fn a_failure_that_is_known_is_told_to_whoever_starts_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path(), Some("fifo"), 2);
     daemon.submit("a", "2").unwrap();
     daemon.until("it starts", |d| d.wanted(0) == Some(2));
-    let why = "no worker comes up".to_string();
-    daemon.report(Report::Ended { job: JobId(0), end: End::Failed, why, step: 5, digest: None, unix_s: 7.0 });
+    daemon.report(Report::Ended { job: JobId(0), outcome: nobody(), step: 5, digest: None, unix_s: 7.0 });
     daemon.until("it is tried again", |d| d.wishes() == 2);
     let known = |daemon: &Daemon| daemon.wishes.lock().unwrap().last[&JobId(0)].known_end_unix_s;
     assert_eq!(known(&daemon), Some(7.0));
@@ -552,8 +556,7 @@ fn a_failure_is_told_once() {
     let mut journal = Journal::open(&folder.path().join("journal.jsonl")).unwrap();
     let began = Event::CoordinatorStarted { process: 1, version: String::new(), resumed: false };
     journal.write(100.0, &began).unwrap();
-    let outcome = "failed: no worker comes up".to_string();
-    journal.write(200.0, &Event::Ended { step: 7, outcome, params_digest: None }).unwrap();
+    journal.write(200.0, &Event::Ended { step: 7, outcome: nobody(), params_digest: None }).unwrap();
     // What the crew of a daemon says that wants nothing of the run but that it leaves.
     let told = |known_end_unix_s| {
         let (tell, told) = std::sync::mpsc::channel();
@@ -561,13 +564,13 @@ fn a_failure_is_told_once() {
         let run = folder.path().to_path_buf();
         crew.want(Wanted { job: JobId(1), run, workers: 0, speed: 1.0, begins: true, known_end_unix_s });
         match told.recv_timeout(Duration::from_secs(30)) {
-            Ok(Report::Ended { end, step: 7, .. }) => end,
+            Ok(Report::Ended { outcome, step: 7, .. }) => outcome,
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!(told(None), End::Failed);
-    assert_eq!(told(Some(100.0)), End::Failed, "it went on after that end, and failed then");
-    assert_eq!(told(Some(200.0)), End::Stopped, "that it failed is known");
+    assert_eq!(told(None), nobody());
+    assert_eq!(told(Some(100.0)), nobody(), "it went on after that end, and failed then");
+    assert_eq!(told(Some(200.0)), RunOutcome::Stopped, "that it failed is known");
 }
 
 /// A ledger with a job that trains, one that waits and one that has ended.
@@ -621,7 +624,7 @@ fn a_damaged_line_in_the_ledger_costs_that_line() {
                     wishes.iter().skip(seen.replace(wishes.len())).filter(|wanted| wanted.workers == 0)
                 {
                     let number = wanted.job.0;
-                    d.end(number, if number == 0 { End::Finished } else { End::Stopped }, 100);
+                    d.end(number, if number == 0 { RunOutcome::Finished } else { RunOutcome::Stopped }, 100);
                 }
                 d.wanted(1) == Some(2) || !jobs.contains_key("a")
             });

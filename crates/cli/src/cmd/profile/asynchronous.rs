@@ -9,10 +9,9 @@ use bellwether_core::job::{Job, Order, SyncPolicy, WorkerRange};
 use bellwether_core::plan::{Synchronisation, TransmissionOrder};
 use bellwether_core::prediction::Protocol;
 use bellwether_core::profile::{Network, Profile};
-use bellwether_core::record::Event;
+use bellwether_core::record::{Event, RunOutcome};
 use bellwether_runtime::coordinator::{self, Observation, Options};
 use bellwether_runtime::membership::TraineeDescription;
-use bellwether_runtime::membership::coordinator::OutcomeKind;
 use bellwether_runtime::parameters::ShardMap;
 use bellwether_runtime::{journal, metrics};
 
@@ -74,8 +73,8 @@ pub(crate) fn measure(
     let ended = coordinator::run(options, observe).map_err(|e| Failure::at("profile", e));
     drop(asks);
     let _ = helper.join();
-    let (summary, kind) = ended?;
-    if kind != OutcomeKind::Stopped {
+    let (summary, outcome) = ended?;
+    if outcome != RunOutcome::Stopped {
         let what = format!("the job could not be measured: {}", summary.reason);
         return Err(Failure::at(&original.name, what));
     }

@@ -10,11 +10,10 @@ use bellwether_core::job::{Checkpoint, Job, Mode, WorkerRange};
 use bellwether_core::plan::Synchronisation;
 use bellwether_core::prediction::Protocol;
 use bellwether_core::profile::{Network, Profile};
-use bellwether_core::record::Event;
+use bellwether_core::record::{Event, RunOutcome};
 use bellwether_runtime::coordinator::{self, Observation, Options, Spawn};
 use bellwether_runtime::journal;
 use bellwether_runtime::membership::TraineeDescription;
-use bellwether_runtime::membership::coordinator::OutcomeKind;
 
 use super::asynchronous;
 use super::build::{self, Measured};
@@ -146,8 +145,8 @@ pub(crate) fn measure_job(
     let ended = coordinator::run(options, observe);
     drop(asks);
     let _ = helper.join();
-    let (summary, kind) = ended.map_err(|e| Failure::at("profile", e))?;
-    if kind != OutcomeKind::Stopped {
+    let (summary, outcome) = ended.map_err(|e| Failure::at("profile", e))?;
+    if outcome != RunOutcome::Stopped {
         return Err(Failure::at(&original.name, format!("it could not be measured: {}", summary.reason)));
     }
     let measured = Measured::read(&run, how.steps)?;

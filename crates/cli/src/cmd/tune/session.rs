@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use bellwether_core::InputError;
 use bellwether_core::job::Job;
-use bellwether_core::record::{Event, Line};
+use bellwether_core::record::{Event, Line, RunOutcome};
 use bellwether_runtime::journal;
 use bellwether_runtime::order::SampleOrder;
 use bellwether_sched::tune::Outcome;
 
 use crate::failure::Failure;
-use crate::history::History;
+use crate::history::{History, Left};
 use crate::printer::Printer;
 use crate::runs::{RunDir, StateDir};
 
@@ -44,22 +44,20 @@ pub(super) fn train(folder: &StateDir, name: &str, job: &Job, printer: &Printer)
             follow(&run, None, printer)?;
             continue;
         }
-        match History::read(&run)?.state().as_str() {
-            "finished" => return trained(&run, job, None),
-            "failed" | "broken" => {
-                let lines = lines(&run)?;
-                if diverged(&lines) {
+        match History::read(&run)?.left() {
+            Some(Left::Ended(RunOutcome::Finished)) => return trained(&run, job, None),
+            Some(Left::Ended(end @ (RunOutcome::Failed(_) | RunOutcome::Broken(_)))) => {
+                if end.has_diverged() {
                     return trained(&run, job, Some(Outcome::Diverged));
                 }
                 if tried {
-                    let why = ended(&lines).unwrap_or_default();
                     let hint = format!("journal.jsonl and the logs in {} tell more", run.path.display());
-                    return Err(InputError::new(name, why).hint(hint).into());
+                    return Err(InputError::new(name, end.to_string()).hint(hint).into());
                 }
                 // What kept it from training then may be over.
                 fs::remove_dir_all(&run.path).map_err(|e| Failure::at(run.path.display().to_string(), e))?;
             }
-            "stopped" if tried => {
+            Some(Left::Ended(RunOutcome::Stopped)) if tried => {
                 let what = format!("{name} was stopped; with --resume the search goes on from there");
                 return Err(Failure::No(what));
             }
@@ -122,21 +120,6 @@ fn lines(run: &RunDir) -> Result<Vec<Line>, Failure> {
     journal::read(&path).map_err(|e| Failure::at(path.display().to_string(), e))
 }
 
-/// How it ended, in the journal's words.
-fn ended(lines: &[Line]) -> Option<String> {
-    lines.iter().rev().find_map(|line| match &line.event {
-        Event::Ended { outcome, .. } => Some(outcome.clone()),
-        _ => None,
-    })
-}
-
-/// Whether it ended because its numbers did.
-fn diverged(lines: &[Line]) -> bool {
-    let why = ended(lines).unwrap_or_default();
-    let why = why.strip_prefix("failed: ").unwrap_or_default();
-    why.starts_with("the loss is") || (why.starts_with("the ") && why.contains(" is not finite at step"))
-}
-
 /// Seconds that coordinators of the run lived, as their lines tell.
 fn seconds(lines: &[Line]) -> f64 {
     let begins = |line: &Line| matches!(line.event, Event::CoordinatorStarted { .. });
@@ -181,24 +164,14 @@ mod tests {
         line(time_s, Event::CoordinatorStarted { process: 1, version: String::new(), resumed: false })
     }
 
-    fn end(time_s: f64, outcome: &str) -> Line {
-        line(time_s, Event::Ended { step: 1, outcome: outcome.into(), params_digest: None })
+    fn end(time_s: f64) -> Line {
+        line(time_s, Event::Ended { step: 1, outcome: RunOutcome::Finished, params_digest: None })
     }
 
     #[test]
     fn time_between_two_coordinators_does_not_count() {
-        let lines =
-            [started(10.0), line(13.0, Event::RolledBack { to: 0 }), started(100.0), end(102.0, "finished")];
+        let lines = [started(10.0), line(13.0, Event::RolledBack { to: 0 }), started(100.0), end(102.0)];
         assert!((seconds(&lines) - 5.0).abs() < 1e-9);
         assert!(seconds(&[]) == 0.0);
-    }
-
-    #[test]
-    fn only_numbers_that_end_are_divergence() {
-        let of = |outcome: &str| diverged(&[started(0.0), end(1.0, outcome)]);
-        assert!(of("failed: the loss is NaN at step 3; the step was not committed"));
-        assert!(of("failed: the gradient is not finite at step 3; the step was not committed"));
-        assert!(of("failed: the gradient of step 3 is not finite at step 3; the step was not committed"));
-        assert!(!of("failed: no worker could be started") && !of("finished") && !diverged(&[]));
     }
 }

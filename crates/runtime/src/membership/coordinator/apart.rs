@@ -280,17 +280,11 @@ impl Coordinator {
         let servers = self.apart.shards.len() as u32;
         self.end_stretch(step);
         let reason = if self.apart.summaries.is_empty() { "the first stretch" } else { "the next stretch" };
-        self.journal(Journal::Protocol {
-            step,
-            protocol: protocol.to_string(),
-            servers,
-            stall_s,
-            reason: reason.into(),
-        });
+        self.journal(Journal::Protocol { step, protocol, servers, stall_s, reason: reason.into() });
         self.apart.summaries.push(StretchSummary {
             step,
             steps: 0,
-            protocol: protocol.to_string(),
+            protocol,
             servers,
             seconds: -self.now_s,
             stall_s,

@@ -8,7 +8,7 @@ use bellwether_core::record::Event as Journal;
 
 #[cfg(doc)]
 use super::Coordinator;
-use super::{Outcome, Resumed};
+use super::{End, Resumed};
 use crate::membership::{FromWorker, StepRecord, ToWorker, TraineeDescription, WorkerId};
 
 /// What the coordinator knows before any worker speaks.
@@ -150,5 +150,5 @@ pub enum Action {
     /// The steps up to this number are committed; their records.
     Committed(Vec<StepRecord>),
     /// The run is over.
-    End(Outcome),
+    End(End),
 }

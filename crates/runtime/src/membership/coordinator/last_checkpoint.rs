@@ -1,8 +1,8 @@
 //! The last checkpoint: whoever holds the result keeps it until it is written, and is asked for it again.
 
-use bellwether_core::record::Event as Journal;
+use bellwether_core::record::{Event as Journal, RunFailure, RunOutcome};
 
-use super::{Coordinator, Outcome, OutcomeKind};
+use super::{Coordinator, End};
 use crate::membership::ToWorker;
 
 /// The phase of a run that is over but for a checkpoint that could not be written.
@@ -110,14 +110,8 @@ impl Coordinator {
                 Some((failed, why)) if failed == step => why,
                 _ => "it did not come".into(),
             };
-            let until = if abandoned {
-                "until somebody asked for an end".into()
-            } else {
-                format!("within {wait_s:.0} s")
-            };
-            let reason =
-                format!("the checkpoint of the last step, {step}, could not be written {until}: {why}");
-            return self.end(Outcome { kind: OutcomeKind::Failed, reason, digest: Some(digest) });
+            let failure = RunFailure::Unsaved { step, waited_s: (!abandoned).then_some(wait_s), why };
+            return self.end(End { how: RunOutcome::Failed(failure), digest: Some(digest) });
         }
         if self.now_s < last.again_s {
             return;

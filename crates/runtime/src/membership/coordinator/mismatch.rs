@@ -1,6 +1,6 @@
 //! Two workers computed a virtual node differently: the run stops, or the one that was wrong has to go.
 
-use bellwether_core::record::{Event as Journal, Mismatch as Record};
+use bellwether_core::record::{Event as Journal, Mismatch as Record, RunFailure};
 
 use super::{Coordinator, Phase};
 use crate::membership::WorkerId;
@@ -31,7 +31,7 @@ impl Coordinator {
                 self.quarantine(wrong, step);
             }
             Verdict::Open => {
-                self.failure.get_or_insert(record.sentence());
+                self.failure.get_or_insert(RunFailure::Other(record.sentence()));
                 // They may have been told to go on meanwhile, and not come to the same again.
                 self.stopping = true;
             }

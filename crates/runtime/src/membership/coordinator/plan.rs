@@ -1,10 +1,8 @@
 //! Planned changes: which membership is wanted next, and what is learnt when it begins.
 
-use bellwether_core::record::{Event as Journal, Resize};
+use bellwether_core::record::{Event as Journal, Resize, RunFailure, RunOutcome};
 
-use super::{
-    Action, Coordinator, Kept, MAX_BOOT_FAILURES, Outcome, OutcomeKind, Phase, Proposal, Stage, Worker,
-};
+use super::{Action, Coordinator, End, Kept, MAX_BOOT_FAILURES, Phase, Proposal, Stage, Worker};
 use crate::membership::{Active, Membership, Reason, Shadow, ToWorker, WorkerId};
 use crate::tree::ranges_by_speed;
 
@@ -21,7 +19,8 @@ impl Coordinator {
         self.replacing.retain(|id| workers.get(id).is_some_and(|w| w.stage == Stage::Active));
         if self.barren_crashes > self.config.max_barren_crashes {
             let crashes = self.barren_crashes;
-            return self.give_up(format!("{crashes} workers were lost in a row without a step between them"));
+            let reason = format!("{crashes} workers were lost in a row without a step between them");
+            return self.give_up(RunFailure::Other(reason));
         }
         match self.phase {
             Phase::Gathering { grace_until_s } => self.gather(grace_until_s),
@@ -422,7 +421,7 @@ impl Coordinator {
         }
         if ends.iter().flatten().any(|end| *end != (step, digest)) {
             let reason = "workers disagree about the trained parameters; please report this".to_string();
-            return self.end(Outcome { kind: OutcomeKind::Broken, reason, digest: None });
+            return self.end(End { how: RunOutcome::Broken(reason), digest: None });
         }
         // A state that led to no finite loss replaces no checkpoint.
         let here =
@@ -434,41 +433,29 @@ impl Coordinator {
             self.checkpoint = self.checkpoint.max(Some(step));
             return self.begin_apart(step);
         }
-        let (kind, reason) = match self.failure.take() {
-            Some(reason) => (OutcomeKind::Failed, reason),
-            None if self.total_steps.is_some_and(|total| step >= total) => {
-                (OutcomeKind::Finished, String::new())
-            }
-            None => (OutcomeKind::Stopped, String::new()),
+        let how = match self.failure.take() {
+            Some(failure) => RunOutcome::Failed(failure),
+            None if self.total_steps.is_some_and(|total| step >= total) => RunOutcome::Finished,
+            None => RunOutcome::Stopped,
         };
-        self.end(Outcome { kind, reason, digest: Some(digest) });
+        self.end(End { how, digest: Some(digest) });
     }
 
-    pub(super) fn give_up(&mut self, reason: String) {
-        self.end(Outcome { kind: OutcomeKind::Failed, reason, digest: None });
+    pub(super) fn give_up(&mut self, failure: RunFailure) {
+        self.end(End { how: RunOutcome::Failed(failure), digest: None });
     }
 
-    pub(super) fn end(&mut self, outcome: Outcome) {
+    pub(super) fn end(&mut self, end: End) {
         self.phase = Phase::Ended;
         let servers = self.server_ids();
         for worker in self.workers.keys().copied().chain(servers).collect::<Vec<_>>() {
             self.send(worker, ToWorker::Bye { reason: "the run is over".into(), refused: false });
         }
-        let kind = match outcome.kind {
-            OutcomeKind::Finished => "finished",
-            OutcomeKind::Stopped => "stopped",
-            OutcomeKind::Failed => "failed",
-            OutcomeKind::Broken => "broken",
-        };
         self.journal(Journal::Ended {
             step: self.progress.committed(),
-            outcome: if outcome.reason.is_empty() {
-                kind.into()
-            } else {
-                format!("{kind}: {}", outcome.reason)
-            },
-            params_digest: outcome.digest.map(|d| crate::state::hex(&d)),
+            outcome: end.how.clone(),
+            params_digest: end.digest.map(|d| crate::state::hex(&d)),
         });
-        self.actions.push(Action::End(outcome));
+        self.actions.push(Action::End(end));
     }
 }

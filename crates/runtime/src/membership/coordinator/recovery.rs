@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use bellwether_core::record::Event as Journal;
+use bellwether_core::record::{Event as Journal, RunFailure, RunOutcome};
 
-use super::{
-    Coordinator, Kept, MAX_BOOT_FAILURES, MAX_REBOOT_FAILURES, Outcome, OutcomeKind, Phase, Stage, Worker,
-};
+use super::{Coordinator, End, Kept, MAX_BOOT_FAILURES, MAX_REBOOT_FAILURES, Phase, Stage, Worker};
 use crate::membership::{Load, Reason, ToWorker, WorkerId};
 
 /// How long a broken connection between two workers may wait for evidence that one of them is dead.
@@ -110,7 +108,7 @@ impl Coordinator {
         };
         self.journal(Journal::Warning { message: format!("worker {worker} did not come up: {why}{next}") });
         if over {
-            self.give_up(format!("no worker comes up: {why}"));
+            self.give_up(RunFailure::Other(format!("no worker comes up: {why}")));
         }
     }
 
@@ -341,7 +339,7 @@ impl Coordinator {
                 self.journal(Journal::RolledBack { to });
                 self.progress.roll_back(to);
             }
-            return self.end(Outcome { kind: OutcomeKind::Stopped, reason: String::new(), digest: None });
+            return self.end(End { how: RunOutcome::Stopped, digest: None });
         }
         self.spawn_missing();
         let standby = self.staged(Stage::Standby);

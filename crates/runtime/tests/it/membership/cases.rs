@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use bellwether_core::plan::Synchronisation;
-use bellwether_core::record::Event as Journal;
-use bellwether_runtime::membership::coordinator::{Action, Config, Coordinator, Event, OutcomeKind, Resumed};
+use bellwether_core::record::{Event as Journal, RunOutcome};
+use bellwether_runtime::membership::coordinator::{Action, Config, Coordinator, End, Event, Resumed};
 use bellwether_runtime::membership::member::{Effect, Member, Rules, Task};
 use bellwether_runtime::membership::{Active, FromWorker, Load, Membership, Report, Shadow, SwitchRecord};
 use bellwether_runtime::membership::{ToWorker, TraineeDescription, WorkerId};
@@ -392,7 +392,8 @@ fn a_stale_end_is_not_the_end() {
     bench.says(1, finished(4, 2));
     // Uploads may overtake one another.
     bench.take(Event::Checkpoint(4, Ok(())));
-    let ended = |a: &Action| matches!(a, Action::End(o) if o.kind == OutcomeKind::Stopped && o.digest == Some([2; 32]));
+    let end = End { how: RunOutcome::Stopped, digest: Some([2; 32]) };
+    let ended = |a: &Action| *a == Action::End(end.clone());
     assert_eq!(bench.coordinator.phase(), "ended");
     let mut bench = Bench::running(config(1), 1);
     let actions = bench.take(Event::Stop);

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use bellwether_core::record::Event as Journal;
-use bellwether_runtime::membership::coordinator::{Outcome, OutcomeKind};
+use bellwether_core::record::{Event as Journal, RunOutcome};
+use bellwether_runtime::membership::coordinator::End;
 use bellwether_runtime::membership::{Load, Membership, ToWorker, WorkerId};
 
 use super::control::GRACE_S;
@@ -41,7 +41,7 @@ impl World {
     /// Without faults, no active worker waits but for a scheduled change.
     pub(crate) fn check_wait(&mut self, id: WorkerId) {
         let member = &self.processes[&id].member;
-        if !self.scenario.calm() || !member.is_active() || self.outcome.is_some() {
+        if !self.scenario.calm() || !member.is_active() || self.end.is_some() {
             return;
         }
         if member.membership().hold_at.is_none_or(|at| at > member.step()) {
@@ -274,28 +274,28 @@ impl World {
     }
 
     /// Looks at the end of a run.
-    pub(crate) fn check_outcome(&mut self, outcome: &Outcome) {
-        let allowed = match outcome.kind {
-            OutcomeKind::Finished => true,
-            OutcomeKind::Stopped => self.watch.stop_asked,
-            OutcomeKind::Failed => {
-                let poisoned = self.scenario.poison.is_some() && outcome.reason.contains("not committed");
-                let lost = self.scenario.max_barren_crashes < 100 && outcome.reason.contains("in a row");
-                let nobody = !self.scenario.calm() && outcome.reason.contains("no worker comes up");
-                let corrupt = self.scenario.corruption.is_some() && outcome.reason.contains("was applied");
+    pub(crate) fn check_outcome(&mut self, end: &End) {
+        let allowed = match end.how {
+            RunOutcome::Finished => true,
+            RunOutcome::Stopped => self.watch.stop_asked,
+            RunOutcome::Failed(_) => {
+                let reason = end.how.reason();
+                let poisoned = self.scenario.poison.is_some() && reason.contains("not committed");
+                let lost = self.scenario.max_barren_crashes < 100 && reason.contains("in a row");
+                let nobody = !self.scenario.calm() && reason.contains("no worker comes up");
+                let corrupt = self.scenario.corruption.is_some() && reason.contains("was applied");
                 // Who asks for an end while the last checkpoint cannot be written gets one.
-                let cut = outcome.reason.contains("did not arrive whole");
-                let impatient =
-                    (self.scenario.disk_full > 0.0 || cut) && outcome.reason.contains("asked for an end");
+                let cut = reason.contains("did not arrive whole");
+                let impatient = (self.scenario.disk_full > 0.0 || cut) && reason.contains("asked for an end");
                 poisoned || lost || nobody || impatient || corrupt
             }
-            OutcomeKind::Broken => false,
+            RunOutcome::Broken(_) => false,
         };
         if !allowed {
-            return self.violate(format!("the run ends with {outcome:?}"));
+            return self.violate(format!("the run ends with {end:?}"));
         }
-        let Some(digest) = outcome.digest else {
-            if outcome.kind == OutcomeKind::Finished {
+        let Some(digest) = end.digest else {
+            if end.how == RunOutcome::Finished {
                 self.violate("finished without a digest".into());
             }
             return;
@@ -305,16 +305,16 @@ impl World {
         if self.right.get(&digest) != Some(&committed) {
             self.violate(format!("after {committed} steps the run ends with other bits"));
         }
-        let is_good = matches!(outcome.kind, OutcomeKind::Finished | OutcomeKind::Stopped);
+        let is_good = matches!(end.how, RunOutcome::Finished | RunOutcome::Stopped);
         if is_good && self.stored.get(&committed) != Some(&digest) {
             self.violate(format!("the run ends well, and the state after {committed} steps is nowhere"));
         }
         self.check_ledger(digest);
         let total = self.scenario.rules.total_steps;
-        if outcome.kind == OutcomeKind::Finished && committed != total {
+        if end.how == RunOutcome::Finished && committed != total {
             self.violate(format!("finished after {committed} steps of {total}"));
         }
-        self.check_wanted(outcome);
+        self.check_wanted(end);
     }
 
     /// The journal alone tells which updates led to the result, unless some of it was lost with all workers.
@@ -339,12 +339,12 @@ impl World {
     }
 
     /// If there was time enough, the wanted number of workers computes in the end.
-    fn check_wanted(&mut self, outcome: &Outcome) {
+    fn check_wanted(&mut self, end: &End) {
         let Some(coordinator) = &self.coordinator else { return };
         // Whoever only waits for the last checkpoint takes nobody in any more.
         let quiet = self.watch.committed_s - self.watch.disturbed_s.max(self.scenario.faults_until_s + 0.5);
         let (active, wanted) = (coordinator.membership().active.len(), coordinator.wanted());
-        let stopping = outcome.kind != OutcomeKind::Finished || self.watch.stopped > 0;
+        let stopping = end.how != RunOutcome::Finished || self.watch.stopped > 0;
         if quiet <= SETTLED_S || stopping || !self.scenario.schedule.is_empty() {
             return;
         }
@@ -357,7 +357,7 @@ impl World {
 
     /// Looks at the whole history once the run is over.
     pub(crate) fn check_end(&mut self) {
-        if self.outcome.is_none() {
+        if self.end.is_none() {
             return self.violate("nothing happens any more and the run has not ended".into());
         }
         if let Some((id, process)) =

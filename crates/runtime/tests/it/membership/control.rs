@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bellwether_core::plan::Synchronisation;
-use bellwether_core::record::{Event as Journal, Line};
+use bellwether_core::record::{Event as Journal, Line, RunOutcome};
 use bellwether_runtime::journal::resumed;
-use bellwether_runtime::membership::coordinator::{Action, Config, Coordinator, Event, Outcome, OutcomeKind};
+use bellwether_runtime::membership::coordinator::{Action, Config, Coordinator, End, Event};
 use bellwether_runtime::membership::{FromWorker, Membership, ToWorker, WorkerId};
 
 use super::process::{Activity, Input};
@@ -199,7 +199,7 @@ impl World {
         let worker = session.worker;
         match up {
             Up::Attach { held, trainee } => {
-                if self.outcome.is_some() {
+                if self.end.is_some() {
                     return self.down(number, Down::Broken);
                 }
                 let refused = self.coordinator.as_ref().and_then(|c| c.refusal(worker, worker));
@@ -376,7 +376,7 @@ impl World {
                     self.violate(format!("records of steps beyond {committed}: {records:?}"));
                 }
             }
-            Action::End(outcome) => self.ended(outcome),
+            Action::End(end) => self.ended(end),
             Action::SpawnServer(_) | Action::Collect { .. } => {
                 self.violate("a server in a run that is reduced by its workers".into());
             }
@@ -469,7 +469,7 @@ impl World {
 
     /// The coordinator stands still for so long, or only its main loop does.
     pub(crate) fn pause(&mut self, seconds: f64, behind: bool) {
-        if self.coordinator.is_some() && self.still.is_none() && self.outcome.is_none() {
+        if self.coordinator.is_some() && self.still.is_none() && self.end.is_none() {
             self.still = Some(Vec::new());
             self.watch.pauses += 1;
             let generation = self.generation;
@@ -496,9 +496,9 @@ impl World {
         self.happen(Happening::Told(event));
     }
 
-    fn ended(&mut self, outcome: Outcome) {
-        self.check_outcome(&outcome);
-        if outcome.kind == OutcomeKind::Stopped && self.violation.is_none() {
+    fn ended(&mut self, end: End) {
+        self.check_outcome(&end);
+        if end.how == RunOutcome::Stopped && self.violation.is_none() {
             // It is resumed when everyone has gone home.
             self.watch.stopped += 1;
             self.watch.stop_asked = false;
@@ -510,7 +510,7 @@ impl World {
             }
             return self.after(1.0, Happening::CoordinatorStarts);
         }
-        self.outcome = Some(outcome);
+        self.end = Some(end);
     }
 
     /// Breaks the session of a worker while both ends live.
@@ -565,7 +565,7 @@ impl World {
 
     /// The coordinator process is gone at once; all sessions break.
     pub(crate) fn kill_coordinator(&mut self) {
-        if self.coordinator.take().is_none() || self.outcome.is_some() {
+        if self.coordinator.take().is_none() || self.end.is_some() {
             return;
         }
         self.note(|| "the coordinator is killed".into());

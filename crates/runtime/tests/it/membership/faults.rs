@@ -15,7 +15,7 @@ impl World {
 
     /// Something goes wrong.
     pub(crate) fn fault(&mut self, fault: Fault) {
-        if self.outcome.is_some() {
+        if self.end.is_some() {
             return;
         }
         // Mostly workers that have come up: a run that never begins shows little.
@@ -229,7 +229,7 @@ impl World {
         if self.coordinator.is_none() {
             return self.after(0.5, Happening::Stop);
         }
-        if self.outcome.is_none() {
+        if self.end.is_none() {
             self.watch.stop_asked = true;
             self.tell(Event::Stop);
         }
@@ -250,7 +250,7 @@ impl World {
     /// The operator starts workers by hand if there are fewer than wanted.
     pub(crate) fn operate(&mut self) {
         if let Some(coordinator) = &self.coordinator
-            && self.outcome.is_none()
+            && self.end.is_none()
             && self.still.is_none()
         {
             let wanted = coordinator.wanted() as usize;

@@ -1,6 +1,7 @@
 //! The checkpoint of the last step: no run says that it is over before it is written.
 
-use bellwether_runtime::membership::coordinator::{Action, Config, Event, Outcome, OutcomeKind};
+use bellwether_core::record::{RunFailure, RunOutcome};
+use bellwether_runtime::membership::coordinator::{Action, Config, End, Event};
 use bellwether_runtime::membership::member::Task;
 use bellwether_runtime::membership::{FromWorker, Report, ToWorker, WorkerId};
 
@@ -25,9 +26,9 @@ fn finished() -> Bench {
     bench
 }
 
-fn outcome(actions: &[Action]) -> Option<&Outcome> {
+fn outcome(actions: &[Action]) -> Option<&End> {
     actions.iter().find_map(|action| match action {
-        Action::End(outcome) => Some(outcome),
+        Action::End(end) => Some(end),
         _ => None,
     })
 }
@@ -70,7 +71,7 @@ fn it_is_asked_for_again_until_it_is_written() {
     assert!(waits_s.windows(2).all(|pair| pair[1] > 1.5 * pair[0]), "ever more rarely: {waits_s:?}");
     let actions = bench.take(Event::Checkpoint(LAST, Ok(())));
     let outcome = outcome(&actions).expect("it is written");
-    assert_eq!((outcome.kind, outcome.digest), (OutcomeKind::Finished, Some([7; 32])));
+    assert_eq!(*outcome, End { how: RunOutcome::Finished, digest: Some([7; 32]) });
 }
 
 #[test]
@@ -109,8 +110,8 @@ fn a_run_whose_result_cannot_be_written_has_failed() {
             break outcome.clone();
         }
     };
-    assert_eq!(end.kind, OutcomeKind::Failed);
-    assert!(end.reason.contains("300 s") && end.reason.contains("no space"), "{}", end.reason);
+    let failure = RunFailure::Unsaved { step: LAST, waited_s: Some(300.0), why: "no space".into() };
+    assert_eq!(end.how, RunOutcome::Failed(failure));
 }
 
 #[test]
@@ -118,11 +119,14 @@ fn whoever_asks_for_an_end_gets_one() {
     let mut bench = finished();
     bench.take(Event::Checkpoint(LAST, Err("no space".into())));
     let actions = bench.take(Event::Stop);
-    assert_eq!(outcome(&actions).expect("it was asked for").kind, OutcomeKind::Failed);
+    let unsaved = |end: &End| {
+        matches!(end.how, RunOutcome::Failed(RunFailure::Unsaved { step: LAST, waited_s: None, .. }))
+    };
+    assert!(unsaved(outcome(&actions).expect("it was asked for")));
     // As long as nothing has failed it may be on its way.
     let mut bench = finished();
     assert_eq!(outcome(&bench.take(Event::Stop)), None);
-    assert_eq!(outcome(&bench.take(Event::Stop)).expect("twice").kind, OutcomeKind::Failed);
+    assert!(unsaved(outcome(&bench.take(Event::Stop)).expect("twice")));
 }
 
 #[test]
@@ -135,7 +139,9 @@ fn a_state_that_led_to_no_number_is_not_waited_for() {
     }
     bench.says(1, FromWorker::Finished { step: 9, digest: [7; 32] });
     let actions = bench.says(2, FromWorker::Finished { step: 9, digest: [7; 32] });
-    assert_eq!(outcome(&actions).expect("nothing is left to do").kind, OutcomeKind::Failed);
+    let end = outcome(&actions).expect("nothing is left to do");
+    let diverged = RunFailure::Diverged { what: "the loss is NaN".into(), step: 9 };
+    assert_eq!(end.how, RunOutcome::Failed(diverged));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bellwether_core::record::Event as Journal;
-use bellwether_runtime::membership::coordinator::{Action, Config, Event, OutcomeKind};
+use bellwether_runtime::membership::coordinator::{Action, Config, Event};
 use bellwether_runtime::membership::member::{Effect, Task};
 use bellwether_runtime::membership::{FromWorker, ToWorker, WorkerId};
 use bellwether_runtime::verification::{Check, Mismatch, Verdict, due};
@@ -149,13 +149,13 @@ fn where_nobody_can_tell_the_run_ends_before_the_step() {
     }
     actions.extend(bench.take(Event::Checkpoint(5, Ok(()))));
     let end = actions.iter().find_map(|action| match action {
-        Action::End(outcome) => Some(outcome),
+        Action::End(end) => Some(end),
         _ => None,
     });
     let end = end.expect("an end");
-    assert_eq!(end.kind, OutcomeKind::Failed);
+    assert_eq!(end.how.word(), "failed");
     for word in ["workers 2 and 3", "virtual node 4", "step 5"] {
-        assert!(end.reason.contains(word), "{}", end.reason);
+        assert!(end.how.reason().contains(word), "{}", end.how.reason());
     }
 }
 

@@ -3,7 +3,7 @@
 use bellwether_core::plan::Synchronisation;
 use bellwether_core::prediction::Protocol;
 use bellwether_core::record::Event as Journal;
-use bellwether_runtime::membership::coordinator::{Action, Config, Event, OutcomeKind, Resumed};
+use bellwether_runtime::membership::coordinator::{Action, Config, Event, Resumed};
 use bellwether_runtime::membership::member::{Effect, Member, Task};
 use bellwether_runtime::membership::{FromWorker, Load, ToWorker, WorkerId};
 
@@ -209,11 +209,8 @@ fn a_job_whose_workers_never_come_up_ends_with_the_reason() {
         for worker in started {
             actions.extend(bench.take(Event::Gone(worker, "no such file".into())));
         }
-        if let Some(Action::End(outcome)) = actions.iter().find(|action| matches!(action, Action::End(_))) {
-            assert_eq!(
-                (outcome.kind, outcome.reason.as_str()),
-                (OutcomeKind::Failed, "no worker comes up: no such file")
-            );
+        if let Some(Action::End(end)) = actions.iter().find(|action| matches!(action, Action::End(_))) {
+            assert_eq!(end.how.to_string(), "failed: no worker comes up: no such file");
             return;
         }
         actions.extend(bench.pass(0.05, &[]));

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use bellwether_core::record::Event as Journal;
-use bellwether_runtime::membership::coordinator::{Coordinator, Event, Outcome, OutcomeKind};
+use bellwether_core::record::{Event as Journal, RunOutcome};
+use bellwether_runtime::membership::coordinator::{Coordinator, End, Event};
 use bellwether_runtime::membership::{FromWorker, Membership, ToWorker, TraineeDescription, WorkerId};
 
 use super::control::{Session, Watch};
@@ -176,7 +176,7 @@ pub(crate) struct World {
     /// Steps in the state with each digest that is the right result of updates of the right states.
     pub(crate) right: BTreeMap<u64, u64>,
     pub(crate) watch: Watch,
-    pub(crate) outcome: Option<Outcome>,
+    pub(crate) end: Option<End>,
     pub(crate) violation: Option<String>,
     trace: Option<Vec<String>>,
     pub(crate) events: u64,
@@ -205,7 +205,7 @@ impl World {
             asked: None,
             right: BTreeMap::from([(FRESH, 0)]),
             watch: Watch::default(),
-            outcome: None,
+            end: None,
             violation: None,
             trace: recording.then(Vec::new),
             events: 0,
@@ -299,7 +299,7 @@ impl World {
             }
             self.events += 1;
             self.happen(happening);
-            if self.outcome.is_some() && ends.is_infinite() {
+            if self.end.is_some() && ends.is_infinite() {
                 ends = self.now + 3.0;
             }
         }
@@ -381,7 +381,7 @@ impl World {
     }
 
     fn tick(&mut self, generation: u64) {
-        if generation == self.generation && self.coordinator.is_some() && self.outcome.is_none() {
+        if generation == self.generation && self.coordinator.is_some() && self.end.is_none() {
             self.coordinate(Event::Tick);
             self.after(TICK_S, Happening::Tick(generation));
         }
@@ -415,7 +415,7 @@ impl World {
 
     /// Whether the run did all its steps.
     pub(crate) fn finished(&self) -> bool {
-        self.outcome.as_ref().is_some_and(|o| o.kind == OutcomeKind::Finished)
+        self.end.as_ref().is_some_and(|end| end.how == RunOutcome::Finished)
     }
 
     /// What the history went through, in counts.
@@ -425,18 +425,14 @@ impl World {
             self.data.epochs.values().map(complete).sum::<usize>() as u64
         };
         let promotions = self.watch.memberships.values().filter(|m| !m.promoted.is_empty()).count();
-        let ended = |kind: OutcomeKind| u64::from(self.outcome.as_ref().is_some_and(|o| o.kind == kind));
+        let ended = |word: &str| u64::from(self.end.as_ref().is_some_and(|end| end.how.word() == word));
+        let failed_for =
+            |why: &str| u64::from(self.end.as_ref().is_some_and(|end| end.how.reason().contains(why)));
         vec![
-            ("finished", ended(OutcomeKind::Finished)),
-            ("failed", ended(OutcomeKind::Failed)),
-            (
-                "failed to boot",
-                u64::from(self.outcome.as_ref().is_some_and(|o| o.reason.contains("comes up"))),
-            ),
-            (
-                "failed barren",
-                u64::from(self.outcome.as_ref().is_some_and(|o| o.reason.contains("in a row"))),
-            ),
+            ("finished", ended("finished")),
+            ("failed", ended("failed")),
+            ("failed to boot", failed_for("comes up")),
+            ("failed barren", failed_for("in a row")),
             ("stopped", self.watch.stopped),
             ("coordinators", self.generation),
             ("workers", self.processes.len() as u64),

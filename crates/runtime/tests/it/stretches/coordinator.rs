@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bellwether_core::prediction::Protocol;
-use bellwether_core::record::{Event as Journal, Line};
+use bellwether_core::record::{Event as Journal, Line, RunOutcome};
 use bellwether_runtime::journal::resumed;
-use bellwether_runtime::membership::coordinator::{Action, Config, Coordinator, Event, Outcome, OutcomeKind};
+use bellwether_runtime::membership::coordinator::{Action, Config, Coordinator, End, Event};
 use bellwether_runtime::membership::{StepRecord, ToWorker, WorkerId};
 
 use super::server::Server;
@@ -53,7 +53,7 @@ impl World {
 
     /// The coordinator process is gone at once, and what it held in memory.
     pub(crate) fn kill_coordinator(&mut self) {
-        if self.outcome.is_some() || self.coordinator.take().is_none() {
+        if self.end.is_some() || self.coordinator.take().is_none() {
             return;
         }
         self.note(|| "the coordinator is killed".into());
@@ -67,7 +67,7 @@ impl World {
     /// Hands an event to the coordinator and carries out what it wants.
     pub(crate) fn coordinate(&mut self, event: Event) {
         let now_s = self.now_s;
-        let Some(coordinator) = self.coordinator.as_mut().filter(|_| self.outcome.is_none()) else { return };
+        let Some(coordinator) = self.coordinator.as_mut().filter(|_| self.end.is_none()) else { return };
         for action in coordinator.handle(event, now_s) {
             self.note(|| format!("coordinator does {action:?}"));
             match action {
@@ -87,7 +87,7 @@ impl World {
                     self.journal.push(event);
                 }
                 Action::Committed(records) => self.check_records(&records),
-                Action::End(outcome) => self.ended(outcome),
+                Action::End(end) => self.ended(end),
             }
         }
     }
@@ -107,7 +107,7 @@ impl World {
 
     /// Whoever runs the job by hand starts what is lacking.
     pub(crate) fn operate(&mut self) {
-        if self.plan.spawns || self.outcome.is_some() {
+        if self.plan.spawns || self.end.is_some() {
             return;
         }
         let Some(coordinator) = &mut self.coordinator else { return };
@@ -182,7 +182,7 @@ impl World {
 
     /// A state from the members is in the coordinator's memory.
     pub(crate) fn received(&mut self, step: u64, state: State) {
-        if self.coordinator.is_some() && self.outcome.is_none() {
+        if self.coordinator.is_some() && self.end.is_none() {
             self.check_state(step, &state);
             self.held = Some((step, state.clone()));
             self.writing.push_back((step, state));
@@ -282,20 +282,19 @@ impl World {
         }
     }
 
-    fn ended(&mut self, outcome: Outcome) {
-        let right = match outcome.kind {
-            OutcomeKind::Finished => self.watch.committed == self.plan.total_steps,
-            OutcomeKind::Stopped => self.watch.stop_asked,
+    fn ended(&mut self, end: End) {
+        let right = match end.how {
+            RunOutcome::Finished => self.watch.committed == self.plan.total_steps,
+            RunOutcome::Stopped => self.watch.stop_asked,
             // Whoever is started by hand is not started again for ever.
-            OutcomeKind::Failed => self.plan.faults > 0 && outcome.reason.contains("no worker comes up"),
-            OutcomeKind::Broken => false,
+            RunOutcome::Failed(_) => self.plan.faults > 0 && end.how.reason().contains("no worker comes up"),
+            RunOutcome::Broken(_) => false,
         };
         if !right {
-            return self
-                .violate(format!("the run ends with {outcome:?} after {} steps", self.watch.committed));
+            return self.violate(format!("the run ends with {end:?} after {} steps", self.watch.committed));
         }
-        if outcome.kind != OutcomeKind::Stopped {
-            self.outcome = Some(outcome);
+        if end.how != RunOutcome::Stopped {
+            self.end = Some(end);
             // Whoever does not hear of it is ended.
             let hang = self.processes.iter().filter(|(_, process)| process.alive && process.hangs);
             hang.map(|(id, _)| *id).collect::<Vec<_>>().into_iter().for_each(|id| self.kill(id));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bellwether_core::plan::Synchronisation;
 use bellwether_core::prediction::Protocol;
 use bellwether_core::record::Event as Journal;
-use bellwether_runtime::membership::coordinator::{Coordinator, Event, Outcome};
+use bellwether_runtime::membership::coordinator::{Coordinator, End, Event};
 use bellwether_runtime::membership::{FromWorker, ServerReport, ToWorker, TraineeDescription, WorkerId};
 
 use super::server::Server;
@@ -97,7 +97,7 @@ pub(crate) struct World {
     pub(crate) notices: Vec<WorkerId>,
     /// The boundaries at which memberships began.
     pub(crate) begun: BTreeMap<u64, u64>,
-    pub(crate) outcome: Option<Outcome>,
+    pub(crate) end: Option<End>,
     pub(crate) watch: Watch,
     pub(crate) violation: Option<String>,
     trace: Option<Vec<String>>,
@@ -122,7 +122,7 @@ impl World {
             writing: VecDeque::new(),
             notices: Vec::new(),
             begun: BTreeMap::new(),
-            outcome: None,
+            end: None,
             watch: Watch { stated: vec![0; shards], ..Watch::default() },
             violation: None,
             trace: recording.then(Vec::new),
@@ -154,7 +154,7 @@ impl World {
     pub(crate) fn run(&mut self) {
         while self.violation.is_none() {
             self.moves += 1;
-            if self.outcome.is_some() && !self.processes.values().any(|p| p.alive) {
+            if self.end.is_some() && !self.processes.values().any(|p| p.alive) {
                 return;
             }
             if self.moves > self.plan.faults + PATIENCE {
@@ -189,7 +189,7 @@ impl World {
                     self.coordinate(Event::Gone(id, "its session broke".into()));
                 }
             }
-            3 if self.coordinator.is_none() && self.outcome.is_none() => self.start_coordinator(),
+            3 if self.coordinator.is_none() && self.end.is_none() => self.start_coordinator(),
             what => {
                 let Some(id) = self.random.pick(&living) else { return };
                 match what {
@@ -264,10 +264,10 @@ impl World {
     fn work(&mut self, id: WorkerId) {
         let process = &self.processes[&id];
         if !process.connected {
-            if self.coordinator.is_some() && self.outcome.is_none() {
+            if self.coordinator.is_some() && self.end.is_none() {
                 return self.attach(id);
             }
-            if self.outcome.is_some() {
+            if self.end.is_some() {
                 // Nobody coordinates any more.
                 self.kill(id);
             }

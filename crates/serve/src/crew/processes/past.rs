@@ -1,8 +1,6 @@
 //! What a run's journal tells of it, line by line.
 
-use bellwether_core::record::{Event, Line};
-
-use crate::crew::End;
+use bellwether_core::record::{Event, Line, RunOutcome};
 
 /// What is known of a run.
 #[derive(Debug, Clone, Default)]
@@ -24,8 +22,7 @@ pub(super) struct Past {
 /// A coordinator's last word.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Ending {
-    pub(super) end: End,
-    pub(super) why: String,
+    pub(super) outcome: RunOutcome,
     pub(super) step: u64,
     pub(super) digest: Option<String>,
     pub(super) unix_s: f64,
@@ -50,14 +47,8 @@ impl Past {
             Event::Committed { last, .. } => self.committed = last + 1,
             Event::RolledBack { to } => self.committed = *to,
             Event::Ended { step, outcome, params_digest } => {
-                let (word, why) = outcome.split_once(": ").unwrap_or((outcome, ""));
-                let end = match word {
-                    "finished" => End::Finished,
-                    "stopped" => End::Stopped,
-                    _ => End::Failed,
-                };
-                let digest = params_digest.clone();
-                self.ending = Some(Ending { end, why: why.into(), step: *step, digest, unix_s: line.time_s });
+                let (outcome, digest) = (outcome.clone(), params_digest.clone());
+                self.ending = Some(Ending { outcome, step: *step, digest, unix_s: line.time_s });
             }
             _ => {}
         }
@@ -80,18 +71,16 @@ mod tests {
         Event::CoordinatorStarted { process, version: String::new(), resumed: false }
     }
 
-    fn ended(outcome: &str) -> Event {
-        Event::Ended { step: 7, outcome: outcome.into(), params_digest: None }
+    fn ended(outcome: RunOutcome) -> Event {
+        Event::Ended { step: 7, outcome, params_digest: None }
     }
 
     #[test]
     fn an_end_counts_until_the_next_coordinator() {
-        let past = told(vec![began(1), ended("failed: no worker comes up: why")]);
+        let past = told(vec![began(1), ended(RunOutcome::Broken("why".into()))]);
         let ending = past.ending.expect("it ended");
-        assert_eq!((ending.end, ending.why.as_str()), (End::Failed, "no worker comes up: why"));
-        assert_eq!(told(vec![began(1), ended("broken: x")]).ending.map(|e| e.end), Some(End::Failed));
-        assert_eq!(told(vec![began(1), ended("stopped")]).ending.map(|e| e.end), Some(End::Stopped));
-        let past = told(vec![began(1), ended("stopped"), began(2)]);
+        assert_eq!((ending.outcome, ending.unix_s), (RunOutcome::Broken("why".into()), 2.0));
+        let past = told(vec![began(1), ended(RunOutcome::Stopped), began(2)]);
         assert_eq!((past.ending, past.process), (None, Some(2)));
     }
 

@@ -5,7 +5,7 @@ use std::process::{Child, ExitStatus};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bellwether_core::record::Event;
+use bellwether_core::record::{Event, RunOutcome};
 use bellwether_runtime::run_dir::RunDir;
 use bellwether_runtime::{journal, metrics};
 
@@ -14,7 +14,7 @@ use super::past::{Ending, Past};
 use super::patience::{LongestStep, Patience};
 use super::steps::{Lesson, Pace};
 use super::{Closing, Post, Tell};
-use crate::crew::{End, Report, Wanted};
+use crate::crew::{Report, Wanted};
 
 mod steer;
 
@@ -197,7 +197,9 @@ impl<'s> Episode<'s> {
             match end {
                 // It left because that was wanted, and is wanted back since.
                 Ok(ending)
-                    if ending.end == End::Stopped && self.asked == Some(0) && self.wish.workers > 0 =>
+                    if ending.outcome == RunOutcome::Stopped
+                        && self.asked == Some(0)
+                        && self.wish.workers > 0 =>
                 {
                     self.left_unix_s = Some(ending.unix_s);
                 }
@@ -233,14 +235,14 @@ impl<'s> Episode<'s> {
                     self.listen(TICK_EAGER)?;
                 }
                 (false, Some(ending)) if self.wish.workers == 0 && self.is_known(&ending) => {
-                    let ending = Ending { end: End::Stopped, ..ending };
+                    let ending = Ending { outcome: RunOutcome::Stopped, ..ending };
                     return Ok(Met::Over(self.ended(ending)));
                 }
-                (false, Some(ending)) if ending.end == End::Finished || self.wish.workers == 0 => {
+                (false, Some(ending)) if ending.outcome == RunOutcome::Finished || self.wish.workers == 0 => {
                     return Ok(Met::Over(self.ended(ending)));
                 }
                 // Somebody stopped it by hand while nobody looked.
-                (false, Some(ending)) if ending.end == End::Stopped && !self.is_known(&ending) => {
+                (false, Some(ending)) if ending.outcome == RunOutcome::Stopped && !self.is_known(&ending) => {
                     return Ok(Met::Over(self.ended(ending)));
                 }
                 (false, None) if self.wish.workers == 0 => return Ok(Met::Over(self.gone())),
@@ -408,8 +410,8 @@ impl<'s> Episode<'s> {
         alive
     }
 
-    fn ended(&self, Ending { end, why, step, digest, unix_s }: Ending) -> Report {
-        Report::Ended { job: self.wish.job, end, why, step, digest, unix_s }
+    fn ended(&self, Ending { outcome, step, digest, unix_s }: Ending) -> Report {
+        Report::Ended { job: self.wish.job, outcome, step, digest, unix_s }
     }
 
     /// Nobody coordinates the run any more, and nobody should.
@@ -417,8 +419,9 @@ impl<'s> Episode<'s> {
         if self.past.process.is_some() {
             return self.lost();
         }
-        let why = "it had not begun".to_string();
-        self.ended(Ending { end: End::Stopped, why, step: 0, digest: None, unix_s: journal::now_s() })
+        // It had not begun.
+        let (outcome, unix_s) = (RunOutcome::Stopped, journal::now_s());
+        self.ended(Ending { outcome, step: 0, digest: None, unix_s })
     }
 
     /// The coordinator is gone without a word in the journal.

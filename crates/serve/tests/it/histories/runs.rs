@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use bellwether_core::cluster::JobId;
-use bellwether_serve::crew::{End, Report, Wanted};
+use bellwether_core::record::{RunFailure, RunOutcome};
+use bellwether_serve::crew::{Report, Wanted};
 
 use super::replay::Followed;
 use super::world::{CRASHES_MAX, STEPS, World};
@@ -24,8 +25,8 @@ pub(crate) struct Run {
     active: u32,
     pub(crate) step: u64,
     checkpoint: u64,
-    /// The last word in the journal: how it ended, when, and why.
-    ending: Option<(End, f64, &'static str)>,
+    /// The last word in the journal: how it ended, and when.
+    ending: Option<(RunOutcome, f64)>,
     /// It does not answer until then.
     silent_until: Duration,
     /// How often it broke by itself.
@@ -93,8 +94,8 @@ impl World {
             return;
         }
         if !run.alive {
-            match run.ending {
-                Some((End::Stopped, unix_s, _)) if run.target == 0 && wish.workers > 0 => {
+            match run.ending.clone() {
+                Some((RunOutcome::Stopped, unix_s)) if run.target == 0 && wish.workers > 0 => {
                     (post.left_unix_s, post.met) = (Some(unix_s), false);
                 }
                 Some(ending) => self.end(job, ending),
@@ -124,7 +125,7 @@ impl World {
     fn meet(&mut self, job: JobId, wish: &Wanted) {
         let (Some(run), Some(post)) = (self.runs.get_mut(&job), self.posts.get_mut(&job)) else { return };
         let is_known = |unix_s: f64| [post.left_unix_s, wish.known_end_unix_s].contains(&Some(unix_s));
-        match run.ending {
+        match run.ending.clone() {
             _ if run.alive => {
                 (post.met, post.leave_since, post.settled) = (true, None, false);
                 if run.active > 0 {
@@ -132,15 +133,15 @@ impl World {
                     self.send(job, Report::Training { job, workers, unix_s });
                 }
             }
-            Some((_, unix_s, _)) if wish.workers == 0 && is_known(unix_s) => {
-                self.end(job, (End::Stopped, unix_s, ""));
+            Some((_, unix_s)) if wish.workers == 0 && is_known(unix_s) => {
+                self.end(job, (RunOutcome::Stopped, unix_s));
             }
-            Some(ending) if ending.0 == End::Finished || wish.workers == 0 => self.end(job, ending),
-            Some(ending) if ending.0 == End::Stopped && !is_known(ending.1) => self.end(job, ending),
+            Some(ending) if ending.0 == RunOutcome::Finished || wish.workers == 0 => self.end(job, ending),
+            Some(ending) if ending.0 == RunOutcome::Stopped && !is_known(ending.1) => self.end(job, ending),
             None if wish.workers == 0 && run.begun => self.lose(job, "it is gone without a word"),
             None if wish.workers == 0 => {
                 let unix_s = self.unix_s();
-                self.end(job, (End::Stopped, unix_s, "it had not begun"));
+                self.end(job, (RunOutcome::Stopped, unix_s));
             }
             _ => {
                 assert!(
@@ -155,14 +156,13 @@ impl World {
         }
     }
 
-    fn end(&mut self, job: JobId, (end, unix_s, why): (End, f64, &str)) {
+    fn end(&mut self, job: JobId, (outcome, unix_s): (RunOutcome, f64)) {
         let step = self.runs.get(&job).map_or(0, |run| run.step);
-        self.tell(|| format!("job {} ended: {end:?} {why}", job.0));
+        self.tell(|| format!("job {} ended: {outcome}", job.0));
         if let Some(post) = self.posts.get_mut(&job) {
             (post.left_unix_s, post.attended, post.met) = (None, false, false);
         }
-        let (why, digest) = (why.to_owned(), None);
-        self.send(job, Report::Ended { job, end, why, step, digest, unix_s });
+        self.send(job, Report::Ended { job, outcome, step, digest: None, unix_s });
     }
 
     fn lose(&mut self, job: JobId, why: &str) {
@@ -193,12 +193,13 @@ impl World {
             1 if breaks && run.target > 0 => {
                 (run.alive, run.active, run.step) = (false, 0, run.checkpoint);
                 run.crashes += 1;
-                run.ending = Some((End::Failed, unix_s, "no worker comes up"));
+                let failure = RunFailure::Other("no worker comes up".into());
+                run.ending = Some((RunOutcome::Failed(failure), unix_s));
             }
             2 if !calm => run.silent_until = now + Duration::from_millis(dice * 4000),
             3 if !calm && run.target > 0 && wanted != Some(0) => {
                 (run.alive, run.active, run.checkpoint) = (false, 0, run.step);
-                run.ending = Some((End::Stopped, unix_s, ""));
+                run.ending = Some((RunOutcome::Stopped, unix_s));
                 run.stopped_by_hand = true;
                 self.count("stopped by hand", 1);
             }
@@ -214,11 +215,11 @@ impl World {
             _ if luck % 4 != 0 => {}
             _ if run.target == 0 => {
                 (run.alive, run.active, run.checkpoint) = (false, 0, run.step);
-                run.ending = Some((End::Stopped, unix_s, ""));
+                run.ending = Some((RunOutcome::Stopped, unix_s));
             }
             _ if run.step == STEPS => {
                 (run.alive, run.active, run.checkpoint) = (false, 0, run.step);
-                run.ending = Some((End::Finished, unix_s, ""));
+                run.ending = Some((RunOutcome::Finished, unix_s));
             }
             _ if run.active != run.target => {
                 run.active = run.target;

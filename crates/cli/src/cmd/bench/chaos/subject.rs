@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bellwether_core::record::Event;
+use bellwether_core::record::{Event, RunOutcome};
 use rustix::process::Signal;
 
 use super::disk::Disk;
@@ -195,7 +195,7 @@ impl Subject {
 
     fn digest(&self) -> Option<String> {
         self.trial.since(0).iter().rev().find_map(|line| match &line.event {
-            Event::Ended { outcome, params_digest, .. } if outcome == "finished" => params_digest.clone(),
+            Event::Ended { outcome: RunOutcome::Finished, params_digest, .. } => params_digest.clone(),
             _ => None,
         })
     }

@@ -1,5 +1,6 @@
 //! A slow worker in synchronous steps: what each policy against it costs and saves.
 
+use bellwether_core::prediction::Protocol;
 use bellwether_core::record::Event;
 
 use super::super::report::{Report, Row};
@@ -114,7 +115,7 @@ pub(super) fn times(
 /// Steps that were synchronous.
 fn synchronous(outcome: &Outcome) -> f64 {
     let stretches = outcome.summary.stretches.iter();
-    stretches.filter(|stretch| stretch.protocol == "bsp").map(|stretch| stretch.steps as f64).sum()
+    stretches.filter(|stretch| stretch.protocol == Protocol::Bsp).map(|stretch| stretch.steps as f64).sum()
 }
 
 /// How often a worker was told to pause.

@@ -1,7 +1,7 @@
 //! What goes wrong in a stretch: workers and servers that vanish, and nobody who could take their place.
 
 use bellwether_core::prediction::Protocol;
-use bellwether_core::record::Event as Journal;
+use bellwether_core::record::{Event as Journal, RunFailure};
 
 use super::{Coordinator, Part};
 use crate::membership::coordinator::{Action, Phase, Stage};
@@ -233,7 +233,7 @@ impl Coordinator {
         let no_worker = self.lacks_workers() && (!spawns || self.nobody_comes_up());
         let no_server = self.lacks_a_server() && !spawns && self.free_servers() == 0;
         if no_worker && spawns && !self.stopping {
-            return self.give_up("no worker comes up".into());
+            return self.give_up(RunFailure::Other("no worker comes up".into()));
         }
         if self.stopping && (no_worker || no_server) {
             // Who waits for others to join by hand would wait for ever.

@@ -1,6 +1,6 @@
 //! The servers of a stretch: who holds which shard, and who takes it over.
 
-use bellwether_core::record::Event as Journal;
+use bellwether_core::record::{Event as Journal, RunFailure};
 
 use super::{Coordinator, Part};
 use crate::membership::coordinator::{Action, MAX_BOOT_FAILURES, MAX_REBOOT_FAILURES, Phase};
@@ -75,7 +75,7 @@ impl Coordinator {
         if apart.server_starts.failures() >= patience && now {
             let coming = apart.servers.values().any(|server| !server.attached);
             if !coming && self.free_servers() < self.vacancies() {
-                return self.give_up("no parameter server comes up".into());
+                return self.give_up(RunFailure::Other("no parameter server comes up".into()));
             }
         }
         if !apart.server_starts.are_due(self.now_s) {
