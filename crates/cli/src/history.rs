@@ -1,11 +1,9 @@
 //! What a run's journal says of it when nobody coordinates it.
 
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
 use bellwether_core::record::{Event, Line, RunOutcome};
-use bellwether_runtime::journal;
+use bellwether_runtime::{journal, metrics};
 
 use crate::failure::Failure;
 use crate::runs::RunDir;
@@ -101,12 +99,5 @@ impl History {
 
 /// Training loss of the last committed step, from the end of the run's metrics.
 pub(crate) fn last_loss(run: &RunDir) -> Option<f64> {
-    let mut file = File::open(run.metrics_file()).ok()?;
-    let length = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(4096))).ok()?;
-    let mut end = Vec::new();
-    file.take(4096).read_to_end(&mut end).ok()?;
-    let text = String::from_utf8_lossy(&end);
-    let line: serde_json::Value = serde_json::from_str(text.lines().last()?).ok()?;
-    line["loss"].as_f64()
+    metrics::last(&run.path)?.loss
 }

@@ -10,11 +10,13 @@ use crate::prediction::Protocol;
 mod outcome;
 mod sentence;
 mod staleness;
+mod step;
 mod summary;
 mod text;
 
 pub use outcome::{RunFailure, RunOutcome};
 pub use staleness::Staleness;
+pub use step::{Call, StepRecord, Traffic, UnitRecord};
 pub use summary::{
     BatchChange, Comparison, Crash, Decision, ExpectedRun, Mismatch, Planned, Resize, Revocations,
     StretchSummary, Summary,

@@ -50,7 +50,7 @@
 //! ```
 //! use bellwether_core::prediction::{Configuration, DeviceGroup, JobDescription, Link, StepModel};
 //! use bellwether_model::observed::Observed;
-//! use bellwether_model::rescale::ObservedStep;
+//! use bellwether_core::record::StepRecord;
 //! let mut belief = Observed::default();
 //! belief.describe("digits", 16, 4, 1 << 20, Some(0.2));
 //! let job = JobDescription { name: "a".into(), model: "digits".into(), batch: 16, devices: 1 };
@@ -61,7 +61,8 @@
 //! // Declared: 4 virtual nodes of 0.2 s on 3 workers are 2 on one of them.
 //! assert!((belief.predict(&job, &on(3)).unwrap().step_s - 0.4).abs() < 1e-12);
 //! // 2 workers: 2 virtual nodes of 0.1 s each, 0.05 s of exchange, 0.01 s of the rest.
-//! let step = ObservedStep { duration_s: 0.26, nodes_s: vec![0.1, 0.1], exchange_s: 0.05, update_s: 0.0 };
+//! let nodes_s = vec![0.1, 0.1];
+//! let step = StepRecord { duration_s: 0.26, nodes_s, exchange_s: 0.05, ..StepRecord::default() };
 //! belief.observe("digits", 2, 1.0, &vec![step; 8]);
 //! assert!((belief.predict(&job, &on(2)).unwrap().step_s - 0.26).abs() < 1e-12);
 //! // 4 workers: one virtual node each; 2 (3/4) over 2 (1/2) of the bytes: 0.1 + 0.075 + 0.01.
@@ -75,11 +76,12 @@ use bellwether_core::parse::did_you_mean;
 use bellwether_core::prediction::{
     Bottleneck, Configuration, JobDescription, Prediction, StepModel, Validity,
 };
+use bellwether_core::record::StepRecord;
 use serde::{Deserialize, Serialize};
 
 use crate::common::answer::own_devices;
 use crate::compute::most_virtual_nodes;
-use crate::rescale::{ObservedStep, Rate};
+use crate::rescale::Rate;
 
 pub use calm::{Calm, SETTLING_STEPS, STEPS_MIN, WARM_UP_STEPS};
 use kind::{Declared, Forecast, Kind};
@@ -136,7 +138,7 @@ impl Observed {
     ///
     /// Nothing is learnt from what cannot be: a kind that was not described, more workers than it has virtual nodes, a
     /// speed that is no finite number above 0; steps that took no time or computed nothing.
-    pub fn observe(&mut self, kind: &str, workers: u32, speed: f64, steps: &[ObservedStep]) {
+    pub fn observe(&mut self, kind: &str, workers: u32, speed: f64, steps: &[StepRecord]) {
         if let Some(known) = self.kinds.get_mut(kind).filter(|_| is_positive(speed)) {
             known.observe(workers, speed, steps);
         }

@@ -39,9 +39,11 @@
 //! `tests/it/rescale.rs`; `bellwether run` prints it beside what was measured.
 //!
 //! ```
-//! use bellwether_model::rescale::{ObservedStep, Rescale};
+//! use bellwether_core::record::StepRecord;
+//! use bellwether_model::rescale::Rescale;
 //! // 2 workers, 2 virtual nodes of 0.1 s each, 0.05 s of exchange, 0.01 s of the rest.
-//! let step = ObservedStep { duration_s: 0.26, nodes_s: vec![0.1, 0.1], exchange_s: 0.05, update_s: 0.0 };
+//! let nodes_s = vec![0.1, 0.1];
+//! let step = StepRecord { duration_s: 0.26, nodes_s, exchange_s: 0.05, ..StepRecord::default() };
 //! let model = Rescale::fit(2, &[step.clone(), step], 4, 1 << 20, None).unwrap();
 //! // 4 workers: one virtual node each; 2 (3/4) over 2 (1/2) of the bytes: 0.1 + 0.075 + 0.01.
 //! assert!((model.step_s(4).unwrap() - 0.185).abs() < 1e-9);
@@ -49,8 +51,8 @@
 
 use bellwether_core::InputError;
 use bellwether_core::prediction::Bottleneck;
+use bellwether_core::record::StepRecord;
 use bellwether_des::statistics::Tally;
-use serde::{Deserialize, Serialize};
 
 use crate::collective::DirectExchange;
 use crate::compute::most_virtual_nodes;
@@ -60,22 +62,6 @@ const PLACE: &str = "first steps";
 
 /// The least that remains of observed computing where workers wait less for the slowest, relative.
 const COMPUTE_MIN: f64 = 0.1;
-
-/// One step of a run, as its slowest worker saw it; the names are those of a line of `metrics.jsonl`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ObservedStep {
-    /// Seconds from boundary to boundary.
-    pub duration_s: f64,
-    /// Seconds of each of its virtual nodes.
-    #[serde(default)]
-    pub nodes_s: Vec<f64>,
-    /// Seconds of the exchange, without waiting for slower workers.
-    #[serde(default)]
-    pub exchange_s: f64,
-    /// Seconds of the update.
-    #[serde(default)]
-    pub update_s: f64,
-}
 
 /// Steps in the mean.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -132,7 +118,7 @@ impl Rescale {
     /// Fewer than two steps, steps that took no time or computed nothing, more workers than virtual nodes.
     pub fn fit(
         workers: u32,
-        steps: &[ObservedStep],
+        steps: &[StepRecord],
         virtual_nodes: u32,
         bytes: u64,
         processors: Option<u32>,
@@ -144,7 +130,7 @@ impl Rescale {
             ));
         }
         let count = steps.len() as f64;
-        let mean = |value: fn(&ObservedStep) -> f64| steps.iter().map(value).sum::<f64>() / count;
+        let mean = |value: fn(&StepRecord) -> f64| steps.iter().map(value).sum::<f64>() / count;
         let durations: Tally = steps.iter().map(|step| step.duration_s).collect();
         let means = Means {
             duration_s: mean(|step| step.duration_s),

@@ -45,9 +45,10 @@ mod wake;
 
 use thiserror::Error;
 
+pub use bellwether_core::record::Traffic;
+
 pub use crate::frame::{CONTROL_BYTES_MAX, Stamp};
 pub use exchange::{Collective, Outcome};
-pub use peer::Traffic;
 pub use plan::{CollectivePlan, Member, PlanError, SHADOW_PATIENCE};
 pub use wake::{WakeReceiver, Waker, wake_pair};
 

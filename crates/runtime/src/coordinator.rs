@@ -389,7 +389,7 @@ impl Run {
                 }
                 Action::Close(worker) => self.release(worker),
                 Action::Journal(event) => self.write(&event),
-                Action::Committed(records) => self.committed(&records),
+                Action::Committed(records) => self.committed(records),
                 Action::End(end) => self.end = Some(end),
             }
         }

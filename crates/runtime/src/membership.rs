@@ -25,7 +25,6 @@
 
 use std::ops::Range;
 
-use crate::collective::Traffic;
 use crate::trainee::{Layout, Trainee};
 use crate::verification::Mismatch;
 
@@ -36,9 +35,10 @@ mod position;
 mod reason;
 mod stretch;
 
+pub use bellwether_core::record::{StepRecord, UnitRecord};
 pub use position::{Activity, Position};
 pub use reason::Reason;
-pub use stretch::{Peer, Serve, ServerReport, Stretch, UnitRecord};
+pub use stretch::{Peer, Serve, ServerReport, Stretch};
 
 /// Names a worker process for the whole life of a run; never reused, never 0.
 pub type WorkerId = u64;
@@ -238,61 +238,6 @@ impl TraineeDescription {
             training_samples: trainee.training_samples(),
             held_out_samples: trainee.held_out_samples(),
             layout: trainee.layout().clone(),
-        }
-    }
-}
-
-/// One applied step, as its worker saw it.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct StepRecord {
-    /// Which step: the first is 0.
-    pub step: u64,
-    /// Mean loss of its samples.
-    pub loss: f64,
-    /// Seconds from boundary to boundary.
-    pub duration_s: f64,
-    /// Seconds of it spent on gradients.
-    pub compute_s: f64,
-    /// Seconds of it spent in the collective, waiting for others included.
-    pub exchange_s: f64,
-    /// Seconds of it spent on the update.
-    pub update_s: f64,
-    /// Seconds that the gradients of each of the worker's virtual nodes took, in order.
-    pub nodes_s: Vec<f64>,
-    /// Bytes to and from each peer, and when the last of them moved.
-    pub traffic: Vec<Traffic>,
-    /// Steps that the update covered, beginning with `step`; 0 means 1.
-    pub accumulation: u32,
-    /// Samples beyond which a larger batch gains little, where it is measured.
-    pub noise_scale: Option<f64>,
-    /// What the scheduled learning rate was multiplied with, where the batch may move.
-    pub learning_rate_factor: Option<f64>,
-    /// The units of a step that was done without a membership, and who did them: the coordinator's own account.
-    pub units: Vec<(WorkerId, UnitRecord)>,
-}
-
-impl StepRecord {
-    /// Steps that the update covered, at least 1.
-    pub fn steps(&self) -> u64 {
-        u64::from(self.accumulation.max(1))
-    }
-
-    /// The same without virtual nodes and peers, whose number has no bound.
-    #[must_use]
-    pub fn without_details(&self) -> StepRecord {
-        StepRecord { nodes_s: Vec::new(), traffic: Vec::new(), units: Vec::new(), ..*self }
-    }
-
-    /// One account from those of two workers: the longest times that were worked, and the shortest exchange,
-    /// because all but the last to arrive also wait in it.
-    #[must_use]
-    pub fn merge(self, other: StepRecord) -> StepRecord {
-        let (slower, faster) = if self.compute_s >= other.compute_s { (self, other) } else { (other, self) };
-        StepRecord {
-            duration_s: slower.duration_s.max(faster.duration_s),
-            exchange_s: slower.exchange_s.min(faster.exchange_s),
-            update_s: slower.update_s.max(faster.update_s),
-            ..slower
         }
     }
 }

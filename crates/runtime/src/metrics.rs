@@ -4,65 +4,38 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Result};
 use std::path::Path;
 
-use serde::Deserialize;
+use bellwether_core::record::StepRecord;
 
-use crate::membership::{UnitRecord, WorkerId};
 use crate::run_dir::METRICS;
 
-/// One committed step, as the slowest of its workers saw it.
-#[derive(Debug, Clone, Deserialize)]
-pub struct StepLine {
-    /// Its number.
-    pub step: u64,
-    /// Mean training loss; absent where it is no number.
-    #[serde(default)]
-    pub loss: Option<f64>,
-    /// Seconds from boundary to boundary.
-    pub duration_s: f64,
-    /// Seconds of computing.
-    pub compute_s: f64,
-    /// Seconds of the exchange, without waiting for slower workers.
-    #[serde(default)]
-    pub exchange_s: f64,
-    /// Seconds of the update.
-    #[serde(default)]
-    pub update_s: f64,
-    /// Seconds of each virtual node of the slowest worker.
-    #[serde(default)]
-    pub nodes_s: Vec<f64>,
-    /// Active workers.
-    pub workers: u32,
-    /// Workers that received state meanwhile.
-    #[serde(default)]
-    pub shadows: u32,
-    /// Steps that the update covered.
-    #[serde(default = "one")]
-    pub accumulation: u32,
-    /// The units of a step that was done one by one; none of other steps.
-    #[serde(default)]
-    pub units: Vec<UnitLine>,
-}
-
-/// One unit, and who did it.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct UnitLine {
-    /// The worker.
-    pub worker: WorkerId,
-    /// The rest.
-    #[serde(flatten)]
-    pub record: UnitRecord,
-}
-
-fn one() -> u32 {
-    1
-}
+/// Bytes at the end of the file in which the last step is looked for.
+const LAST_BYTES: u64 = 1 << 16;
 
 /// The steps of the run in `folder`, in the order in which they were committed; none where there is no file. A line
 /// that is cut off, as the last one may be, or damaged is left out.
-pub fn read(folder: &Path) -> impl Iterator<Item = StepLine> {
-    let file = File::open(folder.join(METRICS)).ok();
-    let lines = file.into_iter().flat_map(|file| BufReader::new(file).split(b'\n').map_while(Result::ok));
-    lines.filter_map(|line| serde_json::from_slice(&line).ok())
+pub fn read(folder: &Path) -> impl Iterator<Item = StepRecord> {
+    read_file(&folder.join(METRICS)).into_iter().flatten()
+}
+
+/// The same from a file of any name, one line after another.
+///
+/// # Errors
+///
+/// When it cannot be opened. Where it cannot be read on, it ends.
+pub fn read_file(path: &Path) -> Result<impl Iterator<Item = StepRecord> + use<>> {
+    let lines = BufReader::new(File::open(path)?).split(b'\n').map_while(Result::ok);
+    Ok(lines.filter_map(|line| serde_json::from_slice(&line).ok()))
+}
+
+/// The last step of the run in `folder` that is there whole; none where there is none in the last 64 KiB, or no file.
+pub fn last(folder: &Path) -> Option<StepRecord> {
+    let mut tail = Tail::new(folder);
+    tail.skip(LAST_BYTES).ok()?;
+    let mut last = None;
+    while let Some(step) = tail.read().ok()?.pop() {
+        last = Some(step);
+    }
+    last
 }
 
 /// Follows the steps of a run while they are committed.
@@ -89,7 +62,7 @@ impl Tail {
     /// # Errors
     ///
     /// As the file system says.
-    pub fn read(&mut self) -> Result<Vec<StepLine>> {
+    pub fn read(&mut self) -> Result<Vec<StepRecord>> {
         self.0.values()
     }
 }

@@ -6,19 +6,10 @@
 
 use std::time::Instant;
 
+use bellwether_core::record::Call;
 use serde::{Deserialize, Serialize};
 
 use crate::trainee::{Parts, TraineeError};
-
-/// What a trainee asked of its parts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Call {
-    /// The parameters of the tensor of this number.
-    Take(u32),
-    /// To hand the gradient of this tensor over.
-    Give(u32),
-}
 
 /// One gradient by parts: the calls in order, and the computing around them.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

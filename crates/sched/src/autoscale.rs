@@ -28,7 +28,7 @@ use bellwether_core::InputError;
 use bellwether_core::parse::did_you_mean;
 use serde::{Deserialize, Serialize};
 
-pub use history::{History, Measured, Sample};
+pub use history::{History, Measured};
 pub use reason::{Decision, Reason};
 pub use utility::{Economy, Utility};
 

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use bellwether_core::cluster::JobId;
-use bellwether_core::record::RunOutcome;
-use bellwether_model::rescale::ObservedStep;
+use bellwether_core::record::{RunOutcome, StepRecord};
 
 pub use processes::{Patience, Processes};
 
@@ -86,7 +85,7 @@ pub enum Report {
         /// Speed of their slots.
         speed: f64,
         /// The steps.
-        steps: Vec<ObservedStep>,
+        steps: Vec<StepRecord>,
     },
     /// The coordinator ended as it should, and said how.
     Ended {

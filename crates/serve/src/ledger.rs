@@ -6,7 +6,7 @@ mod repair;
 use bellwether_core::cluster::JobId;
 use bellwether_core::job::{Job, WorkerRange};
 use bellwether_core::policy::Decision;
-use bellwether_model::rescale::ObservedStep;
+use bellwether_core::record::StepRecord;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Machine, Slot};
@@ -102,7 +102,7 @@ pub enum Entry {
         /// Speed of their slots.
         speed: f64,
         /// The steps.
-        steps: Vec<ObservedStep>,
+        steps: Vec<StepRecord>,
         /// Whether the policy is told.
         matters: bool,
     },

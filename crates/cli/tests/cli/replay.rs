@@ -4,7 +4,7 @@ use bellwether_core::cluster::JobId;
 use bellwether_core::job::WorkerRange;
 use bellwether_core::parse;
 use bellwether_core::policy::{Action, Policy};
-use bellwether_model::rescale::ObservedStep;
+use bellwether_core::record::StepRecord;
 use bellwether_sched::policy;
 use bellwether_serve::ledger::{Entry, Line, Outcome, Submitted, Task};
 use bellwether_serve::machine::Machine;
@@ -71,7 +71,7 @@ impl Written {
         self.add(time_s, Entry::Training { job, workers });
         let nodes_s = vec![0.05; 2 / workers as usize];
         let duration_s = nodes_s.iter().sum();
-        let step = ObservedStep { duration_s, nodes_s, exchange_s: 0.0, update_s: 0.0 };
+        let step = StepRecord { duration_s, nodes_s, ..StepRecord::default() };
         self.add(time_s, Entry::Learnt { job, workers, speed: 1.0, steps: vec![step; 9], matters: false });
     }
 

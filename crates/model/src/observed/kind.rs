@@ -1,12 +1,13 @@
 //! What was observed of one kind of job, and what it says of other numbers of workers.
 
 use bellwether_core::prediction::Bottleneck;
+use bellwether_core::record::StepRecord;
 use bellwether_des::statistics::Tally;
 use serde::{Deserialize, Serialize};
 
 use super::{STEPS_MIN, is_positive};
 use crate::compute::most_virtual_nodes;
-use crate::rescale::{Means, ObservedStep, Rate, Rescale};
+use crate::rescale::{Means, Rate, Rescale};
 
 /// A step counts this part of the one after it: of the last 500 steps in the mean, so that a slow change is followed.
 const KEPT: f64 = 1.0 - 1.0 / 500.0;
@@ -78,7 +79,7 @@ impl Seen {
         }
     }
 
-    fn add(&mut self, step: &ObservedStep) {
+    fn add(&mut self, step: &StepRecord) {
         let nodes: Tally = step.nodes_s.iter().copied().collect();
         let node_s = nodes.mean();
         let others = [step.exchange_s, step.update_s];
@@ -148,7 +149,7 @@ impl Kind {
         self.declared = declared;
     }
 
-    pub(super) fn observe(&mut self, workers: u32, speed: f64, steps: &[ObservedStep]) {
+    pub(super) fn observe(&mut self, workers: u32, speed: f64, steps: &[StepRecord]) {
         if most_virtual_nodes(self.declared.virtual_nodes, workers).is_err() {
             return;
         }

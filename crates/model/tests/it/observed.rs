@@ -3,8 +3,8 @@
 use bellwether_core::prediction::{
     Bottleneck, Configuration, DeviceGroup, JobDescription, Link, Prediction, StepModel, Validity,
 };
+use bellwether_core::record::StepRecord;
 use bellwether_model::observed::Observed;
-use bellwether_model::rescale::ObservedStep;
 use proptest::prelude::*;
 
 use crate::observed_steps;
@@ -25,11 +25,11 @@ fn belief() -> Observed {
 }
 
 /// `count` steps of `workers` that share 12 virtual nodes of `node_s`.
-fn steps(workers: u32, count: usize, node_s: f64, exchange_s: f64) -> Vec<ObservedStep> {
+fn steps(workers: u32, count: usize, node_s: f64, exchange_s: f64) -> Vec<StepRecord> {
     let nodes = 12u32.div_ceil(workers);
     let duration_s = f64::from(nodes) * node_s + exchange_s + 0.002;
     let nodes_s = vec![node_s; nodes as usize];
-    vec![ObservedStep { duration_s, nodes_s, exchange_s, update_s: 0.001 }; count]
+    vec![StepRecord { duration_s, nodes_s, exchange_s, update_s: 0.001, ..StepRecord::default() }; count]
 }
 
 fn ask(belief: &Observed, device: &str, workers: u32) -> Prediction {
@@ -77,8 +77,9 @@ fn what_cannot_be_is_not_learnt_and_not_predicted() {
     belief.observe("kind", 0, 1.0, &steps(1, 9, 0.1, 0.0));
     belief.observe("kind", 1, f64::INFINITY, &steps(1, 9, 0.1, 0.0));
     assert_eq!(belief, before);
-    let nothing = ObservedStep { duration_s: 0.0, nodes_s: vec![], exchange_s: 0.0, update_s: 0.0 };
-    let negative = ObservedStep { duration_s: 1.0, nodes_s: vec![1.0], exchange_s: -9.0, update_s: 0.0 };
+    let nothing = StepRecord::default();
+    let negative =
+        StepRecord { duration_s: 1.0, nodes_s: vec![1.0], exchange_s: -9.0, ..StepRecord::default() };
     belief.observe("kind", 1, 1.0, &vec![nothing; 9]);
     belief.observe("kind", 1, 1.0, &vec![negative; 9]);
     close(step_s(&belief, "slot", 1), 12.0);
@@ -158,8 +159,7 @@ fn a_slow_change_is_followed_in_bounded_memory() {
 fn the_slowest_of_more_workers_is_slower() {
     let mut belief = belief();
     belief.describe("kind", BATCH, 4, 0, None);
-    let step =
-        ObservedStep { duration_s: 4.0, nodes_s: vec![0.9, 1.1, 0.9, 1.1], exchange_s: 0.0, update_s: 0.0 };
+    let step = StepRecord { duration_s: 4.0, nodes_s: vec![0.9, 1.1, 0.9, 1.1], ..StepRecord::default() };
     belief.observe("kind", 1, 1.0, &vec![step; 9]);
     // 1.0293754 is the mean of the largest of 4 normal numbers, 0.1 (4/3)^(1/2) the standard deviation of a node.
     let expected_s = 1.0 + 1.029_375_4 * 0.1 * (4.0f64 / 3.0).sqrt();

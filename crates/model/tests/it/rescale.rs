@@ -1,15 +1,16 @@
 //! Laws of the prediction from first steps.
 
-use bellwether_model::rescale::{ObservedStep, Rescale};
+use bellwether_core::record::StepRecord;
+use bellwether_model::rescale::Rescale;
 use proptest::prelude::*;
 
-fn steps(count: usize, nodes: usize, node_s: f64, exchange_s: f64) -> Vec<ObservedStep> {
+fn steps(count: usize, nodes: usize, node_s: f64, exchange_s: f64) -> Vec<StepRecord> {
     let step = |number: usize| {
         // Some spread, and its mean is known.
         let wobble = if number.is_multiple_of(2) { 1.01 } else { 0.99 };
         let nodes_s = vec![node_s * wobble; nodes];
         let duration_s = (nodes as f64 * node_s + exchange_s + 0.002) * wobble;
-        ObservedStep { duration_s, nodes_s, exchange_s, update_s: 0.001 }
+        StepRecord { duration_s, nodes_s, exchange_s, update_s: 0.001, ..StepRecord::default() }
     };
     (0..count).map(step).collect()
 }
@@ -32,7 +33,7 @@ fn what_was_not_seen_is_not_predicted() {
     assert!(alone.step_s(9).is_none() && alone.step_s(0).is_none());
     assert!(Rescale::fit(1, &steps(1, 8, 0.01, 0.0), 8, 1, None).is_err());
     assert!(Rescale::fit(9, &steps(4, 1, 0.01, 0.0), 8, 1, None).is_err());
-    let nothing = ObservedStep { duration_s: 0.0, nodes_s: vec![], exchange_s: 0.0, update_s: 0.0 };
+    let nothing = StepRecord::default();
     assert!(Rescale::fit(1, &[nothing.clone(), nothing], 8, 1, None).is_err());
 }
 

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::time::Instant;
 
-use serde::Serialize;
 use thiserror::Error;
 
 use super::plan::{CollectivePlan, LOOKAHEAD};
@@ -40,21 +39,6 @@ pub(super) struct Step<'a> {
     /// Pieces reduced so far.
     pub(super) reduced: usize,
     pub(super) began: Instant,
-}
-
-/// What one collective moved between this worker and a peer, frames and all.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub struct Traffic {
-    /// The peer.
-    pub peer: u64,
-    /// Bytes handed to the system for it.
-    pub sent_bytes: u64,
-    /// Bytes of its frames.
-    pub received_bytes: u64,
-    /// Seconds from the begin of the collective until the last of the sent ones.
-    pub sent_s: f64,
-    /// The same for the last of the received ones.
-    pub received_s: f64,
 }
 
 #[derive(Debug)]

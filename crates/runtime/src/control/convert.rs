@@ -217,7 +217,7 @@ fn write_report(r: &Report) -> wire::Report {
     };
     let step = |s: &StepRecord| wire::StepRecord {
         step: s.step,
-        loss: s.loss,
+        loss: s.loss.unwrap_or(f64::NAN),
         duration_s: s.duration_s,
         compute_s: s.compute_s,
         exchange_s: s.exchange_s,
@@ -252,7 +252,7 @@ fn read_report(r: wire::Report) -> Option<Report> {
     let step = |s: wire::StepRecord| {
         Some(StepRecord {
             step: s.step,
-            loss: s.loss,
+            loss: Some(s.loss).filter(|loss| loss.is_finite()),
             duration_s: s.duration_s,
             compute_s: s.compute_s,
             exchange_s: s.exchange_s,
@@ -262,7 +262,7 @@ fn read_report(r: wire::Report) -> Option<Report> {
             accumulation: s.accumulation,
             noise_scale: s.noise_scale,
             learning_rate_factor: s.learning_rate_factor,
-            units: Vec::new(),
+            ..StepRecord::default()
         })
     };
     let switch =

@@ -59,7 +59,7 @@ impl Run {
             epoch: membership.epoch,
             step,
             total_steps,
-            loss: progress.last.as_ref().map_or(f64::NAN, |l| l.loss),
+            loss: progress.last.as_ref().and_then(|last| last.loss).unwrap_or(f64::NAN),
             examples_per_s: progress.mean_step_s().map_or(0.0, |mean_s| batch / mean_s),
             workers: membership.active.len() as u32,
             wanted: machine.wanted(),

@@ -28,7 +28,7 @@ impl Run {
             reason: end.how.reason(),
             steps,
             examples: samples(steps),
-            final_loss: progress.last.as_ref().map(|l| l.loss),
+            final_loss: progress.last.as_ref().and_then(|last| last.loss),
             held_out_loss: evaluation.map(|e| e.loss),
             accuracy: evaluation
                 .filter(|e| e.predictions > 0)

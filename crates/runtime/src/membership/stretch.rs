@@ -7,10 +7,8 @@
 use bellwether_core::plan::TransmissionOrder;
 use bellwether_core::prediction::Protocol;
 use bellwether_core::record::Staleness;
-use serde::{Deserialize, Serialize};
 
 use super::{TraineeDescription, WorkerId};
-use crate::timed::Call;
 
 /// Whom a worker exchanges tensors with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,28 +61,6 @@ pub struct Serve {
     pub follows: bool,
     /// Which waiting part a connection serves next.
     pub order: TransmissionOrder,
-}
-
-/// A unit whose updates all servers have acknowledged.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct UnitRecord {
-    /// Which.
-    pub unit: u64,
-    /// Its samples.
-    pub samples: u64,
-    /// Sum of its samples' losses.
-    pub loss_sum: f64,
-    /// Seconds from its begin to the last acknowledgement.
-    pub duration_s: f64,
-    /// Seconds of it spent computing.
-    pub compute_s: f64,
-    /// Seconds of it spent waiting for parameters.
-    pub wait_s: f64,
-    /// Seconds of computing before each call that took or gave a tensor, and after the last.
-    pub segments_s: Vec<f64>,
-    /// Those calls in order, in a worker's first unit of a stretch.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub calls: Vec<Call>,
 }
 
 /// A server's account since the stretch began.

@@ -21,7 +21,7 @@ const MEMORY_PERIOD: u32 = 50;
 pub(super) fn record(steps: &Range<u64>, applied: &Applied) -> StepRecord {
     StepRecord {
         step: steps.start,
-        loss: applied.loss,
+        loss: Some(applied.loss),
         accumulation: u32::try_from(steps.end - steps.start).unwrap_or(u32::MAX),
         noise_scale: applied.noise_scale,
         learning_rate_factor: applied.rate_factor,

@@ -2,15 +2,13 @@
 
 use bellwether_core::plan::TransmissionOrder;
 use bellwether_core::prediction::Protocol;
-use bellwether_core::record::Staleness;
-use bellwether_runtime::collective::Traffic;
+use bellwether_core::record::{Call, Staleness, Traffic};
 use bellwether_runtime::control::generated as wire;
 use bellwether_runtime::control::{Token, convert};
 use bellwether_runtime::membership::{
     Active, Activity, EvaluationRecord, FromWorker, Load, Membership, Peer, Position, Report, Serve,
     ServerReport, Shadow, StepRecord, Stretch, SwitchRecord, ToWorker, TraineeDescription, UnitRecord,
 };
-use bellwether_runtime::timed::Call;
 use bellwether_runtime::trainee::{Layout, Tensor};
 use bellwether_runtime::transfer::{Header, Kind};
 use bellwether_runtime::verification::{Mismatch, Verdict};
@@ -125,6 +123,7 @@ fn from_worker_apart() -> impl Strategy<Value = FromWorker> {
         wait_s: x,
         segments_s: vec![x; 3],
         calls: vec![Call::Take(tensor), Call::Give(tensor)],
+        worker: 0,
     });
     prop_oneof![
         (any::<u64>(), proptest::collection::vec(unit, 0..3), any::<u32>())
@@ -236,7 +235,7 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
                 step,
                 steps: vec![StepRecord {
                     step,
-                    loss: x,
+                    loss: Some(x),
                     duration_s: x,
                     compute_s: x,
                     exchange_s: x,
@@ -252,7 +251,7 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
                     accumulation: n as u32,
                     noise_scale: (n > 50).then_some(x),
                     learning_rate_factor: (n > 20).then_some(x),
-                    units: Vec::new(),
+                    ..StepRecord::default()
                 }],
                 evaluations: vec![EvaluationRecord { step, loss: x, correct: n, predictions: n, samples: n }],
                 switches: vec![SwitchRecord { epoch, step, stall_s: x }],

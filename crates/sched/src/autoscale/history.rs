@@ -7,19 +7,6 @@ use serde::{Deserialize, Serialize};
 /// The weight of a step is never less than one part in so many, so that what was measured long ago fades.
 const MEMORY: u64 = 1000;
 
-/// One step.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Sample {
-    /// Workers that took part.
-    pub workers: u32,
-    /// Samples of the global batch.
-    pub batch: u64,
-    /// Seconds from boundary to boundary.
-    pub step_s: f64,
-    /// Seconds of it in which the slowest worker only exchanged, where that was measured.
-    pub exchange_s: Option<f64>,
-}
-
 /// What was measured at one size.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
@@ -54,22 +41,24 @@ impl Measured {
         (self.variance / self.steps.clamp(1, MEMORY) as f64).sqrt() / self.step_s
     }
 
-    fn add(&mut self, sample: &Sample) {
+    fn add(&mut self, step_s: f64, exchange_s: Option<f64>) {
         self.steps += 1;
         let weight = 1.0 / self.steps.min(MEMORY) as f64;
-        let difference = sample.step_s - self.step_s;
+        let difference = step_s - self.step_s;
         self.step_s += weight * difference;
         self.variance = (1.0 - weight) * (self.variance + weight * difference * difference);
         let mean = |mean: f64, value: f64| mean + weight * (value - mean);
-        self.exchange_s = self.exchange_s.zip(sample.exchange_s).map(|(known, new)| mean(known, new));
+        self.exchange_s = self.exchange_s.zip(exchange_s).map(|(known, new)| mean(known, new));
     }
 }
 
 impl History {
-    /// Takes in a step. The first after a change of size is dropped, as is one that took no time or did nothing; a changed
-    /// batch starts the size anew.
-    pub fn record(&mut self, sample: &Sample) {
-        let Sample { workers, batch, step_s, exchange_s } = *sample;
+    /// Takes in a step of so many workers with a global batch of `batch` samples that took `step_s` seconds from boundary to
+    /// boundary; in `exchange_s` of them the slowest worker only exchanged, where that was measured.
+    ///
+    /// The first step after a change of size is dropped, as is one that took no time or did nothing; a changed batch starts
+    /// the size anew.
+    pub fn record(&mut self, workers: u32, batch: u64, step_s: f64, exchange_s: Option<f64>) {
         if workers != self.present {
             self.present = workers;
             self.since_change = 0;
@@ -80,7 +69,7 @@ impl History {
         }
         self.since_change += 1;
         match self.sizes.get_mut(&workers) {
-            Some(measured) if measured.batch == batch => measured.add(sample),
+            Some(measured) if measured.batch == batch => measured.add(step_s, exchange_s),
             _ => {
                 self.sizes.insert(workers, Measured { batch, steps: 1, step_s, variance: 0.0, exchange_s });
             }

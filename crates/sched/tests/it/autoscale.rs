@@ -1,8 +1,7 @@
 //! Heuristics at jobs whose speed by size was recorded.
 
 use bellwether_sched::autoscale::{
-    BatchRule, Bounds, Decision, Economy, Heuristic, History, ResizeCost, Sample, Situation, Utility, decide,
-    named,
+    BatchRule, Bounds, Decision, Economy, Heuristic, History, ResizeCost, Situation, Utility, decide, named,
 };
 use proptest::prelude::*;
 
@@ -46,7 +45,7 @@ impl Recorded {
         while remaining > 0.0 {
             let batch = self.batch.samples(workers);
             let step_s = batch as f64 / self.rate(workers) * (1.0 + noise * (2.0 * random.next() - 1.0));
-            history.record(&Sample { workers, batch, step_s, exchange_s: None });
+            history.record(workers, batch, step_s, None);
             let part = (remaining / batch as f64).min(1.0);
             time_s += step_s * part;
             worker_s += step_s * part * f64::from(paid);
@@ -316,7 +315,7 @@ fn a_deadline_is_met_at_a_good_price_and_given_up_at_a_bad_one() {
 fn measured_once(workers: u32, batch: u64, step_s: f64, exchange_s: Option<f64>) -> History {
     let mut history = History::default();
     for _ in 0..12 {
-        history.record(&Sample { workers, batch, step_s, exchange_s });
+        history.record(workers, batch, step_s, exchange_s);
     }
     history
 }
@@ -351,18 +350,17 @@ fn a_measured_exchange_spares_the_trial() {
 #[test]
 fn history_drops_the_first_step_and_what_a_batch_no_longer_holds() {
     let mut history = measured_once(4, 64, 0.5, None);
-    let sample = |workers, batch, step_s| Sample { workers, batch, step_s, exchange_s: None };
-    history.record(&sample(4, 64, f64::NAN));
+    history.record(4, 64, f64::NAN, None);
     assert_eq!((history.at(4).unwrap().steps, history.steps_since_change(4)), (11, 11));
-    history.record(&sample(8, 64, 9.0));
+    history.record(8, 64, 9.0, None);
     assert_eq!((history.at(8), history.steps_since_change(8), history.steps_since_change(4)), (None, 0, 0));
-    history.record(&sample(8, 64, 0.25));
-    history.record(&sample(8, 128, 0.4));
+    history.record(8, 64, 0.25, None);
+    history.record(8, 128, 0.4, None);
     let measured = history.at(8).unwrap();
     assert_eq!((measured.steps, measured.batch, measured.examples_per_s()), (1, 128, 320.0));
     // What was true long ago fades.
     for _ in 0..5000 {
-        history.record(&sample(8, 128, 0.8));
+        history.record(8, 128, 0.8, None);
     }
     assert!((history.at(8).unwrap().step_s - 0.8).abs() < 0.01);
     let text = serde_json::to_string(&history).unwrap();
@@ -408,7 +406,7 @@ proptest! {
         for (workers, step_s, exchange) in &sizes {
             for _ in 0..12 {
                 let exchange_s = exchange.map(|part| part * step_s);
-                history.record(&Sample { workers: *workers, batch: batch.samples(*workers), step_s: *step_s, exchange_s });
+                history.record(*workers, batch.samples(*workers), *step_s, exchange_s);
             }
         }
         let economy = money.map(|(value, price_per_worker_s)| Economy {

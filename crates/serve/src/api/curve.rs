@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::path::Path;
 
-use bellwether_core::record::Event;
+use bellwether_core::record::{Event, StepRecord};
 use bellwether_runtime::journal;
-use bellwether_runtime::metrics::{self, StepLine};
+use bellwether_runtime::metrics;
 use bellwether_runtime::run_dir::RunDir;
 
 use crate::snapshot::CurvePoint;
@@ -27,7 +27,7 @@ struct Bucket {
 
 impl Bucket {
     /// One update of batches of so many samples.
-    fn of(line: &StepLine, batch: u64, time_s: Option<f64>) -> Bucket {
+    fn of(line: &StepRecord, batch: u64, time_s: Option<f64>) -> Bucket {
         let loss = line.loss.filter(|loss| loss.is_finite());
         Bucket {
             step: line.step,
@@ -35,7 +35,7 @@ impl Bucket {
             records: 1,
             losses: u64::from(loss.is_some()),
             loss_sum: loss.unwrap_or(0.0),
-            samples: batch as f64 * f64::from(line.accumulation.max(1)),
+            samples: batch as f64 * line.steps() as f64,
             duration_s: line.duration_s,
             workers: line.workers,
         }

@@ -1,12 +1,13 @@
 //! The table of all routes.
 
 use axum::http::{Method, StatusCode};
+use bellwether_core::record::StepRecord;
 
 use super::body;
 use super::call::query::{Kind, Parameter};
 use super::gate::Access;
 use super::route::{Content, Route, json, schema};
-use super::streams::{EndEvent, JournalEvent, LogEvent, StateEvent, StepEvent};
+use super::streams::{EndEvent, JournalEvent, LogEvent, StateEvent};
 use super::{cluster, entry, jobs, page, prometheus, streams};
 use crate::snapshot::{ClusterState, JobState, Phase};
 
@@ -199,7 +200,7 @@ const LOGS: &[(&str, super::route::WriteSchema)] =
     &[("journal", schema::<JournalEvent>), ("log", schema::<LogEvent>), ("end", schema::<EndEvent>)];
 
 const STEPS: &[(&str, super::route::WriteSchema)] =
-    &[("step", schema::<StepEvent>), ("end", schema::<EndEvent>)];
+    &[("step", schema::<StepRecord>), ("end", schema::<EndEvent>)];
 
 const STATE: &[(&str, super::route::WriteSchema)] = &[("state", schema::<StateEvent<'_>>)];
 

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use bellwether_core::record::Line;
+use bellwether_core::record::{Line, StepRecord};
 use bellwether_runtime::journal;
 use bellwether_runtime::run_dir::RunDir;
 use bellwether_runtime::tail::Tail;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tokio_stream::StreamExt;
@@ -96,18 +96,6 @@ pub(super) struct EndEvent {
     why: String,
 }
 
-/// Data of the event `step`: a line of `metrics.jsonl`, with the seconds that the step took and more.
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
-pub(super) struct StepEvent {
-    /// The step.
-    step: u64,
-    /// Mean training loss.
-    loss: Option<f64>,
-    /// The rest of the line.
-    #[serde(flatten)]
-    rest: serde_json::Map<String, serde_json::Value>,
-}
-
 /// New events, each a name and its data.
 type News = Vec<(&'static str, serde_json::Value)>;
 
@@ -176,7 +164,7 @@ struct Steps(Tail);
 impl Source for Steps {
     fn look(&mut self) -> Option<News> {
         let step = |text: String| {
-            let step: StepEvent = serde_json::from_str(&text).ok()?;
+            let step: StepRecord = serde_json::from_str(&text).ok()?;
             Some(("step", serde_json::to_value(step).ok()?))
         };
         Some(lines(&mut self.0)?.into_iter().filter_map(step).collect())

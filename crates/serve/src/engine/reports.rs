@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use bellwether_core::cluster::JobId;
 use bellwether_core::policy::Fault;
-use bellwether_core::record::{RunFailure, RunOutcome};
-use bellwether_model::rescale::ObservedStep;
+use bellwether_core::record::{RunFailure, RunOutcome, StepRecord};
 
 use super::Engine;
 use crate::clock::Clock;
@@ -128,7 +127,7 @@ impl<C: Crew, T: Clock> Engine<C, T> {
         job: JobId,
         workers: u32,
         speed: f64,
-        mut steps: Vec<ObservedStep>,
+        mut steps: Vec<StepRecord>,
     ) -> Result<(), Fault> {
         let now = self.clock.elapsed();
         let is_open = self.is_open(job);
@@ -145,7 +144,7 @@ impl<C: Crew, T: Clock> Engine<C, T> {
     }
 
     /// Whether what was predicted differs from these steps by more than a policy should overlook.
-    fn matters(&self, job: JobId, workers: u32, steps: &[ObservedStep]) -> bool {
+    fn matters(&self, job: JobId, workers: u32, steps: &[StepRecord]) -> bool {
         let Some(seen) = self.state.view.jobs.get(&job).filter(|seen| seen.allocation.devices() == workers)
         else {
             return false;

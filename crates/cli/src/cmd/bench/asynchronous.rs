@@ -10,9 +10,9 @@ use bellwether_core::job::{Order, WorkerRange};
 use bellwether_core::plan::TransmissionOrder;
 use bellwether_core::prediction::{Link, Prediction, Protocol, StepModel};
 use bellwether_core::profile::Profile;
+use bellwether_core::record::UnitRecord;
 use bellwether_core::units::Bytes;
 use bellwether_model::predict::ProfileModel;
-use bellwether_runtime::metrics::UnitLine;
 use serde_json::json;
 
 use super::namespaces::{self, Guard, Namespaces, Queues, address};
@@ -362,17 +362,17 @@ impl Point<'_> {
         let per_step = u64::from(VIRTUAL_NODES);
         let units = first * per_step..trial.committed() * per_step;
         let done = trial.units();
-        Ok((throughput(done.iter().filter(|unit| units.contains(&unit.record.unit))), busy))
+        Ok((throughput(done.iter().filter(|unit| units.contains(&unit.unit))), busy))
     }
 }
 
 /// Samples per second of all workers together: of each its samples over the time that its updates took.
-fn throughput<'a>(units: impl Iterator<Item = &'a UnitLine>) -> f64 {
+fn throughput<'a>(units: impl Iterator<Item = &'a UnitRecord>) -> f64 {
     let mut workers: BTreeMap<u64, (u64, f64)> = BTreeMap::new();
     for unit in units {
         let (samples, seconds) = workers.entry(unit.worker).or_default();
-        *samples += unit.record.samples;
-        *seconds += unit.record.duration_s;
+        *samples += unit.samples;
+        *seconds += unit.duration_s;
     }
     workers.values().map(|(samples, seconds)| *samples as f64 / seconds).sum()
 }

@@ -1,6 +1,6 @@
 //! `bench resize`: grow and shrink again and again, and see how long those who stay are kept waiting.
 
-use bellwether_core::record::{Event, Line};
+use bellwether_core::record::{Event, Line, StepRecord};
 use bellwether_core::units::Bytes;
 use serde_json::json;
 
@@ -10,7 +10,6 @@ use super::statistics::{largest, median};
 use super::trial::Trial;
 use super::{ResizeArguments, joiner, published};
 use crate::failure::Failure;
-use crate::metrics::StepLine;
 use crate::printer::Printer;
 
 /// What a survivor may wait beyond one step.
@@ -147,7 +146,7 @@ pub(super) fn scale(trial: &Trial, workers: u32) -> Result<(), Failure> {
 }
 
 /// Times of the steps `first..last`.
-pub(super) fn durations(steps: &[StepLine], first: u64, last: u64) -> Vec<f64> {
+pub(super) fn durations(steps: &[StepRecord], first: u64, last: u64) -> Vec<f64> {
     steps.iter().filter(|s| (first..last).contains(&s.step)).map(|s| s.duration_s).collect()
 }
 

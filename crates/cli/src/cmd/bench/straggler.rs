@@ -1,6 +1,6 @@
 //! `bench straggler`: a worker turns slow, and another takes its place.
 
-use bellwether_core::record::{Event, Line};
+use bellwether_core::record::{Event, Line, StepRecord};
 use bellwether_core::units::Bytes;
 use serde_json::json;
 
@@ -11,7 +11,6 @@ use super::statistics::{largest, median, smallest};
 use super::trial::Trial;
 use crate::failure::Failure;
 use crate::files::Folder;
-use crate::metrics::StepLine;
 use crate::printer::Printer;
 
 /// Time from the moment at which a worker turns slow to the step without it that is good enough.
@@ -113,8 +112,8 @@ fn without(lines: &[Line], worker: u64, after_s: f64) -> Option<f64> {
 }
 
 /// The first of three steps in a row that compute longer than `limit_s`.
-fn onset(steps: &[StepLine], limit_s: f64) -> u64 {
-    let slow = |steps: &[StepLine]| steps.iter().all(|step| step.compute_s > limit_s);
+fn onset(steps: &[StepRecord], limit_s: f64) -> u64 {
+    let slow = |steps: &[StepRecord]| steps.iter().all(|step| step.compute_s > limit_s);
     steps.windows(3).find(|window| slow(window)).map_or(0, |window| window[0].step)
 }
 

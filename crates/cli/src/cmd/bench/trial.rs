@@ -6,17 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use bellwether_core::record::{Event, Line, Summary};
+use bellwether_core::record::{Event, Line, StepRecord, Summary, UnitRecord};
 use bellwether_runtime::control::Token;
 use bellwether_runtime::control::client::Control;
 use bellwether_runtime::coordinator::Endpoint;
 use bellwether_runtime::journal::Tail;
-use bellwether_runtime::metrics::UnitLine;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::failure::Failure;
 use crate::files::Folder;
-use crate::metrics::{self, StepLine};
+use crate::metrics;
 
 /// Time between two looks into the journal.
 const LOOK: Duration = Duration::from_millis(2);
@@ -267,7 +266,7 @@ impl Trial {
     }
 
     /// The steps that were committed so far, as a worker timed them.
-    pub(super) fn steps(&self) -> Vec<StepLine> {
+    pub(super) fn steps(&self) -> Vec<StepRecord> {
         metrics::read(&self.run_dir()).collect()
     }
 
@@ -280,12 +279,12 @@ impl Trial {
     }
 
     /// The same of steps that were done unit by unit.
-    pub(super) fn units(&self) -> Vec<UnitLine> {
+    pub(super) fn units(&self) -> Vec<UnitRecord> {
         bellwether_runtime::metrics::read(&self.run_dir()).flat_map(|line| line.units).collect()
     }
 
     /// Waits for the run to end by itself; returns its steps and gives its folder back.
-    pub(super) fn finish(mut self) -> Result<Vec<StepLine>, Failure> {
+    pub(super) fn finish(mut self) -> Result<Vec<StepRecord>, Failure> {
         self.ended()?;
         Ok(self.steps())
     }

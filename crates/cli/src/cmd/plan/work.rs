@@ -1,14 +1,16 @@
 //! How much there is to train: steps, epochs, or down to a loss by the curve of an earlier run.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use bellwether_core::InputError;
 use bellwether_core::job::Job;
 use bellwether_core::profile::Profile;
+use bellwether_core::record::StepRecord;
 use bellwether_model::convergence::{CurveFit, Observation};
+use bellwether_runtime::metrics;
 use clap::Args;
-use serde::Deserialize;
 
 use crate::failure::Failure;
 use crate::runs::{RunDir, StateDir};
@@ -52,14 +54,6 @@ pub(super) struct Earlier {
     pub(super) job: Option<Job>,
 }
 
-/// What a line of a run's metrics says of the loss.
-#[derive(Debug, Deserialize)]
-struct LossLine {
-    step: u64,
-    loss: f64,
-    noise_scale: Option<f64>,
-}
-
 pub(super) fn samples(arguments: &WorkArguments, profile: &Profile) -> Result<Work, Failure> {
     let batch = profile.batch as f64;
     let plain = |samples: f64| Ok(Work { samples, remark: None, earlier: None });
@@ -68,8 +62,8 @@ pub(super) fn samples(arguments: &WorkArguments, profile: &Profile) -> Result<Wo
         // An epoch ends with a short step.
         (WorkArguments { epochs: Some(epochs), .. }, Some(samples)) => plain(*epochs as f64 * samples as f64),
         (WorkArguments { target_loss: Some(target), curve: Some(run), .. }, _) => {
-            let folder = metrics(run)?;
-            to_loss(*target, &folder, profile)
+            let path = metrics_of(run)?;
+            to_loss(*target, &path, profile)
         }
         _ => Err(InputError::new("plan", "nothing says how long the job trains")
             .hint("say --steps N, --epochs N --samples N, or --target-loss LOSS --curve RUN")
@@ -78,7 +72,7 @@ pub(super) fn samples(arguments: &WorkArguments, profile: &Profile) -> Result<Wo
 }
 
 /// The metrics of a run that is named in one of three ways.
-fn metrics(run: &Path) -> Result<PathBuf, Failure> {
+fn metrics_of(run: &Path) -> Result<PathBuf, Failure> {
     if run.is_file() {
         return Ok(run.to_path_buf());
     }
@@ -93,10 +87,10 @@ fn metrics(run: &Path) -> Result<PathBuf, Failure> {
 fn to_loss(target: f64, path: &Path, profile: &Profile) -> Result<Work, Failure> {
     let place = path.display().to_string();
     check_batch(path, profile)?;
-    let text = fs::read_to_string(path).map_err(|e| {
+    let steps = metrics::read_file(path).map_err(|e| {
         InputError::new(&place, format!("the loss curve cannot be read: {e}")).hint("name a run")
     })?;
-    let points = curve(&text);
+    let (points, noise_scale) = curve(steps);
     // A loss that an optimizer measures is no probability, but none that we train goes below 0.
     let fit = CurveFit::fit(&points, 0.0)
         .map_err(|e| InputError { place: format!("{place}: {}", e.place), ..e })?;
@@ -116,7 +110,7 @@ fn to_loss(target: f64, path: &Path, profile: &Profile) -> Result<Work, Failure>
     let remark = format!(
         "a loss of {target} is expected after {steps:.0} steps ({range}); the curve was seen for {last:.0}"
     );
-    let earlier = Earlier { noise_scale: noise_scale(&text), job: job_of(path) };
+    let earlier = Earlier { noise_scale, job: job_of(path) };
     let samples = steps.max(1.0).ceil() * profile.batch as f64;
     Ok(Work { samples, remark: Some(remark), earlier: Some(earlier) })
 }
@@ -140,19 +134,18 @@ fn job_of(metrics: &Path) -> Option<Job> {
     RunDir::at(metrics.parent()?).job().ok()
 }
 
-/// Mean of the noise scales that a run measured.
-fn noise_scale(text: &str) -> Option<f64> {
-    let lines = text.lines().filter_map(|line| serde_json::from_str::<LossLine>(line).ok());
-    let known: Vec<f64> =
-        lines.filter_map(|line| line.noise_scale).filter(|phi| phi.is_finite() && *phi >= 0.0).collect();
-    (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
-}
-
-/// Means of equal stretches of the losses; progress is steps that are done. Of a step that was done again the last counts.
-fn curve(text: &str) -> Vec<Observation> {
-    let lines = text.lines().filter_map(|line| serde_json::from_str::<LossLine>(line).ok());
-    let losses: std::collections::BTreeMap<u64, f64> =
-        lines.filter(|line| line.loss.is_finite()).map(|line| (line.step, line.loss)).collect();
+/// Means of equal stretches of the losses, where progress is steps that are done, and the mean of the noise scales that were
+/// measured. Of the losses of a step that was done again the last counts.
+fn curve(steps: impl Iterator<Item = StepRecord>) -> (Vec<Observation>, Option<f64>) {
+    let mut losses = BTreeMap::new();
+    let mut noise_scales = Vec::new();
+    for step in steps {
+        let Some(loss) = step.loss else { continue };
+        losses.insert(step.step, loss);
+        noise_scales.extend(step.noise_scale.filter(|scale| scale.is_finite() && *scale >= 0.0));
+    }
+    let noise_scale =
+        (!noise_scales.is_empty()).then(|| noise_scales.iter().sum::<f64>() / noise_scales.len() as f64);
     let losses: Vec<(u64, f64)> = losses.into_iter().collect();
     let stretch = losses.len().div_ceil(POINTS).max(1);
     let mean = |part: &[(u64, f64)]| {
@@ -160,7 +153,7 @@ fn curve(text: &str) -> Vec<Observation> {
         let progress = part.iter().map(|(step, _)| *step as f64 + 1.0).sum::<f64>() / count;
         Observation { progress, loss: part.iter().map(|(_, loss)| loss).sum::<f64>() / count }
     };
-    losses.chunks(stretch).map(mean).collect()
+    (losses.chunks(stretch).map(mean).collect(), noise_scale)
 }
 
 #[cfg(test)]
@@ -169,10 +162,15 @@ mod tests {
 
     #[test]
     fn a_curve_is_thinned_to_means() {
-        let text: String =
-            (0..1000).map(|step| format!("{{\"step\":{step},\"loss\":{}}}\n", 1000 - step)).collect();
-        let points = curve(&(text + "{\"step\":1000,\"lo"));
-        assert_eq!(points.len(), POINTS);
+        let step = |step: u32| StepRecord {
+            step: step.into(),
+            loss: Some(f64::from(1000 - step)),
+            noise_scale: (step % 2 == 0).then(|| f64::from(step)),
+            ..StepRecord::default()
+        };
+        let unknown = StepRecord { step: 1000, ..StepRecord::default() };
+        let (points, noise_scale) = curve((0..1000).map(step).chain([unknown]));
+        assert_eq!((points.len(), noise_scale), (POINTS, Some(499.0)));
         assert_eq!((points[0].progress, points[0].loss), (3.0, 998.0));
     }
 }

@@ -145,13 +145,12 @@ fn read(run: &RunDir, job: &Job, trainee: &TraineeDescription, wanted: u64) -> R
         }
     }
     let mut units: Vec<_> = metrics::read(&run.path).flat_map(|line| line.units).collect();
-    units.sort_by_key(|unit| unit.record.unit);
-    let calls = units.iter().map(|unit| &unit.record.calls).find(|calls| !calls.is_empty());
+    units.sort_by_key(|unit| unit.unit);
+    let calls = units.iter().map(|unit| &unit.calls).find(|calls| !calls.is_empty());
     let calls = calls.cloned().ok_or_else(|| Failure::at(&job.name, "no update was measured"))?;
     let measured = units.into_iter().skip(WARM_UP_STEPS).take(wanted as usize);
-    let units = measured
-        .map(|unit| Unit { duration_s: unit.record.duration_s, compute_s: unit.record.segments_s })
-        .collect();
+    let units =
+        measured.map(|unit| Unit { duration_s: unit.duration_s, compute_s: unit.segments_s }).collect();
     let tensors: Vec<(String, u64)> = trainee
         .layout
         .parameters

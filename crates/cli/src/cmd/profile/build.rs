@@ -4,10 +4,11 @@ use bellwether_core::job::Job;
 use bellwether_core::profile::{
     CollectiveCost, MeasuredStep, Network, Operation, OperationKind, PROFILE_VERSION, Part, Profile,
 };
+use bellwether_core::record::StepRecord;
 use bellwether_runtime::membership::TraineeDescription;
 
 use super::median;
-use crate::metrics::{StepLine, WARM_UP_STEPS};
+use crate::metrics::WARM_UP_STEPS;
 
 /// Bytes from which the time of a collective is mostly that of its bytes.
 const LARGE_BYTES: u64 = 256 << 10;
@@ -19,7 +20,7 @@ const HANDLING_SEEN: f64 = 1.2;
 #[derive(Debug, Default)]
 pub(crate) struct Measured {
     /// All steps, in order.
-    pub(crate) steps: Vec<StepLine>,
+    pub(crate) steps: Vec<StepRecord>,
     /// How many of them were to be measured, with each number of workers.
     pub(crate) wanted: u64,
     /// The link to the peer.
@@ -30,7 +31,7 @@ pub(crate) struct Measured {
 
 impl Measured {
     /// The first steps with this many workers and no newcomer, warm-up left out.
-    fn with_workers(&self, workers: u32) -> Vec<&StepLine> {
+    fn with_workers(&self, workers: u32) -> Vec<&StepRecord> {
         let steps = self.steps.iter().filter(|step| step.workers == workers && step.shadows == 0);
         steps.skip(WARM_UP_STEPS).take(self.wanted as usize).collect()
     }
@@ -91,7 +92,7 @@ fn operations(nodes: u32, parts: &[Part]) -> Vec<Operation> {
     compute.chain(upload).chain(update).collect()
 }
 
-fn measured_step(step: &StepLine, parts: &[Part], bytes: u64) -> MeasuredStep {
+fn measured_step(step: &StepRecord, parts: &[Part], bytes: u64) -> MeasuredStep {
     let mut operations_s = step.nodes_s.clone();
     operations_s.extend(parts.iter().map(|_| 0.0));
     let share = |part: &Part| step.update_s * part.bytes as f64 / bytes.max(1) as f64;
@@ -102,7 +103,7 @@ fn measured_step(step: &StepLine, parts: &[Part], bytes: u64) -> MeasuredStep {
 /// What two workers' exchange takes beside the link. With one size of vector it cannot be told how much of it
 /// is for bytes and how much for messages: a large vector's is for bytes. Bytes are handled while others
 /// travel, so where the link takes most of the time, handling was not seen.
-fn collective(steps: &[&StepLine], bytes: u64, network: Option<Network>) -> Option<CollectiveCost> {
+fn collective(steps: &[&StepRecord], bytes: u64, network: Option<Network>) -> Option<CollectiveCost> {
     let exchange_s: Vec<f64> = steps.iter().map(|step| step.exchange_s).collect();
     let median_s = median(&exchange_s)?;
     let (wire_s, latency_s) =

@@ -10,7 +10,7 @@
 use bellwether_core::profile::{
     MeasuredStep, Network, Operation, OperationKind, PROFILE_VERSION, Parsing, Part, Profile,
 };
-use bellwether_runtime::timed::Call;
+use bellwether_core::record::Call;
 
 /// Bytes from which the time of handling a part is mostly that of its bytes.
 const LARGE_BYTES: u64 = 256 << 10;

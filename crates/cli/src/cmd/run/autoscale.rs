@@ -5,12 +5,11 @@ use std::time::Instant;
 
 use bellwether_core::InputError;
 use bellwether_core::job::{Job, WorkerRange};
-use bellwether_core::record::{self, Event};
+use bellwether_core::record::{self, Event, StepRecord};
 use bellwether_core::units::DollarsPerHour;
 use bellwether_runtime::coordinator::{Director, DirectorCommand, Now, Seen};
-use bellwether_runtime::membership::StepRecord;
 use bellwether_sched::autoscale::{
-    self, BatchRule, Bounds, Decision, Economy, Heuristic, History, LEAST_STEPS, Reason, ResizeCost, Sample,
+    self, BatchRule, Bounds, Decision, Economy, Heuristic, History, LEAST_STEPS, Reason, ResizeCost,
     Situation, Use, Utility,
 };
 use clap::Args;
@@ -156,10 +155,8 @@ impl Autoscaler {
         let Some(name) = arguments.autoscale.clone() else { return Ok(None) };
         let mut history = History::default();
         for line in metrics::read(&run.path).filter(|line| line.shadows == 0) {
-            let exchange_s = Some(line.exchange_s);
-            let batch = job.batch.size * u64::from(line.accumulation.max(1));
-            let (workers, step_s) = (line.workers, line.duration_s);
-            history.record(&Sample { workers, batch, step_s, exchange_s });
+            let batch = job.batch.size * line.steps();
+            history.record(line.workers, batch, line.duration_s, Some(line.exchange_s));
         }
         let earlier_s = crate::history::History::read(run).ok().and_then(|past| past.age_s()).unwrap_or(0.0);
         Ok(Some(Autoscaler {
@@ -206,12 +203,8 @@ impl Autoscaler {
     /// A step in which newcomers received the state tells nothing about steps in which nobody does.
     fn record(&mut self, record: &StepRecord) {
         let Some(began) = self.memberships.at(record.step).filter(|began| !began.receiving) else { return };
-        self.history.record(&Sample {
-            workers: began.workers.len() as u32,
-            batch: self.samples * record.steps(),
-            step_s: record.duration_s,
-            exchange_s: Some(record.exchange_s),
-        });
+        let (workers, batch) = (began.workers.len() as u32, self.samples * record.steps());
+        self.history.record(workers, batch, record.duration_s, Some(record.exchange_s));
     }
 
     /// Decides when it is time and the present size was measured.

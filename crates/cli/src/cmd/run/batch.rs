@@ -2,9 +2,8 @@
 
 use bellwether_core::InputError;
 use bellwether_core::job::{Job, Mode};
-use bellwether_core::record::Event;
+use bellwether_core::record::{Event, StepRecord};
 use bellwether_runtime::coordinator::{BatchPlan, Director, DirectorCommand, Now, Seen};
-use bellwether_runtime::membership::StepRecord;
 use bellwether_sched::batch::{Governor, Limits, Times};
 
 /// Fixes the batch from given steps on; empty leaves the job as it is.

@@ -1,11 +1,11 @@
 //! Predicted beside measured: the first steps of a run say what every later number of workers should do.
 
 use bellwether_core::job::{Job, Model};
-use bellwether_core::record::Comparison;
+use bellwether_core::record::{Comparison, StepRecord};
 use bellwether_model::observed::{Calm, SETTLING_STEPS, STEPS_MIN, WARM_UP_STEPS};
-use bellwether_model::rescale::{ObservedStep, Rescale};
+use bellwether_model::rescale::Rescale;
 
-use crate::metrics::{self, StepLine};
+use crate::metrics;
 use crate::runs::RunDir;
 
 /// Steps to learn from, and time that they must take at least; of a shorter run a quarter.
@@ -21,14 +21,14 @@ pub(super) struct Learnt {
     /// What other numbers of workers should do.
     pub(super) model: Rescale,
     /// The steps after those that were learnt from.
-    rest: Vec<StepLine>,
+    rest: Vec<StepRecord>,
 }
 
 /// Learns from the first steps of a run from step `first` on; `None` where it was too short, or never calm.
 pub(super) fn learn(run: &RunDir, job: &Job, bytes: u64, first: u64, by_hand: bool) -> Option<Learnt> {
-    let mut lines: Vec<StepLine> = metrics::read(&run.path)
+    let mut lines: Vec<StepRecord> = metrics::read(&run.path)
         // Updates over several steps are none to learn from: the model knows the job's own batch.
-        .filter(|line| line.step >= first && line.accumulation == 1)
+        .filter(|line| line.step >= first && line.steps() == 1)
         .collect();
     // The first stretch without newcomers, who would use processors and links too.
     let mut calm = Calm::default();
@@ -44,23 +44,14 @@ pub(super) fn learn(run: &RunDir, job: &Job, bytes: u64, first: u64, by_hand: bo
         index + 1 >= LEARNING_STEPS && learnt_s >= LEARNING_S
     });
     let learning = enough.map_or(quarter, |(index, _)| (index + 1).min(quarter));
-    let early: Vec<ObservedStep> = lines[start + WARM_UP_STEPS..]
-        .iter()
-        .take(learning)
-        .map(|line| ObservedStep {
-            duration_s: line.duration_s,
-            nodes_s: line.nodes_s.clone(),
-            exchange_s: line.exchange_s,
-            update_s: line.update_s,
-        })
-        .collect();
     // Workers of other machines and devices that sleep do not share this machine's processors.
     let shares = !by_hand && !matches!(job.model, Model::Synthetic { .. });
     let processors = std::thread::available_parallelism().ok().filter(|_| shares);
     let processors = processors.and_then(|count| u32::try_from(count.get()).ok());
     let nodes = job.batch.virtual_nodes;
-    let model = Rescale::fit(workers, &early, nodes, bytes, processors).ok()?;
     let rest = lines.split_off(start + WARM_UP_STEPS + learning);
+    let early = &lines[start + WARM_UP_STEPS..];
+    let model = Rescale::fit(workers, early, nodes, bytes, processors).ok()?;
     Some(Learnt { first, workers, model, rest })
 }
 
@@ -73,10 +64,10 @@ pub(super) fn comparisons(learnt: &Learnt, batch: u64) -> Vec<Comparison> {
     counts.into_iter().filter_map(|count| compare(&learnt.model, &learnt.rest, count, batch)).collect()
 }
 
-fn compare(model: &Rescale, lines: &[StepLine], workers: u32, batch: u64) -> Option<Comparison> {
+fn compare(model: &Rescale, lines: &[StepRecord], workers: u32, batch: u64) -> Option<Comparison> {
     let mut calm = Calm::default();
     // While newcomers receive state, they use processors and links too.
-    let settled = |line: &&StepLine| calm.see(line.workers, line.shadows) > SETTLING_STEPS;
+    let settled = |line: &&StepRecord| calm.see(line.workers, line.shadows) > SETTLING_STEPS;
     let settled = lines.iter().filter(settled).filter(|line| line.workers == workers);
     let durations_s: Vec<f64> = settled.map(|line| line.duration_s).collect();
     if durations_s.len() < STEPS_MIN {

@@ -6,9 +6,9 @@ use bellwether_core::InputError;
 use bellwether_core::job::{Job, Order, Reduce};
 use bellwether_core::plan::{Plan, Synchronisation, TransmissionOrder};
 use bellwether_core::prediction::Protocol;
-use bellwether_core::record::{Decision, Event};
+use bellwether_core::record::{Decision, Event, StepRecord};
 use bellwether_runtime::coordinator::{Director, DirectorCommand, Now, Seen};
-use bellwether_runtime::membership::{StepRecord, TraineeDescription, WorkerId};
+use bellwether_runtime::membership::{TraineeDescription, WorkerId};
 use bellwether_sched::synchronise::{Setup, SyncCommand, Synchroniser};
 
 use super::planned;
@@ -92,7 +92,7 @@ impl Attendant {
 
     fn committed(&mut self, records: &[StepRecord]) {
         for record in records {
-            self.decider.committed(record.step, self.protocol(record.step), record.loss);
+            self.decider.committed(record.step, self.protocol(record.step), record.loss.unwrap_or(f64::NAN));
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bellwether_core::record::Event;
+use bellwether_core::record::{Event, StepRecord};
 use bellwether_runtime::coordinator::Seen;
-use bellwether_runtime::membership::{StepRecord, WorkerId};
+use bellwether_runtime::membership::WorkerId;
 use bellwether_sched::stragglers::Observation;
 
 use super::steer::Memberships;

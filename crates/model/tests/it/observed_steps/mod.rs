@@ -1,24 +1,15 @@
 //! Recorded runs, and how well some of them tell of the others.
 
 use bellwether_core::prediction::{Configuration, DeviceGroup, JobDescription, Link, Prediction};
+use bellwether_core::record::StepRecord;
 use bellwether_model::observed::{Calm, Observed};
-use bellwether_model::rescale::ObservedStep;
-use serde::Deserialize;
 
 /// Steps of one number of workers.
 pub(crate) struct Recorded {
     pub(crate) kind: &'static str,
     pub(crate) speed: f64,
     pub(crate) workers: u32,
-    pub(crate) steps: Vec<ObservedStep>,
-}
-
-#[derive(Deserialize)]
-struct Line {
-    workers: u32,
-    shadows: u32,
-    #[serde(flatten)]
-    step: ObservedStep,
+    pub(crate) steps: Vec<StepRecord>,
 }
 
 macro_rules! recorded {
@@ -49,10 +40,10 @@ pub(crate) fn all() -> Vec<Recorded> {
 
 fn recorded(kind: &'static str, speed: f64, text: &str) -> Recorded {
     let mut calm = Calm::default();
-    let lines = text.lines().map(|line| serde_json::from_str::<Line>(line).expect("a line of ours"));
-    let lines: Vec<Line> = lines.filter(|line| calm.tells(line.workers, line.shadows)).collect();
-    let workers = lines[0].workers;
-    Recorded { kind, speed, workers, steps: lines.into_iter().map(|line| line.step).collect() }
+    let steps = text.lines().map(|line| serde_json::from_str(line).expect("a line of ours"));
+    let steps: Vec<StepRecord> =
+        steps.filter(|step: &StepRecord| calm.tells(step.workers, step.shadows)).collect();
+    Recorded { kind, speed, workers: steps[0].workers, steps }
 }
 
 /// Bytes of gradients and samples of a step.

@@ -1,11 +1,10 @@
 //! The words of stretches, to the wire and back.
 
 use bellwether_core::plan::TransmissionOrder;
-use bellwether_core::record::Staleness;
+use bellwether_core::record::{Call, Staleness};
 
 use super::{list, read_trainee, wire, write_trainee};
 use crate::membership::{Peer, Serve, ServerReport, Stretch, UnitRecord};
-use crate::timed::Call;
 
 fn write_peer(peer: &Peer) -> wire::Member {
     wire::Member { worker: peer.worker, address: peer.address.clone(), first: 0, end: 0 }
@@ -126,6 +125,7 @@ pub(super) fn read_unit(unit: wire::UnitRecord) -> UnitRecord {
         wait_s: unit.wait_s,
         segments_s: unit.segments_s,
         samples: unit.samples,
+        worker: 0,
         calls: unit.calls.into_iter().filter_map(read_call).collect(),
     }
 }

@@ -39,7 +39,7 @@ fn report(random: &mut Random) -> Report {
         step: number(random),
         steps: many(random, |random| StepRecord {
             step: number(random),
-            loss: seconds(random),
+            loss: Some(seconds(random)),
             duration_s: seconds(random),
             accumulation: number(random) as u32,
             ..StepRecord::default()

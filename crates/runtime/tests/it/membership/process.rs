@@ -559,7 +559,7 @@ impl World {
         process.steps.push(StepRecord {
             step: steps.start,
             accumulation: (steps.end - steps.start) as u32,
-            loss: sum as f64,
+            loss: Some(sum as f64),
             duration_s: 0.02,
             compute_s: at_s.min(0.02),
             ..StepRecord::default()

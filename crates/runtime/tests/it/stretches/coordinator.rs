@@ -272,7 +272,7 @@ impl World {
     fn check_records(&mut self, records: &[StepRecord]) {
         let per_step = self.plan.per_step;
         for record in records.iter().filter(|record| !record.units.is_empty()) {
-            let units = record.units.iter().fold(0u64, |units, (_, unit)| units | 1 << unit.unit);
+            let units = record.units.iter().fold(0u64, |units, unit| units | 1 << unit.unit);
             let of_step = ((1u64 << per_step) - 1) << (record.step * per_step);
             let twice = self.watch.counted & units != 0 || record.units.len() as u64 != per_step;
             if twice || units != of_step {

@@ -2,9 +2,8 @@
 
 use std::collections::VecDeque;
 
+use bellwether_core::record::StepRecord;
 use bellwether_model::observed::{Calm, SETTLING_STEPS};
-use bellwether_model::rescale::ObservedStep;
-use bellwether_runtime::metrics::StepLine;
 
 /// Seconds of steps over which a rate is taken, and the fewest of them that tell one.
 const RATE_S: f64 = 5.0;
@@ -30,7 +29,7 @@ impl Pace {
     }
 
     /// Takes an update in; of other numbers of workers than the present one nothing is wanted any more.
-    pub(super) fn see(&mut self, line: &StepLine, batch: u64) {
+    pub(super) fn see(&mut self, line: &StepRecord, batch: u64) {
         // One that was handed on to a worker has no times.
         if line.workers != self.workers || line.compute_s <= 0.0 {
             return;
@@ -40,7 +39,7 @@ impl Pace {
             return;
         }
         self.seconds += line.duration_s;
-        self.updates.push_back((line.duration_s, batch as f64 * f64::from(line.accumulation.max(1))));
+        self.updates.push_back((line.duration_s, batch as f64 * line.steps() as f64));
         while self.updates.len() > RATE_STEPS_MIN && self.seconds - self.updates[0].0 >= RATE_S {
             self.seconds -= self.updates.pop_front().map_or(0.0, |(seconds, _)| seconds);
         }
@@ -58,7 +57,7 @@ impl Pace {
 pub(super) struct Lesson {
     calm: Calm,
     workers: u32,
-    steps: Vec<ObservedStep>,
+    steps: Vec<StepRecord>,
 }
 
 impl Lesson {
@@ -68,24 +67,20 @@ impl Lesson {
     }
 
     /// Takes an update in. Answers with the steps of other numbers of workers before it, if there are any.
-    pub(super) fn see(&mut self, line: StepLine) -> Option<(u32, Vec<ObservedStep>)> {
+    pub(super) fn see(&mut self, line: StepRecord) -> Option<(u32, Vec<StepRecord>)> {
         let before = (line.workers != self.workers).then(|| self.take()).flatten();
         self.workers = line.workers;
         // One that was handed on to a worker has no times.
-        let told = line.accumulation == 1 && line.duration_s > 0.0 && !line.nodes_s.is_empty();
+        let told = line.steps() == 1 && line.duration_s > 0.0 && !line.nodes_s.is_empty();
         if self.calm.tells(line.workers, line.shadows) && told && self.steps.len() < LESSON_STEPS_MAX {
-            self.steps.push(ObservedStep {
-                duration_s: line.duration_s,
-                nodes_s: line.nodes_s,
-                exchange_s: line.exchange_s,
-                update_s: line.update_s,
-            });
+            // Who exchanged how much with whom teaches nothing here.
+            self.steps.push(StepRecord { traffic: Vec::new(), ..line });
         }
         before
     }
 
     /// The steps picked since the last time, with their number of workers; `None` when there are none.
-    pub(super) fn take(&mut self) -> Option<(u32, Vec<ObservedStep>)> {
+    pub(super) fn take(&mut self) -> Option<(u32, Vec<StepRecord>)> {
         (!self.steps.is_empty()).then(|| (self.workers, std::mem::take(&mut self.steps)))
     }
 }
@@ -94,19 +89,16 @@ impl Lesson {
 mod tests {
     use super::*;
 
-    fn line(step: u64, workers: u32, shadows: u32) -> StepLine {
-        StepLine {
+    fn line(step: u64, workers: u32, shadows: u32) -> StepRecord {
+        StepRecord {
             step,
-            loss: None,
             duration_s: 0.5,
             compute_s: 0.4,
             exchange_s: 0.1,
-            update_s: 0.0,
             nodes_s: vec![0.4],
             workers,
             shadows,
-            accumulation: 1,
-            units: Vec::new(),
+            ..StepRecord::default()
         }
     }
 
@@ -118,7 +110,7 @@ mod tests {
         assert_eq!(pace.examples_per_s(), None, "2 of 4 steps settle, and 2 tell nothing");
         pace.see(&line(4, 1, 0), 10);
         assert_eq!(pace.examples_per_s(), Some(20.0));
-        (5..100).for_each(|step| pace.see(&StepLine { duration_s: 1.0, ..line(step, 1, 0) }, 10));
+        (5..100).for_each(|step| pace.see(&StepRecord { duration_s: 1.0, ..line(step, 1, 0) }, 10));
         assert_eq!((pace.examples_per_s(), pace.updates.len()), (Some(10.0), 5), "the last five seconds");
         pace.changed(2);
         (0..100).for_each(|step| pace.see(&line(step, 1, 0), 10));

@@ -5,7 +5,7 @@ use std::process::{Child, ExitStatus};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bellwether_core::record::{Event, RunOutcome};
+use bellwether_core::record::{Event, RunOutcome, StepRecord};
 use bellwether_runtime::run_dir::RunDir;
 use bellwether_runtime::{journal, metrics};
 
@@ -382,7 +382,7 @@ impl<'s> Episode<'s> {
         self.report_steps(steps);
     }
 
-    fn report_steps(&self, steps: Option<(u32, Vec<bellwether_model::rescale::ObservedStep>)>) {
+    fn report_steps(&self, steps: Option<(u32, Vec<StepRecord>)>) {
         let (job, speed) = (self.wish.job, self.speed);
         if let Some((workers, steps)) = steps {
             (self.of.tell)(Report::Steps { job, workers, speed, steps });

@@ -26,9 +26,9 @@ impl Coordinator {
         };
         self.apart.clerk.want(worker, want);
         let per_step = self.apart.per_step;
-        for record in done.into_iter().filter(|record| counted.contains(&record.unit)) {
-            let step = record.unit / per_step;
-            self.apart.tally.entry(step).or_default().units.push((worker, record));
+        for unit in done.into_iter().filter(|unit| counted.contains(&unit.unit)) {
+            let step = unit.unit / per_step;
+            self.apart.tally.entry(step).or_default().units.push(UnitRecord { worker, ..unit });
         }
         if self.apart.part == Part::Training {
             // A line of the journal for every step would be more than a person or a disk wants.
@@ -71,13 +71,13 @@ impl Coordinator {
 }
 
 /// The account of a step from those of its units.
-fn summed(step: u64, duration_s: f64, units: Vec<(WorkerId, UnitRecord)>) -> StepRecord {
+fn summed(step: u64, duration_s: f64, units: Vec<UnitRecord>) -> StepRecord {
     let count = units.len().max(1) as f64;
-    let sum = |of: fn(&UnitRecord) -> f64| units.iter().map(|(_, unit)| of(unit)).sum::<f64>();
-    let samples: u64 = units.iter().map(|(_, unit)| unit.samples).sum();
+    let sum = |of: fn(&UnitRecord) -> f64| units.iter().map(of).sum::<f64>();
+    let samples: u64 = units.iter().map(|unit| unit.samples).sum();
     StepRecord {
         step,
-        loss: sum(|unit| unit.loss_sum) / samples.max(1) as f64,
+        loss: Some(sum(|unit| unit.loss_sum) / samples.max(1) as f64),
         duration_s,
         compute_s: sum(|unit| unit.compute_s) / count,
         exchange_s: sum(|unit| unit.wait_s) / count,
