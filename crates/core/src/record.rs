@@ -405,6 +405,9 @@ pub enum Event {
     },
 }
 
+#[cfg(test)]
+mod tests;
+
 fn one() -> u32 {
     1
 }

@@ -4,10 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bellwether_core::record::Traffic;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::CollectiveError;
-use super::peer::{Fault, Peer, Step, Traffic, place_range, received_length};
+use super::peer::{Fault, Peer, Step, place_range, received_length};
 use super::plan::CollectivePlan;
 use super::wake::WakeReceiver;
 use crate::frame::{CONTROL_BYTES_MAX, Stamp};

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::time::Instant;
 
+use bellwether_core::record::Traffic;
 use thiserror::Error;
 
 use super::plan::{CollectivePlan, LOOKAHEAD};

@@ -269,6 +269,7 @@ impl Worker {
         let compute_s: f64 = segments.compute_s.iter().sum();
         debug_assert!(compute_s <= computed.elapsed().as_secs_f64());
         Ok(UnitRecord {
+            worker: 0,
             unit,
             samples: gradient.samples,
             loss_sum: gradient.loss_sum,

@@ -165,7 +165,7 @@ mod tests {
         let step = |step: u32| StepRecord {
             step: step.into(),
             loss: Some(f64::from(1000 - step)),
-            noise_scale: (step % 2 == 0).then(|| f64::from(step)),
+            noise_scale: step.is_multiple_of(2).then(|| f64::from(step)),
             ..StepRecord::default()
         };
         let unknown = StepRecord { step: 1000, ..StepRecord::default() };
