@@ -1,7 +1,6 @@
 //! How much there is to train: steps, epochs, or down to a loss by the curve of an earlier run.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use bellwether_core::InputError;

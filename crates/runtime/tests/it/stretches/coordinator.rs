@@ -248,18 +248,18 @@ impl World {
                 }
             }
             Journal::Protocol { step, protocol, servers, .. } => {
-                self.check_stretch(*step, protocol, *servers)
+                self.check_stretch(*step, *protocol, *servers)
             }
             Journal::Crashed { .. } => self.watch.crashed += 1,
             _ => {}
         }
     }
 
-    fn check_stretch(&mut self, step: u64, protocol: &str, servers: u32) {
+    fn check_stretch(&mut self, step: u64, protocol: Protocol, servers: u32) {
         if step > self.plan.total_steps {
             self.violate(format!("a stretch begins at {step}"));
         }
-        let synchronous = protocol.parse() == Ok(Protocol::Bsp);
+        let synchronous = protocol == Protocol::Bsp;
         let through_servers = !synchronous || self.plan.synchronisation.reduce_at_servers;
         // A run that is asked to stop ends among the workers.
         let stops = synchronous && self.watch.stop_asked;
