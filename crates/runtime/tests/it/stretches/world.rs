@@ -356,7 +356,7 @@ impl World {
             12 => {
                 match self.random.pick(&servers) {
                     // Whoever does not go when the run is over is killed.
-                    Some(id) if self.outcome.is_some() => self.kill(id),
+                    Some(id) if self.end.is_some() => self.kill(id),
                     Some(id) => self.processes.get_mut(&id).expect("it lives").hangs = true,
                     None => {}
                 }
