@@ -64,7 +64,6 @@ use bellwether_core::InputError;
 
 use crate::common::check;
 
-pub mod federation;
 mod multiclass;
 mod servers;
 

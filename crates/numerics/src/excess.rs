@@ -1,4 +1,5 @@
-//! A number for each element of a small set, so that the sums over subsets fall short of given values by as little as possible.
+//! A number for each element of a small set, so that the sums over subsets fall short of given values by as little
+//! as possible.
 //!
 //! ```text
 //! minimise    e
@@ -7,13 +8,13 @@
 //!             x_i      >= v({i})   where elements have a floor
 //! ```
 //!
-//! `v(S) - x(S)` is the *excess* of a subset. In the theory of games the elements are players, the subsets coalitions, and x
-//! is what each player is paid.
+//! `v(S) - x(S)` is the *excess* of a subset. In the theory of games the elements are players, the subsets
+//! coalitions, and x is what each player is paid.
 //!
-//! There are elements + 1 unknowns and up to 2^n rows, so the dual is solved by a revised simplex, whose basis has n + 1
-//! columns, one for each row that binds; the row to enter is the most violated of all, which is row generation with
-//! every row in sight. A solver for general programs was not taken: it tells no duals, and these decide which
-//! subsets are fixed next; nor does it find the most violated of a million rows by adding up in place.
+//! There are elements + 1 unknowns and up to 2^n rows, so the dual is solved by a revised simplex, whose basis has
+//! n + 1 columns, one for each row that binds; the row to enter is the most violated of all, which is row
+//! generation with every row in sight. A solver for general programs was not taken: it tells no duals, and these
+//! decide which subsets are fixed next; nor does it find the most violated of a million rows by adding up in place.
 //!
 //! Subsets in the span of the fixed ones have nothing left to decide, and are not free. Whether one is in the span is
 //! decided exactly: a determinant of 20 rows of zeros and ones is less than 7.3e7 (Hadamard), so ranks modulo the prime
@@ -92,9 +93,9 @@ enum Row {
 }
 
 impl Program {
-    /// The program in which the numbers of each block of a partition of the elements add up to the block's value. `values`
-    /// holds the value of each subset, at the place that is its number; with `is_floored` no number may be below the value of
-    /// its element alone.
+    /// The program in which the numbers of each block of a partition of the elements add up to the block's value.
+    /// `values` holds the value of each subset, at the place that is its number; with `is_floored` no number may be
+    /// below the value of its element alone.
     ///
     /// # Panics
     ///
@@ -266,8 +267,8 @@ impl Program {
         best.1
     }
 
-    /// Takes a row into the basis, and returns how far its weight went. Rows of fixed subsets stay, as their weights have no
-    /// sign; so one that enters may go either way.
+    /// Takes a row into the basis, and returns how far its weight went. Rows of fixed subsets stay, as their
+    /// weights have no sign; so one that enters may go either way.
     fn pivot(&self, basis: &mut [Row], corner: &Corner, entering: Row, by_index: bool) -> f64 {
         let size = basis.len();
         let mut fall = vec![0.0; size];

@@ -95,8 +95,9 @@ impl Columns {
     }
 }
 
-/// A column of each group so that all fit into the capacity: the cheapest ones at prices that are about as low as they can
-/// be for that. A start from there needs few pivots, and one from columns that use nothing as many as there are groups.
+/// A column of each group so that all fit into the capacity: the cheapest ones at prices that are about as low as
+/// they can be for that. A start from there needs few pivots, and one from columns that use nothing as many as
+/// there are groups.
 fn fitting(columns: &Columns, capacity: &[f64]) -> Vec<usize> {
     const HALVINGS: u32 = 12;
     let taken = |prices: &[f64]| {

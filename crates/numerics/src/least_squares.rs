@@ -1,7 +1,7 @@
 //! Nonlinear least squares within bounds: Levenberg-Marquardt on the parameters that no bound holds.
 //!
-//! Our own, as the models that are fitted have at most a handful of parameters, each with bounds, and the crates that offer the
-//! method have no bounds and bring a linear-algebra library along.
+//! Our own, as the models that are fitted have at most a handful of parameters, each with bounds, and the crates
+//! that offer the method have no bounds and bring a linear-algebra library along.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! Which work is done on which resources, and which is left to others at a price; and what work and resources are worth.
+//! Which work is done on which resources, and which is left to others at a price; and what work and resources are
+//! worth.
 //!
 //! ```text
 //! minimise    sum_w (price_w (amount_w - sum_r x_wr) + sum_r extra_wr x_wr)
@@ -66,8 +67,8 @@ pub struct Prices {
     pub highest: Duals,
 }
 
-/// By which part there is more work and less of each resource for [the highest prices](Prices::highest), and the other way
-/// round for the lowest.
+/// By which part there is more work and less of each resource for [the highest prices](Prices::highest), and the
+/// other way round for the lowest.
 const LITTLE: f64 = 1e-7;
 
 /// What it would cost to do none of a work; 0 for work that takes no part.

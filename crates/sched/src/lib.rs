@@ -11,7 +11,6 @@
 //! - [`stragglers`]: which workers are slow for no known reason, and when to replace them;
 //! - [`synchronise`]: when the workers of one job that runs wait for each other, and for whom they no longer do;
 //! - [`tune`]: which share of a job's steps has to be synchronous, found by training it again and again;
-//! - [`federation`]: who should share with whom, and who pays whom;
 //! - [`options`]: what stands after the colon of a policy's name.
 //!
 //! What policies share:
@@ -32,7 +31,6 @@ pub mod batch;
 pub mod curve;
 pub mod draft;
 pub mod drive;
-pub mod federation;
 pub mod goodput;
 pub mod greedy;
 pub mod limits;

@@ -19,12 +19,13 @@ const EDGES: &[(&str, &[&str])] = &[
     ("des", &[]),
     ("numerics", &[]),
     ("model", &["core", "des", "numerics"]),
+    ("federation", &["core", "des", "numerics"]),
     ("sched", &["core", "model", "numerics"]),
     ("sim", &["core", "des", "model", "numerics"]),
     ("runtime", &["core"]),
     ("workloads", &["core", "runtime"]),
     ("serve", &["core", "model", "sched", "runtime"]),
-    ("cli", &["core", "des", "model", "sched", "sim", "runtime", "serve", "workloads"]),
+    ("cli", &["core", "des", "model", "federation", "sched", "sim", "runtime", "serve", "workloads"]),
     ("xtask", &[]),
 ];
 

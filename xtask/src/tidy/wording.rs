@@ -4,7 +4,7 @@ use crate::code::Code;
 use crate::problem::{Problem, line_of};
 
 /// Crates whose results may depend on nothing but their arguments.
-const PURE: [&str; 6] = ["core", "des", "model", "numerics", "sched", "sim"];
+const PURE: [&str; 7] = ["core", "des", "federation", "model", "numerics", "sched", "sim"];
 
 /// Banned in the code of the pure crates.
 const BANNED_IN_PURE: [(&str, &str); 10] = [

@@ -5,8 +5,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bellwether_core::InputError;
-use bellwether_model::queueing::federation::Limits;
-use bellwether_sched::federation::description::Description;
+use bellwether_federation::answer::{
+    self, EXACT_MEMBERS, Report, Split, Unanswered, Valuation, Valuer, Wanted,
+};
+use bellwether_federation::description::Description;
+use bellwether_federation::queue::Limits;
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 
 use crate::args::TableFormat;
@@ -14,16 +18,12 @@ use crate::failure::Failure;
 use crate::files as written;
 use crate::printer::Printer;
 
-mod affinity;
 mod files;
 mod plot;
 mod posted;
 mod prices;
-mod report;
 mod savings;
-mod sharing;
 mod show;
-mod value;
 
 #[derive(Debug, Args)]
 pub(crate) struct FederateArguments {
@@ -35,7 +35,7 @@ pub(crate) struct FederateArguments {
     game: Option<GameKind>,
     /// How the savings are split
     #[arg(long, value_enum, default_value = "shapley")]
-    split: Split,
+    split: SplitArgument,
     /// Search for the number of servers that each should share
     #[arg(long, value_enum)]
     optimise: Option<Optimise>,
@@ -75,19 +75,32 @@ enum GameKind {
     Prices,
 }
 
-/// How savings are split.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Split {
-    /// Each gets its mean contribution.
-    Shapley,
-    /// So that nobody gains by leaving, where that is possible.
-    Core,
-    /// So that whoever gains most by leaving gains least.
-    Nucleolus,
-    /// All get the same beyond what they have alone.
-    Nash,
-    /// All of these, and simple rules beside them.
-    All,
+/// How savings are split, as the command line names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct SplitArgument(Split);
+
+impl ValueEnum for SplitArgument {
+    fn value_variants<'a>() -> &'a [Self] {
+        const ALL: [SplitArgument; 5] = [
+            SplitArgument(Split::Shapley),
+            SplitArgument(Split::Core),
+            SplitArgument(Split::Nucleolus),
+            SplitArgument(Split::Nash),
+            SplitArgument(Split::All),
+        ];
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let (name, help) = match self.0 {
+            Split::Shapley => ("shapley", "Each gets its mean contribution"),
+            Split::Core => ("core", "So that nobody gains by leaving, where that is possible"),
+            Split::Nucleolus => ("nucleolus", "So that whoever gains most by leaving gains least"),
+            Split::Nash => ("nash", "All get the same beyond what they have alone"),
+            Split::All => ("all", "All of these, and simple rules beside them"),
+        };
+        Some(PossibleValue::new(name).help(help))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -123,18 +136,53 @@ pub(crate) fn federate(arguments: &FederateArguments, printer: &Printer) -> Resu
     pool.install(|| answer(game, &federation, arguments, printer))
 }
 
+impl FederateArguments {
+    fn valuation(&self) -> Valuation {
+        Valuation {
+            simulate: self.simulate,
+            precision: self.precision,
+            most_states: self.most_states,
+            seed: self.seed,
+        }
+    }
+
+    fn wanted(&self) -> Wanted {
+        Wanted { split: self.split.0, stable: self.stable }
+    }
+
+    /// Why there is no answer, with the words of the file and of the command line.
+    fn failure(&self, why: Unanswered) -> Failure {
+        let file = self.federation.display();
+        let error = |place: String, what: &str| InputError::new(place, format!("{why}{what}"));
+        let error = match &why {
+            Unanswered::Input(error) => error.clone(),
+            Unanswered::NoJobs => error(file.to_string(), ", and the file has no [jobs]")
+                .hint("write [jobs] with mean_time and public_price, or say --game affinity"),
+            Unanswered::NoClasses => error(file.to_string(), ", and the file has no [[class]]")
+                .hint("write [[class]] with speeds, or say --game savings"),
+            Unanswered::NoJobLength { class } => error(format!("{file}: class {class}"), "")
+                .hint("give it job_examples, the examples of a job on average"),
+            Unanswered::OneMember => error(file.to_string(), "").hint("add a [[member]]"),
+            Unanswered::OnlySampled { .. } => error("--split".into(), "")
+                .hint(format!("say --split shapley, or look at {EXACT_MEMBERS} members or fewer")),
+        };
+        error.into()
+    }
+}
+
 fn answer(
     game: GameKind,
     federation: &Description,
     arguments: &FederateArguments,
     printer: &Printer,
 ) -> Result<ExitCode, Failure> {
-    let report = match game {
-        GameKind::Savings => queues(federation, arguments, printer)?,
+    let failure = |why| arguments.failure(why);
+    let report: Report = match game {
+        GameKind::Savings => savings::savings(federation, arguments, printer)?,
         GameKind::Affinity => {
             refuse(arguments.plot.is_some(), "--plot", "the game affinity has no sharing levels to draw")?;
             refuse(arguments.optimise.is_some(), "--optimise", "in the game affinity all is shared")?;
-            affinity::affinity(federation, arguments)?
+            answer::affinity(federation, &arguments.valuation(), arguments.wanted()).map_err(failure)?
         }
         GameKind::Prices => {
             refuse(arguments.plot.is_some(), "--plot", "the game prices is not drawn: draw --game savings")?;
@@ -144,12 +192,12 @@ fn answer(
                 "in the game prices each optimises for itself",
             )?;
             if federation.jobs.is_none() {
-                let report = posted::posted(federation, arguments)?;
+                let report = answer::posted(federation).map_err(failure)?;
                 printer.out(posted::render(&report, arguments.format).trim_end());
                 return Ok(code(Some(report.stable)));
             }
-            let valuer = value::Valuer::new(federation, arguments)?;
-            let report = prices::prices(federation, &valuer, arguments)?;
+            let valuer = Valuer::new(federation, &arguments.valuation()).map_err(failure)?;
+            let report = answer::prices(&valuer).map_err(failure)?;
             printer.out(prices::render(&report, arguments.format).trim_end());
             return Ok(code(Some(report.stable)));
         }
@@ -165,31 +213,4 @@ fn refuse(is_wrong: bool, place: &str, what: &str) -> Result<(), InputError> {
 /// 1 where it was looked into and no stable federation exists.
 fn code(stable: Option<bool>) -> ExitCode {
     if stable == Some(false) { ExitCode::from(1) } else { ExitCode::SUCCESS }
-}
-
-fn queues(
-    federation: &Description,
-    arguments: &FederateArguments,
-    printer: &Printer,
-) -> Result<report::Report, Failure> {
-    let valuer = value::Valuer::new(federation, arguments)?;
-    let mut notes = Vec::new();
-    let mut shared = valuer.shared();
-    let alone = valuer.alone()?;
-    if arguments.optimise.is_some() {
-        let (best, note) = sharing::best(federation, &valuer)?;
-        shared = best;
-        notes.push(note);
-    }
-    if let Some(path) = &arguments.plot {
-        let map = sharing::map(federation, &valuer, &shared, &alone, &arguments.plot_members)?;
-        written::write_whole(path, plot::svg(&map)?.as_bytes())?;
-    }
-    let mut report = savings::savings(federation, &valuer, &shared, &alone, arguments, printer)?;
-    let levels_matter = report.advice.stable == Some(false) && arguments.optimise.is_none();
-    if levels_matter && shared.iter().any(|level| *level > 0) {
-        notes.push("at these sharing levels; --optimise sharing looks for better ones".to_string());
-    }
-    report.notes.extend(notes);
-    Ok(report)
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use bellwether_core::job::Job;
-use bellwether_sched::federation::description::Description;
+use bellwether_federation::description::Description;
 use bellwether_sched::plan::Catalogue;
 use bellwether_sim::cluster::Cluster;
 

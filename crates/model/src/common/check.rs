@@ -1,32 +1,15 @@
-//! Refusals of numbers that no model can use.
+//! Refusals of numbers, links and counts that no model can use.
 //!
 //! Each says what is wrong at which place, and what the number must be.
 
 use std::fmt::Display;
 
 use bellwether_core::InputError;
+pub(crate) use bellwether_core::check::{negative, not_positive};
 use bellwether_core::prediction::Link;
 
 /// Most workers a model is asked about: where each one costs a loop turn, a wrong number must not hang.
 pub(crate) const WORKERS_MAX: u32 = 1_000_000;
-
-/// Refuses what is below 0 or no finite number.
-pub(crate) fn negative(place: impl Display, what: impl Display, value: f64) -> Result<(), InputError> {
-    if value.is_finite() && value >= 0.0 {
-        return Ok(());
-    }
-    let what = format!("{what} is {value}");
-    Err(InputError::new(place.to_string(), what).hint("it must be a finite number, at least 0"))
-}
-
-/// Refuses what is 0, below 0 or no finite number.
-pub(crate) fn not_positive(place: impl Display, what: impl Display, value: f64) -> Result<(), InputError> {
-    if value.is_finite() && value > 0.0 {
-        return Ok(());
-    }
-    let what = format!("{what} is {value}");
-    Err(InputError::new(place.to_string(), what).hint("it must be a finite number above 0"))
-}
 
 /// Refuses a link that nothing can pass.
 pub(crate) fn link(place: impl Display, which: &str, link: &Link) -> Result<(), InputError> {

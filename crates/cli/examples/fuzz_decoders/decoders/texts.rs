@@ -1,16 +1,14 @@
 //! Decoders of texts: job files, what the daemon reads, and the descriptions that other verbs read.
 
-use std::collections::BTreeMap;
-
 use bellwether_core::job::Job;
 use bellwether_core::plan::Plan;
 use bellwether_core::profile::Profile;
 use bellwether_core::{InputError, parse};
+use bellwether_federation::description::{Description, NoFiles};
 use bellwether_model::gpu;
 use bellwether_model::import;
 use bellwether_model::throughput_table::GavelTable;
 use bellwether_runtime::coordinator::Endpoint;
-use bellwether_sched::federation::description::{Description, Speeds};
 use bellwether_sched::plan::Catalogue;
 use bellwether_sched::policy;
 use bellwether_serve::api::body::{Limits, Policy, Scale, Submit, is_understood};
@@ -152,25 +150,9 @@ fn is_ledger(bytes: &[u8]) -> bool {
     true
 }
 
-/// Nothing that a description names is there.
-struct NoFiles;
-
+/// Nothing that a catalogue names is there.
 fn no_file<T>(path: &str) -> Result<T, InputError> {
     Err(InputError::new(path, "no file is read here"))
-}
-
-impl Speeds for NoFiles {
-    fn table(&self, path: &str, _: &str) -> Result<BTreeMap<String, f64>, InputError> {
-        no_file(path)
-    }
-
-    fn profile(&self, path: &str) -> Result<f64, InputError> {
-        no_file(path)
-    }
-
-    fn trace(&self, path: &str) -> Result<Vec<(f64, f64)>, InputError> {
-        no_file(path)
-    }
 }
 
 fn of_plans() -> Vec<Decoder> {

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use bellwether_core::InputError;
 use bellwether_core::prediction::{Link, StepModel};
 use bellwether_core::profile::Profile;
+use bellwether_federation::description::Speeds;
 use bellwether_model::predict::ProfileModel;
 use bellwether_model::throughput_table::GavelTable;
-use bellwether_sched::federation::description::Speeds;
 
 /// Reads files whose paths are relative to the folder of the description.
 pub(super) struct Beside {

@@ -1,306 +1,94 @@
-//! The savings game: what jobs that queue for servers cost in the public cloud, alone and together.
+//! The game of savings: what is asked of it, how far it is, and a picture of what sharing saves.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bellwether_sched::federation::advice::{Advice, Structure, advise};
-use bellwether_sched::federation::description::{Description, HOUR_S, Jobs, Member};
-use bellwether_sched::federation::sampling::{Sampling, sample};
-use bellwether_sched::federation::splits::{
-    Contribution, by_idle_and_work, by_idle_servers, by_servers, nash, utilisation,
-};
-use bellwether_sched::federation::{Coalition, Game, least_core, nucleolus, shapley};
-use rayon::prelude::*;
+use bellwether_core::InputError;
+use bellwether_federation::answer::words::and;
+use bellwether_federation::answer::{self, Outcome, Report, Valuer};
+use bellwether_federation::description::Description;
 
-use super::report::{MemberRow, Named, Report, advice_row, coalition_rows, split_row};
-use super::value::{Outcome, Valuer};
-use super::{FederateArguments, Split};
+use super::FederateArguments;
+use super::plot::{self, HeatMap};
 use crate::failure::Failure;
+use crate::files::write_whole;
 use crate::printer::Printer;
-
-/// Members up to whom every coalition is valued; beyond, the Shapley value is sampled.
-pub(super) const EXACT_MEMBERS: usize = 15;
-/// Half the width of the interval of a sampled value, as a part of what all save together.
-const SAMPLED_HALF_WIDTH: f64 = 0.01;
-/// Coalitions that a sample values at most.
-const MOST_SAMPLED: u64 = 200_000;
 
 /// # Errors
 ///
-/// What the models refuse.
+/// What the models refuse; members of the picture that are not there; a picture that cannot be written.
 pub(super) fn savings(
+    federation: &Description,
+    arguments: &FederateArguments,
+    printer: &Printer,
+) -> Result<Report, Failure> {
+    let failure = |why| arguments.failure(why);
+    let valuer = Valuer::new(federation, &arguments.valuation()).map_err(failure)?;
+    let mut notes = Vec::new();
+    let mut shared = valuer.shared();
+    let alone = valuer.alone().map_err(failure)?;
+    if arguments.optimise.is_some() {
+        let best = answer::best_levels(&valuer).map_err(failure)?;
+        shared = best.shared;
+        notes.push(best.note);
+    }
+    if let Some(path) = &arguments.plot {
+        let map = map(federation, &valuer, &shared, &alone, arguments)?;
+        write_whole(path, plot::svg(&map)?.as_bytes())?;
+    }
+    let progress = Progress { printer, noted: Mutex::new(Instant::now()) };
+    let watch = |done: usize, all: Option<usize>| progress.note(done, all);
+    let mut report =
+        answer::savings(&valuer, &shared, &alone, arguments.wanted(), &watch).map_err(failure)?;
+    let levels_matter = report.advice.stable == Some(false) && arguments.optimise.is_none();
+    if levels_matter && shared.iter().any(|level| *level > 0) {
+        notes.push("at these sharing levels; --optimise sharing looks for better ones".to_string());
+    }
+    report.notes.extend(notes);
+    Ok(report)
+}
+
+/// The picture of two members, the first two where none are named.
+fn map(
     federation: &Description,
     valuer: &Valuer,
     shared: &[u32],
     alone: &[Outcome],
     arguments: &FederateArguments,
-    printer: &Printer,
-) -> Result<Report, Failure> {
-    let jobs = valuer.jobs();
-    let count = federation.members.len();
-    let everyone: Vec<usize> = (0..count).collect();
-    let together = valuer.outcome(&everyone, shared)?;
-    let alone_per_s: f64 = alone.iter().map(Outcome::total_per_s).sum();
-    let members = member_rows(federation, jobs, shared, alone, &together);
-    let saved = dollars_per_hour(jobs, alone_per_s - together.total_per_s());
-    let mut report = Report::new("savings", saved, members);
-    report.half_width_dollars_per_hour = dollars_per_hour(jobs, together.half_width_per_s);
-    report.notes.extend(together.simulated.iter().map(|why| format!("simulated: {why}")));
-    let progress = Progress::new(printer);
-    let value = |coalition: &[usize]| -> Result<(f64, f64), Failure> {
-        let outcome = match coalition {
-            [member] => alone[*member].clone(),
-            _ if coalition.len() == count => together.clone(),
-            _ => valuer.outcome(coalition, shared)?,
-        };
-        progress.one_more();
-        let apart: f64 = coalition.iter().map(|member| alone[*member].total_per_s()).sum();
-        let saved = dollars_per_hour(jobs, apart - outcome.total_per_s());
-        Ok((saved, dollars_per_hour(jobs, outcome.half_width_per_s)))
+) -> Result<HeatMap, Failure> {
+    let members = &federation.members;
+    let place = |name: &String| {
+        members.iter().position(|member| member.name == *name).ok_or_else(|| {
+            let known: Vec<String> = members.iter().map(|member| member.name.clone()).collect();
+            InputError::new("--plot-members", format!("there is no member `{name}`"))
+                .hint(format!("the members are {}", and(&known)))
+        })
     };
-    if count > EXACT_MEMBERS {
-        let values = |coalitions: &[Vec<usize>]| -> Result<Vec<f64>, Failure> {
-            coalitions.par_iter().map(|coalition| Ok(value(coalition)?.0)).collect()
-        };
-        sampled(&mut report, arguments, count, values)?;
-        return Ok(report);
-    }
-    progress.expect((1 << count) - 1);
-    let game = game(count, value)?;
-    let contributions = contributions(federation, jobs, shared, alone);
-    let advice = fill(&mut report, &game, arguments.split, Some(&contributions));
-    if arguments.stable
-        && let Advice::Together(structure) | Advice::Apart { structure, .. } = advice
-    {
-        let apart = by_block(&structure, alone, |block| valuer.outcome(block, shared))?;
-        report.members = member_rows(federation, jobs, shared, alone, &apart);
-        report.show(&game, structure);
-    }
-    Ok(report)
-}
-
-/// The game of all coalitions, valued on all processors; what intervals leave open counts as no difference.
-fn game(
-    count: usize,
-    value: impl Fn(&[usize]) -> Result<(f64, f64), Failure> + Sync,
-) -> Result<Game, Failure> {
-    let coalitions: Vec<Vec<usize>> =
-        Coalition::everyone(count).subsets().map(|coalition| coalition.members().collect()).collect();
-    let valued =
-        |coalition: &Vec<usize>| if coalition.is_empty() { Ok((0.0, 0.0)) } else { value(coalition) };
-    let values: Vec<(f64, f64)> = coalitions.par_iter().map(valued).collect::<Result<_, _>>()?;
-    let widest = values.iter().map(|(_, half_width)| *half_width).fold(0.0, f64::max);
-    let game = Game::new(count, values.iter().map(|(value, _)| *value).collect())?;
-    Ok(if widest > 0.0 { game.with_tolerance(widest) } else { game })
-}
-
-/// Where the jobs go when each block is a federation of its own.
-fn by_block(
-    structure: &Structure,
-    alone: &[Outcome],
-    outcome: impl Fn(&[usize]) -> Result<Outcome, Failure>,
-) -> Result<Outcome, Failure> {
-    let none = vec![0.0; alone.len()];
-    let mut all =
-        Outcome { forwarded_per_s: none.clone(), busy: none, half_width_per_s: 0.0, simulated: None };
-    for block in &structure.blocks {
-        let block: Vec<usize> = block.members().collect();
-        let found = match block[..] {
-            [member] => alone[member].clone(),
-            _ => outcome(&block)?,
-        };
-        all.half_width_per_s += found.half_width_per_s;
-        for (place, member) in block.into_iter().enumerate() {
-            all.forwarded_per_s[member] = found.forwarded_per_s[place];
-            all.busy[member] = found.busy[place];
-        }
-    }
-    Ok(all)
-}
-
-/// What the simple rules look at.
-fn contributions(
-    federation: &Description,
-    jobs: &Jobs,
-    shared: &[u32],
-    alone: &[Outcome],
-) -> Vec<Contribution> {
-    let of = |((member, outcome), shared): ((&Member, &Outcome), &u32)| Contribution {
-        shared: f64::from(*shared),
-        utilisation: utilisation(
-            member.arrivals.mean_per_s(),
-            outcome.total_per_s(),
-            f64::from(member.servers),
-            jobs.service_per_s(),
-        ),
-        forwarded_per_s: outcome.total_per_s(),
-    };
-    federation.members.iter().zip(alone).zip(shared).map(of).collect()
-}
-
-/// Splits, coalitions and advice of a game whose values are all known.
-pub(super) fn fill(
-    report: &mut Report,
-    game: &Game,
-    split: Split,
-    contributions: Option<&[Contribution]>,
-) -> Advice {
-    let whole = game.value(game.everyone());
-    let mut named: Vec<(&'static str, Option<Vec<f64>>)> = Vec::new();
-    let wanted = |one: Split| split == one || split == Split::All;
-    if wanted(Split::Shapley) {
-        named.push(("shapley", Some(shapley::exact(game))));
-    }
-    if wanted(Split::Core) {
-        named.push(("core", least_core::core_payment(game)));
-    }
-    if wanted(Split::Nucleolus) {
-        let small = game.members() <= nucleolus::MOST_MEMBERS;
-        named.push(("nucleolus", small.then(|| nucleolus::nucleolus(game)).flatten()));
-    }
-    if wanted(Split::Nash) {
-        named.push(("nash", nash(game, &vec![1.0; game.members()])));
-    }
-    if let Some(contributions) = contributions.filter(|_| split == Split::All) {
-        named.push(("by servers (SR)", Some(by_servers(whole, contributions))));
-        named.push(("by idle servers (SIR)", Some(by_idle_servers(whole, contributions))));
-        named.push(("by idle servers and work (SIRW)", Some(by_idle_and_work(whole, contributions))));
-    }
-    for (split, payment) in named {
-        match payment {
-            Some(payment) => {
-                let named = Named { split, payment, half_widths: None };
-                report.splits.push(split_row(&named, Some(game), &report.members));
-            }
-            None => report.notes.push(why_not(split, game)),
-        }
-    }
-    let advice = advise(game);
-    report.coalitions = coalition_rows(game, &report.members);
-    report.advice = advice_row(&advice, game, &report.members);
-    let unions = game.superadditivity();
-    if let Some(worst) = unions.worst.first() {
-        let [a, b] = worst.parts.map(|part| super::report::and(&super::report::names(part, &report.members)));
-        report.notes.push(format!(
-            "uniting does not always pay: {a} with {b} save ${:.2}/h less than apart",
-            worst.loss
-        ));
-    }
-    advice
-}
-
-fn why_not(split: &str, game: &Game) -> String {
-    match split {
-        "core" => format!(
-            "core: empty, some coalition always gains by leaving (at best ${:.2}/h)",
-            least_core::least_core(game).excess
-        ),
-        "nucleolus" if game.members() > nucleolus::MOST_MEMBERS => {
-            format!("nucleolus: computed for up to {} members", nucleolus::MOST_MEMBERS)
-        }
-        split => format!("{split}: all together save less than each alone, so there is nothing to share"),
-    }
-}
-
-/// The Shapley value of more members than there are coalitions to value.
-fn sampled(
-    report: &mut Report,
-    arguments: &FederateArguments,
-    count: usize,
-    values: impl FnMut(&[Vec<usize>]) -> Result<Vec<f64>, Failure>,
-) -> Result<(), Failure> {
-    if !matches!(arguments.split, Split::Shapley | Split::All) {
-        let what = format!("with {count} members only the Shapley value can be had, by sampling");
-        return Err(bellwether_core::InputError::new("--split", what)
-            .hint(format!("say --split shapley, or look at {EXACT_MEMBERS} members or fewer"))
-            .into());
-    }
-    let wish = Sampling { half_width: SAMPLED_HALF_WIDTH, most_values: MOST_SAMPLED, seed: arguments.seed };
-    let found = sample(count, &wish, values)?;
-    let named = Named {
-        split: "shapley",
-        payment: found.members.iter().map(|member| member.mean).collect(),
-        half_widths: Some(found.members.iter().map(|member| member.half_width).collect()),
-    };
-    report.splits.push(split_row(&named, None, &report.members));
-    let widest = found.members.iter().map(|member| member.half_width).fold(0.0, f64::max);
-    report.notes.push(format!(
-        "shapley: sampled from {} orders ({} coalitions valued), each within ${widest:.3}/h at 95 %{}",
-        found.orders,
-        found.values,
-        if found.narrow { "" } else { "; it is less exact than wanted" }
-    ));
-    let saved = report.saved_dollars_per_hour;
-    let losers: Vec<String> = named
-        .payment
-        .iter()
-        .zip(&report.members)
-        .filter(|(payment, _)| **payment < -widest)
-        .map(|(_, member)| member.name.clone())
-        .collect();
-    let harm = match losers.len() {
-        0 => String::new(),
-        1 => format!(" {} does harm: the others save more without it.", losers[0]),
-        _ => format!(" {} do harm: the others save more without them.", super::report::and(&losers)),
-    };
-    report.advice.sentence = format!(
-        "All {count} together save ${saved:.2}/h; 2^{count} coalitions are too many to find out who would rather leave.{harm}"
-    );
-    Ok(())
-}
-
-fn member_rows(
-    federation: &Description,
-    jobs: &Jobs,
-    shared: &[u32],
-    alone: &[Outcome],
-    together: &Outcome,
-) -> Vec<MemberRow> {
-    let row = |(place, member): (usize, &Member)| {
-        let (before_per_s, after_per_s) = (alone[place].total_per_s(), together.forwarded_per_s[place]);
-        // Busy servers cost their owner more, whosever jobs they do.
-        let busy_dollars_per_hour = |busy: f64| busy * jobs.busy_dollars * HOUR_S / jobs.mean_time_s;
-        let public = |per_s: f64| per_s * HOUR_S * jobs.public_dollars;
-        let bill = |per_s: f64, busy: f64| public(per_s) + busy_dollars_per_hour(busy);
-        let before = bill(before_per_s, alone[place].busy[0]);
-        MemberRow {
-            name: member.name.clone(),
-            owns: format!("{} servers, shares {}", member.servers, shared[place]),
-            alone_forwarded_per_hour: before_per_s * HOUR_S,
-            forwarded_per_hour: after_per_s * HOUR_S,
-            alone_dollars_per_hour: f64::from(member.servers) * jobs.server_dollars_per_hour + before,
-            spared_dollars_per_hour: before - bill(after_per_s, together.busy[place]),
+    let pair = match &arguments.plot_members[..] {
+        [] if members.len() > 1 => [0, 1],
+        [a, b] if a != b => [place(a)?, place(b)?],
+        [] => return Err(InputError::new("--plot", "one member has nobody to share with").into()),
+        _ => {
+            return Err(InputError::new("--plot-members", "name two members, for example north,south").into());
         }
     };
-    federation.members.iter().enumerate().map(row).collect()
-}
-
-/// What it is worth that so many jobs per second are not forwarded.
-pub(super) fn dollars_per_hour(jobs: &Jobs, per_s: f64) -> f64 {
-    per_s * HOUR_S * jobs.saved_dollars()
+    let map = answer::map(valuer, shared, alone, pair).map_err(|why| arguments.failure(why))?;
+    Ok(HeatMap {
+        title: "Savings in dollars per hour, by the servers that two members share".to_string(),
+        members: pair.map(|member| members[member].name.clone()),
+        levels: map.levels,
+        savings: map.savings,
+    })
 }
 
 /// How far the valuation is, told once a second.
 struct Progress<'a> {
     printer: &'a Printer,
-    expected: AtomicUsize,
-    done: AtomicUsize,
     noted: Mutex<Instant>,
 }
 
-impl<'a> Progress<'a> {
-    fn new(printer: &'a Printer) -> Progress<'a> {
-        let noted = Mutex::new(Instant::now());
-        Progress { printer, expected: AtomicUsize::new(0), done: AtomicUsize::new(0), noted }
-    }
-
-    fn expect(&self, coalitions: usize) {
-        self.expected.store(coalitions, Ordering::Relaxed);
-    }
-
-    fn one_more(&self) {
-        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+impl Progress<'_> {
+    fn note(&self, done: usize, all: Option<usize>) {
         if self.printer.quiet {
             return;
         }
@@ -308,9 +96,9 @@ impl<'a> Progress<'a> {
             && noted.elapsed() >= Duration::from_secs(1)
         {
             *noted = Instant::now();
-            match self.expected.load(Ordering::Relaxed) {
-                0 => self.printer.note(format_args!("{done} coalitions valued")),
-                all => self.printer.note(format_args!("{done} of {all} coalitions valued")),
+            match all {
+                None => self.printer.note(format_args!("{done} coalitions valued")),
+                Some(all) => self.printer.note(format_args!("{done} of {all} coalitions valued")),
             }
         }
     }

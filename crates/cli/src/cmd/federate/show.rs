@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
+use bellwether_federation::answer::words::{and, figure, money};
+use bellwether_federation::answer::{Market, MemberRow, Report, Share, SplitRow};
 use bellwether_sim::workload::csv_cell;
 
-use super::report::{MemberRow, Report, Share, SplitRow, and};
 use crate::args::TableFormat;
 use crate::cmd::simulate::show::aligned;
 
@@ -12,8 +13,6 @@ use crate::cmd::simulate::show::aligned;
 const COALITIONS: usize = 26;
 /// Runs of the plan that are shown.
 const RUNS: usize = 20;
-/// Dollars per hour that are not worth a transfer.
-const CENT: f64 = 0.005;
 
 pub(super) fn render(report: &Report, format: TableFormat) -> String {
     match format {
@@ -115,29 +114,18 @@ fn dollars(share: &Share) -> String {
     format!("{}{width}", figure(share.dollars_per_hour))
 }
 
-/// Who pays whom, so that each ends with its share: few payments, the largest first.
+/// Who pays whom, so that each ends with its share.
 fn settlement(report: &Report, split: &SplitRow) -> String {
-    let mut open: Vec<f64> = split.members.iter().map(|share| share.receives_dollars_per_hour).collect();
-    let mut text = String::new();
-    for _ in 0..open.len() {
-        let most = (0..open.len()).max_by(|a, b| open[*a].total_cmp(&open[*b])).unwrap_or(0);
-        let least = (0..open.len()).min_by(|a, b| open[*a].total_cmp(&open[*b])).unwrap_or(0);
-        let amount = open[most].min(-open[least]);
-        if amount < CENT {
-            break;
-        }
-        (open[most], open[least]) = (open[most] - amount, open[least] + amount);
-        let (from, to) = (&report.members[least].name, &report.members[most].name);
-        let _ = writeln!(text, "{from} pays {to} {} per hour", money(amount));
+    let payments = split.payments();
+    if payments.is_empty() {
+        return format!("{}: nobody pays anybody\n", split.split);
     }
-    match text.is_empty() {
-        true => format!("{}: nobody pays anybody\n", split.split),
-        false => format!(
-            "{}:\n{}",
-            split.split,
-            text.lines().map(|line| format!("  {line}\n")).collect::<String>()
-        ),
+    let mut text = format!("{}:\n", split.split);
+    for payment in payments {
+        let (from, to) = (&report.members[payment.from].name, &report.members[payment.to].name);
+        let _ = writeln!(text, "  {from} pays {to} {} per hour", money(payment.dollars_per_hour));
     }
+    text
 }
 
 fn splits(report: &Report) -> Vec<Vec<String>> {
@@ -170,7 +158,7 @@ fn coalitions(report: &Report) -> Vec<Vec<String>> {
     rows
 }
 
-fn market(market: &super::report::Market) -> String {
+fn market(market: &Market) -> String {
     let mut rows =
         vec![vec!["what runs where".to_string(), "class".into(), "on devices of".into(), "devices".into()]];
     let shown = market.runs.iter().take(RUNS);
@@ -232,19 +220,4 @@ pub(super) fn percent(part: f64) -> String {
     } else {
         format!("{percent:.1} %")
     }
-}
-
-pub(super) fn money(dollars: f64) -> String {
-    let sign = if dollars < 0.0 { "-" } else { "" };
-    format!("{sign}${}", figure(dollars.abs()))
-}
-
-/// Two decimals, more for what is small.
-pub(super) fn figure(value: f64) -> String {
-    let text = match value.abs() {
-        size if !(5e-7..0.095).contains(&size) => format!("{value:.2}"),
-        size if size >= 0.000_95 => format!("{value:.4}"),
-        _ => format!("{value:.6}"),
-    };
-    if text.trim_start_matches('-').chars().all(|c| c == '0' || c == '.') { "0.00".to_string() } else { text }
 }
