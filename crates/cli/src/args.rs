@@ -77,8 +77,6 @@ pub(crate) enum Verb {
     Watch(client::ServedArguments),
     /// Prove from a run's journal that each sample was in exactly one committed step
     Audit(JobArguments),
-    /// Measure this program on this machine
-    Bench(crate::cmd::bench::BenchArguments),
     /// Print the JSON schema of a file format
     Schema(SchemaArguments),
 }

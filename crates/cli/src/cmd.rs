@@ -7,7 +7,6 @@ use crate::failure::Failure;
 use crate::printer::Printer;
 
 mod audit;
-pub(crate) mod bench;
 pub(crate) mod client;
 mod control;
 mod describe;
@@ -57,7 +56,6 @@ pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCo
         Verb::Stop(arguments) => control::stop(&arguments, printer),
         Verb::Watch(arguments) => control::watch(&arguments, printer),
         Verb::Audit(arguments) => audit::audit(&arguments, printer),
-        Verb::Bench(arguments) => bench::bench(arguments, printer),
         Verb::Schema(arguments) => schema::schema(&arguments, printer),
     }
 }

@@ -18,7 +18,6 @@ static FOLDERS: AtomicU32 = AtomicU32::new(0);
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
-    kept: bool,
 }
 
 impl Folder {
@@ -28,31 +27,18 @@ impl Folder {
         let name = format!("bellwether-{purpose}-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
         fs::create_dir(&path).map_err(|e| Failure::at(path.display().to_string(), e))?;
-        Ok(Folder { path, kept: false })
+        Ok(Folder { path })
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
-
-    /// It stays: somebody should look into it.
-    pub(crate) fn keep(&mut self) {
-        self.kept = true;
-    }
-
-    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> Result<PathBuf, Failure> {
-        let path = self.path.join(name);
-        fs::write(&path, content).map_err(|e| Failure::at(path.display().to_string(), e))?;
-        Ok(path)
-    }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        if !self.kept {
-            // What cannot be removed is the system's to clean up.
-            let _ = fs::remove_dir_all(&self.path);
-        }
+        // What cannot be removed is the system's to clean up.
+        let _ = fs::remove_dir_all(&self.path);
     }
 }
 

@@ -48,7 +48,7 @@
 //!
 //! # Checked by
 //!
-//! Laws in `tests/it/predict.rs`; live measurements behind shaped links (`bellwether bench scaling`).
+//! Laws in `tests/it/predict.rs`; live measurements behind shaped links (`bellwether-bench scaling`).
 //!
 //! ```
 //! use bellwether_core::prediction::{Configuration, DeviceGroup, Link, Protocol, StepModel};

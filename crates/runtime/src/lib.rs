@@ -23,7 +23,6 @@
 //!   for machines that do.
 //! - The token's file is private. The network between machines need not be: see [`channel`].
 
-pub mod allreduce_bench;
 pub mod append;
 pub mod channel;
 pub mod checkpoint;
@@ -42,7 +41,6 @@ pub mod notice;
 pub mod optimizer;
 pub mod order;
 pub mod parameters;
-pub mod parameters_bench;
 pub mod private;
 pub mod probe;
 mod progress;

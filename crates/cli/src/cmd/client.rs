@@ -22,7 +22,6 @@ mod tls;
 mod words;
 
 pub(crate) use change::{Act, ActArguments, PolicyArguments, ScaleArguments, act, policy, scale};
-pub(crate) use daemon::Daemon;
 pub(crate) use dashboard::{DashboardArguments, dashboard};
 pub(crate) use job::job;
 pub(crate) use jobs::{JobsArguments, jobs};

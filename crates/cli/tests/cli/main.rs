@@ -9,7 +9,6 @@ mod asynchronous;
 mod autoscale;
 mod bad_input;
 mod by_hand;
-mod chaos;
 mod checkpoints;
 mod coordinator;
 mod crash;

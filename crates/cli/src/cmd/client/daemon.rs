@@ -3,7 +3,6 @@
 //! A daemon of this machine is asked over its Unix socket: what is sent there reaches nobody else, also after its death.
 
 use std::io::{ErrorKind, Read};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bellwether_core::InputError;
@@ -72,17 +71,9 @@ impl From<Trouble> for Failure {
 impl Daemon {
     /// The daemon that the user means.
     pub(super) fn find(arguments: &DaemonArguments, printer: &Printer) -> Result<Daemon, Failure> {
-        Ok(Daemon::at(Place::find(arguments)?, printer))
-    }
-
-    fn at(place: Place, printer: &Printer) -> Daemon {
+        let place = Place::find(arguments)?;
         let agent = place.agent();
-        Daemon { place, agent, patience: PATIENCE, printer: *printer }
-    }
-
-    /// The daemon of a state directory.
-    pub(crate) fn of_state(folder: PathBuf, printer: &Printer) -> Daemon {
-        Daemon::at(Place::State(folder), printer)
+        Ok(Daemon { place, agent, patience: PATIENCE, printer: *printer })
     }
 
     /// The daemon that a verb can do without, if there are signs of one.

@@ -1,0 +1,66 @@
+//! `allreduce`: the data plane's collective, beside plain TCP and, where Python has it, gloo.
+
+use std::io;
+
+use bellwether_core::units::Bytes;
+use serde_json::{Value, json};
+
+use super::report::{Report, Row};
+use super::{AllreduceArguments, published};
+use crate::failure::Failure;
+use crate::printer::Printer;
+use crate::programs;
+use conductor::{BenchOptions, SIZES_BYTES};
+use member::MemberOptions;
+
+pub(crate) mod conductor;
+mod gloo;
+pub(crate) mod member;
+
+pub(super) fn measure(arguments: &AllreduceArguments, printer: &Printer) -> Result<Report, Failure> {
+    let sizes_bytes: Vec<u64> = match arguments.bytes.as_slice() {
+        [] => SIZES_BYTES.to_vec(),
+        sizes => sizes.iter().map(|size| size.0).collect(),
+    };
+    let (workers, seconds_per_size) = (arguments.workers, arguments.seconds_per_size);
+    let settings = json!({ "workers": workers, "bytes": sizes_bytes, "seconds_per_size": seconds_per_size });
+    let mut report = Report::begin("allreduce", settings, published::ALLREDUCE);
+    printer.note(format_args!("{workers} processes, {} sizes, {seconds_per_size} s each", sizes_bytes.len()));
+    let spawn = |options: MemberOptions| {
+        let mut command =
+            programs::member("allreduce-member").map_err(|e| io::Error::other(e.to_string()))?;
+        options.tell(&mut command);
+        command.spawn()
+    };
+    let options = BenchOptions { workers, sizes_bytes, seconds_per_size, gloo: !arguments.no_gloo };
+    let measured = conductor::run(&options, spawn).map_err(|e| Failure::at("allreduce", e))?;
+    for row in &measured.rows {
+        let gloo = |value: fn(&conductor::Spread) -> f64| {
+            row.gloo_latency_s.as_ref().map_or(Value::Null, |g| json!(value(g)))
+        };
+        report.row(
+            Row::new(Bytes(row.bytes).to_string())
+                .with("repetitions", row.repetitions)
+                .with("latency_median_s", row.latency_s.median)
+                .with("latency_p10_s", row.latency_s.p10)
+                .with("latency_p90_s", row.latency_s.p90)
+                .with("bus_bytes_per_s", row.bus_bytes_per_s)
+                .with("tcp_round_trip_s", row.limits.round_trip_s)
+                .with("tcp_1mib_bytes_per_s", row.limits.copy_1mib_bytes_per_s)
+                .with("tcp_256mib_bytes_per_s", row.limits.copy_256mib_bytes_per_s)
+                .with("in_round_trips", row.in_round_trips)
+                .with("in_copy_times", row.in_copy_times)
+                .with("of_one_way", row.of_one_way)
+                .with("gloo_median_s", gloo(|g| g.median))
+                .with("gloo_p90_s", gloo(|g| g.p90)),
+        );
+    }
+    for bar in measured.bars {
+        report.bar(bar.name, bar.measured, bar.bound, bar.met);
+    }
+    report.note(match measured.gloo_missing {
+        Some(why) => format!("gloo was not measured: {why}"),
+        None => "gloo was measured in the same run, size by size; its time includes the Python call.".into(),
+    });
+    Ok(report)
+}

@@ -1,0 +1,34 @@
+//! The measurement itself, small, with threads in place of processes.
+
+use std::process::Stdio;
+
+use super::super::member::member;
+use super::*;
+
+#[test]
+fn what_cannot_be_measured_is_refused() {
+    let refused = |options: BenchOptions| matches!(check(&options), Err(BenchError::Options(_)));
+    assert!(!refused(BenchOptions::default()));
+    assert!(refused(BenchOptions { workers: 0, ..BenchOptions::default() }));
+    assert!(refused(BenchOptions { tensors: 3, ..BenchOptions::default() }));
+    assert!(refused(BenchOptions { units: 1 << 22, ..BenchOptions::default() }));
+}
+
+#[test]
+fn every_round_is_measured_and_every_gradient_counted_once() {
+    let options = BenchOptions { workers: 2, parameter_bytes: 1 << 20, tensors: 8, rounds: 2, units: 2 };
+    let spawn = |options: MemberOptions| {
+        std::thread::spawn(move || member(&options));
+        // Something that lives until it is killed stands for the process.
+        std::process::Command::new("sleep").arg("600").stdout(Stdio::null()).spawn()
+    };
+    let report = run(&options, spawn).expect("a report");
+    assert_eq!(report.rows.iter().map(|row| row.replica).collect::<Vec<_>>(), [false, true]);
+    for row in &report.rows {
+        assert!(row.bytes_per_s.median > 0.0 && row.pull_s.median > 0.0, "{row:?}");
+        let ratio = row.bytes_per_s.median / row.one_way_bytes_per_s.median;
+        assert!((row.of_one_way.p10..=row.of_one_way.p90).contains(&ratio) || options.rounds > 1, "{row:?}");
+    }
+    // Bars are for 4 workers and 64 MiB.
+    assert!(report.bars.is_empty());
+}
