@@ -1,21 +1,40 @@
 //! `allreduce`: the data plane's collective, beside plain TCP and, where Python has it, gloo.
 
-use std::io;
-
 use bellwether_core::units::Bytes;
+use clap::Args;
 use serde_json::{Value, json};
 
 use super::report::{Report, Row};
-use super::{AllreduceArguments, published};
+use super::{OutputArguments, published, size};
 use crate::failure::Failure;
+use crate::members;
 use crate::printer::Printer;
-use crate::programs;
-use conductor::{BenchOptions, SIZES_BYTES};
-use member::MemberOptions;
+use crate::statistics::Spread;
+use conductor::{Options, SIZES_BYTES};
 
-pub(crate) mod conductor;
+mod conductor;
 mod gloo;
-pub(crate) mod member;
+mod member;
+
+pub(super) use member::member;
+
+#[derive(Debug, Args)]
+pub(super) struct AllreduceArguments {
+    /// Number of processes
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    workers: u32,
+    /// Sizes of the vectors, multiples of 4 bytes [default: 4 B to 256 MiB]
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size)]
+    bytes: Vec<Bytes>,
+    /// Seconds to spend on each size
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    seconds_per_size: f64,
+    /// Leave PyTorch's gloo out even where Python has it
+    #[arg(long)]
+    no_gloo: bool,
+    #[command(flatten)]
+    pub(super) output: OutputArguments,
+}
 
 pub(super) fn measure(arguments: &AllreduceArguments, printer: &Printer) -> Result<Report, Failure> {
     let sizes_bytes: Vec<u64> = match arguments.bytes.as_slice() {
@@ -26,18 +45,11 @@ pub(super) fn measure(arguments: &AllreduceArguments, printer: &Printer) -> Resu
     let settings = json!({ "workers": workers, "bytes": sizes_bytes, "seconds_per_size": seconds_per_size });
     let mut report = Report::begin("allreduce", settings, published::ALLREDUCE);
     printer.note(format_args!("{workers} processes, {} sizes, {seconds_per_size} s each", sizes_bytes.len()));
-    let spawn = |options: MemberOptions| {
-        let mut command =
-            programs::member("allreduce-member").map_err(|e| io::Error::other(e.to_string()))?;
-        options.tell(&mut command);
-        command.spawn()
-    };
-    let options = BenchOptions { workers, sizes_bytes, seconds_per_size, gloo: !arguments.no_gloo };
-    let measured = conductor::run(&options, spawn).map_err(|e| Failure::at("allreduce", e))?;
+    let options = Options { workers, sizes_bytes, seconds_per_size, gloo: !arguments.no_gloo };
+    let measured = conductor::run(&options, |arguments| members::start("allreduce-member", arguments))?;
     for row in &measured.rows {
-        let gloo = |value: fn(&conductor::Spread) -> f64| {
-            row.gloo_latency_s.as_ref().map_or(Value::Null, |g| json!(value(g)))
-        };
+        let gloo =
+            |value: fn(&Spread) -> f64| row.gloo_latency_s.as_ref().map_or(Value::Null, |g| json!(value(g)));
         report.row(
             Row::new(Bytes(row.bytes).to_string())
                 .with("repetitions", row.repetitions)
@@ -55,9 +67,7 @@ pub(super) fn measure(arguments: &AllreduceArguments, printer: &Printer) -> Resu
                 .with("gloo_p90_s", gloo(|g| g.p90)),
         );
     }
-    for bar in measured.bars {
-        report.bar(bar.name, bar.measured, bar.bound, bar.met);
-    }
+    report.bars(measured.bars);
     report.note(match measured.gloo_missing {
         Some(why) => format!("gloo was not measured: {why}"),
         None => "gloo was measured in the same run, size by size; its time includes the Python call.".into(),

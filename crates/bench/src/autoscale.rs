@@ -4,9 +4,10 @@ use bellwether_core::job::WorkerRange;
 use bellwether_core::record::{Event, Line};
 use bellwether_core::units::Bytes;
 use bellwether_sched::autoscale::{CATALOGUE, Use, named};
+use clap::Args;
 use serde_json::json;
 
-use super::AutoscaleArguments;
+use super::OutputArguments;
 use super::jobs::{ENDLESS, Synthetic};
 use super::report::{Report, Row};
 use super::statistics::{largest, median, now_s};
@@ -14,6 +15,24 @@ use super::trial::Trial;
 use crate::failure::Failure;
 use crate::folder::Folder;
 use crate::printer::Printer;
+
+#[derive(Debug, Args)]
+pub(super) struct AutoscaleArguments {
+    /// Heuristics to try [default: all]
+    #[arg(long, value_name = "HEURISTIC,…", value_delimiter = ',')]
+    heuristics: Vec<String>,
+    /// Runs of each heuristic, from one worker and again from the most
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    trials: u32,
+    /// Virtual nodes; one worker fewer is the most, and half of an even number is as quick
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(3..=64))]
+    virtual_nodes: u32,
+    /// Milliseconds that a virtual node takes
+    #[arg(long, value_name = "MS", default_value_t = 20)]
+    step_ms: u64,
+    #[command(flatten)]
+    pub(super) output: OutputArguments,
+}
 
 /// Steps without a change after which a size counts as settled: more than any heuristic measures before it decides.
 const CALM_STEPS: u64 = 150;

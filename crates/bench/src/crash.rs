@@ -2,15 +2,31 @@
 
 use bellwether_core::record::Event;
 use bellwether_core::units::Bytes;
+use clap::Args;
 use serde_json::json;
 
 use super::jobs::{ENDLESS, Synthetic};
 use super::report::{Report, Row};
 use super::statistics::{Dice, median, now_s};
 use super::trial::Trial;
-use super::{CrashArguments, coordinator, published};
+use super::{OutputArguments, coordinator, published};
 use crate::failure::Failure;
 use crate::printer::Printer;
+
+#[derive(Debug, Args)]
+pub(super) struct CrashArguments {
+    /// Numbers of workers to try
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "2,4")]
+    workers: Vec<u32>,
+    /// Workers to kill per case
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    kills: u32,
+    /// Coordinators to kill per number of workers
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    coordinator_kills: u32,
+    #[command(flatten)]
+    pub(super) output: OutputArguments,
+}
 
 /// Median time from the kill to the next committed step that is good enough.
 const BOUND_S: f64 = 0.25;

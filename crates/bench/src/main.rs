@@ -4,15 +4,13 @@
 //! variable `BELLWETHER` names), on loopback, in a folder of their own that is removed at the end. Nothing of this is part
 //! of the command itself.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bellwether_core::job::WorkerRange;
 use bellwether_core::units::Bytes;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use allreduce::member::MemberOptions;
 use failure::Failure;
+use members::MemberArguments;
 use printer::Printer;
 use report::Report;
 
@@ -27,6 +25,7 @@ mod folder;
 mod hang;
 mod jobs;
 mod joiner;
+mod members;
 mod memory;
 mod namespaces;
 mod overhead;
@@ -43,6 +42,7 @@ mod serve;
 mod statistics;
 mod straggler;
 mod sync;
+mod tcp;
 mod training;
 mod trial;
 
@@ -61,27 +61,27 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum What {
     /// All-reduce between processes, beside plain TCP
-    Allreduce(AllreduceArguments),
+    Allreduce(allreduce::AllreduceArguments),
     /// Time from the death of a worker, or of the coordinator, to the next committed step
-    Crash(CrashArguments),
+    Crash(crash::CrashArguments),
     /// What growing and shrinking cost those who stay
-    Resize(ResizeArguments),
+    Resize(resize::ResizeArguments),
     /// What elasticity costs per step when nothing changes
-    Overhead(OverheadArguments),
+    Overhead(overhead::OverheadArguments),
     /// Examples per second of real models, beside a plain loop over the same model
-    Training(TrainingArguments),
+    Training(training::TrainingArguments),
     /// Peak memory of a worker, beside what its vectors need
-    Memory(MemoryArguments),
+    Memory(memory::MemoryArguments),
     /// Training on servers that vanish as a law says, beside what that law lets expect
-    Revocations(RevocationsArguments),
+    Revocations(revocations::RevocationsArguments),
     /// Where autoscaling settles on a device that gains nothing beyond some workers, and what finding it costs
-    Autoscale(AutoscaleArguments),
+    Autoscale(autoscale::AutoscaleArguments),
     /// Time from the moment at which a worker turns slow until another has taken its place
-    Straggler(StragglerArguments),
+    Straggler(straggler::StragglerArguments),
     /// Time until a gradient, a link or a session that hangs is noticed, and until training goes on; false alarms
     Hang(hang::HangArguments),
     /// Throughput predicted from one worker's profile, beside that of up to 8 workers behind shaped links (needs root)
-    Scaling(ScalingArguments),
+    Scaling(scaling::ScalingArguments),
     /// A parameter server under its workers, without and with a replica, beside plain TCP
     Parameters(parameters::ParametersArguments),
     /// Training by different protocols: accuracy, time beside what its formula says, and what is done about a straggler
@@ -94,13 +94,13 @@ enum What {
     Chaos(chaos::ChaosArguments),
     /// One process of `allreduce`
     #[command(hide = true)]
-    AllreduceMember(MemberOptions),
+    AllreduceMember(MemberArguments),
     /// One process of `parameters`
     #[command(hide = true)]
-    ParametersMember(MemberOptions),
+    ParametersMember(MemberArguments),
     /// One process of a plain loop, which nothing can join or leave
     #[command(hide = true)]
-    PlainMember(PlainArguments),
+    PlainMember(plain::PlainArguments),
 }
 
 /// How results are printed.
@@ -117,184 +117,6 @@ struct OutputArguments {
     /// How the result is printed
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
-}
-
-#[derive(Debug, Args)]
-struct AllreduceArguments {
-    /// Number of processes
-    #[arg(long, value_name = "N", default_value_t = 2)]
-    workers: u32,
-    /// Sizes of the vectors, multiples of 4 bytes [default: 4 B to 256 MiB]
-    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size)]
-    bytes: Vec<Bytes>,
-    /// Seconds to spend on each size
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
-    seconds_per_size: f64,
-    /// Leave PyTorch's gloo out even where Python has it
-    #[arg(long)]
-    no_gloo: bool,
-    #[command(flatten)]
-    output: OutputArguments,
-}
-
-#[derive(Debug, Args)]
-struct CrashArguments {
-    /// Numbers of workers to try
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "2,4")]
-    workers: Vec<u32>,
-    /// Workers to kill per case
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    kills: u32,
-    /// Coordinators to kill per number of workers
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    coordinator_kills: u32,
-    #[command(flatten)]
-    output: OutputArguments,
-}
-
-#[derive(Debug, Args)]
-struct ResizeArguments {
-    /// Numbers of workers to double and to come back to
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "2,4")]
-    workers: Vec<u32>,
-    /// How often each change is made
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    repetitions: u32,
-    /// Newcomers to kill in each stage of joining
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    kills: u32,
-    #[command(flatten)]
-    output: OutputArguments,
-}
-
-#[derive(Debug, Args)]
-struct OverheadArguments {
-    /// Numbers of workers to try
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2")]
-    workers: Vec<u32>,
-    /// Alternations between the runtime and the plain loop
-    #[arg(long, value_name = "N", default_value_t = 7)]
-    rounds: u32,
-    /// Steps of each
-    #[arg(long, value_name = "N", default_value_t = 250)]
-    steps: u64,
-    /// Bytes of parameters
-    #[arg(long, value_name = "SIZE", default_value = "1MiB")]
-    parameters: Bytes,
-    #[command(flatten)]
-    output: OutputArguments,
-}
-
-#[derive(Debug, Args)]
-struct TrainingArguments {
-    /// Models to train
-    #[arg(long, value_name = "MODEL,…", value_delimiter = ',', value_parser = ["mlp", "convnet", "resnet", "transformer"],
-          default_value = "mlp,convnet,resnet,transformer")]
-    models: Vec<String>,
-    /// Alternations between the runtime and the plain loop
-    #[arg(long, value_name = "N", default_value_t = 7)]
-    rounds: u32,
-    /// Seconds that each run should train
-    #[arg(long, value_name = "SECONDS", default_value_t = 3.0)]
-    seconds: f64,
-    #[command(flatten)]
-    output: OutputArguments,
-}
-
-#[derive(Debug, Args)]
-struct MemoryArguments {
-    /// Numbers of workers to try
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2,4,8,3")]
-    workers: Vec<u32>,
-    /// Bytes of parameters
-    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
-    parameters: Bytes,
-    #[command(flatten)]
-    output: OutputArguments,
-}
-
-#[derive(Debug, Args)]
-struct RevocationsArguments {
-    /// Number of workers
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    workers: u32,
-    /// Runs of each case, each with a seed of its own
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    rounds: u32,
-    /// Steps of each run
-    #[arg(long, value_name = "N", default_value_t = 600)]
-    steps: u64,
-    #[command(flatten)]
-    output: OutputArguments,
-}
-
-#[derive(Debug, Args)]
-struct ScalingArguments {
-    /// Rates of the links, as `tc` writes them, each with the numbers of workers to try
-    #[arg(long, value_name = "RATE:MIN..MAX,…", value_delimiter = ',', value_parser = scaling::point,
-          default_value = "100mbit:1..8,1gbit:1..2")]
-    points: Vec<(String, WorkerRange)>,
-    /// Milliseconds that one of the 8 virtual nodes takes
-    #[arg(long, value_name = "MS", default_value_t = 50)]
-    step_ms: u64,
-    /// Bytes of parameters
-    #[arg(long, value_name = "SIZE", default_value_t = scaling::PARAMETERS)]
-    parameters: Bytes,
-    /// Measurements of each point
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    windows: u32,
-    /// Steps of each measurement
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    steps: u64,
-    #[command(flatten)]
-    output: OutputArguments,
-}
-
-#[derive(Debug, Args)]
-struct AutoscaleArguments {
-    /// Heuristics to try [default: all]
-    #[arg(long, value_name = "HEURISTIC,…", value_delimiter = ',')]
-    heuristics: Vec<String>,
-    /// Runs of each heuristic, from one worker and again from the most
-    #[arg(long, value_name = "N", default_value_t = 3)]
-    trials: u32,
-    /// Virtual nodes; one worker fewer is the most, and half of an even number is as quick
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(3..=64))]
-    virtual_nodes: u32,
-    /// Milliseconds that a virtual node takes
-    #[arg(long, value_name = "MS", default_value_t = 20)]
-    step_ms: u64,
-    #[command(flatten)]
-    output: OutputArguments,
-}
-
-#[derive(Debug, Args)]
-struct StragglerArguments {
-    /// Numbers of workers to try
-    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "3,4")]
-    workers: Vec<u32>,
-    /// What is left of the straggler's speed
-    #[arg(long, value_name = "SPEED", default_value_t = 0.5)]
-    speed: f64,
-    /// Stragglers of each number of workers
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    trials: u32,
-    #[command(flatten)]
-    output: OutputArguments,
-}
-
-#[derive(Debug, Args)]
-struct PlainArguments {
-    /// The job file
-    #[arg(long)]
-    job: PathBuf,
-    /// Where the members meet and leave their samples
-    #[arg(long)]
-    folder: PathBuf,
-    #[arg(long)]
-    rank: u32,
-    #[arg(long)]
-    workers: u32,
 }
 
 /// A size with a unit; a bare number counts bytes.
@@ -334,12 +156,8 @@ fn bench(what: What, printer: &Printer) -> Result<(), Failure> {
         What::Sync(arguments) => (sync::measure(&arguments, printer)?, arguments.output),
         What::Serve(arguments) => (serve::measure(&arguments, printer)?, arguments.output),
         What::Chaos(arguments) => (chaos::measure(&arguments, printer)?, arguments.output),
-        What::AllreduceMember(options) => {
-            return allreduce::member::member(&options).map_err(|e| Failure::at("allreduce-member", e));
-        }
-        What::ParametersMember(options) => {
-            return parameters::member::member(&options).map_err(|e| Failure::at("parameters-member", e));
-        }
+        What::AllreduceMember(arguments) => return allreduce::member(arguments),
+        What::ParametersMember(arguments) => return parameters::member(arguments),
         What::PlainMember(arguments) => return plain::member(&arguments),
     };
     print(report, output.format, printer);

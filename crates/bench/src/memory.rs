@@ -2,14 +2,27 @@
 
 use bellwether_core::units::Bytes;
 use bellwether_runtime::tree::{maximal_nodes, ranges};
+use clap::Args;
 use serde_json::json;
 
-use super::MemoryArguments;
+use super::OutputArguments;
 use super::jobs::{ENDLESS, Synthetic};
 use super::report::{Report, Row};
 use super::trial::{Trial, peak_resident_bytes};
 use crate::failure::Failure;
 use crate::printer::Printer;
+
+#[derive(Debug, Args)]
+pub(super) struct MemoryArguments {
+    /// Numbers of workers to try
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2,4,8,3")]
+    workers: Vec<u32>,
+    /// Bytes of parameters
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    parameters: Bytes,
+    #[command(flatten)]
+    pub(super) output: OutputArguments,
+}
 
 const VIRTUAL_NODES: u32 = 8;
 

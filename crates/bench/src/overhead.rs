@@ -1,15 +1,35 @@
 //! `overhead`: what elasticity costs per step while nothing changes, beside a plain loop.
 
+use bellwether_core::units::Bytes;
+use clap::Args;
 use serde_json::json;
 
 use super::jobs::Synthetic;
 use super::report::{Report, Row};
 use super::statistics::{largest, median, smallest};
 use super::trial::Trial;
-use super::{OverheadArguments, plain};
+use super::{OutputArguments, plain};
 use crate::failure::Failure;
 use crate::folder::Folder;
 use crate::printer::Printer;
+
+#[derive(Debug, Args)]
+pub(super) struct OverheadArguments {
+    /// Numbers of workers to try
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2")]
+    workers: Vec<u32>,
+    /// Alternations between the runtime and the plain loop
+    #[arg(long, value_name = "N", default_value_t = 7)]
+    rounds: u32,
+    /// Steps of each
+    #[arg(long, value_name = "N", default_value_t = 250)]
+    steps: u64,
+    /// Bytes of parameters
+    #[arg(long, value_name = "SIZE", default_value = "1MiB")]
+    parameters: Bytes,
+    #[command(flatten)]
+    pub(super) output: OutputArguments,
+}
 
 const STEP_MS: u64 = 20;
 

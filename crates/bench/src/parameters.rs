@@ -1,22 +1,21 @@
 //! `parameters`: one parameter server and its workers, without and with a replica, beside plain TCP.
 
-use std::io;
-
 use bellwether_core::units::Bytes;
 use clap::Args;
 use serde_json::json;
 
 use super::report::{Report, Row};
 use super::{OutputArguments, size};
-use crate::allreduce::conductor::Spread;
-use crate::allreduce::member::MemberOptions;
 use crate::failure::Failure;
+use crate::members;
 use crate::printer::Printer;
-use crate::programs;
-use conductor::BenchOptions;
+use crate::statistics::Spread;
+use conductor::Options;
 
 mod conductor;
-pub(crate) mod member;
+mod member;
+
+pub(super) use member::member;
 
 #[derive(Debug, Args)]
 pub(super) struct ParametersArguments {
@@ -37,12 +36,12 @@ pub(super) struct ParametersArguments {
 }
 
 pub(super) fn measure(arguments: &ParametersArguments, printer: &Printer) -> Result<Report, Failure> {
-    let options = BenchOptions {
+    let options = Options {
         workers: arguments.workers,
         parameter_bytes: arguments.parameters.0,
         tensors: arguments.tensors,
         rounds: arguments.rounds,
-        ..BenchOptions::default()
+        ..Options::default()
     };
     let settings = json!({ "workers": options.workers, "parameter_bytes": options.parameter_bytes,
         "tensors": options.tensors, "rounds": options.rounds, "units": options.units });
@@ -51,19 +50,9 @@ pub(super) fn measure(arguments: &ParametersArguments, printer: &Printer) -> Res
         "{} workers, {} of parameters, {} rounds without a replica and with one",
         options.workers, arguments.parameters, options.rounds
     ));
-    let spawn = |options: MemberOptions| {
-        let mut command =
-            programs::member("parameters-member").map_err(|e| io::Error::other(e.to_string()))?;
-        options.tell(&mut command);
-        command.spawn()
-    };
-    let measured = conductor::run(&options, spawn).map_err(|e| Failure::at("parameters", e))?;
-    for row in &measured.rows {
-        report.row(of_row(row));
-    }
-    for bar in measured.bars {
-        report.bar(bar.name, bar.measured, bar.bound, bar.met);
-    }
+    let rows = conductor::run(&options, |arguments| members::start("parameters-member", arguments))?;
+    rows.iter().for_each(|row| report.row(of_row(row)));
+    report.bars(conductor::bars(&options, &rows));
     report.note(
         "Bytes are gradients pushed and parameters pulled, from the first request of a round to its last acknowledgement; \
          each round stands beside the plain TCP measured just before and after it. What others compute meanwhile slows \

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,11 +19,25 @@ use bellwether_runtime::order::{SampleOrder, micro_batch_seed};
 use bellwether_runtime::state::{Reduced, TrainingState};
 use bellwether_runtime::trainee::{MicroBatch, Weights};
 use bellwether_runtime::tree::ranges;
+use clap::Args;
 
-use super::PlainArguments;
 use crate::failure::Failure;
 use crate::folder::Folder;
 use crate::programs;
+
+#[derive(Debug, Args)]
+pub(super) struct PlainArguments {
+    /// The job file
+    #[arg(long)]
+    job: PathBuf,
+    /// Where the members meet and leave their samples
+    #[arg(long)]
+    folder: PathBuf,
+    #[arg(long)]
+    rank: u32,
+    #[arg(long)]
+    workers: u32,
+}
 
 /// Time for all members to start and connect.
 const START_PATIENCE: Duration = Duration::from_secs(30);

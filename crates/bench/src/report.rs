@@ -37,12 +37,18 @@ impl Row {
 
 /// A bound that was set before it was measured.
 #[derive(Debug, Clone)]
-struct Bar {
+pub(super) struct Bar {
     name: String,
     unit: &'static str,
     measured: f64,
     bound: f64,
-    met: bool,
+    pub(super) met: bool,
+}
+
+impl Bar {
+    pub(super) fn ratio(name: impl Into<String>, measured: f64, bound: f64, met: bool) -> Bar {
+        Bar { name: name.into(), unit: "ratio", measured, bound, met }
+    }
 }
 
 /// The result of a bench verb.
@@ -78,7 +84,11 @@ impl Report {
     }
 
     pub(super) fn bar(&mut self, name: impl Into<String>, measured: f64, bound: f64, met: bool) {
-        self.bars.push(Bar { name: name.into(), unit: "ratio", measured, bound, met });
+        self.bars.push(Bar::ratio(name, measured, bound, met));
+    }
+
+    pub(super) fn bars(&mut self, bars: Vec<Bar>) {
+        self.bars.extend(bars);
     }
 
     /// The whole as JSON.

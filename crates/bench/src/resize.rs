@@ -2,15 +2,31 @@
 
 use bellwether_core::record::{Event, Line, StepRecord};
 use bellwether_core::units::Bytes;
+use clap::Args;
 use serde_json::json;
 
 use super::jobs::{ENDLESS, Synthetic};
 use super::report::{Report, Row};
 use super::statistics::{largest, median};
 use super::trial::Trial;
-use super::{ResizeArguments, joiner, published};
+use super::{OutputArguments, joiner, published};
 use crate::failure::Failure;
 use crate::printer::Printer;
+
+#[derive(Debug, Args)]
+pub(super) struct ResizeArguments {
+    /// Numbers of workers to double and to come back to
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "2,4")]
+    workers: Vec<u32>,
+    /// How often each change is made
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    repetitions: u32,
+    /// Newcomers to kill in each stage of joining
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    kills: u32,
+    #[command(flatten)]
+    pub(super) output: OutputArguments,
+}
 
 /// What a survivor may wait beyond one step.
 pub(super) const SLACK_S: f64 = 0.05;

@@ -6,9 +6,10 @@ use std::fs;
 use bellwether_core::record::{Event, Summary};
 use bellwether_core::units::Bytes;
 use bellwether_runtime::journal;
+use clap::Args;
 use serde_json::json;
 
-use super::RevocationsArguments;
+use super::OutputArguments;
 use super::jobs::Synthetic;
 use super::report::{Report, Row};
 use super::statistics::median;
@@ -16,6 +17,21 @@ use crate::failure::Failure;
 use crate::folder::Folder;
 use crate::printer::Printer;
 use crate::programs::bellwether;
+
+#[derive(Debug, Args)]
+pub(super) struct RevocationsArguments {
+    /// Number of workers
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    workers: u32,
+    /// Runs of each case, each with a seed of its own
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    rounds: u32,
+    /// Steps of each run
+    #[arg(long, value_name = "N", default_value_t = 600)]
+    steps: u64,
+    #[command(flatten)]
+    pub(super) output: OutputArguments,
+}
 
 /// Seconds of the law in a second: lifetimes of an hour on average take one and a half seconds.
 const TIME_SCALE: f64 = 2400.0;

@@ -9,6 +9,7 @@ use bellwether_core::prediction::{Link, StepModel};
 use bellwether_core::profile::Profile;
 use bellwether_core::units::Bytes;
 use bellwether_model::predict::ProfileModel;
+use clap::Args;
 use serde_json::json;
 
 use super::jobs::{ENDLESS, Synthetic};
@@ -16,11 +17,33 @@ use super::namespaces::{self, Guard, Namespaces, Queues, address};
 use super::report::{Report, Row};
 use super::statistics::{largest, mean, median};
 use super::trial::Trial;
-use super::{ScalingArguments, published};
+use super::{OutputArguments, published};
 use crate::failure::Failure;
 use crate::folder::Folder;
 use crate::printer::Printer;
 use crate::programs::bellwether;
+
+#[derive(Debug, Args)]
+pub(super) struct ScalingArguments {
+    /// Rates of the links, as `tc` writes them, each with the numbers of workers to try
+    #[arg(long, value_name = "RATE:MIN..MAX,…", value_delimiter = ',', value_parser = point,
+          default_value = "100mbit:1..8,1gbit:1..2")]
+    points: Vec<(String, WorkerRange)>,
+    /// Milliseconds that one of the 8 virtual nodes takes
+    #[arg(long, value_name = "MS", default_value_t = 50)]
+    step_ms: u64,
+    /// Bytes of parameters
+    #[arg(long, value_name = "SIZE", default_value_t = PARAMETERS)]
+    parameters: Bytes,
+    /// Measurements of each point
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    windows: u32,
+    /// Steps of each measurement
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    steps: u64,
+    #[command(flatten)]
+    pub(super) output: OutputArguments,
+}
 
 /// Virtual nodes: the most workers that can share them.
 const VIRTUAL_NODES: u32 = 8;

@@ -4,6 +4,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bellwether_runtime::order::mix;
 
+use crate::failure::Failure;
+
 pub(super) use bellwether_runtime::journal::now_s;
 
 /// The value below which `share` of the samples lie, interpolated; NaN without samples.
@@ -30,6 +32,25 @@ pub(super) fn smallest(samples: &[f64]) -> f64 {
 
 pub(super) fn mean(samples: &[f64]) -> f64 {
     samples.iter().sum::<f64>() / samples.len() as f64
+}
+
+/// Quantiles of samples.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Spread {
+    pub(super) median: f64,
+    pub(super) p10: f64,
+    pub(super) p90: f64,
+}
+
+impl Spread {
+    /// Those of `samples`, of which there must be some.
+    pub(super) fn of(samples: &[f64]) -> Result<Spread, Failure> {
+        if samples.is_empty() {
+            return Err(Failure::at("a measurement", "no sample was taken"));
+        }
+        let at = |share| quantile(samples, share);
+        Ok(Spread { median: at(0.5), p10: at(0.1), p90: at(0.9) })
+    }
 }
 
 /// Runnable processes on average over 1, 5 and 15 minutes, where the system tells.
@@ -87,6 +108,9 @@ mod tests {
         assert!((median(&samples) - 2.5).abs() < 1e-12);
         assert!((quantile(&samples, 1.0) - 4.0).abs() < 1e-12);
         assert!((quantile(&[7.0], 0.9) - 7.0).abs() < 1e-12);
+        assert!(Spread::of(&[]).is_err());
+        let spread = Spread::of(&(0..=100).rev().map(f64::from).collect::<Vec<_>>()).unwrap();
+        assert_eq!(spread, Spread { median: 50.0, p10: 10.0, p90: 90.0 });
         assert!(median(&[]).is_nan() && largest(&[]).is_nan());
         assert!((largest(&samples) - 4.0).abs() < 1e-12 && (smallest(&samples) - 1.0).abs() < 1e-12);
     }

@@ -2,9 +2,10 @@
 
 use bellwether_core::record::{Event, Line, StepRecord};
 use bellwether_core::units::Bytes;
+use clap::Args;
 use serde_json::json;
 
-use super::StragglerArguments;
+use super::OutputArguments;
 use super::jobs::{ENDLESS, Synthetic};
 use super::report::{Report, Row};
 use super::statistics::{largest, median, smallest};
@@ -12,6 +13,21 @@ use super::trial::Trial;
 use crate::failure::Failure;
 use crate::folder::Folder;
 use crate::printer::Printer;
+
+#[derive(Debug, Args)]
+pub(super) struct StragglerArguments {
+    /// Numbers of workers to try
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "3,4")]
+    workers: Vec<u32>,
+    /// What is left of the straggler's speed
+    #[arg(long, value_name = "SPEED", default_value_t = 0.5)]
+    speed: f64,
+    /// Stragglers of each number of workers
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    trials: u32,
+    #[command(flatten)]
+    pub(super) output: OutputArguments,
+}
 
 /// Time from the moment at which a worker turns slow to the step without it that is good enough.
 const BOUND_S: f64 = 2.0;

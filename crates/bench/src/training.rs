@@ -2,16 +2,33 @@
 //! loop in one process over the same model.
 
 use bellwether_runtime::order::mix;
+use clap::Args;
 use serde_json::json;
 
 use super::overhead::WARM_UP;
 use super::report::{Report, Row};
 use super::statistics::{largest, mean, median, smallest};
 use super::trial::Trial;
-use super::{TrainingArguments, plain, published};
+use super::{OutputArguments, plain, published};
 use crate::failure::Failure;
 use crate::folder::Folder;
 use crate::printer::Printer;
+
+#[derive(Debug, Args)]
+pub(super) struct TrainingArguments {
+    /// Models to train
+    #[arg(long, value_name = "MODEL,…", value_delimiter = ',', value_parser = ["mlp", "convnet", "resnet", "transformer"],
+          default_value = "mlp,convnet,resnet,transformer")]
+    models: Vec<String>,
+    /// Alternations between the runtime and the plain loop
+    #[arg(long, value_name = "N", default_value_t = 7)]
+    rounds: u32,
+    /// Seconds that each run should train
+    #[arg(long, value_name = "SECONDS", default_value_t = 3.0)]
+    seconds: f64,
+    #[command(flatten)]
+    pub(super) output: OutputArguments,
+}
 
 /// Least share of the plain loop's speed that the runtime may keep.
 const BOUND: f64 = 0.97;

@@ -1,23 +1,24 @@
 //! One measuring process: the server, a worker or the replica. It does what the conductor says.
 
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io;
+use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bellwether_core::parse;
 use bellwether_core::plan::TransmissionOrder;
-use serde::{Deserialize, Serialize};
-
-use crate::allreduce::conductor::{BenchError, system};
-use crate::allreduce::member::{Conversation, MemberOptions, heard_token, sample};
-use bellwether_runtime::channel::{ConnectionKind, Hello, Inbox, Listener, Stream, Token, dial};
+use bellwether_runtime::channel::{ConnectionKind, Hello, Inbox, Stream, Token, dial};
 use bellwether_runtime::optimizer::Optimizer;
 use bellwether_runtime::parameters::{
     Client, ClientOptions, Phase, Rule, Server, ServerOptions, ShardMap, Told, Work,
 };
 use bellwether_runtime::trainee::{Layout, Parts, Tensor};
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+use crate::members::{self, MemberArguments};
+use crate::tcp;
 
 /// Tag of the pretended job.
 const JOB: u64 = 0xBE70;
@@ -32,13 +33,6 @@ const FORWARD: u64 = 3;
 
 /// Values of the small model.
 const SMALL_VALUES: u64 = 1 << 10;
-
-/// A member's first line, after it was told the token.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Greeting {
-    pub(super) rank: u32,
-    pub(super) address: SocketAddr,
-}
 
 /// Tensors of equal size.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -99,42 +93,14 @@ pub(super) enum Command {
     Check {
         units: u64,
     },
-    Stop,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Reply {
-    /// Seconds.
-    Samples(Vec<f64>),
-    Fault(String),
-}
-
-/// Runs one measuring process until the conductor stops it.
-///
-/// # Errors
-///
-/// When the conductor cannot be reached or hangs up. Faults of a measurement go to the conductor.
-pub(crate) fn member(options: &MemberOptions) -> Result<(), BenchError> {
-    converse(options).map_err(system("lost the conductor"))
-}
-
-fn converse(options: &MemberOptions) -> io::Result<()> {
-    let mut conductor = Conversation::new(TcpStream::connect(options.control)?)?;
-    let token = heard_token(&mut conductor)?;
-    // Others of this machine may knock; that is no concern of the measurement.
-    let listener = Listener::bind_remote(([127, 0, 0, 1], 0).into(), &token, Arc::new(|_| ()))?;
-    conductor.say(&Greeting { rank: options.rank, address: listener.local_addr() })?;
-    let mut stage = Stage::new(options.rank, token, listener.inbox());
-    loop {
-        let result = match conductor.hear()? {
-            Command::Stop => return conductor.say(&Reply::Samples(Vec::new())),
-            command => stage.obey(&command),
-        };
-        conductor.say(&match result {
-            Ok(samples) => Reply::Samples(samples),
-            Err(error) => Reply::Fault(error.to_string()),
-        })?;
-    }
+/// Runs one measuring process until the conductor hangs up.
+pub(crate) fn member(arguments: MemberArguments) -> Result<(), Failure> {
+    members::member(arguments, |rank, token, listener| {
+        let mut stage = Stage::new(rank, token, listener.inbox());
+        move |command| stage.obey(&command)
+    })
 }
 
 /// What one process holds; most of it only in one role.
@@ -175,13 +141,12 @@ impl Stage {
             Command::Connect { model, server } => self.connect(model, server),
             Command::Replicate { replica } => self.replicate(replica),
             Command::RoundTrips { there, back, batches, batch } => {
-                self.round_trips(there as usize, back as usize, batches, batch)
+                self.round_trips(there, back, batches, batch)
             }
-            Command::Copies { bytes, batches, batch } => self.copies(bytes as usize, batches, batch),
+            Command::Copies { bytes, batches, batch } => self.copies(bytes, batches, batch),
             Command::Units { first, count } => self.worker()?.units(first, count),
             Command::Pulls { batches, batch } => self.worker()?.pulls(batches, batch),
             Command::Check { units } => self.check(units),
-            Command::Stop => Ok(Vec::new()),
         }
     }
 
@@ -270,42 +235,17 @@ impl Stage {
     }
 
     /// The server's process echoes; the first worker takes the time.
-    fn round_trips(&mut self, there: usize, back: usize, batches: u64, batch: u64) -> io::Result<Vec<f64>> {
-        let asks = self.rank > 0;
-        let (mut request, mut answer) = (vec![7; there], vec![7; back]);
-        self.with_plain(|stream| {
-            sample(batches, batch, asks, || {
-                if asks {
-                    stream.write_all(&request)?;
-                    stream.read_exact(&mut answer)
-                } else {
-                    stream.read_exact(&mut request)?;
-                    stream.write_all(&answer)
-                }
-            })
-        })
+    fn round_trips(&self, there: u64, back: u64, batches: u64, batch: u64) -> io::Result<Vec<f64>> {
+        let sizes = (there as usize, back as usize);
+        self.with_plain(|stream| tcp::round_trips(stream, self.rank > 0, sizes, (batches, batch)))
     }
 
-    /// The server's process sends; the first worker receives and confirms each batch with a byte.
-    fn copies(&mut self, bytes: usize, batches: u64, batch: u64) -> io::Result<Vec<f64>> {
-        let sends = self.rank == 0;
-        let (mut buffer, mut done) = (vec![1u8; bytes], [0; 1]);
-        let samples = self.with_plain(|stream| {
-            sample(batches, 1, sends, || {
-                for _ in 0..batch {
-                    if sends {
-                        stream.write_all(&buffer)?;
-                    } else {
-                        stream.read_exact(&mut buffer)?;
-                    }
-                }
-                if sends { stream.read_exact(&mut done) } else { stream.write_all(&done) }
-            })
-        })?;
-        Ok(samples.into_iter().map(|seconds| seconds / batch as f64).collect())
+    /// The server's process sends; the first worker receives.
+    fn copies(&self, bytes: u64, batches: u64, batch: u64) -> io::Result<Vec<f64>> {
+        self.with_plain(|stream| tcp::copies(stream, self.rank == 0, bytes as usize, (batches, batch)))
     }
 
-    fn with_plain<T>(&mut self, body: impl FnOnce(&mut Stream) -> io::Result<T>) -> io::Result<T> {
+    fn with_plain<T>(&self, body: impl FnOnce(&mut Stream) -> io::Result<T>) -> io::Result<T> {
         let mut plain = self.plain.lock().expect("no holder of this lock has panicked");
         body(plain.as_mut().ok_or_else(|| io::Error::other("only the server and the first worker have it"))?)
     }
@@ -344,7 +284,7 @@ impl Worker {
     /// Pulls the small model again and again; seconds of one.
     fn pulls(&mut self, batches: u64, batch: u64) -> io::Result<Vec<f64>> {
         let mut out = vec![0.0; SMALL_VALUES as usize];
-        sample(batches, batch, true, || {
+        tcp::sample(batches, batch, true, || {
             self.next += 1;
             self.small.begin(work(self.next)).map_err(io::Error::other)?;
             self.small.take(0, &mut out).map_err(io::Error::other)
