@@ -1,7 +1,7 @@
 //! `chaos`: random faults fall on real runs; each must end with the bits of an undisturbed one.
 //!
-//! Whatever happens, the digest is that of the quiet run, `audit` proves the ledger, nothing stands still for longer than
-//! the patience, and no process is left.
+//! Whatever happens, the digest is that of the quiet run, `audit` proves the ledger, nothing stands still for
+//! longer than the patience, and no process is left.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -9,9 +9,11 @@ use super::jobs::{ENDLESS, Synthetic};
 use super::report::{Report, Row};
 use super::statistics::{Dice, median, now_s};
 use super::trial::Trial;
-use super::{OutputArguments, coordinator, published};
+use super::{OutputArguments, published};
 use crate::failure::Failure;
 use crate::printer::Printer;
+
+mod coordinator;
 
 #[derive(Debug, Args)]
 pub(super) struct CrashArguments {
@@ -127,7 +129,7 @@ fn kill(trial: &mut Trial, workers: u32, dice: &mut Dice) -> Result<Kill, Failur
 }
 
 /// Waits for the first membership after a mark and for the commit of a step that was begun in it: their times.
-pub(super) fn recovered(trial: &mut Trial, mark: usize) -> Result<(f64, f64), Failure> {
+fn recovered(trial: &mut Trial, mark: usize) -> Result<(f64, f64), Failure> {
     trial.wait("a step after the recovery", |trial| {
         let mut begun: Option<(f64, u64)> = None;
         for line in trial.since(mark) {

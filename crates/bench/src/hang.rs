@@ -34,7 +34,8 @@ pub(super) struct HangArguments {
     /// Leave out the faults of links, which need root
     #[arg(long)]
     no_links: bool,
-    /// First train for so long without any fault, a run for each length of steps at the same time, and count false alarms
+    /// First train for so long without any fault, a run for each length of steps at the same time, and count
+    /// false alarms
     #[arg(long, value_name = "TIME")]
     soak: Option<Seconds>,
     /// Threads of this program that compute for nothing meanwhile

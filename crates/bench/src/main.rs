@@ -1,8 +1,8 @@
 //! The program `bellwether-bench`: measures `bellwether` on this machine, beside what bounds it and what others reach.
 //!
-//! Every verb here runs the real thing: processes of the command `bellwether` that lies beside this program (or that the
-//! variable `BELLWETHER` names), on loopback, in a folder of their own that is removed at the end. Nothing of this is part
-//! of the command itself.
+//! Every verb here runs the real thing: processes of the command `bellwether` that lies beside this program
+//! (or that the variable `BELLWETHER` names), on loopback, in a folder of their own that is removed at the
+//! end. Nothing of this is part of the command itself.
 
 use std::process::ExitCode;
 
@@ -18,13 +18,11 @@ mod allreduce;
 mod asynchronous;
 mod autoscale;
 mod chaos;
-mod coordinator;
 mod crash;
 mod failure;
 mod folder;
 mod hang;
 mod jobs;
-mod joiner;
 mod members;
 mod memory;
 mod namespaces;

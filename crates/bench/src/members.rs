@@ -1,6 +1,8 @@
-//! Processes of this program that measure together: started by a conductor, met over a control connection, told what to do.
+//! Processes of this program that measure together: started by a conductor, met over a control connection,
+//! told what to do.
 //!
-//! They speak in lines of JSON. A member that is told its measurement is over hears nothing more: the conductor hangs up.
+//! They speak in lines of JSON. A member that is told its measurement is over hears nothing more: the
+//! conductor hangs up.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -9,9 +9,11 @@ use super::jobs::{ENDLESS, Synthetic};
 use super::report::{Report, Row};
 use super::statistics::{largest, median};
 use super::trial::Trial;
-use super::{OutputArguments, joiner, published};
+use super::{OutputArguments, published};
 use crate::failure::Failure;
 use crate::printer::Printer;
+
+mod joiner;
 
 #[derive(Debug, Args)]
 pub(super) struct ResizeArguments {
@@ -29,13 +31,13 @@ pub(super) struct ResizeArguments {
 }
 
 /// What a survivor may wait beyond one step.
-pub(super) const SLACK_S: f64 = 0.05;
+const SLACK_S: f64 = 0.05;
 
 /// Virtual nodes: the most workers that are tried.
 const VIRTUAL_NODES: u32 = 8;
 
 /// Undisturbed steps before each change, to compare with.
-pub(super) const CALM_STEPS: u64 = 12;
+const CALM_STEPS: u64 = 12;
 
 /// Steps after a switch that may still suffer from it.
 const AFTER_STEPS: u64 = 3;
@@ -156,18 +158,18 @@ fn change(trial: &mut Trial, from: u32, to: u32) -> Result<Change, Failure> {
     })
 }
 
-pub(super) fn scale(trial: &Trial, workers: u32) -> Result<(), Failure> {
+fn scale(trial: &Trial, workers: u32) -> Result<(), Failure> {
     let reply = trial.control()?.scale(workers).map_err(|e| Failure::at("resize", e))?;
     if reply.accepted { Ok(()) } else { Err(Failure::at("resize", reply.message)) }
 }
 
 /// Times of the steps `first..last`.
-pub(super) fn durations(steps: &[StepRecord], first: u64, last: u64) -> Vec<f64> {
+fn durations(steps: &[StepRecord], first: u64, last: u64) -> Vec<f64> {
     steps.iter().filter(|s| (first..last).contains(&s.step)).map(|s| s.duration_s).collect()
 }
 
 /// Longest time between two commits, up to the commit of step `last`.
-pub(super) fn longest_gap_s(lines: &[Line], last: u64) -> f64 {
+fn longest_gap_s(lines: &[Line], last: u64) -> f64 {
     let mut times_s = Vec::new();
     for line in lines {
         if let Event::Committed { last: step, .. } = line.event {

@@ -37,7 +37,8 @@ pub(super) struct SyncArguments {
     /// Steps of a run on the synthetic device
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(64..))]
     steps: u64,
-    /// What is left of a worker's speed where accuracy is measured: most of the time it sleeps, so that two cores do for all
+    /// What is left of a worker's speed where accuracy is measured: most of the time it sleeps, so that two
+    /// cores do for all
     #[arg(long, value_name = "SPEED", default_value_t = 0.05)]
     pace: f64,
     /// What becomes of the momentum in asynchronous steps, where accuracy is measured

@@ -25,7 +25,8 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("runtime", 27000, "membership, data plane, checkpoints and the processes of a run"),
     ("workloads", 3000, "four models, eight kinds of data, a synthetic device"),
     ("serve", 9000, "the daemon: ledger, engine, processes, HTTP API, dashboard"),
-    ("cli", 22000, "arguments, files, streams, tables and plots of all verbs"),
+    ("cli", 17000, "arguments, files, streams, tables and plots of all verbs"),
+    ("bench", 8000, "sixteen measurements of real processes, and what they share"),
     ("xtask", 2000, "the checks of this house"),
 ];
 

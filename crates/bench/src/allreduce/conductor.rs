@@ -1,9 +1,9 @@
 //! Measures the all-reduce between processes of this machine, beside what its TCP can do at best.
 //!
-//! There is one process per worker. They build the same mesh as a training job, and measure size after size. Before and
-//! after every size the first two processes measure the limits: round trip of 4 bytes and one-way copies over a plain TCP
-//! connection. A ratio always uses the limits measured next to it, so that a machine whose speed drifts does not flatter or
-//! slander the result.
+//! There is one process per worker. They build the same mesh as a training job, and measure size after size.
+//! Before and after every size the first two processes measure the limits: round trip of 4 bytes and one-way
+//! copies over a plain TCP connection. A ratio always uses the limits measured next to it, so that a machine
+//! whose speed drifts does not flatter or slander the result.
 //!
 //! A sample is the mean over a batch that lasts about a millisecond (or one all-reduce, if longer), so
 //! that workers that run ahead of each other do not hide time; reported are quantiles over the samples

@@ -1,7 +1,7 @@
 //! What a seed stands for: a job, a number of workers, and which faults fall on the run after which time.
 //!
-//! The whole schedule is drawn before anything is started, so that a seed is one schedule. When its faults fall within the
-//! run is the machine's doing: replay a seed several times to see the same again.
+//! The whole schedule is drawn before anything is started, so that a seed is one schedule. When its faults
+//! fall within the run is the machine's doing: replay a seed several times to see the same again.
 
 use std::fmt;
 use std::time::Duration;

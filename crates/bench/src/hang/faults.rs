@@ -137,8 +137,8 @@ fn gradient(pace: &str, step_ms: u64) -> Result<Noticed, Failure> {
     noticed(&mut trial, 0, None, false)
 }
 
-/// Waits until a fault is named and the others train again. Without a time the fault began with the last step before it was
-/// named.
+/// Waits until a fault is named and the others train again. Without a time the fault began with the last step
+/// before it was named.
 fn noticed(
     trial: &mut Trial,
     mark: usize,

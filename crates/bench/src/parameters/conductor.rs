@@ -1,8 +1,9 @@
 //! Measures a parameter server and its workers between processes of this machine, beside what its TCP can do at best.
 //!
-//! There is one process for the server, one per worker and one for a replica. Round after round they measure plain TCP between the
-//! server's process and the first worker's, units of all workers at once (each pulls all parameters and pushes a gradient
-//! of each), and pulls of 4 KiB. A ratio uses the limits measured just before and after. Then the same with the replica.
+//! There is one process for the server, one per worker and one for a replica. Round after round they measure
+//! plain TCP between the server's process and the first worker's, units of all workers at once (each pulls
+//! all parameters and pushes a gradient of each), and pulls of 4 KiB. A ratio uses the limits measured just
+//! before and after. Then the same with the replica.
 //!
 //! Every unit is counted: at the end each parameter must have got each unit's gradient exactly once.
 

@@ -121,7 +121,8 @@ pub(super) fn synthetic(seed: u64, steps: u64, node_ms: f64) -> Result<Job, Fail
     Ok(parse::job(&text(seed, steps, node_ms), "bench", &[])?)
 }
 
-/// How many of the jobs trained what an undisturbed run of the same job trains. How long the device sleeps decides no bit.
+/// How many of the jobs trained what an undisturbed run of the same job trains. How long the device sleeps
+/// decides no bit.
 pub(super) fn same_digests(jobs: &[JobState], described: &[(String, Job)]) -> Result<u64, Failure> {
     let folder = Folder::new("undisturbed")?;
     let mut same = 0;

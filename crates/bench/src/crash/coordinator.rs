@@ -5,12 +5,12 @@ use std::time::Duration;
 use bellwether_core::record::Event;
 use bellwether_core::units::Bytes;
 
-use super::crash::recovered;
-use super::jobs::{ENDLESS, Synthetic};
-use super::report::{Report, Row};
-use super::statistics::{Dice, largest, median, now_s};
-use super::trial::Trial;
+use super::recovered;
 use crate::failure::Failure;
+use crate::jobs::{ENDLESS, Synthetic};
+use crate::report::{Report, Row};
+use crate::statistics::{Dice, largest, median, now_s};
+use crate::trial::Trial;
 
 /// Time from the start of the new process until all workers are back.
 const BOUND_S: f64 = 2.0;

@@ -3,13 +3,13 @@
 use bellwether_core::record::Event;
 use bellwether_core::units::Bytes;
 
-use super::jobs::{ENDLESS, Synthetic};
-use super::report::{Report, Row};
-use super::resize::{CALM_STEPS, SLACK_S, durations, longest_gap_s, scale};
-use super::statistics::{Dice, largest, median};
-use super::trial::Trial;
+use super::{CALM_STEPS, SLACK_S, durations, longest_gap_s, scale};
 use crate::failure::Failure;
+use crate::jobs::{ENDLESS, Synthetic};
 use crate::printer::Printer;
+use crate::report::{Report, Row};
+use crate::statistics::{Dice, largest, median, now_s};
+use crate::trial::Trial;
 
 /// Workers before and after the newcomer.
 const WORKERS: u32 = 2;
@@ -85,7 +85,7 @@ fn attempt(trial: &mut Trial, moment: Moment, dice: &mut Dice) -> Result<Attempt
     let (mark, begun) = (trial.mark()?, trial.committed());
     let commits_s: Vec<f64> = trial.since(calm_mark).iter().filter_map(commit_time_s).collect();
     let gaps_s: Vec<f64> = commits_s.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    let requested_s = super::statistics::now_s();
+    let requested_s = now_s();
     scale(trial, WORKERS + 1)?;
     let attached = trial.wait("the newcomer", |trial| {
         trial.since(mark).iter().find_map(|line| match &line.event {
