@@ -367,7 +367,7 @@ fn whoever_asks_for_another_protocol_while_all_stop_for_one_keeps_nobody_waiting
     for is_known in [false, true] {
         let (mut bench, epoch) = trained(Config { synchronisation: synchronisation.clone(), ..config(2) }, 2);
         let stops = epoch + 1;
-        let ask = |bench: &mut Bench| bench.take(Event::Protocol(95, Protocol::Asp));
+        let ask = |bench: &mut Bench| bench.take(Event::Protocol(50, Protocol::Bsp));
         if !is_known {
             ask(&mut bench);
         }

@@ -287,7 +287,10 @@ impl World {
             RunOutcome::Finished => self.watch.committed == self.plan.total_steps,
             RunOutcome::Stopped => self.watch.stop_asked,
             // Whoever is started by hand is not started again for ever.
-            RunOutcome::Failed(_) => self.plan.faults > 0 && end.how.reason().contains("no worker comes up"),
+            RunOutcome::Failed(_) => {
+                let hopeless = ["no worker comes up", "no parameter server comes up"];
+                self.plan.faults > 0 && hopeless.iter().any(|why| end.how.reason().contains(why))
+            }
             RunOutcome::Broken(_) => false,
         };
         if !right {
