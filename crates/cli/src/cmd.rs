@@ -1,30 +1,100 @@
-//! One file per verb.
+//! What a user may type: a verb each, in a file or folder of its own.
 
 use std::process::ExitCode;
 
-use crate::args::{Arguments, Verb};
+use clap::{Parser, Subcommand};
+
 use crate::failure::Failure;
 use crate::printer::Printer;
 
 mod audit;
-pub(crate) mod client;
+mod client;
 mod control;
 mod describe;
-pub(crate) mod federate;
-pub(crate) mod models;
-pub(crate) mod place;
-pub(crate) mod plan;
-pub(crate) mod policies;
+mod federate;
+mod models;
+mod place;
+mod plan;
+mod policies;
 mod predict;
-pub(crate) mod profile;
-pub(crate) mod run;
+mod profile;
+mod run;
 mod schema;
-pub(crate) mod serve;
+mod serve;
 mod server;
-pub(crate) mod simulate;
-pub(crate) mod trace;
-pub(crate) mod tune;
+mod simulate;
+mod trace;
+mod tune;
 mod worker;
+
+/// Trains deep-learning models elastically: workers join, leave and die, the result stays the same.
+#[derive(Debug, Parser)]
+#[command(name = "bellwether", version, max_term_width = 100)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Train a job on this machine, and on machines that join by hand
+    Run(Box<run::RunArguments>),
+    /// Measure a job on one worker, for `predict` and `plan`
+    Profile(profile::ProfileArguments),
+    /// Predict the throughput of other configurations from a profile
+    Predict(predict::PredictArguments),
+    /// Choose the machines for a job from a price catalogue, by deadline and budget
+    Plan(plan::PlanArguments),
+    /// Find out, by training a recurring job again and again, how it is trained best
+    Tune(tune::TuneArguments),
+    /// Run a trace of jobs on a simulated cluster under any scheduling policies
+    Simulate(simulate::SimulateArguments),
+    /// Show where a GPU puts the thread blocks of kernels that run side by side, and what that costs them
+    Place(place::PlaceArguments),
+    /// Explain the scheduling policies
+    Policies(policies::PoliciesArguments),
+    /// Describe a trace of jobs, or draw one from a generator
+    Trace(trace::TraceArguments),
+    /// Find out whether datacenters should share, how much, and who pays whom
+    Federate(federate::FederateArguments),
+    /// Share this machine among many jobs under any policy, with an HTTP API and a dashboard
+    Serve(serve::ServeArguments),
+    /// Learn the size of the job on standard input, for a daemon
+    #[command(hide = true)]
+    Describe(describe::DescribeArguments),
+    /// Join a run as a worker
+    Worker(worker::WorkerArguments),
+    /// Join a run as a parameter server
+    Server(server::ServerArguments),
+    /// Give jobs to a daemon (`bellwether serve`), which runs them as its policy says
+    Submit(client::SubmitArguments),
+    /// List a daemon's jobs and the runs in the state directory
+    Jobs(client::JobsArguments),
+    /// Tell all that a daemon knows of a job, with the last decisions about it
+    Job(client::ServedArguments),
+    /// Print what happened in a daemon's job and what its processes said
+    Logs(client::LogsArguments),
+    /// Let a daemon's jobs wait, each with a checkpoint
+    Suspend(client::ActArguments),
+    /// Let suspended jobs run again
+    Resume(client::ActArguments),
+    /// End a daemon's jobs
+    Cancel(client::ActArguments),
+    /// Print an address that opens a daemon's dashboard in a browser, once
+    Dashboard(client::DashboardArguments),
+    /// Show or change the policy by which a daemon decides
+    Policy(client::PolicyArguments),
+    /// Change the number of workers of a job
+    Scale(client::ScaleArguments),
+    /// Stop a run; it leaves a checkpoint
+    Stop(client::ServedArguments),
+    /// Follow a job
+    Watch(client::ServedArguments),
+    /// Prove from a run's journal that each sample was in exactly one committed step
+    Audit(audit::AuditArguments),
+    /// Print the JSON schema of a file format
+    Schema(schema::SchemaArguments),
+}
 
 /// Carries out the verb.
 pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCode, Failure> {

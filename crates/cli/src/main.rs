@@ -1,11 +1,11 @@
 //! The `bellwether` command: from words to a verb, from its result to an exit code.
 
-mod args;
 mod cmd;
 mod failure;
 mod files;
 mod history;
 mod metrics;
+mod options;
 mod printer;
 mod runs;
 
@@ -18,7 +18,7 @@ use clap::Parser;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let arguments = args::Arguments::parse();
+    let arguments = cmd::Arguments::parse();
     // Bits depend on the number of threads in a kernel: one, in every process, whoever started it.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(1).build_global();
     let printer = printer::Printer::new();

@@ -3,14 +3,24 @@
 use std::process::ExitCode;
 
 use bellwether_runtime::journal::{self, Content, Ledger, Stretch, Unreadable};
+use clap::Args;
 use serde_json::json;
 
-use crate::args::{Format, JobArguments};
 use crate::failure::Failure;
+use crate::options::{Format, StateArguments};
 use crate::printer::Printer;
 use crate::runs::StateDir;
 
-pub(crate) fn audit(arguments: &JobArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+#[derive(Debug, Args)]
+pub(crate) struct AuditArguments {
+    /// Name of the run, or of the job (its newest run)
+    #[arg(value_name = "JOB")]
+    pub(crate) job: String,
+    #[command(flatten)]
+    pub(crate) state: StateArguments,
+}
+
+pub(crate) fn audit(arguments: &AuditArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     let run = StateDir::find(arguments.state.state_dir.clone())?.run(&arguments.job)?;
     let path = run.journal_file();
     let Content { lines, unreadable } =

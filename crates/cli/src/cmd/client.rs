@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::args::StateArguments;
+use crate::options::StateArguments;
 
 mod change;
 mod daemon;

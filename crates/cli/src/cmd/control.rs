@@ -11,9 +11,9 @@ use serde::Serialize;
 
 use super::client::{self, ServedArguments};
 use super::run::show::batch;
-use crate::args::{Format, StateArguments};
 use crate::failure::Failure;
 use crate::history::{History, Left, last_loss};
+use crate::options::{Format, StateArguments};
 use crate::printer::Printer;
 use crate::runs::{RunDir, StateDir};
 

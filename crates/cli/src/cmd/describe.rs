@@ -5,19 +5,27 @@ use std::process::ExitCode;
 
 use bellwether_core::InputError;
 use bellwether_core::job::Job;
+use bellwether_core::units::Bytes;
 use bellwether_runtime::membership::TraineeDescription;
 use bellwether_serve::ledger::Task;
 use bellwether_serve::loading::Answer;
 use bellwether_serve::snapshot::ErrorBody;
+use clap::Args;
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 
-use crate::args::DescribeArguments;
 use crate::failure::Failure;
 use crate::files;
 use crate::printer::Printer;
 
 /// Addresses beside the data: the program itself, and what its allocator holds in reserve.
 const PROGRAM_BYTES: u64 = 2 << 30;
+
+#[derive(Debug, Args)]
+pub(crate) struct DescribeArguments {
+    /// Memory that it may take; larger files are refused
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Bytes,
+}
 
 pub(crate) fn describe(arguments: &DescribeArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     let place = "bellwether describe";

@@ -13,9 +13,9 @@ use bellwether_federation::queue::Limits;
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 
-use crate::args::TableFormat;
 use crate::failure::Failure;
 use crate::files as written;
+use crate::options::TableFormat;
 use crate::printer::Printer;
 
 mod files;

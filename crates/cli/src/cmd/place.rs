@@ -9,9 +9,9 @@ use bellwether_core::parse::document;
 use bellwether_model::gpu::{self, Device, Discipline, Options, Workload};
 use clap::Args;
 
-use crate::args::TableFormat;
 use crate::failure::Failure;
 use crate::files;
+use crate::options::TableFormat;
 use crate::printer::Printer;
 
 mod advice;

@@ -15,9 +15,9 @@ use bellwether_model::transient::checkpoint_s;
 use bellwether_sched::plan::{self, Catalogue, Question};
 use clap::Args;
 
-use crate::args::TableFormat;
 use crate::failure::Failure;
 use crate::files;
+use crate::options::TableFormat;
 use crate::printer::Printer;
 
 mod plot;

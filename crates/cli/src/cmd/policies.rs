@@ -7,8 +7,8 @@ use bellwether_sched::policy::CATALOGUE;
 use clap::Args;
 use serde_json::json;
 
-use crate::args::Format;
 use crate::failure::Failure;
+use crate::options::Format;
 use crate::printer::Printer;
 
 #[derive(Debug, Args)]

@@ -15,14 +15,17 @@ use bellwether_model::predict::ProfileModel;
 use bellwether_model::staleness;
 use serde::Serialize;
 
-use crate::args::{Device, Fidelity, Order, PredictArguments};
 use crate::failure::Failure;
 use crate::files;
 use crate::printer::Printer;
 
+mod args;
 mod plot;
 mod run;
 pub(crate) mod show;
+
+pub(crate) use args::PredictArguments;
+use args::{Device, Fidelity, Order};
 
 /// Numbers of workers to answer for at once: more make no table, and a mistyped one must not run for ever.
 const ROWS_MAX: u32 = 4_096;

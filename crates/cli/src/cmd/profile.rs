@@ -8,16 +8,18 @@ use bellwether_core::InputError;
 use bellwether_core::profile::Profile;
 use bellwether_workloads::data::gzip;
 
-use crate::args::ProfileArguments;
 use crate::failure::Failure;
 use crate::files;
 use crate::printer::Printer;
 
+mod args;
 mod asynchronous;
 mod build;
 pub(crate) mod by_parts;
 pub(crate) mod measure;
 mod show;
+
+pub(crate) use args::ProfileArguments;
 
 pub(crate) fn profile(arguments: &ProfileArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     if let Some(path) = &arguments.output {

@@ -13,21 +13,22 @@ use bellwether_core::{InputError, parse};
 use bellwether_runtime::coordinator::{self, CoordinatorError, Director, Options, Spawn};
 use bellwether_runtime::membership::{TraineeDescription, WorkerId};
 
-use crate::args::{Format, RunArguments};
 use crate::failure::Failure;
 use crate::files;
 use crate::history::History;
+use crate::options::Format;
 use crate::printer::Printer;
 use crate::runs::{RunDir, StateDir};
 use choose::Announce;
 use revocations::Provider;
 
+mod args;
 mod autoscale;
 mod batch;
 mod choose;
 mod compare;
 mod planned;
-pub(crate) mod revocations;
+mod revocations;
 pub(super) mod show;
 mod speed;
 mod steer;
@@ -35,7 +36,7 @@ mod stragglers;
 mod synchronise;
 mod windows;
 
-pub(crate) use steer::SteerArguments;
+pub(crate) use args::RunArguments;
 
 pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     let state_dir = StateDir::find(arguments.state.state_dir.clone())?;

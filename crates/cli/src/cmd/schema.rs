@@ -6,10 +6,29 @@ use bellwether_core::job::Job;
 use bellwether_federation::description::Description;
 use bellwether_sched::plan::Catalogue;
 use bellwether_sim::cluster::Cluster;
+use clap::{Args, ValueEnum};
 
-use crate::args::{SchemaArguments, SchemaKind};
 use crate::failure::Failure;
 use crate::printer::Printer;
+
+#[derive(Debug, Args)]
+pub(crate) struct SchemaArguments {
+    /// Which format
+    #[arg(value_enum)]
+    pub(crate) format: SchemaKind,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum SchemaKind {
+    /// The job file
+    Job,
+    /// The cluster file of `simulate`
+    Cluster,
+    /// The price catalogue of `plan`
+    Catalog,
+    /// The federation of `federate`
+    Federation,
+}
 
 pub(crate) fn schema(arguments: &SchemaArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     let schema = match arguments.format {

@@ -17,8 +17,8 @@ use bellwether_sim::cluster::Cluster;
 use clap::Args;
 
 use super::run::reachable;
-use crate::args::Format;
 use crate::failure::Failure;
+use crate::options::Format;
 use crate::printer::Printer;
 use crate::runs::StateDir;
 

@@ -1,17 +1,39 @@
 //! `bellwether server`: joins a run as a parameter server.
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use bellwether_core::InputError;
+use bellwether_core::units::Seconds;
 use bellwether_runtime::notice::Listening;
 use bellwether_runtime::server::run;
 use bellwether_runtime::worker::{Options, WorkerError};
+use clap::Args;
 
-use crate::args::ServerArguments;
 use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::runs::read_token;
+
+#[derive(Debug, Args)]
+pub(crate) struct ServerArguments {
+    /// The coordinator of the run
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) join: String,
+    /// File with the run's token
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: PathBuf,
+    /// Address on which workers reach this server; anything but loopback must be asked for
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:0")]
+    pub(crate) listen: SocketAddr,
+    /// How long to wait when the coordinator is gone
+    #[arg(long, value_name = "TIME", default_value = "10min")]
+    pub(crate) orphan_timeout: Seconds,
+    /// Number that the coordinator gave to a server it started itself
+    #[arg(long, hide = true, default_value_t = 0)]
+    pub(crate) server_id: u64,
+}
 
 pub(crate) fn server(arguments: ServerArguments) -> Result<ExitCode, Failure> {
     super::run::reachable("--listen", arguments.listen)?;

@@ -10,9 +10,9 @@ use bellwether_sim::trace::{Format, Trace};
 use bellwether_sim::world::{EarlyTermination, Knowledge};
 use clap::Args;
 
-use crate::args::TableFormat;
 use crate::failure::Failure;
 use crate::files;
+use crate::options::TableFormat;
 use crate::printer::Printer;
 
 mod experiment;

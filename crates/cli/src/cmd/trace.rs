@@ -9,10 +9,10 @@ use bellwether_sim::trace::{self, Format as TraceFormat, ReadOptions, Trace};
 use bellwether_sim::workload::{self, Workload};
 use clap::{Args, Subcommand};
 
-use crate::args::Format;
 use crate::cmd::simulate::remarks;
 use crate::failure::Failure;
 use crate::files;
+use crate::options::Format;
 use crate::printer::Printer;
 
 mod show;

@@ -11,10 +11,10 @@ use bellwether_core::units::DollarsPerHour;
 use bellwether_sched::tune::{Ask, Outcome, Search, Session};
 use clap::{Args, Subcommand};
 
-use crate::args::{TableFormat, assignment};
 use crate::cmd::run::{describe, read_job};
 use crate::failure::Failure;
 use crate::files;
+use crate::options::{TableFormat, assignment};
 use crate::printer::Printer;
 use crate::runs::StateDir;
 use state::{State, Tuned};

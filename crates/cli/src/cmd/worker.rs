@@ -1,18 +1,80 @@
 //! `bellwether worker`: joins a run.
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use bellwether_core::InputError;
 use bellwether_core::job::Job;
-use bellwether_runtime::notice::Listening;
+use bellwether_core::units::Seconds;
+use bellwether_runtime::notice::{Listening, Source};
 use bellwether_runtime::worker::{Options, Stages, WorkerError, run};
+use bellwether_workloads::{Flip, Pace};
+use clap::Args;
 
-use crate::args::WorkerArguments;
 use crate::failure::Failure;
 use crate::files;
 use crate::printer::Printer;
 use crate::runs::read_token;
+
+#[derive(Debug, Args)]
+pub(crate) struct WorkerArguments {
+    /// The coordinator of the run
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) join: String,
+    /// File with the run's token
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: PathBuf,
+    /// Address on which other workers reach this one; anything but loopback must be asked for
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:0")]
+    pub(crate) listen: SocketAddr,
+    /// How long to keep the state and wait when the coordinator is gone
+    #[arg(long, value_name = "TIME", default_value = "10min")]
+    pub(crate) orphan_timeout: Seconds,
+    /// Compute as if the device had this part of its speed, from some time on if SPEED@TIME
+    #[arg(long, value_name = "SPEED[@TIME]")]
+    pub(crate) speed: Option<Pace>,
+    /// Compute one virtual node of one step wrong, by one bit, to try what `verify_every` finds
+    #[arg(long, value_name = "STEP:NODE[:once]")]
+    pub(crate) flip_bit: Option<Flip>,
+    /// Who says that this server will be taken away: none, or any of gce, ec2, sigterm, gce=URL, ec2=URL
+    #[arg(long, value_name = "SOURCE,…", default_value = "none", value_parser = notices)]
+    pub(crate) notices: Notices,
+    /// Time between two questions to each of them
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = notice_interval)]
+    pub(crate) notice_interval: Seconds,
+    /// Number that the coordinator gave to a worker it started itself
+    #[arg(long, hide = true, default_value_t = 0)]
+    pub(crate) worker_id: u64,
+}
+
+/// Sources of the provider's notices.
+#[derive(Debug, Clone)]
+pub(crate) struct Notices(pub(crate) Vec<Source>);
+
+fn notices(text: &str) -> Result<Notices, String> {
+    match text {
+        "none" => Ok(Notices(Vec::new())),
+        _ => text.split(',').map(str::parse).collect::<Result<_, _>>().map(Notices),
+    }
+}
+
+fn notices(text: &str) -> Result<Notices, String> {
+    match text {
+        "none" => Ok(Notices(Vec::new())),
+        _ => text.split(',').map(str::parse).collect::<Result<_, _>>().map(Notices),
+    }
+}
+
+fn notice_interval(text: &str) -> Result<Seconds, String> {
+    let interval: Seconds = text.parse()?;
+    // The shortest notice is of half a minute.
+    if !(0.1..=30.0).contains(&interval.get()) {
+        return Err(format!("`{text}` is not between 100ms and 30s"));
+    }
+    Ok(interval)
+}
 
 pub(crate) fn worker(arguments: WorkerArguments) -> Result<ExitCode, Failure> {
     super::run::reachable("--listen", arguments.listen)?;

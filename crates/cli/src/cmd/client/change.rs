@@ -14,9 +14,9 @@ use ureq::http::Method;
 use super::daemon::{self, Daemon};
 use super::submit::weight;
 use super::{DaemonArguments, ServedArguments, follow, words};
-use crate::args::Format;
 use crate::cmd::control;
 use crate::failure::Failure;
+use crate::options::Format;
 use crate::printer::Printer;
 
 #[derive(Debug, Args)]

@@ -12,8 +12,8 @@ use ureq::http::Method;
 
 use super::DaemonArguments;
 use super::daemon::Daemon;
-use crate::args::Format;
 use crate::failure::Failure;
+use crate::options::Format;
 use crate::printer::Printer;
 
 #[derive(Debug, Args)]

@@ -9,8 +9,8 @@ use bellwether_serve::snapshot::{JobState, Phase};
 use super::ServedArguments;
 use super::daemon::{Daemon, Trouble, json};
 use super::words;
-use crate::args::Format;
 use crate::failure::Failure;
+use crate::options::Format;
 use crate::printer::Printer;
 use crate::runs::StateDir;
 

@@ -8,8 +8,8 @@ use serde_json::json;
 
 use super::daemon::{self, Daemon};
 use super::{ServedArguments, words};
-use crate::args::Format;
 use crate::failure::Failure;
+use crate::options::Format;
 use crate::printer::Printer;
 
 /// Decisions about the job that people are shown.

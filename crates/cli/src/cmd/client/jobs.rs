@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 
 use super::daemon::{Daemon, Trouble};
 use super::{DaemonArguments, daemon, words};
-use crate::args::Format;
 use crate::cmd::control::{self, age};
 use crate::cmd::simulate::show::aligned;
 use crate::failure::Failure;
+use crate::options::Format;
 use crate::printer::Printer;
 use crate::runs::StateDir;
 

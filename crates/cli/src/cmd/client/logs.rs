@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::daemon::{self, Daemon};
 use super::events::Event;
 use super::{ServedArguments, follow, words};
-use crate::args::Format;
 use crate::failure::Failure;
+use crate::options::Format;
 use crate::printer::Printer;
 
 /// Time before a stream that broke is opened anew.

@@ -14,9 +14,9 @@ use ureq::http::Method;
 
 use super::daemon::{Daemon, Trouble};
 use super::{DaemonArguments, daemon, follow, words};
-use crate::args::{Format, assignment};
 use crate::cmd::run;
 use crate::failure::Failure;
+use crate::options::{Format, assignment};
 use crate::printer::Printer;
 
 #[derive(Debug, Args)]

@@ -7,8 +7,8 @@ use bellwether_federation::answer::{PostedReport, PostedRow};
 use bellwether_sim::workload::csv_cell;
 
 use super::show::percent;
-use crate::args::TableFormat;
 use crate::cmd::simulate::show::aligned;
+use crate::options::TableFormat;
 
 pub(super) fn render(report: &PostedReport, format: TableFormat) -> String {
     match format {

@@ -7,8 +7,8 @@ use bellwether_model::gpu::{self, Device, RunScore, TRACE_HEADER, TracedRun};
 use bellwether_sim::workload::csv_cell;
 use serde::Serialize;
 
-use crate::args::TableFormat;
 use crate::cmd::simulate::show::aligned;
+use crate::options::TableFormat;
 
 /// What follows the last column of a trace in which times were measured too: of each block, in nanoseconds.
 const TIMES: &str = ",start_ns,end_ns";

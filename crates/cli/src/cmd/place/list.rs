@@ -8,8 +8,8 @@ use bellwether_sim::workload::csv_cell;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::args::TableFormat;
 use crate::cmd::simulate::show::aligned;
+use crate::options::TableFormat;
 
 pub(super) fn render(devices: &[Device], format: TableFormat) -> String {
     match format {

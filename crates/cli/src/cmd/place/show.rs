@@ -9,9 +9,9 @@ use bellwether_sim::workload::csv_cell;
 use super::explain;
 use super::list::word;
 use super::report::{Kernel, Report};
-use crate::args::TableFormat;
 use crate::cmd::predict::show::duration;
 use crate::cmd::simulate::show::aligned;
+use crate::options::TableFormat;
 
 /// Kernels of which it is said which multiprocessors they were on.
 const WHERE_MAX: usize = 8;

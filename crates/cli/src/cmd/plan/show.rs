@@ -7,8 +7,8 @@ use bellwether_core::units::Dollars;
 use bellwether_sched::plan::duration;
 use bellwether_sim::workload::csv_cell;
 
-use crate::args::TableFormat;
 use crate::cmd::simulate::show::aligned;
+use crate::options::TableFormat;
 
 /// Rows of a table that is still read.
 const ROWS_MAX: usize = 16;

@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use super::show::figure;
 use super::{Question, Row};
-use crate::args::TableFormat;
 use crate::failure::Failure;
+use crate::options::TableFormat;
 use crate::printer::Printer;
 
 /// A run with a number of workers.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use bellwether_core::prediction::Validity;
 
 use super::Row;
-use crate::args::TableFormat;
+use crate::options::TableFormat;
 
 pub(super) fn render(rows: &[Row], format: TableFormat) -> String {
     match format {

@@ -15,9 +15,9 @@ use bellwether_runtime::coordinator::{self, Observation, Options, Spawn};
 use bellwether_runtime::journal;
 use bellwether_runtime::membership::TraineeDescription;
 
+use super::args::ProfileArguments;
 use super::asynchronous;
 use super::build::{self, Measured};
-use crate::args::ProfileArguments;
 use crate::cmd::run;
 use crate::failure::Failure;
 use crate::files::Folder;

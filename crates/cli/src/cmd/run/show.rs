@@ -10,7 +10,8 @@ use bellwether_runtime::coordinator::Observation;
 use bellwether_sched::plan::duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::args::{Format, RunArguments};
+use super::args::RunArguments;
+use crate::options::Format;
 use crate::printer::Printer;
 use crate::runs::RunDir;
 

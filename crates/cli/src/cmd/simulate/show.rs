@@ -7,7 +7,7 @@ use bellwether_sim::workload::csv_cell;
 use serde_json::{Map, Value, json};
 
 use super::experiment::{Outcome, PolicyResult};
-use crate::args::TableFormat;
+use crate::options::TableFormat;
 
 pub(super) fn render(results: &[PolicyResult], format: TableFormat) -> String {
     match format {

@@ -11,7 +11,7 @@ use bellwether_sched::tune::{Ask, Gain, Setting};
 use serde::Serialize;
 
 use super::state::{self, State};
-use crate::args::TableFormat;
+use crate::options::TableFormat;
 
 /// Probability of the intervals.
 const LEVEL: f64 = 0.95;

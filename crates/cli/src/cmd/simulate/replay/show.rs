@@ -10,8 +10,8 @@ use super::Replay;
 use super::decisions::{Compared, Difference};
 use super::recorded::Given;
 use super::simulated::JobTimes;
-use crate::args::TableFormat;
 use crate::cmd::simulate::show::{aligned, duration};
+use crate::options::TableFormat;
 
 /// Allocations before and after the first that differs that are shown.
 const AROUND: usize = 3;

@@ -1,0 +1,34 @@
+//! The arguments of `bellwether profile`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::options::assignment;
+
+#[derive(Debug, Args)]
+pub(crate) struct ProfileArguments {
+    /// The job file
+    #[arg(required_unless_present = "import", value_name = "JOB.toml")]
+    pub(crate) job: Option<PathBuf>,
+    /// Read a trace of the PyTorch or TensorFlow profiler instead
+    #[arg(long, value_name = "TRACE.json[.gz]", conflicts_with = "job")]
+    pub(crate) import: Option<PathBuf>,
+    /// Where the profile is written [default: stdout]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Steps to measure, after warm-up, on one worker and again on two; of asynchronous training updates, on one worker
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub(crate) steps: u64,
+    /// Set a key of the job file, for example batch.size=64
+    #[arg(long, value_name = "KEY=VALUE", value_parser = assignment)]
+    pub(crate) set: Vec<(String, String)>,
+    /// Address at which a peer on another machine reaches this one
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Start no second worker here: it joins by hand, from the machine whose link is to be measured; of asynchronous
+    /// training both the worker and the server do
+    #[arg(long, requires = "listen")]
+    pub(crate) peer_by_hand: bool,
+}

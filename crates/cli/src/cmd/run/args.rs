@@ -1,0 +1,109 @@
+//! The arguments of `bellwether run`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use bellwether_core::job::WorkerRange;
+use bellwether_core::units::Seconds;
+use bellwether_workloads::{Flip, Pace};
+use clap::Args;
+
+use super::revocations::RevocationArguments;
+use super::steer::SteerArguments;
+use crate::options::{StateArguments, assignment};
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArguments {
+    /// The job file
+    #[arg(required_unless_present = "resume", value_name = "JOB.toml")]
+    pub(crate) job: Option<PathBuf>,
+    /// Number of workers, or a range within which it may be chosen
+    #[arg(long, value_name = "N|MIN..MAX")]
+    pub(crate) workers: Option<WorkerRange>,
+    /// Train as this plan says: its number of workers, its protocols and servers, its order of transmission
+    #[arg(long, value_name = "PLAN.json", conflicts_with = "resume")]
+    pub(crate) plan: Option<PathBuf>,
+    /// Change the number of workers at these steps, exactly
+    #[arg(long, value_name = "STEP:N,…", value_delimiter = ',', value_parser = resize)]
+    pub(crate) resize: Vec<(u64, u32)>,
+    /// Let updates cover this many steps of the job's batch from these steps on, whatever is measured (mode `goodput`)
+    #[arg(long, value_name = "STEP:FACTOR,…", value_delimiter = ',', value_parser = resize)]
+    pub(crate) batch_schedule: Vec<(u64, u32)>,
+    /// Set a key of the job file, for example optimizer.learning_rate=0.05
+    #[arg(long, value_name = "KEY=VALUE", value_parser = assignment)]
+    pub(crate) set: Vec<(String, String)>,
+    /// Train this many steps, whatever the job file says
+    #[arg(long, value_name = "N")]
+    pub(crate) steps: Option<u64>,
+    /// Go on with a run that was stopped, failed, or whose coordinator died
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["job", "set", "steps", "batch_schedule"])]
+    pub(crate) resume: Option<String>,
+    /// Go on with a run though data or kernels are not those that it was trained with so far; the result is that of
+    /// neither, and the journal says so
+    #[arg(long, requires = "resume")]
+    pub(crate) accept_other_data: bool,
+    /// Encrypt nothing between the machines of this run, for this reason, which the journal keeps; who may join is still
+    /// proved by the token, and whoever is on the way reads and changes the rest
+    #[arg(long, value_name = "REASON", conflicts_with = "resume", value_parser = reason)]
+    pub(crate) plain_transport: Option<String>,
+    /// Address of the control plane; anything but loopback must be asked for
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Start no workers here: all join by hand with `bellwether worker`
+    #[arg(long)]
+    pub(crate) no_spawn: bool,
+    /// Let the workers compute at these speeds, in the order in which they start; with a time (0.5@20s) one turns slow
+    /// then, which nobody is told, or never returns (hang@20s computes, block@20s waits for ever)
+    #[arg(long, value_name = "SPEED[@TIME],…", value_delimiter = ',', conflicts_with = "no_spawn")]
+    pub(crate) worker_speed: Vec<Pace>,
+    /// Let all workers compute at this part of their speed, those that start later too
+    #[arg(long, value_name = "SPEED", conflicts_with_all = ["no_spawn", "worker_speed"])]
+    pub(crate) speed: Option<Pace>,
+    /// Let this worker compute one virtual node of one step wrong, by one bit, to try what `verify_every` finds; `:once`
+    /// the first time only
+    #[arg(long, value_name = "WORKER:STEP:NODE[:once]", value_parser = planted, conflicts_with = "no_spawn")]
+    pub(crate) flip_bit: Option<(u64, Flip)>,
+    #[command(flatten)]
+    pub(crate) revocation: RevocationArguments,
+    #[command(flatten)]
+    pub(crate) steer: SteerArguments,
+    /// Silence after which a worker counts as lost (a broken connection counts at once)
+    #[arg(long, value_name = "TIME", default_value = "5s")]
+    pub(crate) heartbeat_timeout: Seconds,
+    /// Replace a worker that hangs even if nobody could go on without it; the run goes back to its last checkpoint
+    #[arg(long)]
+    pub(crate) replace_lone_worker: bool,
+    /// How long committed steps that only lost workers hold wait for these, before the run goes back to its checkpoint
+    #[arg(long, value_name = "TIME", default_value = "4s")]
+    pub(crate) grace: Seconds,
+    /// How long the workers hold the state when the checkpoint of the last step cannot be written; then the run fails
+    #[arg(long, value_name = "TIME", default_value = "5min")]
+    pub(crate) last_checkpoint_wait: Seconds,
+    #[command(flatten)]
+    pub(crate) state: StateArguments,
+}
+
+fn reason(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("say why, for example --plain-transport \"the network encrypts (WireGuard)\"".into()),
+        reason => Ok(reason.into()),
+    }
+}
+
+/// A worker's number, and what it computes wrong.
+fn planted(text: &str) -> Result<(u64, Flip), String> {
+    let parsed =
+        text.split_once(':').and_then(|(worker, flip)| Some((worker.parse().ok()?, flip.parse().ok()?)));
+    parsed.ok_or_else(|| format!("`{text}` is not WORKER:STEP:NODE or WORKER:STEP:NODE:once, such as 2:17:3"))
+}
+
+fn resize(text: &str) -> Result<(u64, u32), String> {
+    let wrong = || format!("`{text}` is not STEP:N, for example 20:4");
+    let (step, workers) = text.split_once(':').ok_or_else(wrong)?;
+    let (step, workers) =
+        (step.trim().parse().map_err(|_| wrong())?, workers.trim().parse().map_err(|_| wrong())?);
+    if step == 0 || workers == 0 {
+        return Err(format!("`{text}`: the step and the number of workers are at least 1"));
+    }
+    Ok((step, workers))
+}
