@@ -9,10 +9,8 @@ use crate::printer::Printer;
 
 mod audit;
 mod client;
-mod control;
 mod describe;
 mod federate;
-mod models;
 mod place;
 mod plan;
 mod policies;
@@ -123,8 +121,8 @@ pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCo
         Verb::Dashboard(arguments) => client::dashboard(&arguments, printer),
         Verb::Policy(arguments) => client::policy(&arguments, printer),
         Verb::Scale(arguments) => client::scale(&arguments, printer),
-        Verb::Stop(arguments) => control::stop(&arguments, printer),
-        Verb::Watch(arguments) => control::watch(&arguments, printer),
+        Verb::Stop(arguments) => client::stop(&arguments, printer),
+        Verb::Watch(arguments) => client::watch(&arguments, printer),
         Verb::Audit(arguments) => audit::audit(&arguments, printer),
         Verb::Schema(arguments) => schema::schema(&arguments, printer),
     }

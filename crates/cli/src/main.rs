@@ -1,13 +1,21 @@
 //! The `bellwether` command: from words to a verb, from its result to an exit code.
 
+mod by_hand;
 mod cmd;
 mod failure;
 mod files;
 mod history;
+mod job;
+mod measure;
 mod metrics;
+mod models;
 mod options;
 mod printer;
+mod processes;
+mod render;
 mod runs;
+mod traces;
+mod tuned;
 
 use std::process::ExitCode;
 

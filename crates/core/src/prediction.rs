@@ -132,6 +132,16 @@ pub enum Validity {
     Extrapolated(String),
 }
 
+impl Validity {
+    /// Why it lies beyond what was measured, if it does.
+    pub fn beyond(&self) -> Option<&str> {
+        match self {
+            Validity::Interpolated => None,
+            Validity::Extrapolated(why) => Some(why),
+        }
+    }
+}
+
 /// What a model says of one configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {

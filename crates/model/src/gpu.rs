@@ -59,16 +59,19 @@
 mod contention;
 mod device;
 mod discipline;
+mod kernel;
 mod occupancy;
 mod outcome;
 mod partition;
 mod rooms;
 mod simulation;
+mod timeline;
 mod trace;
 mod workload;
 
 pub use device::{Device, Evidence, Issue, Order, WARP_THREADS, built_in, find, read_devices};
 pub use discipline::{Discipline, Slice, TimeSlice};
+pub use kernel::{Demand, Kernel};
 pub use occupancy::{Amounts, Occupancy, Resource, capacity, occupancy, rooms};
 pub use outcome::{BlockRun, Decision, KernelSummary, LaunchRun, Outcome, RoomRow, RoundRun, StreamSummary};
 pub use rooms::Rooms;
@@ -76,4 +79,4 @@ pub use simulation::{Options, run};
 pub use trace::{
     LaunchScore, RunScore, TRACE_HEADER, TracedLaunch, TracedRun, WrongBlock, compare, read_trace,
 };
-pub use workload::{Arrivals, Demand, Kernel, Launch, Process, Stream, Workload};
+pub use workload::{Arrivals, Launch, Process, Stream, Workload};

@@ -149,7 +149,7 @@ pub fn optimise(problem: &Problem) -> Vec<Allocation> {
     let counts = hull::counts(problem, &tables);
     let mut best = layout::Layout::planned(problem, &tables, &counts);
     search::climb(problem, &tables, &mut best, counts.worth);
-    if search::gains(best.worth(), counts.worth) {
+    if layout::gains(best.worth(), counts.worth) {
         let mut held = layout::Layout::held(problem, &tables);
         search::climb(problem, &tables, &mut held, counts.worth);
         if held.worth() > best.worth() {

@@ -10,6 +10,7 @@ use serde_json::json;
 use crate::failure::Failure;
 use crate::options::Format;
 use crate::printer::Printer;
+use crate::render;
 
 #[derive(Debug, Args)]
 pub(crate) struct PoliciesArguments {
@@ -35,7 +36,7 @@ pub(crate) fn policies(arguments: &PoliciesArguments, printer: &Printer) -> Resu
                 })
             };
             let all: Vec<_> = CATALOGUE.iter().map(one).collect();
-            printer.out(serde_json::to_string_pretty(&all).unwrap_or_default());
+            printer.out(render::json(&all));
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -22,7 +22,7 @@ use crate::printer::Printer;
 mod args;
 mod plot;
 mod run;
-pub(crate) mod show;
+mod show;
 
 pub(crate) use args::PredictArguments;
 use args::{Device, Fidelity, Order};

@@ -9,14 +9,11 @@ use bellwether_core::profile::Profile;
 use bellwether_workloads::data::gzip;
 
 use crate::failure::Failure;
-use crate::files;
+use crate::measure::{self, How};
 use crate::printer::Printer;
+use crate::{files, job};
 
 mod args;
-mod asynchronous;
-mod build;
-pub(crate) mod by_parts;
-pub(crate) mod measure;
 mod show;
 
 pub(crate) use args::ProfileArguments;
@@ -27,7 +24,7 @@ pub(crate) fn profile(arguments: &ProfileArguments, printer: &Printer) -> Result
     }
     let profile = match (&arguments.import, &arguments.job) {
         (Some(trace), _) => import(trace, printer)?,
-        (None, Some(job)) => measure::measure(job, arguments, printer)?,
+        (None, Some(job)) => measured(job, arguments, printer)?,
         (None, None) => return Err(Failure::at("profile", "no job file is named")),
     };
     profile.check().map_err(|error| InputError { hint: String::new(), ..error })?;
@@ -43,6 +40,13 @@ pub(crate) fn profile(arguments: &ProfileArguments, printer: &Printer) -> Result
     Ok(ExitCode::SUCCESS)
 }
 
+fn measured(path: &Path, arguments: &ProfileArguments, printer: &Printer) -> Result<Profile, Failure> {
+    let job = job::read(path, &arguments.set)?;
+    let trainee = job::describe(&job)?;
+    let ProfileArguments { steps, listen, peer_by_hand, .. } = *arguments;
+    measure::measure(&job, &trainee, &How { steps, listen, peer_by_hand }, printer)
+}
+
 /// Reads a trace, packed or not.
 fn import(path: &Path, printer: &Printer) -> Result<Profile, Failure> {
     let place = path.display().to_string();
@@ -55,11 +59,4 @@ fn import(path: &Path, printer: &Printer) -> Result<Profile, Failure> {
     let imported = bellwether_model::import::read_with_notes(&unpacked, &place)?;
     imported.notes.iter().for_each(|note| printer.note(note));
     Ok(imported.profile)
-}
-
-/// The middle one of some values; of two in the middle the larger.
-fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied()
 }

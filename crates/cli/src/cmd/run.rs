@@ -1,23 +1,22 @@
 //! `bellwether run`: trains a job.
 
 use std::net::SocketAddr;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::Duration;
 
+use bellwether_core::InputError;
 use bellwether_core::job::{Job, WorkerRange};
 use bellwether_core::plan::Plan;
 use bellwether_core::record::{Mismatch, RunFailure, RunOutcome, Summary};
-use bellwether_core::{InputError, parse};
 use bellwether_runtime::coordinator::{self, CoordinatorError, Director, Options, Spawn};
-use bellwether_runtime::membership::{TraineeDescription, WorkerId};
 
 use crate::failure::Failure;
-use crate::files;
 use crate::history::History;
-use crate::options::Format;
+use crate::job;
+use crate::options::{Format, reachable};
 use crate::printer::Printer;
+use crate::processes::{server_spawner, spawner};
 use crate::runs::{RunDir, StateDir};
 use choose::Announce;
 use revocations::Provider;
@@ -27,9 +26,10 @@ mod autoscale;
 mod batch;
 mod choose;
 mod compare;
+mod memberships;
 mod planned;
 mod revocations;
-pub(super) mod show;
+mod show;
 mod speed;
 mod steer;
 mod stragglers;
@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     arguments.steer.check(range)?;
     let Outset { workers, schedule, first_step } = outset(range, resumed.as_ref(), &arguments, printer)?;
     let provider = arguments.revocation.provider()?;
-    let trainee = describe(&job)?;
+    let trainee = job::describe(&job)?;
     // A run that is taken up again, or has a schedule, begins as it was told.
     let (start, price) = (arguments.steer.autoscale.start_workers, arguments.steer.autoscale.price);
     let told = resumed.is_some() || !schedule.is_empty() || arguments.no_spawn || start.is_some();
@@ -206,7 +206,7 @@ fn job_to_run(path: &Path, arguments: &RunArguments, plan: Option<&Plan>) -> Res
     if let Some(range) = arguments.workers {
         overrides.push(("workers".into(), format!("\"{range}\"")));
     }
-    let mut job = read_job(path, &overrides).map_err(|failure| match (arguments.workers, failure) {
+    let mut job = job::read(path, &overrides).map_err(|failure| match (arguments.workers, failure) {
         (Some(_), Failure::Input(error)) if error.place.ends_with(": workers") => {
             InputError { place: "--workers".into(), ..error }.into()
         }
@@ -221,37 +221,12 @@ fn job_to_run(path: &Path, arguments: &RunArguments, plan: Option<&Plan>) -> Res
     Ok(job)
 }
 
-/// Reads a job file, with some of its keys set anew.
-pub(super) fn read_job(path: &Path, overrides: &[(String, String)]) -> Result<Job, Failure> {
-    let place = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|e| {
-        InputError::new(&place, format!("the job file cannot be read: {e}"))
-            .hint("`bellwether run JOB.toml` takes the path of a job file; examples/ has some")
-    })?;
-    let mut job = parse::job(&text, &place, overrides)?;
-    // Workers have other working directories, and a run is taken up from anywhere.
-    let folder = std::path::absolute(path).map_err(|e| Failure::at(&place, e))?;
-    let folder = folder.parent().unwrap_or(Path::new("/"));
-    job.paths_mut().into_iter().for_each(|p| *p = folder.join(&*p));
-    Ok(job)
-}
-
 /// Where to listen: as asked for, or where the workers of a run that is taken up look.
 fn listen_at(asked: Option<SocketAddr>, resumed: Option<&RunDir>) -> Result<SocketAddr, InputError> {
     let before = || resumed.and_then(RunDir::endpoint).map(|endpoint| endpoint.control);
     let listen = asked.or_else(before).unwrap_or(([127, 0, 0, 1], 0).into());
     reachable("--listen", listen)?;
     Ok(listen)
-}
-
-/// An address that stands for all of a machine's cannot be told to others.
-pub(super) fn reachable(flag: &str, address: SocketAddr) -> Result<(), InputError> {
-    if address.ip().is_unspecified() {
-        let what = format!("{} is no address that others can reach", address.ip());
-        return Err(InputError::new(flag, what)
-            .hint("name one address of this machine, for example its address in your private network"));
-    }
-    Ok(())
 }
 
 fn check_workers(job: &Job, workers: WorkerRange, resize: &[(u64, u32)]) -> Result<(), InputError> {
@@ -278,12 +253,6 @@ fn check_workers(job: &Job, workers: WorkerRange, resize: &[(u64, u32)]) -> Resu
     Ok(())
 }
 
-/// Builds the trainee once here, so that bad data are refused before anything is started.
-pub(super) fn describe(job: &Job) -> Result<TraineeDescription, InputError> {
-    let trainee = bellwether_workloads::build(job, &files::read_data)?;
-    Ok(TraineeDescription::of(trainee.as_ref()))
-}
-
 /// How workers and servers are started, unless all join by hand.
 fn spawners(run: &RunDir, arguments: &RunArguments) -> Result<Option<(Spawn, Spawn)>, Failure> {
     if arguments.no_spawn {
@@ -297,54 +266,6 @@ fn spawners(run: &RunDir, arguments: &RunArguments) -> Result<Option<(Spawn, Spa
         pace.into_iter().chain(flip).collect()
     };
     Ok(Some((spawner(run, more)?, server_spawner(run)?)))
-}
-
-/// Workers are processes of this same program, in a process group of their own: they outlive us. `more` gives further
-/// arguments of each.
-pub(super) fn spawner(
-    run: &RunDir,
-    more: impl Fn(WorkerId) -> Vec<String> + 'static,
-) -> Result<Spawn, Failure> {
-    let program = std::env::current_exe().map_err(|e| Failure::at("this program", e))?;
-    let run = run.clone();
-    Ok(Box::new(move |worker, address| {
-        let log = run.worker_log(worker)?;
-        Command::new(&program)
-            .arg("worker")
-            .args(["--join", &address.to_string()])
-            // Workers on other machines must reach these as they reach the coordinator.
-            .args(["--listen", &SocketAddr::new(address.ip(), 0).to_string()])
-            .arg("--token-file")
-            .arg(run.token_file())
-            .args(["--worker-id", &worker.to_string()])
-            .args(more(worker))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .process_group(0)
-            .spawn()
-    }))
-}
-
-/// Parameter servers are processes of this same program, like workers.
-pub(super) fn server_spawner(run: &RunDir) -> Result<Spawn, Failure> {
-    let program = std::env::current_exe().map_err(|e| Failure::at("this program", e))?;
-    let run = run.clone();
-    Ok(Box::new(move |server, address| {
-        let log = run.server_log(server)?;
-        Command::new(&program)
-            .arg("server")
-            .args(["--join", &address.to_string()])
-            .args(["--listen", &SocketAddr::new(address.ip(), 0).to_string()])
-            .arg("--token-file")
-            .arg(run.token_file())
-            .args(["--server-id", &server.to_string()])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .process_group(0)
-            .spawn()
-    }))
 }
 
 fn explain(error: CoordinatorError, run: &RunDir) -> Failure {

@@ -16,9 +16,8 @@ use bellwether_serve::machine::{DeviceType, Machine, MachineNode};
 use bellwether_sim::cluster::Cluster;
 use clap::Args;
 
-use super::run::reachable;
 use crate::failure::Failure;
-use crate::options::Format;
+use crate::options::{Format, reachable};
 use crate::printer::Printer;
 use crate::runs::StateDir;
 

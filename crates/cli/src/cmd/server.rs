@@ -13,6 +13,7 @@ use bellwether_runtime::worker::{Options, WorkerError};
 use clap::Args;
 
 use crate::failure::Failure;
+use crate::options::reachable;
 use crate::printer::Printer;
 use crate::runs::read_token;
 
@@ -36,7 +37,7 @@ pub(crate) struct ServerArguments {
 }
 
 pub(crate) fn server(arguments: ServerArguments) -> Result<ExitCode, Failure> {
-    super::run::reachable("--listen", arguments.listen)?;
+    reachable("--listen", arguments.listen)?;
     let options = Options {
         token: read_token(&arguments.token_file)?,
         coordinator: arguments.join.clone(),

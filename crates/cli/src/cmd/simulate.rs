@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use bellwether_core::InputError;
 use bellwether_core::units::Seconds;
 use bellwether_sched::policy;
-use bellwether_sim::trace::{Format, Trace};
+use bellwether_sim::trace::Format;
 use bellwether_sim::world::{EarlyTermination, Knowledge};
 use clap::Args;
 
@@ -14,16 +14,14 @@ use crate::failure::Failure;
 use crate::files;
 use crate::options::TableFormat;
 use crate::printer::Printer;
+use crate::traces;
 
 mod experiment;
 mod inputs;
 mod plot;
 mod replay;
-pub(crate) mod show;
+mod show;
 mod timed;
-
-/// Remarks about a trace that are printed one by one.
-const REMARKS_MAX: usize = 10;
 
 #[derive(Debug, Args)]
 pub(crate) struct SimulateArguments {
@@ -109,7 +107,7 @@ pub(crate) fn simulate(arguments: &SimulateArguments, printer: &Printer) -> Resu
     }
     let inputs = inputs::read(arguments)?;
     if let Some(trace) = &inputs.trace {
-        remarks(trace, &inputs.place, printer);
+        traces::remarks(trace, &inputs.place, printer);
     }
     let results = experiment::run(arguments, &inputs, &policies, printer)?;
     if let Some(path) = &arguments.jobs_out {
@@ -161,19 +159,6 @@ fn names(texts: &[String]) -> Vec<String> {
         }
     }
     names
-}
-
-/// Says what was repaired or refused in a trace.
-pub(crate) fn remarks(trace: &Trace, place: &str, printer: &Printer) {
-    for (kind, remarks) in [("repaired", &trace.repairs), ("refused", &trace.refused)] {
-        for remark in remarks.iter().take(REMARKS_MAX) {
-            let name = if remark.job.is_empty() { String::new() } else { format!(", job `{}`", remark.job) };
-            printer.note(format_args!("{kind}: {place}, row {}{name}: {}", remark.row, remark.what));
-        }
-        if remarks.len() > REMARKS_MAX {
-            printer.note(format_args!("{kind}: and {} rows more", remarks.len() - REMARKS_MAX));
-        }
-    }
 }
 
 #[cfg(test)]

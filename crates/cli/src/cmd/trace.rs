@@ -1,19 +1,17 @@
 //! `bellwether trace`: what a trace is like, and traces that are drawn from a generator.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bellwether_core::InputError;
-use bellwether_sim::trace::{self, Format as TraceFormat, ReadOptions, Trace};
-use bellwether_sim::workload::{self, Workload};
+use bellwether_sim::trace::{Format as TraceFormat, ReadOptions};
+use bellwether_sim::workload;
 use clap::{Args, Subcommand};
 
-use crate::cmd::simulate::remarks;
 use crate::failure::Failure;
 use crate::files;
 use crate::options::Format;
 use crate::printer::Printer;
+use crate::{render, traces};
 
 mod show;
 
@@ -81,21 +79,21 @@ fn describe(arguments: &DescribeArguments, printer: &Printer) -> Result<ExitCode
         files::check_folder(path)?;
     }
     let options = ReadOptions { place: arguments.trace.display().to_string(), ..ReadOptions::default() };
-    let trace = read(&arguments.trace, arguments.trace_format, &options)?;
-    remarks(&trace, &options.place, printer);
+    let trace = traces::read(&arguments.trace, arguments.trace_format, &options)?;
+    traces::remarks(&trace, &options.place, printer);
     let description = workload::describe(&trace, arguments.gpus);
     if let Some(path) = &arguments.output {
         files::write_whole(path, description.workload().to_toml().as_bytes())?;
     }
     printer.out(match arguments.format {
         Format::Table => show::table(&description, trace.format),
-        Format::Json => serde_json::to_string_pretty(&description).unwrap_or_default(),
+        Format::Json => render::json(&description),
     });
     Ok(ExitCode::SUCCESS)
 }
 
 fn generate(arguments: &GenerateArguments, printer: &Printer) -> Result<ExitCode, Failure> {
-    let mut workload = read_workload(&arguments.workload)?;
+    let mut workload = traces::read_workload(&arguments.workload)?;
     if let Some(jobs) = arguments.jobs {
         (workload.jobs, workload.horizon) = (Some(jobs), None);
     }
@@ -111,23 +109,4 @@ fn generate(arguments: &GenerateArguments, printer: &Printer) -> Result<ExitCode
         None => printer.out(text.trim_end()),
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// A trace file.
-pub(crate) fn read(
-    path: &Path,
-    format: Option<TraceFormat>,
-    options: &ReadOptions,
-) -> Result<Trace, Failure> {
-    let bytes = fs::read(path)
-        .map_err(|e| InputError::new(&options.place, format!("the trace cannot be read: {e}")))?;
-    Ok(trace::read(&bytes, format, options)?)
-}
-
-/// A generator file.
-pub(crate) fn read_workload(path: &Path) -> Result<Workload, Failure> {
-    let place = path.display().to_string();
-    let text = fs::read_to_string(path)
-        .map_err(|e| InputError::new(&place, format!("the generator file cannot be read: {e}")))?;
-    Ok(Workload::parse(&text, &place)?)
 }

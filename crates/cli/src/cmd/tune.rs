@@ -11,13 +11,14 @@ use bellwether_core::units::DollarsPerHour;
 use bellwether_sched::tune::{Ask, Outcome, Search, Session};
 use clap::{Args, Subcommand};
 
-use crate::cmd::run::{describe, read_job};
 use crate::failure::Failure;
-use crate::files;
 use crate::options::{TableFormat, assignment};
 use crate::printer::Printer;
+use crate::render::duration::written;
 use crate::runs::StateDir;
-use state::{State, Tuned};
+use crate::tuned::{self, Tuned};
+use crate::{files, job};
+use state::State;
 
 mod session;
 mod show;
@@ -82,14 +83,14 @@ pub(crate) fn tune(arguments: &TuneArguments, printer: &Printer) -> Result<ExitC
     let What::Sync(arguments) = &arguments.what;
     let state_dir = StateDir::find(arguments.state_dir.clone())?;
     let job = job(arguments)?;
-    let trainee = describe(&job)?;
+    let trainee = job::describe(&job)?;
     let total_steps = job.total_steps(trainee.training_samples);
     let path = match &arguments.output {
         Some(path) => {
             files::check_folder(path)?;
             std::path::absolute(path).map_err(|e| Failure::at(path.display().to_string(), e))?
         }
-        None => state_dir.make()?.join(format!("tune-{}.json", state::key(&job))),
+        None => state_dir.make()?.join(format!("tune-{}.json", tuned::key(&job))),
     };
     let mut state = begin(arguments, &job, &path)?;
     let smallest = 0.5_f64.powi(state.search.max_settings() as i32);
@@ -109,7 +110,7 @@ pub(crate) fn tune(arguments: &TuneArguments, printer: &Printer) -> Result<ExitC
 
 /// The job as it is trained, with the workers that it has in every session.
 fn job(arguments: &SyncArguments) -> Result<Job, Failure> {
-    let mut job = read_job(&arguments.job, &arguments.set)?;
+    let mut job = job::read(&arguments.job, &arguments.set)?;
     if !matches!(job.mode, Mode::Exact) {
         let hint =
             "the batch may move only while all wait for all: leave [mode.goodput] out, or --set mode=exact";
@@ -205,7 +206,7 @@ fn search(state: &mut State, job: &Job, path: &Path, printer: &Printer) -> Resul
             Outcome::Loss(loss) => format!("held-out loss {loss:.4}"),
             Outcome::Diverged => "diverged".into(),
         };
-        printer.note(format_args!("  {score}, {}", show::time(seconds)));
+        printer.note(format_args!("  {score}, {}", written(seconds)));
     }
     Ok(())
 }

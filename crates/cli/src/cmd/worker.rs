@@ -15,6 +15,7 @@ use clap::Args;
 
 use crate::failure::Failure;
 use crate::files;
+use crate::options::reachable;
 use crate::printer::Printer;
 use crate::runs::read_token;
 
@@ -60,13 +61,6 @@ fn notices(text: &str) -> Result<Notices, String> {
     }
 }
 
-fn notices(text: &str) -> Result<Notices, String> {
-    match text {
-        "none" => Ok(Notices(Vec::new())),
-        _ => text.split(',').map(str::parse).collect::<Result<_, _>>().map(Notices),
-    }
-}
-
 fn notice_interval(text: &str) -> Result<Seconds, String> {
     let interval: Seconds = text.parse()?;
     // The shortest notice is of half a minute.
@@ -77,7 +71,7 @@ fn notice_interval(text: &str) -> Result<Seconds, String> {
 }
 
 pub(crate) fn worker(arguments: WorkerArguments) -> Result<ExitCode, Failure> {
-    super::run::reachable("--listen", arguments.listen)?;
+    reachable("--listen", arguments.listen)?;
     let options = Options {
         token: read_token(&arguments.token_file)?,
         coordinator: arguments.join.clone(),

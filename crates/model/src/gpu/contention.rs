@@ -1,6 +1,6 @@
 //! How fast blocks run that share a multiprocessor and the device.
 
-use super::workload::Demand;
+use super::kernel::Demand;
 
 /// The resources of a multiprocessor that its blocks share.
 const LOCAL: usize = 2;

@@ -6,7 +6,7 @@ use bellwether_core::InputError;
 use serde::Serialize;
 
 use super::device::{Device, WARP_THREADS};
-use super::workload::Kernel;
+use super::kernel::Kernel;
 
 /// What blocks need of a multiprocessor, each of which may run out first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

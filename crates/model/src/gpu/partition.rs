@@ -3,9 +3,9 @@
 use bellwether_des::{Queue, Ticket};
 
 use super::contention::{Claim, share};
+use super::kernel::Demand;
 use super::rooms::Rooms;
-use super::simulation::{Clock, Event};
-use super::workload::Demand;
+use super::timeline::{Clock, Event};
 
 /// Multiprocessors with their queue. Under time slicing each process has one with all multiprocessors, and one of
 /// them is active; in a device that is cut up each slice is one; otherwise there is one.

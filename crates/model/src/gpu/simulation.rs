@@ -11,13 +11,12 @@ use std::collections::BTreeSet;
 use bellwether_core::InputError;
 use bellwether_des::{Stream as Random, Streams as Randoms};
 
-pub(super) use bellwether_des::Simulation as Clock;
-
 use super::device::Device;
 use super::discipline::Discipline;
 use super::occupancy::Amounts;
 use super::outcome::{BlockRun, Decision, LaunchRun, Outcome, RoundRun};
 use super::partition::Partition;
+use super::timeline::{Clock, Event};
 use super::workload::{Arrivals, Stream, Workload};
 use dispatch::Cap;
 use host::Host;
@@ -76,20 +75,6 @@ fn alone(device: &Device, workload: &Workload, kernel: usize) -> Result<f64, Inp
     let mut simulation = Simulation::new(device, &alone, Discipline::Leftover, Options::default())?;
     simulation.go();
     Ok(simulation.clock.now())
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Event {
-    /// A round of a stream arrives.
-    Arrive(usize),
-    /// The next launch of a stream reaches the device.
-    Queue(usize),
-    /// The first block of a launch on a multiprocessor ends.
-    End { partition: usize, rank: usize, launch: u32 },
-    /// The turn of a process is over.
-    Slice,
-    /// The device has changed over to another process.
-    Switched,
 }
 
 /// Where a stream stands.

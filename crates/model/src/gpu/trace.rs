@@ -5,8 +5,9 @@ use serde::Serialize;
 
 use super::device::Device;
 use super::discipline::Discipline;
+use super::kernel::{Demand, Kernel};
 use super::simulation::{Options, run};
-use super::workload::{Kernel, Workload};
+use super::workload::Workload;
 
 /// The columns of a trace, in this order. The last lists the multiprocessors of blocks 0, 1, 2, … between spaces.
 pub const TRACE_HEADER: &str = "device,run,test,kernel,grid_blocks,threads_per_block,registers_per_thread,\
@@ -161,7 +162,7 @@ fn score(traced: &TracedRun, device: &Device) -> Result<RunScore, InputError> {
             block_times_us: None,
             cycles: None,
             variation: 0.0,
-            demand: super::workload::Demand::default(),
+            demand: Demand::default(),
         })
         .collect();
     let options = Options { explain: None, skip_alone: true };

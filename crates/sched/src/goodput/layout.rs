@@ -5,6 +5,9 @@ use bellwether_core::cluster::{NodeId, Share};
 use super::hull::{Counts, Tables};
 use super::{Problem, is_current};
 
+/// A gain below this part of the worth is rounding.
+const ROUNDING: f64 = 1e-9;
+
 /// Shares of a job, by node.
 pub(super) type Row = Vec<Share>;
 
@@ -146,4 +149,9 @@ fn place(layout: &Layout, devices: u32) -> Option<Row> {
     }
     row.sort_unstable();
     (missing == 0).then_some(row)
+}
+
+/// Whether more is gained than rounding.
+pub(super) fn gains(before: f64, after: f64) -> bool {
+    after > before + ROUNDING * before.abs()
 }

@@ -4,8 +4,7 @@ use bellwether_core::cluster::{NodeId, Share};
 
 use super::Problem;
 use super::hull::Tables;
-use super::layout::{Layout, Row};
-use super::search::gains;
+use super::layout::{Layout, Row, gains};
 
 /// What a guest may hold of both nodes.
 struct Choice {

@@ -4,7 +4,7 @@ use bellwether_core::cluster::{NodeId, Share};
 
 use super::Problem;
 use super::hull::Tables;
-use super::layout::{Layout, Row};
+use super::layout::{Layout, Row, gains};
 use super::pairs::repack;
 
 /// Rounds over all jobs at most; a search that still gains after so many gains little.
@@ -13,14 +13,6 @@ const ROUNDS: usize = 30;
 const WISHES: usize = 40;
 /// Pairs of nodes that are packed with jobs that span nodes: each takes some 20 us.
 const SPANNING_PAIRS: u64 = 150;
-/// A gain below this part of the worth is rounding.
-const ROUNDING: f64 = 1e-9;
-
-/// Whether more is gained than rounding.
-pub(super) fn gains(before: f64, after: f64) -> bool {
-    after > before + ROUNDING * before.abs()
-}
-
 /// Goes uphill until neither a job, two jobs nor a pair of nodes gains, or until `goal` is reached, beyond which there is
 /// nothing.
 pub(super) fn climb(problem: &Problem, tables: &Tables, layout: &mut Layout, goal: f64) {

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use bellwether_core::InputError;
-use bellwether_core::prediction::{Configuration, DeviceGroup, Link, Prediction, StepModel, Validity};
+use bellwether_core::prediction::{Configuration, DeviceGroup, Link, Prediction, StepModel};
 
 use super::Question;
 use super::catalogue::{Catalogue, Machine};
@@ -219,7 +219,7 @@ impl<'a> Speeds<'a> {
         let Some(way) = self.question.ways.get(way) else {
             let Prediction { examples_per_s, step_s, validity, .. } =
                 self.model.predict(self.question.job, &plain)?;
-            let extrapolated = reason(validity);
+            let extrapolated = validity.beyond().map(str::to_owned);
             return Ok(Speed { examples_per_s, step_s, extrapolated, staleness: None, work_factor: None });
         };
         let batch = plain.batch as f64;
@@ -261,14 +261,6 @@ fn groups(machine: &Machine, workers: u32, node: u32) -> Vec<DeviceGroup> {
         DeviceGroup { node: node + number, device: machine.device.clone(), count }
     };
     (0..machines).map(group).collect()
-}
-
-/// Why a prediction lies beyond what was measured, if it does.
-pub(super) fn reason(validity: Validity) -> Option<String> {
-    match validity {
-        Validity::Interpolated => None,
-        Validity::Extrapolated(why) => Some(why),
-    }
 }
 
 fn slower(one: Link, other: Link) -> Link {

@@ -11,7 +11,6 @@ use bellwether_model::hybrid::{self, Stretch};
 use bellwether_model::staleness::{self, Sensitivity};
 
 use super::Question;
-use super::speed::reason;
 
 /// What decides how much staleness costs a job that trains to a target loss.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -97,7 +96,7 @@ pub(super) fn run(
             configuration = configuration.in_units(question.batch, question.virtual_nodes, nodes);
         }
         let prediction = model.predict(question.job, &configuration)?;
-        let longer = reason(prediction.validity);
+        let longer = prediction.validity.beyond().map(str::to_owned);
         extrapolated = [extrapolated, longer].into_iter().flatten().max_by_key(String::len);
         let workers = plain.workers();
         let stale = staleness::expected(protocol, workers).filter(|_| protocol != Protocol::Bsp);

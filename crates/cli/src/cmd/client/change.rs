@@ -11,10 +11,11 @@ use serde::Deserialize;
 use serde_json::json;
 use ureq::http::Method;
 
+use super::args::{DaemonArguments, ServedArguments};
 use super::daemon::{self, Daemon};
 use super::submit::weight;
-use super::{DaemonArguments, ServedArguments, follow, words};
-use crate::cmd::control;
+use super::{follow, words};
+use crate::by_hand;
 use crate::failure::Failure;
 use crate::options::Format;
 use crate::printer::Printer;
@@ -144,7 +145,7 @@ pub(crate) fn scale(arguments: &ScaleArguments, printer: &Printer) -> Result<Exi
     }
     match (workers, priority) {
         (Some(workers), None) if workers.min == workers.max => {
-            control::scale(&served.job, &served.daemon.state, workers.max, printer)
+            by_hand::scale(&served.job, &served.daemon.state, workers.max, printer)
         }
         (_, Some(_)) => Err(alone("--priority", "a run by hand has no others beside it")),
         _ => Err(alone("--workers", "a run by hand has one number of workers")),

@@ -16,9 +16,10 @@ use ureq::http::request::Builder;
 use ureq::http::{Method, Request, Response};
 use ureq::{Agent, Body};
 
+use super::args::DaemonArguments;
 use super::events::Events;
 use super::place::Place;
-use super::{DaemonArguments, socket};
+use super::socket;
 use crate::failure::Failure;
 use crate::printer::Printer;
 

@@ -10,7 +10,7 @@ use clap::Args;
 use serde_json::json;
 use ureq::http::Method;
 
-use super::DaemonArguments;
+use super::args::DaemonArguments;
 use super::daemon::Daemon;
 use crate::failure::Failure;
 use crate::options::Format;

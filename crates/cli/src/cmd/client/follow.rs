@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use bellwether_core::InputError;
 use bellwether_serve::snapshot::{JobState, Phase};
 
-use super::ServedArguments;
+use super::args::ServedArguments;
 use super::daemon::{Daemon, Trouble, json};
 use super::words;
+use crate::by_hand;
 use crate::failure::Failure;
 use crate::options::Format;
 use crate::printer::Printer;
@@ -88,23 +89,25 @@ pub(super) fn served(
     }
 }
 
-/// `watch` of a served job; `None` when no daemon serves it.
-pub(in crate::cmd) fn watch(
-    arguments: &ServedArguments,
-    printer: &Printer,
-) -> Result<Option<ExitCode>, Failure> {
-    let Some((daemon, job)) = served(arguments, printer)? else { return Ok(None) };
-    let format = arguments.daemon.state.format;
+/// `watch` of a served job or of a run by hand.
+pub(crate) fn watch(arguments: &ServedArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    let state = &arguments.daemon.state;
+    let Some((daemon, job)) = served(arguments, printer)? else {
+        return by_hand::watch(&arguments.job, state, printer);
+    };
+    let format = state.format;
     let ended = follow(&patient(daemon), &[job.name], |job| match format {
         Format::Json => json(job).is_ok_and(|text| printer.line(text)),
         Format::Table => printer.line(words::line(job, words::now_s())),
     })?;
-    Ok(Some(exit_code(&ended)))
+    Ok(exit_code(&ended))
 }
 
-/// Refuses to `stop` a served job: its user has to say whether it should wait or end.
-pub(in crate::cmd) fn stop(arguments: &ServedArguments, printer: &Printer) -> Result<(), Failure> {
-    let Some((_, job)) = served(arguments, printer)? else { return Ok(()) };
+/// Stops a run by hand; of a served job its user has to say whether it should wait or end.
+pub(crate) fn stop(arguments: &ServedArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    let Some((_, job)) = served(arguments, printer)? else {
+        return by_hand::stop(&arguments.job, &arguments.daemon.state, printer);
+    };
     let name = &job.name;
     if job.state.has_ended() {
         let what = format!("the job is {}", job.state.name());

@@ -6,8 +6,9 @@ use bellwether_serve::snapshot::DecisionState;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::args::ServedArguments;
 use super::daemon::{self, Daemon};
-use super::{ServedArguments, words};
+use super::words;
 use crate::failure::Failure;
 use crate::options::Format;
 use crate::printer::Printer;

@@ -10,13 +10,15 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
 
+use super::args::DaemonArguments;
 use super::daemon::{Daemon, Trouble};
-use super::{DaemonArguments, daemon, words};
-use crate::cmd::control::{self, age};
-use crate::cmd::simulate::show::aligned;
+use super::{daemon, words};
+use crate::by_hand;
 use crate::failure::Failure;
 use crate::options::Format;
 use crate::printer::Printer;
+use crate::render::duration::rough;
+use crate::render::table::aligned;
 use crate::runs::StateDir;
 
 /// Time between two looks of `--watch`.
@@ -38,7 +40,7 @@ pub(crate) struct JobsArguments {
 struct Seen {
     cluster: Option<ClusterState>,
     jobs: Vec<JobState>,
-    runs: Vec<control::Row>,
+    runs: Vec<by_hand::Row>,
 }
 
 pub(crate) fn jobs(arguments: &JobsArguments, printer: &Printer) -> Result<ExitCode, Failure> {
@@ -86,7 +88,7 @@ fn look(arguments: &JobsArguments, printer: &Printer) -> Result<Seen, Failure> {
         let served: BTreeSet<&str> = seen.jobs.iter().map(|job| job.name.as_str()).collect();
         let runs = StateDir::find(arguments.daemon.state.state_dir.clone())?.runs();
         let by_hand = runs.iter().filter(|run| !served.contains(run.name.as_str()));
-        seen.runs = by_hand.map(control::Row::of).collect();
+        seen.runs = by_hand.map(by_hand::Row::of).collect();
     }
     if let Some(state) = state {
         seen.jobs.retain(|job| job.state.name() == state);
@@ -106,7 +108,7 @@ fn values(seen: &Seen) -> Vec<Value> {
         value["predicted_error"] = json!(words::error(job));
         value
     };
-    let run = |run: &control::Row| {
+    let run = |run: &by_hand::Row| {
         let mut value = json!(run);
         value["served"] = json!(false);
         value
@@ -115,7 +117,7 @@ fn values(seen: &Seen) -> Vec<Value> {
 }
 
 fn table(seen: &Seen) -> String {
-    let Some(cluster) = &seen.cluster else { return control::table(&seen.runs) };
+    let Some(cluster) = &seen.cluster else { return by_hand::table(&seen.runs) };
     let now_s = words::now_s();
     let ClusterState { policy, slots, free, utilization, .. } = cluster;
     let mut text = format!(
@@ -135,13 +137,13 @@ fn table(seen: &Seen) -> String {
             words::speed(job),
             words::end(job, now_s),
             job.weight.to_string(),
-            age((now_s - job.submitted_s).max(0.0)),
+            rough((now_s - job.submitted_s).max(0.0)),
         ]
     }));
     text.push_str(&aligned(&rows));
     if !seen.runs.is_empty() {
         text.push_str("\nruns by hand\n");
-        text.push_str(&control::table(&seen.runs));
+        text.push_str(&by_hand::table(&seen.runs));
     }
     text
 }

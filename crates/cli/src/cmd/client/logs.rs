@@ -8,9 +8,10 @@ use bellwether_serve::snapshot::Phase;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::args::ServedArguments;
 use super::daemon::{self, Daemon};
 use super::events::Event;
-use super::{ServedArguments, follow, words};
+use super::{follow, words};
 use crate::failure::Failure;
 use crate::options::Format;
 use crate::printer::Printer;

@@ -13,7 +13,8 @@ use ureq::Agent;
 use ureq::config::Config;
 use ureq::http::Uri;
 
-use super::{DaemonArguments, socket, tls};
+use super::args::DaemonArguments;
+use super::{socket, tls};
 use crate::failure::Failure;
 use crate::runs::StateDir;
 

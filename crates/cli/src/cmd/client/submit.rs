@@ -12,10 +12,11 @@ use clap::Args;
 use serde_json::json;
 use ureq::http::Method;
 
+use super::args::DaemonArguments;
 use super::daemon::{Daemon, Trouble};
-use super::{DaemonArguments, daemon, follow, words};
-use crate::cmd::run;
+use super::{daemon, follow, words};
 use crate::failure::Failure;
+use crate::job;
 use crate::options::{Format, assignment};
 use crate::printer::Printer;
 
@@ -65,7 +66,7 @@ pub(crate) fn submit(arguments: &SubmitArguments, printer: &Printer) -> Result<E
     // All are read before one is sent.
     let mut jobs = Vec::new();
     for path in &arguments.jobs {
-        jobs.push((path, run::read_job(path, &arguments.set)?));
+        jobs.push((path, job::read(path, &arguments.set)?));
     }
     let deadline_s = arguments.deadline.map(|deadline| deadline.left_s(words::now_s()));
     let deadline_s = deadline_s.transpose().map_err(|why| InputError::new("--deadline", why))?;

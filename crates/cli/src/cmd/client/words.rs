@@ -3,7 +3,7 @@
 use bellwether_core::job::WorkerRange;
 use bellwether_serve::snapshot::{ActionState, DecisionState, JobState};
 
-use crate::cmd::control::age;
+use crate::render::duration::rough;
 
 pub(super) use bellwether_runtime::journal::now_s;
 
@@ -39,8 +39,8 @@ pub(super) fn speed(job: &JobState) -> String {
 /// When it will end or how long it took, and whether that is too late.
 pub(super) fn end(job: &JobState, now_s: f64) -> String {
     let (end_s, said) = match (job.ended_s, job.expected_end_s) {
-        (Some(end_s), _) => (end_s, format!("took {}", age(end_s - job.submitted_s))),
-        (None, Some(end_s)) => (end_s, format!("in {}", age((end_s - now_s).max(0.0)))),
+        (Some(end_s), _) => (end_s, format!("took {}", rough(end_s - job.submitted_s))),
+        (None, Some(end_s)) => (end_s, format!("in {}", rough((end_s - now_s).max(0.0)))),
         // A deadline that has passed is missed whatever is expected.
         (None, None) => (now_s, "–".into()),
     };
@@ -83,7 +83,7 @@ pub(super) fn line(job: &JobState, now_s: f64) -> String {
 
 /// All that is known of a job, a row per fact.
 pub(super) fn facts(job: &JobState, now_s: f64) -> Vec<(&'static str, String)> {
-    let ago = |time_s: f64| format!("{} ago", age((now_s - time_s).max(0.0)));
+    let ago = |time_s: f64| format!("{} ago", rough((now_s - time_s).max(0.0)));
     let mut rows = vec![("job", job.name.clone())];
     let why = if job.why.is_empty() { String::new() } else { format!(": {}", job.why) };
     rows.push(("state", format!("{}{why}", job.state.name())));
@@ -111,14 +111,14 @@ pub(super) fn facts(job: &JobState, now_s: f64) -> Vec<(&'static str, String)> {
     }
     rows.push(("submitted", ago(job.submitted_s)));
     if let Some(started_s) = job.started_s {
-        let waited = age((started_s - job.submitted_s).max(0.0));
+        let waited = rough((started_s - job.submitted_s).max(0.0));
         rows.push(("started", format!("{}, after {waited} of waiting", ago(started_s))));
     }
     match (job.ended_s, job.expected_end_s) {
         (Some(ended_s), _) => {
             rows.push((
                 "ended",
-                format!("{}, {} after it was submitted", ago(ended_s), age(ended_s - job.submitted_s)),
+                format!("{}, {} after it was submitted", ago(ended_s), rough(ended_s - job.submitted_s)),
             ));
         }
         (None, Some(_)) => rows.push(("expected end", end(job, now_s))),
@@ -130,7 +130,7 @@ pub(super) fn facts(job: &JobState, now_s: f64) -> Vec<(&'static str, String)> {
     rows.push(("priority", job.weight.to_string()));
     rows.push(("preempted", times(job.preemptions)));
     rows.push(("failed", times(job.failures)));
-    rows.push(("worker time", age(job.worker_s)));
+    rows.push(("worker time", rough(job.worker_s)));
     rows.extend(job.digest.iter().map(|digest| ("params_digest", digest.clone())));
     rows.push(("folder", job.run_dir.display().to_string()));
     rows
@@ -139,10 +139,10 @@ pub(super) fn facts(job: &JobState, now_s: f64) -> Vec<(&'static str, String)> {
 fn deadline(job: &JobState, deadline_s: f64, now_s: f64) -> String {
     let left_s = deadline_s - job.ended_s.unwrap_or(now_s);
     match (job.ended_s, left_s >= 0.0) {
-        (Some(_), true) => format!("met, {} were left", age(left_s)),
-        (Some(_), false) => format!("missed by {}", age(-left_s)),
-        (None, true) => format!("in {}", age(left_s)),
-        (None, false) => format!("missed, {} ago", age(-left_s)),
+        (Some(_), true) => format!("met, {} were left", rough(left_s)),
+        (Some(_), false) => format!("missed by {}", rough(-left_s)),
+        (None, true) => format!("in {}", rough(left_s)),
+        (None, false) => format!("missed, {} ago", rough(-left_s)),
     }
 }
 
@@ -161,7 +161,7 @@ pub(super) fn decision(decision: &DecisionState, job: Option<&str>, now_s: f64) 
     let actions: Vec<String> =
         actions.iter().filter(named).map(|action| acted(action, job.is_none())).collect();
     let what = if actions.is_empty() { String::new() } else { format!("{}: ", actions.join(", ")) };
-    format!("#{number}, {} ago, {policy}: {what}{reason}", age((now_s - time_s).max(0.0)))
+    format!("#{number}, {} ago, {policy}: {what}{reason}", rough((now_s - time_s).max(0.0)))
 }
 
 fn acted(action: &ActionState, with_name: bool) -> String {

@@ -7,8 +7,8 @@ use bellwether_federation::answer::{PostedReport, PostedRow};
 use bellwether_sim::workload::csv_cell;
 
 use super::show::percent;
-use crate::cmd::simulate::show::aligned;
 use crate::options::TableFormat;
+use crate::render::table::aligned;
 
 pub(super) fn render(report: &PostedReport, format: TableFormat) -> String {
     match format {

@@ -6,8 +6,8 @@ use bellwether_federation::answer::words::figure;
 use bellwether_federation::answer::{PriceRow, PricesReport};
 
 use super::show::percent;
-use crate::cmd::simulate::show::aligned;
 use crate::options::TableFormat;
+use crate::render::table::aligned;
 
 pub(super) fn render(report: &PricesReport, format: TableFormat) -> String {
     match format {

@@ -6,8 +6,8 @@ use bellwether_federation::answer::words::{and, figure, money};
 use bellwether_federation::answer::{Market, MemberRow, Report, Share, SplitRow};
 use bellwether_sim::workload::csv_cell;
 
-use crate::cmd::simulate::show::aligned;
 use crate::options::TableFormat;
+use crate::render::table::aligned;
 
 /// Coalitions of a table that is still read.
 const COALITIONS: usize = 26;

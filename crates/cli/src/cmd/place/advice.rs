@@ -6,7 +6,7 @@ use bellwether_core::InputError;
 use bellwether_model::gpu::{self, Device, Discipline, Options, Outcome, Workload};
 use serde::Serialize;
 
-use super::show::time;
+use crate::render::duration::microseconds;
 
 /// More threads per block are tried up to so many: a whole warp beside the one that is filled.
 const THREADS_MORE: u32 = 32;
@@ -36,8 +36,8 @@ impl fmt::Display for Advice {
             f,
             "{kernel}: {isolated_with_threads_per_block} threads per block instead of {threads_per_block} would keep \
              its blocks on SMs of their own: a launch would take {} instead of {} (tried, with blocks of the same time)",
-            time(self.isolated_mean_us),
-            time(self.mean_us)
+            microseconds(self.isolated_mean_us),
+            microseconds(self.mean_us)
         )
     }
 }

@@ -4,11 +4,12 @@ use std::fmt::Write;
 
 use bellwether_core::InputError;
 use bellwether_model::gpu::{self, Device, RunScore, TRACE_HEADER, TracedRun};
-use bellwether_sim::workload::csv_cell;
 use serde::Serialize;
 
-use crate::cmd::simulate::show::aligned;
 use crate::options::TableFormat;
+use crate::render::csv::{Csv, cell};
+use crate::render::figure::percent;
+use crate::render::{self, table::aligned};
 
 /// What follows the last column of a trace in which times were measured too: of each block, in nanoseconds.
 const TIMES: &str = ",start_ns,end_ns";
@@ -117,7 +118,7 @@ pub(super) fn score(runs: &[Run], devices: &[Device], name: Option<&str>) -> Res
 pub(super) fn render(scores: &[Score], format: TableFormat) -> String {
     match format {
         TableFormat::Table => table(scores),
-        TableFormat::Json => serde_json::to_string_pretty(scores).unwrap_or_default(),
+        TableFormat::Json => render::json(&scores),
         TableFormat::Csv => csv(scores),
     }
 }
@@ -135,7 +136,7 @@ fn table(scores: &[Score]) -> String {
                 run.test.clone(),
                 launch.kernel.clone(),
                 launch.blocks.to_string(),
-                format!("{:.1} %", percent(launch.exact, launch.blocks)),
+                percent(launch.exact as f64 / launch.blocks as f64),
                 if launch.counts_equal { "as measured" } else { "differ" }.to_string(),
                 first.unwrap_or_default(),
             ]);
@@ -149,10 +150,6 @@ fn table(scores: &[Score]) -> String {
     text.trim_end().to_string()
 }
 
-fn percent(part: usize, whole: usize) -> f64 {
-    100.0 * part as f64 / whole as f64
-}
-
 /// One device in a sentence or two.
 fn summary(scores: &[Score]) -> String {
     let count = |is: fn(&RunScore) -> bool| scores.iter().filter(|score| is(&score.run)).count();
@@ -161,12 +158,12 @@ fn summary(scores: &[Score]) -> String {
     let blocks: usize = launches().map(|launch| launch.blocks).sum();
     let (runs, first) = (scores.len(), &scores[0]);
     let mut text = format!(
-        "{} as {}: {} of {runs} runs exact in every block, {exact} of {blocks} blocks ({:.1} %); the number of blocks on \
+        "{} as {}: {} of {runs} runs exact in every block, {exact} of {blocks} blocks ({}); the number of blocks on \
          every SM as measured in {} of {runs} runs\n",
         first.device,
         first.gpu,
         count(RunScore::is_exact),
-        percent(exact, blocks),
+        percent(exact as f64 / blocks as f64),
         count(RunScore::counts_equal),
     );
     let early: Vec<&str> = scores
@@ -186,27 +183,40 @@ fn summary(scores: &[Score]) -> String {
 }
 
 fn csv(scores: &[Score]) -> String {
-    let mut text = String::from(
-        "device,gpu,run,test,kernel,blocks,exact,counts_equal,first_wrong_block,measured,modelled,ended_early",
-    );
+    let mut csv = Csv::new([
+        "device",
+        "gpu",
+        "run",
+        "test",
+        "kernel",
+        "blocks",
+        "exact",
+        "counts_equal",
+        "first_wrong_block",
+        "measured",
+        "modelled",
+        "ended_early",
+    ]);
     for Score { device, gpu, run, ended_early } in scores {
         for launch in &run.launches {
-            let wrong = launch.first_wrong.map_or(",,".to_string(), |wrong| {
-                format!("{},{},{}", wrong.block, wrong.measured, wrong.modelled)
-            });
-            let names = [device, gpu, &run.run, &run.test, &launch.kernel].map(|name| csv_cell(name));
-            let _ = write!(
-                text,
-                "\n{},{},{},{},{wrong},{}",
-                names.join(","),
-                launch.blocks,
-                launch.exact,
-                launch.counts_equal,
-                ended_early.map_or(String::new(), |blocks| blocks.to_string())
-            );
+            let wrong = launch.first_wrong;
+            csv.row(&[
+                device,
+                gpu,
+                &run.run,
+                &run.test,
+                &launch.kernel,
+                &launch.blocks,
+                &launch.exact,
+                &launch.counts_equal,
+                &cell(wrong.map(|wrong| wrong.block)),
+                &cell(wrong.map(|wrong| wrong.measured)),
+                &cell(wrong.map(|wrong| wrong.modelled)),
+                &cell(*ended_early),
+            ]);
         }
     }
-    text
+    csv.text()
 }
 
 #[cfg(test)]

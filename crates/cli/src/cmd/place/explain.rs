@@ -5,8 +5,9 @@ use std::fmt::Write;
 
 use bellwether_model::gpu::{Amounts, Decision, Outcome, Resource, RoomRow};
 
-use super::show::{numbers, time};
-use crate::cmd::simulate::show::aligned;
+use crate::render::duration::microseconds;
+use crate::render::table::aligned;
+use crate::render::words::numbers;
 
 /// Multiprocessors that look the same share a line, in the order in which ties are broken.
 pub(super) fn table(decision: &Decision, outcome: &Outcome) -> String {
@@ -17,7 +18,7 @@ pub(super) fn table(decision: &Decision, outcome: &Outcome) -> String {
         decision.number,
         decision.block,
         decision.multiprocessor,
-        time(decision.time_us),
+        microseconds(decision.time_us),
         needs(&decision.need),
         reason(decision),
     );

@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use bellwether_model::gpu::Device;
-use bellwether_sim::workload::csv_cell;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::cmd::simulate::show::aligned;
 use crate::options::TableFormat;
+use crate::render;
+use crate::render::csv::Csv;
+use crate::render::table::aligned;
 
 pub(super) fn render(devices: &[Device], format: TableFormat) -> String {
     match format {
         TableFormat::Table => table(devices),
-        TableFormat::Json => serde_json::to_string_pretty(devices).unwrap_or_default(),
+        TableFormat::Json => render::json(&devices),
         TableFormat::Csv => csv(devices),
     }
 }
@@ -62,13 +63,12 @@ fn csv(devices: &[Device]) -> String {
         .filter_map(|device| serde_json::from_value(serde_json::to_value(device).ok()?).ok())
         .collect();
     let Some(first) = objects.first() else { return String::new() };
-    let mut lines = vec![first.keys().cloned().collect::<Vec<_>>().join(",")];
+    let mut csv = Csv::new(first.keys());
     for object in &objects {
-        let cells = object.values().map(|value| match value {
-            Value::String(text) => csv_cell(text).into_owned(),
+        csv.write(object.values().map(|value| match value {
+            Value::String(text) => text.clone(),
             other => other.to_string(),
-        });
-        lines.push(cells.collect::<Vec<_>>().join(","));
+        }));
     }
-    lines.join("\n")
+    csv.text()
 }

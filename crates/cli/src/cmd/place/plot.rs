@@ -4,13 +4,11 @@ mod cells;
 
 use std::ops::Range;
 
-use plotters::coord::Shift;
-use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint};
-use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
 use super::report::Report;
 use crate::failure::Failure;
+use crate::render::plot::{self, Area, Axis, Drawn, colour};
 use cells::{Cell, cells};
 
 const WIDTH: u32 = 1100;
@@ -35,49 +33,8 @@ const TICKS: u32 = 12;
 
 const IDLE: RGBColor = RGBColor(243, 243, 243);
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn = Result<(), Box<dyn std::error::Error>>;
-
-/// The rows from above, with numbers at some of them.
-struct Rows {
-    coordinate: RangedCoordf64,
-    ticks: Vec<f64>,
-}
-
-impl Ranged for Rows {
-    type FormatOption = DefaultFormatting;
-    type ValueType = f64;
-
-    fn map(&self, value: &f64, (low, high): (i32, i32)) -> i32 {
-        self.coordinate.map(value, (high, low))
-    }
-
-    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
-        if hint.weight().allow_light_points() { Vec::new() } else { self.ticks.clone() }
-    }
-
-    fn range(&self) -> Range<f64> {
-        self.coordinate.range()
-    }
-}
-
 /// An SVG of all blocks.
 pub(super) fn svg(report: &Report<'_>) -> Result<String, Failure> {
-    let mut text = String::new();
-    draw(report, &mut text).map_err(|why| Failure::at("--plot", why))?;
-    Ok(text)
-}
-
-/// Microseconds of the unit in which times are shown, and its name.
-fn unit(longest_us: f64) -> (f64, &'static str) {
-    match longest_us {
-        us if us < 2e3 => (1.0, "microseconds"),
-        us if us < 2e6 => (1e3, "milliseconds"),
-        _ => (1e6, "seconds"),
-    }
-}
-
-fn draw(report: &Report<'_>, text: &mut String) -> Drawn {
     let rows = report.device.multiprocessors.min(ROWS_MAX);
     let entries = legend(report);
     let lines = entries.last().map_or(0, |entry| entry.line + 1);
@@ -85,21 +42,27 @@ fn draw(report: &Report<'_>, text: &mut String) -> Drawn {
     let row = (ROWS / rows).clamp(ROW.start, ROW.end);
     // One more, because the last line of pixels belongs to no row: so all rows are equally high.
     let height = above + 2 * MARGIN + AXIS + rows * row + 1;
-    let area = SVGBackend::with_string(text, (WIDTH, height)).into_drawing_area();
-    area.fill(&WHITE)?;
-    let (top, bottom) = area.split_vertically(above);
-    draw_legend(&top, report, &entries)?;
-    let (unit_us, unit) = unit(report.outcome.end_us);
+    plot::svg((WIDTH, height), |area| {
+        let (top, bottom) = area.split_vertically(above);
+        draw_legend(&top, report, &entries)?;
+        draw(&bottom, report, rows, row)
+    })
+}
+
+/// The first `rows` multiprocessors, each `row` pixels high.
+fn draw(area: &Area<'_>, report: &Report<'_>, rows: u32, row: u32) -> Drawn {
+    let (unit_s, unit) = plot::unit(1e-6 * report.outcome.end_us);
+    let unit_us = 1e6 * unit_s;
     let step = [1, 2, 5, 10, 20, 50].into_iter().find(|step| rows / step <= 2 * TICKS).unwrap_or(100);
     let ticks = (0..rows).step_by(step as usize).map(|row| f64::from(row) + 0.5).collect();
-    let mut chart = ChartBuilder::on(&bottom)
+    let mut chart = ChartBuilder::on(area)
         .margin(MARGIN)
         .margin_right(3 * MARGIN)
         .x_label_area_size(AXIS)
         .y_label_area_size(58)
         .build_cartesian_2d(
-            0.0..report.outcome.end_us / unit_us,
-            Rows { coordinate: (0.0..f64::from(rows)).into(), ticks },
+            Axis::linear(0.0..report.outcome.end_us / unit_us),
+            Axis::new(0.0..f64::from(rows), ticks).falling(),
         )?;
     chart.plotting_area().fill(&IDLE)?;
     let rectangle = |cell: &Cell| {
@@ -113,31 +76,13 @@ fn draw(report: &Report<'_>, text: &mut String) -> Drawn {
     chart
         .configure_mesh()
         .disable_y_mesh()
-        .x_labels(TICKS as usize)
         .x_desc(format!("time in {unit}"))
         .y_desc("multiprocessor (SM)")
         .y_label_formatter(&|row| format!("{}", row.floor()))
         .light_line_style(TRANSPARENT)
         .bold_line_style(BLACK.mix(0.12))
         .draw()?;
-    area.present()?;
     Ok(())
-}
-
-fn colour(kernel: usize) -> RGBColor {
-    // Okabe and Ito: told apart by all eyes.
-    const COLOURS: [(u8, u8, u8); 8] = [
-        (0, 114, 178),
-        (230, 159, 0),
-        (0, 158, 115),
-        (204, 121, 167),
-        (86, 180, 233),
-        (213, 94, 0),
-        (90, 90, 90),
-        (180, 170, 20),
-    ];
-    let (red, green, blue) = COLOURS[kernel % COLOURS.len()];
-    RGBColor(red, green, blue)
 }
 
 /// A kernel in the legend.

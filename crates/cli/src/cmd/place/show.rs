@@ -1,17 +1,18 @@
 //! An outcome as a table, as JSON, or as CSV; and several side by side.
 
-use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use bellwether_model::gpu::{Device, StreamSummary};
-use bellwether_sim::workload::csv_cell;
 
 use super::explain;
 use super::list::word;
 use super::report::{Kernel, Report};
-use crate::cmd::predict::show::duration;
-use crate::cmd::simulate::show::aligned;
 use crate::options::TableFormat;
+use crate::render;
+use crate::render::csv::{Csv, cell};
+use crate::render::duration::microseconds;
+use crate::render::table::aligned;
+use crate::render::words::{count, numbers};
 
 /// Kernels of which it is said which multiprocessors they were on.
 const WHERE_MAX: usize = 8;
@@ -19,7 +20,7 @@ const WHERE_MAX: usize = 8;
 pub(super) fn render(report: &Report<'_>, format: TableFormat) -> String {
     match format {
         TableFormat::Table => table(report),
-        TableFormat::Json => serde_json::to_string_pretty(&report.json()).unwrap_or_default(),
+        TableFormat::Json => render::json(&report.json()),
         TableFormat::Csv => csv(report),
     }
 }
@@ -31,18 +32,16 @@ pub(super) fn side_by_side(reports: &[Report<'_>], format: TableFormat) -> Strin
     match format {
         TableFormat::Json => {
             let all: Vec<_> = reports.iter().map(Report::json).collect();
-            serde_json::to_string_pretty(&all).unwrap_or_default()
+            render::json(&all)
         }
         TableFormat::Csv => {
-            let mut text = String::from("discipline,stream,process,rounds,mean_turnaround_us,end_us");
+            let mut csv =
+                Csv::new(["discipline", "stream", "process", "rounds", "mean_turnaround_us", "end_us"]);
             for (report, stream) in streams() {
-                let (name, process) = (csv_cell(&stream.name), csv_cell(&stream.process));
-                let StreamSummary { rounds, mean_turnaround_us, end_us, .. } = stream;
-                let discipline = report.outcome.discipline;
-                let _ =
-                    write!(text, "\n{discipline},{name},{process},{rounds},{mean_turnaround_us},{end_us}");
+                let StreamSummary { name, process, rounds, mean_turnaround_us, end_us, .. } = stream;
+                csv.row(&[&report.outcome.discipline, name, process, rounds, mean_turnaround_us, end_us]);
             }
-            text
+            csv.text()
         }
         TableFormat::Table => {
             let mut rows =
@@ -64,8 +63,8 @@ fn stream(stream: &StreamSummary) -> Vec<String> {
         stream.name.clone(),
         stream.process.clone(),
         stream.rounds.to_string(),
-        time(stream.mean_turnaround_us),
-        time(stream.end_us),
+        microseconds(stream.mean_turnaround_us),
+        microseconds(stream.end_us),
     ]
 }
 
@@ -76,7 +75,7 @@ fn table(report: &Report<'_>) -> String {
         outcome.blocks.len(),
         report.device.description,
         outcome.discipline,
-        time(outcome.end_us)
+        microseconds(outcome.end_us)
     );
     let head = [
         "kernel",
@@ -105,9 +104,8 @@ fn table(report: &Report<'_>) -> String {
     text.push('\n');
     if report.kernels.len() <= WHERE_MAX {
         for kernel in &report.kernels {
-            let count = kernel.multiprocessors.len();
-            let (s, which) = (if count == 1 { "" } else { "s" }, numbers(&kernel.multiprocessors));
-            let _ = writeln!(text, "{}: on {count} SM{s}: {which}", kernel.name);
+            let (some, which) = (count(kernel.multiprocessors.len(), "SM"), numbers(&kernel.multiprocessors));
+            let _ = writeln!(text, "{}: on {some}: {which}", kernel.name);
         }
     }
     for advice in &report.advice {
@@ -138,11 +136,11 @@ fn kernel(kernel: &Kernel) -> Vec<String> {
         kernel.occupancy.blocks.to_string(),
         kernel.occupancy.limit.to_string(),
         kernel.launches.to_string(),
-        time(kernel.start_us),
-        time(kernel.placed_us),
-        time(kernel.end_us),
-        time(kernel.alone_us),
-        time(kernel.mean_us),
+        microseconds(kernel.start_us),
+        microseconds(kernel.placed_us),
+        microseconds(kernel.end_us),
+        microseconds(kernel.alone_us),
+        microseconds(kernel.mean_us),
         format!("{:.2}", kernel.slowdown),
         company,
     ]
@@ -156,81 +154,46 @@ fn trust(device: &Device) -> String {
 }
 
 fn csv(report: &Report<'_>) -> String {
-    let mut text = String::from(
-        "discipline,kernel,blocks,threads_per_block,blocks_per_multiprocessor,limited_by,launches,multiprocessors,\
-         start_us,placed_us,end_us,alone_us,mean_us,slowdown,isolated,colocated_launches,colocated_with",
-    );
+    let mut csv = Csv::new([
+        "discipline",
+        "kernel",
+        "blocks",
+        "threads_per_block",
+        "blocks_per_multiprocessor",
+        "limited_by",
+        "launches",
+        "multiprocessors",
+        "start_us",
+        "placed_us",
+        "end_us",
+        "alone_us",
+        "mean_us",
+        "slowdown",
+        "isolated",
+        "colocated_launches",
+        "colocated_with",
+    ]);
     for kernel in &report.kernels {
-        let number = |value: f64| if value.is_nan() { String::new() } else { value.to_string() };
-        let cells = [
-            report.outcome.discipline.to_string(),
-            csv_cell(&kernel.name).into_owned(),
-            kernel.blocks.to_string(),
-            kernel.threads_per_block.to_string(),
-            kernel.occupancy.blocks.to_string(),
-            kernel.occupancy.limit.to_string(),
-            kernel.launches.to_string(),
-            kernel.multiprocessors.len().to_string(),
-            number(kernel.start_us),
-            number(kernel.placed_us),
-            number(kernel.end_us),
-            number(kernel.alone_us),
-            number(kernel.mean_us),
-            number(kernel.slowdown),
-            kernel.isolated.to_string(),
-            kernel.colocated_launches.to_string(),
-            csv_cell(&kernel.colocated_with.join(";")).into_owned(),
-        ];
-        text.push('\n');
-        text.push_str(&cells.join(","));
+        let number = |value: f64| cell((!value.is_nan()).then_some(value));
+        csv.row(&[
+            &report.outcome.discipline,
+            &kernel.name,
+            &kernel.blocks,
+            &kernel.threads_per_block,
+            &kernel.occupancy.blocks,
+            &kernel.occupancy.limit,
+            &kernel.launches,
+            &kernel.multiprocessors.len(),
+            &number(kernel.start_us),
+            &number(kernel.placed_us),
+            &number(kernel.end_us),
+            &number(kernel.alone_us),
+            &number(kernel.mean_us),
+            &number(kernel.slowdown),
+            &kernel.isolated,
+            &kernel.colocated_launches,
+            &kernel.colocated_with.join(";"),
+        ]);
     }
-    text
-}
-
-/// A time in microseconds, with a unit that suits it.
-pub(super) fn time(us: f64) -> String {
-    if us == 0.0 { "0".into() } else { duration(us * 1e-6) }
-}
-
-/// Numbers with what is regular among them shortened: `0–66`, or `0, 2 … 66`.
-pub(super) fn numbers(set: &BTreeSet<u32>) -> String {
-    let all: Vec<u32> = set.iter().copied().collect();
-    let mut words = Vec::new();
-    let mut from = 0;
-    while from < all.len() {
-        let run = |step: u32| all[from..].windows(2).take_while(|pair| pair[1] - pair[0] == step).count();
-        let (one, two) = (run(1), run(2));
-        let last = from + one.max(two);
-        if one.max(two) < 3 {
-            words.push(all[from].to_string());
-            from += 1;
-        } else if one > two {
-            words.push(format!("{}–{}", all[from], all[last]));
-            from = last + 1;
-        } else {
-            words.push(format!("{}, {} … {}", all[from], all[from + 1], all[last]));
-            from = last + 1;
-        }
-    }
-    words.join(", ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn regular_numbers_are_shortened() {
-        let text = |all: &[u32]| numbers(&all.iter().copied().collect());
-        assert_eq!(text(&[]), "");
-        assert_eq!(text(&[67]), "67");
-        assert_eq!(text(&[0, 1, 2, 3, 9]), "0–3, 9");
-        assert_eq!(text(&[0, 2, 4, 6, 67]), "0, 2 … 6, 67");
-        assert_eq!(text(&[1, 2, 4]), "1, 2, 4");
-    }
-
-    #[test]
-    fn times_have_units() {
-        assert_eq!([time(0.0), time(2.5), time(1540.0)].join(" "), "0 2.500 us 1.540 ms");
-    }
+    csv.text()
 }

@@ -1,14 +1,14 @@
 //! A plan as a table, as JSON, or as CSV; and how it says no.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 use bellwether_core::plan::{Candidate, Plan};
-use bellwether_core::units::Dollars;
-use bellwether_sched::plan::duration;
-use bellwether_sim::workload::csv_cell;
 
-use crate::cmd::simulate::show::aligned;
 use crate::options::TableFormat;
+use crate::render::csv::{Csv, cell};
+use crate::render::duration::written;
+use crate::render::figure::{money, percent};
+use crate::render::{self, table::aligned};
 
 /// Rows of a table that is still read.
 const ROWS_MAX: usize = 16;
@@ -16,7 +16,7 @@ const ROWS_MAX: usize = 16;
 pub(super) fn render(plan: &Plan, format: TableFormat) -> String {
     match format {
         TableFormat::Table => table(plan),
-        TableFormat::Json => serde_json::to_string_pretty(plan).unwrap_or_default(),
+        TableFormat::Json => render::json(plan),
         TableFormat::Csv => csv(plan),
     }
 }
@@ -33,19 +33,19 @@ fn table(plan: &Plan) -> String {
     let mut rows: Vec<Vec<String>> = vec![head.into_iter().map(str::to_string).collect()];
     for &place in &shown {
         let candidate = &plan.candidates[place];
-        let checkpoint = candidate.checkpoint_period_s.map_or("-".to_string(), duration);
+        let checkpoint = candidate.checkpoint_period_s.map_or("-".to_string(), written);
         let mut row = vec![
             candidate.words(),
             candidate.workers.to_string(),
-            duration(candidate.time_s),
-            duration(candidate.p95_time_s),
+            written(candidate.time_s),
+            written(candidate.p95_time_s),
             money(candidate.cost_dollars),
             money(candidate.p95_cost_dollars),
             if candidate.losses > 0.0 { format!("{:.2}", candidate.losses) } else { "-".to_string() },
             checkpoint,
         ];
         if with_deadline {
-            row.push(format!("{:.1} %", 100.0 * candidate.meets_deadline.unwrap_or(0.0)));
+            row.push(percent(candidate.meets_deadline.unwrap_or(0.0)));
         }
         row.push(if plan.choice == Some(place) { "← choice".into() } else { String::new() });
         rows.push(row);
@@ -68,7 +68,7 @@ fn table(plan: &Plan) -> String {
 fn about(chosen: &Candidate) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(period_s) = chosen.checkpoint_period_s {
-        lines.push(format!("checkpoints: one after every {} of work", duration(period_s)));
+        lines.push(format!("checkpoints: one after every {} of work", written(period_s)));
     }
     let shares = chosen.machines.iter().filter(|machines| !machines.virtual_nodes.is_empty());
     let share = |counts: &[u32]| counts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -117,7 +117,7 @@ fn rows(plan: &Plan) -> Vec<usize> {
 pub(super) fn refusal(plan: &Plan) -> String {
     let mut text = plan.reason.clone();
     for relaxed in &plan.relaxations {
-        let (time, cost) = (duration(relaxed.time_s), money(relaxed.cost_dollars));
+        let (time, cost) = (written(relaxed.time_s), money(relaxed.cost_dollars));
         let _ = write!(text, "\n  hint: say {}: {}, {time}, {cost}", relaxed.say, relaxed.machines);
     }
     if plan.relaxations.is_empty() {
@@ -129,38 +129,46 @@ pub(super) fn refusal(plan: &Plan) -> String {
 }
 
 fn csv(plan: &Plan) -> String {
-    let mut text = String::from(
-        "machines,workers,examples_per_s,time_s,p95_time_s,cost_dollars,p95_cost_dollars,meets_deadline,losses,\
-         checkpoint_period_s,runs,choice",
-    );
-    let ways = plan.candidates.iter().any(|candidate| candidate.way.is_some());
-    if ways {
-        text.push_str(",protocol,servers,staleness,work_factor");
+    let mut head = vec![
+        "machines",
+        "workers",
+        "examples_per_s",
+        "time_s",
+        "p95_time_s",
+        "cost_dollars",
+        "p95_cost_dollars",
+        "meets_deadline",
+        "losses",
+        "checkpoint_period_s",
+        "runs",
+        "choice",
+    ];
+    if plan.candidates.iter().any(|candidate| candidate.way.is_some()) {
+        head.extend(["protocol", "servers", "staleness", "work_factor"]);
     }
-    let cell = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
+    let columns = head.len();
+    let mut csv = Csv::new(head);
     for (place, candidate) in plan.candidates.iter().enumerate() {
         let Candidate { workers, examples_per_s, time_s, p95_time_s, cost_dollars, .. } = candidate;
-        let _ = write!(
-            text,
-            "\n{},{workers},{examples_per_s},{time_s},{p95_time_s},{cost_dollars},{},{},{},{},{},{}",
-            csv_cell(&candidate.words()),
-            candidate.p95_cost_dollars,
-            cell(candidate.meets_deadline),
-            candidate.losses,
-            cell(candidate.checkpoint_period_s),
-            candidate.runs,
-            plan.choice == Some(place)
-        );
-        if let Some(way) = &candidate.way {
-            let policy = way.policy.to_string();
-            let (policy, servers) = (csv_cell(&policy), way.servers);
-            let (staleness, work_factor) = (cell(candidate.staleness), cell(candidate.work_factor));
-            let _ = write!(text, ",{policy},{servers},{staleness},{work_factor}");
-        }
+        let cells: [&dyn Display; 16] = [
+            &candidate.words(),
+            workers,
+            examples_per_s,
+            time_s,
+            p95_time_s,
+            cost_dollars,
+            &candidate.p95_cost_dollars,
+            &cell(candidate.meets_deadline),
+            &candidate.losses,
+            &cell(candidate.checkpoint_period_s),
+            &candidate.runs,
+            &(plan.choice == Some(place)),
+            &cell(candidate.way.as_ref().map(|way| &way.policy)),
+            &cell(candidate.way.as_ref().map(|way| way.servers)),
+            &cell(candidate.staleness),
+            &cell(candidate.work_factor),
+        ];
+        csv.row(&cells[..columns]);
     }
-    text
-}
-
-fn money(dollars: f64) -> String {
-    if dollars.is_finite() { Dollars::new(dollars.max(0.0)).to_string() } else { "-".to_string() }
+    csv.text()
 }

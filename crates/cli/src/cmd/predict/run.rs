@@ -7,14 +7,16 @@ use bellwether_core::InputError;
 use bellwether_core::job::SyncPolicy;
 use bellwether_core::prediction::{Protocol, Validity};
 use bellwether_model::hybrid::{self, Stretch};
-use bellwether_sched::plan::duration;
 use serde::Serialize;
 
-use super::show::figure;
 use super::{Question, Row};
 use crate::failure::Failure;
 use crate::options::TableFormat;
 use crate::printer::Printer;
+use crate::render;
+use crate::render::csv::{Csv, cell};
+use crate::render::duration::written;
+use crate::render::figure::figure;
 
 /// A run with a number of workers.
 #[derive(Debug, Serialize)]
@@ -81,7 +83,7 @@ pub(super) fn predict(question: Question<'_>, printer: &Printer) -> Result<ExitC
     }
     printer.out(match arguments.format {
         TableFormat::Table => table(&runs),
-        TableFormat::Json => serde_json::to_string_pretty(&runs).unwrap_or_default(),
+        TableFormat::Json => render::json(&runs),
         TableFormat::Csv => csv(&runs),
     });
     Ok(ExitCode::SUCCESS)
@@ -111,10 +113,10 @@ fn run(
     // A step is of the batch of synchronous training, whatever the protocol.
     let batch = arguments.batch.unwrap_or(profiled * own) as f64;
     let ends = stretches.iter().skip(1).map(|(from, _)| *from).chain([total]);
-    let validity = rows.iter().map(|row| row.validity.clone()).max_by_key(|validity| match validity {
-        Validity::Interpolated => 0,
-        Validity::Extrapolated(why) => why.len(),
-    });
+    let validity = rows
+        .iter()
+        .map(|row| row.validity.clone())
+        .max_by_key(|validity| validity.beyond().map_or(0, str::len));
     let mut parts = Vec::with_capacity(rows.len());
     let mut worked = Vec::with_capacity(rows.len());
     for (((from_step, protocol), end), row) in stretches.iter().zip(ends).zip(rows) {
@@ -154,22 +156,19 @@ fn table(runs: &[Run]) -> String {
     for run in runs {
         let _ = write!(text, "{:>7}", run.workers);
         for part in &run.stretches {
-            let _ = write!(text, "  {:>12}  {:>12}", duration(part.time_s), figure(part.examples_per_s));
+            let _ = write!(text, "  {:>12}  {:>12}", written(part.time_s), figure(part.examples_per_s));
         }
         let staleness = run.stretches.iter().rev().find_map(|part| part.staleness);
         let staleness = staleness.map_or("-".to_string(), |mean| format!("{mean:.1}"));
         let speedup = format!("x{:.2}", run.speedup);
-        let _ = writeln!(text, "  {:>12}  {speedup:>10}  {staleness:>9}", duration(run.time_s));
+        let _ = writeln!(text, "  {:>12}  {speedup:>10}  {staleness:>9}", written(run.time_s));
     }
     if first.stretches.iter().any(|part| part.protocol != Protocol::Bsp.to_string()) {
         text.push_str(
             "the steps are the same; where updates are stale the accuracy may differ (docs/accuracy.md)\n",
         );
     }
-    let reasons = runs.iter().filter_map(|run| match &run.validity {
-        Validity::Extrapolated(why) => Some(why.as_str()),
-        Validity::Interpolated => None,
-    });
+    let reasons = runs.iter().filter_map(|run| run.validity.beyond());
     if let Some(why) = reasons.max_by_key(|why| why.len()) {
         let _ = writeln!(text, "extrapolated: {why}");
     }
@@ -178,26 +177,39 @@ fn table(runs: &[Run]) -> String {
 
 /// One line for each stretch of each run.
 fn csv(runs: &[Run]) -> String {
-    let mut text = String::from(
-        "workers,time_s,examples_per_s,speedup,protocol,from_step,steps,stretch_s,stretch_examples_per_s,low,high,\
-         staleness,model",
-    );
+    let mut csv = Csv::new([
+        "workers",
+        "time_s",
+        "examples_per_s",
+        "speedup",
+        "protocol",
+        "from_step",
+        "steps",
+        "stretch_s",
+        "stretch_examples_per_s",
+        "low",
+        "high",
+        "staleness",
+        "model",
+    ]);
     for Run { workers, time_s, examples_per_s, speedup, stretches, .. } in runs {
         for part in stretches {
-            let staleness = part.staleness.map_or(String::new(), |mean| mean.to_string());
-            let _ = write!(
-                text,
-                "\n{workers},{time_s},{examples_per_s},{speedup},{},{},{},{},{},{},{},{staleness},{}",
-                part.protocol,
-                part.from_step,
-                part.steps,
-                part.time_s,
-                part.examples_per_s,
-                part.low,
-                part.high,
-                part.model
-            );
+            csv.row(&[
+                workers,
+                time_s,
+                examples_per_s,
+                speedup,
+                &part.protocol,
+                &part.from_step,
+                &part.steps,
+                &part.time_s,
+                &part.examples_per_s,
+                &part.low,
+                &part.high,
+                &cell(part.staleness),
+                &part.model,
+            ]);
         }
     }
-    text
+    csv.text()
 }

@@ -1,16 +1,18 @@
 //! Predictions as a table, as JSON, or as CSV.
 
-use std::fmt::Write;
-
-use bellwether_core::prediction::Validity;
+use std::fmt::{Display, Write};
 
 use super::Row;
 use crate::options::TableFormat;
+use crate::render;
+use crate::render::csv::Csv;
+use crate::render::duration::precise;
+use crate::render::figure::figure;
 
 pub(super) fn render(rows: &[Row], format: TableFormat) -> String {
     match format {
         TableFormat::Table => table(rows),
-        TableFormat::Json => serde_json::to_string_pretty(rows).unwrap_or_default(),
+        TableFormat::Json => render::json(&rows),
         TableFormat::Csv => csv(rows),
     }
 }
@@ -34,7 +36,7 @@ fn table(rows: &[Row]) -> String {
             row.workers,
             figure(row.examples_per_s),
             interval,
-            duration(row.step_s),
+            precise(row.step_s),
             row.efficiency * 100.0,
             row.bottleneck,
             if row.knee { "  ← knee" } else { "" }
@@ -45,79 +47,50 @@ fn table(rows: &[Row]) -> String {
     } else if rows.len() > 1 {
         text.push_str("no knee: each of these workers adds at least half of what the first one does\n");
     }
-    let reasons = rows.iter().filter_map(|row| match &row.validity {
-        Validity::Extrapolated(why) => Some(why.as_str()),
-        Validity::Interpolated => None,
-    });
+    let reasons = rows.iter().filter_map(|row| row.validity.beyond());
     if let Some(why) = reasons.max_by_key(|why| why.len()) {
         let _ = writeln!(text, "extrapolated: {why}");
     }
     text.trim_end().to_string()
 }
 
-/// Four figures are more than a prediction is worth.
-pub(super) fn figure(value: f64) -> String {
-    if !(1e-3..1e9).contains(&value) {
-        return format!("{value:.3e}");
-    }
-    let digits = (3 - value.log10().floor() as i32).max(0);
-    format!("{value:.*}", digits as usize)
-}
-
-/// Four figures and a unit.
-pub(crate) fn duration(seconds: f64) -> String {
-    match seconds {
-        s if s < 1e-3 => format!("{} us", figure(s * 1e6)),
-        s if s < 1.0 => format!("{} ms", figure(s * 1e3)),
-        s => format!("{} s", figure(s)),
-    }
-}
-
 fn csv(rows: &[Row]) -> String {
-    let mut text =
-        String::from("workers,examples_per_s,low,high,step_s,bottleneck,efficiency,knee,validity,model");
+    let mut head = vec![
+        "workers",
+        "examples_per_s",
+        "low",
+        "high",
+        "step_s",
+        "bottleneck",
+        "efficiency",
+        "knee",
+        "validity",
+        "model",
+    ];
     let stale = rows.iter().any(|row| row.staleness.is_some());
     if stale {
-        text.push_str(",staleness");
+        head.push("staleness");
     }
+    let mut csv = Csv::new(head);
     for row in rows {
-        let validity = match &row.validity {
-            Validity::Interpolated => "interpolated".to_string(),
-            Validity::Extrapolated(why) => format!("\"extrapolated: {}\"", why.replace('"', "'")),
-        };
-        let _ = write!(
-            text,
-            "\n{},{},{},{},{},{},{},{},{validity},{}",
-            row.workers,
-            row.examples_per_s,
-            row.low,
-            row.high,
-            row.step_s,
-            row.bottleneck,
-            row.efficiency,
-            row.knee,
-            row.model
-        );
-        if stale {
-            let _ = write!(text, ",{}", row.staleness.unwrap_or(0.0));
-        }
+        let validity =
+            row.validity.beyond().map_or("interpolated".into(), |why| format!("extrapolated: {why}"));
+        let Row { workers, examples_per_s, low, high, step_s, bottleneck, efficiency, knee, model, .. } = row;
+        let staleness = row.staleness.unwrap_or(0.0);
+        let cells: [&dyn Display; 11] = [
+            workers,
+            examples_per_s,
+            low,
+            high,
+            step_s,
+            bottleneck,
+            efficiency,
+            knee,
+            &validity,
+            model,
+            &staleness,
+        ];
+        csv.row(&cells[..if stale { 11 } else { 10 }]);
     }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figures_have_four_digits() {
-        assert_eq!(figure(0.012_345), "0.01235");
-        assert_eq!(figure(12.345), "12.35");
-        assert_eq!(figure(12_345.6), "12346");
-        assert_eq!(figure(7.629_4e-6), "7.629e-6");
-        assert_eq!(
-            (duration(0.069_32), duration(12.0), duration(5e-4)),
-            ("69.32 ms".into(), "12.00 s".into(), "500.0 us".into())
-        );
-    }
+    csv.text()
 }

@@ -1,16 +1,14 @@
 //! A profile as a table for people.
 
-use std::fmt::Write;
-
 use bellwether_core::profile::Profile;
 
-use super::median;
+use crate::measure::median;
+use crate::render::table;
+use crate::render::words::count;
 
 pub(super) fn table(profile: &Profile) -> String {
-    let mut text = String::new();
-    let mut row = |name: &str, value: String| {
-        let _ = writeln!(text, "{name:<24} {value}");
-    };
+    let mut rows = Vec::new();
+    let mut row = |name: &'static str, value: String| rows.push((name, value));
     let steps: Vec<f64> = profile.steps.iter().map(|step| step.step_s).collect();
     let of = |seconds: &[f64]| milliseconds(median(seconds).unwrap_or(f64::NAN));
     row("job", profile.job.clone());
@@ -22,8 +20,7 @@ pub(super) fn table(profile: &Profile) -> String {
     row("  gradients", of(&profile.compute_s()));
     row("  update", of(&profile.update_s()));
     let parts = profile.parts.len();
-    let plural = if parts == 1 { "" } else { "s" };
-    row("exchanged per step", format!("{} in {parts} part{plural}", bytes(profile.upload_bytes())));
+    row("exchanged per step", format!("{} in {}", bytes(profile.upload_bytes()), count(parts, "part")));
     if let Some(network) = profile.network {
         let gigabits = network.bandwidth_bytes_per_s * 8e-9;
         row("link", format!("{gigabits:.3} Gbit/s each way, {}", milliseconds(network.latency_s)));
@@ -31,7 +28,7 @@ pub(super) fn table(profile: &Profile) -> String {
     if let Some(seconds) = profile.checkpoint_s {
         row("checkpoint", milliseconds(seconds));
     }
-    text.trim_end().to_string()
+    table::facts(&rows)
 }
 
 fn bytes(bytes: u64) -> String {

@@ -14,7 +14,7 @@ use bellwether_sched::autoscale::{
 };
 use clap::Args;
 
-use super::steer::Memberships;
+use super::memberships::Memberships;
 use crate::metrics;
 use crate::runs::RunDir;
 

@@ -10,8 +10,8 @@ use bellwether_runtime::coordinator::{Director, DirectorCommand, Now, Seen};
 use bellwether_runtime::membership::TraineeDescription;
 use bellwether_sched::plan::local;
 
-use crate::cmd::profile::measure::{How, measure_job};
 use crate::failure::Failure;
+use crate::measure::{How, measure_synchronous};
 use crate::printer::Printer;
 
 /// Steps that are measured with one worker and with two: enough to choose by, and soon done.
@@ -30,7 +30,7 @@ pub(super) fn choose(
     printer: &Printer,
 ) -> Result<Planned, Failure> {
     let how = How { steps: STEPS, listen: None, peer_by_hand: false };
-    let profile = measure_job(job, trainee, &how, printer)?;
+    let profile = measure_synchronous(job, trainee, &how, printer)?;
     let model = ProfileModel::new(profile)?;
     // Workers of one machine talk over its memory, whose rate was measured where there are two.
     let link = model.profile().network.map(Link::from);

@@ -7,12 +7,15 @@ use bellwether_core::record::{
 };
 use bellwether_runtime::control::generated::Status;
 use bellwether_runtime::coordinator::Observation;
-use bellwether_sched::plan::duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::args::RunArguments;
+use crate::by_hand::batch;
 use crate::options::Format;
 use crate::printer::Printer;
+use crate::render::duration::written;
+use crate::render::table;
+use crate::render::words::count;
 use crate::runs::RunDir;
 
 /// Time between two lines on how far the run is, where no line can be rewritten.
@@ -88,11 +91,6 @@ impl<'p> Show<'p> {
     }
 }
 
-/// The batch, where it moves.
-pub(in crate::cmd) fn batch(status: &Status) -> String {
-    if status.batch > 0 { format!("batch {}  ", status.batch) } else { String::new() }
-}
-
 /// How far the run is, in half a line.
 fn message(status: &Status) -> String {
     let loss = if status.loss.is_finite() { format!("loss {:.4}  ", status.loss) } else { String::new() };
@@ -117,13 +115,13 @@ fn lost_servers(revocations: &Revocations) -> Vec<(&'static str, String)> {
     };
     let lost = expect(&|e| format!("{:.1}", e.revoked));
     let time = expect(&|e| {
-        let [mean, low, high] = [e.time_s, e.low_s, e.high_s].map(duration);
+        let [mean, low, high] = [e.time_s, e.low_s, e.high_s].map(written);
         format!("{mean} ({low} … {high})")
     });
     let hours = expect(&|e| format!("{:.2}", e.server_hours));
     let mut rows = vec![
         ("servers lost", format!("{revoked}{lost} ({law}{scale})")),
-        ("time on servers", format!("{}{time}", duration(*time_s))),
+        ("time on servers", format!("{}{time}", written(*time_s))),
         ("server-hours", format!("{server_hours:.2}{hours}")),
     ];
     if let Some(dollars) = cost_dollars {
@@ -138,10 +136,9 @@ fn lost_servers(revocations: &Revocations) -> Vec<(&'static str, String)> {
 fn protocols(summary: &Summary) -> Vec<(&'static str, String)> {
     let row = |stretch: &StretchSummary| {
         let StretchSummary { step, steps, protocol, servers, seconds, stall_s } = stretch;
-        let through = match servers {
+        let through = match *servers {
             0 => String::new(),
-            1 => " through 1 server".into(),
-            n => format!(" through {n} servers"),
+            n => format!(" through {}", count(n as usize, "server")),
         };
         let change_ms = stall_s * 1e3;
         let text = format!(
@@ -182,10 +179,10 @@ pub(super) fn table(summary: &Summary) -> String {
         let Comparison {
             workers, predicted_examples_per_s, low, high, measured_examples_per_s, error, ..
         } = comparison;
-        let plural = if *workers == 1 { "" } else { "s" };
         let text = format!(
-            "{workers} worker{plural}: {predicted_examples_per_s:.0}/s ({low:.0} … {high:.0}), measured \
+            "{}: {predicted_examples_per_s:.0}/s ({low:.0} … {high:.0}), measured \
              {measured_examples_per_s:.0}/s, error {:+.1} %",
+            count(*workers as usize, "worker"),
             error * 100.0
         );
         rows.push(("predicted at first", text));
@@ -221,5 +218,5 @@ pub(super) fn table(summary: &Summary) -> String {
     }
     rows.push(("parameters", summary.params_digest.clone().unwrap_or("–".into())));
     rows.push(("checkpoint", summary.checkpoint.clone().unwrap_or("–".into())));
-    rows.iter().map(|(name, value)| format!("{name:<24} {value}")).collect::<Vec<_>>().join("\n")
+    table::facts(&rows)
 }

@@ -13,8 +13,8 @@ use bellwether_sched::synchronise::{Setup, SyncCommand, Synchroniser};
 
 use super::planned;
 use super::windows::Windows;
-use crate::cmd::tune::state::Tuned;
 use crate::runs::StateDir;
+use crate::tuned::Tuned;
 
 /// Of two workers nobody can say which is slow and which is quick.
 const LEAST_WORKERS: usize = 3;

@@ -7,7 +7,7 @@ use bellwether_runtime::coordinator::Seen;
 use bellwether_runtime::membership::WorkerId;
 use bellwether_sched::stragglers::Observation;
 
-use super::steer::Memberships;
+use super::memberships::Memberships;
 
 /// Shorter steps are taken together: a processor that is elsewhere for a moment makes no straggler.
 const WINDOW_S: f64 = 0.02;

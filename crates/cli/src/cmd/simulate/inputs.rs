@@ -11,9 +11,9 @@ use bellwether_sim::trace::{Entry, ReadOptions, Trace};
 use bellwether_sim::workload::{self, Workload};
 
 use super::SimulateArguments;
-use crate::cmd::models::{self, Model};
-use crate::cmd::trace::{self, read_workload};
 use crate::failure::Failure;
+use crate::models::{self, Model};
+use crate::traces;
 
 /// All inputs, read and checked.
 pub(super) struct Inputs {
@@ -53,7 +53,7 @@ pub(super) fn read(arguments: &SimulateArguments) -> Result<Inputs, Failure> {
                 .hint("its classes say `min_gpu` and `max_gpu`; `bellwether trace generate` makes a trace of it")
                 .into());
         }
-        inputs.workload = Some(read_workload(path)?);
+        inputs.workload = Some(traces::read_workload(path)?);
         return Ok(inputs);
     }
     let options = ReadOptions {
@@ -61,7 +61,7 @@ pub(super) fn read(arguments: &SimulateArguments) -> Result<Inputs, Failure> {
         elastic: arguments.elastic.map(|range| (range.min, range.max)),
         place: inputs.place.clone(),
     };
-    let mut trace = trace::read(path, arguments.trace_format, &options)?;
+    let mut trace = traces::read(path, arguments.trace_format, &options)?;
     inputs.give_work(&mut trace.entries)?;
     inputs.trace = Some(trace);
     Ok(inputs)

@@ -6,11 +6,11 @@ use std::fmt::Write;
 use bellwether_core::cluster::NodeId;
 use bellwether_sim::cluster::Cluster;
 use bellwether_sim::world::Span;
-use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::experiment::PolicyResult;
 use crate::failure::Failure;
+use crate::render::plot::{self, Area, Axis, Drawn, colour, legend, line_mark, unit};
 
 const WIDTH: u32 = 1000;
 const PANEL: u32 = 340;
@@ -28,22 +28,16 @@ const NARROWEST: f64 = 1e-3;
 /// Points of the curve of use over time.
 const BINS: usize = 300;
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn = Result<(), Box<dyn std::error::Error>>;
-
 /// An SVG of the first seed of each policy.
 pub(super) fn svg(results: &[PolicyResult], cluster: &Cluster) -> Result<String, Failure> {
-    let mut text = String::new();
-    draw(results, cluster, &mut text).map_err(|why| Failure::at("--plot", why))?;
-    Ok(text)
+    let first = PANEL.max(LEGEND_REST + LEGEND_LINE * results.len() as u32);
+    let gantts = results.len().min(GANTTS_MAX);
+    let height = first + PANEL + gantts as u32 * GANTT;
+    plot::svg((WIDTH, height), |area| draw(results, cluster, first, area))
 }
 
-fn draw(results: &[PolicyResult], cluster: &Cluster, text: &mut String) -> Drawn {
-    let gantts = results.len().min(GANTTS_MAX);
-    let first = PANEL.max(LEGEND_REST + LEGEND_LINE * results.len() as u32);
-    let height = first + PANEL + gantts as u32 * GANTT;
-    let area = SVGBackend::with_string(text, (WIDTH, height)).into_drawing_area();
-    area.fill(&WHITE)?;
+/// The first panel has a height of its own, for its legend.
+fn draw(results: &[PolicyResult], cluster: &Cluster, first: u32, area: &Area<'_>) -> Drawn {
     let (times, rest) = area.split_vertically(first);
     let (usage, mut rest) = rest.split_vertically(PANEL);
     completion_times(&times, results)?;
@@ -52,12 +46,11 @@ fn draw(results: &[PolicyResult], cluster: &Cluster, text: &mut String) -> Drawn
     let last_s = results.iter().map(|r| r.recording.end_s).fold(first_s, f64::max);
     let scale = Scale::of(first_s, last_s);
     use_over_time(&usage, results, cluster, &scale)?;
-    for result in &results[..gantts] {
+    for result in results.iter().take(GANTTS_MAX) {
         let (one, others) = rest.split_vertically(GANTT);
         gantt(&one, result, cluster, &scale)?;
         rest = others;
     }
-    area.present()?;
     Ok(())
 }
 
@@ -73,7 +66,7 @@ struct Scale {
 impl Scale {
     fn of(first_s: f64, last_s: f64) -> Scale {
         let length_s = if last_s > first_s { last_s - first_s } else { 1.0 };
-        let (unit_s, unit) = unit_of(length_s);
+        let (unit_s, unit) = unit(length_s);
         Scale { first_s, unit_s, unit, length: length_s / unit_s }
     }
 
@@ -82,40 +75,10 @@ impl Scale {
     }
 }
 
-fn unit_of(length_s: f64) -> (f64, &'static str) {
-    match length_s {
-        s if s < 600.0 => (1.0, "seconds"),
-        s if s < 36_000.0 => (60.0, "minutes"),
-        s if s < 864_000.0 => (3600.0, "hours"),
-        _ => (86_400.0, "days"),
-    }
-}
-
-fn colour(index: usize) -> RGBColor {
-    // Okabe and Ito: told apart by all eyes.
-    const COLOURS: [(u8, u8, u8); 8] = [
-        (0, 114, 178),
-        (230, 159, 0),
-        (0, 158, 115),
-        (204, 121, 167),
-        (86, 180, 233),
-        (213, 94, 0),
-        (120, 120, 120),
-        (180, 170, 20),
-    ];
-    let (red, green, blue) = COLOURS[index % COLOURS.len()];
-    RGBColor(red, green, blue)
-}
-
 /// Beyond eight policies lines differ by their width, too.
 fn line(index: usize) -> ShapeStyle {
     const WIDTHS: [u32; 4] = [2, 1, 4, 3];
     colour(index).stroke_width(WIDTHS[index / 8 % WIDTHS.len()])
-}
-
-/// As many labels as there are whole numbers, where those are few.
-fn labels(devices: u32) -> usize {
-    devices.saturating_add(1).min(10) as usize
 }
 
 fn completion_times(area: &Area<'_>, results: &[PolicyResult]) -> Drawn {
@@ -130,18 +93,20 @@ fn completion_times(area: &Area<'_>, results: &[PolicyResult]) -> Drawn {
     let ends = all.iter().flat_map(|times| [times.first(), times.last()]).flatten().copied();
     let (low, high) = ends.fold((f64::MAX, 0.0_f64), |(low, high), time| (low.min(time), high.max(time)));
     let (low, high) = if high > 0.0 { (low.max(high * 1e-6), high) } else { (0.1, 1.0) };
-    let (unit_s, unit) = unit_of(high / 10.0);
+    let (unit_s, unit) = unit(high / 10.0);
     let mut chart = ChartBuilder::on(area)
         .caption("completion times", ("sans-serif", 18))
         .margin(12)
         .x_label_area_size(36)
         .y_label_area_size(64)
-        .build_cartesian_2d((0.9 * low / unit_s..1.1 * high / unit_s).log_scale(), 0.0..1.0)?;
+        .build_cartesian_2d(
+            Axis::logarithmic(0.9 * low / unit_s..1.1 * high / unit_s),
+            Axis::linear(0.0..1.0),
+        )?;
     chart
         .configure_mesh()
         .x_desc(format!("completion time, {unit}"))
         .y_desc("part of the jobs")
-        .x_label_formatter(&|time| short(*time))
         .light_line_style(WHITE)
         .draw()?;
     for (index, (times, result)) in all.iter().zip(results).enumerate() {
@@ -156,23 +121,9 @@ fn completion_times(area: &Area<'_>, results: &[PolicyResult]) -> Drawn {
         chart
             .draw_series(LineSeries::new(points, style))?
             .label(result.policy.as_str())
-            .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 18, y)], style));
+            .legend(line_mark(style));
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK.mix(0.3))
-        .draw()?;
-    Ok(())
-}
-
-fn short(value: f64) -> String {
-    match value {
-        v if v >= 100.0 => format!("{v:.0}"),
-        v if v >= 1.0 => format!("{v:.1}"),
-        v => format!("{v:.3}"),
-    }
+    legend(&mut chart, SeriesLabelPosition::UpperLeft)
 }
 
 fn use_over_time(area: &Area<'_>, results: &[PolicyResult], cluster: &Cluster, scale: &Scale) -> Drawn {
@@ -182,13 +133,11 @@ fn use_over_time(area: &Area<'_>, results: &[PolicyResult], cluster: &Cluster, s
         .margin(12)
         .x_label_area_size(36)
         .y_label_area_size(64)
-        .build_cartesian_2d(0.0..scale.length, 0.0..devices * 1.05)?;
+        .build_cartesian_2d(Axis::linear(0.0..scale.length), Axis::counting(0.0..devices * 1.05))?;
     chart
         .configure_mesh()
         .x_desc(format!("{} since the first arrival", scale.unit))
         .y_desc("devices")
-        .y_labels(labels(cluster.devices()))
-        .y_label_formatter(&|devices| format!("{devices:.0}"))
         .light_line_style(WHITE)
         .draw()?;
     for (index, result) in results.iter().enumerate() {
@@ -229,14 +178,12 @@ fn gantt(area: &Area<'_>, result: &PolicyResult, cluster: &Cluster, scale: &Scal
         .margin(12)
         .x_label_area_size(36)
         .y_label_area_size(64)
-        .build_cartesian_2d(0.0..scale.length, 0.0..f64::from(rows.max(1)))?;
+        .build_cartesian_2d(Axis::linear(0.0..scale.length), Axis::counting(0.0..f64::from(rows.max(1))))?;
     chart
         .configure_mesh()
         .disable_mesh()
         .x_desc(format!("{} since the first arrival", scale.unit))
         .y_desc("devices, by node")
-        .y_labels(labels(rows))
-        .y_label_formatter(&|device| format!("{device:.0}"))
         .draw()?;
     let bars = bars(&result.recording.spans, cluster, nodes)
         .into_iter()

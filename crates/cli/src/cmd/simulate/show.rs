@@ -1,20 +1,22 @@
 //! The figures of policies side by side: as a table, as JSON, or as CSV.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 use bellwether_sim::report::Report;
-use bellwether_sim::workload::csv_cell;
 use serde_json::{Map, Value, json};
 
 use super::experiment::{Outcome, PolicyResult};
 use crate::options::TableFormat;
+use crate::render::csv::{Csv, cell};
+use crate::render::duration::brief;
+use crate::render::{self, table::aligned};
 
 pub(super) fn render(results: &[PolicyResult], format: TableFormat) -> String {
     match format {
         TableFormat::Table => table(results),
         TableFormat::Json => {
             let objects: Vec<Value> = results.iter().map(|result| Value::Object(object(result))).collect();
-            serde_json::to_string_pretty(&objects).unwrap_or_default()
+            render::json(&objects)
         }
         TableFormat::Csv => csv(results),
     }
@@ -75,29 +77,28 @@ fn object(result: &PolicyResult) -> Map<String, Value> {
 fn csv(results: &[PolicyResult]) -> String {
     let objects: Vec<Map<String, Value>> = results.iter().map(object).collect();
     let Some(first) = objects.first() else { return String::new() };
-    let mut lines = vec![first.keys().cloned().collect::<Vec<_>>().join(",")];
+    let mut csv = Csv::new(first.keys());
     for object in &objects {
-        let cells = object.values().map(|value| match value {
-            Value::String(text) => csv_cell(text).into_owned(),
+        csv.write(object.values().map(|value| match value {
+            Value::String(text) => text.clone(),
             Value::Null => String::new(),
             other => other.to_string(),
-        });
-        lines.push(cells.collect::<Vec<_>>().join(","));
+        }));
     }
-    lines.join("\n")
+    csv.text()
 }
 
 /// Rows are policies; the best of each column is marked.
 fn table(results: &[PolicyResult]) -> String {
     type Column = (&'static str, fn(&Report) -> f64, fn(f64) -> String, Best);
     let columns: [Column; 11] = [
-        ("mean JCT", |r| r.avg_jct_s, duration, Best::Low),
-        ("median", |r| r.median_jct_s, duration, Best::Low),
-        ("p95", |r| r.p95_jct_s, duration, Best::Low),
-        ("p99", |r| r.p99_jct_s, duration, Best::Low),
-        ("makespan", |r| r.makespan_s, duration, Best::Low),
-        ("queueing", |r| r.avg_queueing_s, duration, Best::Low),
-        ("used", |r| r.utilisation, percent, Best::High),
+        ("mean JCT", |r| r.avg_jct_s, brief, Best::Low),
+        ("median", |r| r.median_jct_s, brief, Best::Low),
+        ("p95", |r| r.p95_jct_s, brief, Best::Low),
+        ("p99", |r| r.p99_jct_s, brief, Best::Low),
+        ("makespan", |r| r.makespan_s, brief, Best::Low),
+        ("queueing", |r| r.avg_queueing_s, brief, Best::Low),
+        ("used", |r| r.utilisation, |v| format!("{:.1}%", 100.0 * v), Best::High),
         ("rho p95", |r| r.p95_rho, |v| format!("{v:.2}"), Best::Low),
         ("stops", |r| r.preemptions, |v| format!("{v:.0}"), Best::None),
         ("restarts/job", |r| r.restarts_per_job, |v| format!("{v:.2}"), Best::None),
@@ -131,8 +132,8 @@ fn table(results: &[PolicyResult]) -> String {
     rows[0].push("decision".into());
     rows[0].push("time".into());
     for (row, result) in rows[1..].iter_mut().zip(results) {
-        row.push(duration(mean(result, |o| o.deciding_s / (o.decisions.max(1) as f64))));
-        row.push(duration(mean(result, |o| o.wall_s)));
+        row.push(brief(mean(result, |o| o.deciding_s / (o.decisions.max(1) as f64))));
+        row.push(brief(mean(result, |o| o.wall_s)));
     }
     let mut text = aligned(&rows);
     text.push_str(&footnotes(results));
@@ -173,55 +174,17 @@ fn footnotes(results: &[PolicyResult]) -> String {
     text
 }
 
-/// Columns side by side; the first to the left, the others to the right.
-pub(crate) fn aligned(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        for (column, cell) in row.iter().enumerate() {
-            let pad = " ".repeat(widths[column] - cell.chars().count());
-            let _ = if column == 0 { write!(text, "{cell}{pad}") } else { write!(text, "  {pad}{cell}") };
-        }
-        text.truncate(text.trim_end().len());
-        text.push('\n');
-    }
-    text
-}
-
-fn percent(part: f64) -> String {
-    format!("{:.1}%", 100.0 * part)
-}
-
-/// Three figures and a unit.
-pub(crate) fn duration(seconds: f64) -> String {
-    match seconds {
-        0.0 => "0s".to_owned(),
-        s if s < 1e-3 => format!("{:.1}us", s * 1e6),
-        s if s < 1.0 => format!("{:.1}ms", s * 1e3),
-        s if s < 600.0 => format!("{s:.1}s"),
-        s if s < 36_000.0 => format!("{:.1}min", s / 60.0),
-        s if s < 864_000.0 => format!("{:.1}h", s / 3600.0),
-        s if s < 86_400e6 => format!("{:.1}d", s / 86_400.0),
-        s => format!("{:.1e}d", s / 86_400.0),
-    }
-}
-
 /// A row per job and policy.
 pub(super) fn jobs(results: &[PolicyResult]) -> String {
-    let mut text = String::from("job_id,policy,submit_s,start_s,end_s,restarts\n");
-    let cell = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
+    let mut csv = Csv::new(["job_id", "policy", "submit_s", "start_s", "end_s", "restarts"]);
     for result in results {
         for (entry, record) in result.entries.iter().zip(&result.recording.jobs) {
-            let name = csv_cell(&entry.job.description.name);
-            let (start, end) = (cell(record.start_s), cell(record.end_s));
-            let (arrival_s, restarts) = (entry.job.arrival_s, record.restarts);
-            let policy = csv_cell(&result.policy);
-            let _ = writeln!(text, "{name},{policy},{arrival_s},{start},{end},{restarts}");
+            let (start_s, end_s) = (cell(record.start_s), cell(record.end_s));
+            let job = &entry.job;
+            let cells: [&dyn Display; 6] =
+                [&job.description.name, &result.policy, &job.arrival_s, &start_s, &end_s, &record.restarts];
+            csv.row(&cells);
         }
     }
-    text
+    csv.text() + "\n"
 }

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use bellwether_sim::trace::Format;
 use bellwether_sim::workload::{Arrivals, Description, Group, Summary};
 
-use crate::cmd::simulate::show::{aligned, duration};
+use crate::render::duration::brief;
+use crate::render::table::aligned;
 
 /// Rows of the load over time.
 const WINDOWS_MAX: usize = 14;
@@ -13,7 +14,7 @@ const WINDOWS_MAX: usize = 14;
 pub(super) fn table(description: &Description, format: Format) -> String {
     let Description { jobs, span_s, work, sizes, device_types, .. } = description;
     let timed = description.says_durations;
-    let mut text = format!("{jobs} jobs ({format}) arrive within {}\n", duration(*span_s));
+    let mut text = format!("{jobs} jobs ({format}) arrive within {}\n", brief(*span_s));
     let what = if timed { "durations" } else { "work" };
     let _ = writeln!(text, "{what}: {}", figures(work, timed));
     if let (Some(hours), Some(offered)) = (description.gpu_hours, description.offered_gpus) {
@@ -45,7 +46,7 @@ fn figures(work: &Summary, timed: bool) -> String {
     if !work.largest.is_finite() {
         return "not said; the tables of a model hold it".to_owned();
     }
-    let show = |value: f64| if timed { duration(value) } else { format!("{value:.0}") };
+    let show = |value: f64| if timed { brief(value) } else { format!("{value:.0}") };
     let Summary { mean, median, p95, p99, largest, variation } = work;
     let [mean, median, p95, p99, largest] = [mean, median, p95, p99, largest].map(|value| show(*value));
     format!(
@@ -68,7 +69,7 @@ fn groups(title: &str, groups: &[Group], timed: bool, jobs: usize) -> String {
         .to_vec(),
     ];
     for group in groups {
-        let show = |value: f64| if timed { duration(value) } else { format!("{value:.0}") };
+        let show = |value: f64| if timed { brief(value) } else { format!("{value:.0}") };
         rows.push(vec![
             group.name.clone(),
             group.jobs.to_string(),
@@ -97,7 +98,7 @@ fn load(description: &Description) -> String {
         let offered_s: f64 = chunk.iter().filter_map(|w| Some(w.offered_load? * w.length_s)).sum();
         let jobs: usize = chunk.iter().map(|window| window.jobs).sum();
         rows.push(vec![
-            duration(chunk[0].begin_s - begin_s),
+            brief(chunk[0].begin_s - begin_s),
             jobs.to_string(),
             format!("{:.1}", device_s / length_s),
             if description.offered_load.is_some() {
@@ -116,7 +117,7 @@ fn arrivals(description: &Description) -> String {
     };
     let mut text = format!(
         "\narrivals in bins of {}: variance over mean {:.2} ({} if they were Poisson)\n",
-        duration(fit.bin_s),
+        brief(fit.bin_s),
         fit.dispersion.index,
         match fit.dispersion.p_value {
             p if p < 1e-12 => "p < 1e-12".to_owned(),
@@ -145,7 +146,7 @@ fn law(law: &Arrivals) -> String {
         Arrivals::Poisson { per_hour } => format!("poisson, {:.2} per hour", per_hour.unwrap_or(f64::NAN)),
         Arrivals::Mmpp { states } => {
             let state = |state: &bellwether_sim::workload::State| {
-                format!("{:.2} per hour for {}", state.per_hour, duration(state.stay.0))
+                format!("{:.2} per hour for {}", state.per_hour, brief(state.stay.0))
             };
             format!("mmpp, {}", states.iter().map(state).collect::<Vec<_>>().join(" and "))
         }

@@ -6,12 +6,15 @@ use bellwether_core::job::Job;
 use bellwether_core::prediction::Protocol;
 use bellwether_core::units::{Dollars, DollarsPerHour};
 use bellwether_des::statistics::Tally;
-use bellwether_sched::plan::duration;
 use bellwether_sched::tune::{Ask, Gain, Setting};
 use serde::Serialize;
 
 use super::state::{self, State};
 use crate::options::TableFormat;
+use crate::render;
+use crate::render::csv::{Csv, cell};
+use crate::render::duration::written;
+use crate::render::words::count;
 
 /// Probability of the intervals.
 const LEVEL: f64 = 0.95;
@@ -61,11 +64,6 @@ pub(super) struct Report {
     /// What belongs into the job file.
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<String>,
-}
-
-/// A time as a table shows it.
-pub(super) fn time(seconds: f64) -> String {
-    duration(seconds)
 }
 
 impl Row {
@@ -141,7 +139,7 @@ impl Report {
     pub(super) fn render(&self, format: TableFormat) -> String {
         match format {
             TableFormat::Table => self.table(),
-            TableFormat::Json => serde_json::to_string_pretty(self).unwrap_or_default(),
+            TableFormat::Json => render::json(self),
             TableFormat::Csv => self.csv(),
         }
     }
@@ -164,7 +162,7 @@ impl Report {
                 row.fraction * 100.0,
                 row.sessions,
                 row.score(accuracies),
-                row.seconds.map_or("–".into(), time),
+                row.seconds.map_or("–".into(), written),
             );
         }
         if let Some(target) = self.target {
@@ -186,11 +184,10 @@ impl Report {
 
     fn cost(&self) -> String {
         let dollars = self.cost_dollars.map_or(String::new(), |cost| format!(", {}", Dollars::new(cost)));
-        let plural = if self.sessions == 1 { "" } else { "s" };
         format!(
-            "{} session{plural}, {}, {} samples{dollars}",
-            self.sessions,
-            time(self.cost_s),
+            "{}, {}, {} samples{dollars}",
+            count(self.sessions, "session"),
+            written(self.cost_s),
             self.cost_samples
         )
     }
@@ -198,7 +195,7 @@ impl Report {
     fn worth(&self, gain: &Gain) -> String {
         let Gain { synchronous_s, extrapolated, best_s, recurrences } = *gain;
         let how = if extrapolated { " (from the line through the others)" } else { "" };
-        let mut text = format!("{} instead of {}{how} each time", time(best_s), time(synchronous_s));
+        let mut text = format!("{} instead of {}{how} each time", written(best_s), written(synchronous_s));
         match recurrences {
             Some(count) => {
                 let _ = write!(text, "; the search has paid for itself after {count:.1} recurrences");
@@ -207,20 +204,19 @@ impl Report {
         }
         if let Some((count, net_s)) = self.recurrences.zip(self.net_gain_s) {
             let word = if net_s < 0.0 { "lost" } else { "gained" };
-            let _ = write!(text, "; after {count}, {} are {word}", time(net_s.abs()));
+            let _ = write!(text, "; after {count}, {} are {word}", written(net_s.abs()));
         }
         text
     }
 
     fn csv(&self) -> String {
-        let mut text = String::from("fraction,sessions,diverged,mean,half_width,seconds,passed");
-        let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
+        let mut csv =
+            Csv::new(["fraction", "sessions", "diverged", "mean", "half_width", "seconds", "passed"]);
         for row in &self.settings {
-            let passed = row.passed.map_or(String::new(), |passed| passed.to_string());
-            let Row { fraction, sessions, diverged, mean, half_width, seconds, .. } = *row;
-            let [mean, half_width, seconds] = [mean, half_width, seconds].map(number);
-            let _ = write!(text, "\n{fraction},{sessions},{diverged},{mean},{half_width},{seconds},{passed}");
+            let Row { fraction, sessions, diverged, mean, half_width, seconds, passed } = row;
+            let [mean, half_width, seconds] = [*mean, *half_width, *seconds].map(cell);
+            csv.row(&[fraction, sessions, diverged, &mean, &half_width, &seconds, &cell(*passed)]);
         }
-        text
+        csv.text()
     }
 }

@@ -9,12 +9,13 @@ use bellwether_des::{Simulation as Clock, Streams as Randoms};
 use super::dispatch::Cap;
 use super::host::Host;
 use super::turns::Turns;
-use super::{Event, Options, Simulation, StreamState};
+use super::{Options, Simulation, StreamState};
 use crate::gpu::device::Device;
 use crate::gpu::discipline::{Discipline, check_slices};
 use crate::gpu::occupancy::{Amounts, capacity, occupancy};
 use crate::gpu::partition::Partition;
 use crate::gpu::rooms::Rooms;
+use crate::gpu::timeline::Event;
 use crate::gpu::workload::{Stream, Workload};
 
 /// Most blocks of all launches together: each is reported.

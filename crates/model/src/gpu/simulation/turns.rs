@@ -2,7 +2,8 @@
 
 use bellwether_des::Ticket;
 
-use super::{Event, Simulation};
+use super::Simulation;
+use crate::gpu::timeline::Event;
 
 /// Whose turn it is. Each process has a partition of its own with all multiprocessors.
 #[derive(Debug, Default)]

@@ -3,15 +3,16 @@
 use std::fmt::Write;
 
 use bellwether_core::cluster::JobId;
-use bellwether_sim::workload::csv_cell;
 use serde_json::{Value, json};
 
 use super::Replay;
 use super::decisions::{Compared, Difference};
 use super::recorded::Given;
 use super::simulated::JobTimes;
-use crate::cmd::simulate::show::{aligned, duration};
 use crate::options::TableFormat;
+use crate::render::csv::{Csv, cell};
+use crate::render::duration::brief;
+use crate::render::{self, table::aligned};
 
 /// Allocations before and after the first that differs that are shown.
 const AROUND: usize = 3;
@@ -19,7 +20,7 @@ const AROUND: usize = 3;
 pub(super) fn render(replay: &Replay, format: TableFormat) -> String {
     match format {
         TableFormat::Table => table(replay),
-        TableFormat::Json => serde_json::to_string_pretty(&value(replay)).unwrap_or_default(),
+        TableFormat::Json => render::json(&value(replay)),
         TableFormat::Csv => csv(&replay.simulated.jobs),
     }
 }
@@ -121,15 +122,14 @@ fn value(replay: &Replay) -> Value {
 }
 
 fn csv(jobs: &[JobTimes]) -> String {
-    let mut text = String::from("job,outcome,submitted_s,measured_s,simulated_s,gap");
-    let cell = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
+    let mut csv = Csv::new(["job", "outcome", "submitted_s", "measured_s", "simulated_s", "gap"]);
     for job in jobs {
-        let (name, ended) = (csv_cell(&job.name), outcome(job));
-        let (measured, simulated, gap) = (cell(job.measured_s), cell(job.simulated_s), cell(job.gap()));
-        let ended = ended.as_str().unwrap_or_default();
-        let _ = write!(text, "\n{name},{ended},{},{measured},{simulated},{gap}", job.submitted_s);
+        let outcome = outcome(job);
+        let outcome = outcome.as_str().unwrap_or_default();
+        let [measured_s, simulated_s, gap] = [job.measured_s, job.simulated_s, job.gap()].map(cell);
+        csv.row(&[&job.name, &outcome, &job.submitted_s, &measured_s, &simulated_s, &gap]);
     }
-    text
+    csv.text()
 }
 
 fn table(replay: &Replay) -> String {
@@ -142,15 +142,15 @@ fn table(replay: &Replay) -> String {
             let _ = writeln!(text, "  recorded: {recorded}\n  replayed: {replayed}");
         }
     }
-    let (starts, start) = (recorded.starts_s.len(), duration(simulated.start_s));
-    let restart = duration(simulated.restart_s);
+    let (starts, start) = (recorded.starts_s.len(), brief(simulated.start_s));
+    let restart = brief(simulated.restart_s);
     let _ = writeln!(
         text,
         "simulated under {policy}: a first start costs {start} (mean of {starts}), a restart {restart}"
     );
     text.push('\n');
     let gap = |gap: Option<f64>| gap.map_or("-".into(), |gap| format!("{:+.1}%", 100.0 * gap));
-    let time = |time_s: Option<f64>| time_s.map_or("-".into(), duration);
+    let time = |time_s: Option<f64>| time_s.map_or("-".into(), brief);
     let devices = |given: &[Given], job: JobId| {
         let given = given.iter().filter(|given| given.job == job);
         given.map(|given| given.devices.to_string()).collect::<Vec<_>>().join(" ")
@@ -170,7 +170,7 @@ fn table(replay: &Replay) -> String {
     }));
     if let Some((measured_s, simulated_s)) = means(&simulated.jobs) {
         let of_both = gap(Some(simulated_s / measured_s - 1.0));
-        let row = ["mean".into(), String::new(), duration(measured_s), duration(simulated_s), of_both];
+        let row = ["mean".into(), String::new(), brief(measured_s), brief(simulated_s), of_both];
         rows.push(row.into());
     }
     text.push_str(&aligned(&rows));

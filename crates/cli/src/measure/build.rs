@@ -7,7 +7,6 @@ use bellwether_core::profile::{
 use bellwether_core::record::StepRecord;
 use bellwether_runtime::membership::TraineeDescription;
 
-use super::median;
 use crate::metrics::WARM_UP_STEPS;
 
 /// Bytes from which the time of a collective is mostly that of its bytes.
@@ -116,4 +115,11 @@ fn collective(steps: &[&StepRecord], bytes: u64, network: Option<Network>) -> Op
         LARGE_BYTES.. => CollectiveCost { s_per_byte: 0.0, fixed_s: 0.0 },
         _ => CollectiveCost { s_per_byte: 0.0, fixed_s: (rest_s - wire_s).max(0.0) },
     })
+}
+
+/// The middle one of some values; of two in the middle the larger.
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied()
 }

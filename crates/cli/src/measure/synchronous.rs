@@ -1,28 +1,26 @@
-//! Runs a job for a moment, on one worker and then on two, and keeps what its steps took.
+//! Runs a job that is synchronous for a moment, on one worker and then on two, and keeps what its steps took.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::Path;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use bellwether_core::job::{Checkpoint, Job, Mode, WorkerRange};
+use bellwether_core::job::Job;
 use bellwether_core::plan::Synchronisation;
-use bellwether_core::prediction::Protocol;
 use bellwether_core::profile::{Network, Profile};
 use bellwether_core::record::{Event, RunOutcome};
 use bellwether_runtime::coordinator::{self, Observation, Options, Spawn};
 use bellwether_runtime::journal;
 use bellwether_runtime::membership::TraineeDescription;
 
-use super::args::ProfileArguments;
-use super::asynchronous;
 use super::build::{self, Measured};
-use crate::cmd::run;
+use super::setup::{Ask, How, endless, help};
 use crate::failure::Failure;
 use crate::files::Folder;
 use crate::metrics::{self, WARM_UP_STEPS};
+use crate::options::reachable;
 use crate::printer::Printer;
+use crate::processes::spawner;
 use crate::runs::{RunDir, StateDir};
 
 /// What the measurement waits for, as the journal tells it.
@@ -45,44 +43,12 @@ enum Part {
     Over,
 }
 
-/// What the helping thread asks of the run.
-pub(super) enum Ask {
-    Scale(u32),
-    Stop,
-}
-
-/// How a job is measured.
-pub(crate) struct How {
-    /// Steps to measure with each number of workers, after those to warm up.
-    pub(crate) steps: u64,
-    /// Address at which a peer on another machine reaches this one.
-    pub(crate) listen: Option<SocketAddr>,
-    /// The second worker is started by hand.
-    pub(crate) peer_by_hand: bool,
-}
-
-pub(super) fn measure(
-    path: &Path,
-    arguments: &ProfileArguments,
-    printer: &Printer,
-) -> Result<Profile, Failure> {
-    let job = run::read_job(path, &arguments.set)?;
-    let trainee = run::describe(&job)?;
-    let ProfileArguments { steps, listen, peer_by_hand, .. } = *arguments;
-    let how = How { steps, listen, peer_by_hand };
-    // What a job does first is what its profile says.
-    match job.sync.policy.stretches(job.total_steps(trainee.training_samples)).first() {
-        Some((_, Protocol::Asp | Protocol::Ssp(_))) => asynchronous::measure(&job, &trainee, &how, printer),
-        _ => measure_job(&job, &trainee, &how, printer),
-    }
-}
-
 /// Trains `job` for a moment in a folder of its own and makes its profile.
 ///
 /// # Errors
 ///
 /// What keeps it from being trained.
-pub(crate) fn measure_job(
+pub(crate) fn measure(
     original: &Job,
     trainee: &TraineeDescription,
     how: &How,
@@ -93,7 +59,7 @@ pub(crate) fn measure_job(
     let scratch = Folder::new("profile")?;
     let run = StateDir::find(Some(scratch.path().to_path_buf()))?.create(&job, false)?;
     let listen = how.listen.unwrap_or(([127, 0, 0, 1], 0).into());
-    run::reachable("--listen", listen)?;
+    reachable("--listen", listen)?;
     let two = job.batch.virtual_nodes >= 2;
     let options = Options {
         run: run.name.clone(),
@@ -106,7 +72,7 @@ pub(crate) fn measure_job(
         schedule: Vec::new(),
         spawn_server: None,
         synchronisation: Synchronisation::default(),
-        spawn: Some(only(run::spawner(&run, |_| Vec::new())?, how.peer_by_hand)),
+        spawn: Some(only(spawner(&run, |_| Vec::new())?, how.peer_by_hand)),
         trainee: Some(trainee.clone()),
         speeds: BTreeMap::new(),
         director: None,
@@ -153,15 +119,6 @@ pub(crate) fn measure_job(
     Ok(build::profile(original, trainee, &measured))
 }
 
-/// The job, so long that it does not end by itself, and without what only costs time here.
-pub(super) fn endless(job: &mut Job) {
-    (job.steps, job.epochs) = (Some(u64::from(u32::MAX)), None);
-    job.mode = Mode::Exact;
-    job.evaluation.every_steps = 0;
-    job.checkpoint = Checkpoint::default();
-    job.workers = WorkerRange { min: 1, max: job.batch.virtual_nodes.min(2) };
-}
-
 /// Starts the first worker, and others unless they come by hand.
 fn only(mut spawn: Spawn, by_hand: bool) -> Spawn {
     let mut started = 0;
@@ -171,26 +128,6 @@ fn only(mut spawn: Spawn, by_hand: bool) -> Spawn {
             return Err(std::io::Error::other("the peer is started by hand"));
         }
         spawn(worker, address)
-    })
-}
-
-/// The coordinator's own thread cannot ask it anything.
-pub(super) fn help(run: RunDir, asked: Receiver<Ask>) -> std::thread::JoinHandle<()> {
-    std::thread::spawn(move || {
-        for ask in asked {
-            let Some(endpoint) = run.endpoint() else { continue };
-            let Ok(token) = run.token() else { continue };
-            let address = endpoint.control.to_string();
-            let Ok(mut control) = bellwether_runtime::control::client::Control::connect(&address, &token)
-            else {
-                continue;
-            };
-            // A run that is over already needs neither.
-            let _ = match ask {
-                Ask::Scale(workers) => control.scale(workers),
-                Ask::Stop => control.stop(),
-            };
-        }
     })
 }
 

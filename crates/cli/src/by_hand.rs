@@ -1,4 +1,4 @@
-//! `bellwether scale`, `stop` and `watch` of a run by hand, and its line in `jobs`.
+//! Runs that were started by hand: how they are changed, stopped and watched, and their lines in `jobs`.
 
 use std::process::ExitCode;
 
@@ -9,12 +9,12 @@ use bellwether_runtime::control::generated::{Reply, Status};
 use bellwether_runtime::journal::Tail;
 use serde::Serialize;
 
-use super::client::{self, ServedArguments};
-use super::run::show::batch;
 use crate::failure::Failure;
 use crate::history::{History, Left, last_loss};
 use crate::options::{Format, StateArguments};
 use crate::printer::Printer;
+use crate::render::duration::rough;
+use crate::render::words::count;
 use crate::runs::{RunDir, StateDir};
 
 impl From<ClientError> for Failure {
@@ -60,7 +60,7 @@ fn steer(
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn scale(
+pub(crate) fn scale(
     job: &str,
     state: &StateArguments,
     workers: u32,
@@ -69,17 +69,12 @@ pub(super) fn scale(
     steer(job, state, printer, |control| control.scale(workers))
 }
 
-pub(crate) fn stop(arguments: &ServedArguments, printer: &Printer) -> Result<ExitCode, Failure> {
-    client::stop(arguments, printer)?;
-    steer(&arguments.job, &arguments.daemon.state, printer, Control::stop)
+pub(crate) fn stop(job: &str, state: &StateArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    steer(job, state, printer, Control::stop)
 }
 
-pub(crate) fn watch(arguments: &ServedArguments, printer: &Printer) -> Result<ExitCode, Failure> {
-    if let Some(code) = client::watch(arguments, printer)? {
-        return Ok(code);
-    }
-    let state = &arguments.daemon.state;
-    let run = StateDir::find(state.state_dir.clone())?.run(&arguments.job)?;
+pub(crate) fn watch(job: &str, state: &StateArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    let run = StateDir::find(state.state_dir.clone())?.run(job)?;
     let mut last = None;
     let mut tail = Tail::new(&run.path);
     // What is past is past.
@@ -107,21 +102,25 @@ pub(crate) fn watch(arguments: &ServedArguments, printer: &Printer) -> Result<Ex
     Ok(ExitCode::SUCCESS)
 }
 
+/// The batch, where it moves.
+pub(crate) fn batch(status: &Status) -> String {
+    if status.batch > 0 { format!("batch {}  ", status.batch) } else { String::new() }
+}
+
 /// A status in one line.
-pub(crate) fn line(status: &Status) -> String {
+fn line(status: &Status) -> String {
     let evaluation = status.evaluation.filter(|e| e.predictions > 0).map_or(String::new(), |e| {
         format!("  held-out {:.2} %", 100.0 * e.correct as f64 / e.predictions as f64)
     });
     let loss = if status.loss.is_finite() { format!("{:.4}", status.loss) } else { "–".into() };
-    let plural = if status.workers == 1 { "" } else { "s" };
     format!(
-        "{}  step {}/{}  loss {loss}  {}{:.0} examples/s  {} worker{plural}{evaluation}  {}",
+        "{}  step {}/{}  loss {loss}  {}{:.0} examples/s  {}{evaluation}  {}",
         status.run,
         status.step,
         status.total_steps,
         batch(status),
         status.examples_per_s,
-        status.workers,
+        count(status.workers as usize, "worker"),
         status.phase
     )
 }
@@ -147,9 +146,9 @@ fn json(status: &Status) -> serde_json::Value {
 
 /// What is known of a run in a line of `bellwether jobs`.
 #[derive(Debug, Serialize)]
-pub(super) struct Row {
+pub(crate) struct Row {
     run: String,
-    pub(super) state: String,
+    pub(crate) state: String,
     step: u64,
     total_steps: Option<u64>,
     loss: Option<f64>,
@@ -158,7 +157,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    pub(super) fn of(run: &RunDir) -> Row {
+    pub(crate) fn of(run: &RunDir) -> Row {
         // A run whose journal cannot be read is still a run.
         let history = History::read(run).unwrap_or_default();
         let age_s = history.age_s();
@@ -188,24 +187,14 @@ impl Row {
     fn line(&self) -> String {
         let total = self.total_steps.map_or("?".into(), |steps| steps.to_string());
         let loss = self.loss.map_or("–".into(), |loss| format!("{loss:.4}"));
-        let age = self.age_s.map_or("–".into(), age);
+        let age = self.age_s.map_or("–".into(), rough);
         let Row { run, state, step, workers, .. } = self;
         format!("{run:<28} {state:<18} {:>15} {loss:>9} {workers:>8} {age:>8}", format!("{step}/{total}"))
     }
 }
 
-/// A time in one unit, as one says it.
-pub(super) fn age(seconds: f64) -> String {
-    match seconds {
-        s if s < 120.0 => format!("{s:.0} s"),
-        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
-        s if s < 172_800.0 => format!("{:.0} h", s / 3600.0),
-        s => format!("{:.0} days", s / 86_400.0),
-    }
-}
-
 /// Runs, a line each.
-pub(super) fn table(rows: &[Row]) -> String {
+pub(crate) fn table(rows: &[Row]) -> String {
     let [run, state, step, loss, workers, age] = ["RUN", "STATE", "STEP", "LOSS", "WORKERS", "AGE"];
     let titles = format!("{run:<28} {state:<18} {step:>15} {loss:>9} {workers:>8} {age:>8}");
     std::iter::once(titles).chain(rows.iter().map(Row::line)).collect::<Vec<_>>().join("\n")

@@ -16,12 +16,13 @@ use bellwether_runtime::parameters::ShardMap;
 use bellwether_runtime::{journal, metrics};
 
 use super::by_parts::{self, Measured, Unit};
-use super::measure::{Ask, How, endless, help};
-use crate::cmd::run;
+use super::setup::{Ask, How, endless, help};
 use crate::failure::Failure;
 use crate::files::Folder;
 use crate::metrics::WARM_UP_STEPS;
+use crate::options::reachable;
 use crate::printer::Printer;
+use crate::processes::{server_spawner, spawner};
 use crate::runs::{RunDir, StateDir};
 
 /// Trains `job` for a moment, asynchronously and in a folder of its own, and makes its profile.
@@ -44,7 +45,7 @@ pub(crate) fn measure(
     let scratch = Folder::new("profile")?;
     let run = StateDir::find(Some(scratch.path().to_path_buf()))?.create(&job, false)?;
     let listen = how.listen.unwrap_or(([127, 0, 0, 1], 0).into());
-    run::reachable("--listen", listen)?;
+    reachable("--listen", listen)?;
     let (asks, asked) = channel();
     let helper = help(run.clone(), asked);
     let per_step = u64::from(job.batch.virtual_nodes / job.sync.nodes_per_update).max(1);
@@ -102,8 +103,8 @@ fn options(
         workers: 1,
         max_workers: 1,
         schedule: Vec::new(),
-        spawn: (!by_hand).then(|| run::spawner(run, |_| Vec::new())).transpose()?,
-        spawn_server: (!by_hand).then(|| run::server_spawner(run)).transpose()?,
+        spawn: (!by_hand).then(|| spawner(run, |_| Vec::new())).transpose()?,
+        spawn_server: (!by_hand).then(|| server_spawner(run)).transpose()?,
         synchronisation,
         trainee: Some(trainee.clone()),
         speeds: BTreeMap::new(),

@@ -1,0 +1,31 @@
+//! Job files, read and made known.
+
+use std::path::Path;
+
+use bellwether_core::job::Job;
+use bellwether_core::{InputError, parse};
+use bellwether_runtime::membership::TraineeDescription;
+
+use crate::failure::Failure;
+use crate::files;
+
+/// Reads a job file, with some of its keys set anew.
+pub(crate) fn read(path: &Path, overrides: &[(String, String)]) -> Result<Job, Failure> {
+    let place = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|e| {
+        InputError::new(&place, format!("the job file cannot be read: {e}"))
+            .hint("`bellwether run JOB.toml` takes the path of a job file; examples/ has some")
+    })?;
+    let mut job = parse::job(&text, &place, overrides)?;
+    // Workers have other working directories, and a run is taken up from anywhere.
+    let folder = std::path::absolute(path).map_err(|e| Failure::at(&place, e))?;
+    let folder = folder.parent().unwrap_or(Path::new("/"));
+    job.paths_mut().into_iter().for_each(|p| *p = folder.join(&*p));
+    Ok(job)
+}
+
+/// Builds the trainee once here, so that bad data are refused before anything is started.
+pub(crate) fn describe(job: &Job) -> Result<TraineeDescription, InputError> {
+    let trainee = bellwether_workloads::build(job, &files::read_data)?;
+    Ok(TraineeDescription::of(trainee.as_ref()))
+}
