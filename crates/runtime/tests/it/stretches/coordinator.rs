@@ -9,7 +9,7 @@ use bellwether_runtime::membership::coordinator::{Action, Config, Coordinator, E
 use bellwether_runtime::membership::{StepRecord, ToWorker, WorkerId};
 
 use super::server::Server;
-use super::world::{Process, State, Trade, World};
+use super::world::{Process, State, Trade, Up, World};
 
 impl World {
     /// A coordinator process begins, the first or a later one.
@@ -301,6 +301,9 @@ impl World {
             // Whoever does not hear of it is ended.
             let hang = self.processes.iter().filter(|(_, process)| process.alive && process.hangs);
             hang.map(|(id, _)| *id).collect::<Vec<_>>().into_iter().for_each(|id| self.kill(id));
+            // Whoever knocks at this moment is not let in.
+            let knocks = |process: &&mut Process| process.up.iter().any(|up| !matches!(up, Up::Said(_)));
+            self.processes.values_mut().filter(knocks).for_each(|process| process.connected = false);
             return;
         }
         // It is resumed when everyone has gone home.
