@@ -421,6 +421,10 @@ impl Coordinator {
             // Whoever had the rest is gone.
             self.journal(Journal::RolledBack { to: step });
             self.progress.roll_back(step);
+            // A stretch that lies before what was committed is to be done anew, too.
+            if self.config.resumed.is_some() {
+                self.apart.resume_at(step);
+            }
         }
         self.progress.goes_on_from(step);
         self.lagging.clone_from(&behind);
