@@ -172,21 +172,26 @@ impl Coordinator {
         staying: &[WorkerId],
         caught_up: &[WorkerId],
     ) -> Option<(Membership, Reason)> {
+        let next = self.holds_at();
+        let settled = self.proposed.is_empty();
+        let mut shadows = self.staged(Stage::Shadow);
+        let go_on = |mut shadows: Vec<WorkerId>| {
+            shadows.extend(self.staged(Stage::CaughtUp));
+            (self.compose(members, &shadows), Reason::Resize { wanted: self.wanted })
+        };
+        // Somebody asked for another change than the one for which the members wait.
+        let in_vain = |at: u64| next.is_none_or(|next| at < next);
+        if settled && self.current.hold_at.is_some_and(in_vain) {
+            return Some(go_on(shadows));
+        }
         let first = self.schedule.front().map_or(u64::MAX, |(step, _)| *step);
         if self.hands_over_at().is_some_and(|step| step <= first) {
-            let mut shadows = self.staged(Stage::Shadow);
             shadows.extend(self.staged(Stage::CaughtUp).iter().filter(|id| !members.contains(id)));
             return self.hand_over(members, &shadows);
         }
-        self.scheduled(staying, caught_up).or_else(|| {
-            // Two plans crossed, and the members do not know where to wait next.
-            let next = self.holds_at();
-            let unknown = self.proposed.is_empty() && next != self.current.hold_at;
-            let mut shadows = self.staged(Stage::Shadow);
-            shadows.extend(self.staged(Stage::CaughtUp));
-            let reason = Reason::Resize { wanted: self.wanted };
-            unknown.then(|| (self.compose(members, &shadows), reason))
-        })
+        // Two plans crossed, and the members do not know where to wait next.
+        let unknown = settled && next != self.current.hold_at;
+        self.scheduled(staying, caught_up).or_else(|| unknown.then(|| go_on(shadows)))
     }
 
     /// Those of `staying` that remain when up to `spare` of them may go: those to be replaced go first.
