@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bellwether_core::prediction::Protocol;
-use bellwether_core::record::{Event as Journal, Line, RunOutcome};
+use bellwether_core::record::{Event as Journal, Line, RunFailure, RunOutcome};
 use bellwether_runtime::journal::resumed;
 use bellwether_runtime::membership::coordinator::{Action, Config, Coordinator, End, Event};
 use bellwether_runtime::membership::{StepRecord, ToWorker, WorkerId};
@@ -286,6 +286,8 @@ impl World {
         let right = match end.how {
             RunOutcome::Finished => self.watch.committed == self.plan.total_steps,
             RunOutcome::Stopped => self.watch.stop_asked,
+            // Who asks twice for an end while the disk is full means it.
+            RunOutcome::Failed(RunFailure::Unsaved { .. }) => self.watch.stop_asked,
             // Whoever is started by hand is not started again for ever.
             RunOutcome::Failed(_) => {
                 let hopeless = ["no worker comes up", "no parameter server comes up"];
