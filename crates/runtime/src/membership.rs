@@ -26,16 +26,17 @@
 use std::ops::Range;
 
 use crate::trainee::{Layout, Trainee};
-use crate::verification::Mismatch;
 
 pub mod clerk;
 pub mod coordinator;
 pub mod member;
+mod mismatch;
 mod position;
 mod reason;
 mod stretch;
 
 pub use bellwether_core::record::{StepRecord, UnitRecord};
+pub use mismatch::{Mismatch, Verdict};
 pub use position::{Activity, Position};
 pub use reason::Reason;
 pub use stretch::{Peer, Serve, ServerReport, Stretch};

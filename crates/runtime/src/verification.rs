@@ -12,7 +12,7 @@
 
 use std::ops::Range;
 
-use crate::membership::{Membership, WorkerId};
+use crate::membership::{Membership, Verdict, WorkerId};
 
 /// A digest of what a worker computed for a virtual node.
 pub type Digest = [u8; 32];
@@ -73,22 +73,6 @@ pub fn digest(values: &[f32], loss_sum: f64) -> Digest {
     hasher.finalize().into()
 }
 
-/// What is known of whose computation was wrong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// A third worker computes the node.
-    Awaited,
-    /// This worker's was wrong: the judge computed what the other did.
-    Wrong {
-        /// Who.
-        worker: WorkerId,
-        /// The third worker.
-        judge: WorkerId,
-    },
-    /// Nobody can tell.
-    Open,
-}
-
 impl Check {
     /// Whose digest differs from that of the judge, which agrees with the other.
     pub fn verdict(&self, digests: [Digest; 2], judged: Digest) -> Verdict {
@@ -99,23 +83,6 @@ impl Check {
             _ => Verdict::Open,
         }
     }
-}
-
-/// A virtual node that two workers computed differently: nothing of its step was applied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mismatch {
-    /// The membership.
-    pub epoch: u64,
-    /// The step.
-    pub step: u64,
-    /// The virtual node.
-    pub node: u32,
-    /// Whose node it is.
-    pub worker: WorkerId,
-    /// Who computed it again.
-    pub checker: WorkerId,
-    /// Whose was wrong.
-    pub verdict: Verdict,
 }
 
 #[cfg(test)]

@@ -11,18 +11,17 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use bellwether_core::InputError;
-use bellwether_core::job::Job;
 use tokio::sync::{Semaphore, watch};
 
 pub use gate::metrics_token;
 pub use sessions::Sessions;
 
-use crate::ledger::Task;
+use crate::loading::Describe;
 use crate::request::Desk;
 use crate::secret::Secret;
 use crate::tls::Identity;
 
+mod access;
 pub mod body;
 mod call;
 mod cluster;
@@ -42,9 +41,6 @@ mod routes;
 mod sessions;
 mod streams;
 mod tail;
-
-/// Learns the size of a job's task; may take as long as its data take to load.
-pub type Describe = Arc<dyn Fn(&Job) -> Result<Task, InputError> + Send + Sync>;
 
 /// How the API is served.
 #[derive(Clone)]

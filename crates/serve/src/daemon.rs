@@ -23,6 +23,7 @@ use crate::ledger::Damage;
 use crate::loading::{self, LoadLimits};
 use crate::local;
 use crate::machine::Machine;
+use crate::private::write_line;
 use crate::secret::Secret;
 use crate::tls::{self, Fingerprint};
 
@@ -136,7 +137,7 @@ impl Daemon {
         let ledger = ledger_file(&options.state_dir);
         let token = token(&token_file(&options.state_dir))?;
         let metrics = folder.join("metrics_token");
-        write_private(&metrics, &metrics_token(&token)).map_err(failed(&metrics))?;
+        write_line(&metrics, &metrics_token(&token)).map_err(failed(&metrics))?;
         let old = endpoint(&options.state_dir).map(|old| old.address);
         let web = bind(options.listen, old)?;
         let socket = socket_file(&options.state_dir);
@@ -250,7 +251,7 @@ fn tell(folder: &Path, connection: Option<Connection>) -> Result<Option<PathBuf>
         return Ok(None);
     };
     let text = serde_json::to_string_pretty(&connection).expect("a connection is plain data");
-    write_private(&path, &text).map_err(failed(&path))?;
+    write_line(&path, &text).map_err(failed(&path))?;
     Ok(Some(path))
 }
 
@@ -275,13 +276,8 @@ fn token(path: &Path) -> Result<Secret, DaemonError> {
         return Ok(Secret::parse(&text).ok_or_else(|| wrong().hint(hint))?);
     }
     let token = Secret::random().map_err(failed(path))?;
-    write_private(path, &token.to_text()).map_err(failed(path))?;
+    write_line(path, &token.to_text()).map_err(failed(path))?;
     Ok(token)
-}
-
-/// Writes a line into a file that only this user may read.
-pub(crate) fn write_private(path: &Path, line: &str) -> io::Result<()> {
-    write_atomically(&path.with_extension("part"), path, format!("{line}\n").as_bytes())
 }
 
 /// Clients look where the last daemon was, so the next one goes there if it can.

@@ -1,6 +1,7 @@
 //! The ledger: every fact that the daemon decides by, one JSON line each, in the order in which it came to know them.
 
 mod file;
+mod lines;
 mod repair;
 
 use bellwether_core::cluster::JobId;

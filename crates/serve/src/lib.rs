@@ -29,6 +29,7 @@ pub mod ledger;
 pub mod loading;
 pub mod local;
 pub mod machine;
+mod private;
 pub mod request;
 pub mod secret;
 pub mod snapshot;

@@ -15,7 +15,6 @@ use bellwether_core::job::Job;
 use bellwether_core::units::Bytes;
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use crate::api::Describe;
 use crate::ledger::Task;
 use crate::snapshot::ErrorBody;
 
@@ -39,6 +38,9 @@ impl Default for LoadLimits {
         LoadLimits { memory: Bytes(8 << 30), patience: Duration::from_secs(60) }
     }
 }
+
+/// Learns the size of a job's task; may take as long as its data take to load.
+pub type Describe = Arc<dyn Fn(&Job) -> Result<Task, InputError> + Send + Sync>;
 
 /// What the process answers: the size of the task, or what is wrong with it.
 pub type Answer = Result<Task, ErrorBody>;

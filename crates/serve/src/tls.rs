@@ -20,6 +20,8 @@ use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, OtherError, ServerConfig, SignatureScheme,
 };
 
+use crate::private::write_line;
+
 /// What a server proves with who it is.
 #[derive(Clone)]
 pub struct Identity {
@@ -96,13 +98,13 @@ pub(crate) fn own(folder: &Path, address: IpAddr) -> Result<Identity, InputError
     let failed = |error: std::io::Error| InputError::new(&place, error.to_string());
     if !path.exists() {
         let made = make(address).map_err(|error| InputError::new(&place, error.to_string()))?;
-        crate::daemon::write_private(&path, &made).map_err(failed)?;
+        write_line(&path, &made).map_err(failed)?;
     }
     let pem = fs::read(&path).map_err(failed)?;
     let identity = identity(&pem, &pem, &place, &place)
         .map_err(|error| error.hint("remove it, and the daemon makes another one"))?;
     let end = pem.windows(KEY.len()).position(|part| part == KEY).unwrap_or(pem.len());
-    crate::daemon::write_private(&shown, &String::from_utf8_lossy(&pem[..end])).map_err(failed)?;
+    write_line(&shown, &String::from_utf8_lossy(&pem[..end])).map_err(failed)?;
     Ok(identity)
 }
 

@@ -19,7 +19,7 @@ pub use describe::{Concurrency, Description, Group, Summary, Window, describe};
 pub use fit::{ArrivalFit, Candidate, Dispersion};
 pub use generate::generate;
 pub use law::{Amount, Law};
-pub use write::{csv_cell, write_csv};
+pub use write::write_csv;
 
 /// More jobs than this are a mistyped number.
 const JOBS_MAX: u32 = 100_000_000;

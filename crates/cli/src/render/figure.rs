@@ -11,9 +11,24 @@ pub(crate) fn figure(value: f64) -> String {
     format!("{value:.*}", digits as usize)
 }
 
-/// A part of one in percent.
+/// Three significant figures, where there is little room.
+pub(crate) fn short(value: f64) -> String {
+    match value.abs() {
+        size if !(0.000_5..99.95).contains(&size) => format!("{value:.0}"),
+        size if size >= 9.995 => format!("{value:.1}"),
+        size if size >= 0.095 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// A part of one in percent, with a second decimal of what is small; a dash where there is nothing to be part of.
 pub(crate) fn percent(part: f64) -> String {
-    format!("{:.1} %", 100.0 * part)
+    let percent = 100.0 * part;
+    match percent.abs() {
+        _ if !percent.is_finite() => "-".into(),
+        0.005..0.1 => format!("{percent:.2} %"),
+        _ => format!("{percent:.1} %"),
+    }
 }
 
 /// An amount of money; a dash where there is none to name.
@@ -31,5 +46,7 @@ mod tests {
         assert_eq!(figure(12.345), "12.35");
         assert_eq!(figure(12_345.6), "12346");
         assert_eq!(figure(7.629_4e-6), "7.629e-6");
+        assert_eq!([123.4, 12.34, 1.234, 0.012_34].map(short), ["123", "12.3", "1.23", "0.012"]);
+        assert_eq!([0.5, 0.000_4, 0.0, f64::NAN].map(percent), ["50.0 %", "0.04 %", "0.0 %", "-"]);
     }
 }

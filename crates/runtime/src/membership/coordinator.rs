@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bellwether_core::record::{Event as Journal, RunFailure};
 
 use super::{
-    EvaluationRecord, FromWorker, Load, Membership, Reason, Report, ToWorker, TraineeDescription, WorkerId,
+    EvaluationRecord, FromWorker, Load, Membership, Mismatch, Reason, Report, ToWorker, TraineeDescription,
+    WorkerId,
 };
-use crate::verification::Mismatch;
 
 mod apart;
 mod attendance;

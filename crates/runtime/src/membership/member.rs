@@ -3,8 +3,7 @@
 //! The shell ([`crate::worker`]) asks [`Member::next_task`], carries the task out, and tells the result;
 //! messages that arrive meanwhile are handed over at the next safe point, or interrupt a collective.
 
-use super::{FromWorker, Load, Membership, ToWorker, WorkerId};
-use crate::verification::{Mismatch, Verdict};
+use super::{FromWorker, Load, Membership, Mismatch, ToWorker, Verdict, WorkerId};
 
 mod apart;
 mod recovery;

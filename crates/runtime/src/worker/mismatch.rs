@@ -6,8 +6,8 @@ use bellwether_core::job::{Job, OnMismatch};
 
 use super::Worker;
 use super::engine::Found;
-use crate::membership::FromWorker;
-use crate::verification::{Check, Mismatch, Verdict};
+use crate::membership::{FromWorker, Mismatch, Verdict};
+use crate::verification::Check;
 
 /// What a worker must know of mismatches.
 #[derive(Debug)]

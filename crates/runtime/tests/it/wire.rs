@@ -6,12 +6,12 @@ use bellwether_core::record::{Call, Staleness, Traffic};
 use bellwether_runtime::control::generated as wire;
 use bellwether_runtime::control::{Token, convert};
 use bellwether_runtime::membership::{
-    Active, Activity, EvaluationRecord, FromWorker, Load, Membership, Peer, Position, Report, Serve,
-    ServerReport, Shadow, StepRecord, Stretch, SwitchRecord, ToWorker, TraineeDescription, UnitRecord,
+    Active, Activity, EvaluationRecord, FromWorker, Load, Membership, Mismatch, Peer, Position, Report,
+    Serve, ServerReport, Shadow, StepRecord, Stretch, SwitchRecord, ToWorker, TraineeDescription, UnitRecord,
+    Verdict,
 };
 use bellwether_runtime::trainee::{Layout, Tensor};
 use bellwether_runtime::transfer::{Header, Kind};
-use bellwether_runtime::verification::{Mismatch, Verdict};
 use proptest::prelude::*;
 use prost::Message;
 

@@ -10,10 +10,10 @@ use bellwether_core::job::Job;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::Describe;
 use super::call::blocking;
 use super::failure::Failure;
 use crate::ledger::Task;
+use crate::loading::Describe;
 
 /// Tasks that are remembered.
 const REMEMBERED: usize = 64;

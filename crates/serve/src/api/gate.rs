@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use axum::http::{Extensions, HeaderMap, Request, StatusCode, header};
 
+use super::access::Access;
 use super::failure::{Failure, echo};
 use super::listener::Door;
 use super::places::Place;
@@ -20,19 +21,6 @@ const SOCKET_HOST: &str = "localhost";
 
 /// What the token for metrics is derived for.
 const METRICS: &str = "bellwether serve token for metrics";
-
-/// Who may ask something; who may ask more may also ask less.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Access {
-    /// Whoever reaches the server.
-    Everybody,
-    /// Who knows the token for metrics.
-    Scraper,
-    /// A browser with a session.
-    Session,
-    /// Who comes by the socket, or knows the token.
-    Owner,
-}
 
 /// Whom it lets in.
 pub(super) struct Gate {

@@ -4,8 +4,8 @@ use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
+use super::access::Access;
 use super::call::query::Parameter;
-use super::gate::Access;
 use super::route::{Content, Route, schema};
 use crate::snapshot::ErrorBody;
 

@@ -13,11 +13,11 @@ use axum::routing::{MethodFilter, on};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use super::Api;
+use super::access::Access;
 use super::body;
 use super::call::Call;
 use super::call::query::{Parameter, Query};
 use super::failure::{Failure, echo};
-use super::gate::Access;
 
 /// An answer on its way.
 pub(super) type Answering = Pin<Box<dyn Future<Output = Result<Response, Failure>> + Send>>;

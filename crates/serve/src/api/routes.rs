@@ -3,9 +3,9 @@
 use axum::http::{Method, StatusCode};
 use bellwether_core::record::StepRecord;
 
+use super::access::Access;
 use super::body;
 use super::call::query::{Kind, Parameter};
-use super::gate::Access;
 use super::route::{Content, Route, json, schema};
 use super::streams::{EndEvent, JournalEvent, LogEvent, StateEvent};
 use super::{cluster, entry, jobs, page, prometheus, streams};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, Read};
 
-use super::file::{Unread, lines, parse};
+use super::lines::{Unread, lines, parse};
 use super::{Entry, Line};
 
 /// Lines that are named; of others only the number of them is told.

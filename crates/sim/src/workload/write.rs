@@ -61,14 +61,14 @@ impl Columns {
 
     fn row(&self, text: &mut String, entry: &Entry, device_types: &[String]) -> std::fmt::Result {
         let job = &*entry.job;
-        text.push_str(&csv_cell(&job.description.name));
+        text.push_str(&cell(&job.description.name));
         write!(text, ",{},{},", job.arrival_s, job.asked())?;
         if entry.is_duration {
             write!(text, "{}", entry.work)?;
         }
         if self.model {
             text.push(',');
-            text.push_str(&csv_cell(&job.description.model));
+            text.push_str(&cell(&job.description.model));
         }
         if self.batch {
             write!(text, ",{}", job.description.batch)?;
@@ -88,7 +88,7 @@ impl Columns {
         if self.device {
             text.push(',');
             let name = |at: &u16| device_types.get(usize::from(*at)).map_or("", String::as_str);
-            text.push_str(&csv_cell(&job.device_types.iter().map(name).collect::<Vec<_>>().join("|")));
+            text.push_str(&cell(&job.device_types.iter().map(name).collect::<Vec<_>>().join("|")));
         }
         if self.adaptive {
             write!(text, ",{}", job.adaptive_batch)?;
@@ -104,16 +104,20 @@ impl Columns {
     }
 }
 
-/// A cell of a CSV file, in quotes where it needs them.
-///
-/// ```
-/// use bellwether_sim::workload::csv_cell;
-/// assert_eq!(csv_cell("las2d:3250,7200"), "\"las2d:3250,7200\"");
-/// assert_eq!(csv_cell("fifo"), "fifo");
-/// ```
-pub fn csv_cell(text: &str) -> Cow<'_, str> {
+/// In quotes where it needs them.
+fn cell(text: &str) -> Cow<'_, str> {
     if !text.contains([',', '"', '\n', '\r']) {
         return text.into();
     }
     format!("\"{}\"", text.replace('"', "\"\"")).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cell;
+
+    #[test]
+    fn cells_are_quoted_where_they_must_be() {
+        assert_eq!(["fifo", "a,b", "\""].map(cell), ["fifo", "\"a,b\"", "\"\"\"\""]);
+    }
 }

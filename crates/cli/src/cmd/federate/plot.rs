@@ -4,6 +4,8 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::failure::Failure;
+use crate::render::figure::short;
+use crate::render::plot::{self, Area, BLUE, Drawn, ORANGE, VERMILION};
 
 const SIZE: (u32, u32) = (860, 640);
 /// Cells in a row up to which each shows its number.
@@ -13,10 +15,10 @@ const SCALE: usize = 60;
 /// Part of the picture's width that the scale takes.
 const SCALE_WIDTH: u32 = 120;
 
-const GAIN: RGBColor = RGBColor(0, 90, 160);
-const LOSS: RGBColor = RGBColor(190, 60, 20);
+const GAIN: RGBColor = BLUE;
+const LOSS: RGBColor = VERMILION;
 const NONE: RGBColor = RGBColor(250, 250, 246);
-const MARK: RGBColor = RGBColor(240, 190, 0);
+const MARK: RGBColor = ORANGE;
 
 /// What is drawn.
 pub(super) struct HeatMap {
@@ -30,13 +32,9 @@ pub(super) struct HeatMap {
     pub(super) savings: Vec<f64>,
 }
 
-type Drawn = Result<(), Box<dyn std::error::Error>>;
-
 /// An SVG of it.
 pub(super) fn svg(map: &HeatMap) -> Result<String, Failure> {
-    let mut text = String::new();
-    draw(map, &mut text).map_err(|why| Failure::at("--plot", why))?;
-    Ok(text)
+    plot::svg(SIZE, |area| draw(map, area))
 }
 
 /// Between no saving and the largest saving or loss there is.
@@ -47,12 +45,10 @@ fn colour(value: f64, largest: f64) -> RGBColor {
     RGBColor(mix(NONE.0, end.0), mix(NONE.1, end.1), mix(NONE.2, end.2))
 }
 
-fn draw(map: &HeatMap, text: &mut String) -> Drawn {
+fn draw(map: &HeatMap, area: &Area<'_>) -> Drawn {
     let [across, up] = &map.levels;
     let largest = map.savings.iter().fold(0.0f64, |largest, value| largest.max(value.abs()));
     let best = (0..map.savings.len()).max_by(|a, b| map.savings[*a].total_cmp(&map.savings[*b])).unwrap_or(0);
-    let area = SVGBackend::with_string(text, SIZE).into_drawing_area();
-    area.fill(&WHITE)?;
     let (left, right) = area.split_horizontally(SIZE.0 - SCALE_WIDTH);
     let mut chart = ChartBuilder::on(&left)
         .caption(&map.title, ("sans-serif", 19))
@@ -80,7 +76,7 @@ fn draw(map: &HeatMap, text: &mut String) -> Drawn {
             let dark = map.savings[place].abs() > 0.55 * largest;
             let style = ("sans-serif", 12).into_font().color(if dark { &WHITE } else { &BLACK });
             let style = style.pos(Pos::new(HPos::Center, VPos::Center));
-            Text::new(figure(map.savings[place]), (x + 0.5, y + 0.5), style)
+            Text::new(short(map.savings[place]), (x + 0.5, y + 0.5), style)
         }))?;
     }
     let (x, y) = cell(best);
@@ -102,7 +98,7 @@ fn draw(map: &HeatMap, text: &mut String) -> Drawn {
 }
 
 /// Which colour means what.
-fn scale(area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, savings: &[f64], largest: f64) -> Drawn {
+fn scale(area: &Area<'_>, savings: &[f64], largest: f64) -> Drawn {
     let lowest = savings.iter().copied().fold(0.0f64, f64::min);
     let highest = savings.iter().copied().fold(0.0f64, f64::max);
     let (top, bottom, left) = (90, SIZE.1 as i32 - 90, 8);
@@ -125,7 +121,7 @@ fn scale(area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, savings: &[
     marks.dedup();
     for value in marks {
         area.draw(&Text::new(
-            format!("{}${}", if value < 0.0 { "-" } else { "" }, figure(value.abs())),
+            format!("{}${}", if value < 0.0 { "-" } else { "" }, short(value.abs())),
             (left + 30, at(value)),
             style.clone(),
         ))?;
@@ -134,14 +130,4 @@ fn scale(area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, savings: &[
     area.draw(&Rectangle::new([(left, bottom + 22), (left + 22, bottom + 36)], MARK.stroke_width(3)))?;
     area.draw(&Text::new("the most", (left + 30, bottom + 29), style))?;
     Ok(())
-}
-
-/// Three significant figures.
-fn figure(value: f64) -> String {
-    match value.abs() {
-        size if !(0.000_5..99.95).contains(&size) => format!("{value:.0}"),
-        size if size >= 9.995 => format!("{value:.1}"),
-        size if size >= 0.095 => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
-    }
 }

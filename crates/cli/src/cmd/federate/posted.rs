@@ -4,15 +4,16 @@ use std::fmt::Write;
 
 use bellwether_federation::answer::words::{figure, money};
 use bellwether_federation::answer::{PostedReport, PostedRow};
-use bellwether_sim::workload::csv_cell;
 
-use super::show::percent;
 use crate::options::TableFormat;
+use crate::render;
+use crate::render::csv::{Csv, cell};
+use crate::render::figure::percent;
 use crate::render::table::aligned;
 
 pub(super) fn render(report: &PostedReport, format: TableFormat) -> String {
     match format {
-        TableFormat::Json => serde_json::to_string_pretty(report).unwrap_or_default(),
+        TableFormat::Json => render::json(report),
         TableFormat::Csv => csv(report),
         TableFormat::Table => table(report),
     }
@@ -39,22 +40,14 @@ fn table(report: &PostedReport) -> String {
 }
 
 fn csv(report: &PostedReport) -> String {
-    let mut text = String::from("rents,start,member,offered,saved_dollars_per_hour,efficiency,ends");
+    let mut csv =
+        Csv::new(["rents", "start", "member", "offered", "saved_dollars_per_hour", "efficiency", "ends"]);
     for row in &report.rows {
         let offered = row.offers(&report.members, &report.devices);
         for ((name, offered), saved) in report.members.iter().zip(offered).zip(&row.saved_dollars_per_hour) {
             let offered = offered.strip_prefix(name.as_str()).unwrap_or(&offered).trim();
-            let _ = write!(
-                text,
-                "\n{},{},{},{},{saved},{},{}",
-                row.rents,
-                row.start,
-                csv_cell(name),
-                csv_cell(offered),
-                row.efficiency.map_or(String::new(), |efficiency| efficiency.to_string()),
-                row.ends
-            );
+            csv.row(&[&row.rents, &row.start, name, &offered, saved, &cell(row.efficiency), &row.ends]);
         }
     }
-    text
+    csv.text()
 }

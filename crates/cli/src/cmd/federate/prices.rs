@@ -5,13 +5,15 @@ use std::fmt::Write;
 use bellwether_federation::answer::words::figure;
 use bellwether_federation::answer::{PriceRow, PricesReport};
 
-use super::show::percent;
 use crate::options::TableFormat;
+use crate::render;
+use crate::render::csv::{Csv, cell};
+use crate::render::figure::percent;
 use crate::render::table::aligned;
 
 pub(super) fn render(report: &PricesReport, format: TableFormat) -> String {
     match format {
-        TableFormat::Json => serde_json::to_string_pretty(report).unwrap_or_default(),
+        TableFormat::Json => render::json(report),
         TableFormat::Csv => csv(report),
         TableFormat::Table => table(report),
     }
@@ -42,24 +44,29 @@ fn table(report: &PricesReport) -> String {
 }
 
 fn csv(report: &PricesReport) -> String {
-    let mut text = String::from(
-        "internal_price,internal_dollars_per_hour,member,shared,saved_dollars_per_hour,best_shared,ends,efficiency",
-    );
+    let mut csv = Csv::new([
+        "internal_price",
+        "internal_dollars_per_hour",
+        "member",
+        "shared",
+        "saved_dollars_per_hour",
+        "best_shared",
+        "ends",
+        "efficiency",
+    ]);
     for row in &report.prices {
         for (place, name) in report.members.iter().enumerate() {
-            let _ = write!(
-                text,
-                "\n{},{},{},{},{},{},{},{}",
-                row.internal_price,
-                row.internal_dollars_per_hour,
-                bellwether_sim::workload::csv_cell(name),
-                row.shared[place],
-                row.saved_dollars_per_hour[place],
-                row.best_shared[place],
-                row.ends,
-                row.efficiency.map_or(String::new(), |efficiency| efficiency.to_string())
-            );
+            csv.row(&[
+                &row.internal_price,
+                &row.internal_dollars_per_hour,
+                name,
+                &row.shared[place],
+                &row.saved_dollars_per_hour[place],
+                &row.best_shared[place],
+                &row.ends,
+                &cell(row.efficiency),
+            ]);
         }
     }
-    text
+    csv.text()
 }

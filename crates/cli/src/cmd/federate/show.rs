@@ -4,9 +4,11 @@ use std::fmt::Write;
 
 use bellwether_federation::answer::words::{and, figure, money};
 use bellwether_federation::answer::{Market, MemberRow, Report, Share, SplitRow};
-use bellwether_sim::workload::csv_cell;
 
 use crate::options::TableFormat;
+use crate::render;
+use crate::render::csv::{Csv, cell};
+use crate::render::figure::percent;
 use crate::render::table::aligned;
 
 /// Coalitions of a table that is still read.
@@ -17,7 +19,7 @@ const RUNS: usize = 20;
 pub(super) fn render(report: &Report, format: TableFormat) -> String {
     match format {
         TableFormat::Table => table(report),
-        TableFormat::Json => serde_json::to_string_pretty(report).unwrap_or_default(),
+        TableFormat::Json => render::json(report),
         TableFormat::Csv => csv(report),
     }
 }
@@ -184,40 +186,33 @@ fn market(market: &Market) -> String {
 }
 
 fn csv(report: &Report) -> String {
-    let mut text = String::from(
-        "split,member,alone_forwarded_per_hour,forwarded_per_hour,alone_dollars_per_hour,dollars_per_hour,\
-         half_width_dollars_per_hour,cost_cut,receives_dollars_per_hour,stable",
-    );
+    let mut csv = Csv::new([
+        "split",
+        "member",
+        "alone_forwarded_per_hour",
+        "forwarded_per_hour",
+        "alone_dollars_per_hour",
+        "dollars_per_hour",
+        "half_width_dollars_per_hour",
+        "cost_cut",
+        "receives_dollars_per_hour",
+        "stable",
+    ]);
     for split in &report.splits {
         for (member, share) in report.members.iter().zip(&split.members) {
-            let _ = write!(
-                text,
-                "\n{},{},{},{},{},{},{},{},{},{}",
-                csv_cell(&split.split),
-                csv_cell(&member.name),
-                member.alone_forwarded_per_hour,
-                member.forwarded_per_hour,
-                member.alone_dollars_per_hour,
-                share.dollars_per_hour,
-                share.half_width_dollars_per_hour.map_or(String::new(), |width| width.to_string()),
-                share.cost_cut,
-                share.receives_dollars_per_hour,
-                split.stable.map_or(String::new(), |stable| stable.to_string()),
-            );
+            csv.row(&[
+                &split.split,
+                &member.name,
+                &member.alone_forwarded_per_hour,
+                &member.forwarded_per_hour,
+                &member.alone_dollars_per_hour,
+                &share.dollars_per_hour,
+                &cell(share.half_width_dollars_per_hour),
+                &share.cost_cut,
+                &share.receives_dollars_per_hour,
+                &cell(split.stable),
+            ]);
         }
     }
-    text
-}
-
-pub(super) fn percent(part: f64) -> String {
-    let percent = 100.0 * part;
-    if !percent.is_finite() {
-        // Of nothing there is no part.
-        return "-".into();
-    }
-    if percent.abs() < 0.1 && percent.abs() >= 0.005 {
-        format!("{percent:.2} %")
-    } else {
-        format!("{percent:.1} %")
-    }
+    csv.text()
 }

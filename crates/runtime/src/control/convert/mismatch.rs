@@ -1,7 +1,7 @@
 //! A mismatch, for the wire and from it.
 
 use crate::control::generated as wire;
-use crate::verification::{Mismatch, Verdict};
+use crate::membership::{Mismatch, Verdict};
 
 pub(super) fn write_mismatch(m: &Mismatch) -> wire::Mismatched {
     let (wrong, judge) = match m.verdict {

@@ -3,8 +3,7 @@
 use bellwether_core::record::{Event as Journal, Mismatch as Record, RunFailure};
 
 use super::{Coordinator, Phase};
-use crate::membership::WorkerId;
-use crate::verification::{Mismatch, Verdict};
+use crate::membership::{Mismatch, Verdict, WorkerId};
 
 impl Coordinator {
     /// A member says so; all of them do, and may say it again.

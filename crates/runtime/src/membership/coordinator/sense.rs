@@ -1,8 +1,9 @@
 //! What a worker may say: whoever holds the token may say anything, and nothing of it may break the coordinator.
 
 use super::Coordinator;
-use crate::membership::{FromWorker, Position, Report, ServerReport, StepRecord, UnitRecord, WorkerId};
-use crate::verification::{Mismatch, Verdict};
+use crate::membership::{
+    FromWorker, Mismatch, Position, Report, ServerReport, StepRecord, UnitRecord, Verdict, WorkerId,
+};
 
 /// Numbers of workers, epochs and steps are below this: they can be counted up for ever without an overflow, and every
 /// double holds them.

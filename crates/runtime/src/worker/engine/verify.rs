@@ -7,10 +7,10 @@ use bellwether_core::job::Job;
 use super::gradients::compute;
 use super::{Engine, Fault};
 use crate::collective::Outcome;
-use crate::membership::WorkerId;
+use crate::membership::{Verdict, WorkerId};
 use crate::order::micro_batch_seed;
 use crate::transfer::read;
-use crate::verification::{Check, Digest, Verdict, digest, due};
+use crate::verification::{Check, Digest, digest, due};
 
 /// What the checks of a run need to remember.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use std::ops::Range;
 use bellwether_core::record::Event as Journal;
 use bellwether_runtime::membership::coordinator::{Action, Config, Event};
 use bellwether_runtime::membership::member::{Effect, Task};
-use bellwether_runtime::membership::{FromWorker, ToWorker, WorkerId};
-use bellwether_runtime::verification::{Check, Mismatch, Verdict, due};
+use bellwether_runtime::membership::{FromWorker, Mismatch, ToWorker, Verdict, WorkerId};
+use bellwether_runtime::verification::{Check, due};
 
 use super::cases::{Bench, RULES, active, config, recovery, running_member, sent};
 use super::process::Activity;

@@ -5,10 +5,9 @@ use bellwether_core::prediction::Protocol;
 use bellwether_runtime::membership::coordinator::{Config, Coordinator, Event};
 use bellwether_runtime::membership::member::{Member, Rules, Task};
 use bellwether_runtime::membership::{
-    Active, EvaluationRecord, FromWorker, Load, Membership, Peer, Report, Serve, ServerReport, Shadow,
-    StepRecord, Stretch, SwitchRecord, ToWorker, TraineeDescription, UnitRecord, WorkerId,
+    Active, EvaluationRecord, FromWorker, Load, Membership, Mismatch, Peer, Report, Serve, ServerReport,
+    Shadow, StepRecord, Stretch, SwitchRecord, ToWorker, TraineeDescription, UnitRecord, Verdict, WorkerId,
 };
-use bellwether_runtime::verification::{Mismatch, Verdict};
 
 use super::cases::{RULES, config};
 use crate::random::Random;
