@@ -44,7 +44,7 @@
 //!
 //! # Complexity
 //!
-//! See [`play`](super::play) and [`sharing`](super::sharing); the performance of a choice is asked for once for all
+//! See [`play`] and [`sharing`]; the performance of a choice is asked for once for all
 //! prices.
 
 mod fluid;
