@@ -16,6 +16,8 @@ pub(super) struct Server {
     heard_s: f64,
     pub(super) started_s: f64,
     pub(super) attached: bool,
+    /// Times that it was told to hold a shard and has not answered.
+    answers_due: u32,
     duty: Option<Duty>,
 }
 
@@ -106,7 +108,8 @@ impl Coordinator {
         self.apart.server_starts.begin_anew();
         self.journal(Journal::ServerAttached { server, address: address.clone(), process });
         let (heard_s, started_s) = (self.now_s + waited_s, self.now_s);
-        let entry = Server { address, instance, heard_s, started_s, attached: true, duty: None };
+        let entry =
+            Server { address, instance, heard_s, started_s, attached: true, answers_due: 0, duty: None };
         self.apart.servers.insert(server, entry);
     }
 
@@ -143,7 +146,12 @@ impl Coordinator {
         let Some(server) = self.apart.servers.get_mut(&id) else { return };
         server.heard_s = now_s;
         match message {
-            FromWorker::Serving { epoch } if epoch == self.current.epoch => {
+            FromWorker::Serving { epoch } => {
+                server.answers_due = server.answers_due.saturating_sub(1);
+                // It answers one by one. What it was told since makes it load anew.
+                if server.answers_due > 0 || epoch != self.current.epoch {
+                    return;
+                }
                 let Some(duty) = &mut server.duty else { return };
                 duty.serves = true;
                 if let Some((since_s, lost_updates, step)) = duty.replaces.take() {
@@ -238,6 +246,7 @@ impl Coordinator {
         let shard = shard as u32;
         let Charge { replica, checkpoint, replaces, follows } = charge;
         if let Some(server) = self.apart.servers.get_mut(&id) {
+            server.answers_due += 1;
             server.duty = Some(Duty { shard, serves: false, since_s: self.now_s, replaces });
         }
         let training = matches!(self.apart.part, Part::Training | Part::Collecting { .. });
