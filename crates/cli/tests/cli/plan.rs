@@ -7,7 +7,7 @@ use crate::harness::{Ended, Scene};
 use crate::predict::profile;
 
 /// The profiled box at $1 an hour, and a device twice as fast; both cheaper as long as they live.
-const PRICES: &str = r#"
+pub(crate) const PRICES: &str = r#"
 fixed_price = "$0.01/h"
 
 [[machine]]
