@@ -13,18 +13,7 @@ use std::time::Instant;
 
 use bellwether_federation::game::sampling::{Sampling, sample};
 use bellwether_federation::game::{Coalition, Game, advice, least_core, nucleolus, shapley};
-
-/// A stream of numbers that is the same everywhere (SplitMix64).
-struct Stream(u64);
-
-impl Stream {
-    fn between(&mut self, low: f64, high: f64) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        low + (high - low) * ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-}
+use bellwether_testkit::Random;
 
 struct Cloud {
     arrivals: f64,
@@ -32,7 +21,7 @@ struct Cloud {
 }
 
 fn clouds(count: usize, seed: u64) -> Vec<Cloud> {
-    let mut stream = Stream(seed);
+    let mut stream = Random(seed);
     let cloud = |_| {
         let servers = stream.between(5.0, 41.0) as u32;
         Cloud { arrivals: f64::from(servers) * stream.between(0.3, 1.6), servers }
@@ -58,7 +47,7 @@ fn queues(members: usize, seed: u64) -> Game {
 }
 
 fn random(members: usize, seed: u64) -> Game {
-    let mut stream = Stream(seed);
+    let mut stream = Random(seed);
     Game::from_values(members, |coalition| coalition.size() as f64 * stream.between(0.0, 1.0))
         .expect("a game")
 }

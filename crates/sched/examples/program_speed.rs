@@ -9,29 +9,10 @@ use std::time::Instant;
 
 use bellwether_sched::program::choice::{self, Candidate};
 use bellwether_sched::program::shares::{self, Job};
-
-/// A stream of numbers that is the same everywhere (SplitMix64).
-struct Stream(u64);
-
-impl Stream {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, count: u64) -> u64 {
-        self.next() % count
-    }
-
-    fn between(&mut self, low: f64, high: f64) -> f64 {
-        low + (high - low) * (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-}
+use bellwether_testkit::Random;
 
 /// Jobs of 26 kinds on three generations of device, seven in ten on one device.
-fn jobs(count: usize, stream: &mut Stream) -> Vec<Job> {
+fn jobs(count: usize, stream: &mut Random) -> Vec<Job> {
     let kinds: Vec<Vec<f64>> = (0..26)
         .map(|_| {
             let slow = stream.between(0.3, 8.0);
@@ -61,7 +42,7 @@ fn candidates(
     kinds: usize,
     devices: &[u32],
     node: &[u32],
-    stream: &mut Stream,
+    stream: &mut Random,
 ) -> Vec<Vec<Candidate>> {
     let mut job = |_| {
         let base: Vec<f64> = devices.iter().map(|_| stream.between(0.5, 3.0)).collect();
@@ -111,13 +92,13 @@ fn main() {
     println!("| program | ours (ms) | microlp (ms) | relative difference |\n|---|---|---|---|");
     let devices = [36.0, 36.0, 36.0];
     for count in [20, 100, 200, 500] {
-        let jobs = jobs(count, &mut Stream(count as u64));
+        let jobs = jobs(count, &mut Random(count as u64));
         let ours = shares::max_min(&jobs, &devices).objective;
         let ms = time_ms(20, || shares::max_min(&jobs, &devices));
         let theirs = (time_ms(1, || library::max_min(&jobs, &devices)), library::max_min(&jobs, &devices));
         row(&format!("max-min, {count} jobs, 3 types"), ms, ours, Some(theirs));
     }
-    let jobs = jobs(200, &mut Stream(7));
+    let jobs = jobs(200, &mut Random(7));
     let sum = |jobs: &[Job], devices: &[f64]| shares::max_sum(jobs, devices, &[1.0; 3]);
     let theirs = (time_ms(1, || library::max_sum(&jobs, &devices)), library::max_sum(&jobs, &devices));
     row(
@@ -140,7 +121,7 @@ fn main() {
         // With many jobs alike the general solver does not come to an end in minutes.
         let is_compared = kinds == 160;
         for seed in 0..5 {
-            let jobs = candidates(160, kinds, devices, node, &mut Stream(seed));
+            let jobs = candidates(160, kinds, devices, node, &mut Random(seed));
             let ours = choice::best(&jobs, devices);
             let ours_ms = time_ms(3, || choice::best(&jobs, devices));
             let start = Instant::now();

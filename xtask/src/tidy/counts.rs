@@ -27,6 +27,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("serve", 9000, "the daemon: ledger, engine, processes, HTTP API, dashboard"),
     ("cli", 17000, "arguments, files, streams, tables and plots of all verbs"),
     ("bench", 8000, "sixteen measurements of real processes, and what they share"),
+    ("testkit", 600, "what tests of several crates share"),
     ("xtask", 2000, "the checks of this house"),
 ];
 

@@ -18,12 +18,12 @@ fn is_of_a_path(letter: char) -> bool {
 }
 
 /// Checks the sources of all crates and the pages at the root and in `docs/`; `paths` are the files and folders that
-/// exist. A path with a placeholder (`*`, `{name}`, `NAME`) is checked up to there.
+/// exist. A path with a placeholder (`*`, `{name}`) is checked up to there.
 pub(crate) fn check(texts: &Texts, paths: &BTreeSet<String>) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (from, text) in texts.iter().filter(|(path, _)| is_checked(path)) {
-        for (offset, path) in FOLDERS.iter().flat_map(|folder| named(text, folder)) {
-            if !OTHERS.contains(&path) && !exists(from, path, paths) {
+        for (offset, path, goes_on) in FOLDERS.iter().flat_map(|folder| named(text, folder)) {
+            if !OTHERS.contains(&path) && !exists(from, path, goes_on, paths) {
                 let message = format!("there is no `{path}`; mend the path, or add the file");
                 problems.push(Problem::at_line(from, line_of(text, offset), message));
             }
@@ -38,8 +38,9 @@ fn is_checked(path: &str) -> bool {
     is_page && path != "CHANGELOG.md" || path.ends_with(".rs") && path.starts_with("crates/")
 }
 
-/// The paths in `text` that begin with `folder`, without a dot or a slash at their end.
-fn named<'t>(text: &'t str, folder: &'t str) -> impl Iterator<Item = (usize, &'t str)> {
+/// The paths in `text` that begin with `folder`, without a dot or a slash at their end, and whether a placeholder
+/// follows.
+fn named<'t>(text: &'t str, folder: &'t str) -> impl Iterator<Item = (usize, &'t str, bool)> {
     text.match_indices(folder).filter_map(|(offset, _)| {
         // Longer paths, addresses and `$HOME/data/` begin elsewhere.
         let before = text[..offset].chars().next_back();
@@ -48,18 +49,23 @@ fn named<'t>(text: &'t str, folder: &'t str) -> impl Iterator<Item = (usize, &'t
         }
         let rest = &text[offset..];
         let length = rest.find(|letter| !is_of_a_path(letter)).unwrap_or(rest.len());
-        let whole = rest[..length].trim_end_matches(['.', '/', '-']);
         let goes_on = rest[length..].starts_with(['*', '{', '<', '…']);
-        let known = if goes_on { whole.rsplit_once('/').map_or(whole, |(folder, _)| folder) } else { whole };
-        Some((offset, known))
+        let path = if goes_on { &rest[..length] } else { rest[..length].trim_end_matches(['.', '/', '-']) };
+        Some((offset, path, goes_on))
     })
 }
 
-/// Whether a path exists as it is written: from the root, from the crate that names it, or with the ending of Rust.
-fn exists(from: &str, path: &str, paths: &BTreeSet<String>) -> bool {
+/// Whether a path exists as it is written: from the root, from the crate that names it, or with the ending of Rust. Of
+/// one that goes on with a placeholder, something must begin so.
+fn exists(from: &str, path: &str, goes_on: bool, paths: &BTreeSet<String>) -> bool {
     let own: Vec<&str> = from.split('/').take(2).collect();
     let in_crate = format!("{}/{path}", own.join("/"));
-    let is_there = |path: &str| paths.contains(path) || paths.contains(&format!("{path}.rs"));
+    let begins =
+        |path: &str| paths.range(path.to_owned()..).next().is_some_and(|next| next.starts_with(path));
+    let is_there = |path: &str| match goes_on {
+        true => begins(path),
+        false => paths.contains(path) || paths.contains(&format!("{path}.rs")),
+    };
     is_there(path) || own[0] == "crates" && is_there(&in_crate)
 }
 
@@ -89,6 +95,7 @@ mod tests {
             "crates/a/src/b.rs:3: there is no `examples/none.toml`; mend the path, or add the file",
         ];
         assert_eq!(problems("crates/a/src/b.rs", text), expected);
+        assert_eq!(problems("crates/a/src/b.rs", "//! examples/none-*.toml are some.").len(), 1);
         assert_eq!(problems("docs/a.md", "`examples/none.toml` and tests/it/laws.rs").len(), 2);
     }
 

@@ -9,7 +9,7 @@ use crate::jobs::{self, Recipe};
 fn kill_one(scene: &Scene, random: &mut Random) {
     let workers = scene.workers();
     if !workers.is_empty() {
-        scene.kill_worker(random.pick(&workers).1);
+        scene.kill_worker(random.pick(&workers).expect("somebody lives").1);
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use bellwether_core::record::{Event, Summary};
 use bellwether_runtime::coordinator::Endpoint;
 use bellwether_runtime::journal;
+pub(crate) use bellwether_testkit::Random;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -92,7 +93,10 @@ impl Scene {
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(PROGRAM);
         command.args(arguments).current_dir(self.folder.path()).stdin(Stdio::null());
-        command.env("XDG_STATE_HOME", self.path("state")).env_remove("RAYON_NUM_THREADS");
+        command
+            .env("XDG_STATE_HOME", self.path("state"))
+            .env_remove("RAYON_NUM_THREADS")
+            .env_remove("COLUMNS");
         command
     }
 
@@ -316,24 +320,5 @@ impl Ended {
         for word in words {
             assert!(self.stderr.contains(word), "`{word}` is not in: {}", self.stderr);
         }
-    }
-}
-
-/// A small generator, so that a failure can be repeated from its seed (splitmix64).
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    /// A number in 0…`below`, `below` excluded.
-    pub(crate) fn below(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % below
-    }
-
-    /// One of them.
-    pub(crate) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u64) as usize]
     }
 }

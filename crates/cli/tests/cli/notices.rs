@@ -1,14 +1,11 @@
 //! Notices of the provider, end to end: the worker drains, the job keeps its size and its result.
 
 use bellwether_core::record::Event;
+use bellwether_testkit::metadata_server::{Play, StandIn};
 use rustix::process::Signal;
 
 use crate::harness::{Ended, Live, Scene, wait_for};
 use crate::jobs;
-use stand_in::{Play, StandIn};
-
-#[path = "../../../runtime/tests/it/notices/stand_in.rs"]
-mod stand_in;
 
 /// Starts a worker by hand that listens to this source of notices.
 fn join<'s>(scene: &'s Scene, source: &str) -> Live<'s> {

@@ -34,7 +34,7 @@ fn draw(random: &mut Random) -> Blow {
 fn kill_worker(scene: &Scene, random: &mut Random) {
     let workers = scene.workers();
     if !workers.is_empty() {
-        scene.kill_worker(random.pick(&workers).1);
+        scene.kill_worker(random.pick(&workers).expect("somebody lives").1);
     }
 }
 

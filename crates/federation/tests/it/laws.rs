@@ -4,6 +4,7 @@ use bellwether_federation::game::advice::{Advice, advise};
 use bellwether_federation::game::sampling::{Sampling, sample};
 use bellwether_federation::game::splits::nash;
 use bellwether_federation::game::{Coalition, Game, least_core, nucleolus, shapley};
+use bellwether_testkit::Random;
 use microlp::{ComparisonOp, OptimizationDirection, Problem, SolveOptions, Variable};
 use proptest::prelude::*;
 
@@ -359,11 +360,11 @@ proptest! {
 
 #[test]
 fn larger_nucleoli_obey_kohlbergs_criterion_too() {
-    let mut stream = Stream(5);
+    let mut stream = Random(5);
     for members in [8, 10] {
         for coarse in [false, true] {
             let value = |coalition: Coalition| {
-                let value = stream.uniform() * coalition.size() as f64;
+                let value = stream.unit() * coalition.size() as f64;
                 if coarse { value.round() } else { value }
             };
             let game = Game::from_values(members, value).expect("a game");
@@ -375,18 +376,6 @@ fn larger_nucleoli_obey_kohlbergs_criterion_too() {
             other[members - 1] -= 1e-3;
             assert!(!is_nucleolus(&game, &other, false), "{other:?}");
         }
-    }
-}
-
-/// A small generator, so that a failure can be repeated (splitmix64).
-struct Stream(u64);
-
-impl Stream {
-    fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 
@@ -524,8 +513,8 @@ fn what_is_no_game_is_refused() {
 
 /// A game of capacities and needs: what is short alone and not together.
 fn pooled(members: usize, seed: u64) -> (Vec<f64>, Vec<f64>) {
-    let mut stream = Stream(seed);
-    (0..members).map(|_| (10.0 * stream.uniform(), 10.0 * stream.uniform())).unzip()
+    let mut stream = Random(seed);
+    (0..members).map(|_| (10.0 * stream.unit(), 10.0 * stream.unit())).unzip()
 }
 
 fn pooled_value(capacity: &[f64], need: &[f64], coalition: impl Iterator<Item = usize>) -> f64 {

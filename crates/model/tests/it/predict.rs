@@ -7,6 +7,7 @@ use bellwether_core::profile::{
 use bellwether_model::compute::Durations;
 use bellwether_model::event::TransmissionOrder;
 use bellwether_model::predict::ProfileModel;
+use bellwether_testkit::Random;
 use proptest::prelude::*;
 
 const ROUNDING: f64 = 1e-9;
@@ -216,23 +217,14 @@ proptest! {
     }
 }
 
-/// A small generator, so that a failure can be repeated (splitmix64).
-fn uniform(state: &mut u64) -> f64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-}
-
 #[test]
 fn the_slowest_of_mixed_devices_is_what_drawing_lots_gives() {
     const DRAWS: u32 = 100_000;
     let link = Link { bandwidth_bytes_per_s: 1e9, latency_s: 0.0 };
-    let mut state = 11;
+    let mut random = Random(11);
     for counts in [[1, 1, 1], [3, 2, 1], [0, 5, 2], [10, 10, 0], [1, 20, 0]] {
         // Long tails: mostly short steps, a few long ones.
-        let seconds: Vec<f64> = (0..25).map(|_| 0.1 - uniform(&mut state).ln() * 0.2).collect();
+        let seconds: Vec<f64> = (0..25).map(|_| 0.1 - random.unit().ln() * 0.2).collect();
         let steps: Vec<Vec<f64>> = seconds.iter().map(|seconds| vec![*seconds, 0.0]).collect();
         let model = model(&profile(1, 1, &[], &[], &steps));
         let mut asked = model.configuration(counts.iter().sum(), link);
@@ -244,7 +236,7 @@ fn the_slowest_of_mixed_devices_is_what_drawing_lots_gives() {
             let mut slowest_s = 0.0f64;
             for (count, speed) in counts.iter().zip(speeds) {
                 for _ in 0..*count {
-                    let drawn = (uniform(&mut state) * seconds.len() as f64) as usize;
+                    let drawn = (random.unit() * seconds.len() as f64) as usize;
                     slowest_s = slowest_s.max(seconds[drawn] / speed);
                 }
             }

@@ -1,6 +1,7 @@
 //! Tests of elastic training: seeded simulations of the protocols, the data plane between threads, and files.
 
 mod clerk;
+mod digests;
 mod files;
 mod flood;
 mod gossip;
@@ -9,8 +10,6 @@ mod noise;
 mod notices;
 mod optimizer;
 mod parameters;
-mod random;
-mod search;
 mod stretch;
 mod stretches;
 mod wire;

@@ -19,7 +19,7 @@ mod world;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::search::{Counts, search, seeds};
+use bellwether_testkit::search::{Counts, search, seeds};
 use scenario::Scenario;
 use world::World;
 

@@ -7,11 +7,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bellwether_runtime::notice::ec2::{Ec2, action};
 use bellwether_runtime::notice::gce::{Gce, preempted};
 use bellwether_runtime::notice::{Listening, Notice, NoticeError, Notices, Source, watch};
+use bellwether_testkit::metadata_server::{HOSTILE, Play, StandIn};
 use proptest::prelude::*;
-
-use self::stand_in::{HOSTILE, Play, StandIn};
-
-mod stand_in;
 
 /// Nothing takes this long unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -12,7 +12,7 @@ mod world;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::search;
+use bellwether_testkit::search;
 use world::World;
 
 /// Seeds that every test run goes through.

@@ -4,25 +4,8 @@ use bellwether_core::job::{StragglerPolicy, Sync, SyncPolicy};
 use bellwether_core::prediction::Protocol::{self, Asp, Bsp, Ssp};
 use bellwether_sched::stragglers::{Limits, Observation, Stragglers};
 use bellwether_sched::synchronise::{Command, Reason, Setup, SyncCommand, Synchroniser, Timing};
+use bellwether_testkit::Random;
 use proptest::prelude::*;
-
-/// A small generator, so that a failure can be repeated (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn unit(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
-        radius * (std::f64::consts::TAU * self.unit()).cos()
-    }
-}
 
 fn setup(stragglers: StragglerPolicy, total_steps: u64, quota: u64) -> Setup {
     Setup { total_steps, virtual_nodes: 32, timing: Timing::Given(quota), then: Asp, stragglers }
@@ -291,7 +274,7 @@ fn a_straggler_just_before_the_end_of_the_synchronous_steps_does_not_put_it_off(
     }
 }
 
-/// Part of runs of 8 workers over 500 windows in which anybody was found slow, though all are alike and only noise differs.
+/// Part of runs of 8 workers over 500 windows in which anybody was found slow, though all are alike but for noise.
 fn false_alarms(limits: Limits, spread: f64) -> f64 {
     const RUNS: u32 = 200;
     let alarmed = (0..RUNS).filter(|seed| {

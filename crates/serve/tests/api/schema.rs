@@ -1,21 +1,18 @@
 //! JSON schema, as far as our document uses it: whether a value is right, and values that are.
 
+use bellwether_testkit::Random;
 use serde_json::{Map, Value, json};
 
 /// A generator of numbers, small and the same everywhere.
-pub(crate) struct Dice(u64);
+pub(crate) struct Dice(Random);
 
 impl Dice {
     pub(crate) fn new(seed: u64) -> Dice {
-        Dice(seed)
+        Dice(Random(seed))
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.bits()
     }
 
     pub(crate) fn below(&mut self, end: usize) -> usize {

@@ -5,7 +5,6 @@
 //! `BELLWETHER_SEEDS=START..END` chooses other seeds. The first one that fails tells what happened.
 
 mod disk;
-mod random;
 mod replay;
 mod runs;
 mod users;
@@ -23,7 +22,7 @@ use bellwether_serve::machine::{DeviceType, Machine, MachineNode};
 use bellwether_serve::snapshot::Phase;
 use bellwether_serve::state::{Record, State};
 
-use crate::search::{Counts, search, seeds};
+use bellwether_testkit::search::{Counts, search, seeds};
 use disk::PlayedStore;
 use world::{CRASHES_MAX, PlayedClock, Players, SLOTS, STEPS, Shared, World};
 

@@ -4,5 +4,3 @@
 
 mod engine;
 mod histories;
-#[path = "../../../runtime/tests/it/search.rs"]
-mod search;

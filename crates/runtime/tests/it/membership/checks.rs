@@ -9,7 +9,7 @@ use bellwether_runtime::membership::{Load, Membership, ToWorker, WorkerId};
 use super::control::GRACE_S;
 use super::rounds::Kind;
 use super::world::World;
-use crate::random::{FRESH, applied, contribution};
+use crate::digests::{FRESH, applied, contribution};
 
 /// Seconds without a disturbance after which the number of workers must be the one wanted: a newcomer that hangs is given up
 /// after more than ten.

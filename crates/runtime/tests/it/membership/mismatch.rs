@@ -11,7 +11,7 @@ use bellwether_runtime::verification::{Check, due};
 use super::cases::{Bench, RULES, active, config, recovery, running_member, sent};
 use super::process::Activity;
 use super::world::World;
-use crate::random::Random;
+use bellwether_testkit::Random;
 
 /// Checks of a history, and a worker that computes wrong whatever is checked.
 #[derive(Debug, Clone)]

@@ -10,7 +10,7 @@ use bellwether_runtime::membership::{
 };
 
 use super::cases::{RULES, config};
-use crate::random::Random;
+use bellwether_testkit::Random;
 
 /// Numbers of which some are right at some time, and some never.
 fn number(random: &mut Random) -> u64 {
@@ -18,7 +18,7 @@ fn number(random: &mut Random) -> u64 {
         0 => u64::MAX,
         1 => u64::MAX - random.below(3),
         2 => 1 << 53,
-        3 => random.next(),
+        3 => random.bits(),
         4 => 100 + random.below(3),
         _ => random.below(12),
     }
@@ -71,7 +71,7 @@ fn from_worker(random: &mut Random) -> FromWorker {
             epoch,
             step,
             last: number(random),
-            trained: (number(random), random.next() as u32),
+            trained: (number(random), random.bits() as u32),
         },
         5 => FromWorker::Lost { epoch, step, peer: Some(number(random)), why: what },
         6 | 7 => FromWorker::Report(report(random)),
@@ -139,7 +139,7 @@ fn event(random: &mut Random) -> Event {
         7 => Event::Scale(random.below(9) as u32),
         8 => Event::Replace(worker),
         9 => Event::Revoked(worker),
-        10 => Event::Accumulate(random.next() as u32),
+        10 => Event::Accumulate(random.bits() as u32),
         11 => Event::Bench(worker),
         12 => Event::Unbench,
         13 => Event::Received(random.below(12)),

@@ -8,7 +8,7 @@ use bellwether_runtime::membership::{SwitchRecord, ToWorker, TraineeDescription,
 
 use super::rounds::{Kind, pair};
 use super::world::{Happening, World};
-use crate::random::{FRESH, applied};
+use crate::digests::{FRESH, applied};
 
 /// The training state of a process.
 #[derive(Debug, Clone, PartialEq)]

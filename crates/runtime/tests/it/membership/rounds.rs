@@ -10,7 +10,7 @@ use bellwether_runtime::membership::{Membership, WorkerId};
 
 use super::process::Activity;
 use super::world::{Happening, World};
-use crate::random::contribution;
+use crate::digests::contribution;
 
 /// What a round is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use bellwether_core::job::Goodput;
 use bellwether_runtime::membership::member::Rules;
 
 use super::mismatch::Corruption;
-use crate::random::Random;
+use bellwether_testkit::Random;
 
 /// What may go wrong, or may be asked for, while a run is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -10,7 +10,8 @@ use super::control::{Session, Watch};
 use super::process::Process;
 use super::rounds::{DataPlane, Epoch, Kind};
 use super::scenario::{Fault, Scenario};
-use crate::random::{FRESH, Random};
+use crate::digests::FRESH;
+use bellwether_testkit::Random;
 
 /// Simulated seconds within which a run must end once all faults have stopped.
 const PATIENCE_S: f64 = 150.0;

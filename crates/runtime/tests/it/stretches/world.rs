@@ -10,7 +10,7 @@ use bellwether_runtime::membership::{FromWorker, ServerReport, ToWorker, Trainee
 
 use super::server::Server;
 use super::worker::Worker;
-use crate::random::Random;
+use bellwether_testkit::Random;
 
 /// Moves within which a run must end once faults have stopped.
 const PATIENCE: u64 = 60_000;

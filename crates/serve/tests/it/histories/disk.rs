@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use bellwether_serve::ledger::Store;
 
-use super::random::Random;
 use super::replay::Followed;
 use super::world::Shared;
+use bellwether_testkit::Random;
 
 #[derive(Debug, Default)]
 pub(crate) struct Disk {

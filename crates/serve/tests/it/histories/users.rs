@@ -9,8 +9,8 @@ use bellwether_serve::request::{Refusal, Reply, Request, Submission};
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::POLICIES;
-use super::random::Random;
 use super::world::World;
+use bellwether_testkit::Random;
 
 /// Jobs of a history.
 const JOBS_MAX: u64 = 10;

@@ -13,10 +13,10 @@ use bellwether_serve::snapshot::JobState;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::disk::Disk;
-use super::random::Random;
 use super::replay::Followed;
 use super::runs::{Post, Run};
 use super::users::Users;
+use bellwether_testkit::Random;
 
 pub(crate) const STEPS: u64 = 100;
 pub(crate) const SLOTS: u32 = 4;

@@ -1,7 +1,5 @@
 //! A stand-in for the metadata servers of two clouds, on loopback: as documented, or hostile.
 
-#![allow(dead_code, reason = "each test binary that includes this file uses a part of it")]
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -9,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// How the server behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Play {
+pub enum Play {
     /// Google Compute Engine, as documented.
     Gce,
     /// Amazon EC2 with version 2 of its metadata service, as documented.
@@ -37,7 +35,7 @@ pub(crate) enum Play {
 }
 
 /// All that is not as documented.
-pub(crate) const HOSTILE: [Play; 10] = [
+pub const HOSTILE: [Play; 10] = [
     Play::EndlessBody,
     Play::EndlessHeaders,
     Play::HugeClaim,
@@ -69,13 +67,18 @@ struct State {
 
 /// A server that plays.
 #[derive(Debug)]
-pub(crate) struct StandIn {
+pub struct StandIn {
     address: SocketAddr,
     shared: Arc<(Mutex<State>, Condvar)>,
 }
 
 impl StandIn {
-    pub(crate) fn start(play: Play) -> StandIn {
+    /// Starts one on a free port of loopback.
+    ///
+    /// # Panics
+    ///
+    /// When loopback has no free port.
+    pub fn start(play: Play) -> StandIn {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
         let state = State {
@@ -99,7 +102,8 @@ impl StandIn {
         StandIn { address, shared }
     }
 
-    pub(crate) fn url(&self) -> String {
+    /// Where it listens, as a client names it.
+    pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
@@ -108,34 +112,35 @@ impl StandIn {
     }
 
     /// Announces the end: `TRUE` for Compute Engine, the item `instance-action` for EC2.
-    pub(crate) fn announce(&self, body: &str) {
+    pub fn announce(&self, body: &str) {
         let mut state = self.state();
         state.announced = Some(body.into());
         state.version += 1;
         self.shared.1.notify_all();
     }
 
-    pub(crate) fn play(&self, play: Play) {
+    /// Behaves otherwise from now on.
+    pub fn play(&self, play: Play) {
         self.state().play = play;
     }
 
     /// From now on a new token is needed.
-    pub(crate) fn expire(&self) {
+    pub fn expire(&self) {
         self.state().token = None;
     }
 
     /// Tokens given so far.
-    pub(crate) fn tokens(&self) -> u64 {
+    pub fn tokens(&self) -> u64 {
         self.state().tokens
     }
 
     /// First lines of the requests so far.
-    pub(crate) fn requests(&self) -> Vec<String> {
+    pub fn requests(&self) -> Vec<String> {
         self.state().requests.clone()
     }
 
     /// Bytes that endless answers got rid of so far.
-    pub(crate) fn poured(&self) -> usize {
+    pub fn poured(&self) -> usize {
         self.state().poured
     }
 }

@@ -6,10 +6,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What all histories together went through.
-pub(crate) type Counts = BTreeMap<&'static str, u64>;
+pub type Counts = BTreeMap<&'static str, u64>;
 
 /// `BELLWETHER_SEEDS=START..END`, or those that every test run goes through.
-pub(crate) fn seeds(otherwise: Range<u64>) -> Range<u64> {
+///
+/// # Panics
+///
+/// When the variable is set to anything else.
+pub fn seeds(otherwise: Range<u64>) -> Range<u64> {
     let Ok(text) = std::env::var("BELLWETHER_SEEDS") else { return otherwise };
     let (start, end) = text.split_once("..").expect("BELLWETHER_SEEDS is START..END");
     start.parse().expect("a number")..end.parse().expect("a number")
@@ -21,9 +25,9 @@ fn threads() -> usize {
     told.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
 }
 
-/// Goes through the seeds on all threads until so many have failed. `failure` runs one, counts what it went through, and
-/// tells why it fails. Returns those that fail and the counts of all.
-pub(crate) fn search(
+/// Goes through the seeds on all threads until so many have failed. `failure` runs one, counts what it went through,
+/// and tells why it fails. Returns those that fail and the counts of all.
+pub fn search(
     range: &Range<u64>,
     failures_max: usize,
     failure: impl Fn(u64, &mut Counts) -> Option<String> + Sync,

@@ -1,0 +1,7 @@
+//! What the tests of several crates share: random numbers, a search through seeds, a metadata server that plays.
+
+pub mod metadata_server;
+mod random;
+pub mod search;
+
+pub use random::{Random, finalize};
