@@ -53,11 +53,11 @@ impl Measured {
 }
 
 impl History {
-    /// Takes in a step of so many workers with a global batch of `batch` samples that took `step_s` seconds from boundary to
-    /// boundary; in `exchange_s` of them the slowest worker only exchanged, where that was measured.
+    /// Takes in a step of so many workers with a global batch of `batch` samples that took `step_s` seconds from boundary
+    /// to boundary; in `exchange_s` of them the slowest worker only exchanged, where that was measured.
     ///
-    /// The first step after a change of size is dropped, as is one that took no time or did nothing; a changed batch starts
-    /// the size anew.
+    /// The first step after a change of size is dropped, as is one that took no time or did nothing; a changed batch
+    /// starts the size anew.
     pub fn record(&mut self, workers: u32, batch: u64, step_s: f64, exchange_s: Option<f64>) {
         if workers != self.present {
             self.present = workers;

@@ -133,8 +133,8 @@ fn job_of(metrics: &Path) -> Option<Job> {
     RunDir::at(metrics.parent()?).job().ok()
 }
 
-/// Means of equal stretches of the losses, where progress is steps that are done, and the mean of the noise scales that were
-/// measured. Of the losses of a step that was done again the last counts.
+/// Means of equal stretches of the losses, where progress is steps that are done, and the mean of the noise scales that
+/// were measured. Of the losses of a step that was done again the last counts.
 fn curve(steps: impl Iterator<Item = StepRecord>) -> (Vec<Observation>, Option<f64>) {
     let mut losses = BTreeMap::new();
     let mut noise_scales = Vec::new();
