@@ -6,6 +6,7 @@ use std::fs;
 use bellwether_core::record::{Event, Summary};
 use bellwether_core::units::Bytes;
 use bellwether_runtime::journal;
+use bellwether_runtime::run_dir::RunDir;
 use clap::Args;
 use serde_json::json;
 
@@ -88,7 +89,7 @@ fn train(text: &str, workers: u32, more: &[&str]) -> Result<Run, Failure> {
     let summary: Summary = serde_json::from_slice(&output.stdout).map_err(|e| {
         Failure::at("revocations", format!("{e}: {}", String::from_utf8_lossy(&output.stderr)))
     })?;
-    let lines = journal::read(&folder.path().join(&summary.run).join("journal.jsonl"));
+    let lines = journal::read(&RunDir::at(folder.path().join(&summary.run)).journal_file());
     let lines = lines.map_err(|e| Failure::at("journal", e))?;
     let least_losses = least_losses(lines.into_iter().map(|line| line.event), workers);
     Ok(Run { summary, least_losses })

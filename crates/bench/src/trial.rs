@@ -7,11 +7,10 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use bellwether_core::record::{Event, Line, StepRecord, Summary, UnitRecord};
-use bellwether_runtime::control::Token;
 use bellwether_runtime::control::client::Control;
-use bellwether_runtime::coordinator::Endpoint;
 use bellwether_runtime::journal::Tail;
 use bellwether_runtime::metrics;
+use bellwether_runtime::run_dir::{Endpoint, RunDir};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::failure::Failure;
@@ -80,26 +79,26 @@ impl Trial {
         let mut command = bellwether()?;
         command.arg("run").arg(job).args(["--workers", &workers.to_string()]);
         let child = spawn(place(command), &folder)?;
-        let tail = Tail::new(&run_dir(&folder));
+        let tail = RunDir::at(run_dir(&folder)).follow_journal();
         let members = Members::default();
         Ok(Trial { folder, child, tail, lines: Vec::new(), committed: 0, members })
     }
 
     /// Where workers join, and the file with the token.
     pub(super) fn door(&mut self) -> Result<(String, String), Failure> {
-        let token = self.run_dir().join("token");
+        let token = self.run_dir().token_file();
         let endpoint = self.wait("the endpoint", Trial::endpoint)?;
         Ok((endpoint.control.to_string(), token.display().to_string()))
     }
 
     /// Where the coordinator was reached last, as it wrote it down.
     pub(super) fn endpoint(&self) -> Option<Endpoint> {
-        serde_json::from_str(&fs::read_to_string(self.run_dir().join("endpoint.json")).ok()?).ok()
+        self.run_dir().endpoint()
     }
 
     /// The run's own folder.
-    pub(super) fn run_dir(&self) -> PathBuf {
-        run_dir(&self.folder)
+    pub(super) fn run_dir(&self) -> RunDir {
+        RunDir::at(run_dir(&self.folder))
     }
 
     /// The folder of all that belongs to it; every process of the run names it.
@@ -133,12 +132,12 @@ impl Trial {
 
     /// Size of the record of steps.
     pub(super) fn metrics_bytes(&self) -> u64 {
-        fs::metadata(self.run_dir().join("metrics.jsonl")).map_or(0, |data| data.len())
+        fs::metadata(self.run_dir().metrics_file()).map_or(0, |data| data.len())
     }
 
     /// Reads what the journal has gained.
     fn look(&mut self) -> Result<(), Failure> {
-        let added = self.tail.read().map_err(|e| Failure::at("journal.jsonl", e))?;
+        let added = self.tail.read().map_err(|e| Failure::at("journal", e))?;
         for line in added {
             match &line.event {
                 Event::Committed { last, .. } => self.committed = last + 1,
@@ -248,19 +247,15 @@ impl Trial {
 
     /// A client of the run's control plane.
     pub(super) fn control(&self) -> Result<Control, Failure> {
-        let read = |name: &str| {
-            let path = self.run_dir().join(name);
-            fs::read_to_string(&path).map_err(|e| Failure::at(path.display().to_string(), e))
-        };
-        let endpoint: Endpoint =
-            serde_json::from_str(&read("endpoint.json")?).map_err(|e| Failure::at("endpoint.json", e))?;
-        let token = Token::parse(&read("token")?).ok_or_else(|| Failure::at("token", "is not a token"))?;
+        let run = self.run_dir();
+        let endpoint = run.endpoint().ok_or_else(|| Failure::at("bench", "the run has no endpoint"))?;
+        let token = run.token().map_err(|e| Failure::at("bench", e))?;
         Control::connect(&endpoint.control.to_string(), &token).map_err(|e| Failure::at("bench", e))
     }
 
     /// The steps that all workers did together and that were committed so far, as a worker timed them.
     pub(super) fn steps(&self) -> Vec<StepRecord> {
-        metrics::read(&self.run_dir()).filter(|step| step.units.is_empty()).collect()
+        metrics::read(&self.run_dir().path).filter(|step| step.units.is_empty()).collect()
     }
 
     /// Waits for the run to end by itself; returns all that it told and gives its folder back.
@@ -273,7 +268,7 @@ impl Trial {
 
     /// The same of steps that were done unit by unit.
     pub(super) fn units(&self) -> Vec<UnitRecord> {
-        metrics::read(&self.run_dir()).flat_map(|line| line.units).collect()
+        metrics::read(&self.run_dir().path).flat_map(|line| line.units).collect()
     }
 
     /// Waits for the run to end by itself; returns its steps and gives its folder back.

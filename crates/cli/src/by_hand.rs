@@ -6,11 +6,10 @@ use bellwether_core::InputError;
 use bellwether_core::record::RunOutcome;
 use bellwether_runtime::control::client::{ClientError, Control};
 use bellwether_runtime::control::generated::{Reply, Status};
-use bellwether_runtime::journal::Tail;
+use bellwether_runtime::metrics;
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::history::{History, Left, last_loss};
 use crate::options::{Format, StateArguments};
 use crate::printer::Printer;
 use crate::render::duration::rough;
@@ -26,11 +25,12 @@ impl From<ClientError> for Failure {
 fn connect(run: &RunDir) -> Result<Control, Failure> {
     let not_running = |why: String| -> Failure {
         let again = format!("`bellwether run --resume {}` takes it up again", run.name);
-        let (what, hint) = match History::read(run).map(|history| history.left()) {
-            Ok(Some(Left::Ended(RunOutcome::Finished))) => {
+        let history = run.history().unwrap_or_default();
+        let (what, hint) = match history.outcome() {
+            Some(RunOutcome::Finished) => {
                 ("the run is finished".into(), "`bellwether jobs` lists all runs".into())
             }
-            Ok(Some(Left::Ended(how @ (RunOutcome::Stopped | RunOutcome::Failed(_))))) => {
+            Some(how @ (RunOutcome::Stopped | RunOutcome::Failed(_))) => {
                 (format!("the run has {}", how.word()), again)
             }
             _ => (why, again),
@@ -76,7 +76,7 @@ pub(crate) fn stop(job: &str, state: &StateArguments, printer: &Printer) -> Resu
 pub(crate) fn watch(job: &str, state: &StateArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     let run = StateDir::find(state.state_dir.clone())?.run(job)?;
     let mut last = None;
-    let mut tail = Tail::new(&run.path);
+    let mut tail = run.follow_journal();
     // What is past is past.
     while !tail.read().map_err(|e| Failure::at(&run.name, e))?.is_empty() {}
     connect(&run)?.watch(|status| {
@@ -159,7 +159,7 @@ pub(crate) struct Row {
 impl Row {
     pub(crate) fn of(run: &RunDir) -> Row {
         // A run whose journal cannot be read is still a run.
-        let history = History::read(run).unwrap_or_default();
+        let history = run.history().unwrap_or_default();
         let age_s = history.age_s();
         let name = run.name.clone();
         match run.endpoint().and_then(|_| connect(run).ok()?.status().ok()) {
@@ -177,7 +177,7 @@ impl Row {
                 state: history.state().into(),
                 step: history.committed(),
                 total_steps: history.total_steps(),
-                loss: last_loss(run),
+                loss: metrics::last(&run.path).and_then(|step| step.loss),
                 workers: 0,
                 age_s,
             },

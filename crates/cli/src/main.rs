@@ -4,7 +4,6 @@ mod by_hand;
 mod cmd;
 mod failure;
 mod files;
-mod history;
 mod job;
 mod measure;
 mod metrics;

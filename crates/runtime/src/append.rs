@@ -91,6 +91,17 @@ impl<M: Medium> Appender<M> {
         written
     }
 
+    /// Whether a part of a line is at its end that cannot be taken away.
+    pub(crate) fn is_torn(&mut self) -> bool {
+        self.mend();
+        self.torn.is_some()
+    }
+
+    /// Its bytes.
+    pub(crate) fn length(&self) -> io::Result<u64> {
+        self.medium.length()
+    }
+
     fn mend(&mut self) {
         if let Some(whole) = self.torn
             && self.medium.cut(whole).is_ok()

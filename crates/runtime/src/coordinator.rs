@@ -17,7 +17,6 @@ use crate::checkpoint::CheckpointError;
 use crate::control::Token;
 use crate::control::generated as wire;
 use crate::control::server::{Input, Outgoing, envelope};
-use crate::journal::{self, Content};
 use crate::membership::coordinator::{Action, Config, Coordinator, End, Event, Resumed};
 use crate::membership::{TraineeDescription, WorkerId};
 use crate::optimizer::Optimizer;
@@ -151,9 +150,14 @@ pub enum CoordinatorError {
         "the run's token asks for connections without encryption, and neither the journal nor anybody says why"
     )]
     NoReason,
-    /// A file of the run's folder cannot be written.
-    #[error("cannot write {0}")]
-    RunDir(#[from] RunDirError),
+    /// A file of the run's folder cannot be used.
+    #[error("cannot {verb} {source}")]
+    RunDir {
+        /// What was tried: `read` or `write`.
+        verb: &'static str,
+        /// Which file, and why it failed.
+        source: RunDirError,
+    },
     /// The checkpoints present cannot be used for this job.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
@@ -266,16 +270,13 @@ impl Run {
     fn open(options: Options, observer: Observer) -> Result<Self, CoordinatorError> {
         let dir = RunDir::at(&options.folder);
         let journal_path = dir.journal_file();
-        let content = match journal::read_all(&journal_path) {
-            Ok(content) => content,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Content::default(),
-            Err(error) => return Err(system(format!("read {}", journal_path.display()))(error)),
-        };
-        let past = Past::read(&options, &content)?;
+        let history = dir.history().map_err(|source| CoordinatorError::RunDir { verb: "read", source })?;
+        let past = Past::read(&options, &history)?;
         let resumed = past.resumed.clone();
         let planes = Planes::open(&options, past.store.clone())?;
-        let lines =
-            Lines::open(&dir).map_err(system(format!("open the records in {}", options.folder.display())))?;
+        let (leftovers, damage) = (Leftovers::of(&history), history.damage.clone());
+        let lines = Lines::open(&dir, history)
+            .map_err(system(format!("open the records in {}", options.folder.display())))?;
         let mut run = Run {
             machine: Coordinator::new(config(&options, resumed.clone()), 0.0),
             lines,
@@ -286,7 +287,7 @@ impl Run {
             workers_by_session: BTreeMap::new(),
             children: BTreeMap::new(),
             leaving: Vec::new(),
-            leftovers: Leftovers::of(&content.lines),
+            leftovers,
             sizes: Vec::new(),
             began: Instant::now(),
             seen: Instant::now(),
@@ -305,7 +306,7 @@ impl Run {
             options,
             observer,
         };
-        run.tell_damage(&content);
+        run.tell_damage(&damage);
         Ok(run)
     }
 
@@ -315,7 +316,8 @@ impl Run {
             data: self.planes.data.local_addr(),
             process: std::process::id(),
         };
-        self.dir.keep_endpoint(&endpoint)?;
+        let kept = self.dir.keep_endpoint(&endpoint);
+        kept.map_err(|source| CoordinatorError::RunDir { verb: "write", source })?;
         self.write(&Journaled::CoordinatorStarted {
             process: std::process::id(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -403,7 +405,7 @@ impl Run {
                 self.last_checkpoint = Some(path.clone());
                 self.write(&Journaled::Checkpointed { step, path, bytes, seconds: stored.seconds });
                 // Whatever a power cut takes, the journal knows of this point.
-                self.lines.journal.sync_in_background();
+                self.lines.sync_in_background();
                 Ok(())
             }
             Err(reason) => {

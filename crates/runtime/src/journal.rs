@@ -1,20 +1,25 @@
 //! The journal of a run: JSON lines, appended as things happen, read back by a coordinator that restarts.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bellwether_core::record::{Event, Line};
 
 use crate::append::{Appender, Medium};
-use crate::membership::coordinator::Resumed;
 
+mod history;
 mod ledger;
+mod point;
+mod reader;
 
-pub use ledger::{Ledger, Stretch, ledger};
+pub use history::{Ending, Evaluation, RunHistory, Task};
+pub use ledger::{Audit, Ledger, Stretch, ledger};
+pub use point::{ResumePoint, history};
+pub use reader::{Damage, Entry, Reader, Unreadable, read};
 
 /// Seconds since the Unix epoch: the clock of a journal's lines.
 pub fn now_s() -> f64 {
@@ -31,6 +36,10 @@ pub struct Journal<M = File> {
     waiting: VecDeque<Line>,
     /// Lines that found no room among those that wait.
     dropped: u64,
+    /// What the lines in the file tell.
+    history: RunHistory,
+    /// Whether the file may hold a part of a line of which the history knows nothing.
+    has_rest: bool,
 }
 
 impl Journal {
@@ -40,30 +49,63 @@ impl Journal {
     ///
     /// As the file system says.
     pub fn open(path: &Path) -> io::Result<Journal> {
-        Appender::open(path).map(Journal::over)
+        Journal::resume(path, RunHistory::default())
     }
 
-    /// Makes what was written durable, from a thread of its own: a power cut after that costs none of it. Nobody waits,
-    /// and a system that refuses costs no more than the guarantee.
-    pub fn sync_in_background(&self) {
-        if let Ok(file) = self.appender.again() {
-            let _ = std::thread::Builder::new().name("sync".into()).spawn(move || file.sync_data());
-        }
+    /// The same for a journal that tells this so far.
+    ///
+    /// # Errors
+    ///
+    /// As the file system says.
+    pub fn resume(path: &Path, history: RunHistory) -> io::Result<Journal> {
+        Ok(Journal { history, ..Journal::over(Appender::open(path)?) })
+    }
+
+    /// What its lines tell, where it was opened with what they told before.
+    pub fn history(&self) -> &RunHistory {
+        &self.history
+    }
+
+    /// The point at which it is; none while lines wait.
+    pub fn resume_point(&self) -> Option<ResumePoint> {
+        let is_written = self.waiting.is_empty() && self.dropped == 0 && !self.has_rest;
+        let bytes = self.appender.length().ok().filter(|_| is_written)?;
+        Some(ResumePoint::new(bytes, self.history.clone()))
+    }
+
+    /// Makes what was written durable, and then keeps a point from which it can be read on, if `point` names a file:
+    /// from a thread of its own, which is returned. Nobody has to wait, and a system that refuses costs no more than
+    /// the guarantee.
+    pub fn sync_in_background(&self, point: Option<PathBuf>) -> Option<JoinHandle<()>> {
+        let (file, point) = (self.appender.again().ok()?, point.zip(self.resume_point()));
+        let work = move || {
+            let synced = file.sync_data();
+            if let (Ok(()), Some((path, point))) = (synced, point) {
+                let _ = point.keep(&file, &path);
+            }
+        };
+        std::thread::Builder::new().name("sync".into()).spawn(work).ok()
     }
 
     /// The same at once.
     ///
     /// # Errors
     ///
-    /// As the file system says.
-    pub fn sync(&self) -> io::Result<()> {
-        self.appender.again()?.sync_data()
+    /// What was written cannot be made durable. A point that cannot be kept is no error.
+    pub fn sync(&self, point: &Path) -> io::Result<()> {
+        let file = self.appender.again()?;
+        file.sync_data()?;
+        if let Some(kept) = self.resume_point() {
+            let _ = kept.keep(&file, point);
+        }
+        Ok(())
     }
 }
 
 impl<M: Medium> Journal<M> {
     fn over(appender: Appender<M>) -> Journal<M> {
-        Journal { appender, waiting: VecDeque::new(), dropped: 0 }
+        let history = RunHistory::default();
+        Journal { appender, waiting: VecDeque::new(), dropped: 0, history, has_rest: false }
     }
 
     /// Appends an event with the time at which it happened.
@@ -87,15 +129,24 @@ impl<M: Medium> Journal<M> {
     ///
     /// As the file system says; what could not be written still waits.
     pub fn flush(&mut self) -> io::Result<()> {
-        while let Some(line) = self.waiting.front() {
-            self.appender.append(&text(line)?)?;
-            self.waiting.pop_front();
+        while let Some(line) = self.waiting.pop_front() {
+            if let Err(error) = self.append(&line) {
+                self.waiting.push_front(line);
+                return Err(error);
+            }
         }
         if self.dropped > 0 {
             let message = format!("{} lines were dropped: the disk took none for too long", self.dropped);
-            self.appender.append(&text(&Line { time_s: now_s(), event: Event::Warning { message } })?)?;
+            self.append(&Line { time_s: now_s(), event: Event::Warning { message } })?;
             self.dropped = 0;
         }
+        Ok(())
+    }
+
+    fn append(&mut self, line: &Line) -> io::Result<()> {
+        self.has_rest |= self.appender.is_torn();
+        self.appender.append(&text(line)?)?;
+        self.history.take_line(line);
         Ok(())
     }
 
@@ -156,92 +207,14 @@ fn is_needed(event: &Event) -> bool {
     )
 }
 
-/// What a journal holds.
-#[derive(Debug, Default)]
-pub struct Content {
-    /// Its events, in order.
-    pub lines: Vec<Line>,
-    /// What is none.
-    pub unreadable: Vec<Unreadable>,
-}
-
-impl Content {
-    /// What a restarted coordinator must know; nothing of a run that had not begun.
-    pub fn resumed(&self) -> Option<Resumed> {
-        let mut resumed = resumed(&self.lines);
-        if !self.unreadable.is_empty() {
-            // They may have given numbers away, which are never given twice.
-            resumed.epoch += PROPOSALS_MAX;
-            resumed.last_worker += NUMBERS_SKIPPED;
-        }
-        (!self.lines.is_empty() || !self.unreadable.is_empty()).then_some(resumed)
-    }
-}
-
-/// A line of a journal that cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unreadable {
-    /// Which: the first is 1.
-    pub number: u64,
-    /// Why.
-    pub why: String,
-}
-
-impl fmt::Display for Unreadable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {} cannot be read and is left out: {}", self.number, self.why)
-    }
-}
-
-/// Reads the events of a journal. What cannot be read is left out, see [`read_all`].
-///
-/// # Errors
-///
-/// As the file system says.
-pub fn read(path: &Path) -> io::Result<Vec<Line>> {
-    read_all(path).map(|content| content.lines)
-}
-
-/// Reads a journal, and says what in it cannot be read: damage, a part of a line, an event that this release does not
-/// know. A last line without its end is ignored.
-///
-/// # Errors
-///
-/// As the file system says.
-pub fn read_all(path: &Path) -> io::Result<Content> {
-    let mut reader = BufReader::new(File::open(path)?);
-    let (mut content, mut text, mut number) = (Content::default(), Vec::new(), 0);
-    loop {
-        text.clear();
-        number += 1;
-        if reader.read_until(b'\n', &mut text)? == 0 || text.last() != Some(&b'\n') {
-            return Ok(content);
-        }
-        match serde_json::from_slice(&text) {
-            Ok(line) => content.lines.push(line),
-            Err(error) => {
-                content.unreadable.push(Unreadable { number, why: error.to_string() });
-                content.lines.extend(glued(&text));
-            }
-        }
-    }
-}
-
-/// The whole line behind a torn one: earlier releases went on in the same line once the disk had room again.
-fn glued(text: &[u8]) -> Option<Line> {
-    const BEGIN: &[u8] = br#"{"time_s":"#;
-    let at = text.windows(BEGIN.len()).rposition(|window| window == BEGIN).filter(|at| *at > 0)?;
-    serde_json::from_slice(&text[at..]).ok()
-}
-
 /// Follows a journal that grows.
 #[derive(Debug)]
 pub struct Tail(crate::tail::Tail);
 
 impl Tail {
-    /// From the first line of the run in `folder` on; the file may not be there yet.
-    pub fn new(folder: &Path) -> Tail {
-        Tail(crate::tail::Tail::new(folder.join("journal.jsonl")))
+    /// From the first line of the journal at `path` on; the file may not be there yet.
+    pub fn of(path: PathBuf) -> Tail {
+        Tail(crate::tail::Tail::new(path))
     }
 
     /// See [`crate::tail::Tail::skip_to_last`].
@@ -264,49 +237,6 @@ impl Tail {
     }
 }
 
-/// More memberships than one coordinator proposes between two that begin.
-const PROPOSALS_MAX: u64 = 1000;
-
-/// More workers than lines that cannot be read have named.
-const NUMBERS_SKIPPED: u64 = 1000;
-
-impl Resumed {
-    /// Of a run whose journal is gone: numbers that it may have given away are not given again.
-    pub(crate) fn of_lost_journal() -> Resumed {
-        Resumed { epoch: PROPOSALS_MAX * NUMBERS_SKIPPED, last_worker: NUMBERS_SKIPPED, ..Resumed::default() }
-    }
-}
-
-/// What a restarted coordinator must know.
-pub fn resumed(lines: &[Line]) -> Resumed {
-    let mut resumed = Resumed::default();
-    for line in lines {
-        match &line.event {
-            Event::Membership { epoch, workers, shadows, accumulation, .. } => {
-                resumed.accumulation = *accumulation;
-                resumed.epoch = resumed.epoch.max(*epoch);
-                resumed.active = workers.clone();
-                let newest = workers.iter().chain(shadows).copied().max().unwrap_or(0);
-                resumed.last_worker = resumed.last_worker.max(newest);
-            }
-            Event::WorkerStarted { worker: number }
-            | Event::WorkerAttached { worker: number, .. }
-            | Event::ServerStarted { server: number }
-            | Event::ServerAttached { server: number, .. } => {
-                resumed.last_worker = resumed.last_worker.max(*number);
-            }
-            // Only memberships that began are in the journal; the numbers of those proposed stay theirs.
-            Event::CoordinatorStarted { .. } => resumed.epoch += PROPOSALS_MAX,
-            Event::Committed { last, .. } => resumed.committed = last + 1,
-            Event::RolledBack { to } => resumed.committed = *to,
-            Event::Quarantined { worker, .. } => drop(resumed.quarantined.insert(*worker)),
-            Event::Ended { .. } => resumed.active.clear(),
-            _ => {}
-        }
-    }
-    resumed
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -316,20 +246,35 @@ mod tests {
         Event::Committed { first, last: first, accumulation: 1 }
     }
 
-    fn commits(content: &Content) -> Vec<(u64, u64)> {
-        let span = |line: &Line| match line.event {
-            Event::Committed { first, last, .. } => Some((first, last)),
-            _ => None,
-        };
-        content.lines.iter().filter_map(span).collect()
+    /// What is on a disk, as a reader sees it.
+    #[derive(Default)]
+    struct Content {
+        lines: Vec<Line>,
+        unreadable: Vec<Unreadable>,
     }
 
-    /// What is on the disk, as a reader sees it.
-    fn content(disk: &Disk) -> Content {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("journal.jsonl");
-        std::fs::write(&path, &disk.content).unwrap();
-        read_all(&path).unwrap()
+    impl Content {
+        fn of(bytes: &[u8]) -> Content {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("journal");
+            std::fs::write(&path, bytes).unwrap();
+            let mut content = Content::default();
+            for entry in Reader::open(&path).unwrap() {
+                match entry.unwrap() {
+                    Entry::Line(line) => content.lines.push(line),
+                    Entry::Unreadable(unreadable) => content.unreadable.push(unreadable),
+                }
+            }
+            content
+        }
+
+        fn commits(&self) -> Vec<(u64, u64)> {
+            let span = |line: &Line| match line.event {
+                Event::Committed { first, last, .. } => Some((first, last)),
+                _ => None,
+            };
+            self.lines.iter().filter_map(span).collect()
+        }
     }
 
     /// Ten steps, of which the disk takes four at first.
@@ -348,9 +293,9 @@ mod tests {
             assert!(journal.waiting() > 0);
             journal.appender_mut().room = 10_000;
             journal.write(2e9, &Event::RolledBack { to: 3 }).unwrap();
-            let content = content(journal.appender_mut());
+            let content = Content::of(&journal.appender_mut().content);
             assert_eq!(content.unreadable.len(), usize::from(is_stubborn), "{:?}", content.unreadable);
-            let commits = commits(&content);
+            let commits = content.commits();
             assert!(commits.windows(2).all(|pair| pair[1].0 == pair[0].1 + 1), "{commits:?}");
             assert_eq!((commits[0].0, commits[commits.len() - 1].1), (0, 9));
             assert_eq!(content.lines.last().unwrap().event, Event::RolledBack { to: 3 });
@@ -367,25 +312,22 @@ mod tests {
         assert!(journal.waiting() <= WAITING_MAX);
         journal.appender_mut().room = usize::MAX;
         journal.flush().unwrap();
-        let content = content(journal.appender_mut());
+        let content = Content::of(&journal.appender_mut().content);
         let warned =
             |line: &Line| matches!(&line.event, Event::Warning { message } if message.contains("dropped"));
         assert!(content.lines.last().is_some_and(warned));
-        let commits = commits(&content);
+        let commits = content.commits();
         assert!(commits.windows(2).all(|pair| pair[1].0 == pair[0].1 + 1), "{commits:?}");
         assert_eq!((commits[0].0, commits[commits.len() - 1].1), (0, 2 * WAITING_MAX as u64 - 1));
     }
 
     #[test]
     fn a_line_that_an_earlier_release_glued_to_a_torn_one_is_found() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("journal.jsonl");
         let whole = |step| text(&Line { time_s: 1.5, event: committed(step) }).unwrap();
         let damaged =
             [&whole(0), &whole(1)[..17], &whole(2), b"\0\0\n\xff\xfe\n".as_slice(), &whole(3)].concat();
-        std::fs::write(&path, &damaged).unwrap();
-        let content = read_all(&path).unwrap();
-        assert_eq!(commits(&content), [(0, 0), (2, 2), (3, 3)]);
+        let content = Content::of(&damaged);
+        assert_eq!(content.commits(), [(0, 0), (2, 2), (3, 3)]);
         let numbers: Vec<u64> = content.unreadable.iter().map(|line| line.number).collect();
         assert_eq!(numbers, [2, 3, 4]);
         assert!(content.unreadable[0].to_string().starts_with("line 2 cannot be read and is left out: "));

@@ -7,6 +7,7 @@
 //! | `schedule.json` | scheduled changes of the number of workers | whoever starts a coordinator |
 //! | `run_id` | the run's random name | the first coordinator |
 //! | `journal.jsonl` | what happened, a [line](bellwether_core::record::Line) each | the coordinator |
+//! | `resume_point.json` | what the journal told at the last checkpoint; it may be removed | the coordinator |
 //! | `metrics.jsonl` | what each step took | the coordinator |
 //! | `endpoint.json` | where the coordinator listens | the coordinator, while it lives |
 //! | `lock` | nothing; a coordinator that lives holds its lock | the coordinator |
@@ -29,6 +30,7 @@ use serde::{Deserialize, Serialize};
 use crate::channel::Cipher;
 use crate::checkpoint::write_atomically;
 use crate::control::Token;
+use crate::journal::{self, Reader, RunHistory};
 use crate::private;
 
 mod error;
@@ -43,6 +45,7 @@ const TOKEN: &str = "token";
 const SCHEDULE: &str = "schedule.json";
 const IDENTITY: &str = "run_id";
 const JOURNAL: &str = "journal.jsonl";
+const RESUME_POINT: &str = "resume_point.json";
 pub(crate) const METRICS: &str = "metrics.jsonl";
 const ENDPOINT: &str = "endpoint.json";
 const LOCK: &str = "lock";
@@ -123,8 +126,8 @@ impl RunDir {
         write_whole(&self.token_file(), format!("{}\n", token.to_text()).as_bytes())
     }
 
-    /// Makes another token where the run's is none, as a power cut may leave it, and nobody coordinates the run who knows
-    /// it. Says whether it did; its workers cannot come back then.
+    /// Makes another token where the run's is none, as a power cut may leave it, and nobody coordinates the run who
+    /// knows it. Says whether it did; its workers cannot come back then.
     ///
     /// # Errors
     ///
@@ -225,6 +228,33 @@ impl RunDir {
         lock::take(&self.lock_file())
     }
 
+    /// The journal, line by line.
+    ///
+    /// # Errors
+    ///
+    /// As the file system says; a run that never began has none.
+    pub fn journal(&self) -> io::Result<Reader> {
+        Reader::open(&self.journal_file())
+    }
+
+    /// Follows the journal from its first line on; it may not be there yet.
+    pub fn follow_journal(&self) -> journal::Tail {
+        journal::Tail::of(self.journal_file())
+    }
+
+    /// What the journal tells; a run that never began has no history.
+    ///
+    /// # Errors
+    ///
+    /// As the file system says.
+    pub fn history(&self) -> Result<RunHistory, RunDirError> {
+        let path = self.journal_file();
+        match journal::history(&path, &self.resume_point_file()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(RunHistory::default()),
+            history => history.map_err(RunDirError::io(&path)),
+        }
+    }
+
     /// `job.json`.
     pub fn job_file(&self) -> PathBuf {
         self.path.join(JOB)
@@ -238,6 +268,11 @@ impl RunDir {
     /// `journal.jsonl`.
     pub fn journal_file(&self) -> PathBuf {
         self.path.join(JOURNAL)
+    }
+
+    /// `resume_point.json`.
+    pub(crate) fn resume_point_file(&self) -> PathBuf {
+        self.path.join(RESUME_POINT)
     }
 
     /// `metrics.jsonl`.

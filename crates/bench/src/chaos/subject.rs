@@ -215,7 +215,7 @@ impl Subject {
         let _gate = gate();
         let mut command = bellwether()?;
         command.args(["worker", "--join", &endpoint.control.to_string(), "--token-file"]);
-        command.arg(self.trial.run_dir().join("token")).stderr(Stdio::null());
+        command.arg(self.trial.run_dir().token_file()).stderr(Stdio::null());
         self.hands.push(command.spawn().map_err(|e| Failure::at("bellwether", e))?);
         Ok(())
     }

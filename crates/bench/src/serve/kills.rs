@@ -1,7 +1,7 @@
 //! The daemon is killed at random moments while jobs come and go.
 
 use bellwether_core::record::Event;
-use bellwether_runtime::journal;
+use bellwether_runtime::run_dir::RunDir;
 use bellwether_serve::snapshot::Phase;
 
 use super::stage::{Stage, same_digests, synthetic};
@@ -60,7 +60,7 @@ pub(super) fn measure(report: &mut Report, kills: u64, dice: &mut Dice) -> Resul
 /// The longest time without a committed step while nothing was asked of the run.
 fn longest_pause_s(run: &std::path::Path) -> Option<f64> {
     let (mut last_s, mut longest_s) = (None::<f64>, None::<f64>);
-    for line in journal::read(&run.join("journal.jsonl")).ok()? {
+    for line in RunDir::at(run).journal().ok()?.lines().map_while(Result::ok) {
         match line.event {
             Event::Committed { .. } => {
                 let pause_s = last_s.map(|last_s| line.time_s - last_s);

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use bellwether_runtime::journal::{self, Content, Ledger, Stretch, Unreadable};
+use bellwether_runtime::journal::{Audit, Entry, Ledger, Stretch};
 use clap::Args;
 use serde_json::json;
 
@@ -23,13 +23,18 @@ pub(crate) struct AuditArguments {
 pub(crate) fn audit(arguments: &AuditArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     let run = StateDir::find(arguments.state.state_dir.clone())?.run(&arguments.job)?;
     let path = run.journal_file();
-    let Content { lines, unreadable } =
-        journal::read_all(&path).map_err(|e| Failure::at(path.display().to_string(), e))?;
-    for line in &unreadable {
-        printer.note(format_args!("warning: {}: {line}", path.display()));
+    let at = |error| Failure::at(path.display().to_string(), error);
+    let (mut ledger, mut unreadable) = (Audit::new(run.job()?.seed), Vec::new());
+    for entry in run.journal().map_err(at)? {
+        match entry.map_err(at)? {
+            Entry::Line(line) => ledger.take(&line),
+            Entry::Unreadable(line) => {
+                printer.note(format_args!("warning: {}: {line}", path.display()));
+                unreadable.push(line.number);
+            }
+        }
     }
-    let ledger =
-        journal::ledger(&lines, run.job()?.seed).map_err(|what| unproven(&run.name, &what, &unreadable))?;
+    let ledger = ledger.prove().map_err(|what| unproven(&run.name, &what, &unreadable))?;
     if ledger.steps == 0 {
         return Err(Failure::No(format!("{}: no step was done yet", run.name)));
     }
@@ -40,7 +45,7 @@ pub(crate) fn audit(arguments: &AuditArguments, printer: &Printer) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-fn json(run: &str, ledger: &Ledger, unreadable: &[Unreadable]) -> serde_json::Value {
+fn json(run: &str, ledger: &Ledger, unreadable: &[u64]) -> serde_json::Value {
     let stretch = |stretch: &Stretch| {
         json!({
             "first": stretch.first, "last": stretch.last, "fingerprint": stretch.fingerprint,
@@ -50,7 +55,7 @@ fn json(run: &str, ledger: &Ledger, unreadable: &[Unreadable]) -> serde_json::Va
     json!({
         "run": run, "steps": ledger.steps, "samples": ledger.samples, "epochs": ledger.epochs,
         "stretches": ledger.stretches.iter().map(stretch).collect::<Vec<_>>(),
-        "unreadable_lines": unreadable.iter().map(|line| line.number).collect::<Vec<_>>(),
+        "unreadable_lines": unreadable,
     })
 }
 
@@ -76,9 +81,9 @@ fn text(run: &str, ledger: &Ledger) -> String {
 }
 
 /// What lacks may stand in lines that cannot be read: then nothing is proven, and nothing refuted.
-fn unproven(run: &str, what: &str, unreadable: &[Unreadable]) -> Failure {
-    let Some(first) = unreadable.first() else { return Failure::No(format!("{run}: {what}")) };
-    let (count, number) = (unreadable.len(), first.number);
+fn unproven(run: &str, what: &str, unreadable: &[u64]) -> Failure {
+    let Some(number) = unreadable.first() else { return Failure::No(format!("{run}: {what}")) };
+    let count = unreadable.len();
     let lines =
         if count == 1 { format!("line {number}") } else { format!("{count} lines from line {number} on") };
     Failure::No(format!(

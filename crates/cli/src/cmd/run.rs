@@ -10,9 +10,9 @@ use bellwether_core::job::{Job, WorkerRange};
 use bellwether_core::plan::Plan;
 use bellwether_core::record::{Mismatch, RunFailure, RunOutcome, Summary};
 use bellwether_runtime::coordinator::{self, CoordinatorError, Director, Options, Spawn};
+use bellwether_runtime::journal::RunHistory;
 
 use crate::failure::Failure;
-use crate::history::History;
 use crate::job;
 use crate::options::{Format, reachable};
 use crate::printer::Printer;
@@ -149,7 +149,7 @@ fn outset(
     if arguments.workers.is_some() {
         // What is asked for now overrules what the schedule said for the steps that are done.
         outset.schedule.retain(|(step, _)| *step > history.committed());
-    } else if let Some(count) = history.scaled_to() {
+    } else if let Some(count) = history.scaled_to {
         outset.workers = WorkerRange { min: count, max: range.max.max(count) };
     }
     Ok(outset)
@@ -191,9 +191,10 @@ fn conclude(summary: &Summary, outcome: &RunOutcome, printer: &Printer) -> ExitC
 }
 
 /// The past of a run that is to be taken up again; a finished one is not, unless its result is nowhere.
-fn unfinished(run: &RunDir) -> Result<History, Failure> {
-    let history = History::read(run)?;
-    if !history.is_finished() || history.last_checkpoint().is_none_or(|path| !path.is_file()) {
+fn unfinished(run: &RunDir) -> Result<RunHistory, Failure> {
+    let history = run.history()?;
+    let is_finished = history.outcome() == Some(&RunOutcome::Finished);
+    if !is_finished || history.last_checkpoint().is_none_or(|path| !path.is_file()) {
         return Ok(history);
     }
     let what = format!("the run is finished: all {} steps are done", history.committed());
@@ -291,7 +292,7 @@ fn explain(error: CoordinatorError, run: &RunDir) -> Failure {
                 .into(),
             None => "another program has the port; choose one with --listen HOST:PORT".into(),
         },
-        CoordinatorError::System { .. } | CoordinatorError::RunDir(_) => String::new(),
+        CoordinatorError::System { .. } | CoordinatorError::RunDir { .. } => String::new(),
     };
     InputError::new(place, error.to_string()).hint(hint).into()
 }

@@ -12,8 +12,8 @@ use bellwether_core::profile::{Network, Profile};
 use bellwether_core::record::{Event, RunOutcome};
 use bellwether_runtime::coordinator::{self, Observation, Options};
 use bellwether_runtime::membership::TraineeDescription;
+use bellwether_runtime::metrics;
 use bellwether_runtime::parameters::ShardMap;
-use bellwether_runtime::{journal, metrics};
 
 use super::by_parts::{self, Measured, Unit};
 use super::setup::{Ask, How, endless, help};
@@ -133,9 +133,9 @@ fn invite(run: &RunDir, control: SocketAddr, printer: &Printer) {
 /// What the run left in its folder.
 fn read(run: &RunDir, job: &Job, trainee: &TraineeDescription, wanted: u64) -> Result<Profile, Failure> {
     let (mut network, mut applied) = (None, (0, 0.0));
-    let path = run.journal_file();
-    for line in journal::read(&path).map_err(|e| Failure::at(path.display().to_string(), e))? {
-        match line.event {
+    let at = |error| Failure::at(run.journal_file().display().to_string(), error);
+    for line in run.journal().map_err(at)?.lines() {
+        match line.map_err(at)?.event {
             Event::LinkMeasured { bandwidth_bytes_per_s, latency_s, .. } => {
                 network = Some(Network { bandwidth_bytes_per_s, latency_s });
             }

@@ -10,7 +10,6 @@ use bellwether_core::plan::Synchronisation;
 use bellwether_core::profile::{Network, Profile};
 use bellwether_core::record::{Event, RunOutcome};
 use bellwether_runtime::coordinator::{self, Observation, Options, Spawn};
-use bellwether_runtime::journal;
 use bellwether_runtime::membership::TraineeDescription;
 
 use super::build::{self, Measured};
@@ -179,9 +178,9 @@ impl Measured {
     fn read(run: &RunDir, wanted: u64) -> Result<Measured, Failure> {
         let steps = metrics::read(&run.path).collect();
         let (mut links, mut checkpoint_s) = (Vec::new(), None);
-        let path = run.journal_file();
-        for line in journal::read(&path).map_err(|e| Failure::at(path.display().to_string(), e))? {
-            match line.event {
+        let at = |error| Failure::at(run.journal_file().display().to_string(), error);
+        for line in run.journal().map_err(at)?.lines() {
+            match line.map_err(at)?.event {
                 Event::LinkMeasured { bandwidth_bytes_per_s, latency_s, .. } => {
                     links.push(Network { bandwidth_bytes_per_s, latency_s });
                 }

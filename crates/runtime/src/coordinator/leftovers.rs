@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use bellwether_core::record::{Event as Journaled, Line};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use crate::journal::RunHistory;
 use crate::membership::WorkerId;
 
 /// Processes by the number of their worker or server.
@@ -20,23 +20,9 @@ pub(super) struct Leftovers(BTreeMap<WorkerId, u32>);
 pub(super) struct Leftover(OwnedFd);
 
 impl Leftovers {
-    /// Those that the journal names. Whoever joined by hand may be on another machine, and is not ours to end.
-    pub(super) fn of(lines: &[Line]) -> Leftovers {
-        let mut processes = BTreeMap::new();
-        for line in lines {
-            match line.event {
-                Journaled::WorkerStarted { worker: number } | Journaled::ServerStarted { server: number } => {
-                    processes.insert(number, 0);
-                }
-                Journaled::WorkerAttached { worker: number, process, .. }
-                | Journaled::ServerAttached { server: number, process, .. } => {
-                    processes.entry(number).and_modify(|known| *known = process);
-                }
-                _ => {}
-            }
-        }
-        processes.retain(|_, process| *process != 0);
-        Leftovers(processes)
+    /// Those that the journal names.
+    pub(super) fn of(history: &RunHistory) -> Leftovers {
+        Leftovers(history.processes().collect())
     }
 
     /// Those that still run.
@@ -78,6 +64,8 @@ fn is_of_run(process: u32, number: WorkerId, folder: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use bellwether_core::record::{Event as Journaled, Line};
+
     use super::*;
 
     #[test]
@@ -111,7 +99,7 @@ mod tests {
             line(attached(5, stranger)),
             line(Journaled::WorkerStarted { worker: 6 }),
         ];
-        let leftovers = Leftovers::of(&lines);
+        let leftovers = Leftovers::of(&lines.iter().collect());
         assert_eq!(leftovers.0, BTreeMap::from([(3, started), (5, stranger)]));
         let alive = leftovers.alive(folder.path());
         assert_eq!(alive.len(), 1);

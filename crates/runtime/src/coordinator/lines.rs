@@ -1,13 +1,15 @@
 //! The run's two files of lines, its journal and its metrics, also while their disk takes none.
 
 use std::io;
+use std::path::PathBuf;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bellwether_core::record::Event as Journaled;
 
 use super::{Run, Seen};
 use crate::append::Appender;
-use crate::journal::{self, Content, Journal};
+use crate::journal::{self, Damage, Journal, RunHistory};
 use crate::run_dir::RunDir;
 
 /// Time between two tries to write what waits, when nothing new comes.
@@ -16,13 +18,13 @@ const RETRY: Duration = Duration::from_secs(1);
 /// More bytes of metrics than this wait for no disk.
 const METRICS_WAITING_BYTES_MAX: usize = 4 << 20;
 
-/// Damaged lines of which each gets a warning.
-const DAMAGE_TOLD_MAX: usize = 5;
-
 /// The journal and the metrics of a run.
 pub(super) struct Lines {
     pub(super) journal: Journal,
     metrics: Metrics,
+    /// The thread that makes the journal durable, or did so last.
+    syncing: Option<JoinHandle<()>>,
+    resume_point: PathBuf,
     /// Since when a line waits.
     waits_since: Option<Instant>,
     tried: Instant,
@@ -36,11 +38,30 @@ struct Metrics {
 }
 
 impl Lines {
-    pub(super) fn open(dir: &RunDir) -> io::Result<Lines> {
+    pub(super) fn open(dir: &RunDir, history: RunHistory) -> io::Result<Lines> {
         let metrics =
             Metrics { appender: Appender::open(&dir.metrics_file())?, waiting: Vec::new(), dropped: 0 };
-        let journal = Journal::open(&dir.journal_file())?;
-        Ok(Lines { journal, metrics, waits_since: None, tried: Instant::now() })
+        let journal = Journal::resume(&dir.journal_file(), history)?;
+        let resume_point = dir.resume_point_file();
+        let (syncing, waits_since, tried) = (None, None, Instant::now());
+        Ok(Lines { journal, metrics, syncing, resume_point, waits_since, tried })
+    }
+
+    /// Makes the journal durable, and keeps a resume point unless the last one is still being written. Nobody waits.
+    pub(super) fn sync_in_background(&mut self) {
+        let is_busy = self.syncing.as_ref().is_some_and(|thread| !thread.is_finished());
+        let syncing = self.journal.sync_in_background((!is_busy).then(|| self.resume_point.clone()));
+        if !is_busy {
+            self.syncing = syncing;
+        }
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        if let Some(thread) = self.syncing.take() {
+            // It writes the same file.
+            let _ = thread.join();
+        }
+        self.journal.sync(&self.resume_point)
     }
 
     /// Whether everything is in the files.
@@ -76,14 +97,14 @@ impl Metrics {
 
 impl Run {
     /// What the journal's damage means for the run: a person hears of it, and the run goes on.
-    pub(super) fn tell_damage(&mut self, content: &Content) {
-        let unreadable = &content.unreadable;
-        for line in unreadable.iter().take(DAMAGE_TOLD_MAX) {
+    pub(super) fn tell_damage(&mut self, damage: &Damage) {
+        for line in &damage.first {
             let message = format!("{}: {line}", self.journal_path.display());
             self.write(&Journaled::Warning { message });
         }
-        if unreadable.len() > DAMAGE_TOLD_MAX {
-            let message = format!("{} more lines cannot be read", unreadable.len() - DAMAGE_TOLD_MAX);
+        let more = damage.lines - damage.first.len() as u64;
+        if more > 0 {
+            let message = format!("{more} more lines cannot be read");
             self.write(&Journaled::Warning { message });
         }
     }
@@ -167,7 +188,7 @@ impl Run {
 
     /// The last lines, before this process ends.
     pub(super) fn close_lines(&mut self) {
-        let written = self.lines.flush().and_then(|()| self.lines.journal.sync());
+        let written = self.lines.flush().and_then(|()| self.lines.sync());
         if let Err(error) = written {
             let (path, waiting) = (self.journal_path.display(), self.lines.journal.waiting());
             let message = format!("the last {waiting} lines of {path} are lost: {error}");

@@ -5,12 +5,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use bellwether_core::record::Event as Journaled;
-
 use super::{CoordinatorError, Options, system};
 use crate::channel::Cipher;
 use crate::checkpoint::{Store, write_atomically};
-use crate::journal::Content;
+use crate::journal::RunHistory;
 use crate::membership::TraineeDescription;
 use crate::membership::coordinator::Resumed;
 use crate::run_dir::RunDir;
@@ -39,11 +37,11 @@ pub(super) struct Past {
 
 impl Past {
     /// Reads it, and refuses to go on with what would make the result that of another job.
-    pub(super) fn read(options: &Options, content: &Content) -> Result<Past, CoordinatorError> {
-        let mut resumed = content.resumed();
-        let id = identity(options, content, resumed.is_some())
+    pub(super) fn read(options: &Options, history: &RunHistory) -> Result<Past, CoordinatorError> {
+        let mut resumed = history.resumed();
+        let id = identity(options, history, resumed.is_some())
             .map_err(system(format!("name the run in {}", options.folder.display())))?;
-        let plain_transport = plain_transport(options, content)?;
+        let plain_transport = plain_transport(options, history)?;
         let job = &options.job;
         let store = Store::new(folder(options, id.as_deref()), job.checkpoint.keep, &job.identity())
             .of_run(id.as_deref().unwrap_or_default());
@@ -51,12 +49,8 @@ impl Past {
         if journal_lost {
             resumed = Some(Resumed::of_lost_journal());
         }
-        let classes = content.lines.iter().filter_map(|line| match &line.event {
-            Journaled::TaskKnown { fingerprint, .. } => Some(fingerprint.clone()),
-            _ => None,
-        });
-        let classes = classes.collect();
-        let accepted = options.trainee.as_ref().and_then(|trainee| change(content, trainee));
+        let classes = history.kernel_classes.clone();
+        let accepted = options.trainee.as_ref().and_then(|trainee| change(history, trainee));
         match accepted {
             Some((before, now)) if !options.accept_other_data => {
                 Err(CoordinatorError::OtherData { what: "the run".into(), before, now })
@@ -83,14 +77,11 @@ impl Past {
 }
 
 /// Why nothing is encrypted between machines, as is said now or was before; nothing where it is.
-fn plain_transport(options: &Options, content: &Content) -> Result<Option<String>, CoordinatorError> {
+fn plain_transport(options: &Options, history: &RunHistory) -> Result<Option<String>, CoordinatorError> {
     if options.token.cipher() != Cipher::Unencrypted {
         return Ok(None);
     }
-    let before = content.lines.iter().rev().find_map(|line| match &line.event {
-        Journaled::PlainTransport { reason } => Some(reason.clone()),
-        _ => None,
-    });
+    let before = history.plain_transport.clone();
     options.plain_transport.clone().or(before).map(Some).ok_or(CoordinatorError::NoReason)
 }
 
@@ -104,7 +95,7 @@ fn folder(options: &Options, id: Option<&str>) -> PathBuf {
 }
 
 /// The run's random name: from its file, or else its journal, or else its checkpoints; drawn for a run that begins.
-fn identity(options: &Options, content: &Content, has_journal: bool) -> io::Result<Option<String>> {
+fn identity(options: &Options, history: &RunHistory, has_journal: bool) -> io::Result<Option<String>> {
     let path = RunDir::at(&options.folder).identity_file();
     let is_name = |text: &str| text.len() == 2 * NAME_BYTES && text.bytes().all(|b| b.is_ascii_hexdigit());
     let kept =
@@ -112,10 +103,7 @@ fn identity(options: &Options, content: &Content, has_journal: bool) -> io::Resu
     if kept.is_some() {
         return Ok(kept);
     }
-    let journaled = content.lines.iter().rev().find_map(|line| match &line.event {
-        Journaled::RunIdentity { id } if is_name(id) => Some(id.clone()),
-        _ => None,
-    });
+    let journaled = history.id.clone().filter(|id| is_name(id));
     if has_journal && journaled.is_none() {
         return Ok(None);
     }
@@ -137,16 +125,12 @@ fn identity(options: &Options, content: &Content, has_journal: bool) -> io::Resu
 }
 
 /// How data and kernels differ from those that the run was trained with last: both in words.
-fn change(content: &Content, trainee: &TraineeDescription) -> Option<(String, String)> {
+fn change(history: &RunHistory, trainee: &TraineeDescription) -> Option<(String, String)> {
     let words = |class: &str, training: u64, held_out: u64| {
         format!("{class}; {training} training samples, {held_out} held out")
     };
-    let before = content.lines.iter().rev().find_map(|line| match &line.event {
-        Journaled::TaskKnown { fingerprint, training_samples, held_out_samples, .. } => {
-            Some(words(fingerprint, *training_samples, *held_out_samples))
-        }
-        _ => None,
-    })?;
+    let before = history.task.as_ref()?;
+    let before = words(&before.fingerprint, before.training_samples, before.held_out_samples);
     let now = words(&trainee.fingerprint, trainee.training_samples, trainee.held_out_samples);
     (before != now).then_some((before, now))
 }

@@ -1,5 +1,7 @@
 //! The exactly-once ledger, proven from the journal alone.
 
+use std::ops::Range;
+
 use bellwether_core::record::{Event, Line};
 
 use crate::order::SampleOrder;
@@ -35,95 +37,193 @@ pub struct Stretch {
 }
 
 /// What steps are trained on from a line on.
-#[derive(Debug, Clone, Copy)]
-struct Task<'l> {
-    fingerprint: &'l str,
+#[derive(Debug, Clone)]
+struct Task {
+    fingerprint: String,
     order: SampleOrder,
 }
 
-/// Checks the exactly-once ledger of a run with this seed: every committed step follows the one before, and in every epoch
-/// (the last one may be unfinished) no sample index is in two micro-batches, and none is missing. Steps that were done
-/// with other data count by the order of those.
+/// Collects what a journal tells of committed steps, line by line, and proves the ledger from it. It remembers
+/// stretches of steps, not steps.
+#[derive(Debug, Clone)]
+pub struct Audit {
+    seed: u64,
+    steps: u64,
+    /// Those before the first line that tells of the data are of that line's, and have no order until then.
+    stretches: Vec<(Stretch, Option<SampleOrder>)>,
+    task: Option<Task>,
+    /// Whether a step was committed.
+    has_steps: bool,
+    /// Steps that were found in a checkpoint, as the last such line says.
+    found: Range<u64>,
+    violation: Option<String>,
+}
+
+impl Audit {
+    /// Of a run with this seed.
+    pub fn new(seed: u64) -> Audit {
+        Audit {
+            seed,
+            steps: 0,
+            stretches: Vec::new(),
+            task: None,
+            has_steps: false,
+            found: 0..0,
+            violation: None,
+        }
+    }
+
+    /// Takes in the next line.
+    pub fn take(&mut self, line: &Line) {
+        match &line.event {
+            // After a violation too: it is another one where no line tells of the data at all.
+            Event::TaskKnown { fingerprint, training_samples, batch, virtual_nodes, .. } => {
+                let order = SampleOrder {
+                    samples: *training_samples,
+                    batch: *batch,
+                    virtual_nodes: *virtual_nodes,
+                    seed: self.seed,
+                };
+                self.learn(Task { fingerprint: fingerprint.clone(), order });
+            }
+            _ if self.violation.is_some() => {}
+            Event::Committed { first, last, .. } => self.committed(*first, *last),
+            Event::RolledBack { to } => self.rolled_back(*to),
+            Event::FoundInCheckpoint { first, last } => self.found = *first..last.saturating_add(1),
+            _ => {}
+        }
+    }
+
+    fn learn(&mut self, task: Task) {
+        if self.task.is_none() {
+            for (stretch, order) in &mut self.stretches {
+                stretch.fingerprint.clone_from(&task.fingerprint);
+                stretch.training_samples = task.order.samples;
+                *order = Some(task.order);
+            }
+        }
+        self.task = Some(task);
+    }
+
+    fn committed(&mut self, first: u64, last: u64) {
+        let steps = self.steps;
+        if first != steps || last < first {
+            self.violation =
+                Some(format!("steps {first}…{last} were committed when {steps} steps were done"));
+            return;
+        }
+        (self.steps, self.has_steps) = (last + 1, true);
+        let is_proven = !self.found.contains(&first);
+        let order = self.task.as_ref().map(|task| task.order);
+        let (fingerprint, training_samples) =
+            self.task.as_ref().map_or(("", 0), |task| (&task.fingerprint, task.order.samples));
+        match self.stretches.last_mut() {
+            Some((same, _))
+                if (same.fingerprint.as_str(), same.training_samples, same.is_proven)
+                    == (fingerprint, training_samples, is_proven) =>
+            {
+                same.last = last;
+            }
+            _ => {
+                let fingerprint = fingerprint.to_string();
+                let stretch = Stretch { first, last, fingerprint, training_samples, is_proven, epochs: 0 };
+                self.stretches.push((stretch, order));
+            }
+        }
+    }
+
+    fn rolled_back(&mut self, to: u64) {
+        if to > self.steps {
+            self.violation = Some(format!("rolled back to {to} with {} steps done", self.steps));
+            return;
+        }
+        self.steps = to;
+        self.stretches.retain(|(stretch, _)| stretch.first < to);
+        if let Some((stretch, _)) = self.stretches.last_mut() {
+            stretch.last = stretch.last.min(to - 1);
+        }
+    }
+
+    /// Checks the exactly-once ledger: every committed step follows the one before, and in every epoch (the last one
+    /// may be unfinished) no sample index is in two micro-batches, and none is missing. Steps that were done with other
+    /// data count by the order of those.
+    ///
+    /// # Errors
+    ///
+    /// The first violation, as a sentence.
+    pub fn prove(self) -> Result<Ledger, String> {
+        if self.has_steps && self.task.is_none() {
+            return Err("steps were committed, and no line tells of which data".into());
+        }
+        self.violation.map_or(Ok(()), Err)?;
+        let mut ledger = Ledger { steps: self.steps, samples: 0, epochs: 0, stretches: Vec::new() };
+        for (mut stretch, order) in self.stretches {
+            if let Some(order) = order.filter(|_| stretch.is_proven) {
+                let (samples, epochs) = prove(&stretch, order)?;
+                stretch.epochs = epochs;
+                ledger.samples += samples;
+                ledger.epochs += epochs;
+            }
+            ledger.stretches.push(stretch);
+        }
+        Ok(ledger)
+    }
+}
+
+/// Proves the ledger of a run with this seed from all lines of its journal, see [`Audit::prove`].
 ///
 /// # Errors
 ///
 /// The first violation, as a sentence.
 pub fn ledger(lines: &[Line], seed: u64) -> Result<Ledger, String> {
-    let (mut steps, mut stretches): (u64, Vec<(Stretch, SampleOrder)>) = (0, Vec::new());
-    let (mut task, mut found) = (lines.iter().find_map(|line| known(&line.event, seed)), 0..0);
-    for line in lines {
-        match line.event {
-            Event::Committed { first, last, .. } => {
-                if first != steps || last < first {
-                    return Err(format!("steps {first}…{last} were committed when {steps} steps were done"));
-                }
-                let task = task.ok_or("steps were committed, and no line tells of which data")?;
-                add(&mut stretches, first, last, task, !found.contains(&first));
-                steps = last + 1;
-            }
-            Event::RolledBack { to } if to <= steps => {
-                steps = to;
-                stretches.retain(|(stretch, _)| stretch.first < to);
-                if let Some((stretch, _)) = stretches.last_mut() {
-                    stretch.last = stretch.last.min(to - 1);
-                }
-            }
-            Event::RolledBack { to } => return Err(format!("rolled back to {to} with {steps} steps done")),
-            Event::FoundInCheckpoint { first, last } => found = first..last.saturating_add(1),
-            _ => task = known(&line.event, seed).or(task),
-        }
-    }
-    let mut ledger = Ledger { steps, samples: 0, epochs: 0, stretches: Vec::new() };
-    for (mut stretch, order) in stretches {
-        if stretch.is_proven {
-            let (samples, epochs) = prove(&stretch, order)?;
-            stretch.epochs = epochs;
-            ledger.samples += samples;
-            ledger.epochs += epochs;
-        }
-        ledger.stretches.push(stretch);
-    }
-    Ok(ledger)
+    let mut audit = Audit::new(seed);
+    lines.iter().for_each(|line| audit.take(line));
+    audit.prove()
 }
 
-fn known(event: &Event, seed: u64) -> Option<Task<'_>> {
-    match event {
-        Event::TaskKnown { fingerprint, training_samples: samples, batch, virtual_nodes, .. } => {
-            let order = SampleOrder { samples: *samples, batch: *batch, virtual_nodes: *virtual_nodes, seed };
-            Some(Task { fingerprint, order })
-        }
-        _ => None,
-    }
+/// The samples that were met in one epoch, a bit each.
+struct Met {
+    bits: Vec<u64>,
+    epoch: Option<u64>,
 }
 
-fn add(stretches: &mut Vec<(Stretch, SampleOrder)>, first: u64, last: u64, task: Task<'_>, is_proven: bool) {
-    let Task { fingerprint, order } = task;
-    let training_samples = order.samples;
-    match stretches.last_mut() {
-        Some((same, _))
-            if (same.fingerprint.as_str(), same.training_samples, same.is_proven)
-                == (fingerprint, training_samples, is_proven) =>
-        {
-            same.last = last;
+impl Met {
+    fn new(samples: u64) -> Result<Met, String> {
+        let words = usize::try_from(samples.div_ceil(64)).map_err(|e| e.to_string())?;
+        Ok(Met { bits: vec![0; words], epoch: None })
+    }
+
+    /// Of this epoch from here on.
+    fn turn(&mut self, epoch: u64) {
+        if self.epoch.replace(epoch) != Some(epoch) {
+            self.bits.fill(0);
         }
-        _ => {
-            let fingerprint = fingerprint.to_string();
-            let stretch = Stretch { first, last, fingerprint, training_samples, is_proven, epochs: 0 };
-            stretches.push((stretch, order));
-        }
+    }
+
+    /// Takes a sample in; says whether it was met before.
+    fn meet(&mut self, sample: u64) -> bool {
+        let (word, bit) = (&mut self.bits[(sample / 64) as usize], 1 << (sample % 64));
+        let before = *word & bit != 0;
+        *word |= bit;
+        before
+    }
+
+    fn has(&self, sample: u64) -> bool {
+        self.bits[(sample / 64) as usize] & (1 << (sample % 64)) != 0
     }
 }
 
 /// Looks at every sample of a stretch; its samples, and the epochs that lie within.
 fn prove(stretch: &Stretch, order: SampleOrder) -> Result<(u64, u64), String> {
     let (mut samples, mut epochs, mut micro_batch) = (0, 0, Vec::new());
-    let mut seen = vec![u64::MAX; usize::try_from(order.samples).map_err(|e| e.to_string())?];
+    let mut met = Met::new(order.samples)?;
     for step in stretch.first..=stretch.last {
         let (epoch, _) = order.positions(step);
+        met.turn(epoch);
         for node in 0..order.virtual_nodes {
             order.micro_batch(step, node, &mut micro_batch);
             for sample in &micro_batch {
-                if std::mem::replace(&mut seen[*sample as usize], epoch) == epoch {
+                if met.meet(*sample) {
                     return Err(format!("sample {sample} is twice in epoch {epoch}"));
                 }
                 samples += 1;
@@ -132,7 +232,7 @@ fn prove(stretch: &Stretch, order: SampleOrder) -> Result<(u64, u64), String> {
         let per_epoch = order.steps_per_epoch();
         let begins_here = (step / per_epoch) * per_epoch >= stretch.first;
         if begins_here && (step + 1) % per_epoch == 0 {
-            if let Some(missing) = seen.iter().position(|e| *e != epoch) {
+            if let Some(missing) = (0..order.samples).find(|sample| !met.has(*sample)) {
                 return Err(format!("sample {missing} is missing in epoch {epoch}"));
             }
             epochs += 1;

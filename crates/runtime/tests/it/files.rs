@@ -6,7 +6,7 @@ use std::path::Path;
 
 use bellwether_core::record::{Event, Line};
 use bellwether_runtime::checkpoint::{CheckpointError, Store};
-use bellwether_runtime::journal::{self, Journal};
+use bellwether_runtime::journal::{self, Journal, RunHistory};
 use bellwether_runtime::noise::Noise;
 use bellwether_runtime::private;
 use bellwether_runtime::state::TrainingState;
@@ -189,7 +189,7 @@ fn a_journal_survives_a_last_line_that_was_cut() {
         .unwrap();
     let lines = journal::read(&path).unwrap();
     assert_eq!(lines.iter().map(|l| l.time_s).collect::<Vec<_>>(), [1.0, 3.0]);
-    assert_eq!(journal::resumed(&lines).committed, 6);
+    assert_eq!(lines.iter().collect::<RunHistory>().committed(), 6);
 }
 
 /// Ten samples, or so many, in batches of four.

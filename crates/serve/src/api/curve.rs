@@ -146,7 +146,8 @@ impl Commits {
 /// The job's curves in at most `points` points; none where it has not trained yet.
 pub(super) fn read(folder: &Path, points: usize) -> Vec<CurvePoint> {
     let batch = RunDir::at(folder).job().map_or(0, |job| job.batch.size);
-    let mut commits = Commits { journal: journal::Tail::new(folder), ahead: VecDeque::new(), before: None };
+    let mut commits =
+        Commits { journal: RunDir::at(folder).follow_journal(), ahead: VecDeque::new(), before: None };
     let mut thinned = Thinned::new(points);
     for line in metrics::read(folder) {
         let time_s = commits.time_s(line.step);

@@ -116,7 +116,7 @@ struct Words {
 impl Words {
     /// From the last so many lines on, in the journal those that are worth reading.
     fn new(folder: PathBuf, lines: usize) -> Words {
-        let mut journal = journal::Tail::new(&folder);
+        let mut journal = RunDir::at(&folder).follow_journal();
         // Most lines are of no interest, so those that are may be far back.
         let _ = journal.skip_to_last(usize::MAX);
         let mut begin = VecDeque::new();

@@ -17,7 +17,6 @@ pub use patience::Patience;
 use supervisor::Supervisor;
 
 mod launch;
-mod past;
 mod patience;
 mod steps;
 mod supervisor;

@@ -158,7 +158,7 @@ impl Autoscaler {
             let batch = job.batch.size * line.steps();
             history.record(line.workers, batch, line.duration_s, Some(line.exchange_s));
         }
-        let earlier_s = crate::history::History::read(run).ok().and_then(|past| past.age_s()).unwrap_or(0.0);
+        let earlier_s = run.history().ok().and_then(|history| history.age_s()).unwrap_or(0.0);
         Ok(Some(Autoscaler {
             heuristic: autoscale::named(&name)?,
             bounds: Bounds::new(range.min, range.max, arguments.increment)?,

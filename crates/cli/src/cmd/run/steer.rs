@@ -6,7 +6,6 @@ use bellwether_core::InputError;
 use bellwether_core::job::{Job, WorkerRange};
 use bellwether_core::record::{Decision, Event};
 use bellwether_runtime::coordinator::{Director, DirectorCommand, Now, Seen};
-use bellwether_runtime::journal;
 use bellwether_runtime::membership::WorkerId;
 use clap::Args;
 
@@ -71,10 +70,11 @@ impl SteerArguments {
 
 /// All that was decided about the number of workers of a run since it began.
 pub(super) fn decisions(run: &RunDir) -> Vec<Decision> {
-    let lines = journal::read(&run.journal_file()).unwrap_or_default();
     let decided = |event| match event {
         Event::Decided(decision) if decision.workers > 0 => Some(decision),
         _ => None,
     };
-    lines.into_iter().filter_map(|line| decided(line.event)).collect()
+    // A journal that cannot be read tells of none.
+    let lines = run.journal().into_iter().flat_map(|journal| journal.lines().map_while(Result::ok));
+    lines.filter_map(|line| decided(line.event)).collect()
 }

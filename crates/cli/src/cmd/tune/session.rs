@@ -10,13 +10,12 @@ use std::time::{Duration, Instant};
 
 use bellwether_core::InputError;
 use bellwether_core::job::Job;
-use bellwether_core::record::{Event, Line, RunOutcome};
-use bellwether_runtime::journal;
+use bellwether_core::record::RunOutcome;
+use bellwether_runtime::journal::RunHistory;
 use bellwether_runtime::order::SampleOrder;
 use bellwether_sched::tune::Outcome;
 
 use crate::failure::Failure;
-use crate::history::{History, Left};
 use crate::printer::Printer;
 use crate::runs::{RunDir, StateDir};
 
@@ -44,11 +43,12 @@ pub(super) fn train(folder: &StateDir, name: &str, job: &Job, printer: &Printer)
             follow(&run, None, printer)?;
             continue;
         }
-        match History::read(&run)?.left() {
-            Some(Left::Ended(RunOutcome::Finished)) => return trained(&run, job, None),
-            Some(Left::Ended(end @ (RunOutcome::Failed(_) | RunOutcome::Broken(_)))) => {
+        let history = run.history()?;
+        match history.outcome() {
+            Some(RunOutcome::Finished) => return trained(&run, &history, job, None),
+            Some(end @ (RunOutcome::Failed(_) | RunOutcome::Broken(_))) => {
                 if end.has_diverged() {
-                    return trained(&run, job, Some(Outcome::Diverged));
+                    return trained(&run, &history, job, Some(Outcome::Diverged));
                 }
                 if tried {
                     let hint = format!("journal.jsonl and the logs in {} tell more", run.path.display());
@@ -57,7 +57,7 @@ pub(super) fn train(folder: &StateDir, name: &str, job: &Job, printer: &Printer)
                 // What kept it from training then may be over.
                 fs::remove_dir_all(&run.path).map_err(|e| Failure::at(run.path.display().to_string(), e))?;
             }
-            Some(Left::Ended(RunOutcome::Stopped)) if tried => {
+            Some(RunOutcome::Stopped) if tried => {
                 let what = format!("{name} was stopped; with --resume the search goes on from there");
                 return Err(Failure::No(what));
             }
@@ -107,7 +107,7 @@ fn follow(run: &RunDir, mut child: Option<Child>, printer: &Printer) -> Result<(
         }
         if !printer.quiet && told.elapsed() >= PERIOD {
             told = Instant::now();
-            let history = History::read(run)?;
+            let history = run.history()?;
             let total = history.total_steps().map_or(String::new(), |total| format!("/{total}"));
             printer.note(format_args!("  step {}{total}", history.committed()));
         }
@@ -115,26 +115,14 @@ fn follow(run: &RunDir, mut child: Option<Child>, printer: &Printer) -> Result<(
     }
 }
 
-fn lines(run: &RunDir) -> Result<Vec<Line>, Failure> {
-    let path = run.journal_file();
-    journal::read(&path).map_err(|e| Failure::at(path.display().to_string(), e))
-}
-
-/// Seconds that coordinators of the run lived, as their lines tell.
-fn seconds(lines: &[Line]) -> f64 {
-    let begins = |line: &Line| matches!(line.event, Event::CoordinatorStarted { .. });
-    let lives = lines.chunk_by(|_, next| !begins(next));
-    lives.map(|life| (life[life.len() - 1].time_s - life[0].time_s).max(0.0)).sum()
-}
-
-fn trained(run: &RunDir, job: &Job, outcome: Option<Outcome>) -> Result<Trained, Failure> {
-    let lines = lines(run)?;
-    let evaluated = lines.iter().rev().find_map(|line| match line.event {
-        Event::Evaluated { loss, accuracy, .. } => {
-            Some(accuracy.map_or(Outcome::Loss(loss), Outcome::Accuracy))
-        }
-        _ => None,
-    });
+fn trained(
+    run: &RunDir,
+    history: &RunHistory,
+    job: &Job,
+    outcome: Option<Outcome>,
+) -> Result<Trained, Failure> {
+    let evaluated =
+        history.evaluation.map(|last| last.accuracy.map_or(Outcome::Loss(last.loss), Outcome::Accuracy));
     let outcome = outcome.or(evaluated).ok_or_else(|| {
         InputError::new(
             &run.name,
@@ -142,36 +130,12 @@ fn trained(run: &RunDir, job: &Job, outcome: Option<Outcome>) -> Result<Trained,
         )
         .hint("a job needs held-out samples (data.held_out) to be tuned")
     })?;
-    let order = lines.iter().find_map(|line| match line.event {
-        Event::TaskKnown { training_samples: samples, batch, virtual_nodes, .. } => {
-            Some(SampleOrder { samples, batch, virtual_nodes, seed: job.seed })
-        }
-        _ => None,
+    let order = history.task.as_ref().map(|task| SampleOrder {
+        samples: task.training_samples,
+        batch: task.batch,
+        virtual_nodes: task.virtual_nodes,
+        seed: job.seed,
     });
-    let samples = order.map_or(0, |order| order.samples_before(journal::resumed(&lines).committed));
-    Ok(Trained { outcome, seconds: seconds(&lines), samples, folder: run.path.clone() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn line(time_s: f64, event: Event) -> Line {
-        Line { time_s, event }
-    }
-
-    fn started(time_s: f64) -> Line {
-        line(time_s, Event::CoordinatorStarted { process: 1, version: String::new(), resumed: false })
-    }
-
-    fn end(time_s: f64) -> Line {
-        line(time_s, Event::Ended { step: 1, outcome: RunOutcome::Finished, params_digest: None })
-    }
-
-    #[test]
-    fn time_between_two_coordinators_does_not_count() {
-        let lines = [started(10.0), line(13.0, Event::RolledBack { to: 0 }), started(100.0), end(102.0)];
-        assert!((seconds(&lines) - 5.0).abs() < 1e-9);
-        assert!(seconds(&[]) == 0.0);
-    }
+    let samples = order.map_or(0, |order| order.samples_before(history.committed()));
+    Ok(Trained { outcome, seconds: history.lived_s(), samples, folder: run.path.clone() })
 }

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
 use crate::membership::WorkerId;
 
 /// The state of a run, as its journal tells it.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Resumed {
     /// Highest epoch in the journal.
     pub epoch: u64,

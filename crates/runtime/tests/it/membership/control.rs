@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bellwether_core::plan::Synchronisation;
 use bellwether_core::record::{Event as Journal, Line, RunOutcome};
-use bellwether_runtime::journal::resumed;
+use bellwether_runtime::journal::RunHistory;
 use bellwether_runtime::membership::coordinator::{Action, Config, Coordinator, End, Event};
 use bellwether_runtime::membership::{FromWorker, Membership, ToWorker, WorkerId};
 
@@ -286,7 +286,8 @@ impl World {
         self.generation += 1;
         let lines: Vec<Line> =
             self.journal.iter().map(|event| Line { time_s: 0.0, event: event.clone() }).collect();
-        let known = (self.generation > 1).then(|| resumed(&lines));
+        let known =
+            (self.generation > 1).then(|| lines.iter().collect::<RunHistory>().resumed().unwrap_or_default());
         let started =
             Journal::CoordinatorStarted { process: 1, version: "0".into(), resumed: known.is_some() };
         self.journal.push(started);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bellwether_core::prediction::Protocol;
 use bellwether_core::record::{Event as Journal, Line, RunFailure, RunOutcome};
-use bellwether_runtime::journal::resumed;
+use bellwether_runtime::journal::RunHistory;
 use bellwether_runtime::membership::coordinator::{Action, Config, Coordinator, End, Event};
 use bellwether_runtime::membership::{StepRecord, ToWorker, WorkerId};
 
@@ -16,7 +16,9 @@ impl World {
     pub(crate) fn start_coordinator(&mut self) {
         self.generation += 1;
         let lines = self.journal.iter().map(|event| Line { time_s: 0.0, event: event.clone() });
-        let known = (self.generation > 1).then(|| resumed(&lines.collect::<Vec<_>>()));
+        let lines: Vec<Line> = lines.collect();
+        let history: RunHistory = lines.iter().collect();
+        let known = history.resumed().filter(|_| self.generation > 1);
         let started =
             Journal::CoordinatorStarted { process: 1, version: "0".into(), resumed: known.is_some() };
         self.journal.push(started);

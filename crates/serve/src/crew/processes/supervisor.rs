@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bellwether_core::record::{Event, RunOutcome, StepRecord};
+use bellwether_runtime::journal::{self, Ending, RunHistory};
+use bellwether_runtime::metrics;
 use bellwether_runtime::run_dir::RunDir;
-use bellwether_runtime::{journal, metrics};
 
 use super::launch::{self, Launched};
-use super::past::{Ending, Past};
 use super::patience::{LongestStep, Patience};
 use super::steps::{Lesson, Pace};
 use super::{Closing, Post, Tell};
@@ -90,7 +90,7 @@ struct Episode<'s> {
     wish: Wanted,
     journal: journal::Tail,
     metrics: metrics::Tail,
-    past: Past,
+    history: RunHistory,
     pace: Pace,
     longest: LongestStep,
     lesson: Lesson,
@@ -147,13 +147,13 @@ impl<'s> Episode<'s> {
         let now = Instant::now();
         Episode {
             of,
-            journal: journal::Tail::new(&wish.run),
+            journal: RunDir::at(&wish.run).follow_journal(),
             metrics: metrics::Tail::new(&wish.run),
             longest: longest_step(&wish.run),
             speed: wish.speed,
             wish,
             left_unix_s: None,
-            past: Past::default(),
+            history: RunHistory::default(),
             pace: Pace::default(),
             lesson: Lesson::default(),
             loss: None,
@@ -181,13 +181,13 @@ impl<'s> Episode<'s> {
             }
             let end = loop {
                 self.hear();
-                if let Some(ending) = self.past.ending.clone() {
+                if let Some(ending) = self.history.ending.clone() {
                     break Ok(ending);
                 }
                 if !self.lives() {
                     // What it wrote last may have come after the last look.
                     self.hear();
-                    break self.past.ending.clone().ok_or(());
+                    break self.history.ending.clone().ok_or(());
                 }
                 self.steer();
                 let tick = self.tick();
@@ -222,7 +222,7 @@ impl<'s> Episode<'s> {
                 }
             };
             self.read_past();
-            match (alive, self.past.ending.clone()) {
+            match (alive, self.history.ending.clone()) {
                 (true, None) => {
                     self.take_over();
                     return Ok(Met::Coordinator);
@@ -261,7 +261,7 @@ impl<'s> Episode<'s> {
         while let Ok(lines) = self.journal.read()
             && !lines.is_empty()
         {
-            lines.iter().for_each(|line| self.past.take(line));
+            lines.iter().for_each(|line| self.history.take_line(line));
         }
     }
 
@@ -271,7 +271,7 @@ impl<'s> Episode<'s> {
         let _ = self.metrics.skip(LAST_STEPS_BYTES);
         (self.asked, self.launched) = (None, None);
         self.follow_anew();
-        if self.past.workers > 0 {
+        if self.history.workers > 0 {
             self.report_workers();
         }
     }
@@ -283,7 +283,7 @@ impl<'s> Episode<'s> {
                 self.of.child = Some(child);
                 (self.asked, self.exit) = (Some(self.wish.workers), None);
                 self.launched = Some(log_bytes);
-                (self.past.workers, self.past.ending) = (0, None);
+                self.history.expect_coordinator();
                 self.follow_anew();
                 Met::Coordinator
             }
@@ -299,7 +299,7 @@ impl<'s> Episode<'s> {
         self.lesson.started();
         self.pace.changed(0);
         (self.leave_since, self.killed, self.settled) = (None, None, false);
-        self.reported = (0, self.past.committed);
+        self.reported = (0, self.history.committed());
         self.news_at = Instant::now();
         self.speed = self.wish.speed;
     }
@@ -314,7 +314,7 @@ impl<'s> Episode<'s> {
 
     /// How long to wait for news.
     fn tick(&self) -> Duration {
-        match self.past.workers {
+        match self.history.workers {
             0 => TICK_EAGER,
             _ if self.asked == Some(0) => TICK_EAGER,
             _ if self.news_at.elapsed() < QUIET => TICK,
@@ -329,13 +329,13 @@ impl<'s> Episode<'s> {
         {
             self.news_at = Instant::now();
             for line in &lines {
-                self.past.take(line);
+                self.history.take_line(line);
                 if matches!(line.event, Event::CoordinatorStarted { .. }) {
                     self.lesson.started();
                     self.pace.changed(0);
                     self.reported.0 = 0;
                 }
-                if self.past.workers != self.reported.0 {
+                if self.history.workers != self.reported.0 {
                     self.report_workers();
                 }
             }
@@ -347,14 +347,14 @@ impl<'s> Episode<'s> {
         {
             for step in steps {
                 self.loss = step.loss.or(self.loss);
-                self.pace.see(&step, self.past.batch);
+                self.pace.see(&step, self.history.task.as_ref().map_or(0, |task| task.batch));
                 self.longest.see(step.duration_s, step.workers);
                 let before = self.lesson.see(step);
                 self.report_steps(before);
             }
         }
-        let due = self.progress_at.elapsed() >= PROGRESS_PERIOD || self.past.ending.is_some();
-        if due && self.past.committed != self.reported.1 {
+        let due = self.progress_at.elapsed() >= PROGRESS_PERIOD || self.history.ending.is_some();
+        if due && self.history.committed() != self.reported.1 {
             self.report_progress();
         }
         if self.steps_at.elapsed() >= STEPS_PERIOD {
@@ -363,14 +363,14 @@ impl<'s> Episode<'s> {
     }
 
     fn report_workers(&mut self) {
-        let Past { workers, since_s, .. } = self.past;
+        let RunHistory { workers, workers_since_unix_s: since_s, .. } = self.history;
         self.reported.0 = workers;
         self.pace.changed(workers);
         (self.of.tell)(Report::Training { job: self.wish.job, workers, unix_s: since_s });
     }
 
     fn report_progress(&mut self) {
-        let step = self.past.committed;
+        let step = self.history.committed();
         (self.reported.1, self.progress_at) = (step, Instant::now());
         let examples_per_s = self.pace.examples_per_s();
         (self.of.tell)(Report::Progress { job: self.wish.job, step, loss: self.loss, examples_per_s });
@@ -416,7 +416,7 @@ impl<'s> Episode<'s> {
 
     /// Nobody coordinates the run any more, and nobody should.
     fn gone(&self) -> Report {
-        if self.past.process.is_some() {
+        if self.history.process.is_some() {
             return self.lost();
         }
         // It had not begun.

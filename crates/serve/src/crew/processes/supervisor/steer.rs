@@ -63,7 +63,7 @@ impl Episode<'_> {
         let run = RunDir::at(&self.wish.run);
         let unreachable =
             |why: &str| ClientError::Unreachable { address: run.path.display().to_string(), why: why.into() };
-        let endpoint = run.endpoint().filter(|endpoint| Some(endpoint.process) == self.past.process);
+        let endpoint = run.endpoint().filter(|endpoint| Some(endpoint.process) == self.history.process);
         let endpoint = endpoint.ok_or_else(|| unreachable("it does not listen yet"))?;
         let token = run.token().map_err(|_| unreachable("its token cannot be read"))?;
         Control::connect(&endpoint.control.to_string(), &token)
@@ -83,11 +83,12 @@ impl Episode<'_> {
     fn kill_if_late(&mut self, now: Instant) {
         let since = *self.leave_since.get_or_insert(now);
         // Nothing has to be waited for where nobody computes.
-        let step_s = match self.past.workers {
+        let step_s = match self.history.workers {
             0 => Some(0.0),
             workers => self.longest.shared_by(workers),
         };
-        let patience = self.of.patience.with(step_s, self.past.parameters);
+        let patience =
+            self.of.patience.with(step_s, self.history.task.as_ref().map_or(0, |task| task.parameters));
         if now.duration_since(since.max(self.news_at)) > patience && self.waits_for_room() {
             // A full disk takes no news; whoever holds the state until it has room is at work.
             self.news_at = now;
@@ -108,7 +109,7 @@ impl Episode<'_> {
         if let Some(child) = &mut self.of.child {
             let _ = child.kill();
         }
-        if let Some(process) = self.past.process {
+        if let Some(process) = self.history.process {
             launch::kill_coordinator(&self.wish.run, process);
         }
         launch::kill_workers(&self.wish.run);
