@@ -104,7 +104,12 @@ impl Coordinator {
         let gathering = matches!(self.phase, Phase::Gathering { .. });
         let stage = match (held, &trainee, known) {
             (Some(_), Some(_), _) if gathering => Stage::Holding,
-            (Some(_), Some(_), Some(member @ (Stage::Active | Stage::Leaving))) => member,
+            // Where units are granted nobody needs what it holds: it begins anew.
+            (Some(_), Some(_), Some(member @ (Stage::Active | Stage::Leaving)))
+                if self.phase != Phase::Apart =>
+            {
+                member
+            }
             (_, Some(_), _) => Stage::Standby,
             (_, None, _) => Stage::Booting,
         };
