@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bellwether_core::record::{Event, RunOutcome};
+use bellwether_core::record::{Event, Line, RunOutcome};
 use rustix::process::Signal;
 
 use super::disk::Disk;
@@ -201,7 +201,27 @@ impl Subject {
         })
     }
 
+    /// Waits until the present coordinator has begun: a program that is interrupted while it starts dies of it, and nothing
+    /// is lost.
+    fn wait_for_the_coordinator(&mut self) -> Result<(), Failure> {
+        let until = Instant::now() + ANSWER;
+        while Instant::now() < until {
+            self.trial.mark()?;
+            let coordinator = u64::from(self.trial.coordinator());
+            let begins = |line: &Line| match line.event {
+                Event::CoordinatorStarted { process, .. } => u64::from(process) == coordinator,
+                _ => false,
+            };
+            if self.trial.since(0).iter().any(begins) {
+                break;
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
     fn stop(&mut self) -> Result<Result<(), Problem>, Failure> {
+        self.wait_for_the_coordinator()?;
         signal(self.trial.coordinator(), Signal::INT);
         if let Err(problem) = self.wait()? {
             return Ok(Err(problem));
