@@ -1,46 +1,15 @@
-//! Files that users name, and folders that nobody needs to see.
+//! Files that users name.
 
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
 
 use bellwether_core::InputError;
 use bellwether_core::units::Bytes;
 use rustix::fs::OFlags;
 
 use crate::failure::Failure;
-
-static FOLDERS: AtomicU32 = AtomicU32::new(0);
-
-/// A folder among the system's temporary ones that is removed in the end.
-#[derive(Debug)]
-pub(crate) struct Folder {
-    path: PathBuf,
-}
-
-impl Folder {
-    /// Makes one; `purpose` is part of its name.
-    pub(crate) fn new(purpose: &str) -> Result<Folder, Failure> {
-        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
-        let name = format!("bellwether-{purpose}-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir(&path).map_err(|e| Failure::at(path.display().to_string(), e))?;
-        Ok(Folder { path })
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What cannot be removed is the system's to clean up.
-        let _ = fs::remove_dir_all(&self.path);
-    }
-}
 
 /// Reads a file with data that a job names.
 ///

@@ -7,7 +7,7 @@ use bellwether_core::{InputError, parse};
 use bellwether_runtime::membership::TraineeDescription;
 
 use crate::failure::Failure;
-use crate::files;
+use crate::session;
 
 /// Reads a job file, with some of its keys set anew.
 pub(crate) fn read(path: &Path, overrides: &[(String, String)]) -> Result<Job, Failure> {
@@ -26,6 +26,5 @@ pub(crate) fn read(path: &Path, overrides: &[(String, String)]) -> Result<Job, F
 
 /// Builds the trainee once here, so that bad data are refused before anything is started.
 pub(crate) fn describe(job: &Job) -> Result<TraineeDescription, InputError> {
-    let trainee = bellwether_workloads::build(job, &files::read_data)?;
-    Ok(TraineeDescription::of(trainee.as_ref()))
+    Ok(TraineeDescription::of(session::build(job)?.as_ref()))
 }

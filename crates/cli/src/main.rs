@@ -5,16 +5,13 @@ mod cmd;
 mod failure;
 mod files;
 mod job;
-mod measure;
-mod metrics;
 mod models;
 mod options;
 mod printer;
-mod processes;
 mod render;
 mod runs;
+mod session;
 mod traces;
-mod tuned;
 
 use std::process::ExitCode;
 

@@ -1,9 +1,7 @@
 //! Arguments that several verbs share.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use bellwether_core::InputError;
 use clap::{Args, ValueEnum};
 
 /// How results are printed.
@@ -45,18 +43,4 @@ pub(crate) struct StateArguments {
 pub(crate) fn assignment(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or_else(|| format!("`{text}` is not KEY=VALUE"))?;
     Ok((key.trim().to_string(), value.trim().to_string()))
-}
-
-/// Refuses an address that stands for all of a machine's: it cannot be told to others.
-///
-/// # Errors
-///
-/// Such an address, with the flag that named it.
-pub(crate) fn reachable(flag: &str, address: SocketAddr) -> Result<(), InputError> {
-    if address.ip().is_unspecified() {
-        let what = format!("{} is no address that others can reach", address.ip());
-        return Err(InputError::new(flag, what)
-            .hint("name one address of this machine, for example its address in your private network"));
-    }
-    Ok(())
 }

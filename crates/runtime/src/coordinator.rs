@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::Child;
 use std::time::{Duration, Instant};
 
 use bellwether_core::job::Job;
@@ -43,6 +42,7 @@ mod observer;
 mod past;
 mod planes;
 mod processes;
+mod spawn;
 mod status;
 mod summary;
 mod turns;
@@ -50,6 +50,7 @@ mod turns;
 pub use crate::run_dir::Endpoint;
 pub use batch::BatchPlan;
 pub use director::{Command as DirectorCommand, Director, Now, Seen};
+pub use spawn::{Spawn, Spawned};
 pub use status::STANDBY;
 
 /// Refusals that are written to the journal in one period.
@@ -57,9 +58,6 @@ const REFUSALS_MAX: u32 = 50;
 
 /// See [`REFUSALS_MAX`].
 const REFUSAL_PERIOD: Duration = Duration::from_secs(10);
-
-/// Starts a worker process with this number for the coordinator at this address.
-pub type Spawn = Box<dyn FnMut(WorkerId, SocketAddr) -> std::io::Result<Child>>;
 
 /// How a run is coordinated.
 pub struct Options {
@@ -210,7 +208,7 @@ struct Run {
     workers_by_session: BTreeMap<u64, WorkerId>,
     /// Members and shadows from each boundary on; the last few, for the records that are yet to come.
     sizes: Vec<(u64, usize, usize)>,
-    children: BTreeMap<WorkerId, Child>,
+    children: BTreeMap<WorkerId, Box<dyn Spawned>>,
     leaving: Vec<Leaving>,
     /// Whom earlier coordinators of this run started.
     leftovers: Leftovers,
@@ -425,7 +423,7 @@ impl Run {
         // have heard that the run is over, and would wait for another coordinator.
         let folder = self.options.folder.clone();
         let runs = |run: &mut Self| {
-            run.processes().any(|c| matches!(c.try_wait(), Ok(None)))
+            run.processes().any(|child| child.ended().is_none())
                 || !run.workers_by_session.is_empty()
                 || !run.leftovers.alive(&folder).is_empty()
         };
@@ -436,8 +434,7 @@ impl Run {
             }
         }
         for child in self.processes() {
-            let _ = child.kill();
-            let _ = child.wait();
+            child.end();
         }
         self.leftovers.alive(&folder).iter().for_each(Leftover::kill);
         self.close_lines();

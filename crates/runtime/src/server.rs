@@ -43,7 +43,7 @@ pub fn run(options: Options) -> Result<(), WorkerError> {
         options.coordinator.clone(),
         options.token.clone(),
         identity,
-        options.orphan_timeout,
+        (options.orphan_timeout, options.leashed.clone()),
         &options.notices,
         waker,
         Arc::default(),

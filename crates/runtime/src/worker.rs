@@ -34,12 +34,14 @@ mod apart;
 mod change;
 mod engine;
 mod incoming;
+mod leash;
 pub(crate) mod links;
 mod mismatch;
 mod report;
 pub(crate) mod session;
 mod streams;
 
+pub use leash::{Leash, Leashed, leash};
 use report::{Reporter, record};
 
 /// How a worker is started.
@@ -57,6 +59,9 @@ pub struct Options {
     pub orphan_timeout: Duration,
     /// Who may say that this server will be taken away.
     pub notices: Listening,
+    /// Of a worker on a thread of its starter's process: how it is told to go. Without one it is a process,
+    /// and SIGTERM asks it to leave.
+    pub leashed: Option<Leashed>,
 }
 
 /// A worker ended before its run did.
@@ -111,7 +116,7 @@ pub fn run(
         options.coordinator.clone(),
         options.token.clone(),
         identity,
-        options.orphan_timeout,
+        (options.orphan_timeout, options.leashed.clone()),
         &options.notices,
         waker,
         Arc::clone(&progress),
@@ -291,8 +296,8 @@ impl Worker {
         }
     }
 
-    /// Notes what this thread is about to do. What has parts notes each of them itself, and only them: what leads to the first
-    /// takes no time, and would pass for how long they take.
+    /// Notes what this thread is about to do. What has parts notes each of them itself, and only them: what
+    /// leads to the first takes no time, and would pass for how long they take.
     fn stand(&self, task: &Task) {
         let activity = match task {
             Task::Train | Task::Evaluate => return,

@@ -6,12 +6,13 @@ use std::process::ExitCode;
 
 use bellwether_core::InputError;
 use bellwether_core::profile::Profile;
+use bellwether_session::profile::{How, measure};
+use bellwether_session::{Program, Progress, Spawn};
 use bellwether_workloads::data::gzip;
 
 use crate::failure::Failure;
-use crate::measure::{self, How};
 use crate::printer::Printer;
-use crate::{files, job};
+use crate::{files, job, session};
 
 mod args;
 mod show;
@@ -42,9 +43,14 @@ pub(crate) fn profile(arguments: &ProfileArguments, printer: &Printer) -> Result
 
 fn measured(path: &Path, arguments: &ProfileArguments, printer: &Printer) -> Result<Profile, Failure> {
     let job = job::read(path, &arguments.set)?;
-    let trainee = job::describe(&job)?;
     let ProfileArguments { steps, listen, peer_by_hand, .. } = *arguments;
-    measure::measure(&job, &trainee, &How { steps, listen, peer_by_hand }, printer)
+    let spawn = Spawn::Processes(Program::new(session::program()?));
+    let how = How { steps, listen, peer_by_hand, spawn };
+    Ok(measure(&job, session::build, &how, &mut |progress| {
+        if let Progress::Note(note) = progress {
+            session::show(&note, printer);
+        }
+    })?)
 }
 
 /// Reads a trace, packed or not.

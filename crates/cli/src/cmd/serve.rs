@@ -13,11 +13,12 @@ use bellwether_serve::engine::EngineError;
 use bellwether_serve::ledger::Damage;
 use bellwether_serve::loading::LoadLimits;
 use bellwether_serve::machine::{DeviceType, Machine, MachineNode};
+use bellwether_session::reachable;
 use bellwether_sim::cluster::Cluster;
 use clap::Args;
 
 use crate::failure::Failure;
-use crate::options::{Format, reachable};
+use crate::options::Format;
 use crate::printer::Printer;
 use crate::runs::StateDir;
 
@@ -74,7 +75,7 @@ pub(crate) fn serve(arguments: ServeArguments, printer: &Printer) -> Result<Exit
         return Err(error.hint("write a number from 0.001 to 1000000; 1 is real time").into());
     }
     if let Some(address) = arguments.listen {
-        reachable("--listen", address)?;
+        reachable(address)?;
     }
     let dashboard = match &arguments.state_dir {
         Some(folder) => format!("bellwether dashboard --state-dir {}", folder.display()),

@@ -13,9 +13,9 @@ use bellwether_runtime::worker::{Options, WorkerError};
 use clap::Args;
 
 use crate::failure::Failure;
-use crate::options::reachable;
 use crate::printer::Printer;
 use crate::runs::read_token;
+use bellwether_session::reachable;
 
 #[derive(Debug, Args)]
 pub(crate) struct ServerArguments {
@@ -37,7 +37,7 @@ pub(crate) struct ServerArguments {
 }
 
 pub(crate) fn server(arguments: ServerArguments) -> Result<ExitCode, Failure> {
-    reachable("--listen", arguments.listen)?;
+    reachable(arguments.listen)?;
     let options = Options {
         token: read_token(&arguments.token_file)?,
         coordinator: arguments.join.clone(),
@@ -49,6 +49,7 @@ pub(crate) fn server(arguments: ServerArguments) -> Result<ExitCode, Failure> {
             interval: Duration::from_secs(5),
             log: |line| Printer::new().note(line),
         },
+        leashed: None,
     };
     match run(options) {
         Ok(()) => Ok(ExitCode::SUCCESS),

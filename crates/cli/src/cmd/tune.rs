@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use bellwether_core::InputError;
-use bellwether_core::job::{Job, Mode, SyncPolicy, WorkerRange};
-use bellwether_core::prediction::Protocol;
+use bellwether_core::job::{Job, Mode, WorkerRange};
 use bellwether_core::units::DollarsPerHour;
-use bellwether_sched::tune::{Ask, Outcome, Search, Session};
+use bellwether_sched::tune::{Outcome, Search};
+use bellwether_session::tune::{self as search, Progress, SearchError, State, Tuned, sessions_folder};
 use clap::{Args, Subcommand};
 
 use crate::failure::Failure;
@@ -16,13 +16,9 @@ use crate::options::{TableFormat, assignment};
 use crate::printer::Printer;
 use crate::render::duration::written;
 use crate::runs::StateDir;
-use crate::tuned::{self, Tuned};
-use crate::{files, job};
-use state::State;
+use crate::{files, job, session};
 
-mod session;
 mod show;
-pub(crate) mod state;
 
 #[derive(Debug, Args)]
 pub(crate) struct TuneArguments {
@@ -90,7 +86,7 @@ pub(crate) fn tune(arguments: &TuneArguments, printer: &Printer) -> Result<ExitC
             files::check_folder(path)?;
             std::path::absolute(path).map_err(|e| Failure::at(path.display().to_string(), e))?
         }
-        None => state_dir.make()?.join(format!("tune-{}.json", tuned::key(&job))),
+        None => state_dir.make()?.join(format!("tune-{}.json", search::key(&job))),
     };
     let mut state = begin(arguments, &job, &path)?;
     let smallest = 0.5_f64.powi(state.search.max_settings() as i32);
@@ -102,7 +98,7 @@ pub(crate) fn tune(arguments: &TuneArguments, printer: &Printer) -> Result<ExitC
     state.write(&path)?;
     let again = format!("`bellwether tune sync {} --resume` goes on", arguments.job.display());
     printer.note(format_args!("the search is in {}; when it is stopped, {again}", path.display()));
-    search(&mut state, &job, &path, printer)?;
+    search::search(&mut state, &job, &path, &session::program()?, &mut |told| show_progress(&told, printer))?;
     // Only what was left over lies there.
     let _ = fs::remove_dir_all(sessions_folder(&path));
     conclude(&state, &job, arguments, &state_dir, printer)
@@ -136,20 +132,22 @@ fn begin(arguments: &SyncArguments, job: &Job, path: &Path) -> Result<State, Fai
     let place = path.display().to_string();
     if arguments.resume {
         let state = State::read(path)?;
-        state
-            .check(
-                job,
-                [
-                    ("--margin", margin.is_none_or(|margin| margin == state.search.margin())),
-                    ("--runs", runs.is_none_or(|runs| runs == state.search.runs_per_setting())),
-                    ("--settings", settings.is_none_or(|settings| settings == state.search.max_settings())),
-                    (
-                        "--target-accuracy",
-                        target_accuracy.is_none() || target_accuracy == state.search.given_target(),
-                    ),
-                ],
-            )
-            .map_err(|error| InputError { place, ..error })?;
+        let asked = [
+            ("--margin", margin.is_none_or(|margin| margin == state.search.margin())),
+            ("--runs", runs.is_none_or(|runs| runs == state.search.runs_per_setting())),
+            ("--settings", settings.is_none_or(|settings| settings == state.search.max_settings())),
+            (
+                "--target-accuracy",
+                target_accuracy.is_none() || target_accuracy == state.search.given_target(),
+            ),
+        ];
+        state.check(job, asked).map_err(|error| match error {
+            SearchError::Other { .. } => Failure::Input(
+                InputError::new(place, error.to_string())
+                    .hint("say the same as then; or begin anew without --resume, with another --output"),
+            ),
+            error => error.into(),
+        })?;
         return Ok(state);
     }
     if path.exists() {
@@ -162,53 +160,47 @@ fn begin(arguments: &SyncArguments, job: &Job, path: &Path) -> Result<State, Fai
     Ok(State::new(job, search))
 }
 
-/// The folder with the runs of a search that is kept at `path`.
-fn sessions_folder(path: &Path) -> PathBuf {
-    path.with_extension("sessions")
-}
-
-/// The job of one session: which share is synchronous, and with which seed.
-fn variant(job: &Job, fraction: f64, run: u32) -> Job {
-    let mut job = job.clone();
-    job.sync.policy = policy(&job, fraction);
-    job.seed = job.seed.wrapping_add(u64::from(run));
-    job
-}
-
-/// Synchronous for a share of the steps, then as the job's own policy goes on, or asynchronous.
-fn policy(job: &Job, fraction: f64) -> SyncPolicy {
-    let phases = match fraction < 1.0 {
-        true => vec![(0.0, Protocol::Bsp), (fraction, state::then(job))],
-        false => vec![(0.0, Protocol::Bsp)],
-    };
-    SyncPolicy::Phases(phases)
-}
-
-/// Trains until the search is over.
-fn search(state: &mut State, job: &Job, path: &Path, printer: &Printer) -> Result<(), Failure> {
-    let folder = StateDir::find(Some(sessions_folder(path)))?;
-    while let Ask::Run { fraction, run } = state.search.next() {
-        let number = state.search.sessions().len() + 1;
-        let share = fraction * 100.0;
-        printer.note(format_args!(
-            "session {number} of at most {}: {share} % synchronous, seed {}",
-            state.search.most_sessions(),
-            variant(job, fraction, run).seed
-        ));
-        let variant = variant(job, fraction, run);
-        let trained = session::train(&folder, &format!("{}-{number}", job.name), &variant, printer)?;
-        let session::Trained { outcome, seconds, samples, folder } = trained;
-        state.search.tell(Session { fraction, run, outcome, seconds, samples })?;
-        state.write(path)?;
-        let _ = fs::remove_dir_all(folder);
-        let score = match outcome {
-            Outcome::Accuracy(accuracy) => format!("accuracy {:.2} %", accuracy * 100.0),
-            Outcome::Loss(loss) => format!("held-out loss {loss:.4}"),
-            Outcome::Diverged => "diverged".into(),
-        };
-        printer.note(format_args!("  {score}, {}", written(seconds)));
+impl From<SearchError> for Failure {
+    fn from(error: SearchError) -> Self {
+        match error {
+            SearchError::Input(error) => error.into(),
+            SearchError::RunDir(error) => error.into(),
+            SearchError::Unreadable { path, source } => InputError::new(
+                path.display().to_string(),
+                format!("the search cannot be read: {source}"),
+            )
+            .hint("without --resume a new one begins; --output names the file of one that was kept elsewhere")
+            .into(),
+            SearchError::Stopped { run } => {
+                Failure::No(format!("{run} was stopped; with --resume the search goes on from there"))
+            }
+            error @ SearchError::Other { .. } => Failure::at("search", error),
+        }
     }
-    Ok(())
+}
+
+/// Shows how far a search is.
+fn show_progress(told: &Progress, printer: &Printer) {
+    match told {
+        Progress::Session { number, most, fraction, seed } => {
+            let share = fraction * 100.0;
+            printer
+                .note(format_args!("session {number} of at most {most}: {share} % synchronous, seed {seed}"));
+        }
+        Progress::Step { .. } if printer.quiet => {}
+        Progress::Step { committed, total } => {
+            let total = total.map_or(String::new(), |total| format!("/{total}"));
+            printer.note(format_args!("  step {committed}{total}"));
+        }
+        Progress::Trained { outcome, seconds } => {
+            let score = match outcome {
+                Outcome::Accuracy(accuracy) => format!("accuracy {:.2} %", accuracy * 100.0),
+                Outcome::Loss(loss) => format!("held-out loss {loss:.4}"),
+                Outcome::Diverged => "diverged".into(),
+            };
+            printer.note(format_args!("  {score}, {}", written(*seconds)));
+        }
+    }
 }
 
 /// Keeps what was found, and prints it.

@@ -14,10 +14,10 @@ use bellwether_workloads::{Flip, Pace};
 use clap::Args;
 
 use crate::failure::Failure;
-use crate::files;
-use crate::options::reachable;
 use crate::printer::Printer;
 use crate::runs::read_token;
+use crate::session;
+use bellwether_session::reachable;
 
 #[derive(Debug, Args)]
 pub(crate) struct WorkerArguments {
@@ -71,7 +71,7 @@ fn notice_interval(text: &str) -> Result<Seconds, String> {
 }
 
 pub(crate) fn worker(arguments: WorkerArguments) -> Result<ExitCode, Failure> {
-    reachable("--listen", arguments.listen)?;
+    reachable(arguments.listen)?;
     let options = Options {
         token: read_token(&arguments.token_file)?,
         coordinator: arguments.join.clone(),
@@ -83,9 +83,10 @@ pub(crate) fn worker(arguments: WorkerArguments) -> Result<ExitCode, Failure> {
             interval: Duration::from_secs_f64(arguments.notice_interval.get()),
             log: |line| Printer::new().note(line),
         },
+        leashed: None,
     };
     let build = |job: &Job, _: &Stages<'_>| {
-        let trainee = bellwether_workloads::build(job, &files::read_data).map_err(|e| e.to_string())?;
+        let trainee = session::build(job).map_err(|e| e.to_string())?;
         let trainee = match arguments.speed {
             Some(pace) => bellwether_workloads::paced(trainee, pace),
             None => trainee,

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -27,6 +28,12 @@ impl WorkerRange {
     /// The number of workers a run starts with where nobody chooses one: 2 where the range allows it.
     pub fn initial(self) -> u32 {
         2.clamp(self.min, self.max)
+    }
+}
+
+impl From<RangeInclusive<u32>> for WorkerRange {
+    fn from(range: RangeInclusive<u32>) -> Self {
+        WorkerRange { min: *range.start(), max: *range.end() }
     }
 }
 

@@ -5,9 +5,8 @@
 
 use bellwether_core::prediction::Protocol;
 use bellwether_core::record::Event as Journaled;
-use rustix::process::{Pid, Signal, kill_process};
 
-use super::{BatchPlan, Run};
+use super::{BatchPlan, Run, Spawned};
 use crate::membership::coordinator::Event;
 use crate::membership::{Membership, StepRecord, WorkerId};
 
@@ -43,7 +42,7 @@ pub struct Now<'a> {
     pub wanted: u32,
     /// The membership in force.
     pub membership: &'a Membership,
-    /// The workers whose processes this coordinator started and that have not ended.
+    /// The workers that this coordinator started and whose processes (or threads) have not ended.
     pub processes: &'a [WorkerId],
 }
 
@@ -73,9 +72,9 @@ pub enum Command {
     Unbench,
     /// Start a worker that takes the place of this one, which goes on until then.
     Replace(WorkerId),
-    /// Tell a worker of ours that its server will be taken away (SIGTERM).
+    /// Tell a worker of ours that its server will be taken away (SIGTERM, of a process).
     Warn(WorkerId),
-    /// Take the server of a worker of ours away (SIGKILL).
+    /// Take the server of a worker of ours away (SIGKILL, of a process).
     Revoke(WorkerId),
     /// Write a line to the journal.
     Note(Journaled),
@@ -114,25 +113,23 @@ impl Run {
             Command::Replace(worker) => self.handle(Event::Replace(worker)),
             Command::Warn(worker) => {
                 self.handle(Event::Revoked(worker));
-                self.signal(worker, Signal::TERM);
+                self.tell(worker, |process| process.warn());
             }
             Command::Revoke(worker) => {
                 self.handle(Event::Revoked(worker));
-                self.signal(worker, Signal::KILL);
+                self.tell(worker, |process| process.kill());
             }
             Command::Note(event) => self.write(&event),
             Command::Stop { by } => self.stop(&by),
         }
     }
 
-    /// A process that is no more needs no signal.
-    fn signal(&mut self, worker: WorkerId, signal: Signal) {
-        let leaving =
-            self.leaving.iter().find(|leaving| leaving.worker == worker).map(|leaving| &leaving.child);
-        let child = self.children.get(&worker).or(leaving);
-        let process = child.and_then(|child| i32::try_from(child.id()).ok()).and_then(Pid::from_raw);
-        if let Some(process) = process {
-            let _ = kill_process(process, signal);
+    /// A process that is no more need not be told.
+    fn tell(&mut self, worker: WorkerId, what: impl FnOnce(&mut dyn Spawned)) {
+        let leaving = self.leaving.iter_mut().find(|leaving| leaving.worker == worker);
+        let leaving = leaving.map(|leaving| &mut leaving.child);
+        if let Some(process) = self.children.get_mut(&worker).or(leaving) {
+            what(process.as_mut());
         }
     }
 }

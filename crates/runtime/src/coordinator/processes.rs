@@ -1,10 +1,9 @@
-//! The processes of workers and servers that this coordinator started.
+//! The processes (or threads) of workers and servers that this coordinator started.
 
-use std::process::Child;
 use std::time::Duration;
 
-use super::Run;
 use super::turns::TICK;
+use super::{Run, Spawned};
 use crate::membership::WorkerId;
 use crate::membership::coordinator::Event;
 
@@ -14,7 +13,7 @@ const LEAVING_PATIENCE: Duration = Duration::from_secs(2);
 /// A process whose worker is no part of the run any more.
 pub(super) struct Leaving {
     pub(super) worker: WorkerId,
-    pub(super) child: Child,
+    pub(super) child: Box<dyn Spawned>,
     /// Looks at it after which it is killed. A coordinator that stood still has not looked.
     looks: u128,
 }
@@ -32,8 +31,8 @@ impl Run {
         }
     }
 
-    /// Ends a worker's session. Its process, if it is ours, has a while to end by itself, or to come back if nobody told
-    /// it to go.
+    /// Ends a worker's session. Its process, if it is ours, has a while to end by itself, or to come back if
+    /// nobody told it to go.
     pub(super) fn release(&mut self, worker: WorkerId) {
         if let Some(session) = self.sessions.remove(&worker) {
             self.workers_by_session.remove(&session.id);
@@ -56,13 +55,11 @@ impl Run {
     pub(super) fn reap(&mut self) {
         let mut ended = Vec::new();
         for (worker, child) in &mut self.children {
-            if let Ok(Some(status)) = child.try_wait() {
-                ended.push((*worker, status));
-            }
+            ended.extend(child.ended().map(|how| (*worker, how)));
         }
-        for (worker, status) in ended {
+        for (worker, how) in ended {
             self.children.remove(&worker);
-            self.handle(Event::Gone(worker, format!("its process ended ({status})")));
+            self.handle(Event::Gone(worker, how));
             self.handle(Event::Ended(worker));
         }
     }
@@ -71,13 +68,12 @@ impl Run {
     pub(super) fn see_off(&mut self) {
         let mut ended = Vec::new();
         self.leaving.retain_mut(|Leaving { worker, child, looks }| {
-            if matches!(child.try_wait(), Ok(None)) {
+            if child.ended().is_none() {
                 *looks = looks.saturating_sub(1);
                 if *looks > 0 {
                     return true;
                 }
-                let _ = child.kill();
-                let _ = child.wait();
+                child.end();
             }
             ended.push(*worker);
             false
@@ -85,7 +81,7 @@ impl Run {
         ended.into_iter().for_each(|worker| self.handle(Event::Ended(worker)));
     }
 
-    pub(super) fn processes(&mut self) -> impl Iterator<Item = &mut Child> {
+    pub(super) fn processes(&mut self) -> impl Iterator<Item = &mut Box<dyn Spawned>> {
         self.children.values_mut().chain(self.leaving.iter_mut().map(|leaving| &mut leaving.child))
     }
 }

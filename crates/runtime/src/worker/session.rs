@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 
@@ -19,6 +18,7 @@ use crate::notice::{self, Listening, Source, Watch};
 use crate::parameters::Handle;
 use crate::progress::{Progress, Witness};
 use crate::threads;
+use crate::worker::leash::{Call, Calls, Leashed};
 use crate::worker::links::Preparation;
 
 /// Time between two signs of life.
@@ -32,6 +32,9 @@ const RETRY: Duration = Duration::from_millis(50);
 
 /// How long a coordinator that takes a call may take to let the worker in: it may stand still for a while.
 const ADMISSION: Duration = Duration::from_secs(20);
+
+/// Why a worker ends that was told to vanish.
+const VANISHED: &str = "it was told to vanish";
 
 /// What the main thread is told.
 #[derive(Debug)]
@@ -174,12 +177,12 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Starts the thread; it keeps a session open until the worker ends.
+    /// Starts the thread; it keeps a session open until the worker ends, or is told to vanish.
     pub(crate) fn start(
         coordinator: String,
         token: Token,
         identity: Identity,
-        orphan_timeout: Duration,
+        (orphan_timeout, leashed): (Duration, Option<Leashed>),
         listening: &Listening,
         waker: Waker,
         progress: Arc<Progress>,
@@ -208,7 +211,7 @@ impl Connection {
         };
         let thread = std::thread::Builder::new()
             .name("session".into())
-            .spawn(move || runtime.block_on(keeper.keep(receiver, farewell)))?;
+            .spawn(move || runtime.block_on(keeper.keep(receiver, farewell, leashed)))?;
         Ok(Connection { mailbox, identity, outgoing, thread: Some(thread), _watch: watch })
     }
 
@@ -273,19 +276,27 @@ impl Farewell {
 enum End {
     /// The worker is done.
     Done,
+    /// The worker is to vanish.
+    Vanished,
     /// The session broke.
     Broken,
 }
 
 impl Keeper {
-    async fn keep(self, mut outgoing: mpsc::UnboundedReceiver<FromWorker>, mut farewell: Farewell) {
+    async fn keep(
+        self,
+        mut outgoing: mpsc::UnboundedReceiver<FromWorker>,
+        mut farewell: Farewell,
+        leashed: Option<Leashed>,
+    ) {
         let mut first = true;
-        let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+        let Ok(mut calls) = Calls::listen(leashed) else {
             return self.over("cannot listen for SIGTERM", false);
         };
         loop {
             let session = tokio::select! {
                 session = self.open(first) => session,
+                () = calls.vanished() => return self.over(VANISHED, false),
                 // The worker is done; what it says without a session is for nobody.
                 () = async { while outgoing.recv().await.is_some() {} } => return,
             };
@@ -303,8 +314,9 @@ impl Keeper {
                 if first { Event::Welcome(welcome) } else { Event::Reconnected(welcome.data_address) };
             first = false;
             self.mailbox.put(event);
-            match self.converse(session, &mut outgoing, &mut terminate, &mut farewell).await {
+            match self.converse(session, &mut outgoing, &mut calls, &mut farewell).await {
                 End::Done => return,
+                End::Vanished => return self.over(VANISHED, false),
                 End::Broken => self.mailbox.put(Event::Disconnected),
             }
             // The main thread notes what it holds before the next session begins.
@@ -351,7 +363,7 @@ impl Keeper {
         &self,
         mut session: Session,
         outgoing: &mut mpsc::UnboundedReceiver<FromWorker>,
-        terminate: &mut tokio::signal::unix::Signal,
+        calls: &mut Calls,
         farewell: &mut Farewell,
     ) -> End {
         if let Some(message) = &farewell.said {
@@ -365,11 +377,8 @@ impl Keeper {
         loop {
             tokio::select! {
                 said = outgoing.recv() => match said {
-                    Some(message) => {
-                        if session.outgoing.send(envelope(&message)).is_err() {
-                            return End::Broken;
-                        }
-                    }
+                    Some(message) if session.outgoing.send(envelope(&message)).is_err() => return End::Broken,
+                    Some(_) => {}
                     None => {
                         // Close our half and let the coordinator read all of it.
                         drop(session.outgoing);
@@ -406,9 +415,12 @@ impl Keeper {
                     }
                 }
                 _ = look.tick() => witness.look(),
-                _ = terminate.recv(), if !farewell.sigterm_is_notice => {
-                    farewell.say(&session, FromWorker::Leave { replace: false });
-                }
+                call = calls.next() => match call {
+                    Call::Vanish => return End::Vanished,
+                    // The provider's notice is heard elsewhere.
+                    Call::Leave if farewell.sigterm_is_notice => {}
+                    Call::Leave => farewell.say(&session, FromWorker::Leave { replace: false }),
+                },
                 Some(()) = farewell.notices.recv() => {
                     farewell.say(&session, FromWorker::Leave { replace: true });
                 }

@@ -1,8 +1,8 @@
 //! A profile as a table for people.
 
 use bellwether_core::profile::Profile;
+use bellwether_session::profile::median;
 
-use crate::measure::median;
 use crate::render::table;
 use crate::render::words::count;
 

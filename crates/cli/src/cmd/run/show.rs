@@ -7,6 +7,7 @@ use bellwether_core::record::{
 };
 use bellwether_runtime::control::generated::Status;
 use bellwether_runtime::coordinator::Observation;
+use bellwether_session::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::args::RunArguments;
@@ -25,43 +26,24 @@ const PERIOD: Duration = Duration::from_secs(5);
 pub(super) struct Show<'p> {
     printer: &'p Printer,
     bar: Option<ProgressBar>,
-    run: RunDir,
+    run: Option<RunDir>,
+    format: Format,
     by_hand: bool,
     told: Instant,
 }
 
 impl<'p> Show<'p> {
-    pub(super) fn new(printer: &'p Printer, run: &RunDir, arguments: &RunArguments) -> Self {
-        if arguments.state.format == Format::Table {
-            printer.note(format_args!("{} in {}", run.name, run.path.display()));
-        }
-        let bar = printer.interactive.then(|| {
-            let bar = ProgressBar::new(0);
-            let style =
-                ProgressStyle::with_template("{bar:24} step {pos}/{len}  {msg}  {elapsed} (left: {eta})");
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-            bar.enable_steady_tick(Duration::from_millis(200));
-            bar
-        });
-        Show { printer, bar, run: run.clone(), by_hand: arguments.no_spawn, told: Instant::now() }
+    pub(super) fn new(printer: &'p Printer, arguments: &RunArguments) -> Self {
+        let (format, by_hand) = (arguments.state.format, arguments.no_spawn);
+        Show { printer, bar: None, run: None, format, by_hand, told: Instant::now() }
     }
 
-    pub(super) fn see(&mut self, seen: Observation<'_>) {
-        match seen {
-            Observation::Status(status) => match &self.bar {
-                Some(bar) => {
-                    bar.set_length(status.total_steps);
-                    bar.set_position(status.step);
-                    bar.set_message(message(status));
-                }
-                None if !self.printer.quiet && status.phase != "ended" && self.told.elapsed() >= PERIOD => {
-                    self.told = Instant::now();
-                    let Status { step, total_steps, .. } = status;
-                    self.printer.note(format_args!("step {step}/{total_steps}: {}", message(status)));
-                }
-                None => {}
-            },
-            Observation::Journal(event) => {
+    pub(super) fn see(&mut self, progress: Progress<'_>) {
+        match progress {
+            Progress::Note(note) => crate::session::show(&note, self.printer),
+            Progress::Begins(run) => self.begin(run),
+            Progress::Seen(Observation::Status(status)) => self.status(status),
+            Progress::Seen(Observation::Journal(event)) => {
                 if let Some(note) = self.invitation(event).or_else(|| event.sentence()) {
                     match &self.bar {
                         Some(bar) => bar.suspend(|| self.printer.note(&note)),
@@ -69,25 +51,56 @@ impl<'p> Show<'p> {
                     }
                 }
             }
+            Progress::Ends => {
+                if let Some(bar) = self.bar.take() {
+                    bar.finish_and_clear();
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, run: &RunDir) {
+        if self.format == Format::Table {
+            self.printer.note(format_args!("{} in {}", run.name, run.path.display()));
+        }
+        (self.run, self.told) = (Some(run.clone()), Instant::now());
+        self.bar = self.printer.interactive.then(|| {
+            let bar = ProgressBar::new(0);
+            let style =
+                ProgressStyle::with_template("{bar:24} step {pos}/{len}  {msg}  {elapsed} (left: {eta})");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.enable_steady_tick(Duration::from_millis(200));
+            bar
+        });
+    }
+
+    fn status(&mut self, status: &Status) {
+        match &self.bar {
+            Some(bar) => {
+                bar.set_length(status.total_steps);
+                bar.set_position(status.step);
+                bar.set_message(message(status));
+            }
+            None if !self.printer.quiet && status.phase != "ended" && self.told.elapsed() >= PERIOD => {
+                self.told = Instant::now();
+                let Status { step, total_steps, .. } = status;
+                self.printer.note(format_args!("step {step}/{total_steps}: {}", message(status)));
+            }
+            None => {}
         }
     }
 
     /// How to join, once the coordinator listens and starts no workers itself.
     fn invitation(&self, event: &Event) -> Option<String> {
         let listens = matches!(event, Event::CoordinatorStarted { .. });
-        let endpoint = self.run.endpoint().filter(|_| listens && self.by_hand)?;
-        let token = self.run.token_file();
+        let run = self.run.as_ref()?;
+        let endpoint = run.endpoint().filter(|_| listens && self.by_hand)?;
+        let token = run.token_file();
         Some(format!(
             "workers join with: bellwether worker --join {} --token-file {}",
             endpoint.control,
             token.display()
         ))
-    }
-
-    pub(super) fn end(self) {
-        if let Some(bar) = self.bar {
-            bar.finish_and_clear();
-        }
     }
 }
 

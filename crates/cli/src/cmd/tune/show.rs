@@ -7,9 +7,9 @@ use bellwether_core::prediction::Protocol;
 use bellwether_core::units::{Dollars, DollarsPerHour};
 use bellwether_des::statistics::Tally;
 use bellwether_sched::tune::{Ask, Gain, Setting};
+use bellwether_session::tune::{State, then};
 use serde::Serialize;
 
-use super::state::{self, State};
 use crate::options::TableFormat;
 use crate::render;
 use crate::render::csv::{Csv, cell};
@@ -94,7 +94,7 @@ impl Row {
 
 /// The policy of a job file that is synchronous for a share of the steps.
 fn policy(job: &Job, fraction: f64) -> String {
-    match state::then(job) {
+    match then(job) {
         _ if fraction >= 1.0 => "\"bsp\"".into(),
         Protocol::Asp => format!("{{ switch_at = {fraction} }}"),
         then => format!("{{ switch_at = {fraction}, to = \"{then}\" }}"),

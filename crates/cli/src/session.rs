@@ -1,0 +1,53 @@
+//! What this program gives the sessions that it begins, and how it shows what they tell.
+
+use std::path::PathBuf;
+
+use bellwether_core::InputError;
+use bellwether_core::job::Job;
+use bellwether_runtime::trainee::Trainee;
+use bellwether_session::{Note, Role};
+
+use crate::failure::Failure;
+use crate::files;
+use crate::printer::Printer;
+
+/// This program: workers and servers are processes of it.
+pub(crate) fn program() -> Result<PathBuf, Failure> {
+    std::env::current_exe().map_err(|e| Failure::at("this program", e))
+}
+
+/// Builds what a job trains.
+pub(crate) fn build(job: &Job) -> Result<Box<dyn Trainee>, InputError> {
+    bellwether_workloads::build(job, &files::read_data)
+}
+
+/// Shows what a session found out.
+pub(crate) fn show(note: &Note, printer: &Printer) {
+    match note {
+        Note::NewToken(file) => printer.note(format_args!(
+            "warning: {} held no token, as after a power cut; the run has a new one",
+            file.display()
+        )),
+        Note::ScheduleLost(why) => {
+            printer.note(format_args!("warning: the scheduled numbers of workers are lost: {why}"));
+        }
+        Note::OneWorker { warm_up, steps } => {
+            printer.note(format_args!("one worker: {warm_up} steps to warm up, {steps} to measure"));
+        }
+        Note::TwoWorkers => printer.note(format_args!("two workers: as many steps again")),
+        Note::OneServer { warm_up, updates } => printer.note(format_args!(
+            "one worker and one server: {warm_up} updates to warm up, {updates} to measure"
+        )),
+        Note::Invitation { role, control, token_file } => {
+            let (what, verb) = match role {
+                Role::Worker => ("worker", "worker"),
+                Role::Peer => ("peer", "worker"),
+                Role::Server => ("server", "server"),
+            };
+            printer.note(format_args!(
+                "now start the {what}: bellwether {verb} --join {control} --listen ITS-ADDRESS:0 --token-file {}",
+                token_file.display()
+            ));
+        }
+    }
+}

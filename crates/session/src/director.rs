@@ -1,0 +1,24 @@
+//! Who steers a run while it goes on: everything that happens is shown to each director in turn.
+
+use bellwether_runtime::coordinator::{Director, DirectorCommand, Now, Seen};
+
+pub(crate) mod autoscale;
+pub(crate) mod batch;
+mod memberships;
+pub(crate) mod revocations;
+pub(crate) mod stragglers;
+pub(crate) mod synchronise;
+mod windows;
+
+/// Several directors as one; nobody has to be shown anything where there are none.
+pub(crate) fn together(directors: Vec<Box<dyn Director>>) -> Option<Box<dyn Director>> {
+    (!directors.is_empty()).then(|| Box::new(Together(directors)) as Box<dyn Director>)
+}
+
+struct Together(Vec<Box<dyn Director>>);
+
+impl Director for Together {
+    fn direct(&mut self, seen: Seen<'_>, now: &Now<'_>) -> Vec<DirectorCommand> {
+        self.0.iter_mut().flat_map(|director| director.direct(seen, now)).collect()
+    }
+}

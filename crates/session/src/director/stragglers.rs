@@ -1,0 +1,55 @@
+//! Watches for workers that turn slow, and has them replaced.
+
+use std::collections::BTreeMap;
+
+use bellwether_core::record::Event;
+use bellwether_runtime::coordinator::{Director, DirectorCommand, Now, Seen};
+use bellwether_runtime::membership::WorkerId;
+use bellwether_sched::stragglers::{Action, Limits, Slow, Stragglers};
+
+use super::windows::Windows;
+
+/// Of two workers nobody can say which is slow and which is quick.
+const LEAST_WORKERS: usize = 3;
+
+/// Replaces stragglers.
+#[derive(Debug)]
+pub(crate) struct Replacer {
+    stragglers: Stragglers,
+    windows: Windows,
+}
+
+impl Replacer {
+    /// Replaces so many workers within an hour at most. Of workers without a known speed it is taken for 1.
+    pub(crate) fn new(per_hour: u32, speeds: BTreeMap<WorkerId, f64>) -> Replacer {
+        let limits = Limits { per_hour, ..Limits::default() };
+        Replacer {
+            stragglers: Stragglers::new(limits).expect("the default limits are valid"),
+            windows: Windows::new(speeds, LEAST_WORKERS),
+        }
+    }
+}
+
+fn commands(action: &Action, step: u64) -> Vec<DirectorCommand> {
+    let (Action::Start(Slow { worker, pace, .. }) | Action::Withhold(Slow { worker, pace, .. })) = *action;
+    let worker = WorkerId::from(worker);
+    let note = DirectorCommand::Note(Event::Straggler { worker, step, pace, reason: action.to_string() });
+    match action {
+        Action::Start(_) => vec![note, DirectorCommand::Replace(worker)],
+        Action::Withhold(_) => vec![note],
+    }
+}
+
+impl Director for Replacer {
+    fn direct(&mut self, seen: Seen<'_>, now: &Now<'_>) -> Vec<DirectorCommand> {
+        for worker in self.windows.gone(seen) {
+            self.stragglers.left(worker);
+        }
+        let mut commands_now = Vec::new();
+        for window in self.windows.see(seen) {
+            let actions = self.stragglers.observe(now.elapsed_s, &window);
+            commands_now.extend(actions.iter().flat_map(|action| commands(action, now.step)));
+        }
+        commands_now
+    }
+}

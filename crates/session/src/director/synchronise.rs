@@ -1,0 +1,141 @@
+//! Who waits for whom in a run, as its job says.
+
+use std::collections::BTreeMap;
+
+use bellwether_core::InputError;
+use bellwether_core::job::{Job, Order, Reduce};
+use bellwether_core::plan::{Plan, Synchronisation, TransmissionOrder};
+use bellwether_core::prediction::Protocol;
+use bellwether_core::record::{Decision, Event, StepRecord};
+use bellwether_runtime::coordinator::{Director, DirectorCommand, Now, Seen};
+use bellwether_runtime::membership::{TraineeDescription, WorkerId};
+use bellwether_runtime::run_dir::StateDir;
+use bellwether_sched::synchronise::{Setup, SyncCommand, Synchroniser};
+
+use super::windows::Windows;
+use crate::begin::planned;
+use crate::error::RunError;
+use crate::tune::Tuned;
+
+/// Of two workers nobody can say which is slow and which is quick.
+const LEAST_WORKERS: usize = 3;
+
+/// What the job's file leaves to be decided. A search may have found the share of synchronous steps for this
+/// job, and have kept it in the state directory.
+///
+/// # Errors
+///
+/// A policy against stragglers that does not fit the phases.
+pub(crate) fn setup(
+    job: &Job,
+    trainee: &TraineeDescription,
+    state_dir: Option<&StateDir>,
+) -> Result<Option<Setup>, InputError> {
+    let total_steps = job.total_steps(trainee.training_samples);
+    let tuned = state_dir.and_then(|state_dir| Tuned::find(state_dir, job)).map(|tuned| tuned.fraction);
+    Setup::of(&job.sync, total_steps, job.batch.virtual_nodes, tuned)
+}
+
+/// The stretches of the run, its servers, and in which order parts travel.
+///
+/// # Errors
+///
+/// A plan for another job.
+pub(crate) fn synchronisation(
+    job: &Job,
+    trainee: &TraineeDescription,
+    setup: Option<&Setup>,
+    plan: Option<&Plan>,
+) -> Result<Synchronisation, RunError> {
+    let total_steps = job.total_steps(trainee.training_samples);
+    let order = match job.sync.order {
+        Order::Fifo => TransmissionOrder::Fifo,
+        Order::Window(window_bytes) => TransmissionOrder::RoundRobin { window_bytes },
+        // The forward pass needs the tensors in the order of the layout.
+        Order::Priority => TransmissionOrder::Priority((0..trainee.layout.parameters.len() as u32).collect()),
+    };
+    let mut synchronisation = Synchronisation {
+        stretches: setup.map_or_else(|| job.sync.policy.stretches(total_steps), Setup::stretches),
+        servers: job.sync.servers,
+        reduce_at_servers: job.sync.reduce == Reduce::Servers,
+        replica: job.sync.replica,
+        order,
+    };
+    plan.map_or(Ok(()), |plan| planned::order(plan, trainee, &mut synchronisation))?;
+    Ok(synchronisation)
+}
+
+/// Whoever decides when the workers wait for each other, where the job's file does not say it all.
+pub(crate) fn director(setup: Setup) -> Box<dyn Director> {
+    Box::new(Attendant {
+        decider: Synchroniser::new(setup),
+        opening: setup.reason().map(|reason| reason.to_string()),
+        windows: Windows::new(BTreeMap::new(), LEAST_WORKERS),
+        stretches: Vec::new(),
+    })
+}
+
+/// Shows a run to the decider, and hands on what it commands.
+struct Attendant {
+    decider: Synchroniser,
+    /// Why the run begins as it does, until it is told.
+    opening: Option<String>,
+    windows: Windows,
+    /// The first step of each stretch, and its protocol.
+    stretches: Vec<(u64, Protocol)>,
+}
+
+impl Attendant {
+    fn protocol(&self, step: u64) -> Protocol {
+        let stretch = self.stretches.iter().rev().find(|(first, _)| *first <= step);
+        stretch.map_or(Protocol::Bsp, |(_, protocol)| *protocol)
+    }
+
+    fn committed(&mut self, records: &[StepRecord]) {
+        for record in records {
+            self.decider.committed(record.step, self.protocol(record.step), record.loss.unwrap_or(f64::NAN));
+        }
+    }
+}
+
+impl Director for Attendant {
+    fn direct(&mut self, seen: Seen<'_>, now: &Now<'_>) -> Vec<DirectorCommand> {
+        let windows = self.windows.see(seen);
+        match seen {
+            Seen::Journal(Event::Protocol { step, protocol, .. }) => {
+                self.stretches.retain(|(first, _)| first < step);
+                self.stretches.push((*step, *protocol));
+            }
+            Seen::Journal(Event::Membership { .. }) => {
+                let number = |worker: &WorkerId| u32::try_from(*worker).ok();
+                let members: Vec<u32> = self.windows.members().iter().filter_map(number).collect();
+                self.decider.members(&members);
+            }
+            Seen::Committed(records) => self.committed(records),
+            _ => return Vec::new(),
+        }
+        windows.iter().for_each(|window| self.decider.observe(window));
+        let opening = self.opening.take().map(|reason| note(reason, now));
+        let commands = self.decider.decide();
+        opening.into_iter().chain(commands.iter().flat_map(|command| carry_out(command, now))).collect()
+    }
+}
+
+fn carry_out(command: &bellwether_sched::synchronise::Command, now: &Now<'_>) -> [DirectorCommand; 2] {
+    let act = match command.command {
+        SyncCommand::Protocol(protocol) => DirectorCommand::Protocol { at_step: command.at_step, protocol },
+        SyncCommand::Evict(worker) => DirectorCommand::Bench(WorkerId::from(worker)),
+        SyncCommand::Restore => DirectorCommand::Unbench,
+    };
+    [note(command.reason.to_string(), now), act]
+}
+
+fn note(reason: String, now: &Now<'_>) -> DirectorCommand {
+    DirectorCommand::Note(Event::Decided(Decision {
+        by: "sync".into(),
+        step: now.step,
+        workers: 0,
+        target: 0,
+        reason,
+    }))
+}

@@ -1,0 +1,92 @@
+//! The one place where a coordinator's options are filled.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use bellwether_core::InputError;
+use bellwether_core::job::Job;
+use bellwether_core::plan::Synchronisation;
+use bellwether_runtime::coordinator::Options;
+use bellwether_runtime::membership::TraineeDescription;
+use bellwether_runtime::run_dir::RunDir;
+
+use crate::error::RunError;
+
+/// Where a coordinator listens that nobody on another machine is to reach.
+pub(crate) const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// How long a run waits for what.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Timeouts {
+    /// Silence after which a worker counts as lost; a broken connection counts at once.
+    pub heartbeat: Duration,
+    /// How long committed steps that only lost workers hold wait for these, before the run goes back to its
+    /// checkpoint.
+    pub grace: Duration,
+    /// How long the workers hold the state when the checkpoint of the last step cannot be written; then the
+    /// run fails.
+    pub last_checkpoint: Duration,
+}
+
+impl Default for Timeouts {
+    /// 5 s of silence, 4 s of grace, 5 min for the last checkpoint.
+    fn default() -> Timeouts {
+        Timeouts {
+            heartbeat: Duration::from_secs(5),
+            grace: Duration::from_secs(4),
+            last_checkpoint: Duration::from_secs(300),
+        }
+    }
+}
+
+/// Those of a run in `run` of one worker that joins by hand, without anybody who steers it.
+pub(crate) fn options(
+    run: &RunDir,
+    job: Job,
+    trainee: &TraineeDescription,
+    listen: SocketAddr,
+) -> Result<Options, RunError> {
+    let Timeouts { heartbeat, grace, last_checkpoint } = Timeouts::default();
+    Ok(Options {
+        run: run.name.clone(),
+        folder: run.path.clone(),
+        token: run.token()?,
+        listen,
+        data_listen: SocketAddr::new(listen.ip(), 0),
+        workers: 1,
+        max_workers: 1,
+        schedule: Vec::new(),
+        spawn: None,
+        spawn_server: None,
+        synchronisation: Synchronisation::default(),
+        trainee: Some(trainee.clone()),
+        speeds: BTreeMap::new(),
+        director: None,
+        heartbeat_timeout: heartbeat,
+        grace,
+        last_checkpoint_wait: last_checkpoint,
+        accept_other_data: false,
+        plain_transport: None,
+        expected_step_s: None,
+        replaces_alone: false,
+        measure_link: false,
+        job,
+    })
+}
+
+/// Refuses an address that stands for all of a machine's: it cannot be told to others.
+///
+/// # Errors
+///
+/// Such an address, as the option `listen`.
+pub fn reachable(address: SocketAddr) -> Result<(), RunError> {
+    if address.ip().is_unspecified() {
+        let what = format!("{} is no address that others can reach", address.ip());
+        return Err(RunError::Option(
+            InputError::new("listen", what)
+                .hint("name one address of this machine, for example its address in your private network"),
+        ));
+    }
+    Ok(())
+}

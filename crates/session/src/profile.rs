@@ -1,0 +1,56 @@
+//! Measures a job for a moment and makes its profile: the first stage of the road.
+
+use std::net::SocketAddr;
+
+use bellwether_core::InputError;
+use bellwether_core::job::Job;
+use bellwether_core::prediction::Protocol;
+use bellwether_core::profile::Profile;
+use bellwether_runtime::membership::TraineeDescription;
+use bellwether_runtime::trainee::Trainee;
+
+use crate::error::RunError;
+use crate::{Observe, Spawn, Workload};
+
+mod asynchronous;
+mod build;
+mod by_parts;
+mod scratch;
+mod setup;
+pub(crate) mod synchronous;
+
+pub use build::median;
+
+/// How a job is measured.
+#[derive(Debug, Clone)]
+pub struct How {
+    /// Steps to measure with each number of workers, after those to warm up.
+    pub steps: u64,
+    /// Address at which a peer on another machine reaches this one; loopback unless it is named.
+    pub listen: Option<SocketAddr>,
+    /// The second worker is started by hand; of asynchronous training both the worker and the server are.
+    pub peer_by_hand: bool,
+    /// How the others are started.
+    pub spawn: Spawn,
+}
+
+/// Measures what the job does first, in a folder that vanishes afterwards: that is what its profile says.
+/// `build` makes what is trained.
+///
+/// # Errors
+///
+/// What keeps it from being trained.
+pub fn measure(
+    job: &Job,
+    build: impl Fn(&Job) -> Result<Box<dyn Trainee>, InputError> + Send + Sync + 'static,
+    how: &How,
+    observe: &mut Observe<'_>,
+) -> Result<Profile, RunError> {
+    let workload = Workload::new(build);
+    let trainee = TraineeDescription::of(workload.build(job)?.as_ref());
+    let trained = (&trainee, &workload);
+    match job.sync.policy.stretches(job.total_steps(trainee.training_samples)).first() {
+        Some((_, Protocol::Asp | Protocol::Ssp(_))) => asynchronous::measure(job, trained, how, observe),
+        _ => synchronous::measure(job, trained, how, observe),
+    }
+}

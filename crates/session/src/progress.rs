@@ -1,0 +1,68 @@
+//! What whoever begins a run hears of it while it goes on.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use bellwether_runtime::coordinator::Observation;
+use bellwether_runtime::run_dir::{RunDir, RunDirError};
+
+/// Hears what happens. It is called on other threads; however long it takes, the run goes on.
+pub type Observe<'o> = dyn FnMut(Progress<'_>) + Send + 'o;
+
+/// What happens.
+#[derive(Debug)]
+pub enum Progress<'a> {
+    /// Something that whoever began it should know.
+    Note(Note),
+    /// The run has its folder; it is coordinated from now on.
+    Begins(&'a RunDir),
+    /// The coordinator shows what happens.
+    Seen(Observation<'a>),
+    /// Nobody coordinates the run any more.
+    Ends,
+}
+
+/// Something that whoever began a run or a measurement should know.
+#[derive(Debug)]
+pub enum Note {
+    /// The run's token file held no token, as after a power cut; the run has a new one, in this file.
+    NewToken(PathBuf),
+    /// The scheduled numbers of workers of the run that is taken up are lost.
+    ScheduleLost(RunDirError),
+    /// A measurement begins with one worker.
+    OneWorker {
+        /// Steps that do not count.
+        warm_up: u64,
+        /// Steps to measure.
+        steps: u64,
+    },
+    /// It goes on with two workers, for as many steps again.
+    TwoWorkers,
+    /// A measurement begins with one worker and one server.
+    OneServer {
+        /// Updates that do not count.
+        warm_up: u64,
+        /// Updates to measure.
+        updates: u64,
+    },
+    /// Somebody should start this by hand now.
+    Invitation {
+        /// What.
+        role: Role,
+        /// The coordinator that it joins.
+        control: SocketAddr,
+        /// File with the run's token.
+        token_file: PathBuf,
+    },
+}
+
+/// What takes part in a measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// The only worker.
+    Worker,
+    /// A second worker.
+    Peer,
+    /// A parameter server.
+    Server,
+}

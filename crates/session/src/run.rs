@@ -1,0 +1,235 @@
+//! A session: everything that a run needs, gathered before it begins, and the run itself.
+
+use std::net::SocketAddr;
+
+use bellwether_core::InputError;
+use bellwether_core::job::{Job, WorkerRange};
+use bellwether_core::plan::Plan;
+use bellwether_core::record::{Planned, RunOutcome, Summary};
+use bellwether_core::units::DollarsPerHour;
+use bellwether_runtime::coordinator::{self, Director, Options};
+use bellwether_runtime::membership::TraineeDescription;
+use bellwether_runtime::run_dir::{RunDir, StateDir};
+use bellwether_sched::synchronise::Setup;
+
+use crate::begin::choose::{self, Announce};
+use crate::begin::outset::{Asked, Outset};
+use crate::begin::speed;
+use crate::director::autoscale::{Autoscale, Autoscaler};
+use crate::director::revocations::{Provider, Vanishing};
+use crate::director::stragglers::Replacer;
+use crate::director::{batch, synchronise, together};
+use crate::error::RunError;
+use crate::options::{LOOPBACK, Timeouts, options, reachable};
+use crate::{Note, Observe, Progress, Spawn, Workload, compare};
+
+pub(crate) mod builder;
+
+/// A run that is about to begin. [`Session::builder`] makes one.
+///
+/// # Threads instead of processes
+///
+/// With [`Spawn::Threads`] workers are threads of this process. They train the same bits as processes do,
+/// join, leave and are lost in the same way, and differ in this:
+///
+/// - One that is killed vanishes when it has computed its present micro-batch, not at once; one that computes
+///   for ever is left behind when the run ends. One that panics is lost; one that aborts the process takes
+///   the run with it.
+/// - They end with this process: the run is taken up again from its last checkpoint, not from the workers'
+///   memory.
+/// - They share what a process has once: its allocator, a global pool of threads (a workload whose bits
+///   depend on the number of threads in a kernel must fix it), the file descriptors, and the peak of resident
+///   memory that the summary names.
+pub struct Session {
+    job: Job,
+    workload: Workload,
+    state_dir: Option<StateDir>,
+    resumed: Option<RunDir>,
+    spawn: Spawn,
+    /// `None`: as the job says.
+    workers: Option<WorkerRange>,
+    start: Option<u32>,
+    chooses: bool,
+    schedule: Vec<(u64, u32)>,
+    speeds: Vec<f64>,
+    plan: Option<Plan>,
+    price: Option<DollarsPerHour>,
+    listen: Option<SocketAddr>,
+    autoscale: Option<Autoscale>,
+    stragglers_per_hour: Option<u32>,
+    vanishing: Option<Vanishing>,
+    directors: Vec<Box<dyn Director>>,
+    timeouts: Timeouts,
+    replaces_alone: bool,
+    accept_other_data: bool,
+    plain_transport: Option<String>,
+}
+
+/// What was found out before the run began.
+struct Beginning {
+    outset: Outset,
+    trainee: TraineeDescription,
+    planned: Option<Planned>,
+    /// Workers at the start.
+    initial: u32,
+}
+
+impl Session {
+    /// Trains to the end of the job, or until the run is stopped or fails, and says how it ended. Nothing is
+    /// printed; `observe` hears what happens.
+    ///
+    /// # Errors
+    ///
+    /// When the run cannot begin. What goes wrong later is in the summary.
+    pub fn run(mut self, observe: &mut Observe<'_>) -> Result<(Summary, RunOutcome), RunError> {
+        self.check()?;
+        let begun = self.begin(observe)?;
+        let Beginning { outset, trainee, planned, initial } = &begun;
+        let speeds = speed::known(&self.job, *initial, &self.speeds)?;
+        let listen = self.listen_at()?;
+        let run = match self.resumed.clone() {
+            Some(run) => run,
+            None => self.find_state_dir()?.create(&self.job, self.plain_transport.is_some())?,
+        };
+        run.keep_schedule(&outset.schedule)?;
+        if run.renew_token()? {
+            observe(Progress::Note(Note::NewToken(run.token_file())));
+        }
+        let provider = self.vanishing.take().map(Provider::new);
+        let setup = synchronise::setup(&self.job, trainee, self.tuned_dir().as_ref())?;
+        let mut directors: Vec<Box<dyn Director>> = planned.iter().map(Announce::director).collect();
+        directors.extend(provider.iter().map(Provider::director).chain(batch::director(&self.job)));
+        if let Some(asked) = &self.autoscale {
+            directors.push(Box::new(Autoscaler::new(asked, &self.job, self.range(), &run)?));
+        }
+        if let Some(per_hour) = self.stragglers_per_hour {
+            directors.push(Box::new(Replacer::new(per_hour, speeds.clone())));
+        }
+        directors.extend(setup.map(synchronise::director));
+        directors.append(&mut self.directors);
+        let filled =
+            Options { speeds, director: together(directors), ..self.options(&run, &begun, setup, listen)? };
+        observe(Progress::Begins(&run));
+        let ended = coordinator::run(filled, &mut |seen| observe(Progress::Seen(seen)));
+        let (mut summary, outcome) =
+            ended.map_err(|source| RunError::Coordinator { run: run.clone(), source: Box::new(source) })?;
+        observe(Progress::Ends);
+        let bytes = 4 * (trainee.layout.parameter_count() + trainee.layout.state_count()) as u64;
+        let by_hand = matches!(self.spawn, Spawn::ByHand);
+        let learnt = compare::learn(&run, &self.job, bytes, outset.first_step, by_hand);
+        summary.predictions =
+            learnt.as_ref().map_or(Vec::new(), |learnt| compare::comparisons(learnt, self.job.batch.size));
+        summary.revocations =
+            provider.map(|provider| provider.report(&self.job, &summary, learnt.as_ref(), self.price));
+        summary.planned = begun.planned;
+        summary.decisions = compare::decisions(&run);
+        Ok((summary, outcome))
+    }
+
+    /// Finds out what the run begins with.
+    fn begin(&self, observe: &mut Observe<'_>) -> Result<Beginning, RunError> {
+        let asked = Asked {
+            workers: self.workers,
+            range: self.job.workers,
+            schedule: &self.schedule,
+            autoscaled: self.autoscale.is_some(),
+        };
+        let outset = Outset::find(&asked, self.resumed.as_ref(), observe)?;
+        let trainee = TraineeDescription::of(self.workload.build(&self.job)?.as_ref());
+        // A run that is taken up again, or has a schedule, begins as it was told.
+        let is_told = self.resumed.is_some() || !outset.schedule.is_empty() || self.start.is_some();
+        let workers = outset.workers;
+        let mut planned = None;
+        if self.chooses && !is_told && !matches!(self.spawn, Spawn::ByHand) && workers.min < workers.max {
+            let trained = (&trainee, &self.workload);
+            planned = Some(choose::choose(&self.job, trained, &self.spawn, workers, self.price, observe)?);
+        }
+        let told = self.start.unwrap_or(workers.initial());
+        let initial = planned.as_ref().map_or(told, |planned| planned.workers);
+        Ok(Beginning { outset, trainee, planned, initial })
+    }
+
+    /// The options of the coordinator, but for who steers the run.
+    fn options(
+        &self,
+        run: &RunDir,
+        begun: &Beginning,
+        setup: Option<Setup>,
+        listen: SocketAddr,
+    ) -> Result<Options, RunError> {
+        let Beginning { outset, trainee, planned, initial } = begun;
+        let plan = self.plan.as_ref();
+        Ok(Options {
+            workers: *initial,
+            max_workers: outset.workers.max,
+            schedule: outset.schedule.clone(),
+            spawn: self.spawn.workers(run, &self.workload)?,
+            spawn_server: self.spawn.servers(run)?,
+            synchronisation: synchronise::synchronisation(&self.job, trainee, setup.as_ref(), plan)?,
+            heartbeat_timeout: self.timeouts.heartbeat,
+            grace: self.timeouts.grace,
+            last_checkpoint_wait: self.timeouts.last_checkpoint,
+            accept_other_data: self.accept_other_data,
+            plain_transport: self.plain_transport.clone(),
+            expected_step_s: planned
+                .as_ref()
+                .map(|planned| self.job.batch.size as f64 / planned.examples_per_s),
+            replaces_alone: self.replaces_alone,
+            ..options(run, self.job.clone(), trainee, listen)?
+        })
+    }
+
+    /// The numbers of workers that are allowed.
+    fn range(&self) -> WorkerRange {
+        self.workers.unwrap_or(self.job.workers)
+    }
+
+    /// Where to listen: as asked for, or where the workers of a run that is taken up look.
+    fn listen_at(&self) -> Result<SocketAddr, RunError> {
+        let before = || self.resumed.as_ref().and_then(RunDir::endpoint).map(|endpoint| endpoint.control);
+        let listen = self.listen.or_else(before).unwrap_or(LOOPBACK);
+        reachable(listen)?;
+        Ok(listen)
+    }
+
+    fn find_state_dir(&self) -> Result<StateDir, RunError> {
+        self.state_dir.clone().map_or_else(|| Ok(StateDir::find(None)?), Ok)
+    }
+
+    /// Where the results of searches lie; of a run that is taken up from elsewhere beside it.
+    fn tuned_dir(&self) -> Option<StateDir> {
+        let beside = || self.resumed.as_ref().and_then(|run| run.path.parent()).map(Into::into);
+        self.state_dir.clone().or_else(|| StateDir::find(beside()).ok())
+    }
+
+    /// Finds out, before anything is begun, whether the job can be trained by as many workers as were asked
+    /// for.
+    ///
+    /// # Errors
+    ///
+    /// More workers than virtual nodes, or scheduled steps that do not rise.
+    pub fn check(&self) -> Result<(), RunError> {
+        let (nodes, workers) = (self.job.batch.virtual_nodes, self.range());
+        let wrong = |place: &str, what: String, hint: String| {
+            Err(RunError::Option(InputError::new(place, what).hint(hint)))
+        };
+        if workers.min == 0 || workers.min > workers.max {
+            return wrong("workers", format!("{workers} is no range of numbers from 1 on"), String::new());
+        }
+        if workers.max > nodes {
+            let what = format!("{} workers cannot share {nodes} virtual nodes", workers.max);
+            let hint = format!(
+                "use at most {nodes}, or raise batch.virtual_nodes (this changes the job's identity)"
+            );
+            return wrong("workers", what, hint);
+        }
+        if let Some((step, count)) = self.schedule.iter().find(|(_, count)| *count > nodes) {
+            let what = format!("{step}:{count}: {count} workers cannot share {nodes} virtual nodes");
+            return wrong("resize", what, format!("use at most {nodes}"));
+        }
+        if !self.schedule.windows(2).all(|pair| pair[0].0 < pair[1].0) {
+            return wrong("resize", "the steps do not rise".into(), "sort them, each step once".into());
+        }
+        Ok(())
+    }
+}

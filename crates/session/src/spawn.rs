@@ -1,0 +1,124 @@
+//! How a session starts workers and parameter servers: as processes of a program, or as threads of this one.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use bellwether_runtime::coordinator::{self, Spawned};
+use bellwether_runtime::membership::WorkerId;
+use bellwether_runtime::run_dir::RunDir;
+
+use crate::error::RunError;
+use crate::{Workload, threads};
+
+/// How the workers and parameter servers of a run are started.
+#[derive(Debug, Clone)]
+pub enum Spawn {
+    /// As processes, which outlive this one: they look for another coordinator of their run for a while.
+    Processes(Program),
+    /// As threads of this process, which train the session's own workload. See [`Session`](crate::Session)
+    /// for what is not the same as with processes.
+    Threads,
+    /// Not at all: they join by hand.
+    ByHand,
+}
+
+/// A program that is a worker when it is started as `PROGRAM worker …`, and a parameter server as `PROGRAM
+/// server …`, as the command `bellwether` is.
+#[derive(Clone)]
+pub struct Program {
+    path: PathBuf,
+    more: Arc<Arguments>,
+}
+
+/// Further arguments of each worker.
+type Arguments = dyn Fn(WorkerId) -> Vec<String> + Send + Sync;
+
+impl Program {
+    /// The program in this file.
+    pub fn new(path: impl Into<PathBuf>) -> Program {
+        Program { path: path.into(), more: Arc::new(|_| Vec::new()) }
+    }
+
+    /// The same with further arguments of each worker of a run. While a job is measured its workers have
+    /// none.
+    #[must_use]
+    pub fn arguments(self, more: impl Fn(WorkerId) -> Vec<String> + Send + Sync + 'static) -> Program {
+        Program { more: Arc::new(more), ..self }
+    }
+
+    /// Each is in a process group of its own, so that it outlives us.
+    fn start(&self, verb: &str, run: &RunDir, number: WorkerId, address: SocketAddr) -> Command {
+        let mut command = Command::new(&self.path);
+        command
+            .arg(verb)
+            .args(["--join", &address.to_string()])
+            // Workers on other machines must reach these as they reach the coordinator.
+            .args(["--listen", &SocketAddr::new(address.ip(), 0).to_string()])
+            .arg("--token-file")
+            .arg(run.token_file())
+            .args([&format!("--{verb}-id"), &number.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .process_group(0);
+        command
+    }
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Program").field(&self.path).finish()
+    }
+}
+
+fn process(child: std::io::Result<Child>) -> std::io::Result<Box<dyn Spawned>> {
+    child.map(|child| Box::new(child) as Box<dyn Spawned>)
+}
+
+impl Spawn {
+    /// The same without the further arguments of workers.
+    pub(crate) fn plain(&self) -> Spawn {
+        match self {
+            Spawn::Processes(program) => Spawn::Processes(Program::new(&program.path)),
+            other => other.clone(),
+        }
+    }
+
+    /// Starts the workers of `run`.
+    pub(crate) fn workers(
+        &self,
+        run: &RunDir,
+        workload: &Workload,
+    ) -> Result<Option<coordinator::Spawn>, RunError> {
+        match self {
+            Spawn::Processes(program) => {
+                let (run, program) = (run.clone(), program.clone());
+                Ok(Some(Box::new(move |worker, address| {
+                    let log = run.worker_log(worker)?;
+                    let mut command = program.start("worker", &run, worker, address);
+                    process(command.args((program.more)(worker)).stderr(log).spawn())
+                })))
+            }
+            Spawn::Threads => Ok(Some(threads::workers(run.token()?, workload.clone()))),
+            Spawn::ByHand => Ok(None),
+        }
+    }
+
+    /// Starts the parameter servers of `run`.
+    pub(crate) fn servers(&self, run: &RunDir) -> Result<Option<coordinator::Spawn>, RunError> {
+        match self {
+            Spawn::Processes(program) => {
+                let (run, program) = (run.clone(), program.clone());
+                Ok(Some(Box::new(move |server, address| {
+                    let log = run.server_log(server)?;
+                    process(program.start("server", &run, server, address).stderr(log).spawn())
+                })))
+            }
+            Spawn::Threads => Ok(Some(threads::servers(run.token()?))),
+            Spawn::ByHand => Ok(None),
+        }
+    }
+}
