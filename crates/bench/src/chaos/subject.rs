@@ -19,7 +19,7 @@ use crate::trial::Trial;
 const LIMITS: [&str; 4] = ["--heartbeat-timeout", "2s", "--grace", "2s"];
 
 /// Time in which every process of a run has to be gone after its end.
-const LEAVING: Duration = Duration::from_secs(15);
+const LEAVING: Duration = Duration::from_secs(30);
 
 /// Time in which a verb must answer.
 const ANSWER: Duration = Duration::from_secs(20);
