@@ -204,7 +204,12 @@ fn nonsense_and_strangers_change_nothing() {
     stream.write_all(&[0x40; 2000]).unwrap();
     drop(stream);
     assert!(read(&nodes[0]) == before);
-    nodes[1].gossip.exchange_with(1).unwrap();
+    // On a busy machine the sender's death may not be known yet, and a first exchange is skipped.
+    let averages = |turn: u32| {
+        std::thread::sleep(Duration::from_millis(20) * turn.min(1));
+        nodes[1].gossip.exchange_with(1).is_ok()
+    };
+    assert!((0..100).any(averages));
     assert!(spread(&nodes) < 1e-6, "{}", spread(&nodes));
 }
 
