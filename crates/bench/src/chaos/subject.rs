@@ -201,8 +201,8 @@ impl Subject {
         })
     }
 
-    /// Waits until the present coordinator has begun: a program that is interrupted while it starts dies of it, and nothing
-    /// is lost.
+    /// Waits until the present coordinator has begun: a program that is interrupted while it starts dies of it, and
+    /// nothing is lost.
     fn wait_for_the_coordinator(&mut self) -> Result<(), Failure> {
         let until = Instant::now() + ANSWER;
         while Instant::now() < until {

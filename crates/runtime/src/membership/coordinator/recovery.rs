@@ -377,6 +377,18 @@ impl Coordinator {
         }
     }
 
+    /// Takes back what was committed after `step`: whoever had it is gone.
+    fn roll_back(&mut self, step: u64) {
+        if step < self.progress.committed() {
+            self.journal(Journal::RolledBack { to: step });
+            self.progress.roll_back(step);
+            // A stretch that lies before what was committed is to be done anew, too.
+            if self.config.resumed.is_some() {
+                self.apart.resume_at(step);
+            }
+        }
+    }
+
     /// Goes on when all members of a recovery are ready.
     pub(super) fn try_start(&mut self) {
         self.recover_if_suspect();
@@ -417,15 +429,7 @@ impl Coordinator {
             );
         }
         let behind: Vec<WorkerId> = ready.iter().filter(|(_, r)| r.step < step).map(|(id, _)| *id).collect();
-        if step < self.progress.committed() {
-            // Whoever had the rest is gone.
-            self.journal(Journal::RolledBack { to: step });
-            self.progress.roll_back(step);
-            // A stretch that lies before what was committed is to be done anew, too.
-            if self.config.resumed.is_some() {
-                self.apart.resume_at(step);
-            }
-        }
+        self.roll_back(step);
         self.progress.goes_on_from(step);
         self.lagging.clone_from(&behind);
         let formed = self.current.clone();
