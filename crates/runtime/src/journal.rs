@@ -11,11 +11,13 @@ use bellwether_core::record::{Event, Line};
 
 use crate::append::{Appender, Medium};
 
+mod held;
 mod history;
 mod ledger;
 mod point;
 mod reader;
 
+use held::Held;
 pub use history::{Ending, Evaluation, RunHistory, Task};
 pub use ledger::{Audit, Ledger, Stretch, ledger};
 pub use point::{ResumePoint, history};
@@ -29,11 +31,13 @@ pub fn now_s() -> f64 {
 /// More lines than this wait for no disk; those that neither a restart nor the ledger needs go first.
 const WAITING_MAX: usize = 10_000;
 
-/// An open journal. Lines that its disk does not take wait in memory, and are written first once it does.
+/// An open journal. Lines that its disk does not take wait in memory, and are written first once it does. Of a run that is
+/// older than a minute commits wait for those that follow, a second at most: [`Journal::flush_due`] writes them then.
 #[derive(Debug)]
 pub struct Journal<M = File> {
     appender: Appender<M>,
     waiting: VecDeque<Line>,
+    held: Held,
     /// Lines that found no room among those that wait.
     dropped: u64,
     /// What the lines in the file tell.
@@ -105,7 +109,8 @@ impl Journal {
 impl<M: Medium> Journal<M> {
     fn over(appender: Appender<M>) -> Journal<M> {
         let history = RunHistory::default();
-        Journal { appender, waiting: VecDeque::new(), dropped: 0, history, has_rest: false }
+        let (waiting, held) = (VecDeque::new(), Held::default());
+        Journal { appender, waiting, held, dropped: 0, history, has_rest: false }
     }
 
     /// Appends an event with the time at which it happened.
@@ -114,8 +119,23 @@ impl<M: Medium> Journal<M> {
     ///
     /// As the file system says; the line waits then for the next call of this or of [`Journal::flush`].
     pub fn write(&mut self, time_s: f64, event: &Event) -> io::Result<()> {
-        self.wait(Line { time_s, event: event.clone() });
-        self.flush()
+        self.held.take(Line { time_s, event: event.clone() }).for_each(|line| self.wait(line));
+        self.write_waiting()
+    }
+
+    /// Writes commits that have waited for long enough for the next ones.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Journal::write`].
+    pub fn flush_due(&mut self, now_s: f64) -> io::Result<()> {
+        match self.held.due(now_s) {
+            Some(line) => {
+                self.wait(line);
+                self.write_waiting()
+            }
+            None => Ok(()),
+        }
     }
 
     /// Lines that the disk did not take yet.
@@ -129,6 +149,13 @@ impl<M: Medium> Journal<M> {
     ///
     /// As the file system says; what could not be written still waits.
     pub fn flush(&mut self) -> io::Result<()> {
+        if let Some(line) = self.held.release() {
+            self.wait(line);
+        }
+        self.write_waiting()
+    }
+
+    fn write_waiting(&mut self) -> io::Result<()> {
         while let Some(line) = self.waiting.pop_front() {
             if let Err(error) = self.append(&line) {
                 self.waiting.push_front(line);

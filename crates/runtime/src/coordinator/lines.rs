@@ -150,9 +150,12 @@ impl Run {
         self.note(written);
     }
 
-    /// Tries again what the disk did not take.
+    /// Writes commits that have waited for long enough, and tries again what the disk did not take.
     pub(super) fn retry_lines(&mut self) {
-        if self.lines.waits_since.is_some() && self.lines.tried.elapsed() >= RETRY {
+        if self.lines.waits_since.is_none() {
+            let written = self.lines.journal.flush_due(journal::now_s());
+            self.note(written);
+        } else if self.lines.tried.elapsed() >= RETRY {
             let written = self.lines.flush();
             self.note(written);
         }
