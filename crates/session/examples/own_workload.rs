@@ -15,7 +15,7 @@ use bellwether_session::{Session, Spawn};
 
 /// The runtime names the samples and owns the parameters; what they mean is the workload's. The job says
 /// `synthetic`, which is never built.
-const JOB: &str = r#"
+pub(crate) const JOB: &str = r#"
 name = "line"
 steps = 400
 [batch]
@@ -36,14 +36,14 @@ learning_rate = 0.05
 const FEATURES: usize = 4;
 
 /// Least squares: a line through points that are made from their number.
-struct Line {
+pub(crate) struct Line {
     layout: Layout,
     /// Time that a micro-batch takes, as if there were more to compute; it changes no bit.
     pause: Duration,
 }
 
 impl Line {
-    fn new(pause: Duration) -> Line {
+    pub(crate) fn new(pause: Duration) -> Line {
         let tensor = |name: &str, length| Tensor { name: name.into(), shape: vec![length] };
         let layout =
             Layout { parameters: vec![tensor("slope", FEATURES), tensor("height", 1)], state: vec![] };

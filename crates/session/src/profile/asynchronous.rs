@@ -17,7 +17,7 @@ use bellwether_runtime::run_dir::{RunDir, StateDir};
 use super::How;
 use super::by_parts::{self, Measured, Unit};
 use super::scratch::Scratch;
-use super::setup::{Ask, endless, help};
+use super::setup::{Ask, LAST_CHECKPOINT_WAIT, endless, help};
 use crate::error::{RunError, at};
 use crate::metrics::WARM_UP_STEPS;
 use crate::options::{LOOPBACK, options, reachable};
@@ -77,6 +77,7 @@ pub(super) fn measure(
             ..Synchronisation::default()
         },
         measure_link: true,
+        last_checkpoint_wait: LAST_CHECKPOINT_WAIT,
         ..options(&run, job, trainee, listen)?
     };
     let ended = coordinator::run(options, seen).map_err(|e| at("profile", e));

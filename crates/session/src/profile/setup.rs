@@ -1,10 +1,14 @@
 //! What a measured run is given, and what it is asked.
 
 use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
 use bellwether_core::job::{Checkpoint, Job, Mode, WorkerRange};
 use bellwether_runtime::control::client::Control;
 use bellwether_runtime::run_dir::RunDir;
+
+/// How long a last checkpoint that cannot be written is tried: the state is of no use afterwards.
+pub(super) const LAST_CHECKPOINT_WAIT: Duration = Duration::from_secs(10);
 
 /// What the helping thread asks of the run.
 pub(super) enum Ask {

@@ -12,7 +12,7 @@ use bellwether_runtime::run_dir::{RunDir, StateDir};
 use super::How;
 use super::build::{self, Measured};
 use super::scratch::Scratch;
-use super::setup::{Ask, endless, help};
+use super::setup::{Ask, LAST_CHECKPOINT_WAIT, endless, help};
 use crate::error::{RunError, at};
 use crate::metrics::{self, WARM_UP_STEPS};
 use crate::options::{LOOPBACK, options, reachable};
@@ -64,6 +64,7 @@ pub(crate) fn measure(
         max_workers: if two { 2 } else { 1 },
         spawn: how.spawn.workers(&run, workload)?.map(|spawn| only(spawn, how.peer_by_hand)),
         measure_link: true,
+        last_checkpoint_wait: LAST_CHECKPOINT_WAIT,
         ..options(&run, job, trainee, listen)?
     };
     let (asks, asked) = channel();
