@@ -31,8 +31,9 @@ pub fn now_s() -> f64 {
 /// More lines than this wait for no disk; those that neither a restart nor the ledger needs go first.
 const WAITING_MAX: usize = 10_000;
 
-/// An open journal. Lines that its disk does not take wait in memory, and are written first once it does. Of a run that is
-/// older than a minute commits wait for those that follow, a second at most: [`Journal::flush_due`] writes them then.
+/// An open journal. Lines that its disk does not take wait in memory, and are written first once it does. Of a run
+/// that is older than a minute commits wait for those that follow, a second at most: [`Journal::flush_due`] writes
+/// them then.
 #[derive(Debug)]
 pub struct Journal<M = File> {
     appender: Appender<M>,

@@ -79,7 +79,8 @@ mod tests {
         let (mut held, mut lines, steps) = (Held::default(), Vec::new(), 10_000_000);
         (0..steps).for_each(|step| lines.extend(held.take(commit(1e9 + step as f64 * 2e-3, step))));
         lines.extend(held.release());
-        // 20,000 s: a line for each of 30,000 steps of the first minute, 1,000 per e-fold up to 1,000 s, one per second then.
+        // 20,000 s: a line for each of 30,000 steps of the first minute, 1,000 per e-fold up to 1,000 s, one per
+        // second then.
         assert!((48_000..56_000).contains(&lines.len()), "{}", lines.len());
         let spans = spans(&lines);
         assert!(spans.windows(2).all(|pair| pair[1].0 == pair[0].1 + 1));
