@@ -1,4 +1,5 @@
-//! What the README and the pages of `docs/` show works: commands are understood, the README's run, examples are read.
+//! What the README and the pages of `docs/` show works: commands are understood, those of the README and the tour run,
+//! examples are read.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,10 @@ use crate::predict::profile;
 /// The folder of the project.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// Commands of the README that are not run here, by their first words, and why.
+/// The pages whose commands are run.
+const RUN: [&str; 2] = ["README.md", "docs/tour.md"];
+
+/// Commands of these that are not run here, by their first words, and why.
 const NOT_RUN: [(&str, &str); 13] = [
     ("cargo xtask test", "it runs this"),
     ("bellwether profile examples/digits.toml", "measures for up to a minute; see `profile`"),
@@ -99,6 +103,7 @@ fn commands(page: &str) -> Vec<String> {
             _ => commands.extend(lines.iter().filter_map(|line| line.strip_prefix("$ ")).map(str::to_owned)),
         }
     }
+    let page = page.replace("\\\n", " ");
     let indented = |line: &&str| line.starts_with("    bellwether ");
     commands.extend(page.lines().filter(indented).map(|line| line.trim().to_owned()));
     commands.into_iter().map(|command| command.replace("cargo run --release -- ", "bellwether ")).collect()
@@ -125,7 +130,7 @@ fn every_command_of_the_pages_is_understood() {
     assert!(understood > 80, "{understood} commands were found");
 }
 
-/// A folder in which the README's commands find what they name.
+/// A folder in which these commands find what they name.
 fn scene() -> Scene {
     let scene = Scene::new("");
     for folder in ["examples", "data"] {
@@ -146,9 +151,9 @@ fn scene() -> Scene {
 }
 
 #[test]
-fn the_commands_of_the_readme_run() {
+fn the_commands_of_the_readme_and_the_tour_run() {
     let scene = scene();
-    let commands = commands(&page("README.md"));
+    let commands: Vec<String> = RUN.iter().flat_map(|name| commands(&page(name))).collect();
     for (first, why) in NOT_RUN {
         assert!(commands.iter().any(|command| command.starts_with(first)), "`{first}` ({why}) is gone");
     }
@@ -185,7 +190,7 @@ fn the_examples_of_the_pages_are_read() {
     // The page's machines are of another kind than the profile's.
     scene.write("catalog.toml", block("docs/plan.md", "toml"));
     read(&["plan", "job.json", "--catalog", "catalog.toml", "--steps", "1000", "--transient"]);
-    let verified = format!("{}{}", block("docs/verification.md", "toml"), block("README.md", "toml"));
+    let verified = format!("{}\n{}", block("docs/verification.md", "toml"), block("docs/tour.md", "toml"));
     scene.write("verified.toml", verified);
     read(&["run", "verified.toml", "--steps", "2", "--workers", "2"]);
     let line: Line = serde_json::from_str(&block("docs/autoscale.md", "json")).expect("a line of a journal");

@@ -334,11 +334,13 @@ fn a_damaged_ledger_is_mended_and_said() {
     assert_ne!(damaged, text);
     fs::write(&ledger, &damaged).expect("it can be written");
     let second = Served::start(&scene, &[]);
-    let said = second.live.as_ref().map_or_else(String::new, Live::stderr);
-    assert!(
-        said.contains("the ledger was damaged: 1 line") && said.contains("ledger.jsonl.damaged-1"),
-        "{said}"
-    );
+    let said = || second.live.as_ref().map_or_else(String::new, Live::stderr);
+    // The daemon may answer before it has said so.
+    wait_for(said, || {
+        let said = said();
+        (said.contains("the ledger was damaged: 1 line") && said.contains("ledger.jsonl.damaged-1"))
+            .then_some(())
+    });
     let kept = fs::read_to_string(ledger.with_extension("jsonl.damaged-1")).expect("it is kept");
     assert_eq!(kept, damaged);
     // It left with a checkpoint, and is decided on anew.
