@@ -169,8 +169,8 @@ proptest! {
 }
 
 #[test]
-fn the_job_in_the_readme_is_a_good_one() {
-    let readme = include_str!("../../../../README.md");
-    let block = readme.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+fn the_job_in_the_tour_is_a_good_one() {
+    let tour = include_str!("../../../../docs/tour.md");
+    let block = tour.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     assert_eq!(read(block).unwrap().name, "digits");
 }
