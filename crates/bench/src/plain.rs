@@ -1,4 +1,4 @@
-//! A plain synchronous loop over the same trainee, optimizer and collective, without anything elastic: no
+//! A plain synchronous loop over the same workload, optimizer and collective, without anything elastic: no
 //! coordinator, no membership, no reports. It is what the runtime is compared with.
 
 use std::fs;
@@ -17,8 +17,8 @@ use bellwether_runtime::noise::Noise;
 use bellwether_runtime::optimizer::{Optimizer, Update};
 use bellwether_runtime::order::{SampleOrder, micro_batch_seed};
 use bellwether_runtime::state::{Reduced, TrainingState};
-use bellwether_runtime::trainee::{MicroBatch, Weights};
 use bellwether_runtime::tree::ranges;
+use bellwether_runtime::workload::{MicroBatch, Weights};
 use clap::Args;
 
 use crate::failure::Failure;
@@ -144,19 +144,19 @@ fn address_of(arguments: &PlainArguments, peer: u64, deadline: Instant) -> Resul
 }
 
 fn train(job: &Job, arguments: &PlainArguments) -> Result<Vec<Sample>, Failure> {
-    let mut trainee = bellwether_workloads::build(job, &|path| fs::read(path))?;
+    let mut workload = bellwether_workloads::build(job, &|path| fs::read(path))?;
     let order = SampleOrder {
-        samples: trainee.training_samples(),
+        samples: workload.training_samples(),
         batch: job.batch.size,
         virtual_nodes: arguments.workers,
         seed: job.seed,
     };
     let total_steps = job.total_steps(order.samples);
     let optimizer = Optimizer::new(job, total_steps);
-    let mut state = TrainingState::zeros(trainee.layout(), optimizer.slots().len());
+    let mut state = TrainingState::zeros(workload.layout(), optimizer.slots().len());
     let count = state.parameters.len();
     let length = count + state.model_state.len();
-    trainee.initialize(job.seed, &mut state.parameters, &mut state.model_state);
+    workload.initialize(job.seed, &mut state.parameters, &mut state.model_state);
     let mut peers = (arguments.workers > 1).then(|| connect(arguments, length)).transpose()?;
     let (mut partial, mut sum) = (vec![0.0; length], vec![0.0; if peers.is_some() { length } else { 0 }]);
     let (mut batch, mut samples) = (Vec::new(), Vec::new());
@@ -166,7 +166,7 @@ fn train(job: &Job, arguments: &PlainArguments) -> Result<Vec<Sample>, Failure> 
         let (gradient, model_state) = partial.split_at_mut(count);
         let weights = Weights { parameters: &state.parameters, state: &state.model_state, version: step };
         let seed = micro_batch_seed(job.seed, step, arguments.rank);
-        let result = trainee.gradient(weights, MicroBatch { samples: &batch }, seed, gradient, model_state);
+        let result = workload.gradient(weights, MicroBatch { samples: &batch }, seed, gradient, model_state);
         result.map_err(failed)?;
         model_state.iter_mut().for_each(|value| *value *= batch.len() as f32);
         let compute_s = begun.elapsed().as_secs_f64();

@@ -231,8 +231,8 @@ mod tests {
         for shape in SHAPES.iter().filter(|shape| shape.name != "resnet") {
             let job =
                 bellwether_core::parse::job(&job(shape, &arguments, &folder, 1), shape.name, &[]).unwrap();
-            let trainee = bellwether_workloads::build(&job, &|path| std::fs::read(path)).unwrap();
-            assert_eq!(trainee.training_samples() % shape.batch, 0, "{}", shape.name);
+            let workload = bellwether_workloads::build(&job, &|path| std::fs::read(path)).unwrap();
+            assert_eq!(workload.training_samples() % shape.batch, 0, "{}", shape.name);
         }
     }
 }

@@ -88,7 +88,7 @@ pub(crate) fn watch(job: &str, state: &StateArguments, printer: &Printer) -> Res
                 return false;
             }
         }
-        let now = (status.step, status.phase.clone(), status.workers);
+        let now = (status.step, status.lifecycle.clone(), status.workers);
         if last.as_ref() != Some(&now) {
             last = Some(now);
             // Nobody to read it, nothing to follow.
@@ -121,7 +121,7 @@ fn line(status: &Status) -> String {
         batch(status),
         status.examples_per_s,
         count(status.workers as usize, "worker"),
-        status.phase
+        status.lifecycle
     )
 }
 
@@ -137,7 +137,7 @@ fn json(status: &Status) -> serde_json::Value {
         })
         .collect();
     serde_json::json!({
-        "run": status.run, "phase": status.phase, "epoch": status.epoch, "step": status.step,
+        "run": status.run, "phase": status.lifecycle, "epoch": status.epoch, "step": status.step,
         "total_steps": status.total_steps, "loss": status.loss, "examples": status.examples,
         "examples_per_s": status.examples_per_s, "workers": status.workers, "wanted": status.wanted,
         "elapsed_s": status.elapsed_s, "batch": (status.batch > 0).then_some(status.batch), "members": members,
@@ -165,7 +165,7 @@ impl Row {
         match run.endpoint().and_then(|_| connect(run).ok()?.status().ok()) {
             Some(s) => Row {
                 run: name,
-                state: s.phase,
+                state: s.lifecycle,
                 step: s.step,
                 total_steps: Some(s.total_steps).filter(|steps| *steps > 0),
                 loss: Some(s.loss).filter(|loss| loss.is_finite()),

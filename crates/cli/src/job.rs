@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bellwether_core::job::Job;
 use bellwether_core::{InputError, parse};
-use bellwether_runtime::membership::TraineeDescription;
+use bellwether_runtime::membership::WorkloadDescription;
 
 use crate::failure::Failure;
 use crate::session;
@@ -24,7 +24,7 @@ pub(crate) fn read(path: &Path, overrides: &[(String, String)]) -> Result<Job, F
     Ok(job)
 }
 
-/// Builds the trainee once here, so that bad data are refused before anything is started.
-pub(crate) fn describe(job: &Job) -> Result<TraineeDescription, InputError> {
-    Ok(TraineeDescription::of(session::build(job)?.as_ref()))
+/// Builds the workload once here, so that bad data are refused before anything is started.
+pub(crate) fn describe(job: &Job) -> Result<WorkloadDescription, InputError> {
+    Ok(WorkloadDescription::of(session::build(job)?.as_ref()))
 }

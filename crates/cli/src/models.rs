@@ -9,7 +9,7 @@ use bellwether_core::prediction::StepModel;
 use bellwether_model::biased::Biased;
 use bellwether_model::colocation::Colocated;
 use bellwether_model::elastic::jobs::{Applications, FittedJobs, MeasuredJobs, Sources};
-use bellwether_model::named::Named;
+use bellwether_model::named::ModelSpec;
 use bellwether_model::speedup::Speedup;
 use bellwether_model::throughput_table::{ElasticFlowTables, GavelTable};
 
@@ -24,33 +24,33 @@ pub(crate) struct Model {
 
 /// The model that `text` names; `speeds` are those of the types of device relative to each other.
 pub(crate) fn read(text: &str, flag: &str, speeds: &BTreeMap<String, f64>) -> Result<Model, Failure> {
-    let named: Named = text.parse().map_err(|what: String| InputError::new(flag, what))?;
+    let named: ModelSpec = text.parse().map_err(|what: String| InputError::new(flag, what))?;
     make(&named, speeds)
 }
 
-fn make(named: &Named, speeds: &BTreeMap<String, f64>) -> Result<Model, Failure> {
+fn make(named: &ModelSpec, speeds: &BTreeMap<String, f64>) -> Result<Model, Failure> {
     let plain = |model: Box<dyn StepModel + Sync>| Model { model, applications: None };
     Ok(match named {
-        Named::Law(law) => plain(Box::new(Speedup::new(law.clone(), speeds.clone())?)),
-        Named::Gavel { file, by_nodes } => {
+        ModelSpec::Law(law) => plain(Box::new(Speedup::new(law.clone(), speeds.clone())?)),
+        ModelSpec::Gavel { file, by_nodes } => {
             let bytes = fs::read(file).map_err(|e| unreadable(file, &e))?;
             let table = GavelTable::parse(&bytes, file)?;
             plain(Box::new(if *by_nodes { table.by_nodes() } else { table }))
         }
-        Named::Colocated(file) => {
+        ModelSpec::Colocated(file) => {
             let bytes = fs::read(file).map_err(|e| unreadable(file, &e))?;
             plain(Box::new(Colocated::fit(GavelTable::parse(&bytes, file)?, |_, _| true)?))
         }
-        Named::ElasticFlow(folder) => plain(Box::new(elasticflow(folder)?)),
-        Named::Goodput(folder) => {
+        ModelSpec::ElasticFlow(folder) => plain(Box::new(elasticflow(folder)?)),
+        ModelSpec::Goodput(folder) => {
             let applications = applications(folder)?;
             Model { model: Box::new(FittedJobs(applications.clone())), applications: Some(applications) }
         }
-        Named::Measured(folder) => {
+        ModelSpec::Measured(folder) => {
             let applications = applications(folder)?;
             Model { model: Box::new(MeasuredJobs(applications.clone())), applications: Some(applications) }
         }
-        Named::Noisy { error, model } => {
+        ModelSpec::Noisy { error, model } => {
             let Model { model, applications } = make(model, speeds)?;
             Model { model: Box::new(Biased::new(model, *error, 0)?), applications }
         }

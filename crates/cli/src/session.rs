@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use bellwether_core::InputError;
 use bellwether_core::job::Job;
-use bellwether_runtime::trainee::Trainee;
+use bellwether_runtime::workload::Workload;
 use bellwether_session::{Note, Role};
 
 use crate::failure::Failure;
@@ -17,7 +17,7 @@ pub(crate) fn program() -> Result<PathBuf, Failure> {
 }
 
 /// Builds what a job trains.
-pub(crate) fn build(job: &Job) -> Result<Box<dyn Trainee>, InputError> {
+pub(crate) fn build(job: &Job) -> Result<Box<dyn Workload>, InputError> {
     bellwether_workloads::build(job, &files::read_data)
 }
 

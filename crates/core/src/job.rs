@@ -21,7 +21,7 @@ mod verify;
 mod workers;
 
 pub use mode::{Goodput, Mode, RateRule};
-pub use sync::{Order, PartMomentum, PartRate, Reduce, StragglerPolicy, Sync, SyncPolicy};
+pub use sync::{AsyncMomentum, AsyncRateScaling, Order, Reduce, StragglerPolicy, Sync, SyncPolicy};
 pub use verify::OnMismatch;
 pub use workers::WorkerRange;
 
@@ -428,7 +428,7 @@ impl Job {
 
     /// The part of the job that decides bits, as canonical text. Two runs with the same identity and
     /// the same kernel class train the same bytes. Where data lies is not part of it; what the data
-    /// contain is, through the trainee's fingerprint.
+    /// contain is, through the workload's fingerprint.
     pub fn identity(&self) -> String {
         let mut parts = serde_json::json!({
             "mode": self.mode,

@@ -5,10 +5,10 @@
 
 pub mod check;
 pub mod cluster;
+pub mod deadline;
 pub mod error;
 pub mod fitted;
 pub mod job;
-pub mod moment;
 pub mod parse;
 pub mod plan;
 pub mod policy;

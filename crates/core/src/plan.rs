@@ -35,11 +35,12 @@ pub enum TransmissionOrder {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Synchronisation {
-    /// The first step of each stretch and its protocol, rising; the first is 0.
-    pub stretches: Vec<(u64, Protocol)>,
+    /// The first step of each phase and its protocol, rising; the first is 0.
+    #[serde(rename = "stretches")]
+    pub phases: Vec<(u64, Protocol)>,
     /// Parameter servers, where there are any.
     pub servers: u32,
-    /// Whether synchronous stretches sum at the servers too.
+    /// Whether synchronous phases sum at the servers too.
     pub reduce_at_servers: bool,
     /// Whether each server has a replica.
     pub replica: bool,
@@ -51,7 +52,7 @@ impl Default for Synchronisation {
     /// Synchronous, without servers.
     fn default() -> Self {
         Synchronisation {
-            stretches: vec![(0, Protocol::Bsp)],
+            phases: vec![(0, Protocol::Bsp)],
             servers: 0,
             reduce_at_servers: false,
             replica: false,
@@ -63,7 +64,7 @@ impl Default for Synchronisation {
 /// One way to keep a run's workers together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Way {
+pub struct SyncStrategy {
     /// Who waits for whom, and when that changes.
     pub policy: SyncPolicy,
     /// Parameter servers, on the machines of the workers; 0 for none.
@@ -81,7 +82,8 @@ pub struct Plan {
     /// Samples that it trains on, each counted as often as it is seen.
     pub samples: f64,
     /// What was wished.
-    pub wishes: Wishes,
+    #[serde(rename = "wishes")]
+    pub constraints: Constraints,
     /// Number in `candidates` of the one that was chosen; absent when none fits the wishes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<usize>,
@@ -109,7 +111,7 @@ pub struct Plan {
 /// What a plan has to fulfil.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Wishes {
+pub struct Constraints {
     /// Seconds from the request of the machines within which the job must end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_s: Option<f64>,
@@ -157,7 +159,7 @@ pub struct Candidate {
     pub runs: u32,
     /// How its workers are kept together; synchronous and without servers when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub way: Option<Way>,
+    pub way: Option<SyncStrategy>,
     /// Updates by others, on average, between reading parameters and applying a gradient, at their stalest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub staleness: Option<f64>,
@@ -260,7 +262,7 @@ impl Candidate {
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for SyncStrategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.servers {
             0 => write!(f, "{}", self.policy),
@@ -292,7 +294,7 @@ mod tests {
 
     #[test]
     fn what_is_no_plan_is_refused() {
-        let wishes = Wishes {
+        let constraints = Constraints {
             deadline_s: None,
             budget_dollars: None,
             confidence: 0.95,
@@ -304,7 +306,7 @@ mod tests {
             version: PLAN_VERSION,
             job: "job".into(),
             samples: 1e6,
-            wishes,
+            constraints,
             choice: None,
             reason: "nothing fits".into(),
             relaxations: Vec::new(),

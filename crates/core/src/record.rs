@@ -18,8 +18,8 @@ pub use outcome::{RunFailure, RunOutcome};
 pub use staleness::Staleness;
 pub use step::{Call, StepRecord, Traffic, UnitRecord};
 pub use summary::{
-    BatchChange, Comparison, Crash, Decision, ExpectedRun, Mismatch, Planned, Resize, Revocations,
-    StretchSummary, Summary,
+    BatchChange, Comparison, Crash, Decision, ExpectedRun, Mismatch, PhaseSummary, Planned, Resize,
+    Revocations, Summary,
 };
 
 /// One line of the journal.
@@ -293,7 +293,8 @@ pub enum Event {
         reason: String,
     },
     /// A worker pauses while all wait for all.
-    Benched {
+    #[serde(rename = "benched")]
+    Paused {
         /// Who.
         worker: u64,
         /// Committed steps.
@@ -339,7 +340,7 @@ pub enum Event {
         /// Seconds from the evidence on.
         seconds: f64,
     },
-    /// How stale the updates of a stretch were that ends here.
+    /// How stale the updates of a phase were that ends here.
     Stale {
         /// Steps done by then.
         step: u64,

@@ -45,6 +45,7 @@ use std::fmt;
 use bellwether_core::InputError;
 
 mod affinity;
+pub mod format;
 mod posted;
 mod prices;
 mod report;
@@ -52,7 +53,6 @@ mod savings;
 mod sharing;
 mod value;
 mod whole;
-pub mod words;
 
 pub use affinity::affinity;
 pub use posted::{PostedReport, PostedRow, posted};

@@ -48,7 +48,7 @@ use crate::speedup::Law;
 
 /// A model as a command line names it.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Named {
+pub enum ModelSpec {
     /// One law for all jobs.
     Law(Law),
     /// Gavel's table.
@@ -71,7 +71,7 @@ pub enum Named {
         /// Relative error, 0 to 3: standard deviation of the logarithm.
         error: f64,
         /// The other one, which is not noisy itself.
-        model: Box<Named>,
+        model: Box<ModelSpec>,
     },
 }
 
@@ -90,33 +90,33 @@ const WORDS: [&str; 12] = [
     "noisy",
 ];
 
-impl FromStr for Named {
+impl FromStr for ModelSpec {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Named, String> {
+    fn from_str(text: &str) -> Result<ModelSpec, String> {
         let (word, rest) = text.split_once(':').unwrap_or((text, ""));
         let path = |what: &str| match rest {
             "" => Err(format!("`{text}` names no {what}; write {word}:{}", what.to_uppercase())),
             path => Ok(path.to_string()),
         };
         match word {
-            "declared" if text == word => Ok(Named::Law(Law::Linear)),
+            "declared" if text == word => Ok(ModelSpec::Law(Law::Linear)),
             "declared" => Err(format!("`{text}`: declared takes no parameter")),
-            "linear" | "amdahl" | "power" | "curve" => text.parse().map(Named::Law),
+            "linear" | "amdahl" | "power" | "curve" => text.parse().map(ModelSpec::Law),
             "gavel" | "gavel_by_nodes" => {
-                Ok(Named::Gavel { file: path("file")?, by_nodes: word == "gavel_by_nodes" })
+                Ok(ModelSpec::Gavel { file: path("file")?, by_nodes: word == "gavel_by_nodes" })
             }
-            "gavel_colocated" => path("file").map(Named::Colocated),
-            "elasticflow" => path("folder").map(Named::ElasticFlow),
-            "goodput" => path("folder").map(Named::Goodput),
-            "measured" => path("folder").map(Named::Measured),
+            "gavel_colocated" => path("file").map(ModelSpec::Colocated),
+            "elasticflow" => path("folder").map(ModelSpec::ElasticFlow),
+            "goodput" => path("folder").map(ModelSpec::Goodput),
+            "measured" => path("folder").map(ModelSpec::Measured),
             "noisy" => noisy(text, rest),
             _ => Err(unknown(word, "model", WORDS.into_iter())),
         }
     }
 }
 
-fn noisy(text: &str, rest: &str) -> Result<Named, String> {
+fn noisy(text: &str, rest: &str) -> Result<ModelSpec, String> {
     let (error, model) = rest
         .split_once(':')
         .ok_or_else(|| format!("`{text}`: write noisy:E:MODEL, for example noisy:0.2:linear"))?;
@@ -125,20 +125,20 @@ fn noisy(text: &str, rest: &str) -> Result<Named, String> {
     if model.starts_with("noisy:") {
         return Err(format!("`{text}`: a noisy model cannot be made noisy again"));
     }
-    Ok(Named::Noisy { error, model: Box::new(model.parse()?) })
+    Ok(ModelSpec::Noisy { error, model: Box::new(model.parse()?) })
 }
 
-impl fmt::Display for Named {
+impl fmt::Display for ModelSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Named::Law(law) => write!(f, "{law}"),
-            Named::Gavel { file, by_nodes: false } => write!(f, "gavel:{file}"),
-            Named::Gavel { file, by_nodes: true } => write!(f, "gavel_by_nodes:{file}"),
-            Named::Colocated(file) => write!(f, "gavel_colocated:{file}"),
-            Named::ElasticFlow(folder) => write!(f, "elasticflow:{folder}"),
-            Named::Goodput(folder) => write!(f, "goodput:{folder}"),
-            Named::Measured(folder) => write!(f, "measured:{folder}"),
-            Named::Noisy { error, model } => write!(f, "noisy:{error}:{model}"),
+            ModelSpec::Law(law) => write!(f, "{law}"),
+            ModelSpec::Gavel { file, by_nodes: false } => write!(f, "gavel:{file}"),
+            ModelSpec::Gavel { file, by_nodes: true } => write!(f, "gavel_by_nodes:{file}"),
+            ModelSpec::Colocated(file) => write!(f, "gavel_colocated:{file}"),
+            ModelSpec::ElasticFlow(folder) => write!(f, "elasticflow:{folder}"),
+            ModelSpec::Goodput(folder) => write!(f, "goodput:{folder}"),
+            ModelSpec::Measured(folder) => write!(f, "measured:{folder}"),
+            ModelSpec::Noisy { error, model } => write!(f, "noisy:{error}:{model}"),
         }
     }
 }

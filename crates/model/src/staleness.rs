@@ -148,9 +148,9 @@ pub struct Sensitivity {
     pub update: f64,
     /// Gradient noise scale in samples; 0, the most cautious, where it is not known.
     pub noise_scale: f64,
-    /// Momentum in synchronous stretches.
+    /// Momentum in synchronous phases.
     pub synchronous_momentum: f64,
-    /// Momentum in asynchronous stretches.
+    /// Momentum in asynchronous phases.
     pub momentum: f64,
 }
 

@@ -86,7 +86,7 @@ mod outcome;
 mod progress;
 pub mod published;
 mod simulate;
-mod words;
+mod spec;
 
 pub use checkpoint::{best_period_s, checkpoint_s, daly_s, young_s};
 pub use closed::{Expected, FixedPoint, expected, remaining_s, time_with_losses_s};
@@ -94,4 +94,4 @@ pub use job::{Checkpoints, Effect, Job, Losses, Servers};
 pub use law::{Bathtub, Law, Observed};
 pub use outcome::{Estimate, Outcomes, Run};
 pub use simulate::simulate;
-pub use words::{Named, duration_s, samples};
+pub use spec::{LawSpec, duration_s, samples};

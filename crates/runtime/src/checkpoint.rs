@@ -14,7 +14,7 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use crate::noise::Noise;
 use crate::private;
 use crate::state::{TrainingState, hex};
-use crate::trainee::{Layout, Tensor};
+use crate::workload::{Layout, Tensor};
 
 mod header;
 
@@ -315,14 +315,21 @@ fn fill(
 ///
 /// # Errors
 ///
-/// As the file system says; a partial `temporary` file may be left.
+/// As the file system says; `path` has its old content then, and no `temporary` file is left.
 pub fn write_atomically(temporary: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = private::file(temporary)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(temporary, path)?;
-    if let Some(folder) = path.parent() {
-        File::open(folder)?.sync_all()?;
+    let written = private::file(temporary).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(temporary, path)
+    });
+    if written.is_err() {
+        let _ = fs::remove_file(temporary);
     }
-    Ok(())
+    written?;
+    match path.parent() {
+        // A bare file name lies in the working directory.
+        Some(folder) if folder.as_os_str().is_empty() => File::open(".")?.sync_all(),
+        Some(folder) => File::open(folder)?.sync_all(),
+        None => Ok(()),
+    }
 }

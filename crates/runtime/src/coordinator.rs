@@ -17,22 +17,23 @@ use crate::control::Token;
 use crate::control::generated as wire;
 use crate::control::server::{Input, Outgoing, envelope};
 use crate::membership::coordinator::{Action, Config, Coordinator, End, Event, Resumed};
-use crate::membership::{TraineeDescription, WorkerId};
+use crate::membership::{WorkerId, WorkloadDescription};
 use crate::optimizer::Optimizer;
 use crate::order::SampleOrder;
 use crate::run_dir::{RunDir, RunDirError};
 use checkpoints::Stored;
+use data_planes::Planes;
 use leftovers::{Leftover, Leftovers};
 use lines::Lines;
 use observer::Observer;
 use past::Past;
-use planes::Planes;
 use processes::Leaving;
 use turns::Incoming;
 
 mod batch;
 mod checkpoints;
 mod collection;
+mod data_planes;
 mod director;
 mod inputs;
 mod leftovers;
@@ -40,7 +41,6 @@ mod lines;
 mod metrics;
 mod observer;
 mod past;
-mod planes;
 mod processes;
 mod spawn;
 mod status;
@@ -49,7 +49,7 @@ mod turns;
 
 pub use crate::run_dir::Endpoint;
 pub use batch::BatchPlan;
-pub use director::{Command as DirectorCommand, Director, Now, Seen};
+pub use director::{Command as DirectorCommand, Director, RunEvent, RunStatus};
 pub use spawn::{Spawn, Spawned};
 pub use status::STANDBY;
 
@@ -85,8 +85,8 @@ pub struct Options {
     pub spawn_server: Option<Spawn>,
     /// Who waits for whom, and since when.
     pub synchronisation: Synchronisation,
-    /// What the trainee is on this machine, when known: workers are held to it.
-    pub trainee: Option<TraineeDescription>,
+    /// What the workload is on this machine, when known: workers are held to it.
+    pub workload: Option<WorkloadDescription>,
     /// Silence after which a worker counts as lost.
     pub heartbeat_timeout: Duration,
     /// How long a lost worker that may hold the only state is waited for.
@@ -260,7 +260,7 @@ fn config(options: &Options, resumed: Option<Resumed>) -> Config {
         replaces_alone: options.replaces_alone,
         resumed,
         checkpoint: None,
-        trainee: None,
+        workload: None,
     }
 }
 
@@ -322,33 +322,33 @@ impl Run {
             resumed: self.resumed,
         });
         self.tell_past();
-        if let Some(trainee) = self.options.trainee.clone() {
-            self.learn(&trainee)?;
+        if let Some(workload) = self.options.workload.clone() {
+            self.learn(&workload)?;
         }
         self.handle(Event::Tick);
         Ok(())
     }
 
     /// The size of the task is known: everything that depends on it is set.
-    fn learn(&mut self, trainee: &TraineeDescription) -> Result<(), CoordinatorError> {
+    fn learn(&mut self, workload: &WorkloadDescription) -> Result<(), CoordinatorError> {
         let job = &self.options.job;
-        let total_steps = job.total_steps(trainee.training_samples);
+        let total_steps = job.total_steps(workload.training_samples);
         let order = SampleOrder {
-            samples: trainee.training_samples,
+            samples: workload.training_samples,
             batch: job.batch.size,
             virtual_nodes: job.batch.virtual_nodes,
             seed: job.seed,
         };
         let slots = Optimizer::new(job, total_steps).slots();
         self.machine.set_total_steps(total_steps);
-        self.machine.expect_trainee(trainee.clone());
+        self.machine.expect_workload(workload.clone());
         self.order = Some(order);
-        self.planes.checkpoints.learn(trainee.clone(), slots);
+        self.planes.checkpoints.learn(workload.clone(), slots);
         let known = Journaled::TaskKnown {
-            fingerprint: trainee.fingerprint.clone(),
+            fingerprint: workload.fingerprint.clone(),
             training_samples: order.samples,
-            held_out_samples: trainee.held_out_samples,
-            parameters: trainee.layout.parameter_count() as u64,
+            held_out_samples: workload.held_out_samples,
+            parameters: workload.layout.parameter_count() as u64,
             total_steps,
             batch: order.batch,
             virtual_nodes: order.virtual_nodes,
@@ -360,7 +360,7 @@ impl Run {
         }
         if let Some(loaded) = self.planes.checkpoints.newest()? {
             let accepts = self.options.accept_other_data;
-            self.past.check_class(&loaded.path, &loaded.kernel_class, &trainee.fingerprint, accepts)?;
+            self.past.check_class(&loaded.path, &loaded.kernel_class, &workload.fingerprint, accepts)?;
             for error in &loaded.skipped {
                 let event =
                     Journaled::CheckpointFailed { step: loaded.state.step, reason: error.to_string() };

@@ -43,7 +43,7 @@ pub struct Identity {
     pub me: WorkerId,
     /// The job's token.
     pub token: Token,
-    /// Number of this stretch: connections of other stretches are closed.
+    /// Number of this phase: connections of other phases are closed.
     pub epoch: u64,
     /// Seed of the draws.
     pub seed: u64,
@@ -66,7 +66,7 @@ enum End {
 }
 
 #[derive(Debug, Default)]
-struct Crew {
+struct Neighbours {
     peers: BTreeMap<WorkerId, SocketAddr>,
     /// Handles of all connections, to end them from outside.
     streams: BTreeMap<(WorkerId, End), Stream>,
@@ -80,7 +80,7 @@ struct Crew {
 pub struct Gossip {
     identity: Identity,
     shared: Arc<Shared>,
-    crew: Arc<Mutex<Crew>>,
+    neighbours: Arc<Mutex<Neighbours>>,
     /// The connections that this worker dialed; locked during an exchange, one at a time.
     dialed: Mutex<BTreeMap<WorkerId, Stream>>,
     stop: Arc<AtomicBool>,
@@ -94,28 +94,28 @@ impl Gossip {
     ///
     /// When no thread is to be had.
     pub fn start(inbox: Arc<Inbox>, identity: Identity, shared: Arc<Shared>) -> io::Result<Gossip> {
-        let crew = Arc::new(Mutex::new(Crew::default()));
+        let neighbours = Arc::new(Mutex::new(Neighbours::default()));
         let stop = Arc::new(AtomicBool::new(false));
         let door = Door {
             inbox,
             epoch: identity.epoch,
             shared: Arc::clone(&shared),
-            crew: Arc::clone(&crew),
+            neighbours: Arc::clone(&neighbours),
             stop: Arc::clone(&stop),
         };
         let thread = std::thread::Builder::new().name("gossip-accept".into()).spawn(move || door.keep())?;
         let dialed = Mutex::default();
-        Ok(Gossip { identity, shared, crew, dialed, stop, thread: Some(thread) })
+        Ok(Gossip { identity, shared, neighbours, dialed, stop, thread: Some(thread) })
     }
 
     /// Averages with these workers from now on (itself is left out), and closes the connections to all others, also in
     /// the middle of an exchange. Any thread may call it at any moment.
     pub fn set_peers(&self, peers: &BTreeMap<WorkerId, SocketAddr>) {
-        let mut crew = lock(&self.crew);
+        let mut neighbours = lock(&self.neighbours);
         let kept = |peer: &WorkerId, old: &BTreeMap<WorkerId, SocketAddr>| {
             old.contains_key(peer) && old.get(peer) == peers.get(peer)
         };
-        let Crew { peers: present, streams, .. } = &mut *crew;
+        let Neighbours { peers: present, streams, .. } = &mut *neighbours;
         streams.retain(|(peer, _), stream| {
             let stays = kept(peer, present);
             if !stays {
@@ -129,9 +129,9 @@ impl Gossip {
 
     /// With whom this worker averages after `unit`: the same draw for the same peers; none when it is alone.
     pub fn peer_after(&self, unit: u64) -> Option<WorkerId> {
-        let crew = lock(&self.crew);
+        let neighbours = lock(&self.neighbours);
         let draw = mix(mix(mix(self.identity.seed, 0x676f), unit), self.identity.me);
-        crew.peers.keys().nth((draw % crew.peers.len().max(1) as u64) as usize).copied()
+        neighbours.peers.keys().nth((draw % neighbours.peers.len().max(1) as u64) as usize).copied()
     }
 
     /// Averages with the peer drawn for `unit`; nothing when this worker is alone. It takes as long as the parameters
@@ -180,14 +180,14 @@ impl Gossip {
 
     fn dial(&self, peer: WorkerId) -> Result<Stream, String> {
         let Identity { me, token, epoch, .. } = &self.identity;
-        let address = lock(&self.crew).peers.get(&peer).copied().ok_or("it is no peer")?;
+        let address = lock(&self.neighbours).peers.get(&peer).copied().ok_or("it is no peer")?;
         let hello = Hello { kind: ConnectionKind::Gossip, worker: *me, epoch: *epoch, to: Some(peer) };
         let stream =
             dial(address, &hello, token, Instant::now() + PATIENCE).map_err(|error| error.to_string())?;
         let prepared =
             stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
         prepared.map_err(|error| error.to_string())?;
-        let admitted = lock(&self.crew).admit(peer, End::Dialed, stream.clone());
+        let admitted = lock(&self.neighbours).admit(peer, End::Dialed, stream.clone());
         if admitted { Ok(stream) } else { Err("it is a peer no more".into()) }
     }
 }
@@ -202,7 +202,7 @@ impl Drop for Gossip {
     }
 }
 
-impl Crew {
+impl Neighbours {
     /// Keeps the handle of a connection with `peer`, unless that is none (any more).
     fn admit(&mut self, peer: WorkerId, which: End, handle: Stream) -> bool {
         let admitted = !self.closed && self.peers.contains_key(&peer);
@@ -218,7 +218,7 @@ struct Door {
     inbox: Arc<Inbox>,
     epoch: u64,
     shared: Arc<Shared>,
-    crew: Arc<Mutex<Crew>>,
+    neighbours: Arc<Mutex<Neighbours>>,
     stop: Arc<AtomicBool>,
 }
 
@@ -228,7 +228,7 @@ impl Door {
         while !self.stop.load(Ordering::Relaxed) {
             threads.retain(|thread| !thread.is_finished());
             match self.inbox.take_any(ConnectionKind::Gossip, Instant::now() + LOOK) {
-                // A stranger, or a peer of another stretch, sees its connection closed and leaves this exchange out.
+                // A stranger, or a peer of another phase, sees its connection closed and leaves this exchange out.
                 Ok((from, stream)) if from.epoch == self.epoch => {
                     threads.extend(self.answer(from.worker, stream));
                 }
@@ -237,9 +237,9 @@ impl Door {
             }
         }
         let streams = {
-            let mut crew = lock(&self.crew);
-            crew.closed = true;
-            std::mem::take(&mut crew.streams)
+            let mut neighbours = lock(&self.neighbours);
+            neighbours.closed = true;
+            std::mem::take(&mut neighbours.streams)
         };
         streams.values().for_each(end);
         // Who came last sees at once that nobody will answer.
@@ -250,7 +250,7 @@ impl Door {
     }
 
     fn answer(&self, peer: WorkerId, stream: Stream) -> Option<JoinHandle<()>> {
-        if !lock(&self.crew).admit(peer, End::Answered, stream.clone()) {
+        if !lock(&self.neighbours).admit(peer, End::Answered, stream.clone()) {
             return None;
         }
         let shared = Arc::clone(&self.shared);

@@ -17,7 +17,7 @@
 //!
 //! # What it assumes
 //!
-//! - The trainee keeps the laws of [`trainee::Trainee`]: its gradients are pure.
+//! - The workload keeps the laws of [`workload::Workload`]: its gradients are pure.
 //! - All workers of a run are of one kernel class; others are refused.
 //! - The machine's memory and the network do not change bits unnoticed (on one machine; between machines every record has a tag); [`verification`] looks
 //!   for machines that do.
@@ -50,8 +50,8 @@ pub mod state;
 pub mod tail;
 mod threads;
 pub mod timed;
-pub mod trainee;
 pub mod transfer;
 pub mod tree;
 pub mod verification;
 pub mod worker;
+pub mod workload;

@@ -25,21 +25,21 @@
 
 use std::ops::Range;
 
-use crate::trainee::{Layout, Trainee};
+use crate::workload::{Layout, Workload};
 
-pub mod clerk;
 pub mod coordinator;
 pub mod member;
 mod mismatch;
+mod phase;
 mod position;
 mod reason;
-mod stretch;
+pub mod work_queue;
 
 pub use bellwether_core::record::{StepRecord, UnitRecord};
 pub use mismatch::{Mismatch, Verdict};
+pub use phase::{Peer, Phase, Serve, ServerReport};
 pub use position::{Activity, Position};
 pub use reason::Reason;
-pub use stretch::{Peer, Serve, ServerReport, Stretch};
 
 /// Names a worker process for the whole life of a run; never reused, never 0.
 pub type WorkerId = u64;
@@ -84,7 +84,7 @@ pub struct Membership {
     /// Steps that each update covers: its batch is as many times the job's. 0 means 1.
     pub accumulation: u32,
     /// Members of the one before that stand by from now on, and do not leave.
-    pub benched: Vec<WorkerId>,
+    pub paused: Vec<WorkerId>,
 }
 
 impl Membership {
@@ -173,17 +173,17 @@ pub enum ToWorker {
         accumulation: u32,
     },
     /// Train through servers or by gossip until told otherwise; again with other addresses when one changed.
-    Stretch(Stretch),
-    /// Compute these units of the stretch, in this order.
+    Phase(Phase),
+    /// Compute these units of the phase, in this order.
     Grant {
-        /// The stretch.
+        /// The phase.
         epoch: u64,
         /// Which units.
         units: Vec<u64>,
     },
     /// Evaluate the whole held-out set with what the servers hold now.
     EvaluateAlone {
-        /// The stretch.
+        /// The phase.
         epoch: u64,
         /// Complete steps.
         step: u64,
@@ -192,7 +192,7 @@ pub enum ToWorker {
     Serve(Serve),
     /// To a server: send the shard to the coordinator's data plane.
     HandOver {
-        /// The stretch.
+        /// The phase.
         epoch: u64,
         /// Complete steps.
         step: u64,
@@ -218,9 +218,9 @@ pub enum ToWorker {
     },
 }
 
-/// What a warmed-up worker says about its trainee; all workers of a job must agree on it.
+/// What a warmed-up worker says about its workload; all workers of a job must agree on it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct TraineeDescription {
+pub struct WorkloadDescription {
     /// The kernel class: what decides bits beyond the job.
     pub fingerprint: String,
     /// Samples of an epoch.
@@ -231,14 +231,14 @@ pub struct TraineeDescription {
     pub layout: Layout,
 }
 
-impl TraineeDescription {
-    /// What a trainee says of itself.
-    pub fn of(trainee: &dyn Trainee) -> TraineeDescription {
-        TraineeDescription {
-            fingerprint: trainee.fingerprint(),
-            training_samples: trainee.training_samples(),
-            held_out_samples: trainee.held_out_samples(),
-            layout: trainee.layout().clone(),
+impl WorkloadDescription {
+    /// What a workload says of itself.
+    pub fn of(workload: &dyn Workload) -> WorkloadDescription {
+        WorkloadDescription {
+            fingerprint: workload.fingerprint(),
+            training_samples: workload.training_samples(),
+            held_out_samples: workload.held_out_samples(),
+            layout: workload.layout().clone(),
         }
     }
 }
@@ -290,7 +290,7 @@ pub struct Report {
 #[derive(Debug, Clone, PartialEq)]
 pub enum FromWorker {
     /// The job was read and one batch computed.
-    Warmed(TraineeDescription),
+    Warmed(WorkloadDescription),
     /// The link to the coordinator's data plane was measured.
     LinkMeasured {
         /// Bytes per second in one direction, while as many go the other way.
@@ -373,9 +373,9 @@ pub enum FromWorker {
         /// Why.
         why: String,
     },
-    /// Units of a stretch that are done.
+    /// Units of a phase that are done.
     Units {
-        /// The stretch.
+        /// The phase.
         epoch: u64,
         /// Which, in the order in which they were done.
         done: Vec<UnitRecord>,
@@ -384,7 +384,7 @@ pub enum FromWorker {
     },
     /// The connection to a server broke; the worker waits for another address.
     ServerLost {
-        /// The stretch.
+        /// The phase.
         epoch: u64,
         /// Whose shard.
         shard: u32,
@@ -393,7 +393,7 @@ pub enum FromWorker {
     },
     /// From a server: it holds its shard and answers.
     Serving {
-        /// The stretch.
+        /// The phase.
         epoch: u64,
     },
     /// From a server: its account.

@@ -28,7 +28,7 @@
 //! Kingma and Ba, ICLR 2015; Loshchilov and Hutter, ICLR 2019. For moving batches: Johnson et al., ICML 2020 (AdaScale);
 //! Goyal et al., 2017 (linear); Malladi et al., NeurIPS 2022 (square root, for Adam).
 
-use bellwether_core::job::{Goodput, Job, Optimizer as Rule, PartMomentum, RateRule, Schedule};
+use bellwether_core::job::{AsyncMomentum, Goodput, Job, Optimizer as Rule, RateRule, Schedule};
 
 use crate::noise::{SCALE_MAX, gain};
 
@@ -79,10 +79,10 @@ impl Optimizer {
     pub fn of_units(job: &Job, total_steps: u64) -> Self {
         let share = f64::from(job.sync.nodes_per_update) / f64::from(job.batch.virtual_nodes);
         let factor = match job.sync.momentum {
-            PartMomentum::Keep => 1.0,
-            PartMomentum::Scale => share,
+            AsyncMomentum::Keep => 1.0,
+            AsyncMomentum::Scale => share,
             // Not 0: the slot that a rule with momentum keeps has to stay.
-            PartMomentum::Zero => f64::MIN_POSITIVE,
+            AsyncMomentum::Zero => f64::MIN_POSITIVE,
         };
         let mut optimizer = Optimizer::new(job, total_steps);
         match &mut optimizer.rule {

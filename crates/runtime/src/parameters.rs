@@ -2,7 +2,7 @@
 //!
 //! A [`Server`] holds the pieces that the [`ShardMap`] gives it, each with its optimizer slots and its *version*, the number
 //! of updates that it got. A worker's [`Client`] pulls all pieces at the begin of a *unit* of work (the gradient of some
-//! virtual nodes of one step), hands them to the trainee as they come, and pushes gradients as they become ready. Unit
+//! virtual nodes of one step), hands them to the workload as they come, and pushes gradients as they become ready. Unit
 //! number n of step t is `t * units_per_step + n`.
 //!
 //! # What is promised

@@ -1,4 +1,4 @@
-//! A parameter server's process: holds a shard while a stretch lasts, and stands by between stretches.
+//! A parameter server's process: holds a shard while a phase lasts, and stands by between phases.
 //!
 //! Its control plane is that of a worker: one session, over which the coordinator says which shard to hold
 //! ([`ToWorker::Serve`]) and when to hand it over ([`ToWorker::HandOver`]). Workers reach its data plane.
@@ -135,14 +135,14 @@ impl Process {
     }
 
     fn load(&self, serve: &Serve) -> Result<Holding, String> {
-        let trainee = &serve.trainee;
-        let total_steps = self.job.total_steps(trainee.training_samples);
+        let workload = &serve.workload;
+        let total_steps = self.job.total_steps(workload.training_samples);
         let rule = if serve.protocol == Protocol::Bsp { Rule::Together } else { Rule::Each };
         let optimizer = match rule {
             Rule::Together => Optimizer::new(&self.job, total_steps),
             Rule::Each => Optimizer::of_units(&self.job, total_steps),
         };
-        let mut whole = TrainingState::zeros(&trainee.layout, optimizer.slots().len());
+        let mut whole = TrainingState::zeros(&workload.layout, optimizer.slots().len());
         if let Some(step) = serve.checkpoint {
             let mut stream = self.connector.state_stream(serve.epoch, &self.data_address)?;
             let mut receive = || {
@@ -152,7 +152,7 @@ impl Process {
             };
             receive().map_err(|e| format!("the state after step {step} did not arrive: {e}"))?;
         }
-        let map = Arc::new(ShardMap::new(&trainee.layout, serve.shards));
+        let map = Arc::new(ShardMap::new(&workload.layout, serve.shards));
         let options = ServerOptions {
             map,
             me: serve.shard,
@@ -183,7 +183,7 @@ impl Process {
         Ok(holding)
     }
 
-    /// Serves those who connect for this stretch; the first, at a replica, is the primary.
+    /// Serves those who connect for this phase; the first, at a replica, is the primary.
     fn admit(&self, holding: &Holding, follows: bool) -> std::io::Result<()> {
         let (inbox, epoch): (Arc<Inbox>, u64) = (Arc::clone(&self.connector.inbox), holding.epoch);
         inbox.discard_below(ConnectionKind::Parameters, epoch);
@@ -193,7 +193,7 @@ impl Process {
             while !over.load(Ordering::Acquire) {
                 let deadline = Instant::now() + Duration::from_millis(50);
                 match inbox.take_any(ConnectionKind::Parameters, deadline) {
-                    // Of an earlier stretch, or for a later one: who dialled sees it closed, and tries again.
+                    // Of an earlier phase, or for a later one: who dialled sees it closed, and tries again.
                     Ok((arrival, _)) if arrival.epoch != epoch => {}
                     Ok((arrival, stream)) => {
                         let first = std::mem::take(&mut follows);
@@ -225,7 +225,7 @@ impl Process {
         let Some(holding) = self.holding.as_ref().filter(|holding| holding.epoch == epoch) else { return };
         let mut shard = holding.server.shard();
         shard.step = step;
-        // Before the shard, so that the account is whole when the stretch ends with it.
+        // Before the shard, so that the account is whole when the phase ends with it.
         self.report(Some(step));
         let send = |stream: &mut Stream| {
             transfer::send_mark(stream, Kind::Part, step)?;

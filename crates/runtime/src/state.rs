@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::noise::Noise;
 use crate::optimizer::{Optimizer, Update};
-use crate::trainee::Layout;
+use crate::workload::Layout;
 
 /// Elements of the parameter vector in one chunk of a state stream.
 pub const CHUNK_ELEMENTS: usize = 1 << 16;

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_waits_is_told_apart_from_one_that_runs() {
+    fn a_thread_that_waits_is_told_asynchronous_from_one_that_runs() {
         let (own, told) = std::sync::mpsc::channel();
         let (release, held) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::Builder::new().name("waiter (1)".into()).spawn(move || {

@@ -1,7 +1,7 @@
-//! How long a trainee computes between the tensors that it takes and gives: what a profile of training through
+//! How long a workload computes between the tensors that it takes and gives: what a profile of training through
 //! parameter servers is made of.
 //!
-//! The order of the calls is the trainee's own and the same in every gradient; how long they wait is the network's
+//! The order of the calls is the workload's own and the same in every gradient; how long they wait is the network's
 //! doing. So a record holds neither transfers nor waiting, but only the computing between the calls.
 
 use std::time::Instant;
@@ -9,7 +9,7 @@ use std::time::Instant;
 use bellwether_core::record::Call;
 use serde::{Deserialize, Serialize};
 
-use crate::trainee::{Parts, TraineeError};
+use crate::workload::{TensorExchange, WorkloadError};
 
 /// One gradient by parts: the calls in order, and the computing around them.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -21,16 +21,16 @@ pub struct PartsRecord {
 }
 
 /// Parts whose calls are timed.
-pub struct TimedParts<'a> {
-    parts: &'a mut dyn Parts,
+pub struct TimedExchange<'a> {
+    parts: &'a mut dyn TensorExchange,
     record: PartsRecord,
     computes_since: Instant,
 }
 
-impl<'a> TimedParts<'a> {
+impl<'a> TimedExchange<'a> {
     /// Computing begins now.
-    pub fn new(parts: &'a mut dyn Parts) -> Self {
-        TimedParts { parts, record: PartsRecord::default(), computes_since: Instant::now() }
+    pub fn new(parts: &'a mut dyn TensorExchange) -> Self {
+        TimedExchange { parts, record: PartsRecord::default(), computes_since: Instant::now() }
     }
 
     /// Computing ends now.
@@ -44,7 +44,7 @@ impl<'a> TimedParts<'a> {
     }
 
     /// Carries a call out while nothing is computed.
-    fn call<T>(&mut self, call: Call, work: impl FnOnce(&mut dyn Parts) -> T) -> T {
+    fn call<T>(&mut self, call: Call, work: impl FnOnce(&mut dyn TensorExchange) -> T) -> T {
         self.computed();
         self.record.calls.push(call);
         let result = work(self.parts);
@@ -53,13 +53,13 @@ impl<'a> TimedParts<'a> {
     }
 }
 
-impl Parts for TimedParts<'_> {
-    fn take(&mut self, tensor: usize, out: &mut [f32]) -> Result<(), TraineeError> {
-        self.call(Call::Take(tensor as u32), |parts| parts.take(tensor, out))
+impl TensorExchange for TimedExchange<'_> {
+    fn pull(&mut self, tensor: usize, out: &mut [f32]) -> Result<(), WorkloadError> {
+        self.call(Call::Take(tensor as u32), |parts| parts.pull(tensor, out))
     }
 
-    fn give(&mut self, tensor: usize, gradient: &[f32]) -> Result<(), TraineeError> {
-        self.call(Call::Give(tensor as u32), |parts| parts.give(tensor, gradient))
+    fn push(&mut self, tensor: usize, gradient: &[f32]) -> Result<(), WorkloadError> {
+        self.call(Call::Give(tensor as u32), |parts| parts.push(tensor, gradient))
     }
 }
 
@@ -71,25 +71,25 @@ mod tests {
 
     struct Slow;
 
-    impl Parts for Slow {
-        fn take(&mut self, _tensor: usize, out: &mut [f32]) -> Result<(), TraineeError> {
+    impl TensorExchange for Slow {
+        fn pull(&mut self, _tensor: usize, out: &mut [f32]) -> Result<(), WorkloadError> {
             std::thread::sleep(Duration::from_millis(30));
             out.fill(1.0);
             Ok(())
         }
 
-        fn give(&mut self, tensor: usize, _gradient: &[f32]) -> Result<(), TraineeError> {
-            Err(TraineeError(format!("no {tensor}")))
+        fn push(&mut self, tensor: usize, _gradient: &[f32]) -> Result<(), WorkloadError> {
+            Err(WorkloadError(format!("no {tensor}")))
         }
     }
 
     #[test]
     fn computing_is_recorded_and_waiting_is_not() {
         let (mut slow, mut out) = (Slow, [0.0; 3]);
-        let mut timed = TimedParts::new(&mut slow);
-        timed.take(2, &mut out).unwrap();
+        let mut timed = TimedExchange::new(&mut slow);
+        timed.pull(2, &mut out).unwrap();
         std::thread::sleep(Duration::from_millis(20));
-        assert_eq!(timed.give(5, &out), Err(TraineeError("no 5".into())));
+        assert_eq!(timed.push(5, &out), Err(WorkloadError("no 5".into())));
         let record = timed.finish();
         assert_eq!((record.calls, out), (vec![Call::Take(2), Call::Give(5)], [1.0; 3]));
         assert_eq!(record.compute_s.len(), 3);

@@ -17,20 +17,20 @@ use crate::collective::wake_pair;
 use crate::control::Token;
 use crate::control::generated::Welcome;
 use crate::membership::member::{Effect, Member, Rules, Task};
-use crate::membership::{Activity, FromWorker, StepRecord, SwitchRecord, ToWorker, TraineeDescription};
+use crate::membership::{Activity, FromWorker, StepRecord, SwitchRecord, ToWorker, WorkloadDescription};
 use crate::notice::Listening;
 use crate::optimizer::Optimizer;
 use crate::progress::Progress;
-use crate::trainee::Trainee;
 use crate::transfer::read;
-use apart::{Apart, Units};
+use crate::workload::Workload;
+use asynchronous::{Asynchronous, Units};
 use engine::{Engine, Fault, Round};
 use incoming::Incoming;
 use links::{Connector, Preparation};
 use mismatch::Doubt;
 use session::{Connection, Event, Identity};
 
-mod apart;
+mod asynchronous;
 mod change;
 mod engine;
 mod incoming;
@@ -81,7 +81,7 @@ pub enum WorkerError {
         /// Why it failed.
         source: std::io::Error,
     },
-    /// The job cannot be trained here: its description, its data, or the trainee.
+    /// The job cannot be trained here: its description, its data, or the workload.
     #[error("{0}")]
     Task(String),
 }
@@ -92,14 +92,14 @@ pub(crate) fn system(what: &'static str) -> impl Fn(std::io::Error) -> WorkerErr
 
 /// Runs a worker until its run ends, it is asked to leave, or it cannot go on.
 ///
-/// `build` makes the trainee from the job as the coordinator tells it, and says in which stage it is.
+/// `build` makes the workload from the job as the coordinator tells it, and says in which stage it is.
 ///
 /// # Errors
 ///
 /// See [`WorkerError`].
 pub fn run(
     options: Options,
-    build: impl FnOnce(&Job, &Stages<'_>) -> Result<Box<dyn Trainee>, String>,
+    build: impl FnOnce(&Job, &Stages<'_>) -> Result<Box<dyn Workload>, String>,
 ) -> Result<(), WorkerError> {
     // Who knocks without the token is the coordinator's to log; a worker only shuts the door.
     let listener = Listener::bind(options.listen, &options.token, Arc::new(|_| {}))
@@ -138,12 +138,12 @@ pub fn run(
             Err(why) => return Err(fail(format!("the link cannot be measured: {why}"))),
         }
     }
-    let engine = warm(&job, &progress, build, |trainee| {
-        Engine::new(trainee, &job, &options.token, welcome.worker, wake)
+    let engine = warm(&job, &progress, build, |workload| {
+        Engine::new(workload, &job, &options.token, welcome.worker, wake)
     });
     let engine = engine.map_err(fail)?;
-    let description = TraineeDescription::of(engine.trainee.as_ref());
-    connection.introduce(|identity| identity.trainee = Some(description.clone()));
+    let description = WorkloadDescription::of(engine.workload.as_ref());
+    connection.introduce(|identity| identity.workload = Some(description.clone()));
     connection.say(FromWorker::Warmed(description));
     let rules = rules(&job, engine.order.samples);
     let worker = Worker {
@@ -160,7 +160,7 @@ pub fn run(
         switch: None,
         boundary: Instant::now(),
         units: Units::new(&job),
-        apart: None,
+        asynchronous: None,
         orphaned: false,
         doubt: Doubt::of(&job),
     };
@@ -177,18 +177,18 @@ fn rules(job: &Job, samples: u64) -> Rules {
     }
 }
 
-/// Makes the trainee, and computes with it once.
+/// Makes the workload, and computes with it once.
 fn warm(
     job: &Job,
     progress: &Arc<Progress>,
-    build: impl FnOnce(&Job, &Stages<'_>) -> Result<Box<dyn Trainee>, String>,
-    engine: impl FnOnce(Box<dyn Trainee>) -> Engine,
+    build: impl FnOnce(&Job, &Stages<'_>) -> Result<Box<dyn Workload>, String>,
+    engine: impl FnOnce(Box<dyn Workload>) -> Engine,
 ) -> Result<Engine, String> {
     let stages = Stages(progress);
     stages.begin(Activity::Building, BUILDING);
-    let trainee = build(job, &stages)?;
+    let workload = build(job, &stages)?;
     stages.begin(Activity::Compiling, COMPILING);
-    let mut engine = engine(trainee);
+    let mut engine = engine(workload);
     engine.watched_by(progress);
     engine.warm_up()?;
     progress.at(Activity::Idle, 0, 0);
@@ -244,8 +244,8 @@ struct Worker {
     /// How steps are cut into units, and what updates of single units are.
     units: Units,
     unit_rule: Optimizer,
-    /// The stretch that is trained without a membership.
-    apart: Option<Apart>,
+    /// The phase that is trained without a membership.
+    asynchronous: Option<Asynchronous>,
     /// Nobody coordinates any more.
     orphaned: bool,
     doubt: Doubt,
@@ -327,7 +327,7 @@ impl Worker {
                     self.member.message(message)
                 }
                 Event::Disconnected => {
-                    self.leave_apart();
+                    self.leave_asynchronous();
                     self.member.disconnected()
                 }
                 Event::Reconnected(data_address) => {
@@ -445,7 +445,7 @@ impl Worker {
     }
 
     fn evaluate(&mut self, task: &Task) {
-        if self.engine.trainee.held_out_samples() == 0 {
+        if self.engine.workload.held_out_samples() == 0 {
             return self.member.evaluated();
         }
         let began = Instant::now();
@@ -473,7 +473,7 @@ impl Worker {
             }
             Fault::NotFinite(what) => self.member.not_finite(what),
             Fault::Mismatch(found) => return self.mismatched(&found),
-            Fault::Trainee(what) => {
+            Fault::Workload(what) => {
                 self.connection.say(FromWorker::Failed { what: what.clone() });
                 self.member.message(ToWorker::Bye { reason: what, refused: true })
             }

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bellwether_core::cluster::{ClusterView, JobId, JobView};
 use serde::{Deserialize, Serialize};
 
-use crate::draft::Draft;
-use crate::target::held_type;
+use crate::allocation::held_type;
+use crate::decision_builder::DecisionBuilder;
 
 /// What becomes of a job in a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ enum Fate {
 ///
 /// A running job keeps its devices where its type has room for it, and moves to another type where only that has.
 /// Jobs that stop come first in the draft, then those that start, both in `order`.
-pub fn run_in_order(view: &ClusterView, order: &[JobId], draft: &mut Draft) -> Vec<bool> {
+pub fn run_in_order(view: &ClusterView, order: &[JobId], draft: &mut DecisionBuilder) -> Vec<bool> {
     let kinds = 0..draft.board().device_types();
     let mut rooms: Vec<u32> = kinds.map(|kind| draft.board().devices(kind)).collect();
     let fates: Vec<Fate> = order.iter().map(|id| fate(view, &view.jobs[id], &mut rooms)).collect();

@@ -26,23 +26,23 @@
 //! - [`program`]: linear and integer programs;
 //! - [`goodput`]: a cluster shared so that speed-ups are fair and large.
 
+pub mod allocation;
 pub mod autoscale;
 pub mod batch;
 pub mod curve;
-pub mod draft;
+pub mod decision_builder;
 pub mod drive;
+pub mod enforce_limits;
+pub mod free_devices;
 pub mod goodput;
 pub mod greedy;
-pub mod limits;
 pub mod mapping;
 pub mod options;
 pub mod packing;
-pub mod placement;
 pub mod plan;
 pub mod policy;
 pub mod program;
 pub mod speed;
 pub mod stragglers;
 pub mod synchronise;
-pub mod target;
 pub mod tune;

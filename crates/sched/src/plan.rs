@@ -11,36 +11,36 @@
 //!    expected time and expected cost, so that a per cent of time is worth a per cent of money;
 //! 5. where nothing fits, finds out which one wish would have to be relaxed, and to what.
 //!
-//! Training is synchronous and elastic, unless the question names other [`Way`]s: all wait for all, every worker holds the
+//! Training is synchronous and elastic, unless the question names other [`SyncStrategy`]s: all wait for all, every worker holds the
 //! whole state, a lost one is replaced while the others go on. Each way is a configuration of its own ([`ways`]); a run
-//! that switches is as fast as its stretches in their shares. Parameter servers run on the machines of the workers, one on
+//! that switches is as fast as its phases in their shares. Parameter servers run on the machines of the workers, one on
 //! each at most, and cost nothing more.
 //!
 //! [`local`] chooses the number of workers on one machine, without a catalogue.
 
 mod catalogue;
 mod evaluate;
+mod format;
 mod local;
 mod relax;
 mod search;
 mod space;
 mod speed;
-pub mod ways;
-mod words;
+pub mod strategies;
 
 use bellwether_core::InputError;
-use bellwether_core::plan::{Candidate, Machines, PLAN_VERSION, Plan, Way, Wishes};
+use bellwether_core::plan::{Candidate, Constraints, Machines, PLAN_VERSION, Plan, SyncStrategy};
 use bellwether_core::prediction::{JobDescription, Link, StepModel};
 
 pub use catalogue::{Catalogue, Machine, ReadFile, Transient};
+pub use format::duration;
 pub use local::{Local, NEARLY_FASTEST, local};
-pub use words::duration;
 
 use evaluate::Evaluator;
 use search::{Known, Search};
 use space::Setup;
 use speed::Speeds;
-use ways::Staleness;
+use strategies::Staleness;
 
 /// Most workers that may be asked for: each is a prediction for every kind of machine.
 pub const WORKERS_MAX: u32 = 4_096;
@@ -76,7 +76,7 @@ pub struct Question<'a> {
     /// Regions that are allowed; all when empty.
     pub regions: &'a [String],
     /// How workers may be kept together; synchronous and without servers when empty.
-    pub ways: &'a [Way],
+    pub ways: &'a [SyncStrategy],
     /// Virtual nodes that make one update through servers.
     pub nodes_per_update: u32,
     /// What decides how much staleness costs, where the work is what a target loss takes; else it costs nothing.
@@ -94,8 +94,8 @@ impl Question<'_> {
     }
 
     /// Its wishes, as data.
-    fn wishes(&self) -> Wishes {
-        Wishes {
+    fn constraints(&self) -> Constraints {
+        Constraints {
             deadline_s: self.deadline_s,
             budget_dollars: self.budget_dollars,
             confidence: self.confidence,
@@ -132,7 +132,7 @@ impl Question<'_> {
             let what = format!("a checkpoint of {} s, {} simulated runs", self.checkpoint_s, self.runs);
             return wrong("plan", what, "both are above 0");
         }
-        ways::check(self)?;
+        strategies::check(self)?;
         catalogue.check_regions(self.regions)
     }
 }
@@ -146,7 +146,7 @@ impl Question<'_> {
 pub fn plan(question: &Question, catalogue: &Catalogue, model: &dyn StepModel) -> Result<Plan, InputError> {
     let mut search = begin(question, catalogue, model)?;
     search.simulate_near()?;
-    let choice = search.best(&question.wishes())?;
+    let choice = search.best(&question.constraints())?;
     let relaxations = match choice {
         Some(_) => Vec::new(),
         None => relax::relaxations(&mut search, model)?,
@@ -165,13 +165,13 @@ pub fn plan(question: &Question, catalogue: &Catalogue, model: &dyn StepModel) -
         version: PLAN_VERSION,
         job: question.job.name.clone(),
         samples: question.samples,
-        wishes: question.wishes(),
+        constraints: question.constraints(),
         choice: choice.and_then(|choice| front.iter().position(|place| *place == choice)),
         reason,
         relaxations,
         candidates: shown(&front),
         on_demand: shown(&on_demand),
-        synchronisation: chosen.map(|chosen| ways::synchronisation(question, &chosen)),
+        synchronisation: chosen.map(|chosen| strategies::synchronisation(question, &chosen)),
         searched: search.len() as u64,
         simulated: search.simulated(),
     })

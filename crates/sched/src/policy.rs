@@ -23,7 +23,7 @@ pub mod wfs;
 use bellwether_core::InputError;
 use bellwether_core::policy::{Policy, Promises};
 
-use crate::limits::Suited;
+use crate::enforce_limits::WithLimits;
 use crate::options::{self, Options};
 
 /// What a user should know of a policy, and how to make one.
@@ -105,5 +105,5 @@ pub fn parse(text: &str) -> Result<(&'static About, Box<dyn Policy + Send>), Inp
     let options = Options::read(about.options, values)
         .map_err(|what| InputError::new(&place, what).hint(options::usage(about.options)))?;
     let policy = (about.make)(&options).map_err(|what| InputError::new(&place, what))?;
-    Ok((about, Box::new(Suited::new(policy, about.gangs))))
+    Ok((about, Box::new(WithLimits::new(policy, about.gangs))))
 }

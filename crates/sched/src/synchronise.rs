@@ -118,7 +118,7 @@ impl Setup {
         if stragglers == StragglerPolicy::Ignore {
             return Ok(None);
         }
-        match sync.policy.stretches(total_steps)[..] {
+        match sync.policy.phases(total_steps)[..] {
             [(_, Protocol::Bsp)] => setup(Timing::Given(total_steps), Protocol::Asp),
             [(_, Protocol::Bsp), (at, then)] => setup(Timing::Given(at), then),
             // Nobody waits for anybody.
@@ -128,9 +128,9 @@ impl Setup {
         }
     }
 
-    /// The protocol of each stretch as far as it is known before the run: the first step of it, rising. A run has to begin
+    /// The protocol of each phase as far as it is known before the run: the first step of it, rising. A run has to begin
     /// so; the [`Synchroniser`] takes it as commanded.
-    pub fn stretches(&self) -> Vec<(u64, Protocol)> {
+    pub fn phases(&self) -> Vec<(u64, Protocol)> {
         let steps = match self.timing {
             Timing::Given(steps) => steps,
             Timing::Tuned(fraction) => self.steps(fraction),
@@ -140,7 +140,7 @@ impl Setup {
         first.into_iter().chain((steps < self.total_steps).then_some((steps, self.then))).collect()
     }
 
-    /// The reason of these stretches, where it is not the job's file.
+    /// The reason of these phases, where it is not the job's file.
     pub fn reason(&self) -> Option<Reason> {
         match self.timing {
             Timing::Tuned(fraction) => Some(Reason::Tuned { fraction, steps: self.steps(fraction) }),
@@ -162,7 +162,7 @@ pub struct Synchroniser {
     quota: u64,
     /// Why the quota is what it is.
     why: Reason,
-    /// Protocols of the steps that are done: first step of each stretch.
+    /// Protocols of the steps that are done: first step of each phase.
     past: Vec<(u64, Protocol)>,
     /// Steps that are done.
     step: u64,
@@ -177,7 +177,7 @@ pub struct Synchroniser {
 }
 
 impl Synchroniser {
-    /// For a job that begins with [`Setup::stretches`] commanded.
+    /// For a job that begins with [`Setup::phases`] commanded.
     pub fn new(setup: Setup) -> Synchroniser {
         let Setup { total_steps, timing, .. } = setup;
         let (quota, why) = match timing {
@@ -197,7 +197,7 @@ impl Synchroniser {
             why,
             past: Vec::new(),
             step: 0,
-            commanded: setup.stretches(),
+            commanded: setup.phases(),
             members: BTreeSet::new(),
             evicted: BTreeSet::new(),
             greedy: None,
@@ -244,8 +244,8 @@ impl Synchroniser {
     /// Synchronous steps that are done.
     pub fn synchronous_steps(&self) -> u64 {
         let ends = self.past.iter().skip(1).map(|(first, _)| *first).chain([self.step]);
-        let stretches = self.past.iter().zip(ends);
-        stretches.filter(|((_, p), _)| *p == Protocol::Bsp).map(|((first, _), end)| end - first).sum()
+        let phases = self.past.iter().zip(ends);
+        phases.filter(|((_, p), _)| *p == Protocol::Bsp).map(|((first, _), end)| end - first).sum()
     }
 
     /// What is to be done, in this order. What was answered once is taken as under way.

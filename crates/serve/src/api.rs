@@ -2,7 +2,7 @@
 //!
 //! One [table](routes) of routes makes both the router and the OpenAPI document, so neither can say what the other does
 //! not. Every request passes the [gate]; every answer that is no success has an [`ErrorBody`](crate::snapshot::ErrorBody).
-//! What is asked goes over the [`Desk`]; what is read comes from its snapshots, and from the files of a job's run.
+//! Questions go over the [`EngineHandle`]; answers come from its snapshots, and from the files of a job's run.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -17,7 +17,7 @@ pub use gate::metrics_token;
 pub use sessions::Sessions;
 
 use crate::loading::Describe;
-use crate::request::Desk;
+use crate::request::EngineHandle;
 use crate::secret::Secret;
 use crate::tls::Identity;
 
@@ -117,7 +117,7 @@ const BLOCKING_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What the handlers share.
 struct Api {
-    desk: Desk,
+    engine: EngineHandle,
     describer: describe::Describer,
     gate: gate::Gate,
     readers: Arc<Semaphore>,
@@ -133,7 +133,7 @@ struct Api {
 /// # Errors
 ///
 /// When a listener cannot be used, or the system gives no thread.
-pub fn serve(doors: Doors, desk: Desk, options: ApiOptions) -> io::Result<Serving> {
+pub fn serve(doors: Doors, engine: EngineHandle, options: ApiOptions) -> io::Result<Serving> {
     let address = doors.web.local_addr()?;
     let is_secure = matches!(doors.security, Security::Tls(_));
     let url = format!("{}://{address}", if is_secure { "https" } else { "http" });
@@ -149,7 +149,7 @@ pub fn serve(doors: Doors, desk: Desk, options: ApiOptions) -> io::Result<Servin
     let (stop, stopping) = watch::channel(false);
     let table = routes::table();
     let api = Arc::new(Api {
-        desk,
+        engine,
         describer: describe::Describer::new(options.describe),
         gate: gate::Gate::new(&options.token, options.sessions, address, is_secure),
         readers: Arc::new(Semaphore::new(READERS)),

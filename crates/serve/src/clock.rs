@@ -7,8 +7,8 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::{mpsc, watch};
 
-use crate::crew::Report;
-use crate::request::Asked;
+use crate::request::Pending;
+use crate::runner::Report;
 
 /// A clock, and the way to wait.
 pub trait Clock {
@@ -28,16 +28,16 @@ pub trait Clock {
 /// What clients ask, what processes report, and whether the engine shall stop.
 #[derive(Debug)]
 pub struct Inbox {
-    requests: mpsc::UnboundedReceiver<Asked>,
+    requests: mpsc::UnboundedReceiver<Pending>,
     reports: mpsc::UnboundedReceiver<Report>,
     stop: watch::Receiver<bool>,
     /// What came in while the engine waited.
-    came: (Option<Asked>, Option<Report>),
+    came: (Option<Pending>, Option<Report>),
 }
 
 impl Inbox {
     pub(crate) fn new(
-        requests: mpsc::UnboundedReceiver<Asked>,
+        requests: mpsc::UnboundedReceiver<Pending>,
         reports: mpsc::UnboundedReceiver<Report>,
         stop: watch::Receiver<bool>,
     ) -> Inbox {
@@ -45,7 +45,7 @@ impl Inbox {
     }
 
     /// The next wish that is there.
-    pub(crate) fn request(&mut self) -> Option<Asked> {
+    pub(crate) fn request(&mut self) -> Option<Pending> {
         self.came.0.take().or_else(|| self.requests.try_recv().ok())
     }
 

@@ -17,13 +17,13 @@ use tokio::sync::watch;
 
 use crate::api::{self, ApiOptions, Doors, Security, Serving, Sessions, metrics_token};
 use crate::connection::Connection;
-use crate::crew::Processes;
 use crate::engine::{self, Engine, EngineError, Prepare};
 use crate::ledger::Damage;
 use crate::loading::{self, LoadLimits};
 use crate::local;
 use crate::machine::Machine;
 use crate::private::write_line;
+use crate::runner::Processes;
 use crate::secret::Secret;
 use crate::tls::{self, Fingerprint};
 
@@ -166,7 +166,7 @@ impl Daemon {
         })?;
         let sessions = Arc::new(Sessions::default());
         let api_options = ApiOptions { token: token.clone(), sessions, describe };
-        let serving = api::serve(doors, ends.desk, api_options).map_err(failed(&folder))?;
+        let serving = api::serve(doors, ends.engine, api_options).map_err(failed(&folder))?;
         let address = serving.address();
         let endpoint = Endpoint { address, url: serving.url().into(), process: std::process::id() };
         let connection = Connection {

@@ -24,10 +24,10 @@ use bellwether_sched::policy;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::clock::{Clock, Inbox, SystemClock};
-use crate::crew::{Crew, Report};
 use crate::ledger::{Damage, Entry, FileStore, LedgerFile, Line, Outcome, Progress, Store};
 use crate::machine::Machine;
-use crate::request::{Desk, Refusal, RefusalKind, Reply};
+use crate::request::{EngineHandle, Refusal, RefusalKind, Reply};
+use crate::runner::{JobRunner, Report};
 use crate::snapshot::Snapshot;
 use crate::state::{Record, State};
 use publish::Publisher;
@@ -90,7 +90,7 @@ pub enum EngineError {
 /// What the engine knows of a job's processes beside what is in the ledger.
 #[derive(Debug, Default)]
 struct Live {
-    /// What the crew was told last, if it has processes: workers and speed.
+    /// What the runner was told last, if it has processes: workers and speed.
     order: Option<(u32, f64)>,
     /// Whether no more processes are there since then.
     settled: bool,
@@ -115,8 +115,8 @@ pub struct Engine<C, T = SystemClock> {
     state: State,
     file: LedgerFile,
     options: Options,
-    crew: C,
-    /// For faults that show before the crew is asked.
+    runner: C,
+    /// For faults that show before the runner is asked.
     faults: mpsc::UnboundedSender<Report>,
     live: BTreeMap<JobId, Live>,
     clock: T,
@@ -138,42 +138,42 @@ pub struct Engine<C, T = SystemClock> {
 /// An answer that waits until what it says is on disk.
 struct Answer {
     to: oneshot::Sender<Result<Reply, Refusal>>,
-    what: Granted,
+    what: Accepted,
 }
 
 /// What was granted.
-enum Granted {
+enum Accepted {
     Job { job: JobId, created: bool },
     Policy,
 }
 
 /// The ends of the channels to an engine.
-pub struct Ends {
+pub struct Channels {
     /// For clients.
-    pub desk: Desk,
-    /// For the crew.
+    pub engine: EngineHandle,
+    /// For the runner.
     pub reports: mpsc::UnboundedSender<Report>,
     /// Set to true it ends the engine; processes go on.
     pub stop: watch::Sender<bool>,
 }
 
-impl<C: Crew> Engine<C> {
-    /// Opens the ledger, and takes up what it says. `crew` is made with the channel for its reports.
+impl<C: JobRunner> Engine<C> {
+    /// Opens the ledger, and takes up what it says. `runner` is made with the channel for its reports.
     ///
     /// # Errors
     ///
     /// A ledger that cannot be read; a policy that is not there.
     pub fn open(
         options: Options,
-        crew: impl FnOnce(mpsc::UnboundedSender<Report>) -> C,
-    ) -> Result<(Engine<C>, Ends), EngineError> {
+        runner: impl FnOnce(mpsc::UnboundedSender<Report>) -> C,
+    ) -> Result<(Engine<C>, Channels), EngineError> {
         let clock = SystemClock::new().map_err(EngineError::System)?;
         let store = FileStore::new(options.ledger.clone());
-        Engine::open_with(options, clock, Box::new(store), crew)
+        Engine::open_with(options, clock, Box::new(store), runner)
     }
 }
 
-impl<C: Crew, T: Clock> Engine<C, T> {
+impl<C: JobRunner, T: Clock> Engine<C, T> {
     /// The same with any clock, and with anything that keeps the ledger.
     ///
     /// # Errors
@@ -183,8 +183,8 @@ impl<C: Crew, T: Clock> Engine<C, T> {
         options: Options,
         clock: T,
         store: Box<dyn Store>,
-        crew: impl FnOnce(mpsc::UnboundedSender<Report>) -> C,
-    ) -> Result<(Engine<C, T>, Ends), EngineError> {
+        runner: impl FnOnce(mpsc::UnboundedSender<Report>) -> C,
+    ) -> Result<(Engine<C, T>, Channels), EngineError> {
         let wrong = |source| EngineError::Ledger { path: options.ledger.clone(), source };
         let (mut file, state, damage) = LedgerFile::open(store, State::fold).map_err(wrong)?;
         let is_new = state.is_none();
@@ -206,7 +206,7 @@ impl<C: Crew, T: Clock> Engine<C, T> {
         let now = clock.elapsed();
         let mut engine = Engine {
             publisher: Publisher::new(sender, options.folder.clone()),
-            crew: crew(reporter.clone()),
+            runner: runner(reporter.clone()),
             faults: reporter.clone(),
             live: BTreeMap::new(),
             answers: Vec::new(),
@@ -223,8 +223,8 @@ impl<C: Crew, T: Clock> Engine<C, T> {
             inbox: Inbox::new(requests, reports, stop),
         };
         engine.take_up(is_new)?;
-        let desk = Desk { requests: asked, snapshots };
-        Ok((engine, Ends { desk, reports: reporter, stop: stopper }))
+        let handle = EngineHandle { requests: asked, snapshots };
+        Ok((engine, Channels { engine: handle, reports: reporter, stop: stopper }))
     }
 
     /// A daemon begins: who decides, and which processes are there already?
@@ -381,8 +381,8 @@ impl<C: Crew, T: Clock> Engine<C, T> {
     fn answer(&mut self) {
         for Answer { to, what } in std::mem::take(&mut self.answers) {
             let reply = match what {
-                Granted::Policy => Some(Reply::Policy(self.state.policy.clone())),
-                Granted::Job { job, created } => {
+                Accepted::Policy => Some(Reply::Policy(self.state.policy.clone())),
+                Accepted::Job { job, created } => {
                     self.publisher.job(&self.state, job).map(|job| Reply::Job { job, created })
                 }
             };
@@ -417,7 +417,7 @@ impl<C: Crew, T: Clock> Engine<C, T> {
     }
 }
 
-impl<C: Crew, T: Clock> Backend for Engine<C, T> {
+impl<C: JobRunner, T: Clock> Backend for Engine<C, T> {
     fn next(&mut self, wakeup_s: Option<f64>) -> Result<Option<Moment<'_>>, Fault> {
         loop {
             // One moment for all: what is corrected now is shown now.

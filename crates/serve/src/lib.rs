@@ -7,7 +7,7 @@
 //!                     │  ▲         │
 //!                     │  │         └─► state ──► view ──► policy ──► decision ──► ledger
 //!                     ▼  │
-//!                    crew (a process per running job) ──► journal.jsonl, metrics.jsonl
+//!                    runner (a process per running job) ──► journal.jsonl, metrics.jsonl
 //! ```
 //!
 //! The [`state`] is a pure fold of the [`ledger`]'s lines, and nothing else changes it. So a daemon that was killed is
@@ -20,7 +20,6 @@ pub mod api;
 pub mod belief;
 pub mod clock;
 pub mod connection;
-pub mod crew;
 pub mod daemon;
 pub mod dashboard;
 pub mod engine;
@@ -31,6 +30,7 @@ pub mod local;
 pub mod machine;
 mod private;
 pub mod request;
+pub mod runner;
 pub mod secret;
 pub mod snapshot;
 pub mod state;

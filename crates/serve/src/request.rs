@@ -100,18 +100,18 @@ pub enum RefusalKind {
 }
 
 /// A wish on its way to the engine, with the place for its answer.
-pub type Asked = (Request, oneshot::Sender<Result<Reply, Refusal>>);
+pub type Pending = (Request, oneshot::Sender<Result<Reply, Refusal>>);
 
 /// The clients' end of the engine.
 #[derive(Debug, Clone)]
-pub struct Desk {
+pub struct EngineHandle {
     /// Wishes.
-    pub requests: mpsc::UnboundedSender<Asked>,
+    pub requests: mpsc::UnboundedSender<Pending>,
     /// How things are, replaced as a whole whenever something changed, at most some tens of times per second.
     pub snapshots: watch::Receiver<Arc<Snapshot>>,
 }
 
-impl Desk {
+impl EngineHandle {
     /// Asks, and waits for the answer.
     ///
     /// # Errors

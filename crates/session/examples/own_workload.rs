@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use bellwether_core::parse;
 use bellwether_core::record::Summary;
-use bellwether_runtime::coordinator::{Director, DirectorCommand, Now, Seen};
+use bellwether_runtime::coordinator::{Director, DirectorCommand, RunEvent, RunStatus};
 use bellwether_runtime::run_dir::StateDir;
-use bellwether_runtime::trainee::{
-    Evaluation, Layout, Loss, MicroBatch, Tensor, Trainee, TraineeError, Weights,
+use bellwether_runtime::workload::{
+    Evaluation, Layout, Loss, MicroBatch, Tensor, Weights, Workload, WorkloadError,
 };
 use bellwether_session::{Session, Spawn};
 
@@ -64,7 +64,7 @@ impl Line {
     }
 }
 
-impl Trainee for Line {
+impl Workload for Line {
     fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -88,7 +88,7 @@ impl Trainee for Line {
         _: u64,
         gradient_out: &mut [f32],
         _: &mut [f32],
-    ) -> Result<Loss, TraineeError> {
+    ) -> Result<Loss, WorkloadError> {
         sleep(self.pause);
         gradient_out.fill(0.0);
         let mut sum = 0.0;
@@ -102,7 +102,7 @@ impl Trainee for Line {
         Ok(Loss { sum })
     }
 
-    fn evaluate(&mut self, weights: Weights<'_>, batch: MicroBatch<'_>) -> Result<Evaluation, TraineeError> {
+    fn evaluate(&mut self, weights: Weights<'_>, batch: MicroBatch<'_>) -> Result<Evaluation, WorkloadError> {
         let loss =
             |sample: &u64| f64::from(Line::residual(weights.parameters, 1000 + sample).1.powi(2)) / 2.0;
         Ok(Evaluation { loss_sum: batch.samples.iter().map(loss).sum(), correct: 0, predictions: 0 })
@@ -121,7 +121,7 @@ struct Unrest {
 }
 
 impl Director for Unrest {
-    fn direct(&mut self, _: Seen<'_>, now: &Now<'_>) -> Vec<DirectorCommand> {
+    fn direct(&mut self, _: RunEvent<'_>, now: &RunStatus<'_>) -> Vec<DirectorCommand> {
         if !self.grown && now.step >= 10 {
             self.grown = true;
             return vec![DirectorCommand::Scale { workers: 3, by: "the example".into() }];

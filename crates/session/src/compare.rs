@@ -30,7 +30,7 @@ pub(crate) fn learn(run: &RunDir, job: &Job, bytes: u64, first: u64, by_hand: bo
         // Updates over several steps are none to learn from: the model knows the job's own batch.
         .filter(|line| line.step >= first && line.steps() == 1)
         .collect();
-    // The first stretch without newcomers, who would use processors and links too.
+    // The first phase without newcomers, who would use processors and links too.
     let mut calm = Calm::default();
     let since: Vec<usize> = lines.iter().map(|line| calm.see(line.workers, line.shadows)).collect();
     let least = WARM_UP_STEPS + STEPS_MIN;

@@ -1,6 +1,6 @@
 //! Who steers a run while it goes on: everything that happens is shown to each director in turn.
 
-use bellwether_runtime::coordinator::{Director, DirectorCommand, Now, Seen};
+use bellwether_runtime::coordinator::{Director, DirectorCommand, RunEvent, RunStatus};
 
 pub(crate) mod autoscale;
 pub(crate) mod batch;
@@ -18,7 +18,7 @@ pub(crate) fn together(directors: Vec<Box<dyn Director>>) -> Option<Box<dyn Dire
 struct Together(Vec<Box<dyn Director>>);
 
 impl Director for Together {
-    fn direct(&mut self, seen: Seen<'_>, now: &Now<'_>) -> Vec<DirectorCommand> {
+    fn direct(&mut self, seen: RunEvent<'_>, now: &RunStatus<'_>) -> Vec<DirectorCommand> {
         self.0.iter_mut().flat_map(|director| director.direct(seen, now)).collect()
     }
 }

@@ -9,10 +9,10 @@
 //!
 //! ```no_run
 //! use bellwether_core::{InputError, job::Job, parse};
-//! use bellwether_runtime::trainee::Trainee;
+//! use bellwether_runtime::workload::Workload;
 //! use bellwether_session::{Session, Spawn};
 //!
-//! type Build = fn(&Job) -> Result<Box<dyn Trainee>, InputError>;
+//! type Build = fn(&Job) -> Result<Box<dyn Workload>, InputError>;
 //!
 //! fn train(build: Build) -> Result<(), Box<dyn std::error::Error>> {
 //!     let job = parse::job(&std::fs::read_to_string("job.toml")?, "job.toml", &[])?;
@@ -47,4 +47,4 @@ pub use progress::{Note, Observe, Progress, Role};
 pub use run::Session;
 pub use run::builder::Builder;
 pub use spawn::{Program, Spawn};
-use workload::Workload;
+use workload::WorkloadBuilder;

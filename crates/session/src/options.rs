@@ -8,7 +8,7 @@ use bellwether_core::InputError;
 use bellwether_core::job::Job;
 use bellwether_core::plan::Synchronisation;
 use bellwether_runtime::coordinator::Options;
-use bellwether_runtime::membership::TraineeDescription;
+use bellwether_runtime::membership::WorkloadDescription;
 use bellwether_runtime::run_dir::RunDir;
 
 use crate::error::RunError;
@@ -44,7 +44,7 @@ impl Default for Timeouts {
 pub(crate) fn options(
     run: &RunDir,
     job: Job,
-    trainee: &TraineeDescription,
+    description: &WorkloadDescription,
     listen: SocketAddr,
 ) -> Result<Options, RunError> {
     let Timeouts { heartbeat, grace, last_checkpoint } = Timeouts::default();
@@ -60,7 +60,7 @@ pub(crate) fn options(
         spawn: None,
         spawn_server: None,
         synchronisation: Synchronisation::default(),
-        trainee: Some(trainee.clone()),
+        workload: Some(description.clone()),
         speeds: BTreeMap::new(),
         director: None,
         heartbeat_timeout: heartbeat,

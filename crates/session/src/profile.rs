@@ -6,11 +6,11 @@ use bellwether_core::InputError;
 use bellwether_core::job::Job;
 use bellwether_core::prediction::Protocol;
 use bellwether_core::profile::Profile;
-use bellwether_runtime::membership::TraineeDescription;
-use bellwether_runtime::trainee::Trainee;
+use bellwether_runtime::membership::WorkloadDescription;
+use bellwether_runtime::workload::Workload;
 
 use crate::error::RunError;
-use crate::{Observe, Spawn, Workload};
+use crate::{Observe, Spawn, WorkloadBuilder};
 
 mod asynchronous;
 mod build;
@@ -42,14 +42,14 @@ pub struct How {
 /// What keeps it from being trained.
 pub fn measure(
     job: &Job,
-    build: impl Fn(&Job) -> Result<Box<dyn Trainee>, InputError> + Send + Sync + 'static,
+    build: impl Fn(&Job) -> Result<Box<dyn Workload>, InputError> + Send + Sync + 'static,
     how: &How,
     observe: &mut Observe<'_>,
 ) -> Result<Profile, RunError> {
-    let workload = Workload::new(build);
-    let trainee = TraineeDescription::of(workload.build(job)?.as_ref());
-    let trained = (&trainee, &workload);
-    match job.sync.policy.stretches(job.total_steps(trainee.training_samples)).first() {
+    let workload = WorkloadBuilder::new(build);
+    let description = WorkloadDescription::of(workload.build(job)?.as_ref());
+    let trained = (&description, &workload);
+    match job.sync.policy.phases(job.total_steps(description.training_samples)).first() {
         Some((_, Protocol::Asp | Protocol::Ssp(_))) => asynchronous::measure(job, trained, how, observe),
         _ => synchronous::measure(job, trained, how, observe),
     }

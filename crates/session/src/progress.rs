@@ -17,7 +17,7 @@ pub enum Progress<'a> {
     /// The run has its folder; it is coordinated from now on.
     Begins(&'a RunDir),
     /// The coordinator shows what happens.
-    Seen(Observation<'a>),
+    Observed(Observation<'a>),
     /// Nobody coordinates the run any more.
     Ends,
 }

@@ -8,20 +8,20 @@ use bellwether_core::plan::Plan;
 use bellwether_core::record::{Planned, RunOutcome, Summary};
 use bellwether_core::units::DollarsPerHour;
 use bellwether_runtime::coordinator::{self, Director, Options};
-use bellwether_runtime::membership::TraineeDescription;
+use bellwether_runtime::membership::WorkloadDescription;
 use bellwether_runtime::run_dir::{RunDir, StateDir};
 use bellwether_sched::synchronise::Setup;
 
-use crate::begin::choose::{self, Announce};
+use crate::begin::choose::{self, InitialSize};
 use crate::begin::outset::{Asked, Outset};
 use crate::begin::speed;
 use crate::director::autoscale::{Autoscale, Autoscaler};
-use crate::director::revocations::{Provider, Vanishing};
+use crate::director::revocations::{RevocationDirector, Vanishing};
 use crate::director::stragglers::Replacer;
 use crate::director::{batch, synchronise, together};
 use crate::error::RunError;
 use crate::options::{LOOPBACK, Timeouts, options, reachable};
-use crate::{Note, Observe, Progress, Spawn, Workload, compare};
+use crate::{Note, Observe, Progress, Spawn, WorkloadBuilder, compare};
 
 pub(crate) mod builder;
 
@@ -42,7 +42,7 @@ pub(crate) mod builder;
 ///   memory that the summary names.
 pub struct Session {
     job: Job,
-    workload: Workload,
+    workload: WorkloadBuilder,
     state_dir: Option<StateDir>,
     resumed: Option<RunDir>,
     spawn: Spawn,
@@ -68,7 +68,7 @@ pub struct Session {
 /// What was found out before the run began.
 struct Beginning {
     outset: Outset,
-    trainee: TraineeDescription,
+    description: WorkloadDescription,
     planned: Option<Planned>,
     /// Workers at the start.
     initial: u32,
@@ -84,7 +84,7 @@ impl Session {
     pub fn run(mut self, observe: &mut Observe<'_>) -> Result<(Summary, RunOutcome), RunError> {
         self.check()?;
         let begun = self.begin(observe)?;
-        let Beginning { outset, trainee, planned, initial } = &begun;
+        let Beginning { outset, description, planned, initial } = &begun;
         let speeds = speed::known(&self.job, *initial, &self.speeds)?;
         let listen = self.listen_at()?;
         let run = match self.resumed.clone() {
@@ -95,10 +95,10 @@ impl Session {
         if run.renew_token()? {
             observe(Progress::Note(Note::NewToken(run.token_file())));
         }
-        let provider = self.vanishing.take().map(Provider::new);
-        let setup = synchronise::setup(&self.job, trainee, self.tuned_dir().as_ref())?;
-        let mut directors: Vec<Box<dyn Director>> = planned.iter().map(Announce::director).collect();
-        directors.extend(provider.iter().map(Provider::director).chain(batch::director(&self.job)));
+        let provider = self.vanishing.take().map(RevocationDirector::new);
+        let setup = synchronise::setup(&self.job, description, self.tuned_dir().as_ref())?;
+        let mut directors: Vec<Box<dyn Director>> = planned.iter().map(InitialSize::director).collect();
+        directors.extend(provider.iter().map(RevocationDirector::director).chain(batch::director(&self.job)));
         if let Some(asked) = &self.autoscale {
             directors.push(Box::new(Autoscaler::new(asked, &self.job, self.range(), &run)?));
         }
@@ -110,11 +110,11 @@ impl Session {
         let filled =
             Options { speeds, director: together(directors), ..self.options(&run, &begun, setup, listen)? };
         observe(Progress::Begins(&run));
-        let ended = coordinator::run(filled, &mut |seen| observe(Progress::Seen(seen)));
+        let ended = coordinator::run(filled, &mut |seen| observe(Progress::Observed(seen)));
         let (mut summary, outcome) =
             ended.map_err(|source| RunError::Coordinator { run: run.clone(), source: Box::new(source) })?;
         observe(Progress::Ends);
-        let bytes = 4 * (trainee.layout.parameter_count() + trainee.layout.state_count()) as u64;
+        let bytes = 4 * (description.layout.parameter_count() + description.layout.state_count()) as u64;
         let by_hand = matches!(self.spawn, Spawn::ByHand);
         let learnt = compare::learn(&run, &self.job, bytes, outset.first_step, by_hand);
         summary.predictions =
@@ -135,18 +135,18 @@ impl Session {
             autoscaled: self.autoscale.is_some(),
         };
         let outset = Outset::find(&asked, self.resumed.as_ref(), observe)?;
-        let trainee = TraineeDescription::of(self.workload.build(&self.job)?.as_ref());
+        let description = WorkloadDescription::of(self.workload.build(&self.job)?.as_ref());
         // A run that is taken up again, or has a schedule, begins as it was told.
         let is_told = self.resumed.is_some() || !outset.schedule.is_empty() || self.start.is_some();
         let workers = outset.workers;
         let mut planned = None;
         if self.chooses && !is_told && !matches!(self.spawn, Spawn::ByHand) && workers.min < workers.max {
-            let trained = (&trainee, &self.workload);
+            let trained = (&description, &self.workload);
             planned = Some(choose::choose(&self.job, trained, &self.spawn, workers, self.price, observe)?);
         }
         let told = self.start.unwrap_or(workers.initial());
         let initial = planned.as_ref().map_or(told, |planned| planned.workers);
-        Ok(Beginning { outset, trainee, planned, initial })
+        Ok(Beginning { outset, description, planned, initial })
     }
 
     /// The options of the coordinator, but for who steers the run.
@@ -157,7 +157,7 @@ impl Session {
         setup: Option<Setup>,
         listen: SocketAddr,
     ) -> Result<Options, RunError> {
-        let Beginning { outset, trainee, planned, initial } = begun;
+        let Beginning { outset, description, planned, initial } = begun;
         let plan = self.plan.as_ref();
         Ok(Options {
             workers: *initial,
@@ -165,7 +165,7 @@ impl Session {
             schedule: outset.schedule.clone(),
             spawn: self.spawn.workers(run, &self.workload)?,
             spawn_server: self.spawn.servers(run)?,
-            synchronisation: synchronise::synchronisation(&self.job, trainee, setup.as_ref(), plan)?,
+            synchronisation: synchronise::synchronisation(&self.job, description, setup.as_ref(), plan)?,
             heartbeat_timeout: self.timeouts.heartbeat,
             grace: self.timeouts.grace,
             last_checkpoint_wait: self.timeouts.last_checkpoint,
@@ -175,7 +175,7 @@ impl Session {
                 .as_ref()
                 .map(|planned| self.job.batch.size as f64 / planned.examples_per_s),
             replaces_alone: self.replaces_alone,
-            ..options(run, self.job.clone(), trainee, listen)?
+            ..options(run, self.job.clone(), description, listen)?
         })
     }
 

@@ -12,7 +12,7 @@ use bellwether_runtime::membership::WorkerId;
 use bellwether_runtime::run_dir::RunDir;
 
 use crate::error::RunError;
-use crate::{Workload, threads};
+use crate::{WorkloadBuilder, threads};
 
 /// How the workers and parameter servers of a run are started.
 #[derive(Debug, Clone)]
@@ -91,7 +91,7 @@ impl Spawn {
     pub(crate) fn workers(
         &self,
         run: &RunDir,
-        workload: &Workload,
+        workload: &WorkloadBuilder,
     ) -> Result<Option<coordinator::Spawn>, RunError> {
         match self {
             Spawn::Processes(program) => {

@@ -13,7 +13,7 @@ use bellwether_runtime::notice::Listening;
 use bellwether_runtime::worker::{Leash, Leashed, Options, Stages, WorkerError, leash};
 use bellwether_runtime::{server, worker};
 
-use crate::Workload;
+use crate::WorkloadBuilder;
 
 /// How long a thread waits for a coordinator that went away: it is of this process, and none takes its place.
 const ORPHAN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -34,7 +34,7 @@ struct Thread {
 }
 
 /// Starts workers that train `workload`.
-pub(crate) fn workers(token: Token, workload: Workload) -> coordinator::Spawn {
+pub(crate) fn workers(token: Token, workload: WorkloadBuilder) -> coordinator::Spawn {
     Box::new(move |number, address| {
         let workload = workload.clone();
         start(format!("worker {number}"), &token, number, address, move |options| {

@@ -5,28 +5,28 @@ use std::sync::Arc;
 
 use bellwether_core::InputError;
 use bellwether_core::job::Job;
-use bellwether_runtime::trainee::Trainee;
+use bellwether_runtime::workload::Workload;
 
 /// Builds what is trained from its job: once when the session begins, to see that it can be built and what it
 /// is, and once in every worker that is a thread.
 #[derive(Clone)]
-pub(crate) struct Workload(Arc<Build>);
+pub(crate) struct WorkloadBuilder(Arc<Build>);
 
-type Build = dyn Fn(&Job) -> Result<Box<dyn Trainee>, InputError> + Send + Sync;
+type Build = dyn Fn(&Job) -> Result<Box<dyn Workload>, InputError> + Send + Sync;
 
-impl Workload {
+impl WorkloadBuilder {
     pub(crate) fn new(
-        build: impl Fn(&Job) -> Result<Box<dyn Trainee>, InputError> + Send + Sync + 'static,
-    ) -> Workload {
-        Workload(Arc::new(build))
+        build: impl Fn(&Job) -> Result<Box<dyn Workload>, InputError> + Send + Sync + 'static,
+    ) -> WorkloadBuilder {
+        WorkloadBuilder(Arc::new(build))
     }
 
-    pub(crate) fn build(&self, job: &Job) -> Result<Box<dyn Trainee>, InputError> {
+    pub(crate) fn build(&self, job: &Job) -> Result<Box<dyn Workload>, InputError> {
         (self.0)(job)
     }
 }
 
-impl fmt::Debug for Workload {
+impl fmt::Debug for WorkloadBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Workload")
     }

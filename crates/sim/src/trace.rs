@@ -16,7 +16,7 @@ use bellwether_core::cluster::Job;
 use bellwether_core::parse::did_you_mean;
 
 mod alibaba;
-mod draft;
+mod job_builder;
 mod philly;
 mod schema;
 mod table;
@@ -119,7 +119,7 @@ pub fn read(bytes: &[u8], format: Option<Format>, options: &ReadOptions) -> Resu
     }
     let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
     let json = bytes.iter().find(|byte| !byte.is_ascii_whitespace()).is_some_and(|byte| b"[{".contains(byte));
-    let mut found = draft::Gathered::new(options);
+    let mut found = job_builder::Gathered::new(options);
     let format = match format {
         Some(Format::Philly) => philly::read(bytes, &mut found)?,
         None if json => philly::read(bytes, &mut found)?,
@@ -129,10 +129,10 @@ pub fn read(bytes: &[u8], format: Option<Format>, options: &ReadOptions) -> Resu
 }
 
 /// Sorts what was found, and refuses names that come twice.
-fn finish(found: draft::Gathered, format: Format) -> Result<Trace, InputError> {
+fn finish(found: job_builder::Gathered, format: Format) -> Result<Trace, InputError> {
     let place = found.options.place.clone();
     let device_types = found.device_types();
-    let draft::Gathered { mut entries, mut refused, repairs, .. } = found;
+    let job_builder::Gathered { mut entries, mut refused, repairs, .. } = found;
     refuse_duplicates(&mut entries, &mut refused);
     refused.sort_by_key(|remark| remark.row);
     if entries.is_empty() {

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use bellwether_core::job::Job;
-use bellwether_runtime::trainee::{MicroBatch, Weights};
+use bellwether_runtime::workload::{MicroBatch, Weights};
 
 struct Case {
     name: &'static str,
@@ -84,16 +84,16 @@ fn rate(case: &Case) -> f64 {
         case.model, case.data, case.batch
     );
     let job: Job = toml::from_str(&text).expect("the case is a job");
-    let mut trainee = bellwether_workloads::build(&job, &open).expect("the case builds");
-    let layout = trainee.layout().clone();
+    let mut workload = bellwether_workloads::build(&job, &open).expect("the case builds");
+    let layout = workload.layout().clone();
     let (mut parameters, mut state) = (vec![0.0; layout.parameter_count()], vec![0.0; layout.state_count()]);
-    trainee.initialize(1, &mut parameters, &mut state);
+    workload.initialize(1, &mut parameters, &mut state);
     let (mut gradient, mut state_out) = (vec![0.0; parameters.len()], vec![0.0; state.len()]);
     let samples: Vec<u64> = (0..case.batch).collect();
     let mut version = 0;
     let mut step = || {
         let weights = Weights { parameters: &parameters, state: &state, version };
-        trainee
+        workload
             .gradient(weights, MicroBatch { samples: &samples }, version, &mut gradient, &mut state_out)
             .expect("a gradient");
         version += 1;

@@ -1,26 +1,29 @@
-//! From a job to its trainee.
+//! From a job to its workload.
 
 use std::io;
 use std::path::Path;
 
 use bellwether_core::InputError;
 use bellwether_core::job::{Data, Job, Model};
-use bellwether_runtime::trainee::Trainee;
+use bellwether_runtime::workload::Workload;
 
 use crate::data::Dataset;
 use crate::model::network;
-use crate::network_trainee::NetworkTrainee;
+use crate::network_workload::NetworkTrainee;
 use crate::synthetic::Synthetic;
 
-/// The trainee that a checked job describes. `open` reads a whole file; the job's paths reach it as
+/// The workload that a checked job describes. `open` reads a whole file; the job's paths reach it as
 /// they are.
 ///
 /// # Errors
 ///
 /// When a file cannot be read or decoded, when model and data do not fit, or when an epoch has fewer
 /// samples than a batch.
-pub fn build(job: &Job, open: &dyn Fn(&Path) -> io::Result<Vec<u8>>) -> Result<Box<dyn Trainee>, InputError> {
-    let trainee: Box<dyn Trainee> = match (&job.model, &job.data) {
+pub fn build(
+    job: &Job,
+    open: &dyn Fn(&Path) -> io::Result<Vec<u8>>,
+) -> Result<Box<dyn Workload>, InputError> {
+    let workload: Box<dyn Workload> = match (&job.model, &job.data) {
         (
             Model::Synthetic { step_time, spread, parameters, saturation, layers },
             Data::Indices { samples },
@@ -32,7 +35,7 @@ pub fn build(job: &Job, open: &dyn Fn(&Path) -> io::Result<Vec<u8>>) -> Result<B
             Box::new(NetworkTrainee::new(job, network, data)?)
         }
     };
-    let (samples, batch) = (trainee.training_samples(), job.batch.size);
+    let (samples, batch) = (workload.training_samples(), job.batch.size);
     if samples < batch {
         return Err(InputError::new(
             "batch.size",
@@ -40,5 +43,5 @@ pub fn build(job: &Job, open: &dyn Fn(&Path) -> io::Result<Vec<u8>>) -> Result<B
         )
         .hint("use a smaller batch, more samples, or a smaller data.held_out"));
     }
-    Ok(trainee)
+    Ok(workload)
 }

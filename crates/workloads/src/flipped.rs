@@ -1,10 +1,10 @@
-//! A trainee that computes one virtual node of one step wrong, to try what finds it.
+//! A workload that computes one virtual node of one step wrong, to try what finds it.
 
 use std::fmt;
 use std::str::FromStr;
 
 use bellwether_runtime::order::micro_batch_seed;
-use bellwether_runtime::trainee::{Evaluation, Layout, Loss, MicroBatch, Trainee, TraineeError, Weights};
+use bellwether_runtime::workload::{Evaluation, Layout, Loss, MicroBatch, Weights, Workload, WorkloadError};
 
 /// Which gradient is wrong: `17:3` is that of virtual node 3 in step 17, whenever it is computed, and `17:3:once` the first
 /// time only.
@@ -45,35 +45,35 @@ impl fmt::Display for Flip {
     }
 }
 
-/// `trainee`, but for one bit of one gradient, in a job of this seed.
-pub fn flipped(trainee: Box<dyn Trainee>, flip: Flip, seed: u64) -> Box<dyn Trainee> {
+/// `workload`, but for one bit of one gradient, in a job of this seed.
+pub fn flipped(workload: Box<dyn Workload>, flip: Flip, seed: u64) -> Box<dyn Workload> {
     let seed = micro_batch_seed(seed, flip.step, flip.node);
-    Box::new(Flipped { trainee, seed, once: flip.once, done: false })
+    Box::new(Flipped { workload, seed, once: flip.once, done: false })
 }
 
 struct Flipped {
-    trainee: Box<dyn Trainee>,
+    workload: Box<dyn Workload>,
     /// The seed of the call that goes wrong.
     seed: u64,
     once: bool,
     done: bool,
 }
 
-impl Trainee for Flipped {
+impl Workload for Flipped {
     fn layout(&self) -> &Layout {
-        self.trainee.layout()
+        self.workload.layout()
     }
 
     fn training_samples(&self) -> u64 {
-        self.trainee.training_samples()
+        self.workload.training_samples()
     }
 
     fn held_out_samples(&self) -> u64 {
-        self.trainee.held_out_samples()
+        self.workload.held_out_samples()
     }
 
     fn initialize(&mut self, seed: u64, parameters: &mut [f32], state: &mut [f32]) {
-        self.trainee.initialize(seed, parameters, state);
+        self.workload.initialize(seed, parameters, state);
     }
 
     fn gradient(
@@ -83,8 +83,8 @@ impl Trainee for Flipped {
         seed: u64,
         gradient_out: &mut [f32],
         state_out: &mut [f32],
-    ) -> Result<Loss, TraineeError> {
-        let loss = self.trainee.gradient(weights, batch, seed, gradient_out, state_out)?;
+    ) -> Result<Loss, WorkloadError> {
+        let loss = self.workload.gradient(weights, batch, seed, gradient_out, state_out)?;
         if seed == self.seed && !(self.once && self.done) {
             self.done = true;
             // The lowest bit that there is: whoever looks at the loss or at norms sees nothing.
@@ -94,11 +94,11 @@ impl Trainee for Flipped {
         Ok(loss)
     }
 
-    fn evaluate(&mut self, weights: Weights<'_>, batch: MicroBatch<'_>) -> Result<Evaluation, TraineeError> {
-        self.trainee.evaluate(weights, batch)
+    fn evaluate(&mut self, weights: Weights<'_>, batch: MicroBatch<'_>) -> Result<Evaluation, WorkloadError> {
+        self.workload.evaluate(weights, batch)
     }
 
     fn fingerprint(&self) -> String {
-        self.trainee.fingerprint()
+        self.workload.fingerprint()
     }
 }

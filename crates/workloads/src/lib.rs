@@ -1,7 +1,7 @@
 //! What is trained: models, data sets and the synthetic device, each behind the runtime's
-//! [`Trainee`](bellwether_runtime::trainee::Trainee).
+//! [`Workload`](bellwether_runtime::workload::Workload).
 //!
-//! [`build()`] turns a checked job into a trainee. Files are opened by a function that the caller gives;
+//! [`build()`] turns a checked job into a workload. Files are opened by a function that the caller gives;
 //! everything else here is a function of bytes and numbers. Nothing here knows of workers, networks
 //! or clocks, except the synthetic device and a paced one, which sleep.
 
@@ -10,7 +10,7 @@ pub mod data;
 mod fingerprint;
 mod flipped;
 mod model;
-mod network_trainee;
+mod network_workload;
 mod paced;
 mod random;
 mod synthetic;

@@ -1,4 +1,4 @@
-//! A trainee that computes as if its device were slower, to try what unequal workers do to a run.
+//! A workload that computes as if its device were slower, to try what unequal workers do to a run.
 
 use std::fmt;
 use std::io::Read;
@@ -6,8 +6,8 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use bellwether_core::units::Seconds;
-use bellwether_runtime::trainee::{
-    Evaluation, Layout, Loss, MicroBatch, Parts, Trainee, TraineeError, Weights,
+use bellwether_runtime::workload::{
+    Evaluation, Layout, Loss, MicroBatch, TensorExchange, Weights, Workload, WorkloadError,
 };
 
 /// The longest pause after one micro-batch: a mistyped speed must not look like a hang for ever.
@@ -77,14 +77,14 @@ impl fmt::Display for Pace {
     }
 }
 
-/// `trainee`, slowed down: after each gradient it waits as long as a device of this speed would still compute. By
+/// `workload`, slowed down: after each gradient it waits as long as a device of this speed would still compute. By
 /// parts, it waits so before each tensor that it takes or gives. The results are the same bytes.
-pub fn paced(trainee: Box<dyn Trainee>, pace: Pace) -> Box<dyn Trainee> {
-    Box::new(Paced { trainee, pace, since: None })
+pub fn paced(workload: Box<dyn Workload>, pace: Pace) -> Box<dyn Workload> {
+    Box::new(Paced { workload, pace, since: None })
 }
 
 struct Paced {
-    trainee: Box<dyn Trainee>,
+    workload: Box<dyn Workload>,
     pace: Pace,
     since: Option<Instant>,
 }
@@ -136,49 +136,49 @@ impl Pause {
         self.resume();
     }
 
-    /// The trainee computes again.
+    /// The workload computes again.
     fn resume(&mut self) {
         self.computes_since = Instant::now();
     }
 }
 
-/// Parts of a trainee that seems slower.
-struct PacedParts<'a> {
+/// Parts of a workload that seems slower.
+struct PacedExchange<'a> {
     pause: Pause,
-    parts: &'a mut dyn Parts,
+    parts: &'a mut dyn TensorExchange,
 }
 
-impl Parts for PacedParts<'_> {
-    fn take(&mut self, tensor: usize, out: &mut [f32]) -> Result<(), TraineeError> {
+impl TensorExchange for PacedExchange<'_> {
+    fn pull(&mut self, tensor: usize, out: &mut [f32]) -> Result<(), WorkloadError> {
         self.pause.make_up();
-        let taken = self.parts.take(tensor, out);
+        let taken = self.parts.pull(tensor, out);
         self.pause.resume();
         taken
     }
 
-    fn give(&mut self, tensor: usize, gradient: &[f32]) -> Result<(), TraineeError> {
+    fn push(&mut self, tensor: usize, gradient: &[f32]) -> Result<(), WorkloadError> {
         self.pause.make_up();
-        let given = self.parts.give(tensor, gradient);
+        let given = self.parts.push(tensor, gradient);
         self.pause.resume();
         given
     }
 }
 
-impl Trainee for Paced {
+impl Workload for Paced {
     fn layout(&self) -> &Layout {
-        self.trainee.layout()
+        self.workload.layout()
     }
 
     fn training_samples(&self) -> u64 {
-        self.trainee.training_samples()
+        self.workload.training_samples()
     }
 
     fn held_out_samples(&self) -> u64 {
-        self.trainee.held_out_samples()
+        self.workload.held_out_samples()
     }
 
     fn initialize(&mut self, seed: u64, parameters: &mut [f32], state: &mut [f32]) {
-        self.trainee.initialize(seed, parameters, state);
+        self.workload.initialize(seed, parameters, state);
     }
 
     fn gradient(
@@ -188,16 +188,16 @@ impl Trainee for Paced {
         seed: u64,
         gradient_out: &mut [f32],
         state_out: &mut [f32],
-    ) -> Result<Loss, TraineeError> {
+    ) -> Result<Loss, WorkloadError> {
         let mut pause = self.pause();
-        let loss = self.trainee.gradient(weights, batch, seed, gradient_out, state_out)?;
+        let loss = self.workload.gradient(weights, batch, seed, gradient_out, state_out)?;
         pause.make_up();
         Ok(loss)
     }
 
     fn gradient_by_parts(
         &mut self,
-        parts: &mut dyn Parts,
+        parts: &mut dyn TensorExchange,
         parameters: &mut [f32],
         state: &[f32],
         version: u64,
@@ -205,9 +205,9 @@ impl Trainee for Paced {
         seed: u64,
         gradient_out: &mut [f32],
         state_out: &mut [f32],
-    ) -> Result<Loss, TraineeError> {
-        let mut parts = PacedParts { pause: self.pause(), parts };
-        let loss = self.trainee.gradient_by_parts(
+    ) -> Result<Loss, WorkloadError> {
+        let mut parts = PacedExchange { pause: self.pause(), parts };
+        let loss = self.workload.gradient_by_parts(
             &mut parts,
             parameters,
             state,
@@ -221,12 +221,12 @@ impl Trainee for Paced {
         Ok(loss)
     }
 
-    fn evaluate(&mut self, weights: Weights<'_>, batch: MicroBatch<'_>) -> Result<Evaluation, TraineeError> {
-        self.trainee.evaluate(weights, batch)
+    fn evaluate(&mut self, weights: Weights<'_>, batch: MicroBatch<'_>) -> Result<Evaluation, WorkloadError> {
+        self.workload.evaluate(weights, batch)
     }
 
     fn fingerprint(&self) -> String {
-        self.trainee.fingerprint()
+        self.workload.fingerprint()
     }
 }
 
@@ -237,14 +237,14 @@ mod tests {
 
     struct Counted(Vec<f64>, Instant);
 
-    impl Parts for Counted {
-        fn take(&mut self, _tensor: usize, out: &mut [f32]) -> Result<(), TraineeError> {
+    impl TensorExchange for Counted {
+        fn pull(&mut self, _tensor: usize, out: &mut [f32]) -> Result<(), WorkloadError> {
             out.fill(0.5);
             self.0.push(self.1.elapsed().as_secs_f64());
             Ok(())
         }
 
-        fn give(&mut self, _tensor: usize, _gradient: &[f32]) -> Result<(), TraineeError> {
+        fn push(&mut self, _tensor: usize, _gradient: &[f32]) -> Result<(), WorkloadError> {
             self.0.push(self.1.elapsed().as_secs_f64());
             Ok(())
         }

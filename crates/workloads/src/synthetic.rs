@@ -20,8 +20,9 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use bellwether_runtime::trainee::{
-    Evaluation, Layout, Loss, MicroBatch, Parts, Tensor, Trainee, TraineeError, Weights, tensor_ranges,
+use bellwether_runtime::workload::{
+    Evaluation, Layout, Loss, MicroBatch, Tensor, TensorExchange, Weights, Workload, WorkloadError,
+    tensor_ranges,
 };
 
 use crate::random::Stream;
@@ -70,9 +71,9 @@ impl Synthetic {
     }
 
     /// Time that a micro-batch takes.
-    fn time(&self, samples: usize, seed: u64) -> Result<Duration, TraineeError> {
+    fn time(&self, samples: usize, seed: u64) -> Result<Duration, WorkloadError> {
         Duration::try_from_secs_f64(self.seconds(samples, seed))
-            .map_err(|error| TraineeError(format!("the synthetic step time: {error}")))
+            .map_err(|error| WorkloadError(format!("the synthetic step time: {error}")))
     }
 
     fn seconds(&self, samples: usize, seed: u64) -> f64 {
@@ -150,7 +151,7 @@ impl Device {
     }
 }
 
-impl Trainee for Synthetic {
+impl Workload for Synthetic {
     fn layout(&self) -> &Layout {
         &self.layout
     }
@@ -178,7 +179,7 @@ impl Trainee for Synthetic {
         seed: u64,
         gradient_out: &mut [f32],
         _state_out: &mut [f32],
-    ) -> Result<Loss, TraineeError> {
+    ) -> Result<Loss, WorkloadError> {
         let device = Device::start(self.time(batch.samples.len(), seed)?);
         let (sums, squares) = Self::points(batch.samples);
         let places = 0..weights.parameters.len();
@@ -190,7 +191,7 @@ impl Trainee for Synthetic {
 
     fn gradient_by_parts(
         &mut self,
-        parts: &mut dyn Parts,
+        parts: &mut dyn TensorExchange,
         parameters: &mut [f32],
         _state: &[f32],
         _version: u64,
@@ -198,25 +199,25 @@ impl Trainee for Synthetic {
         seed: u64,
         gradient_out: &mut [f32],
         _state_out: &mut [f32],
-    ) -> Result<Loss, TraineeError> {
+    ) -> Result<Loss, WorkloadError> {
         let mut device = Device::start(self.time(batch.samples.len(), seed)?);
         let (sums, squares) = Self::points(batch.samples);
         let ranges = tensor_ranges(&self.layout);
         let part = 1.0 / ranges.len() as f64;
         for (layer, range) in ranges.iter().enumerate() {
-            device.outside(|| parts.take(layer, &mut parameters[range.clone()]))?;
+            device.outside(|| parts.pull(layer, &mut parameters[range.clone()]))?;
             device.compute_until(FORWARD * part * (layer + 1) as f64);
         }
         let loss = Self::loss(parameters, batch.samples.len(), &sums, squares);
         for (layer, range) in ranges.iter().enumerate().rev() {
             Self::fill(parameters, range.clone(), batch.samples.len(), &sums, gradient_out);
             device.compute_until(FORWARD + (1.0 - FORWARD) * part * (ranges.len() - layer) as f64);
-            device.outside(|| parts.give(layer, &gradient_out[range.clone()]))?;
+            device.outside(|| parts.push(layer, &gradient_out[range.clone()]))?;
         }
         Ok(Loss { sum: loss })
     }
 
-    fn evaluate(&mut self, weights: Weights<'_>, batch: MicroBatch<'_>) -> Result<Evaluation, TraineeError> {
+    fn evaluate(&mut self, weights: Weights<'_>, batch: MicroBatch<'_>) -> Result<Evaluation, WorkloadError> {
         let (sums, squares) = Self::points(batch.samples);
         let loss_sum = Self::loss(weights.parameters, batch.samples.len(), &sums, squares);
         Ok(Evaluation { loss_sum, correct: 0, predictions: 0 })
@@ -319,14 +320,14 @@ mod tests {
         }
     }
 
-    impl Parts for Recorded {
-        fn take(&mut self, tensor: usize, out: &mut [f32]) -> Result<(), TraineeError> {
+    impl TensorExchange for Recorded {
+        fn pull(&mut self, tensor: usize, out: &mut [f32]) -> Result<(), WorkloadError> {
             out.copy_from_slice(&self.parameters[self.ranges[tensor].clone()]);
             self.call('<', tensor);
             Ok(())
         }
 
-        fn give(&mut self, tensor: usize, gradient: &[f32]) -> Result<(), TraineeError> {
+        fn push(&mut self, tensor: usize, gradient: &[f32]) -> Result<(), WorkloadError> {
             assert_eq!(gradient.len(), self.ranges[tensor].len());
             self.call('>', tensor);
             Ok(())

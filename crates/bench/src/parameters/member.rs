@@ -13,7 +13,7 @@ use bellwether_runtime::optimizer::Optimizer;
 use bellwether_runtime::parameters::{
     Client, ClientOptions, Phase, Rule, Server, ServerOptions, ShardMap, Told, Work,
 };
-use bellwether_runtime::trainee::{Layout, Parts, Tensor};
+use bellwether_runtime::workload::{Layout, Tensor, TensorExchange};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
@@ -272,9 +272,9 @@ impl Worker {
             self.client.begin(work(unit)).map_err(io::Error::other)?;
             for tensor in 0..self.tensors {
                 let out = &mut self.parameters[tensor * values..(tensor + 1) * values];
-                self.client.take(tensor, out).map_err(io::Error::other)?;
+                self.client.pull(tensor, out).map_err(io::Error::other)?;
                 let gradient = &self.gradient[tensor * values..(tensor + 1) * values];
-                self.client.give(tensor, gradient).map_err(io::Error::other)?;
+                self.client.push(tensor, gradient).map_err(io::Error::other)?;
             }
             self.client.finish().map_err(io::Error::other)?;
         }
@@ -287,7 +287,7 @@ impl Worker {
         tcp::sample(batches, batch, true, || {
             self.next += 1;
             self.small.begin(work(self.next)).map_err(io::Error::other)?;
-            self.small.take(0, &mut out).map_err(io::Error::other)
+            self.small.pull(0, &mut out).map_err(io::Error::other)
         })
     }
 }

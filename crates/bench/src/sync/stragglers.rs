@@ -114,11 +114,11 @@ pub(super) fn times(
 
 /// Steps that were synchronous.
 fn synchronous(outcome: &Outcome) -> f64 {
-    let stretches = outcome.summary.stretches.iter();
-    stretches.filter(|stretch| stretch.protocol == Protocol::Bsp).map(|stretch| stretch.steps as f64).sum()
+    let phases = outcome.summary.phases.iter();
+    phases.filter(|phase| phase.protocol == Protocol::Bsp).map(|phase| phase.steps as f64).sum()
 }
 
 /// How often a worker was told to pause.
 fn benched(outcome: &Outcome) -> usize {
-    outcome.lines.iter().filter(|line| matches!(line.event, Event::Benched { .. })).count()
+    outcome.lines.iter().filter(|line| matches!(line.event, Event::Paused { .. })).count()
 }

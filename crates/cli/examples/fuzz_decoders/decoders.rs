@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use bellwether_runtime::channel::{Cipher, Token, fuzz};
 use bellwether_runtime::checkpoint::Store;
-use bellwether_runtime::control::convert::{read_from_worker, read_to_worker, read_trainee};
+use bellwether_runtime::control::convert::{read_from_worker, read_to_worker, read_workload};
 use bellwether_runtime::control::generated as wire;
 use bellwether_runtime::frame::{FRAME_HEADER_BYTES, FrameHeader, FrameKind, Stamp};
 use bellwether_runtime::parameters::wire as parameters;
 use bellwether_runtime::state::TrainingState;
-use bellwether_runtime::trainee::{Layout, Tensor};
+use bellwether_runtime::workload::{Layout, Tensor};
 use bellwether_runtime::{journal, metrics, transfer};
 use prost::Message as _;
 
@@ -117,7 +117,7 @@ fn control_plane() -> Vec<Decoder> {
     let from = |body| wire::FromWorker { body: Some(body) }.encode_to_vec();
     let to = |body| wire::ToWorker { body: Some(body) }.encode_to_vec();
     let tensor = |length| wire::Tensor { name: "weights".into(), shape: vec![length, 7] };
-    let trainee = wire::Trainee {
+    let workload = wire::Workload {
         fingerprint: "digits".into(),
         training_samples: 1000,
         held_out_samples: 10,
@@ -128,7 +128,7 @@ fn control_plane() -> Vec<Decoder> {
         worker: 3,
         address: "10.0.0.1:4000".into(),
         held: Some(wire::HeldState { epoch: 2, step: 9 }),
-        trainee: Some(trainee.clone()),
+        workload: Some(workload.clone()),
         ..Default::default()
     };
     let step = wire::StepRecord { step: 9, loss: 0.5, nodes_s: vec![0.1; 4], ..Default::default() };
@@ -143,7 +143,7 @@ fn control_plane() -> Vec<Decoder> {
         ..Default::default()
     };
     let from_worker =
-        vec![from(wire::from_worker::Body::Warmed(trainee)), from(wire::from_worker::Body::Report(report))];
+        vec![from(wire::from_worker::Body::Warmed(workload)), from(wire::from_worker::Body::Report(report))];
     let to_worker = vec![
         to(wire::to_worker::Body::Prepare(wire::Prepare { membership: Some(membership) })),
         to(wire::to_worker::Body::Bye(wire::Bye { reason: "the run is over".into(), ..Default::default() })),
@@ -158,7 +158,7 @@ fn control_plane() -> Vec<Decoder> {
         }),
         decoder("first messages of workers", 5.0, vec![attach.encode_to_vec()], |bytes| {
             wire::Attach::decode(bytes)
-                .is_ok_and(|attach| attach.trainee.is_none_or(|t| read_trainee(t).is_some()))
+                .is_ok_and(|attach| attach.workload.is_none_or(|t| read_workload(t).is_some()))
         }),
         decoder("messages to workers", 8.0, to_worker, |bytes| {
             wire::ToWorker::decode(bytes).is_ok_and(|message| read_to_worker(message).is_some())

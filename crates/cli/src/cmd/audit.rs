@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use bellwether_runtime::journal::{Audit, Entry, Ledger, Stretch};
+use bellwether_runtime::journal::{Audit, Entry, Ledger, Segment};
 use clap::Args;
 use serde_json::json;
 
@@ -46,30 +46,30 @@ pub(crate) fn audit(arguments: &AuditArguments, printer: &Printer) -> Result<Exi
 }
 
 fn json(run: &str, ledger: &Ledger, unreadable: &[u64]) -> serde_json::Value {
-    let stretch = |stretch: &Stretch| {
+    let segment = |segment: &Segment| {
         json!({
-            "first": stretch.first, "last": stretch.last, "fingerprint": stretch.fingerprint,
-            "training_samples": stretch.training_samples, "is_proven": stretch.is_proven, "epochs": stretch.epochs,
+            "first": segment.first, "last": segment.last, "fingerprint": segment.fingerprint,
+            "training_samples": segment.training_samples, "is_proven": segment.is_proven, "epochs": segment.epochs,
         })
     };
     json!({
         "run": run, "steps": ledger.steps, "samples": ledger.samples, "epochs": ledger.epochs,
-        "stretches": ledger.stretches.iter().map(stretch).collect::<Vec<_>>(),
+        "stretches": ledger.segments.iter().map(segment).collect::<Vec<_>>(),
         "unreadable_lines": unreadable,
     })
 }
 
 fn text(run: &str, ledger: &Ledger) -> String {
-    let Ledger { steps, samples, epochs, stretches } = ledger;
+    let Ledger { steps, samples, epochs, segments } = ledger;
     let mut text = format!(
         "{run}: {steps} committed steps took {samples} samples; in each of {epochs} whole epochs every sample is in \
          exactly one step"
     );
-    if stretches.iter().any(|stretch| !stretch.is_proven) {
+    if segments.iter().any(|segment| !segment.is_proven) {
         text.push_str(" (steps that are in a checkpoint alone are left out)");
     }
-    if stretches.len() > 1 {
-        for Stretch { first, last, fingerprint, training_samples, is_proven, epochs } in stretches {
+    if segments.len() > 1 {
+        for Segment { first, last, fingerprint, training_samples, is_proven, epochs } in segments {
             let what = match is_proven {
                 true => format!("{epochs} whole epochs of {training_samples} samples"),
                 false => "in a checkpoint alone: no line tells of their samples".into(),

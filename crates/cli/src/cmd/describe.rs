@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use bellwether_core::InputError;
 use bellwether_core::job::Job;
 use bellwether_core::units::Bytes;
-use bellwether_runtime::membership::TraineeDescription;
+use bellwether_runtime::membership::WorkloadDescription;
 use bellwether_serve::ledger::Task;
 use bellwether_serve::loading::Answer;
 use bellwether_serve::snapshot::ErrorBody;
@@ -45,8 +45,8 @@ pub(crate) fn describe(arguments: &DescribeArguments, printer: &Printer) -> Resu
 /// The size of a job's task, learnt as a worker would.
 fn task(job: &Job, file_limit_bytes: u64) -> Result<Task, InputError> {
     let read = |path: &std::path::Path| files::read_data_within(path, file_limit_bytes);
-    let trainee = bellwether_workloads::build(job, &read)?;
-    let described = TraineeDescription::of(trainee.as_ref());
+    let workload = bellwether_workloads::build(job, &read)?;
+    let described = WorkloadDescription::of(workload.as_ref());
     let bytes = 4 * (described.layout.parameter_count() + described.layout.state_count()) as u64;
     Ok(Task { training_samples: described.training_samples, bytes })
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bellwether_core::InputError;
-use bellwether_core::moment::Deadline;
+use bellwether_core::deadline::Deadline;
 use bellwether_core::prediction::Link;
 use bellwether_core::profile::Profile;
 use bellwether_core::units::Dollars;
@@ -22,7 +22,7 @@ use crate::printer::Printer;
 
 mod plot;
 mod show;
-mod ways;
+mod strategies;
 mod work;
 
 /// Workers that are looked at, where nothing is said and the job has so many virtual nodes.
@@ -48,7 +48,7 @@ pub(crate) struct PlanArguments {
     #[command(flatten)]
     work: work::WorkArguments,
     #[command(flatten)]
-    ways: ways::WayArguments,
+    ways: strategies::WayArguments,
     /// Allow servers that their provider may take away
     #[arg(long)]
     transient: bool,
@@ -113,7 +113,7 @@ pub(crate) fn plan(arguments: &PlanArguments, printer: &Printer) -> Result<ExitC
         runs: arguments.runs,
     };
     let mut found = plan::plan(&question, &catalogue, &model)?;
-    ways::order(&mut found, profile);
+    strategies::order(&mut found, profile);
     if let Some(path) = &arguments.plot {
         files::write_whole(path, plot::svg(&found)?.as_bytes())?;
     }

@@ -79,8 +79,8 @@ pub(crate) fn tune(arguments: &TuneArguments, printer: &Printer) -> Result<ExitC
     let What::Sync(arguments) = &arguments.what;
     let state_dir = StateDir::find(arguments.state_dir.clone())?;
     let job = job(arguments)?;
-    let trainee = job::describe(&job)?;
-    let total_steps = job.total_steps(trainee.training_samples);
+    let workload = job::describe(&job)?;
+    let total_steps = job.total_steps(workload.training_samples);
     let path = match &arguments.output {
         Some(path) => {
             files::check_folder(path)?;

@@ -86,14 +86,14 @@ pub(crate) fn worker(arguments: WorkerArguments) -> Result<ExitCode, Failure> {
         leashed: None,
     };
     let build = |job: &Job, _: &Stages<'_>| {
-        let trainee = session::build(job).map_err(|e| e.to_string())?;
-        let trainee = match arguments.speed {
-            Some(pace) => bellwether_workloads::paced(trainee, pace),
-            None => trainee,
+        let workload = session::build(job).map_err(|e| e.to_string())?;
+        let workload = match arguments.speed {
+            Some(pace) => bellwether_workloads::paced(workload, pace),
+            None => workload,
         };
         Ok(match arguments.flip_bit {
-            Some(flip) => bellwether_workloads::flipped(trainee, flip, job.seed),
-            None => trainee,
+            Some(flip) => bellwether_workloads::flipped(workload, flip, job.seed),
+            None => workload,
         })
     };
     match run(options, build) {

@@ -86,8 +86,8 @@ fn through_servers_the_parameters_are_the_same() {
         for servers in ["sync.servers=1", "sync.servers=2", "sync.servers=3"] {
             let summary = recipe.scene().train(&arguments("3", &[THROUGH_SERVERS, servers])).summary();
             assert_eq!(summary.params_digest, Some(recipe.digest()), "{servers}: {summary:?}");
-            let stretches: Vec<_> = summary.stretches.iter().map(|s| (s.protocol, s.steps)).collect();
-            assert_eq!(stretches, [(Protocol::Bsp, summary.steps)]);
+            let phases: Vec<_> = summary.phases.iter().map(|s| (s.protocol, s.steps)).collect();
+            assert_eq!(phases, [(Protocol::Bsp, summary.steps)]);
         }
     }
 }
@@ -100,10 +100,9 @@ fn a_run_changes_its_protocol_without_a_new_process() {
         "sync.policy={ phases = [[0.0, \"bsp\"], [0.25, \"asp\"], [0.5, \"ssp:1\"], [0.75, \"bsp\"]] }";
     let summary = scene.train(&arguments("3", &[phases, "sync.servers=2"])).summary();
     whole(&scene, &summary);
-    let stretches: Vec<_> =
-        summary.stretches.iter().map(|s| (s.protocol, s.step, s.steps, s.servers)).collect();
+    let phases: Vec<_> = summary.phases.iter().map(|s| (s.protocol, s.step, s.steps, s.servers)).collect();
     let (bsp, asp, ssp) = (Protocol::Bsp, Protocol::Asp, Protocol::Ssp(1));
-    assert_eq!(stretches, [(bsp, 0, 30, 0), (asp, 30, 30, 2), (ssp, 60, 30, 2), (bsp, 90, 30, 0)]);
+    assert_eq!(phases, [(bsp, 0, 30, 0), (asp, 30, 30, 2), (ssp, 60, 30, 2), (bsp, 90, 30, 0)]);
     let changes = scene.picked(|event| match event {
         Event::Protocol { step, protocol, .. } => Some((*step, *protocol)),
         _ => None,
@@ -244,12 +243,12 @@ fn a_run_whose_coordinator_is_killed_goes_back_to_its_checkpoint() {
     whole(&scene, &summary);
     let [to] = rolled_back(&scene)[..] else { panic!("{:?}", rolled_back(&scene)) };
     assert!(to >= 40 && to.is_multiple_of(20), "{to}");
-    let asynchronous = summary.stretches.iter().all(|stretch| stretch.protocol == Protocol::Asp);
-    assert!(asynchronous && summary.stretches.len() == 1, "{summary:?}");
+    let asynchronous = summary.phases.iter().all(|phase| phase.protocol == Protocol::Asp);
+    assert!(asynchronous && summary.phases.len() == 1, "{summary:?}");
 }
 
 #[test]
-fn a_stretch_follows_its_schedule_and_can_be_stopped() {
+fn a_phase_follows_its_schedule_and_can_be_stopped() {
     let recipe = brief();
     let scene = recipe.scene();
     let mut run = scene.train(&[&arguments("2", &[ASP])[..], &["--resize", "20:4,40:1"]].concat());

@@ -47,9 +47,9 @@ fn the_asynchronous_example_switches() {
     let path = format!("{FOLDER}/asynchronous.toml");
     let ended = scene.call(&["run", &path, "--steps", "8", "--format", "json"]);
     let summary: Summary = serde_json::from_str(&ended.stdout).expect("a summary");
-    let stretches: Vec<(Protocol, u64)> =
-        summary.stretches.iter().map(|stretch| (stretch.protocol, stretch.steps)).collect();
-    assert_eq!(stretches, [(Protocol::Bsp, 2), (Protocol::Asp, 6)], "{ended:?}");
+    let phases: Vec<(Protocol, u64)> =
+        summary.phases.iter().map(|phase| (phase.protocol, phase.steps)).collect();
+    assert_eq!(phases, [(Protocol::Bsp, 2), (Protocol::Asp, 6)], "{ended:?}");
     assert!(summary.staleness.is_some_and(|staleness| staleness.updates() > 0));
 }
 

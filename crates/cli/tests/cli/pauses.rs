@@ -59,7 +59,7 @@ fn stand_still(sets: &[&str], everyone: bool) {
     assert_eq!((summary.outcome.as_str(), summary.steps), ("finished", 400), "{summary:?}");
     assert_eq!(losses(&scene), [], "nobody was away");
     assert_eq!(ever(&scene), before, "the same processes do it all");
-    if !summary.stretches.iter().any(|stretch| stretch.protocol == Protocol::Asp) {
+    if !summary.phases.iter().any(|phase| phase.protocol == Protocol::Asp) {
         assert_eq!(summary.params_digest, Some(recipe.digest()), "{summary:?}");
     }
     scene.audit();

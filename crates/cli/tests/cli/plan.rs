@@ -122,7 +122,7 @@ fn protocols_and_servers_are_chosen_too() {
     let way = chosen.way.as_ref().expect("one of those");
     assert!(plan.reason.contains(&format!("{}, {way}", chosen.machines[0])), "{}", plan.reason);
     let together = plan.synchronisation.as_ref().expect("the words for the run");
-    assert_eq!((together.servers, &together.stretches), (way.servers, &way.policy.stretches(100_000)));
+    assert_eq!((together.servers, &together.phases), (way.servers, &way.policy.phases(100_000)));
     assert!(plan.candidates.iter().flat_map(|candidate| &candidate.way).all(|way| way.servers <= 3));
     let machines = |candidate: &bellwether_core::plan::Candidate| {
         candidate.machines.iter().map(|m| m.count).sum::<u32>()

@@ -271,7 +271,7 @@ fn run(scene: &Scene, arguments: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn a_run_that_switches_takes_the_time_of_its_stretches() {
+fn a_run_that_switches_takes_the_time_of_its_phases() {
     let scene = scene();
     let workers = ["--workers", "1..8"];
     let with = |way: &[&str]| run(&scene, &[way, &workers, &WHOLE].concat());
@@ -285,22 +285,16 @@ fn a_run_that_switches_takes_the_time_of_its_stretches() {
         assert_eq!(together["speedup"], 1.0);
         let speedup = switched["speedup"].as_f64().expect("a number");
         assert!((speedup * time_s(switched) / time_s(together) - 1.0).abs() < 1e-9, "{switched}");
-        let stretches = switched["stretches"].as_array().expect("stretches");
-        assert_eq!(
-            stretches.iter().map(|s| s["from_step"].as_u64()).collect::<Vec<_>>(),
-            [Some(0), Some(1000)]
-        );
+        let phases = switched["stretches"].as_array().expect("stretches");
+        assert_eq!(phases.iter().map(|s| s["from_step"].as_u64()).collect::<Vec<_>>(), [Some(0), Some(1000)]);
         let others = switched["workers"].as_f64().expect("a number") - 1.0;
-        assert_eq!(
-            (&stretches[0]["staleness"], stretches[1]["staleness"].as_f64()),
-            (&Value::Null, Some(others))
-        );
+        assert_eq!((&phases[0]["staleness"], phases[1]["staleness"].as_f64()), (&Value::Null, Some(others)));
     }
     let table = ask(&scene, &["--switch-at", "0.25", "--steps", "4000"]).stdout;
     assert!(table.contains("the accuracy may differ") && !table.contains("extrapolated"), "{table}");
     let csv = ask(&scene, &["--switch-at", "0.25", "--steps", "4000", "--format", "csv"]).stdout;
     assert_eq!(csv.lines().count(), 1 + 2 * 8, "{csv}");
-    // Servers sum for synchronous stretches only where that is asked for.
+    // Servers sum for synchronous phases only where that is asked for.
     let reduced = with(&["--switch-at", "0.25", "--servers", "2"]);
     assert_eq!(reduced[3]["stretches"][0], switched[3]["stretches"][0]);
 }

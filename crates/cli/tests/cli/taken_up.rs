@@ -49,9 +49,9 @@ fn other_data_are_refused_unless_somebody_accepts_them() {
     assert_eq!(scene.picked(accepted).len(), 1);
     let audit = scene.call(&["audit", "job-1", "--format", "json"]);
     let proven: serde_json::Value = serde_json::from_str(&audit.stdout).expect("an account");
-    let stretches = proven["stretches"].as_array().expect("a list");
-    assert_eq!((&proven["steps"], stretches.len()), (&150.into(), 2), "{proven}");
-    assert_ne!(stretches[0]["training_samples"], stretches[1]["training_samples"]);
+    let phases = proven["stretches"].as_array().expect("a list");
+    assert_eq!((&proven["steps"], phases.len()), (&150.into(), 2), "{proven}");
+    assert_ne!(phases[0]["training_samples"], phases[1]["training_samples"]);
 }
 
 #[test]

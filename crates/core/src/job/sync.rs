@@ -23,9 +23,9 @@ pub struct Sync {
     /// Virtual nodes whose gradients make one asynchronous update; it divides `batch.virtual_nodes`.
     pub nodes_per_update: u32,
     /// How the learning rate follows the batch of an asynchronous update, which is a part of `batch.size`.
-    pub rate: PartRate,
+    pub rate: AsyncRateScaling,
     /// What the momentum is in asynchronous phases.
-    pub momentum: PartMomentum,
+    pub momentum: AsyncMomentum,
     /// Which waiting part a connection to a server serves next: `"fifo"`, `"window:64KiB"` or `"priority"`.
     pub order: Order,
     /// Whether each server has a replica that takes its place when it dies.
@@ -41,8 +41,8 @@ impl Default for Sync {
             servers: 1,
             reduce: Reduce::AllReduce,
             nodes_per_update: 1,
-            rate: PartRate::Linear,
-            momentum: PartMomentum::Keep,
+            rate: AsyncRateScaling::Linear,
+            momentum: AsyncMomentum::Keep,
             order: Order::Fifo,
             replica: false,
             stragglers: StragglerPolicy::Ignore,
@@ -155,32 +155,32 @@ impl From<SyncPolicy> for Written {
 }
 
 impl SyncPolicy {
-    /// The protocol of each stretch of a run of `total_steps`: the first step of it, rising; empty stretches left out.
+    /// The protocol of each phase of a run of `total_steps`: the first step of it, rising; empty phases left out.
     /// [`SyncPolicy::Auto`] begins synchronous.
     ///
     /// ```
     /// use bellwether_core::job::SyncPolicy;
     /// use bellwether_core::prediction::Protocol;
     /// let policy = SyncPolicy::Phases(vec![(0.0, Protocol::Bsp), (0.25, Protocol::Asp)]);
-    /// assert_eq!(policy.stretches(10), [(0, Protocol::Bsp), (3, Protocol::Asp)]);
+    /// assert_eq!(policy.phases(10), [(0, Protocol::Bsp), (3, Protocol::Asp)]);
     /// ```
-    pub fn stretches(&self, total_steps: u64) -> Vec<(u64, Protocol)> {
-        let SyncPolicy::Phases(phases) = self else { return vec![(0, Protocol::Bsp)] };
-        let mut stretches: Vec<(u64, Protocol)> = Vec::new();
-        for (share, protocol) in phases {
+    pub fn phases(&self, total_steps: u64) -> Vec<(u64, Protocol)> {
+        let SyncPolicy::Phases(shares) = self else { return vec![(0, Protocol::Bsp)] };
+        let mut phases: Vec<(u64, Protocol)> = Vec::new();
+        for (share, protocol) in shares {
             let from = (share * total_steps as f64).round() as u64;
             if from >= total_steps && from > 0 {
                 break;
             }
-            // A stretch that would be empty gives way to the one after it.
-            while stretches.last().is_some_and(|(at, _)| *at >= from) {
-                stretches.pop();
+            // A phase that would be empty gives way to the one after it.
+            while phases.last().is_some_and(|(at, _)| *at >= from) {
+                phases.pop();
             }
-            if stretches.last().is_none_or(|(_, last)| last != protocol) {
-                stretches.push((from, *protocol));
+            if phases.last().is_none_or(|(_, last)| last != protocol) {
+                phases.push((from, *protocol));
             }
         }
-        stretches
+        phases
     }
 }
 
@@ -270,7 +270,7 @@ pub enum Reduce {
 /// How the learning rate follows the batch of an asynchronous update.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum PartRate {
+pub enum AsyncRateScaling {
     /// As the update's share of the batch.
     Linear,
     /// As the square root of that share.
@@ -279,13 +279,13 @@ pub enum PartRate {
     Keep,
 }
 
-impl PartRate {
+impl AsyncRateScaling {
     /// What the learning rate is multiplied with for an update of this share of the batch, 0…1.
     pub fn factor(self, share: f64) -> f64 {
         match self {
-            PartRate::Linear => share,
-            PartRate::SquareRoot => share.sqrt(),
-            PartRate::Keep => 1.0,
+            AsyncRateScaling::Linear => share,
+            AsyncRateScaling::SquareRoot => share.sqrt(),
+            AsyncRateScaling::Keep => 1.0,
         }
     }
 }
@@ -293,7 +293,7 @@ impl PartRate {
 /// What the momentum (of Adam: the first decay rate) is in asynchronous phases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum PartMomentum {
+pub enum AsyncMomentum {
     /// As it is.
     Keep,
     /// Times the update's share of the batch.

@@ -50,7 +50,7 @@ impl Event {
             Event::Quarantined { worker, step, judge } => {
                 format!("step {step}: worker {worker} is sent away: worker {judge} computed as the other did")
             }
-            Event::Benched { worker, step } => format!("step {step}: worker {worker} pauses"),
+            Event::Paused { worker, step } => format!("step {step}: worker {worker} pauses"),
             Event::ServerCrashed { server, shard, step, evidence } => {
                 format!("step {step}: server {server} with shard {shard} is lost: {evidence}")
             }

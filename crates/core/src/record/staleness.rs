@@ -1,4 +1,4 @@
-//! How stale the updates of an asynchronous stretch were.
+//! How stale the updates of an asynchronous phase were.
 
 use std::fmt;
 

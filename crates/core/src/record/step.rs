@@ -87,7 +87,7 @@ pub struct UnitRecord {
     pub wait_s: f64,
     /// Seconds of computing before each call that took or gave a tensor, and after the last.
     pub segments_s: Vec<f64>,
-    /// Those calls in order, in a worker's first unit of a stretch.
+    /// Those calls in order, in a worker's first unit of a phase.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<Call>,
 }

@@ -37,7 +37,7 @@ pub struct Resize {
 
 /// Steps that were done by one protocol.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct StretchSummary {
+pub struct PhaseSummary {
     /// The first of them.
     pub step: u64,
     /// How many.
@@ -206,9 +206,9 @@ pub struct Summary {
     /// Changes of the batch; none in mode `exact`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub batches: Vec<BatchChange>,
-    /// Stretches by protocol, where the run had more than all-reduce.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub stretches: Vec<StretchSummary>,
+    /// Phases by protocol, where the run had more than all-reduce.
+    #[serde(default, rename = "stretches", skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<PhaseSummary>,
     /// How stale asynchronous updates were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub staleness: Option<Staleness>,

@@ -77,14 +77,14 @@ fn how_runs_of_before_ended() {
 
 #[test]
 fn who_waited_for_whom_in_runs_of_before() {
-    let stretches = [(0, Protocol::Bsp), (4, Protocol::Asp)];
+    let phases = [(0, Protocol::Bsp), (4, Protocol::Asp)];
     let told = journal("asynchronous").into_iter().filter_map(|event| match event {
         Event::Protocol { step, protocol, .. } => Some((step, protocol)),
         _ => None,
     });
-    assert_eq!(told.collect::<Vec<_>>(), stretches);
-    let summed: Vec<_> = summary("asynchronous").stretches.iter().map(|s| (s.step, s.protocol)).collect();
-    assert_eq!(summed, stretches);
+    assert_eq!(told.collect::<Vec<_>>(), phases);
+    let summed: Vec<_> = summary("asynchronous").phases.iter().map(|s| (s.step, s.protocol)).collect();
+    assert_eq!(summed, phases);
 }
 
 #[test]

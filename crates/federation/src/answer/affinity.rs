@@ -3,7 +3,7 @@
 
 use rayon::prelude::*;
 
-use super::report::{Market, MemberRow, Named, Report, Run, split_row};
+use super::report::{Market, MemberRow, Report, Run, SplitSpec, split_row};
 use super::{EXACT_MEMBERS, Split, Unanswered, Valuation, Wanted, savings, whole};
 use crate::description::{Classes, Description, Member};
 use crate::game::Coalition;
@@ -33,7 +33,7 @@ pub fn affinity(federation: &Description, how: &Valuation, wanted: Wanted) -> Re
         .zip(&owen.charges)
         .map(|(row, charge)| row.alone_forwarded_per_hour - charge)
         .collect();
-    let named = Named { split: "market prices (Owen)", payment, half_widths: None };
+    let named = SplitSpec { split: "market prices (Owen)", payment, half_widths: None };
     if count > EXACT_MEMBERS {
         report.splits.push(split_row(&named, None, &report.members));
         report.advice.stable = Some(true);

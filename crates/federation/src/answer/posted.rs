@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::Unanswered;
+use super::format::{and, money};
 use super::prices::ends;
-use super::words::{and, money};
 use crate::description::Description;
 use crate::game::Coalition;
 use crate::game::affinity::Posted;

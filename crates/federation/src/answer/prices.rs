@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::words::{and, figure};
+use super::format::{and, figure};
 use super::{Unanswered, Valuer};
 use crate::description::HOUR_S;
 use crate::game::play::{Deviation, Ending, Rules};

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::words::and;
+use super::format::and;
 use crate::game::advice::{Advice, Structure};
 use crate::game::splits::relative_cost_cut;
 use crate::game::{Coalition, Game};
@@ -65,7 +65,7 @@ impl Report {
     pub(super) fn show(&mut self, game: &Game, structure: Structure) {
         self.saved_dollars_per_hour = structure.gain;
         let game = game.with_value_of_all(structure.value);
-        let named = Named { split: "stable", payment: structure.payment, half_widths: None };
+        let named = SplitSpec { split: "stable", payment: structure.payment, half_widths: None };
         self.splits = vec![split_row(&named, Some(&game), &self.members)];
     }
 }
@@ -205,14 +205,14 @@ pub struct Run {
 }
 
 /// A way to split, and what it gives to each; `None` where it gives nothing sensible.
-pub(super) struct Named {
+pub(super) struct SplitSpec {
     pub(super) split: &'static str,
     pub(super) payment: Vec<f64>,
     pub(super) half_widths: Option<Vec<f64>>,
 }
 
 /// A row for a split of a game, or (without a game) of one of which coalitions are not known.
-pub(super) fn split_row(named: &Named, game: Option<&Game>, members: &[MemberRow]) -> SplitRow {
+pub(super) fn split_row(named: &SplitSpec, game: Option<&Game>, members: &[MemberRow]) -> SplitRow {
     let share = |(place, (payment, member)): (usize, (&f64, &MemberRow))| Share {
         dollars_per_hour: *payment,
         half_width_dollars_per_hour: named.half_widths.as_ref().map(|widths| widths[place]),

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
-use super::report::{MemberRow, Named, Report, advice_row, coalition_rows, names, split_row};
-use super::words::and;
+use super::format::and;
+use super::report::{MemberRow, Report, SplitSpec, advice_row, coalition_rows, names, split_row};
 use super::{EXACT_MEMBERS, Outcome, Split, Unanswered, Valuer, Wanted};
 use crate::description::{Description, HOUR_S, Jobs, Member};
 use crate::game::advice::{Advice, Structure, advise};
@@ -165,7 +165,7 @@ pub(super) fn fill(
     for (split, payment) in named {
         match payment {
             Some(payment) => {
-                let named = Named { split, payment, half_widths: None };
+                let named = SplitSpec { split, payment, half_widths: None };
                 report.splits.push(split_row(&named, Some(game), &report.members));
             }
             None => report.notes.push(why_not(split, game)),
@@ -211,7 +211,7 @@ fn sampled(
     }
     let wish = Sampling { half_width: SAMPLED_HALF_WIDTH, most_values: MOST_SAMPLED, seed };
     let found = sample(count, &wish, values)?;
-    let named = Named {
+    let named = SplitSpec {
         split: "shapley",
         payment: found.members.iter().map(|member| member.mean).collect(),
         half_widths: Some(found.members.iter().map(|member| member.half_width).collect()),

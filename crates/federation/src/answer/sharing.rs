@@ -1,7 +1,7 @@
 //! How many servers each member should share, and what other numbers save.
 
+use super::format::and;
 use super::savings::dollars_per_hour;
-use super::words::and;
 use super::{Outcome, Unanswered, Valuer};
 use crate::game::sharing::{self, Effort, Found};
 

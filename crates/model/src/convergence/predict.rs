@@ -80,10 +80,10 @@ impl CurveFit {
         let parts = PARTS.min(points.len());
         let chosen = curves[0].1;
         let without = |part: usize| {
-            // Whole stretches, because neighbours share their luck.
-            let stretch = points.len() * part / parts..points.len() * (part + 1) / parts;
+            // Whole phases, because neighbours share their luck.
+            let phase = points.len() * part / parts..points.len() * (part + 1) / parts;
             let kept: Vec<Observation> =
-                points.iter().enumerate().filter(|(i, _)| !stretch.contains(i)).map(|(_, p)| *p).collect();
+                points.iter().enumerate().filter(|(i, _)| !phase.contains(i)).map(|(_, p)| *p).collect();
             fit(chosen.form, &kept, floor, Some(&chosen))
         };
         let residual =

@@ -1,4 +1,4 @@
-//! Sets of intervals of time: how much of a stretch they cover.
+//! Sets of intervals of time: how much of a phase they cover.
 
 /// Disjoint intervals in ascending order, in seconds.
 #[derive(Debug, Default, Clone)]
@@ -23,14 +23,14 @@ impl Cover {
         Cover::of(self.0.iter().chain(&other.0).copied().collect())
     }
 
-    /// Seconds of the stretch from `begin` to `end` that are covered.
+    /// Seconds of the phase from `begin` to `end` that are covered.
     pub(super) fn within(&self, begin: f64, end: f64) -> f64 {
         let first = self.0.partition_point(|span| span.1 <= begin);
         let inside = self.0[first..].iter().take_while(|span| span.0 < end);
         inside.map(|span| span.1.min(end) - span.0.max(begin)).sum::<f64>().max(0.0)
     }
 
-    /// Seconds of the stretch that are not; 0 where it ends before it begins.
+    /// Seconds of the phase that are not; 0 where it ends before it begins.
     pub(super) fn outside(&self, begin: f64, end: f64) -> f64 {
         ((end - begin).max(0.0) - self.within(begin, end)).max(0.0)
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bellwether_core::prediction::{Configuration, DeviceGroup, JobDescription, Link, StepModel};
 use bellwether_model::biased::Biased;
-use bellwether_model::named::Named;
+use bellwether_model::named::ModelSpec;
 use bellwether_model::speedup::{Law, Speedup};
 use proptest::prelude::*;
 
@@ -40,15 +40,15 @@ fn every_word_comes_back() {
         "noisy:0:curve:1,2",
     ];
     for word in words {
-        assert_eq!(word.parse::<Named>().unwrap().to_string(), word);
+        assert_eq!(word.parse::<ModelSpec>().unwrap().to_string(), word);
     }
-    assert_eq!("declared".parse(), Ok(Named::Law(Law::Linear)));
-    assert_eq!("goodput:C:/tables".parse(), Ok(Named::Goodput("C:/tables".into())));
+    assert_eq!("declared".parse(), Ok(ModelSpec::Law(Law::Linear)));
+    assert_eq!("goodput:C:/tables".parse(), Ok(ModelSpec::Goodput("C:/tables".into())));
 }
 
 #[test]
 fn wrong_words_are_explained() {
-    let error = |text: &str| text.parse::<Named>().unwrap_err();
+    let error = |text: &str| text.parse::<ModelSpec>().unwrap_err();
     assert!(error("gavl:x").contains("did you mean `gavel`"), "{}", error("gavl:x"));
     assert!(error("magic").contains("known here: declared, linear"), "{}", error("magic"));
     assert!(error("gavel").contains("write gavel:FILE"));
@@ -105,7 +105,7 @@ proptest! {
     #[test]
     fn no_text_panics(text in ".{0,40}", words in "(noisy|gavel|curve|declared|:|0\\.2|goodput|,){0,8}") {
         for text in [text, words] {
-            if let Ok(named) = text.parse::<Named>() {
+            if let Ok(named) = text.parse::<ModelSpec>() {
                 prop_assert_eq!(named.to_string().parse(), Ok(named));
             }
         }

@@ -3,7 +3,7 @@
 use bellwether_des::Streams;
 use bellwether_des::statistics::Tally;
 use bellwether_model::transient::{
-    Bathtub, Law, Named, Observed, best_period_s, checkpoint_s, daly_s, duration_s, published, samples,
+    Bathtub, Law, LawSpec, Observed, best_period_s, checkpoint_s, daly_s, duration_s, published, samples,
     young_s,
 };
 use proptest::prelude::*;
@@ -13,8 +13,8 @@ const DAY_S: f64 = 86_400.0;
 
 fn law(words: &str) -> Law {
     match words.parse().expect("a law") {
-        Named::Law(law) => law,
-        Named::Samples(file) => panic!("{file} is a file"),
+        LawSpec::Law(law) => law,
+        LawSpec::Samples(file) => panic!("{file} is a file"),
     }
 }
 
@@ -148,14 +148,14 @@ fn what_is_no_law_is_refused() {
         ("samples", "samples:"),
         ("", "known here"),
     ] {
-        let error = words.parse::<Named>().expect_err(words);
+        let error = words.parse::<LawSpec>().expect_err(words);
         assert!(error.contains(says), "`{words}`: {error}");
     }
     let error = samples("1h\n# none\nsoon\n", "mine.txt").unwrap_err();
     assert_eq!(error.place, "mine.txt, line 3");
     assert_eq!(samples("\n", "mine.txt").unwrap_err().place, "mine.txt");
     assert!(Law::samples(&[Observed { lived_s: f64::NAN, revoked: true }]).is_err());
-    assert_eq!("samples:a:b.txt".parse(), Ok(Named::Samples("a:b.txt".into())));
+    assert_eq!("samples:a:b.txt".parse(), Ok(LawSpec::Samples("a:b.txt".into())));
     assert_eq!(law("K80:US-east1"), law("k80:us-east1"));
     assert_eq!((duration_s("90"), duration_s("1.5d")), (Ok(90.0), Ok(129_600.0)));
 }
@@ -275,7 +275,7 @@ proptest! {
     #[test]
     fn any_words_are_a_law_or_refused(words in "[a-z0-9:=,.+-]{0,30}", kind in 0usize..5) {
         let kinds = ["", "exponential:", "points:", "bathtub:", "k80:"];
-        let _ = format!("{}{words}", kinds[kind]).parse::<Named>();
+        let _ = format!("{}{words}", kinds[kind]).parse::<LawSpec>();
         let _ = samples(&words, "text");
     }
 }

@@ -1,7 +1,7 @@
 //! Jobs on transient servers: Monte Carlo against what is known by hand and against the closed forms.
 
 use bellwether_model::transient::{
-    Checkpoints, Effect, FixedPoint, Job, Law, Losses, Named, Outcomes, Servers, best_period_s, expected,
+    Checkpoints, Effect, FixedPoint, Job, Law, LawSpec, Losses, Outcomes, Servers, best_period_s, expected,
     published, remaining_s, simulate, time_with_losses_s,
 };
 use proptest::prelude::*;
@@ -11,8 +11,8 @@ const DAY_S: f64 = 86_400.0;
 
 fn law(words: &str) -> Law {
     match words.parse().expect("a law") {
-        Named::Law(law) => law,
-        Named::Samples(file) => panic!("{file} is a file"),
+        LawSpec::Law(law) => law,
+        LawSpec::Samples(file) => panic!("{file} is a file"),
     }
 }
 

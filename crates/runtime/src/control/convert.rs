@@ -7,13 +7,13 @@ use super::generated as wire;
 use crate::collective::Traffic;
 use crate::membership::{
     Active, EvaluationRecord, FromWorker, Load, Membership, Report, Shadow, StepRecord, SwitchRecord,
-    ToWorker, TraineeDescription,
+    ToWorker, WorkloadDescription,
 };
-use crate::trainee::{Layout, Tensor};
+use crate::workload::{Layout, Tensor};
 
 mod mismatch;
+mod phase;
 mod position;
-mod stretch;
 
 use mismatch::{read_mismatch, write_mismatch};
 
@@ -48,7 +48,7 @@ pub fn write_membership(m: &Membership) -> wire::MembershipEpoch {
         stop: m.stop,
         promoted: m.promoted.clone(),
         accumulation: m.accumulation,
-        benched: m.benched.clone(),
+        paused: m.paused.clone(),
     }
 }
 
@@ -69,7 +69,7 @@ pub fn read_membership(m: wire::MembershipEpoch) -> Option<Membership> {
         hold_at: m.hold_at,
         stop: m.stop,
         accumulation: m.accumulation,
-        benched: m.benched,
+        paused: m.paused,
     })
 }
 
@@ -93,12 +93,12 @@ pub fn write_to_worker(message: &ToWorker) -> wire::ToWorker {
             source: *source,
             accumulation: *accumulation,
         }),
-        ToWorker::Stretch(stretch) => Body::Stretch(stretch::write_stretch(stretch)),
+        ToWorker::Phase(phase) => Body::Phase(phase::write_phase(phase)),
         ToWorker::Grant { epoch, units } => Body::Grant(wire::Grant { epoch: *epoch, units: units.clone() }),
         ToWorker::EvaluateAlone { epoch, step } => {
             Body::EvaluateAlone(wire::EvaluateAlone { epoch: *epoch, step: *step })
         }
-        ToWorker::Serve(serve) => Body::Serve(stretch::write_serve(serve)),
+        ToWorker::Serve(serve) => Body::Serve(phase::write_serve(serve)),
         ToWorker::HandOver { epoch, step } => Body::HandOver(wire::HandOver { epoch: *epoch, step: *step }),
         ToWorker::SendCheckpoint { epoch, step } => {
             Body::SendCheckpoint(wire::SendCheckpoint { epoch: *epoch, step: *step })
@@ -131,10 +131,10 @@ pub fn read_to_worker(message: wire::ToWorker) -> Option<ToWorker> {
             source: m.source,
             accumulation: m.accumulation,
         },
-        Body::Stretch(m) => ToWorker::Stretch(stretch::read_stretch(m)?),
+        Body::Phase(m) => ToWorker::Phase(phase::read_phase(m)?),
         Body::Grant(m) => ToWorker::Grant { epoch: m.epoch, units: m.units },
         Body::EvaluateAlone(m) => ToWorker::EvaluateAlone { epoch: m.epoch, step: m.step },
-        Body::Serve(m) => ToWorker::Serve(stretch::read_serve(m)?),
+        Body::Serve(m) => ToWorker::Serve(phase::read_serve(m)?),
         Body::HandOver(m) => ToWorker::HandOver { epoch: m.epoch, step: m.step },
         Body::SendCheckpoint(m) => ToWorker::SendCheckpoint { epoch: m.epoch, step: m.step },
         Body::Inquire(m) => ToWorker::Inquire { explain: m.explain },
@@ -164,9 +164,9 @@ fn read_tensors(tensors: Vec<wire::Tensor>) -> Option<Vec<Tensor>> {
     })
 }
 
-/// A trainee's description, for the wire.
-pub fn write_trainee(t: &TraineeDescription) -> wire::Trainee {
-    wire::Trainee {
+/// A workload's description, for the wire.
+pub fn write_workload(t: &WorkloadDescription) -> wire::Workload {
+    wire::Workload {
         fingerprint: t.fingerprint.clone(),
         training_samples: t.training_samples,
         held_out_samples: t.held_out_samples,
@@ -175,9 +175,9 @@ pub fn write_trainee(t: &TraineeDescription) -> wire::Trainee {
     }
 }
 
-/// A trainee's description, from the wire.
-pub fn read_trainee(t: wire::Trainee) -> Option<TraineeDescription> {
-    Some(TraineeDescription {
+/// A workload's description, from the wire.
+pub fn read_workload(t: wire::Workload) -> Option<WorkloadDescription> {
+    Some(WorkloadDescription {
         fingerprint: t.fingerprint,
         training_samples: t.training_samples,
         held_out_samples: t.held_out_samples,
@@ -281,7 +281,7 @@ fn read_report(r: wire::Report) -> Option<Report> {
 pub fn write_from_worker(message: &FromWorker) -> wire::FromWorker {
     use wire::from_worker::Body;
     let body = match message {
-        FromWorker::Warmed(t) => Body::Warmed(write_trainee(t)),
+        FromWorker::Warmed(t) => Body::Warmed(write_workload(t)),
         FromWorker::LinkMeasured { bandwidth_bytes_per_s, latency_s } => {
             Body::LinkMeasured(wire::LinkMeasured {
                 bandwidth_bytes_per_s: *bandwidth_bytes_per_s,
@@ -327,14 +327,14 @@ pub fn write_from_worker(message: &FromWorker) -> wire::FromWorker {
         }
         FromWorker::Units { epoch, done, want } => Body::Units(wire::Units {
             epoch: *epoch,
-            done: done.iter().map(stretch::write_unit).collect(),
+            done: done.iter().map(phase::write_unit).collect(),
             want: *want,
         }),
         FromWorker::ServerLost { epoch, shard, why } => {
             Body::ServerLost(wire::ServerLost { epoch: *epoch, shard: *shard, why: why.clone() })
         }
         FromWorker::Serving { epoch } => Body::Serving(wire::Serving { epoch: *epoch }),
-        FromWorker::ServerReport(report) => Body::ServerReport(stretch::write_server_report(report)),
+        FromWorker::ServerReport(report) => Body::ServerReport(phase::write_server_report(report)),
         FromWorker::Finished { step, digest } => {
             Body::Finished(wire::Finished { step: *step, digest: digest.to_vec() })
         }
@@ -347,7 +347,7 @@ pub fn read_from_worker(message: wire::FromWorker) -> Option<FromWorker> {
     use wire::from_worker::Body;
     Some(match message.body? {
         Body::Attach(_) => return None,
-        Body::Warmed(t) => FromWorker::Warmed(read_trainee(t)?),
+        Body::Warmed(t) => FromWorker::Warmed(read_workload(t)?),
         Body::LinkMeasured(m) => FromWorker::LinkMeasured {
             bandwidth_bytes_per_s: m.bandwidth_bytes_per_s,
             latency_s: m.latency_s,
@@ -381,12 +381,12 @@ pub fn read_from_worker(message: wire::FromWorker) -> Option<FromWorker> {
         Body::CheckpointFailed(m) => FromWorker::CheckpointFailed { step: m.step, why: m.why },
         Body::Units(m) => FromWorker::Units {
             epoch: m.epoch,
-            done: list(m.done, |unit| Some(stretch::read_unit(unit)))?,
+            done: list(m.done, |unit| Some(phase::read_unit(unit)))?,
             want: m.want,
         },
         Body::ServerLost(m) => FromWorker::ServerLost { epoch: m.epoch, shard: m.shard, why: m.why },
         Body::Serving(m) => FromWorker::Serving { epoch: m.epoch },
-        Body::ServerReport(m) => FromWorker::ServerReport(stretch::read_server_report(m)),
+        Body::ServerReport(m) => FromWorker::ServerReport(phase::read_server_report(m)),
         Body::Finished(m) => FromWorker::Finished { step: m.step, digest: m.digest.try_into().ok()? },
     })
 }

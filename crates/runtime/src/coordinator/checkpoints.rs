@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::collection::Collection;
 use crate::channel::{ConnectionKind, Inbox, InboxError, Stream};
 use crate::checkpoint::{CheckpointError, Loaded, Store};
-use crate::membership::{TraineeDescription, WorkerId};
+use crate::membership::{WorkerId, WorkloadDescription};
 use crate::state::TrainingState;
 use crate::transfer::{self, Header, Kind};
 
@@ -49,7 +49,7 @@ pub(super) enum Told {
 
 #[derive(Debug, Clone)]
 struct Task {
-    trainee: TraineeDescription,
+    workload: WorkloadDescription,
     slots: &'static [&'static str],
 }
 
@@ -113,8 +113,8 @@ impl Checkpoints {
     }
 
     /// The layout is known.
-    pub(super) fn learn(&self, trainee: TraineeDescription, slots: &'static [&'static str]) {
-        *self.task.lock().expect("no holder of this lock panics") = Some(Task { trainee, slots });
+    pub(super) fn learn(&self, workload: WorkloadDescription, slots: &'static [&'static str]) {
+        *self.task.lock().expect("no holder of this lock panics") = Some(Task { workload, slots });
     }
 
     fn task(&self) -> io::Result<Task> {
@@ -125,7 +125,7 @@ impl Checkpoints {
     /// The newest usable checkpoint.
     pub(super) fn newest(&self) -> Result<Option<Loaded>, CheckpointError> {
         let task = self.task.lock().expect("no holder of this lock panics").clone();
-        task.map_or(Ok(None), |task| self.store.newest(&task.trainee.layout, task.slots))
+        task.map_or(Ok(None), |task| self.store.newest(&task.workload.layout, task.slots))
     }
 
     /// The state after `step` is to be put together from what these hold.
@@ -134,7 +134,7 @@ impl Checkpoints {
         let mut collecting = self.collecting.lock().expect("no holder of this lock panics");
         match collecting.as_mut().filter(|present| present.step == step) {
             Some(present) => present.replace(&holders),
-            None => *collecting = Some(Collection::new(step, holders, &task.trainee, sharded)),
+            None => *collecting = Some(Collection::new(step, holders, &task.workload, sharded)),
         }
     }
 
@@ -176,7 +176,7 @@ impl Checkpoints {
 
     fn receive(&self, stream: &mut Stream, begin: Header) -> Result<TrainingState, String> {
         let task = self.task().map_err(|e| e.to_string())?;
-        let mut state = TrainingState::zeros(&task.trainee.layout, task.slots.len());
+        let mut state = TrainingState::zeros(&task.workload.layout, task.slots.len());
         transfer::receive_whole(stream, begin, &mut state)
             .map_err(|e| format!("the state did not arrive whole: {e}"))?;
         Ok(state)
@@ -189,11 +189,11 @@ impl Checkpoints {
         stream: &mut Stream,
         step: u64,
     ) -> io::Result<Option<Arc<TrainingState>>> {
-        let Task { trainee, slots } = self.task()?;
+        let Task { workload, slots } = self.task()?;
         let blank = {
             let collecting = self.collecting.lock().expect("no holder of this lock panics");
             let present = collecting.as_ref().filter(|present| present.step == step);
-            present.and_then(|present| present.blank(from, &trainee, slots.len()))
+            present.and_then(|present| present.blank(from, &workload, slots.len()))
         };
         let Some(mut part) = blank else { return Ok(None) };
         let begin = transfer::receive_header(stream)?;
@@ -201,7 +201,7 @@ impl Checkpoints {
         let whole = {
             let mut collecting = self.collecting.lock().expect("no holder of this lock panics");
             let present = collecting.as_mut().filter(|present| present.step == step);
-            present.and_then(|present| present.take(from, part, &trainee))
+            present.and_then(|present| present.take(from, part, &workload))
         };
         Ok(whole.map(|state| self.hold(state)))
     }
@@ -219,7 +219,7 @@ impl Checkpoints {
         let task = self.task().map_err(|e| e.to_string())?;
         let _one_at_a_time = self.writing.lock().expect("no holder of this lock panics");
         self.store
-            .write(state, &task.trainee.layout, task.slots, &task.trainee.fingerprint)
+            .write(state, &task.workload.layout, task.slots, &task.workload.fingerprint)
             .map_err(|e| e.to_string())
     }
 
@@ -229,7 +229,7 @@ impl Checkpoints {
             return transfer::send_whole(stream, &state).map_err(|e| e.to_string());
         }
         let task = self.task().map_err(|e| e.to_string())?;
-        let state = self.store.read(step, &task.trainee.layout, task.slots).map_err(|e| e.to_string())?;
+        let state = self.store.read(step, &task.workload.layout, task.slots).map_err(|e| e.to_string())?;
         transfer::send_whole(stream, &state).map_err(|e| e.to_string())
     }
 }

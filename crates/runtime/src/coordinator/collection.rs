@@ -1,6 +1,6 @@
 //! Puts the whole state together from what several hand over.
 
-use crate::membership::{TraineeDescription, WorkerId};
+use crate::membership::{WorkerId, WorkloadDescription};
 use crate::parameters::ShardMap;
 use crate::state::TrainingState;
 
@@ -20,11 +20,11 @@ impl Collection {
     pub(super) fn new(
         step: u64,
         holders: Vec<WorkerId>,
-        trainee: &TraineeDescription,
+        workload: &WorkloadDescription,
         sharded: bool,
     ) -> Collection {
         let parts = holders.iter().map(|_| None).collect();
-        let map = sharded.then(|| ShardMap::new(&trainee.layout, holders.len() as u32));
+        let map = sharded.then(|| ShardMap::new(&workload.layout, holders.len() as u32));
         Collection { step, holders, parts, map }
     }
 
@@ -41,13 +41,13 @@ impl Collection {
     pub(super) fn blank(
         &self,
         holder: WorkerId,
-        trainee: &TraineeDescription,
+        workload: &WorkloadDescription,
         slots: usize,
     ) -> Option<TrainingState> {
         let place = self.holders.iter().position(|id| *id == holder)?;
         Some(match &self.map {
             Some(map) => map.empty_shard(slots, place as u32),
-            None => TrainingState::zeros(&trainee.layout, slots),
+            None => TrainingState::zeros(&workload.layout, slots),
         })
     }
 
@@ -56,7 +56,7 @@ impl Collection {
         &mut self,
         holder: WorkerId,
         part: TrainingState,
-        trainee: &TraineeDescription,
+        workload: &WorkloadDescription,
     ) -> Option<TrainingState> {
         let place = self.holders.iter().position(|id| *id == holder)?;
         let slots = part.slots.len();
@@ -67,7 +67,7 @@ impl Collection {
         let parts: Vec<TrainingState> = self.parts.iter_mut().filter_map(Option::take).collect();
         let mut whole = match &self.map {
             Some(map) => {
-                let mut whole = TrainingState::zeros(&trainee.layout, slots);
+                let mut whole = TrainingState::zeros(&workload.layout, slots);
                 for (part, shard) in parts.iter().zip(0..) {
                     map.gather(part, shard, &mut whole);
                 }
@@ -103,17 +103,17 @@ fn mean(states: &[TrainingState]) -> Option<TrainingState> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trainee::{Layout, Tensor};
+    use crate::workload::{Layout, Tensor};
 
-    fn trainee() -> TraineeDescription {
+    fn workload() -> WorkloadDescription {
         let tensor = |name: &str, values| Tensor { name: name.into(), shape: vec![values] };
         let layout =
             Layout { parameters: vec![tensor("a", 100), tensor("b", 30)], state: vec![tensor("s", 3)] };
-        TraineeDescription { layout, ..TraineeDescription::default() }
+        WorkloadDescription { layout, ..WorkloadDescription::default() }
     }
 
-    fn numbered(trainee: &TraineeDescription) -> TrainingState {
-        let mut state = TrainingState::zeros(&trainee.layout, 1);
+    fn numbered(workload: &WorkloadDescription) -> TrainingState {
+        let mut state = TrainingState::zeros(&workload.layout, 1);
         let TrainingState { parameters, slots, model_state, .. } = &mut state;
         let values = parameters.iter_mut().chain(&mut slots[0]).chain(model_state);
         values.zip(0..).for_each(|(value, number)| *value = number as f32);
@@ -123,26 +123,26 @@ mod tests {
 
     #[test]
     fn shards_make_the_whole_whoever_comes_first() {
-        let trainee = trainee();
-        let whole = numbered(&trainee);
-        let map = ShardMap::new(&trainee.layout, 2);
-        let mut collection = Collection::new(7, vec![11, 12], &trainee, true);
-        assert_eq!(collection.blank(9, &trainee, 1), None);
-        assert_eq!(collection.take(12, map.scatter(&whole, 1), &trainee), None);
+        let workload = workload();
+        let whole = numbered(&workload);
+        let map = ShardMap::new(&workload.layout, 2);
+        let mut collection = Collection::new(7, vec![11, 12], &workload, true);
+        assert_eq!(collection.blank(9, &workload, 1), None);
+        assert_eq!(collection.take(12, map.scatter(&whole, 1), &workload), None);
         collection.replace(&[13, 12]);
-        assert_eq!(collection.take(11, map.scatter(&whole, 0), &trainee), None);
-        assert_eq!(collection.take(13, map.scatter(&whole, 0), &trainee), Some(whole));
+        assert_eq!(collection.take(11, map.scatter(&whole, 0), &workload), None);
+        assert_eq!(collection.take(13, map.scatter(&whole, 0), &workload), Some(whole));
     }
 
     #[test]
     fn whole_states_are_averaged() {
-        let trainee = trainee();
-        let (low, mut high) = (numbered(&trainee), numbered(&trainee));
+        let workload = workload();
+        let (low, mut high) = (numbered(&workload), numbered(&workload));
         high.parameters.iter_mut().for_each(|value| *value += 2.0);
         high.slots[0][4] += 8.0;
-        let mut collection = Collection::new(7, vec![1, 2], &trainee, false);
-        assert_eq!(collection.take(1, low.clone(), &trainee), None);
-        let mean = collection.take(2, high, &trainee).expect("both are here");
+        let mut collection = Collection::new(7, vec![1, 2], &workload, false);
+        assert_eq!(collection.take(1, low.clone(), &workload), None);
+        let mean = collection.take(2, high, &workload).expect("both are here");
         assert_eq!(mean.parameters[3], low.parameters[3] + 1.0);
         assert_eq!(mean.slots[0][4], low.slots[0][4] + 4.0);
         assert_eq!(mean.model_state, low.model_state);

@@ -13,12 +13,12 @@ use crate::membership::{Membership, StepRecord, WorkerId};
 /// Steers a run.
 pub trait Director {
     /// Takes in what happened, and answers what is to be done about it, in this order.
-    fn direct(&mut self, seen: Seen<'_>, now: &Now<'_>) -> Vec<Command>;
+    fn direct(&mut self, seen: RunEvent<'_>, now: &RunStatus<'_>) -> Vec<Command>;
 }
 
 /// What happened.
 #[derive(Debug, Clone, Copy)]
-pub enum Seen<'a> {
+pub enum RunEvent<'a> {
     /// A line was written to the journal.
     Journal(&'a Journaled),
     /// Steps became part of the result, in order; of each the account of its slowest worker.
@@ -31,7 +31,7 @@ pub enum Seen<'a> {
 
 /// How things are.
 #[derive(Debug)]
-pub struct Now<'a> {
+pub struct RunStatus<'a> {
     /// Seconds since this coordinator began; they never go back.
     pub elapsed_s: f64,
     /// Committed steps.
@@ -67,9 +67,9 @@ pub enum Command {
         protocol: Protocol,
     },
     /// Let this worker pause while all wait for all.
-    Bench(WorkerId),
+    Pause(WorkerId),
     /// Let nobody pause any more.
-    Unbench,
+    Unpause,
     /// Start a worker that takes the place of this one, which goes on until then.
     Replace(WorkerId),
     /// Tell a worker of ours that its server will be taken away (SIGTERM, of a process).
@@ -87,10 +87,10 @@ pub enum Command {
 
 impl Run {
     /// Shows the director what happened, and does what it asks.
-    pub(super) fn direct(&mut self, seen: Seen<'_>) {
+    pub(super) fn direct(&mut self, seen: RunEvent<'_>) {
         let Some(mut director) = self.options.director.take() else { return };
         let processes: Vec<WorkerId> = self.children.keys().copied().collect();
-        let now = Now {
+        let now = RunStatus {
             processes: &processes,
             elapsed_s: self.began.elapsed().as_secs_f64(),
             step: self.machine.progress().committed(),
@@ -108,8 +108,8 @@ impl Run {
             Command::Scale { workers, by } => self.scale(workers, by),
             Command::Accumulate(plan) => self.accumulate(plan),
             Command::Protocol { at_step, protocol } => self.handle(Event::Protocol(at_step, protocol)),
-            Command::Bench(worker) => self.handle(Event::Bench(worker)),
-            Command::Unbench => self.handle(Event::Unbench),
+            Command::Pause(worker) => self.handle(Event::Pause(worker)),
+            Command::Unpause => self.handle(Event::Unpause),
             Command::Replace(worker) => self.handle(Event::Replace(worker)),
             Command::Warn(worker) => {
                 self.handle(Event::Revoked(worker));

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bellwether_core::record::{Event as Journaled, RunFailure, RunOutcome};
 
-use super::{REFUSAL_PERIOD, REFUSALS_MAX, Run, Seen, Session};
+use super::{REFUSAL_PERIOD, REFUSALS_MAX, Run, RunEvent, Session};
 use crate::control::server::{Input, Outgoing, envelope, welcome};
 use crate::control::{convert, generated as wire};
 use crate::membership::coordinator::{End, Event};
@@ -16,9 +16,9 @@ impl Run {
             Input::Opened { session, attach, outgoing } => self.opened(session, attach, outgoing),
             Input::Said(session, message) => {
                 let Some(worker) = self.workers_by_session.get(&session).copied() else { return };
-                if let FromWorker::Warmed(trainee) = &message
+                if let FromWorker::Warmed(workload) = &message
                     && self.order.is_none()
-                    && let Err(error) = self.learn(trainee)
+                    && let Err(error) = self.learn(workload)
                 {
                     let how = RunOutcome::Failed(RunFailure::Other(error.to_string()));
                     self.end = Some(End { how, digest: None });
@@ -28,7 +28,7 @@ impl Run {
                 if let FromWorker::Report(report) = &message
                     && !report.steps.is_empty()
                 {
-                    self.direct(Seen::Reported(worker, &report.steps));
+                    self.direct(RunEvent::Reported(worker, &report.steps));
                 }
                 self.handle(Event::Said(worker, message));
             }
@@ -100,9 +100,9 @@ impl Run {
             return;
         }
         let worker = if attach.worker == 0 { self.machine.new_worker() } else { attach.worker };
-        let trainee = match attach.trainee.map(convert::read_trainee) {
+        let workload = match attach.workload.map(convert::read_workload) {
             Some(None) => {
-                let reason = "its description of the trainee makes no sense".to_string();
+                let reason = "its description of the workload makes no sense".to_string();
                 return self.write(&Journaled::Refused { peer: format!("worker {worker}"), reason });
             }
             other => other.flatten(),
@@ -124,7 +124,7 @@ impl Run {
         let waited_s = self.seen.elapsed().as_secs_f64();
         let event = match attach.server {
             true => Event::ServerAttached { server: worker, address, process, instance, waited_s },
-            false => Event::Attached { worker, address, process, instance, waited_s, held, trainee },
+            false => Event::Attached { worker, address, process, instance, waited_s, held, workload },
         };
         // The old session, if any, belongs to a connection that is dead: its end is no news any more.
         if let Some(old) = self.sessions.remove(&worker) {

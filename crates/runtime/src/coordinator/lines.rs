@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bellwether_core::record::Event as Journaled;
 
-use super::{Run, Seen};
+use super::{Run, RunEvent};
 use crate::append::Appender;
 use crate::journal::{self, Damage, Journal, RunHistory};
 use crate::run_dir::RunDir;
@@ -141,7 +141,7 @@ impl Run {
         let written = self.lines.journal.write(journal::now_s(), event);
         self.note(written);
         self.observer.journal(event);
-        self.direct(Seen::Journal(event));
+        self.direct(RunEvent::Journal(event));
     }
 
     /// Metrics are for people and models; a run is not stopped for them.

@@ -2,7 +2,7 @@
 
 use bellwether_core::record::StepRecord;
 
-use super::{Run, Seen};
+use super::{Run, RunEvent};
 
 /// Memberships whose sizes are remembered.
 const SIZES_KEPT: usize = 8;
@@ -30,6 +30,6 @@ impl Run {
         let done = self.sizes.len().saturating_sub(SIZES_KEPT);
         self.sizes.drain(..done);
         self.write_metrics(&text);
-        self.direct(Seen::Committed(&records));
+        self.direct(RunEvent::Committed(&records));
     }
 }

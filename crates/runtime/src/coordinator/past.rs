@@ -9,7 +9,7 @@ use super::{CoordinatorError, Options, system};
 use crate::channel::Cipher;
 use crate::checkpoint::{Store, write_atomically};
 use crate::journal::RunHistory;
-use crate::membership::TraineeDescription;
+use crate::membership::WorkloadDescription;
 use crate::membership::coordinator::Resumed;
 use crate::run_dir::RunDir;
 use crate::state::hex;
@@ -50,7 +50,7 @@ impl Past {
             resumed = Some(Resumed::of_lost_journal());
         }
         let classes = history.kernel_classes.clone();
-        let accepted = options.trainee.as_ref().and_then(|trainee| change(history, trainee));
+        let accepted = options.workload.as_ref().and_then(|workload| change(history, workload));
         match accepted {
             Some((before, now)) if !options.accept_other_data => {
                 Err(CoordinatorError::OtherData { what: "the run".into(), before, now })
@@ -125,12 +125,12 @@ fn identity(options: &Options, history: &RunHistory, has_journal: bool) -> io::R
 }
 
 /// How data and kernels differ from those that the run was trained with last: both in words.
-fn change(history: &RunHistory, trainee: &TraineeDescription) -> Option<(String, String)> {
+fn change(history: &RunHistory, workload: &WorkloadDescription) -> Option<(String, String)> {
     let words = |class: &str, training: u64, held_out: u64| {
         format!("{class}; {training} training samples, {held_out} held out")
     };
     let before = history.task.as_ref()?;
     let before = words(&before.fingerprint, before.training_samples, before.held_out_samples);
-    let now = words(&trainee.fingerprint, trainee.training_samples, trainee.held_out_samples);
+    let now = words(&workload.fingerprint, workload.training_samples, workload.held_out_samples);
     (before != now).then_some((before, now))
 }

@@ -29,8 +29,8 @@ impl Run {
 
     /// Steps of the whole run; 0 until the size of the task is known.
     pub(super) fn total_steps(&self) -> u64 {
-        let trainee = self.machine.trainee();
-        trainee.map_or(0, |t| self.options.job.total_steps(t.training_samples))
+        let workload = self.machine.workload();
+        workload.map_or(0, |t| self.options.job.total_steps(t.training_samples))
     }
 
     pub(super) fn current_status(&self) -> wire::Status {
@@ -55,7 +55,7 @@ impl Run {
             .collect();
         wire::Status {
             run: self.options.run.clone(),
-            phase: machine.phase().into(),
+            lifecycle: machine.lifecycle().into(),
             epoch: membership.epoch,
             step,
             total_steps,
@@ -82,6 +82,6 @@ fn stage_name(stage: Stage) -> &'static str {
         Stage::CaughtUp => "ready to join",
         Stage::Active => "active",
         Stage::Leaving => "leaving",
-        Stage::Benched => "pausing",
+        Stage::Paused => "pausing",
     }
 }

@@ -41,7 +41,7 @@ impl Run {
             crashes: progress.crashes.clone(),
             mismatches: progress.mismatches.clone(),
             batches: self.batches.changes().to_vec(),
-            stretches: self.machine.stretches(),
+            phases: self.machine.phases(),
             staleness: self.machine.staleness(),
             peak_resident_bytes: progress.peak_resident_bytes,
             checkpoint: self.last_checkpoint.clone(),

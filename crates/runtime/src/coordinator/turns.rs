@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bellwether_core::record::Event as Journaled;
 
 use super::checkpoints::Told;
-use super::{End, Run, Seen};
+use super::{End, Run, RunEvent};
 use crate::control::server::Input;
 use crate::membership::WorkerId;
 use crate::membership::coordinator::Event;
@@ -108,7 +108,7 @@ impl Run {
         self.see_off();
         self.retry_lines();
         self.handle(Event::Tick);
-        self.direct(Seen::Tick);
+        self.direct(RunEvent::Tick);
     }
 
     /// Seconds on the machine's clock.

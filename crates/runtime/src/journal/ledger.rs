@@ -13,15 +13,15 @@ pub struct Ledger {
     pub steps: u64,
     /// Samples in those of which lines of their own tell.
     pub samples: u64,
-    /// Epochs that lie within one stretch: each of their samples is in exactly one step.
+    /// Epochs that lie within one segment: each of their samples is in exactly one step.
     pub epochs: u64,
     /// The steps in order, cut where data, kernels or the evidence change.
-    pub stretches: Vec<Stretch>,
+    pub segments: Vec<Segment>,
 }
 
 /// Steps that were done with the same data.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stretch {
+pub struct Segment {
     /// The first of them.
     pub first: u64,
     /// The last of them.
@@ -44,13 +44,13 @@ struct Task {
 }
 
 /// Collects what a journal tells of committed steps, line by line, and proves the ledger from it. It remembers
-/// stretches of steps, not steps.
+/// segments of steps, not steps.
 #[derive(Debug, Clone)]
 pub struct Audit {
     seed: u64,
     steps: u64,
     /// Those before the first line that tells of the data are of that line's, and have no order until then.
-    stretches: Vec<(Stretch, Option<SampleOrder>)>,
+    segments: Vec<(Segment, Option<SampleOrder>)>,
     task: Option<Task>,
     /// Whether a step was committed.
     has_steps: bool,
@@ -65,7 +65,7 @@ impl Audit {
         Audit {
             seed,
             steps: 0,
-            stretches: Vec::new(),
+            segments: Vec::new(),
             task: None,
             has_steps: false,
             found: 0..0,
@@ -96,9 +96,9 @@ impl Audit {
 
     fn learn(&mut self, task: Task) {
         if self.task.is_none() {
-            for (stretch, order) in &mut self.stretches {
-                stretch.fingerprint.clone_from(&task.fingerprint);
-                stretch.training_samples = task.order.samples;
+            for (segment, order) in &mut self.segments {
+                segment.fingerprint.clone_from(&task.fingerprint);
+                segment.training_samples = task.order.samples;
                 *order = Some(task.order);
             }
         }
@@ -117,7 +117,7 @@ impl Audit {
         let order = self.task.as_ref().map(|task| task.order);
         let (fingerprint, training_samples) =
             self.task.as_ref().map_or(("", 0), |task| (&task.fingerprint, task.order.samples));
-        match self.stretches.last_mut() {
+        match self.segments.last_mut() {
             Some((same, _))
                 if (same.fingerprint.as_str(), same.training_samples, same.is_proven)
                     == (fingerprint, training_samples, is_proven) =>
@@ -126,8 +126,8 @@ impl Audit {
             }
             _ => {
                 let fingerprint = fingerprint.to_string();
-                let stretch = Stretch { first, last, fingerprint, training_samples, is_proven, epochs: 0 };
-                self.stretches.push((stretch, order));
+                let segment = Segment { first, last, fingerprint, training_samples, is_proven, epochs: 0 };
+                self.segments.push((segment, order));
             }
         }
     }
@@ -138,9 +138,9 @@ impl Audit {
             return;
         }
         self.steps = to;
-        self.stretches.retain(|(stretch, _)| stretch.first < to);
-        if let Some((stretch, _)) = self.stretches.last_mut() {
-            stretch.last = stretch.last.min(to - 1);
+        self.segments.retain(|(segment, _)| segment.first < to);
+        if let Some((segment, _)) = self.segments.last_mut() {
+            segment.last = segment.last.min(to - 1);
         }
     }
 
@@ -156,15 +156,15 @@ impl Audit {
             return Err("steps were committed, and no line tells of which data".into());
         }
         self.violation.map_or(Ok(()), Err)?;
-        let mut ledger = Ledger { steps: self.steps, samples: 0, epochs: 0, stretches: Vec::new() };
-        for (mut stretch, order) in self.stretches {
-            if let Some(order) = order.filter(|_| stretch.is_proven) {
-                let (samples, epochs) = prove(&stretch, order)?;
-                stretch.epochs = epochs;
+        let mut ledger = Ledger { steps: self.steps, samples: 0, epochs: 0, segments: Vec::new() };
+        for (mut segment, order) in self.segments {
+            if let Some(order) = order.filter(|_| segment.is_proven) {
+                let (samples, epochs) = prove(&segment, order)?;
+                segment.epochs = epochs;
                 ledger.samples += samples;
                 ledger.epochs += epochs;
             }
-            ledger.stretches.push(stretch);
+            ledger.segments.push(segment);
         }
         Ok(ledger)
     }
@@ -213,11 +213,11 @@ impl Met {
     }
 }
 
-/// Looks at every sample of a stretch; its samples, and the epochs that lie within.
-fn prove(stretch: &Stretch, order: SampleOrder) -> Result<(u64, u64), String> {
+/// Looks at every sample of a segment; its samples, and the epochs that lie within.
+fn prove(segment: &Segment, order: SampleOrder) -> Result<(u64, u64), String> {
     let (mut samples, mut epochs, mut micro_batch) = (0, 0, Vec::new());
     let mut met = Met::new(order.samples)?;
-    for step in stretch.first..=stretch.last {
+    for step in segment.first..=segment.last {
         let (epoch, _) = order.positions(step);
         met.turn(epoch);
         for node in 0..order.virtual_nodes {
@@ -230,7 +230,7 @@ fn prove(stretch: &Stretch, order: SampleOrder) -> Result<(u64, u64), String> {
             }
         }
         let per_epoch = order.steps_per_epoch();
-        let begins_here = (step / per_epoch) * per_epoch >= stretch.first;
+        let begins_here = (step / per_epoch) * per_epoch >= segment.first;
         if begins_here && (step + 1) % per_epoch == 0 {
             if let Some(missing) = (0..order.samples).find(|sample| !met.has(*sample)) {
                 return Err(format!("sample {missing} is missing in epoch {epoch}"));

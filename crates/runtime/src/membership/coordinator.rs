@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bellwether_core::record::{Event as Journal, RunFailure};
 
 use super::{
-    EvaluationRecord, FromWorker, Load, Membership, Mismatch, Reason, Report, ToWorker, TraineeDescription,
-    WorkerId,
+    EvaluationRecord, FromWorker, Load, Membership, Mismatch, Reason, Report, ToWorker, WorkerId,
+    WorkloadDescription,
 };
 
-mod apart;
+mod asynchronous;
 mod attendance;
 mod commit;
 mod end;
@@ -31,7 +31,7 @@ mod starts;
 mod stuck;
 mod watch;
 
-use apart::Apart;
+use asynchronous::Asynchronous;
 pub use attendance::Stage;
 use attendance::{Kept, Worker};
 pub use end::End;
@@ -57,7 +57,7 @@ struct Proposal {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Phase {
+enum Lifecycle {
     /// Too few workers have state to form a membership.
     Gathering {
         /// Until when workers of an earlier coordinator are waited for.
@@ -73,7 +73,7 @@ enum Phase {
     /// Steps are being done.
     Running,
     /// Units are being done, one by one.
-    Apart,
+    Asynchronous,
     /// Over.
     Ended,
 }
@@ -83,7 +83,7 @@ enum Phase {
 pub struct Coordinator {
     config: Config,
     now_s: f64,
-    phase: Phase,
+    lifecycle: Lifecycle,
     workers: BTreeMap<WorkerId, Worker>,
     last_worker: WorkerId,
     last_epoch: u64,
@@ -123,10 +123,10 @@ pub struct Coordinator {
     /// Workers that were asked to go while no membership was in force, and whether another is to take the place:
     /// theirs may be the only state.
     parting: BTreeMap<WorkerId, bool>,
-    trainee: Option<TraineeDescription>,
-    apart: Apart,
+    workload: Option<WorkloadDescription>,
+    asynchronous: Asynchronous,
     /// Members that pause while all wait for all.
-    benched: BTreeSet<WorkerId>,
+    paused: BTreeSet<WorkerId>,
     /// States after these steps are at the coordinator.
     received: BTreeSet<u64>,
     /// Of these, those that are being written.
@@ -182,7 +182,7 @@ impl Coordinator {
         }
         Coordinator {
             now_s,
-            phase: Phase::Gathering { grace_until_s: now_s + grace_s },
+            lifecycle: Lifecycle::Gathering { grace_until_s: now_s + grace_s },
             workers: BTreeMap::new(),
             last_worker: resumed.last_worker,
             last_epoch: resumed.epoch,
@@ -206,13 +206,13 @@ impl Coordinator {
             schedule,
             replacing: BTreeSet::new(),
             parting: BTreeMap::new(),
-            trainee: config.trainee.clone(),
-            apart: Apart::new(
+            workload: config.workload.clone(),
+            asynchronous: Asynchronous::new(
                 config.synchronisation.clone(),
                 config.units_per_step.max(1),
                 resumed.committed,
             ),
-            benched: BTreeSet::new(),
+            paused: BTreeSet::new(),
             received: BTreeSet::new(),
             writing: BTreeSet::new(),
             total_steps: None,
@@ -243,8 +243,8 @@ impl Coordinator {
     }
 
     /// Holds workers to this description.
-    pub fn expect_trainee(&mut self, trainee: TraineeDescription) {
-        self.trainee.get_or_insert(trainee);
+    pub fn expect_workload(&mut self, workload: WorkloadDescription) {
+        self.workload.get_or_insert(workload);
     }
 
     /// Tells the step of the newest usable checkpoint, known once the layout is.
@@ -285,19 +285,19 @@ impl Coordinator {
     }
 
     /// What the first worker said about the task.
-    pub fn trainee(&self) -> Option<&TraineeDescription> {
-        self.trainee.as_ref()
+    pub fn workload(&self) -> Option<&WorkloadDescription> {
+        self.workload.as_ref()
     }
 
     /// A word for what is going on.
-    pub fn phase(&self) -> &'static str {
-        match self.phase {
-            Phase::Gathering { .. } => "gathering workers",
-            Phase::Recovering { .. } => "recovering",
-            Phase::Running if self.last_checkpoint.is_overdue() => WAITS_FOR_CHECKPOINT,
-            Phase::Running if self.stopping => "stopping",
-            Phase::Running | Phase::Apart => "training",
-            Phase::Ended => "ended",
+    pub fn lifecycle(&self) -> &'static str {
+        match self.lifecycle {
+            Lifecycle::Gathering { .. } => "gathering workers",
+            Lifecycle::Recovering { .. } => "recovering",
+            Lifecycle::Running if self.last_checkpoint.is_overdue() => WAITS_FOR_CHECKPOINT,
+            Lifecycle::Running if self.stopping => "stopping",
+            Lifecycle::Running | Lifecycle::Asynchronous => "training",
+            Lifecycle::Ended => "ended",
         }
     }
 
@@ -309,7 +309,7 @@ impl Coordinator {
     /// Takes an event in and returns what to do, in order.
     pub fn handle(&mut self, event: Event, now_s: f64) -> Vec<Action> {
         self.pass(now_s);
-        if self.phase != Phase::Ended {
+        if self.lifecycle != Lifecycle::Ended {
             self.take(event);
             self.check_silence();
             self.advance();
@@ -320,8 +320,8 @@ impl Coordinator {
 
     fn take(&mut self, event: Event) {
         match event {
-            Event::Attached { worker, address, process, instance, waited_s, held, trainee } => {
-                self.attached(worker, address, (process, instance), held, trainee);
+            Event::Attached { worker, address, process, instance, waited_s, held, workload } => {
+                self.attached(worker, address, (process, instance), held, workload);
                 self.workers.entry(worker).and_modify(|w| w.heard_s += waited_s);
             }
             Event::ServerAttached { server, address, process, instance, waited_s } => {
@@ -351,8 +351,8 @@ impl Coordinator {
                 self.batch_asked = true;
             }
             Event::Protocol(at_step, protocol) => self.ask_protocol(at_step, protocol),
-            Event::Bench(worker) => self.bench(worker),
-            Event::Unbench => self.unbench(),
+            Event::Pause(worker) => self.pause(worker),
+            Event::Unpause => self.unpause(),
             Event::Stop => {
                 self.stopping = true;
                 self.last_checkpoint.stop_asked();
@@ -374,7 +374,7 @@ impl Coordinator {
         match message {
             FromWorker::Heartbeat => {}
             FromWorker::At(position) => self.stands(worker, position),
-            FromWorker::Warmed(trainee) => self.warmed(worker, trainee),
+            FromWorker::Warmed(workload) => self.warmed(worker, workload),
             FromWorker::LinkMeasured { bandwidth_bytes_per_s, latency_s } => {
                 // A journal of JSON has no word for what is no number.
                 if bandwidth_bytes_per_s.is_finite() && latency_s.is_finite() {
@@ -422,7 +422,7 @@ impl Coordinator {
             FromWorker::ServerLost { .. } | FromWorker::Serving { .. } | FromWorker::ServerReport(_) => {}
             FromWorker::Finished { step, digest } => {
                 // While a recovery is under way this can only be about what was before.
-                if self.phase == Phase::Running
+                if self.lifecycle == Lifecycle::Running
                     && let Some(entry) = self.workers.get_mut(&worker)
                 {
                     entry.step = entry.step.max(step);
@@ -464,7 +464,7 @@ impl Coordinator {
         if report.epoch >= entry.epoch && report.epoch == self.current.epoch {
             entry.step = report.step;
             // A membership that has not begun makes no state newer.
-            if self.phase == Phase::Running {
+            if self.lifecycle == Lifecycle::Running {
                 entry.epoch = report.epoch;
             }
         }

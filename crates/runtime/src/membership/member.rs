@@ -5,11 +5,11 @@
 
 use super::{FromWorker, Load, Membership, Mismatch, ToWorker, Verdict, WorkerId};
 
-mod apart;
+mod asynchronous;
 mod recovery;
 mod task;
 
-use apart::Apart;
+use asynchronous::Asynchronous;
 pub use task::{Effect, Rules, Task};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -27,7 +27,7 @@ enum Stage {
     /// A collective failed or the coordinator is gone; state kept.
     Broken,
     /// Computes units, one by one.
-    Apart,
+    Asynchronous,
     /// Everything is handed over.
     Finished,
     /// Left at a boundary.
@@ -69,8 +69,8 @@ pub struct Member {
     catch_up: Option<Task>,
     evaluated_at: Option<u64>,
     checkpointed_at: Option<u64>,
-    /// The stretch that is trained without a membership.
-    apart: Apart,
+    /// The phase that is trained without a membership.
+    asynchronous: Asynchronous,
     /// Nothing more is trained: the loss was not finite.
     halted: bool,
     /// It was because a loss was not finite.
@@ -102,7 +102,7 @@ impl Member {
             catch_up: None,
             evaluated_at: None,
             checkpointed_at: None,
-            apart: Apart::default(),
+            asynchronous: Asynchronous::default(),
             halted: false,
             diverged: false,
             send_again: false,
@@ -190,7 +190,7 @@ impl Member {
             _ if !self.connected => Task::Wait,
             Stage::Forming(load) => Task::Form { membership: self.membership.clone(), load: *load },
             Stage::Running => self.boundary(),
-            Stage::Apart => self.apart.next_task(),
+            Stage::Asynchronous => self.asynchronous.next_task(),
             // A newcomer follows the latest plan; the members may still be at an earlier one. Who is asked
             // in as a newcomer has been given up as a member.
             Stage::Standby | Stage::Joining | Stage::Broken => match self.prepared.last() {
@@ -289,18 +289,18 @@ impl Member {
                 }
                 vec![]
             }
-            ToWorker::Stretch(_) if matches!(self.stage, Stage::Gone | Stage::Dismissed { .. }) => vec![],
-            ToWorker::Stretch(stretch) => self.begin_apart(stretch),
+            ToWorker::Phase(_) if matches!(self.stage, Stage::Gone | Stage::Dismissed { .. }) => vec![],
+            ToWorker::Phase(phase) => self.begin_asynchronous(phase),
             ToWorker::Grant { epoch, units } => {
-                self.apart.grant(epoch, &units);
+                self.asynchronous.grant(epoch, &units);
                 vec![]
             }
             ToWorker::EvaluateAlone { epoch, step } => {
-                self.apart.ask_evaluation(epoch, step);
+                self.asynchronous.ask_evaluation(epoch, step);
                 vec![]
             }
             ToWorker::HandOver { epoch, step } => {
-                self.apart.ask_hand_over(epoch, step);
+                self.asynchronous.ask_hand_over(epoch, step);
                 vec![]
             }
             ToWorker::SendCheckpoint { epoch, step } => {
@@ -381,7 +381,7 @@ impl Member {
             self.has_state = false;
             self.catch_up = None;
             self.halted = false;
-        } else if membership.benched.contains(&self.id) {
+        } else if membership.paused.contains(&self.id) {
             self.stage = Stage::Standby;
             self.has_state = false;
         } else if !membership.contains(self.id) {

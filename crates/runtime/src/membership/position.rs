@@ -81,7 +81,7 @@ impl FromStr for Activity {
 pub struct Position {
     /// What its computing thread is doing.
     pub activity: Activity,
-    /// The membership or stretch it is in.
+    /// The membership or phase it is in.
     pub epoch: u64,
     /// Steps done before what it is doing.
     pub step: u64,

@@ -48,7 +48,7 @@ pub enum Reason {
     /// A worker that was still joining went away.
     JoinerLost,
     /// A slow worker pauses.
-    Bench {
+    Pause {
         /// Who.
         worker: WorkerId,
     },
@@ -77,7 +77,7 @@ impl std::fmt::Display for Reason {
             Reason::Leave { worker } => write!(f, "worker {worker} asked to leave"),
             Reason::Shadow => write!(f, "newcomers begin to receive state"),
             Reason::JoinerLost => write!(f, "a joining worker is lost"),
-            Reason::Bench { worker } => write!(f, "worker {worker} pauses"),
+            Reason::Pause { worker } => write!(f, "worker {worker} pauses"),
             Reason::Protocol { next } => write!(f, "the protocol changes to {next}"),
             Reason::Stop => write!(f, "the run was asked to stop"),
         }

@@ -1,6 +1,6 @@
 //! A worker's side: parameters that come piece by piece for one unit of work, and gradients that leave so.
 //!
-//! Each server's connection has a thread that reads and one that writes, so that the network works while the trainee
+//! Each server's connection has a thread that reads and one that writes, so that the network works while the workload
 //! computes. One buffer per piece holds its parameters until they are taken, and then its gradient until it is
 //! acknowledged: whatever a broken connection had in flight can be asked for, or sent, again.
 
@@ -18,7 +18,7 @@ use super::map::ShardMap;
 use super::pipe::lock;
 use super::wire::{Header, Kind, Stamp};
 use crate::channel::Stream;
-use crate::trainee::{Parts, TraineeError};
+use crate::workload::{TensorExchange, WorkloadError};
 use link::Link;
 use watched::Watched;
 
@@ -68,14 +68,14 @@ pub enum Fault {
         /// The reason.
         why: String,
     },
-    /// The trainee broke the contract of [`Parts`].
+    /// The workload broke the contract of [`TensorExchange`].
     #[error("{0}")]
     Order(&'static str),
 }
 
-impl From<Fault> for TraineeError {
+impl From<Fault> for WorkloadError {
     fn from(fault: Fault) -> Self {
-        TraineeError(fault.to_string())
+        WorkloadError(fault.to_string())
     }
 }
 
@@ -88,7 +88,7 @@ pub struct UnitAccount {
     pub staleness_mean: f64,
     /// Pieces that had been applied before.
     pub repeated: u64,
-    /// Seconds that the trainee waited for parameters.
+    /// Seconds that the workload waited for parameters.
     pub waited_s: f64,
     /// Seconds from its first gradient to the last acknowledgement.
     pub sending_s: f64,
@@ -279,12 +279,12 @@ impl Drop for Client {
     }
 }
 
-impl Parts for Client {
-    fn take(&mut self, tensor: usize, out: &mut [f32]) -> Result<(), TraineeError> {
+impl TensorExchange for Client {
+    fn pull(&mut self, tensor: usize, out: &mut [f32]) -> Result<(), WorkloadError> {
         Ok(self.shared.copy_out(tensor, out)?)
     }
 
-    fn give(&mut self, tensor: usize, gradient: &[f32]) -> Result<(), TraineeError> {
+    fn push(&mut self, tensor: usize, gradient: &[f32]) -> Result<(), WorkloadError> {
         Ok(self.shared.queue(tensor, gradient, |buffer, gradient| buffer.copy_from_slice(gradient))?)
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use bellwether_core::shards::{self, spread};
 
 use crate::state::TrainingState;
-use crate::trainee::{Layout, tensor_ranges};
+use crate::workload::{Layout, tensor_ranges};
 
 /// Most values of a piece. A piece travels and is applied as one; so many bytes stay in a core's cache between the
 /// socket and the update, and delay a more urgent piece little.
@@ -188,7 +188,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::trainee::Tensor;
+    use crate::workload::Tensor;
 
     fn layout(parameters: &[usize], state: &[usize]) -> Layout {
         let tensors = |lengths: &[usize]| {

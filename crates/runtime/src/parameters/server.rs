@@ -81,7 +81,7 @@ pub struct ServerOptions {
     pub order: TransmissionOrder,
 }
 
-/// A stretch of steps in which nothing changes but the state.
+/// A phase of steps in which nothing changes but the state.
 #[derive(Debug, Clone)]
 pub struct Phase {
     /// Its number; frames of another are refused.

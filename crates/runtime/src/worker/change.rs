@@ -34,7 +34,7 @@ impl Worker {
     }
 
     pub(super) fn form(&mut self, membership: &Membership, load: Option<Load>) {
-        self.leave_apart();
+        self.leave_asynchronous();
         self.engine.mesh.clear();
         self.prepared.clear();
         self.connector.inbox.discard_below(ConnectionKind::Mesh, membership.epoch);

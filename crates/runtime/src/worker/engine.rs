@@ -2,7 +2,7 @@
 //!
 //! # Memory
 //!
-//! Beside what the trainee needs: parameters, optimizer slots and model state once; the reduced result
+//! Beside what the workload needs: parameters, optimizer slots and model state once; the reduced result
 //! once (it is kept until the next collective overwrites it, so that a member who missed it can still
 //! have it); the partial sums of [`Accumulator`]: log2(V/W) + 1 for aligned ranges; and one more vector once an
 //! update covers several steps.
@@ -27,9 +27,9 @@ use crate::optimizer::{Optimizer, Update};
 use crate::order::SampleOrder;
 use crate::progress::Progress;
 use crate::state::{Reduced, TrainingState, all_finite};
-use crate::trainee::{MicroBatch, Trainee, Weights};
 use crate::transfer::{read, write};
 use crate::tree::{Accumulator, maximal_nodes};
+use crate::workload::{MicroBatch, Weights, Workload};
 use header::Header;
 pub(super) use verify::Found;
 use verify::Verification;
@@ -45,8 +45,8 @@ mod verify;
 pub(super) enum Fault {
     /// A peer is to blame, or nobody (interrupted).
     Collective(Option<WorkerId>, String),
-    /// The trainee failed.
-    Trainee(String),
+    /// The workload failed.
+    Workload(String),
     /// The result is not finite; nothing was applied.
     NotFinite(String),
     /// Two workers computed a virtual node differently; nothing was applied.
@@ -93,7 +93,7 @@ pub(super) struct Round {
 }
 
 pub(super) struct Engine {
-    pub(super) trainee: Box<dyn Trainee>,
+    pub(super) workload: Box<dyn Workload>,
     pub(super) state: Arc<RwLock<TrainingState>>,
     pub(super) optimizer: Optimizer,
     pub(super) order: SampleOrder,
@@ -122,21 +122,21 @@ pub(super) struct Engine {
 
 impl Engine {
     pub(super) fn new(
-        trainee: Box<dyn Trainee>,
+        workload: Box<dyn Workload>,
         job: &Job,
         token: &Token,
         me: WorkerId,
         wake: WakeReceiver,
     ) -> Self {
         let order = SampleOrder {
-            samples: trainee.training_samples(),
+            samples: workload.training_samples(),
             batch: job.batch.size,
             virtual_nodes: job.batch.virtual_nodes,
             seed: job.seed,
         };
         let optimizer = Optimizer::new(job, job.total_steps(order.samples));
-        let state = TrainingState::zeros(trainee.layout(), optimizer.slots().len());
-        let length = trainee.layout().parameter_count() + trainee.layout().state_count();
+        let state = TrainingState::zeros(workload.layout(), optimizer.slots().len());
+        let length = workload.layout().parameter_count() + workload.layout().state_count();
         Engine {
             state: Arc::new(RwLock::new(state)),
             optimizer,
@@ -158,7 +158,7 @@ impl Engine {
             version: 0,
             dead_shadows: BTreeMap::new(),
             verification: Verification::of(job),
-            trainee,
+            workload,
         }
     }
 
@@ -184,7 +184,7 @@ impl Engine {
         let TrainingState { parameters, model_state, slots, step, noise } = &mut *state;
         slots.iter_mut().for_each(|slot| slot.fill(0.0));
         (*step, *noise) = Default::default();
-        self.trainee.initialize(self.seed, parameters, model_state);
+        self.workload.initialize(self.seed, parameters, model_state);
         self.version += 1;
     }
 
@@ -208,7 +208,10 @@ impl Engine {
         let weights =
             Weights { parameters: &state.parameters, state: &state.model_state, version: self.version };
         let batch = MicroBatch { samples: &self.samples };
-        self.trainee.gradient(weights, batch, 0, gradient, model_state).map(|_| ()).map_err(|e| e.to_string())
+        self.workload
+            .gradient(weights, batch, 0, gradient, model_state)
+            .map(|_| ())
+            .map_err(|e| e.to_string())
     }
 
     /// Takes a membership into use, over the connections in `mesh`.

@@ -13,7 +13,7 @@ use crate::channel::{raise_descriptor_limit, random_number};
 use crate::collective::Waker;
 use crate::control::client::{ClientError, Session, envelope, open_session};
 use crate::control::{Token, convert, generated as wire};
-use crate::membership::{FromWorker, Membership, Stretch, ToWorker, TraineeDescription, WorkerId};
+use crate::membership::{FromWorker, Membership, Phase, ToWorker, WorkerId, WorkloadDescription};
 use crate::notice::{self, Listening, Source, Watch};
 use crate::parameters::Handle;
 use crate::progress::{Progress, Witness};
@@ -67,8 +67,8 @@ pub(crate) struct Mailbox {
     arrived: Condvar,
     urgent: AtomicBool,
     waker: Waker,
-    /// What the last message about a stretch said, for who waits for the address of a server in the middle of a unit.
-    stretch: Mutex<Option<Stretch>>,
+    /// What the last message about a phase said, for who waits for the address of a server in the middle of a unit.
+    phase: Mutex<Option<Phase>>,
     /// Makes a wait for servers return.
     interrupt: Mutex<Option<Handle>>,
 }
@@ -80,7 +80,7 @@ impl Mailbox {
             arrived: Condvar::new(),
             urgent: AtomicBool::new(false),
             waker,
-            stretch: Mutex::default(),
+            phase: Mutex::default(),
             interrupt: Mutex::default(),
         }
     }
@@ -97,12 +97,12 @@ impl Mailbox {
                 | Event::Message(ToWorker::Recover { .. } | ToWorker::Bye { .. })
         );
         let mut events = self.lock();
-        // Whoever waits for servers of an earlier stretch waits in vain.
+        // Whoever waits for servers of an earlier phase waits in vain.
         let mut urgent = urgent;
-        if let Event::Message(ToWorker::Stretch(stretch)) = &event {
-            let mut latest = self.stretch.lock().expect("no holder of this lock panics");
-            urgent = latest.as_ref().is_some_and(|latest| latest.epoch != stretch.epoch);
-            *latest = Some(stretch.clone());
+        if let Event::Message(ToWorker::Phase(phase)) = &event {
+            let mut latest = self.phase.lock().expect("no holder of this lock panics");
+            urgent = latest.as_ref().is_some_and(|latest| latest.epoch != phase.epoch);
+            *latest = Some(phase.clone());
         }
         events.push_back(event);
         // Before the lock is free, so that who takes the events has seen the end of it.
@@ -117,9 +117,9 @@ impl Mailbox {
         self.arrived.notify_all();
     }
 
-    /// The last that was said about a stretch.
-    pub(crate) fn stretch(&self) -> Option<Stretch> {
-        self.stretch.lock().expect("no holder of this lock panics").clone()
+    /// The last that was said about a phase.
+    pub(crate) fn phase(&self) -> Option<Phase> {
+        self.phase.lock().expect("no holder of this lock panics").clone()
     }
 
     /// What is to be interrupted by something urgent beside a collective.
@@ -159,7 +159,7 @@ pub(crate) struct Identity {
     pub(crate) worker: WorkerId,
     pub(crate) address: String,
     pub(crate) held: Option<(u64, u64)>,
-    pub(crate) trainee: Option<TraineeDescription>,
+    pub(crate) workload: Option<WorkloadDescription>,
     /// It is a parameter server.
     pub(crate) server: bool,
     /// Tells this process from another that has its number.
@@ -342,7 +342,7 @@ impl Keeper {
                 address: identity.address,
                 process: std::process::id(),
                 held: identity.held.map(|(epoch, step)| wire::HeldState { epoch, step }),
-                trainee: identity.trainee.as_ref().map(convert::write_trainee),
+                workload: identity.workload.as_ref().map(convert::write_workload),
                 server: identity.server,
                 instance: identity.instance,
             };

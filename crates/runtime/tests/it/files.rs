@@ -10,7 +10,7 @@ use bellwether_runtime::journal::{self, Journal, RunHistory};
 use bellwether_runtime::noise::Noise;
 use bellwether_runtime::private;
 use bellwether_runtime::state::TrainingState;
-use bellwether_runtime::trainee::{Layout, Tensor};
+use bellwether_runtime::workload::{Layout, Tensor};
 use proptest::prelude::*;
 
 const SLOTS: [&str; 2] = ["moment1", "moment2"];
@@ -232,10 +232,10 @@ fn the_ledger_proves_no_epoch_of_two_data_sets() {
         committed(9, 9),
     ];
     let ledger = journal::ledger(&lines, 7).unwrap();
-    let stretches: Vec<_> = ledger.stretches.iter().map(|s| (s.first, s.last, s.epochs)).collect();
-    assert_eq!(stretches, [(0, 3, 1), (4, 9, 3)]);
+    let segments: Vec<_> = ledger.segments.iter().map(|s| (s.first, s.last, s.epochs)).collect();
+    assert_eq!(segments, [(0, 3, 1), (4, 9, 3)]);
     assert_eq!((ledger.steps, ledger.epochs, ledger.samples), (10, 4, 10 + 4 + 6 * 4));
-    assert_eq!(ledger.stretches[1].fingerprint, "b");
+    assert_eq!(ledger.segments[1].fingerprint, "b");
 }
 
 #[test]
@@ -243,8 +243,8 @@ fn steps_that_a_checkpoint_alone_tells_of_are_not_proven() {
     let found = line(Event::FoundInCheckpoint { first: 2, last: 3 });
     let lines = [task(10, "a"), committed(0, 1), found, committed(2, 3), committed(4, 8)];
     let ledger = journal::ledger(&lines, 7).unwrap();
-    let stretches: Vec<_> = ledger.stretches.iter().map(|s| (s.first, s.last, s.is_proven)).collect();
-    assert_eq!(stretches, [(0, 1, true), (2, 3, false), (4, 8, true)]);
+    let segments: Vec<_> = ledger.segments.iter().map(|s| (s.first, s.last, s.is_proven)).collect();
+    assert_eq!(segments, [(0, 1, true), (2, 3, false), (4, 8, true)]);
     assert_eq!((ledger.steps, ledger.epochs), (9, 1));
 }
 

@@ -11,7 +11,9 @@ use bellwether_core::plan::Synchronisation;
 use bellwether_core::record::RunOutcome;
 use bellwether_runtime::control::Token;
 use bellwether_runtime::control::client::Control;
-use bellwether_runtime::coordinator::{self, Director, DirectorCommand, Endpoint, Now, Options, Seen};
+use bellwether_runtime::coordinator::{
+    self, Director, DirectorCommand, Endpoint, Options, RunEvent, RunStatus,
+};
 
 /// Ticks that must come while messages pour in: of a coordinator that only answers, none does.
 const TICKS: u64 = 30;
@@ -23,8 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Clock(Arc<AtomicU64>);
 
 impl Director for Clock {
-    fn direct(&mut self, seen: Seen<'_>, _: &Now<'_>) -> Vec<DirectorCommand> {
-        self.0.fetch_add(u64::from(matches!(seen, Seen::Tick)), Ordering::Relaxed);
+    fn direct(&mut self, seen: RunEvent<'_>, _: &RunStatus<'_>) -> Vec<DirectorCommand> {
+        self.0.fetch_add(u64::from(matches!(seen, RunEvent::Tick)), Ordering::Relaxed);
         Vec::new()
     }
 }
@@ -45,7 +47,7 @@ fn options(folder: &Path, token: Token, ticks: &Arc<AtomicU64>) -> Options {
         spawn: None,
         spawn_server: None,
         synchronisation: Synchronisation::default(),
-        trainee: None,
+        workload: None,
         heartbeat_timeout: Duration::from_secs(5),
         grace: Duration::from_secs(4),
         last_checkpoint_wait: Duration::from_secs(300),

@@ -1,6 +1,5 @@
 //! Tests of elastic training: seeded simulations of the protocols, the data plane between threads, and files.
 
-mod clerk;
 mod digests;
 mod files;
 mod flood;
@@ -10,6 +9,7 @@ mod noise;
 mod notices;
 mod optimizer;
 mod parameters;
-mod stretch;
-mod stretches;
+mod phase;
+mod phases;
 mod wire;
+mod work_queue;

@@ -6,7 +6,7 @@ use bellwether_core::parse;
 use bellwether_runtime::noise::Noise;
 use bellwether_runtime::optimizer::{Optimizer, Update};
 use bellwether_runtime::state::{CHUNK_ELEMENTS, Reduced, TrainingState};
-use bellwether_runtime::trainee::{Layout, Tensor};
+use bellwether_runtime::workload::{Layout, Tensor};
 use proptest::prelude::*;
 
 fn job(rule: Rule, schedule: Schedule) -> Job {

@@ -6,12 +6,12 @@ use bellwether_core::record::{Call, Staleness, Traffic};
 use bellwether_runtime::control::generated as wire;
 use bellwether_runtime::control::{Token, convert};
 use bellwether_runtime::membership::{
-    Active, Activity, EvaluationRecord, FromWorker, Load, Membership, Mismatch, Peer, Position, Report,
-    Serve, ServerReport, Shadow, StepRecord, Stretch, SwitchRecord, ToWorker, TraineeDescription, UnitRecord,
-    Verdict,
+    Active, Activity, EvaluationRecord, FromWorker, Load, Membership, Mismatch, Peer, Phase, Position,
+    Report, Serve, ServerReport, Shadow, StepRecord, SwitchRecord, ToWorker, UnitRecord, Verdict,
+    WorkloadDescription,
 };
-use bellwether_runtime::trainee::{Layout, Tensor};
 use bellwether_runtime::transfer::{Header, Kind};
+use bellwether_runtime::workload::{Layout, Tensor};
 use proptest::prelude::*;
 use prost::Message;
 
@@ -34,7 +34,7 @@ fn membership() -> impl Strategy<Value = Membership> {
             hold_at,
             stop,
             accumulation: epoch as u32,
-            benched: members.iter().map(|m| m.0).collect(),
+            paused: members.iter().map(|m| m.0).collect(),
         })
 }
 
@@ -60,10 +60,10 @@ fn peers() -> impl Strategy<Value = Vec<Peer>> {
     proptest::collection::vec(peer, 0..4)
 }
 
-fn trainee() -> impl Strategy<Value = TraineeDescription> {
+fn workload() -> impl Strategy<Value = WorkloadDescription> {
     (".*", any::<u64>(), any::<u64>(), 0usize..99).prop_map(|(fingerprint, a, b, size)| {
         let tensors = vec![Tensor { name: fingerprint.clone(), shape: vec![size, 3] }];
-        TraineeDescription {
+        WorkloadDescription {
             fingerprint,
             training_samples: a,
             held_out_samples: b,
@@ -72,28 +72,20 @@ fn trainee() -> impl Strategy<Value = TraineeDescription> {
     })
 }
 
-/// What is said about stretches without a membership.
-fn to_worker_apart() -> impl Strategy<Value = ToWorker> {
+/// What is said about phases without a membership.
+fn to_worker_asynchronous() -> impl Strategy<Value = ToWorker> {
     let two = || (any::<u64>(), any::<u64>());
     prop_oneof![
         (any::<u64>(), protocol(), peers(), peers(), order(), any::<Option<u64>>()).prop_map(
             |(epoch, protocol, servers, peers, order, checkpoint)| {
-                ToWorker::Stretch(Stretch {
-                    epoch,
-                    protocol,
-                    servers,
-                    peers,
-                    order,
-                    checkpoint,
-                    late: epoch > 9,
-                })
+                ToWorker::Phase(Phase { epoch, protocol, servers, peers, order, checkpoint, late: epoch > 9 })
             }
         ),
         (any::<u64>(), any::<Vec<u64>>()).prop_map(|(epoch, units)| ToWorker::Grant { epoch, units }),
         two().prop_map(|(epoch, step)| ToWorker::EvaluateAlone { epoch, step }),
         two().prop_map(|(epoch, step)| ToWorker::HandOver { epoch, step }),
-        (two(), 0u32..9, protocol(), any::<Option<u64>>(), trainee(), peers(), order()).prop_map(
-            |((epoch, step), shard, protocol, checkpoint, trainee, peers, order)| {
+        (two(), 0u32..9, protocol(), any::<Option<u64>>(), workload(), peers(), order()).prop_map(
+            |((epoch, step), shard, protocol, checkpoint, workload, peers, order)| {
                 let (replica, follows) = (peers.first().cloned(), shard > 4);
                 let shards = shard + 1;
                 ToWorker::Serve(Serve {
@@ -103,7 +95,7 @@ fn to_worker_apart() -> impl Strategy<Value = ToWorker> {
                     protocol,
                     step,
                     checkpoint,
-                    trainee,
+                    workload,
                     replica,
                     follows,
                     order,
@@ -113,7 +105,7 @@ fn to_worker_apart() -> impl Strategy<Value = ToWorker> {
     ]
 }
 
-fn from_worker_apart() -> impl Strategy<Value = FromWorker> {
+fn from_worker_asynchronous() -> impl Strategy<Value = FromWorker> {
     let unit = (any::<u64>(), 0f64..1e9, 0u32..1000).prop_map(|(n, x, tensor)| UnitRecord {
         unit: n,
         samples: n,
@@ -153,7 +145,7 @@ fn from_worker_apart() -> impl Strategy<Value = FromWorker> {
 
 fn to_worker() -> impl Strategy<Value = ToWorker> {
     prop_oneof![
-        to_worker_apart(),
+        to_worker_asynchronous(),
         membership().prop_map(ToWorker::Prepare),
         (membership(), any::<Option<u64>>(), any::<bool>()).prop_map(|(membership, step, keep)| {
             let load = step.map(|s| if s == 0 { Load::Fresh } else { Load::Checkpoint(s) });
@@ -200,7 +192,7 @@ fn position() -> impl Strategy<Value = Position> {
 fn from_worker() -> impl Strategy<Value = FromWorker> {
     let two = || (any::<u64>(), any::<u64>());
     prop_oneof![
-        from_worker_apart(),
+        from_worker_asynchronous(),
         Just(FromWorker::Heartbeat),
         position().prop_map(FromWorker::At),
         any::<bool>().prop_map(|replace| FromWorker::Leave { replace }),
@@ -258,7 +250,7 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
                 resident_bytes: n,
             })
         }),
-        trainee().prop_map(FromWorker::Warmed),
+        workload().prop_map(FromWorker::Warmed),
     ]
 }
 
@@ -312,11 +304,11 @@ proptest! {
 
 #[test]
 fn shapes_whose_size_overflows_are_refused() {
-    let tensor = |shape: Vec<u64>| wire::Trainee {
+    let tensor = |shape: Vec<u64>| wire::Workload {
         parameters: vec![wire::Tensor { name: "w".into(), shape }],
-        ..wire::Trainee::default()
+        ..wire::Workload::default()
     };
-    assert!(convert::read_trainee(tensor(vec![1 << 40, 1 << 40])).is_none());
-    assert!(convert::read_trainee(tensor(vec![u64::MAX])).is_none());
-    assert!(convert::read_trainee(tensor(vec![3, 4])).is_some());
+    assert!(convert::read_workload(tensor(vec![1 << 40, 1 << 40])).is_none());
+    assert!(convert::read_workload(tensor(vec![u64::MAX])).is_none());
+    assert!(convert::read_workload(tensor(vec![3, 4])).is_some());
 }

@@ -6,7 +6,7 @@ use bellwether_core::InputError;
 use bellwether_core::parse::{did_you_mean, document};
 use bellwether_core::prediction::{Link, NetworkFile};
 use bellwether_core::units::{BytesPerSecond, DollarsPerHour, Seconds};
-use bellwether_model::transient::{Law, Named, samples};
+use bellwether_model::transient::{Law, LawSpec, samples};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -274,9 +274,9 @@ fn transient(read: &MachineFile, place: &str, read_file: ReadFile) -> Result<Opt
         }
     };
     let place = format!("{place}: revocations");
-    let law = match words.parse::<Named>().map_err(|what| InputError::new(&place, what))? {
-        Named::Law(law) => law,
-        Named::Samples(file) => samples(&read_file(&file)?, &file)?,
+    let law = match words.parse::<LawSpec>().map_err(|what| InputError::new(&place, what))? {
+        LawSpec::Law(law) => law,
+        LawSpec::Samples(file) => samples(&read_file(&file)?, &file)?,
     };
     Ok(Some(Transient { dollars_per_hour: price.get(), law }))
 }

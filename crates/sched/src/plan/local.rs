@@ -8,7 +8,7 @@ use bellwether_core::prediction::{Configuration, JobDescription, Prediction, Ste
 use bellwether_core::units::DollarsPerHour;
 use serde::Serialize;
 
-use super::words::{figure, plural};
+use super::format::{figure, plural};
 
 /// Of the numbers that are so near to the fastest the fewest workers are taken: more would hardly be noticed.
 pub const NEARLY_FASTEST: f64 = 0.05;

@@ -1,12 +1,12 @@
 //! Why a configuration was chosen; and where none fits, why not, and which one wish would have to be given up.
 
 use bellwether_core::InputError;
-use bellwether_core::plan::{Relaxation, Wishes};
+use bellwether_core::plan::{Constraints, Relaxation};
 use bellwether_core::prediction::StepModel;
 use bellwether_core::units::{Dollars, Seconds};
 
+use super::format::{at_least, duration, plural};
 use super::search::{SLACK, Search};
-use super::words::{at_least, duration, plural};
 use super::{Question, begin};
 
 /// Below this probability a deadline is a matter of luck, and no wish.
@@ -17,16 +17,16 @@ const OTHER_REGIONS: &str = "--region";
 
 /// One sentence that explains the choice.
 pub(super) fn why(search: &mut Search, choice: usize) -> Result<String, InputError> {
-    let wishes = search.evaluator.question.wishes();
+    let constraints = search.evaluator.question.constraints();
     let (name, time_s, cost) = shown(search, choice);
     let meets =
-        wishes.deadline_s.and_then(|deadline_s| Some(search.found(choice)?.figures.meets(deadline_s)));
+        constraints.deadline_s.and_then(|deadline_s| Some(search.found(choice)?.figures.meets(deadline_s)));
     let of = plural(search.len() as u64, "configuration");
-    let budget = wishes.budget_dollars.map(money);
-    let rule = match (wishes.deadline_s, budget) {
+    let budget = constraints.budget_dollars.map(money);
+    let rule = match (constraints.deadline_s, budget) {
         (Some(deadline_s), budget) => {
             let fits = budget.map_or(String::new(), |budget| format!(" and fit the budget of {budget}"));
-            let (deadline, confidence) = (duration(deadline_s), percent(wishes.confidence));
+            let (deadline, confidence) = (duration(deadline_s), percent(constraints.confidence));
             let meets = percent(meets.unwrap_or(0.0));
             format!(
                 "of {of} the cheapest to meet the deadline of {deadline} with a probability of {confidence}{fits} \
@@ -44,7 +44,7 @@ pub(super) fn why(search: &mut Search, choice: usize) -> Result<String, InputErr
     };
     let mut text = format!("{name}: {rule}; {} and {} are expected", duration(time_s), money(cost));
     if search.setup(choice).is_transient()
-        && let Some(firm) = search.best_of(&wishes, |setup| !setup.is_transient())?
+        && let Some(firm) = search.best_of(&constraints, |setup| !setup.is_transient())?
     {
         let (name, time_s, cost) = shown(search, firm);
         text += &format!("; on demand it would be {name}, with {} and {}", duration(time_s), money(cost));
@@ -54,8 +54,8 @@ pub(super) fn why(search: &mut Search, choice: usize) -> Result<String, InputErr
 
 /// One sentence that says why nothing fits.
 pub(super) fn why_not(search: &mut Search) -> Result<String, InputError> {
-    let wishes = search.evaluator.question.wishes();
-    let Wishes { deadline_s, budget_dollars, confidence, .. } = wishes;
+    let constraints = search.evaluator.question.constraints();
+    let Constraints { deadline_s, budget_dollars, confidence, .. } = constraints;
     let of = plural(search.len() as u64, "configuration");
     let fastest =
         search.least(|_, rough| Some(rough.time_s), |figures| Some(figures.quantile_s(confidence)))?;
@@ -94,30 +94,31 @@ pub(super) fn why_not(search: &mut Search) -> Result<String, InputError> {
 /// What would fit if one wish were another: each was tried.
 pub(super) fn relaxations(search: &mut Search, model: &dyn StepModel) -> Result<Vec<Relaxation>, InputError> {
     let question = search.evaluator.question.clone();
-    let wishes = question.wishes();
+    let constraints = question.constraints();
     let mut all = Vec::new();
-    let longer = longer_deadline(search, &wishes)?;
-    let larger = larger_budget(search, &wishes)?;
+    let longer = longer_deadline(search, &constraints)?;
+    let larger = larger_budget(search, &constraints)?;
     for relaxed in [&longer, &larger].into_iter().flatten() {
-        push(search, &mut all, relaxed, &wishes)?;
+        push(search, &mut all, relaxed, &constraints)?;
     }
-    if all.is_empty() && wishes.deadline_s.is_some() && wishes.budget_dollars.is_some() {
+    if all.is_empty() && constraints.deadline_s.is_some() && constraints.budget_dollars.is_some() {
         // Neither alone helps: the fastest, at what it costs.
-        let free = Wishes { budget_dollars: None, ..wishes.clone() };
+        let free = Constraints { budget_dollars: None, ..constraints.clone() };
         if let Some(later) = longer_deadline(search, &free)? {
-            let both = larger_budget(search, &Wishes { budget_dollars: wishes.budget_dollars, ..later })?;
+            let both =
+                larger_budget(search, &Constraints { budget_dollars: constraints.budget_dollars, ..later })?;
             if let Some(both) = both {
-                push(search, &mut all, &both, &wishes)?;
+                push(search, &mut all, &both, &constraints)?;
             }
         }
     }
-    if let Some(less) = less_confidence(search, &wishes) {
-        push(search, &mut all, &less, &wishes)?;
+    if let Some(less) = less_confidence(search, &constraints) {
+        push(search, &mut all, &less, &constraints)?;
     }
     for (say, other) in otherwise(&question, search) {
         let catalogue = search.evaluator.catalogue;
         let Ok(mut search) = begin(&other, catalogue, model) else { continue };
-        if let Some(choice) = search.best(&other.wishes())? {
+        if let Some(choice) = search.best(&other.constraints())? {
             let (machines, time_s, cost_dollars) = shown(&search, choice);
             let say = if say == OTHER_REGIONS { regions(&question, &search, choice) } else { say };
             all.push(Relaxation { say, machines, time_s, cost_dollars });
@@ -163,19 +164,19 @@ fn otherwise<'q>(question: &Question<'q>, search: &Search) -> Vec<(String, Quest
 fn push(
     search: &mut Search,
     all: &mut Vec<Relaxation>,
-    relaxed: &Wishes,
-    wishes: &Wishes,
+    relaxed: &Constraints,
+    constraints: &Constraints,
 ) -> Result<(), InputError> {
     let Some(choice) = search.best(relaxed)? else { return Ok(()) };
     let (machines, time_s, cost_dollars) = shown(search, choice);
     let mut say = Vec::new();
-    if relaxed.deadline_s != wishes.deadline_s {
+    if relaxed.deadline_s != constraints.deadline_s {
         say.push(format!("--deadline {}", at_least(relaxed.deadline_s.unwrap_or(f64::INFINITY))));
     }
-    if relaxed.budget_dollars != wishes.budget_dollars {
+    if relaxed.budget_dollars != constraints.budget_dollars {
         say.push(format!("--budget '{}'", money(relaxed.budget_dollars.unwrap_or(f64::INFINITY))));
     }
-    if relaxed.confidence != wishes.confidence {
+    if relaxed.confidence != constraints.confidence {
         say.push(format!("--confidence {}", relaxed.confidence));
     }
     all.push(Relaxation { say: say.join(" "), machines, time_s, cost_dollars });
@@ -183,8 +184,12 @@ fn push(
 }
 
 /// The same wishes with the nearest later deadline that can be met.
-fn longer_deadline(search: &mut Search, wishes: &Wishes) -> Result<Option<Wishes>, InputError> {
-    let Wishes { deadline_s: Some(deadline_s), budget_dollars: budget, confidence, .. } = *wishes else {
+fn longer_deadline(
+    search: &mut Search,
+    constraints: &Constraints,
+) -> Result<Option<Constraints>, InputError> {
+    let Constraints { deadline_s: Some(deadline_s), budget_dollars: budget, confidence, .. } = *constraints
+    else {
         return Ok(None);
     };
     let fits = |cost: f64| budget.is_none_or(|budget| cost <= budget);
@@ -195,31 +200,31 @@ fn longer_deadline(search: &mut Search, wishes: &Wishes) -> Result<Option<Wishes
     let time_s = fastest.and_then(|place| Some(search.found(place)?.figures.quantile_s(confidence)));
     // As it will be typed: rounded up.
     let later = time_s.filter(|time_s| *time_s > deadline_s).and_then(|time_s| typed_s(&at_least(time_s)));
-    Ok(later.map(|later_s| Wishes { deadline_s: Some(later_s), ..wishes.clone() }))
+    Ok(later.map(|later_s| Constraints { deadline_s: Some(later_s), ..constraints.clone() }))
 }
 
 /// The same wishes with the nearest larger budget that is enough.
-fn larger_budget(search: &mut Search, wishes: &Wishes) -> Result<Option<Wishes>, InputError> {
-    let Some(budget) = wishes.budget_dollars else { return Ok(None) };
-    let free = Wishes { budget_dollars: None, ..wishes.clone() };
-    let cheapest = match wishes.deadline_s {
+fn larger_budget(search: &mut Search, constraints: &Constraints) -> Result<Option<Constraints>, InputError> {
+    let Some(budget) = constraints.budget_dollars else { return Ok(None) };
+    let free = Constraints { budget_dollars: None, ..constraints.clone() };
+    let cheapest = match constraints.deadline_s {
         Some(_) => search.best(&free)?,
         None => search.least(|_, rough| Some(rough.cost), |figures| Some(figures.cost))?,
     };
     let cost = cheapest.and_then(|place| Some(search.found(place)?.figures.cost));
     let larger = cost.filter(|cost| *cost > budget).map(round_up);
-    Ok(larger.map(|larger| Wishes { budget_dollars: Some(larger), ..wishes.clone() }))
+    Ok(larger.map(|larger| Constraints { budget_dollars: Some(larger), ..constraints.clone() }))
 }
 
 /// The same wishes with the highest probability that is reached.
-fn less_confidence(search: &Search, wishes: &Wishes) -> Option<Wishes> {
-    let deadline_s = wishes.deadline_s?;
-    let fits = |cost: f64| wishes.budget_dollars.is_none_or(|budget| cost <= budget);
+fn less_confidence(search: &Search, constraints: &Constraints) -> Option<Constraints> {
+    let deadline_s = constraints.deadline_s?;
+    let fits = |cost: f64| constraints.budget_dollars.is_none_or(|budget| cost <= budget);
     let found = search.all_found().filter(|(_, found)| fits(found.figures.cost));
     let most = found.map(|(_, found)| found.figures.meets(deadline_s)).fold(0.0, f64::max);
     let confidence = (most * 100.0).floor() / 100.0;
-    let is_less = confidence >= LEAST_CONFIDENCE && confidence < wishes.confidence;
-    is_less.then(|| Wishes { confidence, ..wishes.clone() })
+    let is_less = confidence >= LEAST_CONFIDENCE && confidence < constraints.confidence;
+    is_less.then(|| Constraints { confidence, ..constraints.clone() })
 }
 
 /// Name, expected time and expected cost.

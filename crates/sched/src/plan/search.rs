@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use bellwether_core::InputError;
-use bellwether_core::plan::{Candidate, Wishes};
+use bellwether_core::plan::{Candidate, Constraints};
 
 use super::candidate;
 use super::evaluate::{Evaluator, Figures, Rough};
@@ -162,17 +162,17 @@ impl<'a> Search<'a> {
     }
 
     /// The configuration for these wishes, by the rules of the [module](super).
-    pub(super) fn best(&mut self, wishes: &Wishes) -> Result<Option<usize>, InputError> {
-        self.best_of(wishes, |_| true)
+    pub(super) fn best(&mut self, constraints: &Constraints) -> Result<Option<usize>, InputError> {
+        self.best_of(constraints, |_| true)
     }
 
     /// The same, of those configurations that `counts` says.
     pub(super) fn best_of(
         &mut self,
-        wishes: &Wishes,
+        constraints: &Constraints,
         counts: impl Fn(&Setup) -> bool,
     ) -> Result<Option<usize>, InputError> {
-        let Wishes { deadline_s, budget_dollars: budget, confidence, .. } = *wishes;
+        let Constraints { deadline_s, budget_dollars: budget, confidence, .. } = *constraints;
         let hopeful = |rough: &Rough| {
             deadline_s.is_none_or(|deadline_s| rough.time_s <= deadline_s * HOPE)
                 && budget.is_none_or(|budget| rough.cost * (1.0 - SLACK) <= budget)

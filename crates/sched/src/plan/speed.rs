@@ -11,7 +11,7 @@ use bellwether_core::prediction::{Configuration, DeviceGroup, Link, Prediction, 
 
 use super::Question;
 use super::catalogue::{Catalogue, Machine};
-use super::ways;
+use super::strategies;
 use crate::mapping::{self, Problem, Worker};
 
 /// Longer than any step.
@@ -81,7 +81,7 @@ impl<'a> Speeds<'a> {
     /// The first way in which all wait for all, without servers.
     pub(super) fn together_way(&self) -> Option<usize> {
         let ways = self.question.ways;
-        if ways.is_empty() { Some(0) } else { ways.iter().position(ways::is_together) }
+        if ways.is_empty() { Some(0) } else { ways.iter().position(strategies::is_together) }
     }
 
     /// Machines of a kind that the job can use at once.
@@ -223,7 +223,7 @@ impl<'a> Speeds<'a> {
             return Ok(Speed { examples_per_s, step_s, extrapolated, staleness: None, work_factor: None });
         };
         let batch = plain.batch as f64;
-        let run = ways::run(self.question, way, &plain, self.model)?;
+        let run = strategies::run(self.question, way, &plain, self.model)?;
         Ok(Speed {
             examples_per_s: run.examples_per_s,
             step_s: batch / run.examples_per_s,

@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 
 use super::About;
 use super::optimus::{is_due, nothing_new};
-use crate::target::{Table, Target, held_type};
+use crate::allocation::{AllocationState, Target, held_type};
 
 /// AFS.
 pub const ABOUT: About = About {
@@ -50,7 +50,7 @@ pub const ABOUT: About = About {
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Afs {
-    table: Table,
+    table: AllocationState,
 }
 
 /// A job that can still use more devices.

@@ -28,9 +28,9 @@ use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
 use super::About;
-use crate::draft::Draft;
+use crate::decision_builder::DecisionBuilder;
+use crate::free_devices::FreeDevices;
 use crate::greedy::{Place, bits, run_in_order};
-use crate::placement::Board;
 
 /// Earliest deadline first.
 pub const ABOUT: About = About {
@@ -46,7 +46,7 @@ pub const ABOUT: About = About {
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Edf {
-    board: Board,
+    board: FreeDevices,
 }
 
 impl Policy for Edf {
@@ -63,7 +63,7 @@ impl Policy for Edf {
         let mut places: Vec<Place> = view.jobs.iter().map(place).collect();
         places.sort_unstable();
         let order: Vec<JobId> = places.into_iter().map(|(_, id)| id).collect();
-        let mut draft = Draft::new(&mut self.board);
+        let mut draft = DecisionBuilder::new(&mut self.board);
         let runs = run_in_order(view, &order, &mut draft);
         let waiting = runs.iter().filter(|runs| !**runs).count();
         draft.finish(Rule::Deadline, waiting, None)

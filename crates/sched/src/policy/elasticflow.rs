@@ -43,8 +43,8 @@ use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
 use super::About;
+use crate::allocation::{AllocationState, Target, best, held_type, types};
 use crate::greedy::{Place, bits};
-use crate::target::{Table, Target, best, held_type, types};
 use plan::{Outlook, Plan, SAME_S, Wish, first_level, next_level};
 
 /// ElasticFlow.
@@ -70,7 +70,7 @@ pub const ABOUT: About = About {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct ElasticFlow {
     refuse: bool,
-    table: Table,
+    table: AllocationState,
     /// Jobs whose deadlines are promised, and how those can be kept.
     promised: BTreeMap<JobId, Plan>,
 }

@@ -35,8 +35,8 @@ use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
 use super::About;
+use crate::allocation::{AllocationState, Target, best, held_type};
 use crate::greedy::bits;
-use crate::target::{Table, Target, best, held_type};
 
 /// Equal shares.
 pub const ABOUT: About = About {
@@ -47,7 +47,7 @@ pub const ABOUT: About = About {
     gangs: false,
     needs_remaining: false,
     promises: Promises { work_conserving: true, starvation_free: true },
-    make: |_| Ok(Box::new(Equi { weighted: false, table: Table::default() })),
+    make: |_| Ok(Box::new(Equi { weighted: false, table: AllocationState::default() })),
 };
 
 /// Shares by weight.
@@ -59,13 +59,13 @@ pub const FAIR: About = About {
     gangs: false,
     needs_remaining: false,
     promises: Promises { work_conserving: true, starvation_free: true },
-    make: |_| Ok(Box::new(Equi { weighted: true, table: Table::default() })),
+    make: |_| Ok(Box::new(Equi { weighted: true, table: AllocationState::default() })),
 };
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Equi {
     weighted: bool,
-    table: Table,
+    table: AllocationState,
 }
 
 impl Policy for Equi {

@@ -36,8 +36,8 @@ use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
 use super::About;
-use crate::draft::Draft;
-use crate::placement::Board;
+use crate::decision_builder::DecisionBuilder;
+use crate::free_devices::FreeDevices;
 use crate::speed::Speeds;
 
 /// Strict order of arrival.
@@ -87,7 +87,7 @@ enum Order {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Fifo {
     order: Order,
-    board: Board,
+    board: FreeDevices,
     /// By devices asked for and accepted types, in order of arrival.
     waiting: BTreeMap<(u32, Vec<u16>), BTreeSet<JobId>>,
     count: usize,
@@ -96,7 +96,7 @@ struct Fifo {
 
 impl Fifo {
     fn new(order: Order) -> Fifo {
-        let (board, speeds) = (Board::default(), Speeds::new());
+        let (board, speeds) = (FreeDevices::default(), Speeds::new());
         Fifo { order, board, waiting: BTreeMap::new(), count: 0, speeds }
     }
 
@@ -141,7 +141,7 @@ impl Policy for Fifo {
     ) -> Decision {
         self.follow(view, changes);
         let mut board = std::mem::take(&mut self.board);
-        let mut draft = Draft::new(&mut board);
+        let mut draft = DecisionBuilder::new(&mut board);
         let rule = match self.order {
             Order::Strict => self.strict(view, &mut draft),
             Order::Skip => self.skip(view, &mut draft),
@@ -154,7 +154,7 @@ impl Policy for Fifo {
 }
 
 impl Fifo {
-    fn strict(&mut self, view: &ClusterView, draft: &mut Draft) -> Rule {
+    fn strict(&mut self, view: &ClusterView, draft: &mut DecisionBuilder) -> Rule {
         while let Some(id) = self.first() {
             let seen = &view.jobs[&id];
             if !draft.start_on(id, seen, seen.job.asked()) {
@@ -166,7 +166,7 @@ impl Fifo {
     }
 
     /// Free devices only become fewer, so the walk in order is the same as taking the first that fits again and again.
-    fn skip(&mut self, view: &ClusterView, draft: &mut Draft) -> Rule {
+    fn skip(&mut self, view: &ClusterView, draft: &mut DecisionBuilder) -> Rule {
         loop {
             let fits = |jobs: &&BTreeSet<JobId>| {
                 let job = &view.jobs[jobs.first().expect("no list is empty")].job;
@@ -181,7 +181,13 @@ impl Fifo {
         Rule::ArrivalOrder
     }
 
-    fn easy(&mut self, now_s: f64, view: &ClusterView, model: &dyn StepModel, draft: &mut Draft) -> Rule {
+    fn easy(
+        &mut self,
+        now_s: f64,
+        view: &ClusterView,
+        model: &dyn StepModel,
+        draft: &mut DecisionBuilder,
+    ) -> Rule {
         self.strict(view, draft);
         let Some(head) = self.first() else { return Rule::Reservation };
         let Some(mut reservation) = self.reserve(now_s, view, model, &view.jobs[&head], draft) else {
@@ -218,7 +224,7 @@ impl Fifo {
         view: &ClusterView,
         model: &dyn StepModel,
         head: &JobView,
-        draft: &mut Draft,
+        draft: &mut DecisionBuilder,
     ) -> Option<Reservation> {
         let wanted = head.job.asked();
         let mut earliest: Option<Reservation> = None;

@@ -36,12 +36,12 @@ use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
 use super::{About, LEAST_INTERVAL_S};
-use crate::draft::Draft;
+use crate::allocation::held_type;
+use crate::decision_builder::DecisionBuilder;
+use crate::free_devices::FreeDevices;
 use crate::options::Options;
 use crate::packing::Together;
-use crate::placement::Board;
 use crate::speed::Speeds;
-use crate::target::held_type;
 
 /// Gandiva's packing.
 pub const ABOUT: About = About {
@@ -87,8 +87,8 @@ impl Policy for Gandiva {
     ) -> Decision {
         self.speeds.follow(changes);
         self.together.follow(view, changes);
-        let mut board = Board::new(view);
-        let mut draft = Draft::new(&mut board);
+        let mut board = FreeDevices::new(view);
+        let mut draft = DecisionBuilder::new(&mut board);
         let (lifted, mut wakeup_s) = self.judge(now_s, view, model, &mut draft);
         let waits = |id: &JobId, seen: &JobView| !seen.is_running() || lifted.contains(id);
         let mut placed = BTreeMap::new();
@@ -126,7 +126,7 @@ impl Gandiva {
         now_s: f64,
         view: &ClusterView,
         model: &dyn StepModel,
-        draft: &mut Draft,
+        draft: &mut DecisionBuilder,
     ) -> (BTreeSet<JobId>, Option<f64>) {
         let (mut lifted, mut next_s) = (BTreeSet::new(), None);
         for (host, guest) in pairs(view) {
@@ -156,7 +156,7 @@ impl Gandiva {
         &mut self,
         view: &ClusterView,
         model: &dyn StepModel,
-        draft: &mut Draft,
+        draft: &mut DecisionBuilder,
         waiting: Vec<JobId>,
         placed: &BTreeMap<JobId, Allocation>,
         lifted: &BTreeSet<JobId>,
@@ -215,7 +215,7 @@ impl Gandiva {
         &mut self,
         view: &ClusterView,
         model: &dyn StepModel,
-        draft: &mut Draft,
+        draft: &mut DecisionBuilder,
         lifted: &BTreeSet<JobId>,
     ) {
         let mut guests = Vec::new();
@@ -252,7 +252,7 @@ fn pairs(view: &ClusterView) -> impl Iterator<Item = (JobId, JobId)> {
     view.jobs.iter().filter_map(pair)
 }
 
-fn start(draft: &mut Draft, id: JobId, seen: &JobView, allocation: Allocation) {
+fn start(draft: &mut DecisionBuilder, id: JobId, seen: &JobView, allocation: Allocation) {
     if seen.is_running() {
         draft.change(id, allocation, None);
     } else {

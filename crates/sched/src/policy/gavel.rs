@@ -36,11 +36,11 @@ use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
 use super::{About, LEAST_INTERVAL_S};
-use crate::draft::Draft;
-use crate::limits::interrupted;
+use crate::decision_builder::DecisionBuilder;
+use crate::enforce_limits::interrupted;
+use crate::free_devices::FreeDevices;
 use crate::options::Options;
 use crate::packing::Together;
-use crate::placement::Board;
 use crate::program::packed;
 use crate::program::shares::{self, Shares};
 use crate::speed::Speeds;
@@ -204,8 +204,8 @@ impl Policy for Gavel {
             self.compute(now_s, view, model);
         }
         let is_over = now_s >= self.round_end_s || !self.ledger.anybody_runs() || interrupted(changes);
-        let mut board = Board::new(view);
-        let mut draft = Draft::new(&mut board);
+        let mut board = FreeDevices::new(view);
+        let mut draft = DecisionBuilder::new(&mut board);
         if is_over {
             self.begin_round(now_s, view, model, &mut draft);
         }
@@ -349,7 +349,13 @@ impl Gavel {
     }
 
     /// Ends the round, and lets those run in the next whose turn it is.
-    fn begin_round(&mut self, now_s: f64, view: &ClusterView, model: &dyn StepModel, draft: &mut Draft) {
+    fn begin_round(
+        &mut self,
+        now_s: f64,
+        view: &ClusterView,
+        model: &dyn StepModel,
+        draft: &mut DecisionBuilder,
+    ) {
         self.ledger.count(now_s);
         let reset_s = if self.realloc_s == 0.0 { RESET_S } else { self.realloc_s };
         // At the first round there is nothing to reset, and at a later one enough time must have passed.

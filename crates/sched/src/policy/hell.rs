@@ -34,8 +34,8 @@ use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
 use super::About;
+use crate::allocation::{AllocationState, Target, best, types};
 use crate::greedy::bits;
-use crate::target::{Table, Target, best, types};
 
 /// HELL.
 pub const ABOUT: About = About {
@@ -51,7 +51,7 @@ pub const ABOUT: About = About {
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Hell {
-    table: Table,
+    table: AllocationState,
 }
 
 impl Policy for Hell {

@@ -35,8 +35,8 @@ use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
 use super::About;
+use crate::allocation::{AllocationState, Target, best, held_type, types};
 use crate::greedy::{Place, bits};
-use crate::target::{Table, Target, best, held_type, types};
 
 /// heSRPT.
 pub const ABOUT: About = About {
@@ -52,7 +52,7 @@ pub const ABOUT: About = About {
         if !(p > 0.0 && p < 1.0) {
             return Err(format!("its p must be above 0 and below 1, and is {p}"));
         }
-        Ok(Box::new(HeSrpt { exponent: 1.0 / (1.0 - p), table: Table::default() }))
+        Ok(Box::new(HeSrpt { exponent: 1.0 / (1.0 - p), table: AllocationState::default() }))
     },
 };
 
@@ -60,7 +60,7 @@ pub const ABOUT: About = About {
 struct HeSrpt {
     /// 1 / (1 - p).
     exponent: f64,
-    table: Table,
+    table: AllocationState,
 }
 
 impl Policy for HeSrpt {

@@ -31,8 +31,8 @@ use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
 use super::About;
+use crate::allocation::{AllocationState, Target, best, types};
 use crate::curve::Curve;
-use crate::target::{Table, Target, best, types};
 
 /// KNEE.
 pub const ABOUT: About = About {
@@ -48,14 +48,14 @@ pub const ABOUT: About = About {
         if !(0.0..1.0).contains(&gain) {
             return Err(format!("its gain must be from 0 to less than 1, and is {gain}"));
         }
-        Ok(Box::new(Knee { gain, table: Table::default() }))
+        Ok(Box::new(Knee { gain, table: AllocationState::default() }))
     },
 };
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Knee {
     gain: f64,
-    table: Table,
+    table: AllocationState,
 }
 
 impl Policy for Knee {

@@ -40,7 +40,7 @@ use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
 use super::About;
-use crate::draft::Draft;
+use crate::decision_builder::DecisionBuilder;
 use crate::greedy::{Gangs, Place, bits, number};
 pub use queues::{Attained, Queues};
 pub use whole::WholeView;
@@ -284,7 +284,7 @@ impl Policy for LeastAttained {
         let moved = self.change_queues(now_s, view);
         let devices = self.whole.board().devices(0);
         let turn = self.gangs.turn(devices, |_, place| place);
-        let mut draft = Draft::new(self.whole.board());
+        let mut draft = DecisionBuilder::new(self.whole.board());
         for (_, (_, id)) in &turn.stop {
             draft.stop(*id, &view.jobs[id]);
         }

@@ -33,8 +33,8 @@ use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
 use super::About;
+use crate::allocation::{AllocationState, Target, types};
 use crate::curve::Curve;
-use crate::target::{Table, Target, types};
 
 /// Optimus.
 pub const ABOUT: About = About {
@@ -50,7 +50,7 @@ pub const ABOUT: About = About {
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Optimus {
-    table: Table,
+    table: AllocationState,
 }
 
 impl Policy for Optimus {

@@ -35,10 +35,10 @@ use bellwether_core::prediction::{Progress, StepModel};
 use serde::{Deserialize, Serialize};
 
 use super::{About, LEAST_INTERVAL_S};
-use crate::draft::Draft;
+use crate::decision_builder::DecisionBuilder;
+use crate::enforce_limits::interrupted;
+use crate::free_devices::FreeDevices;
 use crate::goodput::{Candidate, Problem, fair_share, optimise};
-use crate::limits::interrupted;
-use crate::placement::Board;
 use crate::speed::Speeds;
 
 /// Pollux.
@@ -98,8 +98,8 @@ impl Policy for Pollux {
         if interrupted(changes) {
             self.next_s = now_s;
         }
-        let mut board = Board::new(view);
-        let mut draft = Draft::new(&mut board);
+        let mut board = FreeDevices::new(view);
+        let mut draft = DecisionBuilder::new(&mut board);
         let waiting = || view.jobs.values().filter(|seen| !seen.is_running()).count();
         if now_s < self.next_s {
             return draft.finish(Rule::Program, waiting(), Some(self.next_s));
@@ -216,7 +216,7 @@ impl Pollux {
         view: &ClusterView,
         model: &dyn StepModel,
         wanted: &BTreeMap<JobId, Allocation>,
-        draft: &mut Draft,
+        draft: &mut DecisionBuilder,
     ) -> usize {
         let mut waiting = 0;
         for (&id, seen) in &view.jobs {

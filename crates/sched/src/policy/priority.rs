@@ -32,9 +32,9 @@ use serde::{Deserialize, Serialize};
 
 use super::About;
 use super::fifo::{enter, leave};
-use crate::draft::Draft;
+use crate::decision_builder::DecisionBuilder;
+use crate::free_devices::FreeDevices;
 use crate::greedy::bits;
-use crate::placement::Board;
 
 /// Strict priority.
 pub const ABOUT: About = About {
@@ -50,7 +50,7 @@ pub const ABOUT: About = About {
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Priority {
-    board: Board,
+    board: FreeDevices,
     /// Lightest and latest first.
     waiting: BTreeSet<(u64, Reverse<JobId>)>,
 }
@@ -69,7 +69,7 @@ impl Policy for Priority {
             self.waiting.retain(|(_, Reverse(id))| !left.contains(id));
         }
         self.waiting.extend(enter(view, changes).map(|(id, seen)| (bits(seen.job.weight), Reverse(id))));
-        let mut draft = Draft::new(&mut self.board);
+        let mut draft = DecisionBuilder::new(&mut self.board);
         while let Some(&(_, Reverse(id))) = self.waiting.last() {
             let seen = &view.jobs[&id];
             if !draft.start_on(id, seen, seen.job.asked()) {

@@ -33,12 +33,12 @@ use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
 use super::{About, LEAST_INTERVAL_S};
-use crate::draft::Draft;
-use crate::limits::interrupted;
-use crate::placement::Board;
+use crate::allocation::held_type;
+use crate::decision_builder::DecisionBuilder;
+use crate::enforce_limits::interrupted;
+use crate::free_devices::FreeDevices;
 use crate::program::choice::{self, Candidate};
 use crate::speed::packed;
-use crate::target::held_type;
 
 /// Sia.
 pub const ABOUT: About = About {
@@ -114,8 +114,8 @@ impl Policy for Sia {
         if interrupted(changes) {
             self.next_s = f64::NEG_INFINITY;
         }
-        let mut board = Board::new(view);
-        let mut draft = Draft::new(&mut board);
+        let mut board = FreeDevices::new(view);
+        let mut draft = DecisionBuilder::new(&mut board);
         let mut waiting = view.jobs.values().filter(|seen| !seen.is_running()).count();
         let mut is_hopeless = view.jobs.is_empty();
         if now_s >= self.next_s {
@@ -229,7 +229,7 @@ fn offers(view: &ClusterView, seen: &JobView, done: f64, nodes: &[u32], model: &
 }
 
 /// Gives jobs what was chosen for them.
-fn enact(view: &ClusterView, chosen: &BTreeMap<JobId, Offer>, draft: &mut Draft) {
+fn enact(view: &ClusterView, chosen: &BTreeMap<JobId, Offer>, draft: &mut DecisionBuilder) {
     let places = place(view, chosen);
     for (&id, seen) in view.jobs.iter().filter(|(_, seen)| seen.is_running()) {
         match places.get(&id) {
@@ -252,7 +252,7 @@ fn enact(view: &ClusterView, chosen: &BTreeMap<JobId, Offer>, draft: &mut Draft)
 /// over more nodes than it needs; then all of that type are placed anew, the widest first.
 fn place(view: &ClusterView, chosen: &BTreeMap<JobId, Offer>) -> BTreeMap<JobId, Allocation> {
     let nodes = largest_nodes(view);
-    let mut board = Board::empty(view);
+    let mut board = FreeDevices::empty(view);
     let mut places = BTreeMap::new();
     for device_type in 0..nodes.len() as u16 {
         let mut jobs: Vec<(JobId, u32)> = chosen

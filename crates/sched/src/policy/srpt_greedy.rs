@@ -29,8 +29,8 @@ use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
 use super::About;
+use crate::allocation::{AllocationState, Target, best, types};
 use crate::greedy::{Place, bits};
-use crate::target::{Table, Target, best, types};
 
 /// Shortest remaining work first, as fast as it can.
 pub const ABOUT: About = About {
@@ -46,7 +46,7 @@ pub const ABOUT: About = About {
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct SrptGreedy {
-    table: Table,
+    table: AllocationState,
 }
 
 impl Policy for SrptGreedy {

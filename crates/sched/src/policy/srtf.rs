@@ -34,9 +34,9 @@ use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
 use super::About;
-use crate::draft::Draft;
+use crate::decision_builder::DecisionBuilder;
+use crate::free_devices::FreeDevices;
 use crate::greedy::{Gangs, Place, bits, number, run_in_order};
-use crate::placement::Board;
 use crate::speed::Speeds;
 
 /// Shortest remaining time first.
@@ -96,14 +96,14 @@ fn ends_s(seen: &JobView) -> f64 {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct WholeView {
     measure: Measure,
-    board: Board,
+    board: FreeDevices,
     speeds: Speeds,
 }
 
 impl WholeView {
     /// With an empty memory.
     pub fn new(measure: Measure) -> WholeView {
-        WholeView { measure, board: Board::default(), speeds: Speeds::new() }
+        WholeView { measure, board: FreeDevices::default(), speeds: Speeds::new() }
     }
 }
 
@@ -127,7 +127,7 @@ impl Policy for WholeView {
         }
         places.sort_unstable();
         let order: Vec<JobId> = places.into_iter().map(|(_, id)| id).collect();
-        let mut draft = Draft::new(&mut self.board);
+        let mut draft = DecisionBuilder::new(&mut self.board);
         let runs = run_in_order(view, &order, &mut draft);
         let waiting = runs.iter().filter(|runs| !**runs).count();
         draft.finish(Rule::ShortestRemaining, waiting, None)
@@ -212,7 +212,7 @@ impl Policy for Shortest {
         let measure = self.whole.measure;
         let rule = |width: u32, (end, id): Place| (bits(measure.of(number(end) - now_s, width)), id);
         let turn = self.gangs.turn(self.whole.board.devices(0), rule);
-        let mut draft = Draft::new(&mut self.whole.board);
+        let mut draft = DecisionBuilder::new(&mut self.whole.board);
         for &(_, (_, id)) in &turn.stop {
             draft.stop(id, &view.jobs[&id]);
         }

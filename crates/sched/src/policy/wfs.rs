@@ -33,7 +33,7 @@ use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
 use super::About;
-use crate::target::{Table, Target, best, held_type};
+use crate::allocation::{AllocationState, Target, best, held_type};
 
 /// Elastic weighted fair sharing.
 pub const ABOUT: About = About {
@@ -49,7 +49,7 @@ pub const ABOUT: About = About {
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Wfs {
-    table: Table,
+    table: AllocationState,
 }
 
 /// A job of a pool.

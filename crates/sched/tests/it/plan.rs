@@ -79,10 +79,10 @@ fn check(plan: &Plan) {
         }
     }
     if let Some(chosen) = plan.chosen() {
-        let wishes = &plan.wishes;
-        assert!(wishes.budget_dollars.is_none_or(|budget| chosen.cost_dollars <= budget), "{chosen:?}");
+        let constraints = &plan.constraints;
+        assert!(constraints.budget_dollars.is_none_or(|budget| chosen.cost_dollars <= budget), "{chosen:?}");
         assert!(
-            wishes.deadline_s.is_none() || chosen.meets_deadline >= Some(wishes.confidence),
+            constraints.deadline_s.is_none() || chosen.meets_deadline >= Some(constraints.confidence),
             "{chosen:?}"
         );
         assert!(plan.relaxations.is_empty() && plan.reason.contains(&chosen.words()), "{}", plan.reason);
@@ -172,17 +172,17 @@ proptest! {
         let catalogue = catalogue(&text);
         let model = model(profile("a", 16, 0.1), &catalogue);
         let job = model.job();
-        let wishes = Question {
+        let constraints = Question {
             deadline_s: Some(hours * 3600.0),
             budget_dollars: Some(dollars),
             transient,
             ..question(&job, 16, 10_000.0)
         };
-        let found = plan(&wishes, &catalogue, &model).expect("a plan");
+        let found = plan(&constraints, &catalogue, &model).expect("a plan");
         check(&found);
         prop_assert_eq!(found.choice.is_none(), !found.relaxations.is_empty(), "{}", found.reason);
         for relaxed in &found.relaxations {
-            let mut question = wishes.clone();
+            let mut question = constraints.clone();
             let mut words = relaxed.say.split(' ');
             while let Some(flag) = words.next() {
                 let mut value = || words.next().unwrap_or_default().trim_matches('\'').to_string();
@@ -332,8 +332,8 @@ fn certainty_has_its_price() {
     let model = model(profile("a", 16, 0.1), &catalogue);
     let job = model.job();
     let chosen = |confidence| {
-        let wishes = Question { deadline_s: Some(3100.0), confidence, ..question(&job, 16, 10_000.0) };
-        let found = plan(&Question { runs: 1000, ..wishes }, &catalogue, &model).expect("a plan");
+        let constraints = Question { deadline_s: Some(3100.0), confidence, ..question(&job, 16, 10_000.0) };
+        let found = plan(&Question { runs: 1000, ..constraints }, &catalogue, &model).expect("a plan");
         check(&found);
         found.chosen().expect("a choice").clone()
     };

@@ -1,12 +1,12 @@
 //! Plans that choose how workers are kept together: an exhaustive oracle, and what staleness does to the choice.
 
 use bellwether_core::job::SyncPolicy;
-use bellwether_core::plan::{Plan, Way};
+use bellwether_core::plan::{Plan, SyncStrategy};
 use bellwether_core::prediction::{Configuration, DeviceGroup, JobDescription, Link, Protocol, StepModel};
 use bellwether_core::profile::Profile;
 use bellwether_model::predict::ProfileModel;
 use bellwether_model::staleness::Sensitivity;
-use bellwether_sched::plan::ways::{Staleness, list};
+use bellwether_sched::plan::strategies::{Staleness, list};
 use bellwether_sched::plan::{Catalogue, Question, plan};
 use serde_json::json;
 
@@ -57,7 +57,7 @@ fn policies(words: &[&str]) -> Vec<SyncPolicy> {
     words.iter().map(|word| word.parse().expect("a policy")).collect()
 }
 
-fn question<'a>(job: &'a JobDescription, ways: &'a [Way]) -> Question<'a> {
+fn question<'a>(job: &'a JobDescription, ways: &'a [SyncStrategy]) -> Question<'a> {
     Question {
         job,
         virtual_nodes: NODES,
@@ -89,7 +89,7 @@ fn by_hand(
     model: &ProfileModel,
     (device, price, begin_s): (&str, f64, f64),
     workers: u32,
-    way: &Way,
+    way: &SyncStrategy,
     staleness: Option<Staleness>,
 ) -> (f64, f64) {
     let SyncPolicy::Phases(phases) = &way.policy else { unreachable!("named phases") };
@@ -164,7 +164,7 @@ fn more_ways_are_never_worse_and_none_is_the_synchronous_one() {
     let catalogue = catalogue();
     let model = model(&catalogue);
     let job = model.job();
-    let ask = |ways: &[Way]| {
+    let ask = |ways: &[SyncStrategy]| {
         let asked = Question { deadline_s: Some(3600.0), ..question(&job, ways) };
         checked(plan(&asked, &catalogue, &model).expect("a plan"))
     };
@@ -173,7 +173,7 @@ fn more_ways_are_never_worse_and_none_is_the_synchronous_one() {
     let (one, other) = (plain.chosen().expect("a choice"), together.chosen().expect("a choice"));
     assert_eq!((one.time_s, one.cost_dollars), (other.time_s, other.cost_dollars));
     assert_eq!((one.way.as_ref(), plain.synchronisation.as_ref()), (None, None));
-    assert_eq!(together.synchronisation.expect("the words of the choice").stretches, [(0, Protocol::Bsp)]);
+    assert_eq!(together.synchronisation.expect("the words of the choice").phases, [(0, Protocol::Bsp)]);
     let more = ask(&list(&policies(&["bsp", "asp", "switch:0.0625"]), 1..=2));
     let best = more.chosen().expect("a choice");
     assert!(best.cost_dollars <= one.cost_dollars * (1.0 + 1e-9), "{} {}", best.words(), one.words());
@@ -210,12 +210,12 @@ fn ways_without_sense_are_refused() {
     let catalogue = catalogue();
     let model = model(&catalogue);
     let job = model.job();
-    let refused = |ways: &[Way], staleness, place: &str, words: &str| {
+    let refused = |ways: &[SyncStrategy], staleness, place: &str, words: &str| {
         let asked = Question { staleness, ..question(&job, ways) };
         let error = plan(&asked, &catalogue, &model).expect_err(words);
         assert!(error.place == place && error.to_string().contains(words), "{error}");
     };
-    let way = |policy: &str, servers| Way { policy: policy.parse().expect("a policy"), servers };
+    let way = |policy: &str, servers| SyncStrategy { policy: policy.parse().expect("a policy"), servers };
     let known = Staleness { noise_scale: 0.0, synchronous_momentum: 0.0, momentum: 0.0 };
     refused(&[way("auto", 0)], None, "--protocols", "auto");
     refused(&[way("bsp", 0), way("bsp", 0)], None, "--protocols", "twice");

@@ -29,7 +29,7 @@ struct Job {
 
 impl Job {
     fn new(setup: Setup, workers: u32, latency: u64) -> Job {
-        let later = setup.stretches().into_iter().filter(|(first, _)| *first > 0);
+        let later = setup.phases().into_iter().filter(|(first, _)| *first > 0);
         let coming = later.map(|(at_step, protocol)| {
             let command = SyncCommand::Protocol(protocol);
             Command { at_step, command, reason: Reason::Given { steps: at_step } }
@@ -54,7 +54,7 @@ impl Job {
 
     /// Trains to the end, with the loss of a step and the pace of a worker in it.
     fn train(&mut self, loss: impl Fn(u64) -> f64, mut pace: impl FnMut(u64, u32) -> f64) {
-        let mut protocol = self.setup.stretches()[0].1;
+        let mut protocol = self.setup.phases()[0].1;
         for step in 0..self.setup.total_steps {
             // Written down and read again at any time.
             let text = serde_json::to_string(&self.synchroniser).expect("plain data");
@@ -147,12 +147,12 @@ fn only_what_is_open_is_decided() {
 fn a_tuned_share_is_known_before_the_run() {
     let timing = Timing::Tuned(0.0625);
     let setup = Setup { timing, ..setup(StragglerPolicy::Ignore, 1600, 0) };
-    assert_eq!(setup.stretches(), [(0, Bsp), (100, Asp)]);
+    assert_eq!(setup.phases(), [(0, Bsp), (100, Asp)]);
     assert_eq!(
         setup.reason().unwrap().to_string(),
         "6.250 % of the steps, which are 100, are synchronous, as `tune sync` found"
     );
-    let edge = |share| Setup { timing: Timing::Tuned(share), ..setup }.stretches();
+    let edge = |share| Setup { timing: Timing::Tuned(share), ..setup }.phases();
     assert_eq!((edge(1.0), edge(0.0)), (vec![(0, Bsp)], vec![(0, Asp)]));
     let mut job = Job::new(setup, 8, 2);
     job.train(|_| 1.0, |_, _| 1.0);

@@ -37,7 +37,7 @@ impl Call {
 
     /// Asks the engine.
     pub(super) async fn ask(&self, request: Request) -> Result<Reply, Failure> {
-        match tokio::time::timeout(ENGINE_PATIENCE, self.api.desk.ask(request)).await {
+        match tokio::time::timeout(ENGINE_PATIENCE, self.api.engine.ask(request)).await {
             Ok(answer) => Ok(answer?),
             Err(_) => {
                 let what = format!("the engine did not answer within {} s", ENGINE_PATIENCE.as_secs());

@@ -22,14 +22,14 @@ pub(super) struct Health {
 }
 
 pub(super) async fn health(call: Call) -> Result<Response, Failure> {
-    if call.api.desk.requests.is_closed() {
+    if call.api.engine.requests.is_closed() {
         return Err(Failure::unavailable("the engine is gone"));
     }
-    json(StatusCode::OK, &Health { status: "ok", version: call.api.desk.now().cluster.version.clone() })
+    json(StatusCode::OK, &Health { status: "ok", version: call.api.engine.now().cluster.version.clone() })
 }
 
 pub(super) async fn state(call: Call) -> Result<Response, Failure> {
-    json(StatusCode::OK, &*call.api.desk.now().cluster)
+    json(StatusCode::OK, &*call.api.engine.now().cluster)
 }
 
 /// The last decisions, oldest first.
@@ -39,7 +39,7 @@ pub(super) struct Decisions<'s> {
 }
 
 pub(super) async fn decisions(call: Call) -> Result<Response, Failure> {
-    let all = call.api.desk.now().decisions.clone();
+    let all = call.api.engine.now().decisions.clone();
     let first = all.len().saturating_sub(call.query.whole("limit"));
     json(StatusCode::OK, &Decisions { decisions: &all[first..] })
 }
@@ -52,13 +52,13 @@ pub(super) struct Spans<'s> {
 
 pub(super) async fn slots(call: Call) -> Result<Response, Failure> {
     let since_s = call.query.number("since").unwrap_or(f64::NEG_INFINITY);
-    let all = call.api.desk.now().spans.clone();
+    let all = call.api.engine.now().spans.clone();
     let spans = all.iter().filter(|span| span.end_s.is_none_or(|end_s| end_s >= since_s)).collect();
     json(StatusCode::OK, &Spans { spans })
 }
 
 pub(super) async fn policy(call: Call) -> Result<Response, Failure> {
-    json(StatusCode::OK, &body::Policy { policy: call.api.desk.now().cluster.policy.clone() })
+    json(StatusCode::OK, &body::Policy { policy: call.api.engine.now().cluster.policy.clone() })
 }
 
 pub(super) async fn choose(call: Call) -> Result<Response, Failure> {

@@ -32,7 +32,7 @@ pub(super) struct Jobs<'s> {
 }
 
 pub(super) async fn list(call: Call) -> Result<Response, Failure> {
-    json(StatusCode::OK, &select(&call.api.desk.now(), &call.query)?)
+    json(StatusCode::OK, &select(&call.api.engine.now(), &call.query)?)
 }
 
 fn select<'s>(snapshot: &'s Snapshot, query: &Query) -> Result<Jobs<'s>, Failure> {
@@ -69,7 +69,7 @@ fn select<'s>(snapshot: &'s Snapshot, query: &Query) -> Result<Jobs<'s>, Failure
 }
 
 pub(super) async fn get(call: Call) -> Result<Response, Failure> {
-    let snapshot = call.api.desk.now();
+    let snapshot = call.api.engine.now();
     json(StatusCode::OK, &**call.job(&snapshot)?)
 }
 
@@ -160,7 +160,7 @@ fn weight(key: &str, weight: Option<f64>) -> Result<Option<f64>, Failure> {
 
 /// Asks the engine about the job in the path, if there is one.
 async fn change(call: &Call, request: impl FnOnce(String) -> Request) -> Result<Response, Failure> {
-    let name = call.job(&call.api.desk.now())?.name.clone();
+    let name = call.job(&call.api.engine.now())?.name.clone();
     let (job, _): (Arc<JobState>, bool) = call.ask_for_job(request(name)).await?;
     json(StatusCode::OK, &*job)
 }
@@ -200,7 +200,7 @@ pub(super) struct Curve {
 }
 
 pub(super) async fn curve(call: Call) -> Result<Response, Failure> {
-    let folder = call.job(&call.api.desk.now())?.run_dir.clone();
+    let folder = call.job(&call.api.engine.now())?.run_dir.clone();
     let points = call.query.whole("points");
     let points = call.read(move || curve::read(&folder, points)).await?;
     json(StatusCode::OK, &Curve { points })

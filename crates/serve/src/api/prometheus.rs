@@ -144,7 +144,7 @@ fn jobs(page: &mut Page, now: &Snapshot) {
 }
 
 pub(super) async fn metrics(call: Call) -> Result<Response, Failure> {
-    let now = call.api.desk.now();
+    let now = call.api.engine.now();
     let mut page = Page::default();
     cluster(&mut page, &now);
     jobs(&mut page, &now);

@@ -184,7 +184,7 @@ fn follow<S: Source>(
     call: Call,
     source: impl FnOnce(PathBuf, usize) -> S + Send + 'static,
 ) -> Result<Response, Failure> {
-    let job = call.job(&call.api.desk.now())?.clone();
+    let job = call.job(&call.api.engine.now())?.clone();
     let (follows, count) = (call.query.flag("follow"), call.query.whole("lines"));
     let api = call.api.clone();
     Ok(stream(&call, move |sender| async move {
@@ -192,7 +192,7 @@ fn follow<S: Source>(
         let mut source = read(&api, move || source(folder, count)).await?;
         loop {
             // In this order: what was written before the end is still read.
-            let job: Arc<JobState> = api.desk.now().jobs.get(&job.name).unwrap_or(&job).clone();
+            let job: Arc<JobState> = api.engine.now().jobs.get(&job.name).unwrap_or(&job).clone();
             let news;
             (source, news) = read(&api, move || {
                 let news = source.look();

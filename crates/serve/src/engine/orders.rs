@@ -7,14 +7,14 @@ use bellwether_core::policy::Fault;
 
 use super::{Engine, Live};
 use crate::clock::Clock;
-use crate::crew::{Crew, Wanted};
 use crate::ledger::{Entry, Outcome};
 use crate::machine::Slot;
+use crate::runner::{JobRunner, Wanted};
 
 /// Between a failure and the next try, doubled with every failure.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
-impl<C: Crew, T: Clock> Engine<C, T> {
+impl<C: JobRunner, T: Clock> Engine<C, T> {
     /// Processes that were there when the last daemon died are taken over.
     pub(super) fn adopt(&mut self) -> Result<(), Fault> {
         let open = self.state.jobs.iter().filter(|(_, record)| record.end.is_none());
@@ -159,8 +159,8 @@ impl<C: Crew, T: Clock> Engine<C, T> {
         let run = match (self.options.prepare)(&name, &record.submitted.job) {
             Ok(run) => run,
             Err(why) => {
-                // The crew says the same of every start that fails.
-                let _ = self.faults.send(crate::crew::Report::Lost { job, why });
+                // The runner says the same of every start that fails.
+                let _ = self.faults.send(crate::runner::Report::Lost { job, why });
                 self.live.entry(job).or_default().order = Some((workers, speed));
                 return;
             }
@@ -168,7 +168,7 @@ impl<C: Crew, T: Clock> Engine<C, T> {
         let live: &mut Live = self.live.entry(job).or_default();
         let begins = live.order.replace((workers, speed)).is_none();
         (live.not_before, live.settled) = (None, false);
-        self.crew.want(Wanted { job, run, workers, speed, begins, known_end_unix_s });
+        self.runner.want(Wanted { job, run, workers, speed, begins, known_end_unix_s });
     }
 
     /// How long a job waits before it is tried again.

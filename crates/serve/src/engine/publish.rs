@@ -10,9 +10,9 @@ use tokio::sync::watch;
 
 use super::{Engine, Live};
 use crate::clock::Clock;
-use crate::crew::Crew;
 use crate::ledger::Outcome;
 use crate::machine::Slot;
+use crate::runner::JobRunner;
 use crate::snapshot::{ClusterState, JobState, NodeState, Phase, Snapshot, Span};
 use crate::state::{Record, State};
 
@@ -49,7 +49,7 @@ impl Publisher {
     }
 }
 
-impl<C: Crew, T: Clock> Engine<C, T> {
+impl<C: JobRunner, T: Clock> Engine<C, T> {
     fn has_news(&self) -> bool {
         !self.state.touched.is_empty() || self.publisher.decided != self.state.decided
     }

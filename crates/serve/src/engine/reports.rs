@@ -8,8 +8,8 @@ use bellwether_core::record::{RunFailure, RunOutcome, StepRecord};
 
 use super::Engine;
 use crate::clock::Clock;
-use crate::crew::{Crew, Report};
 use crate::ledger::{Entry, Outcome};
+use crate::runner::{JobRunner, Report};
 
 /// Steps of one lesson that are written down; a model needs no more.
 const LESSON_STEPS: usize = 25;
@@ -26,7 +26,7 @@ const TELLING: f64 = 0.1;
 /// Training with the same workers for this long shows what a decision brought.
 const SHOWING: Duration = Duration::from_secs(1);
 
-impl<C: Crew, T: Clock> Engine<C, T> {
+impl<C: JobRunner, T: Clock> Engine<C, T> {
     pub(super) fn report(&mut self, report: Report) -> Result<(), Fault> {
         match report {
             Report::Training { job, workers, .. } => self.training(job, workers),

@@ -8,21 +8,21 @@ use bellwether_core::policy::Fault;
 use bellwether_runtime::run_dir::RunDir;
 use bellwether_sched::policy;
 
-use super::{Engine, Granted};
+use super::{Accepted, Engine};
 use crate::clock::Clock;
-use crate::crew::Crew;
 use crate::kind;
 use crate::ledger::{Entry, Outcome, Submitted};
 use crate::request::{Refusal, RefusalKind, Request, Submission};
+use crate::runner::JobRunner;
 
 /// A wish that was granted or not, and what ends the daemon.
-type Answered = Result<Result<Granted, Refusal>, Fault>;
+type Answered = Result<Result<Accepted, Refusal>, Fault>;
 
 fn refused(kind: RefusalKind, error: InputError) -> Refusal {
     Refusal { kind, error }
 }
 
-impl<C: Crew, T: Clock> Engine<C, T> {
+impl<C: JobRunner, T: Clock> Engine<C, T> {
     pub(super) fn request(&mut self, request: Request) -> Answered {
         let job = match request {
             Request::Submit(submission) => return self.submit(*submission),
@@ -52,7 +52,7 @@ impl<C: Crew, T: Clock> Engine<C, T> {
         if let Some(entry) = entry {
             self.write(entry)?;
         }
-        Ok(Ok(Granted::Job { job: id, created: false }))
+        Ok(Ok(Accepted::Job { job: id, created: false }))
     }
 
     fn find(&self, name: &str) -> Result<JobId, Refusal> {
@@ -70,7 +70,7 @@ impl<C: Crew, T: Clock> Engine<C, T> {
 
     fn submit(&mut self, submission: Submission) -> Answered {
         if let Some(id) = submission.key.as_ref().and_then(|key| self.state.keys.get(key)) {
-            return Ok(Ok(Granted::Job { job: *id, created: false }));
+            return Ok(Ok(Accepted::Job { job: *id, created: false }));
         }
         let submitted = match self.admit(submission) {
             Ok(submitted) => submitted,
@@ -84,7 +84,7 @@ impl<C: Crew, T: Clock> Engine<C, T> {
         }
         let job = submitted.id;
         self.write(Entry::Submitted(Box::new(submitted)))?;
-        Ok(Ok(Granted::Job { job, created: true }))
+        Ok(Ok(Accepted::Job { job, created: true }))
     }
 
     /// What a submission becomes, if it can be accepted.
@@ -196,7 +196,7 @@ impl<C: Crew, T: Clock> Engine<C, T> {
         if workers != now || weight != seen.job.weight {
             self.write(Entry::Limited { job: id, workers, weight })?;
         }
-        Ok(Ok(Granted::Job { job: id, created: false }))
+        Ok(Ok(Accepted::Job { job: id, created: false }))
     }
 
     fn choose(&mut self, policy: String) -> Answered {
@@ -206,7 +206,7 @@ impl<C: Crew, T: Clock> Engine<C, T> {
         if policy != self.state.policy {
             self.write(Entry::PolicyChosen { policy, by: "its users".into() })?;
         }
-        Ok(Ok(Granted::Policy))
+        Ok(Ok(Accepted::Policy))
     }
 }
 

@@ -10,7 +10,7 @@ use bellwether_core::InputError;
 use bellwether_core::job::{Data, Job, WorkerRange};
 use bellwether_serve::api::{ApiOptions, Doors, Security, Serving, Sessions, serve};
 use bellwether_serve::ledger::Task;
-use bellwether_serve::request::{Asked, Desk, Refusal, RefusalKind, Reply, Request, Submission};
+use bellwether_serve::request::{EngineHandle, Pending, Refusal, RefusalKind, Reply, Request, Submission};
 use bellwether_serve::secret::Secret;
 use bellwether_serve::snapshot::{ClusterState, DecisionState, JobState, NodeState, Phase, Snapshot, Span};
 use tokio::sync::{mpsc, watch};
@@ -81,7 +81,7 @@ impl Server {
 
     pub(crate) fn secured_by(security: Security) -> Server {
         let folder = tempfile::tempdir().unwrap();
-        let (requests, mut asked) = mpsc::unbounded_channel::<Asked>();
+        let (requests, mut asked) = mpsc::unbounded_channel::<Pending>();
         let cluster = ClusterState {
             version: "0.1.0".into(),
             policy: "fifo".into(),
@@ -128,7 +128,7 @@ impl Server {
         };
         let socket = UnixListener::bind(folder.path().join("socket")).unwrap();
         let doors = Doors { socket: Some(socket), web: listener, security };
-        let serving = serve(doors, Desk { requests, snapshots }, options).unwrap();
+        let serving = serve(doors, EngineHandle { requests, snapshots }, options).unwrap();
         Server { serving: Some(serving), token: token.to_text(), folder, gate, table }
     }
 

@@ -293,11 +293,11 @@ fn an_engine_that_is_gone_is_said() {
         }),
     };
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let desk = bellwether_serve::request::Desk { requests, snapshots };
+    let engine = bellwether_serve::request::EngineHandle { requests, snapshots };
     server.serving = Some(
         bellwether_serve::api::serve(
             Doors { socket: None, web: listener, security: Security::Elsewhere },
-            desk,
+            engine,
             options,
         )
         .unwrap(),

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bellwether_core::InputError;
 use bellwether_serve::api::{ApiOptions, Doors, Security, Serving, Sessions, serve};
 use bellwether_serve::ledger::Task;
-use bellwether_serve::request::{Asked, Desk, Refusal, RefusalKind, Reply, Request};
+use bellwether_serve::request::{EngineHandle, Pending, Refusal, RefusalKind, Reply, Request};
 use bellwether_serve::secret::Secret;
 use bellwether_serve::snapshot::{
     ActionState, ClusterState, DecisionState, JobState, NodeState, Phase, Snapshot, Span,
@@ -33,7 +33,7 @@ pub(crate) struct Stage {
     serving: Option<Serving>,
     address: SocketAddr,
     sessions: Arc<Sessions>,
-    desk: Desk,
+    engine: EngineHandle,
     shown: Arc<Shown>,
     folder: tempfile::TempDir,
 }
@@ -47,7 +47,7 @@ struct Shown {
 impl Stage {
     /// A daemon without jobs.
     pub(crate) fn empty() -> Stage {
-        let (requests, mut asked) = mpsc::unbounded_channel::<Asked>();
+        let (requests, mut asked) = mpsc::unbounded_channel::<Pending>();
         let first = Snapshot { version: 1, cluster: Arc::new(cluster()), ..Snapshot::default() };
         let (sender, snapshots) = watch::channel(Arc::new(first));
         let shown = Arc::new(Shown { snapshots: sender, wishes: Mutex::default() });
@@ -60,8 +60,14 @@ impl Stage {
         let sessions = Arc::default();
         let address = "127.0.0.1:0".parse().unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let mut stage =
-            Stage { serving: None, address, sessions, desk: Desk { requests, snapshots }, shown, folder };
+        let mut stage = Stage {
+            serving: None,
+            address,
+            sessions,
+            engine: EngineHandle { requests, snapshots },
+            shown,
+            folder,
+        };
         stage.serve();
         stage
     }
@@ -143,7 +149,7 @@ impl Stage {
         let token = Secret::parse(&"5a".repeat(32)).unwrap();
         let options = ApiOptions { token, sessions: self.sessions.clone(), describe };
         let doors = Doors { socket: None, web: listener, security: Security::Sessions };
-        let serving = serve(doors, self.desk.clone(), options).unwrap();
+        let serving = serve(doors, self.engine.clone(), options).unwrap();
         self.address = serving.address();
         self.serving = Some(serving);
     }

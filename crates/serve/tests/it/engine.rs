@@ -15,11 +15,11 @@ use bellwether_core::parse;
 use bellwether_core::record::{Event, RunFailure, RunOutcome};
 use bellwether_runtime::journal::Journal;
 use bellwether_serve::clock::{Clock, Inbox, SystemClock};
-use bellwether_serve::crew::{Crew, Processes, Report, Wanted};
-use bellwether_serve::engine::{Ends, Engine, EngineError, Options};
+use bellwether_serve::engine::{Channels, Engine, EngineError, Options};
 use bellwether_serve::ledger::{Entry, FileStore, Store, Task, read};
 use bellwether_serve::machine::Machine;
 use bellwether_serve::request::{Refusal, RefusalKind, Reply, Request, Submission};
+use bellwether_serve::runner::{JobRunner, Processes, Report, Wanted};
 use bellwether_serve::snapshot::{JobState, Phase};
 use bellwether_serve::state::State;
 use tokio::sync::mpsc;
@@ -34,7 +34,7 @@ struct Wishes {
 /// Processes that do nothing by themselves.
 struct Played(Arc<Mutex<Wishes>>);
 
-impl Crew for Played {
+impl JobRunner for Played {
     fn want(&mut self, wanted: Wanted) {
         let mut wishes = self.0.lock().expect("no thread panics with it");
         wishes.all.push(wanted.clone());
@@ -44,7 +44,7 @@ impl Crew for Played {
 
 /// A daemon in a thread.
 struct Daemon {
-    ends: Ends,
+    ends: Channels,
     wishes: Arc<Mutex<Wishes>>,
     thread: std::thread::JoinHandle<Result<(), EngineError>>,
     runtime: tokio::runtime::Runtime,
@@ -107,8 +107,8 @@ impl Daemon {
     ) -> Daemon {
         let wishes = Arc::new(Mutex::new(Wishes::default()));
         let options = options(folder, policy, slots);
-        let crew = Played(wishes.clone());
-        let opened = Engine::open_with(options, clock, store, |_: mpsc::UnboundedSender<Report>| crew);
+        let runner = Played(wishes.clone());
+        let opened = Engine::open_with(options, clock, store, |_: mpsc::UnboundedSender<Report>| runner);
         let (engine, ends) = opened.expect("the ledger can be opened");
         let thread = std::thread::spawn(move || engine.run());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -116,7 +116,7 @@ impl Daemon {
     }
 
     fn ask(&self, request: Request) -> Result<Reply, Refusal> {
-        self.runtime.block_on(self.ends.desk.ask(request))
+        self.runtime.block_on(self.ends.engine.ask(request))
     }
 
     fn submit(&self, name: &str, workers: &str) -> Result<Arc<JobState>, Refusal> {
@@ -130,7 +130,7 @@ impl Daemon {
     }
 
     fn job(&self, name: &str) -> Arc<JobState> {
-        self.ends.desk.now().jobs.get(name).cloned().expect("the job is there")
+        self.ends.engine.now().jobs.get(name).cloned().expect("the job is there")
     }
 
     fn wanted(&self, job: u32) -> Option<u32> {
@@ -229,7 +229,7 @@ fn jobs_start_resize_and_end_as_the_policy_decides() {
     assert_eq!(daemon.job("a").digest.as_deref(), Some("d1"));
     daemon.finish(1);
     daemon.until("all is over", |d| d.job("b").state == Phase::Finished);
-    daemon.until("all is free", |d| d.ends.desk.now().cluster.free == 4);
+    daemon.until("all is free", |d| d.ends.engine.now().cluster.free == 4);
     daemon.stop();
 }
 
@@ -304,7 +304,7 @@ fn a_failing_job_is_tried_again_and_then_given_up() {
     }
     daemon.until("it is given up", |d| d.job("a").state == Phase::Failed);
     assert_eq!(daemon.job("a").why, "no such file: x.csv");
-    daemon.until("its slots are free", |d| d.ends.desk.now().cluster.free == 2);
+    daemon.until("its slots are free", |d| d.ends.engine.now().cluster.free == 2);
     daemon.stop();
 }
 
@@ -359,7 +359,7 @@ fn a_daemon_that_comes_back_takes_everything_up() {
     std::fs::write(&ledger, text).unwrap();
 
     let daemon = Daemon::start(folder.path(), None, 2);
-    assert_eq!(daemon.ends.desk.now().cluster.policy, "priority");
+    assert_eq!(daemon.ends.engine.now().cluster.policy, "priority");
     daemon.until("processes are taken over", |d| d.wanted(0) == Some(1) && d.wanted(2) == Some(1));
     assert_eq!(daemon.wanted(1), None);
     daemon.finish(2);
@@ -397,7 +397,7 @@ fn a_clock_that_is_set_moves_no_time() {
     let clock = SetClock(Arc::new(Mutex::new((Duration::from_secs(500), SINCE_S))));
     let daemon = Daemon::start_with(clock.clone(), folder.path(), Some("fifo"), 2);
     daemon.submit("a", "1").unwrap();
-    let since_s = |daemon: &Daemon| daemon.ends.desk.now().cluster.since_s;
+    let since_s = |daemon: &Daemon| daemon.ends.engine.now().cluster.since_s;
     assert_eq!((since_s(&daemon), daemon.job("a").submitted_s), (SINCE_S, SINCE_S));
     // An hour forward while 20 s pass: somebody set the clock.
     clock.set(520, SINCE_S + 3620.0);
@@ -521,7 +521,7 @@ fn slots_are_free_when_processes_have_left_and_not_before() {
     trains(2);
     daemon.report(Report::Settled { job: JobId(0), workers: 4 });
     std::thread::sleep(Duration::from_millis(100));
-    assert_eq!((daemon.wanted(1), daemon.ends.desk.now().cluster.free), (None, 0));
+    assert_eq!((daemon.wanted(1), daemon.ends.engine.now().cluster.free), (None, 0));
     daemon.report(Report::Settled { job: JobId(0), workers: 2 });
     daemon.until("then the others start", |d| d.wanted(1) == Some(2));
     daemon.stop();
@@ -557,12 +557,12 @@ fn a_failure_is_told_once() {
     let began = Event::CoordinatorStarted { process: 1, version: String::new(), resumed: false };
     journal.write(100.0, &began).unwrap();
     journal.write(200.0, &Event::Ended { step: 7, outcome: nobody(), params_digest: None }).unwrap();
-    // What the crew of a daemon says that wants nothing of the run but that it leaves.
+    // What the runner of a daemon says that wants nothing of the run but that it leaves.
     let told = |known_end_unix_s| {
         let (tell, told) = std::sync::mpsc::channel();
-        let mut crew = Processes::new("/no/such/program".into(), move |report| drop(tell.send(report)));
+        let mut runner = Processes::new("/no/such/program".into(), move |report| drop(tell.send(report)));
         let run = folder.path().to_path_buf();
-        crew.want(Wanted { job: JobId(1), run, workers: 0, speed: 1.0, begins: true, known_end_unix_s });
+        runner.want(Wanted { job: JobId(1), run, workers: 0, speed: 1.0, begins: true, known_end_unix_s });
         match told.recv_timeout(Duration::from_secs(30)) {
             Ok(Report::Ended { outcome, step: 7, .. }) => outcome,
             other => panic!("{other:?}"),
@@ -605,7 +605,7 @@ fn a_damaged_line_in_the_ledger_costs_that_line() {
             std::fs::write(&ledger, format!("{damaged}\n")).unwrap();
             // A ledger that lost the choice of a policy does not know who decides.
             let daemon = Daemon::start(folder.path(), Some("fifo_skip"), 2);
-            let jobs = daemon.ends.desk.now().jobs.clone();
+            let jobs = daemon.ends.engine.now().jobs.clone();
             let lost = (3 - jobs.len(), lines[place].contains("\"submitted\""));
             assert!(matches!(lost, (0, _) | (1, true)), "line {place}: {:?}", jobs.keys());
             let repaired = std::fs::read_to_string(&ledger).unwrap().contains("\"repaired\"");

@@ -6,13 +6,13 @@ use bellwether_core::prediction::Link;
 use bellwether_core::record::{Decision, Event, Planned};
 use bellwether_core::units::DollarsPerHour;
 use bellwether_model::predict::ProfileModel;
-use bellwether_runtime::coordinator::{Director, DirectorCommand, Now, Seen};
-use bellwether_runtime::membership::TraineeDescription;
+use bellwether_runtime::coordinator::{Director, DirectorCommand, RunEvent, RunStatus};
+use bellwether_runtime::membership::WorkloadDescription;
 use bellwether_sched::plan::local;
 
 use crate::error::RunError;
 use crate::profile::{How, synchronous};
-use crate::{Observe, Spawn, Workload};
+use crate::{Observe, Spawn, WorkloadBuilder};
 
 /// Steps that are measured with one worker and with two: enough to choose by, and soon done.
 const STEPS: u64 = 10;
@@ -24,14 +24,14 @@ const STEPS: u64 = 10;
 /// As when a job is measured, or none of the numbers can be predicted.
 pub(crate) fn choose(
     job: &Job,
-    (trainee, workload): (&TraineeDescription, &Workload),
+    (description, workload): (&WorkloadDescription, &WorkloadBuilder),
     spawn: &Spawn,
     workers: WorkerRange,
     price: Option<DollarsPerHour>,
     observe: &mut Observe<'_>,
 ) -> Result<Planned, RunError> {
     let how = How { steps: STEPS, listen: None, peer_by_hand: false, spawn: spawn.plain() };
-    let profile = synchronous::measure(job, (trainee, workload), &how, observe)?;
+    let profile = synchronous::measure(job, (description, workload), &how, observe)?;
     let model = ProfileModel::new(profile)?;
     // Workers of one machine talk over its memory, whose rate was measured where there are two.
     let link = model.profile().network.map(Link::from);
@@ -62,17 +62,17 @@ fn sensible(job: &Job, workers: WorkerRange) -> WorkerRange {
 }
 
 /// Writes the choice to the journal when the run begins.
-pub(crate) struct Announce(Option<Planned>);
+pub(crate) struct InitialSize(Option<Planned>);
 
-impl Announce {
+impl InitialSize {
     /// Whoever writes this choice down.
     pub(crate) fn director(planned: &Planned) -> Box<dyn Director> {
-        Box::new(Announce(Some(planned.clone())))
+        Box::new(InitialSize(Some(planned.clone())))
     }
 }
 
-impl Director for Announce {
-    fn direct(&mut self, _: Seen<'_>, now: &Now<'_>) -> Vec<DirectorCommand> {
+impl Director for InitialSize {
+    fn direct(&mut self, _: RunEvent<'_>, now: &RunStatus<'_>) -> Vec<DirectorCommand> {
         let Some(Planned { workers, reason, .. }) = self.0.take() else { return Vec::new() };
         let (by, step) = ("plan".to_string(), now.step);
         vec![DirectorCommand::Note(Event::Decided(Decision {

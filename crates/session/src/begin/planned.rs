@@ -3,7 +3,7 @@
 use bellwether_core::InputError;
 use bellwether_core::job::{Job, WorkerRange};
 use bellwether_core::plan::{Plan, Synchronisation, TransmissionOrder};
-use bellwether_runtime::membership::TraineeDescription;
+use bellwether_runtime::membership::WorkloadDescription;
 
 use crate::error::RunError;
 
@@ -32,11 +32,11 @@ pub fn apply(plan: &Plan, job: &mut Job, asked: Option<WorkerRange>) -> Result<(
 /// The order in which parts travel as the plan worked it out, for a job of its layout.
 pub(crate) fn order(
     plan: &Plan,
-    trainee: &TraineeDescription,
+    description: &WorkloadDescription,
     synchronisation: &mut Synchronisation,
 ) -> Result<(), RunError> {
     let Some(Synchronisation { order, .. }) = &plan.synchronisation else { return Ok(()) };
-    let (tensors, states) = (trainee.layout.parameters.len(), trainee.layout.state.len());
+    let (tensors, states) = (description.layout.parameters.len(), description.layout.state.len());
     if let TransmissionOrder::Priority(levels) = order
         && levels.len() != tensors
         && levels.len() != tensors + states

@@ -6,7 +6,7 @@ use std::time::Instant;
 use bellwether_core::InputError;
 use bellwether_core::job::{Job, WorkerRange};
 use bellwether_core::record::{self, Event, StepRecord};
-use bellwether_runtime::coordinator::{Director, DirectorCommand, Now, Seen};
+use bellwether_runtime::coordinator::{Director, DirectorCommand, RunEvent, RunStatus};
 use bellwether_runtime::run_dir::RunDir;
 use bellwether_sched::autoscale::{
     self, BatchRule, Bounds, Decision, Economy, Heuristic, History, LEAST_STEPS, Reason, ResizeCost,
@@ -90,25 +90,25 @@ impl Autoscaler {
 }
 
 impl Director for Autoscaler {
-    fn direct(&mut self, seen: Seen<'_>, now: &Now<'_>) -> Vec<DirectorCommand> {
+    fn direct(&mut self, seen: RunEvent<'_>, now: &RunStatus<'_>) -> Vec<DirectorCommand> {
         match seen {
-            Seen::Journal(event) => {
+            RunEvent::Journal(event) => {
                 self.memberships.note(event);
                 self.costs.note(event);
                 Vec::new()
             }
             // While others boot, they take processors of this machine.
-            Seen::Committed(records) if settled(now) => {
+            RunEvent::Committed(records) if settled(now) => {
                 records.iter().for_each(|record| self.record(record));
                 self.consider(now)
             }
-            Seen::Committed(_) | Seen::Reported(..) | Seen::Tick => Vec::new(),
+            RunEvent::Committed(_) | RunEvent::Reported(..) | RunEvent::Tick => Vec::new(),
         }
     }
 }
 
 /// Whether no resize is under way.
-fn settled(now: &Now<'_>) -> bool {
+fn settled(now: &RunStatus<'_>) -> bool {
     now.wanted as usize == now.membership.active.len() && now.membership.shadows.is_empty()
 }
 
@@ -121,7 +121,7 @@ impl Autoscaler {
     }
 
     /// Decides when it is time and the present size was measured.
-    fn consider(&mut self, now: &Now<'_>) -> Vec<DirectorCommand> {
+    fn consider(&mut self, now: &RunStatus<'_>) -> Vec<DirectorCommand> {
         let workers = now.membership.active.len() as u32;
         let measured = self.history.steps_since_change(workers) >= LEAST_STEPS;
         let left = now.total_steps.saturating_sub(now.step);

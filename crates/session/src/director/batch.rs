@@ -3,7 +3,7 @@
 
 use bellwether_core::job::Job;
 use bellwether_core::record::{Event, StepRecord};
-use bellwether_runtime::coordinator::{BatchPlan, Director, DirectorCommand, Now, Seen};
+use bellwether_runtime::coordinator::{BatchPlan, Director, DirectorCommand, RunEvent, RunStatus};
 use bellwether_sched::batch::{Governor, Limits, Times};
 
 /// Who chooses the batch of this job; nobody does where it never moves or is fixed in advance.
@@ -58,9 +58,9 @@ impl BatchDirector {
 }
 
 impl Director for BatchDirector {
-    fn direct(&mut self, seen: Seen<'_>, now: &Now<'_>) -> Vec<DirectorCommand> {
+    fn direct(&mut self, seen: RunEvent<'_>, now: &RunStatus<'_>) -> Vec<DirectorCommand> {
         match seen {
-            Seen::Journal(Event::Membership { step, workers, bounds, shadows, .. }) => {
+            RunEvent::Journal(Event::Membership { step, workers, bounds, shadows, .. }) => {
                 let shares = (workers.clone(), bounds.clone(), shadows.clone());
                 if shares != self.shares {
                     (self.since, self.shares) = (*step, shares);
@@ -68,7 +68,7 @@ impl Director for BatchDirector {
                 }
                 Vec::new()
             }
-            Seen::Committed(records) => self.committed(records, now.step).into_iter().collect(),
+            RunEvent::Committed(records) => self.committed(records, now.step).into_iter().collect(),
             _ => Vec::new(),
         }
     }

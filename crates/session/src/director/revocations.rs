@@ -9,7 +9,7 @@ use bellwether_core::record::{Event, ExpectedRun, Revocations, Summary};
 use bellwether_core::units::DollarsPerHour;
 use bellwether_des::random::Streams;
 use bellwether_model::transient::{self, Checkpoints, Law, Servers};
-use bellwether_runtime::coordinator::{Director, DirectorCommand, Now, Seen};
+use bellwether_runtime::coordinator::{Director, DirectorCommand, RunEvent, RunStatus};
 use bellwether_runtime::membership::WorkerId;
 
 use crate::compare::Learnt;
@@ -40,7 +40,7 @@ pub struct Vanishing {
 
 /// Whoever owns the servers.
 #[derive(Debug, Clone)]
-pub(crate) struct Provider {
+pub(crate) struct RevocationDirector {
     asked: Vanishing,
     account: Rc<RefCell<Account>>,
 }
@@ -79,9 +79,9 @@ struct Server {
     over_s: Option<f64>,
 }
 
-impl Provider {
-    pub(crate) fn new(asked: Vanishing) -> Provider {
-        Provider { asked, account: Rc::default() }
+impl RevocationDirector {
+    pub(crate) fn new(asked: Vanishing) -> RevocationDirector {
+        RevocationDirector { asked, account: Rc::default() }
     }
 
     /// The same as one who steers a run.
@@ -106,7 +106,7 @@ impl Provider {
         account.servers.insert(worker, server);
     }
 
-    fn learn(&self, event: &Event, now: &Now<'_>) {
+    fn learn(&self, event: &Event, now: &RunStatus<'_>) {
         match event {
             Event::WorkerStarted { worker } => self.begin(*worker, now.elapsed_s),
             Event::Membership { workers, .. } => {
@@ -126,7 +126,7 @@ impl Provider {
     }
 
     /// Whose time has come.
-    fn due(&self, now: &Now<'_>) -> Vec<DirectorCommand> {
+    fn due(&self, now: &RunStatus<'_>) -> Vec<DirectorCommand> {
         let now_s = now.elapsed_s;
         let account = &mut *self.account.borrow_mut();
         account.now_s = now_s;
@@ -226,15 +226,15 @@ impl Provider {
     }
 }
 
-impl Director for Provider {
-    fn direct(&mut self, seen: Seen<'_>, now: &Now<'_>) -> Vec<DirectorCommand> {
+impl Director for RevocationDirector {
+    fn direct(&mut self, seen: RunEvent<'_>, now: &RunStatus<'_>) -> Vec<DirectorCommand> {
         match seen {
-            Seen::Journal(event) => {
+            RunEvent::Journal(event) => {
                 self.learn(event, now);
                 Vec::new()
             }
-            Seen::Tick => self.due(now),
-            Seen::Committed(_) | Seen::Reported(..) => Vec::new(),
+            RunEvent::Tick => self.due(now),
+            RunEvent::Committed(_) | RunEvent::Reported(..) => Vec::new(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bellwether_core::record::Event;
-use bellwether_runtime::coordinator::{Director, DirectorCommand, Now, Seen};
+use bellwether_runtime::coordinator::{Director, DirectorCommand, RunEvent, RunStatus};
 use bellwether_runtime::membership::WorkerId;
 use bellwether_sched::stragglers::{Action, Limits, Slow, Stragglers};
 
@@ -41,7 +41,7 @@ fn commands(action: &Action, step: u64) -> Vec<DirectorCommand> {
 }
 
 impl Director for Replacer {
-    fn direct(&mut self, seen: Seen<'_>, now: &Now<'_>) -> Vec<DirectorCommand> {
+    fn direct(&mut self, seen: RunEvent<'_>, now: &RunStatus<'_>) -> Vec<DirectorCommand> {
         for worker in self.windows.gone(seen) {
             self.stragglers.left(worker);
         }

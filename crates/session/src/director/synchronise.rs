@@ -7,8 +7,8 @@ use bellwether_core::job::{Job, Order, Reduce};
 use bellwether_core::plan::{Plan, Synchronisation, TransmissionOrder};
 use bellwether_core::prediction::Protocol;
 use bellwether_core::record::{Decision, Event, StepRecord};
-use bellwether_runtime::coordinator::{Director, DirectorCommand, Now, Seen};
-use bellwether_runtime::membership::{TraineeDescription, WorkerId};
+use bellwether_runtime::coordinator::{Director, DirectorCommand, RunEvent, RunStatus};
+use bellwether_runtime::membership::{WorkerId, WorkloadDescription};
 use bellwether_runtime::run_dir::StateDir;
 use bellwether_sched::synchronise::{Setup, SyncCommand, Synchroniser};
 
@@ -28,67 +28,69 @@ const LEAST_WORKERS: usize = 3;
 /// A policy against stragglers that does not fit the phases.
 pub(crate) fn setup(
     job: &Job,
-    trainee: &TraineeDescription,
+    description: &WorkloadDescription,
     state_dir: Option<&StateDir>,
 ) -> Result<Option<Setup>, InputError> {
-    let total_steps = job.total_steps(trainee.training_samples);
+    let total_steps = job.total_steps(description.training_samples);
     let tuned = state_dir.and_then(|state_dir| Tuned::find(state_dir, job)).map(|tuned| tuned.fraction);
     Setup::of(&job.sync, total_steps, job.batch.virtual_nodes, tuned)
 }
 
-/// The stretches of the run, its servers, and in which order parts travel.
+/// The phases of the run, its servers, and in which order parts travel.
 ///
 /// # Errors
 ///
 /// A plan for another job.
 pub(crate) fn synchronisation(
     job: &Job,
-    trainee: &TraineeDescription,
+    description: &WorkloadDescription,
     setup: Option<&Setup>,
     plan: Option<&Plan>,
 ) -> Result<Synchronisation, RunError> {
-    let total_steps = job.total_steps(trainee.training_samples);
+    let total_steps = job.total_steps(description.training_samples);
     let order = match job.sync.order {
         Order::Fifo => TransmissionOrder::Fifo,
         Order::Window(window_bytes) => TransmissionOrder::RoundRobin { window_bytes },
         // The forward pass needs the tensors in the order of the layout.
-        Order::Priority => TransmissionOrder::Priority((0..trainee.layout.parameters.len() as u32).collect()),
+        Order::Priority => {
+            TransmissionOrder::Priority((0..description.layout.parameters.len() as u32).collect())
+        }
     };
     let mut synchronisation = Synchronisation {
-        stretches: setup.map_or_else(|| job.sync.policy.stretches(total_steps), Setup::stretches),
+        phases: setup.map_or_else(|| job.sync.policy.phases(total_steps), Setup::phases),
         servers: job.sync.servers,
         reduce_at_servers: job.sync.reduce == Reduce::Servers,
         replica: job.sync.replica,
         order,
     };
-    plan.map_or(Ok(()), |plan| planned::order(plan, trainee, &mut synchronisation))?;
+    plan.map_or(Ok(()), |plan| planned::order(plan, description, &mut synchronisation))?;
     Ok(synchronisation)
 }
 
 /// Whoever decides when the workers wait for each other, where the job's file does not say it all.
 pub(crate) fn director(setup: Setup) -> Box<dyn Director> {
-    Box::new(Attendant {
+    Box::new(SyncDirector {
         decider: Synchroniser::new(setup),
         opening: setup.reason().map(|reason| reason.to_string()),
         windows: Windows::new(BTreeMap::new(), LEAST_WORKERS),
-        stretches: Vec::new(),
+        phases: Vec::new(),
     })
 }
 
 /// Shows a run to the decider, and hands on what it commands.
-struct Attendant {
+struct SyncDirector {
     decider: Synchroniser,
     /// Why the run begins as it does, until it is told.
     opening: Option<String>,
     windows: Windows,
-    /// The first step of each stretch, and its protocol.
-    stretches: Vec<(u64, Protocol)>,
+    /// The first step of each phase, and its protocol.
+    phases: Vec<(u64, Protocol)>,
 }
 
-impl Attendant {
+impl SyncDirector {
     fn protocol(&self, step: u64) -> Protocol {
-        let stretch = self.stretches.iter().rev().find(|(first, _)| *first <= step);
-        stretch.map_or(Protocol::Bsp, |(_, protocol)| *protocol)
+        let phase = self.phases.iter().rev().find(|(first, _)| *first <= step);
+        phase.map_or(Protocol::Bsp, |(_, protocol)| *protocol)
     }
 
     fn committed(&mut self, records: &[StepRecord]) {
@@ -98,20 +100,20 @@ impl Attendant {
     }
 }
 
-impl Director for Attendant {
-    fn direct(&mut self, seen: Seen<'_>, now: &Now<'_>) -> Vec<DirectorCommand> {
+impl Director for SyncDirector {
+    fn direct(&mut self, seen: RunEvent<'_>, now: &RunStatus<'_>) -> Vec<DirectorCommand> {
         let windows = self.windows.see(seen);
         match seen {
-            Seen::Journal(Event::Protocol { step, protocol, .. }) => {
-                self.stretches.retain(|(first, _)| first < step);
-                self.stretches.push((*step, *protocol));
+            RunEvent::Journal(Event::Protocol { step, protocol, .. }) => {
+                self.phases.retain(|(first, _)| first < step);
+                self.phases.push((*step, *protocol));
             }
-            Seen::Journal(Event::Membership { .. }) => {
+            RunEvent::Journal(Event::Membership { .. }) => {
                 let number = |worker: &WorkerId| u32::try_from(*worker).ok();
                 let members: Vec<u32> = self.windows.members().iter().filter_map(number).collect();
                 self.decider.members(&members);
             }
-            Seen::Committed(records) => self.committed(records),
+            RunEvent::Committed(records) => self.committed(records),
             _ => return Vec::new(),
         }
         windows.iter().for_each(|window| self.decider.observe(window));
@@ -121,16 +123,16 @@ impl Director for Attendant {
     }
 }
 
-fn carry_out(command: &bellwether_sched::synchronise::Command, now: &Now<'_>) -> [DirectorCommand; 2] {
+fn carry_out(command: &bellwether_sched::synchronise::Command, now: &RunStatus<'_>) -> [DirectorCommand; 2] {
     let act = match command.command {
         SyncCommand::Protocol(protocol) => DirectorCommand::Protocol { at_step: command.at_step, protocol },
-        SyncCommand::Evict(worker) => DirectorCommand::Bench(WorkerId::from(worker)),
-        SyncCommand::Restore => DirectorCommand::Unbench,
+        SyncCommand::Evict(worker) => DirectorCommand::Pause(WorkerId::from(worker)),
+        SyncCommand::Restore => DirectorCommand::Unpause,
     };
     [note(command.reason.to_string(), now), act]
 }
 
-fn note(reason: String, now: &Now<'_>) -> DirectorCommand {
+fn note(reason: String, now: &RunStatus<'_>) -> DirectorCommand {
     DirectorCommand::Note(Event::Decided(Decision {
         by: "sync".into(),
         step: now.step,

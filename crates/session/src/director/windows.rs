@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bellwether_core::record::{Event, StepRecord};
-use bellwether_runtime::coordinator::Seen;
+use bellwether_runtime::coordinator::RunEvent;
 use bellwether_runtime::membership::WorkerId;
 use bellwether_sched::stragglers::Observation;
 
@@ -52,19 +52,19 @@ impl Windows {
     }
 
     /// Members that this line takes away; to be asked before [`Windows::see`].
-    pub(crate) fn gone(&self, seen: Seen<'_>) -> Vec<u32> {
-        let Seen::Journal(Event::Membership { workers, .. }) = seen else { return Vec::new() };
+    pub(crate) fn gone(&self, seen: RunEvent<'_>) -> Vec<u32> {
+        let RunEvent::Journal(Event::Membership { workers, .. }) = seen else { return Vec::new() };
         let gone = self.members.iter().filter(|worker| !workers.contains(worker));
         gone.filter_map(|worker| u32::try_from(*worker).ok()).collect()
     }
 
     /// Takes in what happened; the windows that it completes.
-    pub(crate) fn see(&mut self, seen: Seen<'_>) -> Vec<Vec<Observation>> {
+    pub(crate) fn see(&mut self, seen: RunEvent<'_>) -> Vec<Vec<Observation>> {
         match seen {
-            Seen::Journal(event) => self.note(event),
-            Seen::Reported(worker, records) => self.keep(worker, records),
-            Seen::Committed(records) => return self.committed(records),
-            Seen::Tick => {}
+            RunEvent::Journal(event) => self.note(event),
+            RunEvent::Reported(worker, records) => self.keep(worker, records),
+            RunEvent::Committed(records) => return self.committed(records),
+            RunEvent::Tick => {}
         }
         Vec::new()
     }

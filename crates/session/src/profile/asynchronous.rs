@@ -9,7 +9,7 @@ use bellwether_core::prediction::Protocol;
 use bellwether_core::profile::{Network, Profile};
 use bellwether_core::record::{Event, RunOutcome};
 use bellwether_runtime::coordinator::{self, Observation, Options};
-use bellwether_runtime::membership::TraineeDescription;
+use bellwether_runtime::membership::WorkloadDescription;
 use bellwether_runtime::metrics;
 use bellwether_runtime::parameters::ShardMap;
 use bellwether_runtime::run_dir::{RunDir, StateDir};
@@ -21,7 +21,7 @@ use super::setup::{Ask, LAST_CHECKPOINT_WAIT, endless, help};
 use crate::error::{RunError, at};
 use crate::metrics::WARM_UP_STEPS;
 use crate::options::{LOOPBACK, options, reachable};
-use crate::{Note, Observe, Progress, Role, Spawn, Workload};
+use crate::{Note, Observe, Progress, Role, Spawn, WorkloadBuilder};
 
 /// Trains `job` for a moment, asynchronously and in a folder of its own, and makes its profile.
 ///
@@ -30,7 +30,7 @@ use crate::{Note, Observe, Progress, Role, Spawn, Workload};
 /// What keeps it from being trained.
 pub(super) fn measure(
     original: &Job,
-    (trainee, workload): (&TraineeDescription, &Workload),
+    (description, workload): (&WorkloadDescription, &WorkloadBuilder),
     how: &How,
     observe: &mut Observe<'_>,
 ) -> Result<Profile, RunError> {
@@ -71,14 +71,14 @@ pub(super) fn measure(
         spawn: spawn.workers(&run, workload)?,
         spawn_server: spawn.servers(&run)?,
         synchronisation: Synchronisation {
-            stretches: vec![(0, Protocol::Asp)],
+            phases: vec![(0, Protocol::Asp)],
             servers: 1,
             order: TransmissionOrder::Fifo,
             ..Synchronisation::default()
         },
         measure_link: true,
         last_checkpoint_wait: LAST_CHECKPOINT_WAIT,
-        ..options(&run, job, trainee, listen)?
+        ..options(&run, job, description, listen)?
     };
     let ended = coordinator::run(options, seen).map_err(|e| at("profile", e));
     drop(asks);
@@ -88,7 +88,7 @@ pub(super) fn measure(
         let what = format!("the job could not be measured: {}", summary.reason);
         return Err(at(&original.name, what).into());
     }
-    read(&run, original, trainee, how.steps)
+    read(&run, original, description, how.steps)
 }
 
 fn invite(run: &RunDir, control: SocketAddr, observe: &mut Observe<'_>) {
@@ -99,7 +99,12 @@ fn invite(run: &RunDir, control: SocketAddr, observe: &mut Observe<'_>) {
 }
 
 /// What the run left in its folder.
-fn read(run: &RunDir, job: &Job, trainee: &TraineeDescription, wanted: u64) -> Result<Profile, RunError> {
+fn read(
+    run: &RunDir,
+    job: &Job,
+    description: &WorkloadDescription,
+    wanted: u64,
+) -> Result<Profile, RunError> {
     let (mut network, mut applied) = (None, (0, 0.0));
     let unread = |error| at(run.journal_file().display().to_string(), error);
     for line in run.journal().map_err(unread)?.lines() {
@@ -120,7 +125,7 @@ fn read(run: &RunDir, job: &Job, trainee: &TraineeDescription, wanted: u64) -> R
     let measured = units.into_iter().skip(WARM_UP_STEPS).take(wanted as usize);
     let units =
         measured.map(|unit| Unit { duration_s: unit.duration_s, compute_s: unit.segments_s }).collect();
-    let tensors: Vec<(String, u64)> = trainee
+    let tensors: Vec<(String, u64)> = description
         .layout
         .parameters
         .iter()
@@ -128,12 +133,12 @@ fn read(run: &RunDir, job: &Job, trainee: &TraineeDescription, wanted: u64) -> R
         .collect();
     let bytes: u64 = tensors.iter().map(|(_, bytes)| bytes).sum();
     // One server holds all pieces; each of its updates counts by itself.
-    let pieces = ShardMap::new(&trainee.layout, 1).pieces().len() as f64;
+    let pieces = ShardMap::new(&description.layout, 1).pieces().len() as f64;
     let update_s = applied.1 * pieces / applied.0.max(1) as f64;
     let share = |(_, part): &(String, u64)| update_s * *part as f64 / bytes.max(1) as f64;
     Ok(by_parts::profile(&Measured {
         job: job.name.clone(),
-        device: trainee.fingerprint.clone(),
+        device: description.fingerprint.clone(),
         batch: job.batch.size * u64::from(job.sync.nodes_per_update) / u64::from(job.batch.virtual_nodes),
         update_s: tensors.iter().map(share).collect(),
         tensors,

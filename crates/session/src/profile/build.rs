@@ -5,7 +5,7 @@ use bellwether_core::profile::{
     CollectiveCost, MeasuredStep, Network, Operation, OperationKind, PROFILE_VERSION, Part, Profile,
 };
 use bellwether_core::record::StepRecord;
-use bellwether_runtime::membership::TraineeDescription;
+use bellwether_runtime::membership::WorkloadDescription;
 
 use crate::metrics::WARM_UP_STEPS;
 
@@ -37,13 +37,13 @@ impl Measured {
 }
 
 /// The profile of `job`.
-pub(crate) fn profile(job: &Job, trainee: &TraineeDescription, measured: &Measured) -> Profile {
+pub(crate) fn profile(job: &Job, description: &WorkloadDescription, measured: &Measured) -> Profile {
     let nodes = job.batch.virtual_nodes;
-    let parts: Vec<Part> = trainee
+    let parts: Vec<Part> = description
         .layout
         .parameters
         .iter()
-        .chain(&trainee.layout.state)
+        .chain(&description.layout.state)
         .map(|tensor| {
             let bytes = 4 * tensor.len() as u64;
             Part { name: tensor.name.clone(), bytes, server: None }
@@ -56,7 +56,7 @@ pub(crate) fn profile(job: &Job, trainee: &TraineeDescription, measured: &Measur
         version: PROFILE_VERSION,
         job: job.name.clone(),
         source: concat!("bellwether ", env!("CARGO_PKG_VERSION")).into(),
-        device: trainee.fingerprint.clone(),
+        device: description.fingerprint.clone(),
         batch: job.batch.size,
         virtual_nodes: nodes,
         parameter_bytes: bytes,

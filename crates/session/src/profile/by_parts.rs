@@ -4,8 +4,8 @@
 //! download 0 → compute → ... → compute → upload n → update n
 //! ```
 //!
-//! Every part is asked for when a unit begins, in the order of the parts; the trainee's computing goes on in
-//! the order in which it took and gave tensors, each stretch of it after the one before and after the tensor
+//! Every part is asked for when a unit begins, in the order of the parts; the description's computing goes on in
+//! the order in which it took and gave tensors, each phase of it after the one before and after the tensor
 //! that it took.
 
 use bellwether_core::profile::{
@@ -30,13 +30,13 @@ pub(crate) struct Unit {
 pub(crate) struct Measured {
     /// Name of the job.
     pub(crate) job: String,
-    /// The trainee's fingerprint.
+    /// The description's fingerprint.
     pub(crate) device: String,
     /// Samples of a unit.
     pub(crate) batch: u64,
     /// Name and bytes of each tensor, in layout order.
     pub(crate) tensors: Vec<(String, u64)>,
-    /// What the trainee took and gave, in order; the same in every unit.
+    /// What the description took and gave, in order; the same in every unit.
     pub(crate) calls: Vec<Call>,
     /// Units, warm-up left out.
     pub(crate) units: Vec<Unit>,

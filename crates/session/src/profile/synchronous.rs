@@ -6,7 +6,7 @@ use bellwether_core::job::Job;
 use bellwether_core::profile::{Network, Profile};
 use bellwether_core::record::{Event, RunOutcome};
 use bellwether_runtime::coordinator::{self, Observation, Options, Spawn};
-use bellwether_runtime::membership::TraineeDescription;
+use bellwether_runtime::membership::WorkloadDescription;
 use bellwether_runtime::run_dir::{RunDir, StateDir};
 
 use super::How;
@@ -16,7 +16,7 @@ use super::setup::{Ask, LAST_CHECKPOINT_WAIT, endless, help};
 use crate::error::{RunError, at};
 use crate::metrics::{self, WARM_UP_STEPS};
 use crate::options::{LOOPBACK, options, reachable};
-use crate::{Note, Observe, Progress, Role, Workload};
+use crate::{Note, Observe, Progress, Role, WorkloadBuilder};
 
 /// What the measurement waits for, as the journal tells it.
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ enum Part {
 /// What keeps it from being trained.
 pub(crate) fn measure(
     original: &Job,
-    (trainee, workload): (&TraineeDescription, &Workload),
+    (description, workload): (&WorkloadDescription, &WorkloadBuilder),
     how: &How,
     observe: &mut Observe<'_>,
 ) -> Result<Profile, RunError> {
@@ -65,7 +65,7 @@ pub(crate) fn measure(
         spawn: how.spawn.workers(&run, workload)?.map(|spawn| only(spawn, how.peer_by_hand)),
         measure_link: true,
         last_checkpoint_wait: LAST_CHECKPOINT_WAIT,
-        ..options(&run, job, trainee, listen)?
+        ..options(&run, job, description, listen)?
     };
     let (asks, asked) = channel();
     let helper = help(run.clone(), asked);
@@ -96,7 +96,7 @@ pub(crate) fn measure(
         return Err(at(&original.name, format!("it could not be measured: {}", summary.reason)).into());
     }
     let measured = Measured::read(&run, how.steps)?;
-    Ok(build::profile(original, trainee, &measured))
+    Ok(build::profile(original, description, &measured))
 }
 
 /// Starts the first worker, and others unless they come by hand.

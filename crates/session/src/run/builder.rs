@@ -8,13 +8,13 @@ use bellwether_core::plan::Plan;
 use bellwether_core::units::DollarsPerHour;
 use bellwether_runtime::coordinator::Director;
 use bellwether_runtime::run_dir::{RunDir, StateDir};
-use bellwether_runtime::trainee::Trainee;
+use bellwether_runtime::workload::Workload;
 
 use super::Session;
 use crate::director::autoscale::Autoscale;
 use crate::director::revocations::Vanishing;
 use crate::options::Timeouts;
-use crate::{Spawn, Workload};
+use crate::{Spawn, WorkloadBuilder};
 
 /// A job that needs what it trains to become a [`Session`].
 #[derive(Debug)]
@@ -25,11 +25,11 @@ impl Builder {
     /// cannot be built is refused, and once in each worker that is a thread.
     pub fn workload(
         self,
-        build: impl Fn(&Job) -> Result<Box<dyn Trainee>, InputError> + Send + Sync + 'static,
+        build: impl Fn(&Job) -> Result<Box<dyn Workload>, InputError> + Send + Sync + 'static,
     ) -> Session {
         Session {
             job: self.0,
-            workload: Workload::new(build),
+            workload: WorkloadBuilder::new(build),
             state_dir: None,
             resumed: None,
             spawn: Spawn::Threads,

@@ -1,12 +1,12 @@
 //! A search on disk.
 
 use std::fs;
-use std::io::{self, Write};
 use std::path::Path;
 
 use bellwether_core::InputError;
 use bellwether_core::job::{Job, Sync, SyncPolicy};
 use bellwether_core::prediction::Protocol;
+use bellwether_runtime::checkpoint::write_atomically;
 use bellwether_sched::tune::Search;
 use serde::{Deserialize, Serialize};
 
@@ -107,21 +107,10 @@ impl State {
     /// As the file system says.
     pub fn write(&self, path: &Path) -> Result<(), SearchError> {
         let text = serde_json::to_vec_pretty(self).map_err(|e| at("search", e))?;
-        write_whole(path, &text).map_err(|error| at(path.display().to_string(), error).into())
+        let temporary = path.with_extension(format!("{}.part", std::process::id()));
+        write_atomically(&temporary, path, &text)
+            .map_err(|error| at(path.display().to_string(), error).into())
     }
-}
-
-/// Writes a file so that it is there whole or not at all.
-fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let part = path.with_extension(format!("{}.part", std::process::id()));
-    let written = fs::File::create(&part).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()
-    });
-    written.and_then(|()| fs::rename(&part, path)).inspect_err(|_| {
-        // It may not have come into being.
-        let _ = fs::remove_file(&part);
-    })
 }
 
 #[cfg(test)]

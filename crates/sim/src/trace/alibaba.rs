@@ -1,11 +1,11 @@
 //! Alibaba's PAI of 2020: a job is several tasks, each a row of `pai_task_table`.
 
-use super::draft::{Draft, Gathered};
+use super::job_builder::{Gathered, JobBuilder};
 
 /// A task of a job: so many instances, each with so many percent of a device.
 #[derive(Debug, Default)]
 pub(super) struct Task {
-    pub(super) draft: Draft,
+    pub(super) draft: JobBuilder,
     pub(super) instances: f64,
     pub(super) percent: f64,
     /// Why its row cannot be read; then the whole job cannot be had.

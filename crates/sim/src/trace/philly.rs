@@ -6,7 +6,7 @@ use bellwether_core::InputError;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::draft::{Draft, Gathered};
+use super::job_builder::{Gathered, JobBuilder};
 use super::{Format, value};
 
 #[derive(Debug, Deserialize)]
@@ -52,7 +52,7 @@ pub(super) fn read(bytes: &[u8], found: &mut Gathered) -> Result<Format, InputEr
     Ok(Format::Philly)
 }
 
-fn draft(row: usize, job: &Logged) -> Result<Draft, String> {
+fn draft(row: usize, job: &Logged) -> Result<JobBuilder, String> {
     let Some(last) = job.attempts.last() else { return Err("never ran: it has no attempt".into()) };
     if time(last.end_time.as_deref())?.is_none() {
         return Err("still ran when the log was written: its last attempt has no end".into());
@@ -68,13 +68,13 @@ fn draft(row: usize, job: &Logged) -> Result<Draft, String> {
     }
     let devices = |attempt: &Attempt| attempt.detail.iter().map(|server| server.gpus.len()).sum::<usize>();
     let devices = job.attempts.iter().rev().map(devices).find(|devices| *devices > 0).unwrap_or(0);
-    Ok(Draft {
+    Ok(JobBuilder {
         row,
         name: job.jobid.clone(),
         arrival_s: time(job.submitted_time.as_deref())?,
         devices: u32::try_from(devices).ok(),
         duration_s: Some(ran_s),
-        ..Draft::default()
+        ..JobBuilder::default()
     })
 }
 

@@ -4,7 +4,7 @@ use bellwether_core::InputError;
 use bellwether_core::parse::{did_you_mean, nearest};
 use csv::ByteRecord;
 
-use super::draft::{Draft, Gathered};
+use super::job_builder::{Gathered, JobBuilder};
 use super::schema::{CSV, Field, SCHEMAS, Schema};
 use super::{Format, alibaba, value};
 
@@ -118,7 +118,7 @@ impl Table {
     fn read(mut self, mut rows: Rows, found: &mut Gathered) {
         let mut number = 0_usize;
         while let Some(row) = rows.next() {
-            let mut draft = Draft { row, ..Draft::default() };
+            let mut draft = JobBuilder { row, ..JobBuilder::default() };
             let mut task = alibaba::Task::default();
             if self.layout.iter().all(|(_, field)| *field != Field::Name) {
                 draft.name = number.to_string();
@@ -144,7 +144,7 @@ impl Table {
 
     fn fill(
         &mut self,
-        draft: &mut Draft,
+        draft: &mut JobBuilder,
         task: &mut alibaba::Task,
         rows: &Rows,
         found: &mut Gathered,
@@ -178,7 +178,7 @@ impl Table {
         dated: &mut Option<bool>,
         field: Field,
         text: &str,
-        (draft, task): (&mut Draft, &mut alibaba::Task),
+        (draft, task): (&mut JobBuilder, &mut alibaba::Task),
         found: &mut Gathered,
     ) -> Result<(), String> {
         if text.is_empty() || (format != Format::Csv && is_blank(text)) {
@@ -215,7 +215,7 @@ impl Table {
     }
 
     /// What a format means without saying it.
-    fn complete(&self, draft: &mut Draft) {
+    fn complete(&self, draft: &mut JobBuilder) {
         match self.schema.format {
             Format::Pollux => {
                 draft.adaptive_batch = true;

@@ -89,7 +89,7 @@ pub struct Concurrency {
     pub most_gpus: u64,
 }
 
-/// A stretch of time.
+/// A phase of time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Window {
     /// Where it begins, in seconds of the trace's clock.

@@ -1,6 +1,6 @@
 //! What a network declares: its parameters and state, in order, with their initial values.
 
-use bellwether_runtime::trainee::{Layout, Tensor};
+use bellwether_runtime::workload::{Layout, Tensor};
 
 use crate::random::Stream;
 

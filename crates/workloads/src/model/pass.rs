@@ -1,7 +1,7 @@
 //! One forward pass: hands out parameters and state in declaration order, and holds the layers that
 //! the networks share.
 
-use bellwether_runtime::trainee::Layout;
+use bellwether_runtime::workload::Layout;
 use burn::tensor::module;
 use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Device, Tensor, TensorData, activation};

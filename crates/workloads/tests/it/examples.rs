@@ -21,19 +21,19 @@ fn load(name: &str) -> Job {
 fn run(name: &str) -> Outcome {
     let job = load(name);
     let open = |path: &Path| std::fs::read(folder().join(path));
-    let mut trainee = bellwether_workloads::build(&job, &open).unwrap();
+    let mut workload = bellwether_workloads::build(&job, &open).unwrap();
     let start = Instant::now();
-    let outcome = train(&job, trainee.as_mut());
+    let outcome = train(&job, workload.as_mut());
     let mean = |losses: &[f64]| losses.iter().sum::<f64>() / losses.len() as f64;
     println!(
         "{name}: {:.1} s, loss {:.4} -> {:.4}, held-out loss {:.4}, held-out accuracy {:.2} % of {}\n  {}",
         start.elapsed().as_secs_f64(),
         outcome.losses[0],
         mean(&outcome.losses[outcome.losses.len().saturating_sub(10)..]),
-        outcome.held_out.loss_sum / trainee.held_out_samples().max(1) as f64,
+        outcome.held_out.loss_sum / workload.held_out_samples().max(1) as f64,
         100.0 * outcome.accuracy,
         outcome.held_out.predictions,
-        trainee.fingerprint(),
+        workload.fingerprint(),
     );
     outcome
 }
@@ -122,11 +122,11 @@ fn accuracies_over_seeds() {
     let name = std::env::var("JOB").unwrap_or_else(|_| "digits.toml".to_owned());
     let mut job = load(&name);
     let open = |path: &Path| std::fs::read(folder().join(path));
-    let mut trainee = bellwether_workloads::build(&job, &open).unwrap();
+    let mut workload = bellwether_workloads::build(&job, &open).unwrap();
     let mut accuracies: Vec<f64> = (0..8)
         .map(|seed| {
             job.seed = seed;
-            100.0 * train(&job, trainee.as_mut()).accuracy
+            100.0 * train(&job, workload.as_mut()).accuracy
         })
         .collect();
     accuracies.sort_by(f64::total_cmp);

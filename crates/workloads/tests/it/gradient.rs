@@ -4,7 +4,7 @@
 //! of them shows in the tensors before it. `a_wrong_gradient_is_noticed` shows that the comparison
 //! can fail.
 
-use bellwether_runtime::trainee::{Layout, Trainee};
+use bellwether_runtime::workload::{Layout, Workload};
 
 use crate::common::{IDX, Numbers, build_with, gradient, idx_files, initial, job};
 use crate::reference::{self, Array, TransformerSizes, cross_entropy};
@@ -45,27 +45,27 @@ fn numeric(parameters: &[f32], loss: &dyn Fn(&[f64]) -> f64) -> Vec<f64> {
 }
 
 /// Parameters with nothing at zero or one, so that every term counts.
-fn shaken(trainee: &mut dyn Trainee, amount: f32) -> (Vec<f32>, Vec<f32>) {
-    let (mut parameters, state) = initial(trainee, 5);
+fn shaken(workload: &mut dyn Workload, amount: f32) -> (Vec<f32>, Vec<f32>) {
+    let (mut parameters, state) = initial(workload, 5);
     let mut numbers = Numbers(17);
     parameters.iter_mut().for_each(|value| *value += amount * numbers.signed());
     (parameters, state)
 }
 
 fn check(
-    trainee: &mut dyn Trainee,
+    workload: &mut dyn Workload,
     samples: &[u64],
     shake: f32,
     tolerance: f64,
     loss: &dyn Fn(&[f64]) -> f64,
 ) {
-    let (parameters, state) = shaken(trainee, shake);
-    let call = gradient(trainee, (&parameters, &state, 1), samples, 0);
+    let (parameters, state) = shaken(workload, shake);
+    let call = gradient(workload, (&parameters, &state, 1), samples, 0);
     let exact: Vec<f64> = parameters.iter().copied().map(f64::from).collect();
     let expected = loss(&exact);
     assert!((call.loss - expected).abs() < 1e-4 * expected.abs(), "loss {} for {expected}", call.loss);
     let numeric = numeric(&parameters, loss);
-    for (name, error) in errors(trainee.layout(), &call.gradient, &numeric) {
+    for (name, error) in errors(workload.layout(), &call.gradient, &numeric) {
         println!("{name}: {error:.1e}");
         assert!(error < tolerance, "{name}: the gradient is off by {error:.1e}");
     }
@@ -89,9 +89,9 @@ fn mlp() {
     };
     let text = rows.iter().zip(&labels).map(line).collect::<Vec<_>>().join("\n");
     let job = job("{ kind = \"mlp\", hidden = [7, 4] }", "{ kind = \"csv\", path = \"x\", held_out = 0.0 }");
-    let mut trainee = build_with(&job, &[("x", text.into_bytes())]);
+    let mut workload = build_with(&job, &[("x", text.into_bytes())]);
     let input = Array::new(&[6, 5], rows.concat().into_iter().map(f64::from).collect());
-    check(trainee.as_mut(), &[0, 1, 2, 3, 4, 5], 0.1, 1e-5, &|parameters| {
+    check(workload.as_mut(), &[0, 1, 2, 3, 4, 5], 0.1, 1e-5, &|parameters| {
         cross_entropy(&reference::mlp(parameters, &input, &[7, 4], 3), &labels)
     });
 }
@@ -104,8 +104,8 @@ fn convnet() {
         let (input, labels) = images(&files, 3, [1, size, size]);
         let padding = if size / 2 < 12 { padding } else { 0 };
         let job = job("{ kind = \"convnet\", filters = [2, 3], hidden = [5, 4] }", IDX);
-        let mut trainee = build_with(&job, &files);
-        check(trainee.as_mut(), &[0, 1, 2], 0.1, tolerance, &|parameters| {
+        let mut workload = build_with(&job, &files);
+        check(workload.as_mut(), &[0, 1, 2], 0.1, tolerance, &|parameters| {
             let scores = reference::convnet(parameters, &input, [2, 3], [5, 4], padding, 3);
             cross_entropy(&scores, &labels)
         });
@@ -117,10 +117,10 @@ fn resnet() {
     let files = idx_files(4, 8, 8, 3);
     let (input, labels) = images(&files, 4, [1, 8, 8]);
     let job = job("{ kind = \"resnet\", blocks = 2, width = 2 }", IDX);
-    let mut trainee = build_with(&job, &files);
+    let mut workload = build_with(&job, &files);
     // Looser than the others: normalisation subtracts nearly equal numbers and divides by small
     // deviations, layer after layer, so that even PyTorch's f32 gradient of ResNet-20 is off by 5e-3.
-    check(trainee.as_mut(), &[0, 1, 2, 3], 0.2, 1e-4, &|parameters| {
+    check(workload.as_mut(), &[0, 1, 2, 3], 0.2, 1e-4, &|parameters| {
         cross_entropy(&reference::resnet(parameters, &input, 2, 2, 3).0, &labels)
     });
 }
@@ -130,10 +130,10 @@ fn batch_norm_state_follows_its_definition() {
     let files = idx_files(4, 8, 8, 3);
     let (input, _) = images(&files, 4, [1, 8, 8]);
     let job = job("{ kind = \"resnet\", blocks = 1, width = 2 }", IDX);
-    let mut trainee = build_with(&job, &files);
-    let (parameters, mut state) = shaken(trainee.as_mut(), 0.2);
+    let mut workload = build_with(&job, &files);
+    let (parameters, mut state) = shaken(workload.as_mut(), 0.2);
     state.iter_mut().enumerate().for_each(|(place, value)| *value += 0.01 * place as f32);
-    let call = gradient(trainee.as_mut(), (&parameters, &state, 1), &[0, 1, 2, 3], 0);
+    let call = gradient(workload.as_mut(), (&parameters, &state, 1), &[0, 1, 2, 3], 0);
     let exact: Vec<f64> = parameters.iter().copied().map(f64::from).collect();
     let (_, statistics) = reference::resnet(&exact, &input, 1, 2, 3);
     assert_eq!(statistics.len(), state.len());
@@ -143,9 +143,9 @@ fn batch_norm_state_follows_its_definition() {
     }
     // One sample of the last stages may be one value per channel: the variance must stay finite.
     let files = idx_files(2, 4, 4, 2);
-    let mut trainee = build_with(&job, &files);
-    let (parameters, state) = initial(trainee.as_mut(), 0);
-    let call = gradient(trainee.as_mut(), (&parameters, &state, 1), &[0], 0);
+    let mut workload = build_with(&job, &files);
+    let (parameters, state) = initial(workload.as_mut(), 0);
+    let call = gradient(workload.as_mut(), (&parameters, &state, 1), &[0], 0);
     assert!(call.state.iter().chain(&call.gradient).all(|value| value.is_finite()));
 }
 
@@ -160,8 +160,8 @@ fn transformer() {
         "{ kind = \"transformer\", context = 5, width = 6, layers = 2, heads = 2 }",
         "{ kind = \"text\", path = \"t\", held_out = 0.0 }",
     );
-    let mut trainee = build_with(&job, &[("t", text)]);
-    check(trainee.as_mut(), &[0, 1, 2], 0.3, 1e-5, &|parameters| {
+    let mut workload = build_with(&job, &[("t", text)]);
+    check(workload.as_mut(), &[0, 1, 2], 0.3, 1e-5, &|parameters| {
         cross_entropy(&reference::transformer(parameters, &tokens, &sizes), &targets) / 5.0
     });
 }
@@ -171,11 +171,11 @@ fn transformer() {
 #[test]
 fn dropout() {
     let job = job("{ kind = \"mlp\", hidden = [40, 30], dropout = 0.4 }", "{ kind = \"digits\" }");
-    let mut trainee = build_with(&job, &[]);
-    let (mut parameters, _) = shaken(trainee.as_mut(), 0.05);
+    let mut workload = build_with(&job, &[]);
+    let (mut parameters, _) = shaken(workload.as_mut(), 0.05);
     let samples: Vec<u64> = (0..8).collect();
-    let call = gradient(trainee.as_mut(), (&parameters, &[], 1), &samples, 11);
-    let other = gradient(trainee.as_mut(), (&parameters, &[], 1), &samples, 12);
+    let call = gradient(workload.as_mut(), (&parameters, &[], 1), &samples, 11);
+    let other = gradient(workload.as_mut(), (&parameters, &[], 1), &samples, 12);
     assert_ne!(call.gradient, other.gradient, "the seed must decide the mask");
     let mut numbers = Numbers(23);
     let (mut difference, mut norm) = (0.0, 0.0);
@@ -184,7 +184,7 @@ fn dropout() {
         let middle = parameters[place];
         let mut loss = |shift: f32, version: u64| {
             parameters[place] = middle + shift;
-            gradient(trainee.as_mut(), (&parameters, &[], version), &samples, 11).loss
+            gradient(workload.as_mut(), (&parameters, &[], version), &samples, 11).loss
         };
         let slope = (loss(1e-3, 10 + 2 * version) - loss(-1e-3, 11 + 2 * version)) / 2e-3;
         parameters[place] = middle;
@@ -201,14 +201,14 @@ fn a_wrong_gradient_is_noticed() {
     let files = idx_files(3, 8, 8, 3);
     let (input, labels) = images(&files, 3, [1, 8, 8]);
     let job = job("{ kind = \"convnet\", filters = [2, 3], hidden = [5, 4] }", IDX);
-    let mut trainee = build_with(&job, &files);
-    let (parameters, state) = shaken(trainee.as_mut(), 0.1);
-    let mut call = gradient(trainee.as_mut(), (&parameters, &state, 1), &[0, 1, 2], 0);
+    let mut workload = build_with(&job, &files);
+    let (parameters, state) = shaken(workload.as_mut(), 0.1);
+    let mut call = gradient(workload.as_mut(), (&parameters, &state, 1), &[0, 1, 2], 0);
     let numeric = numeric(&parameters, &|parameters| {
         cross_entropy(&reference::convnet(parameters, &input, [2, 3], [5, 4], 2, 3), &labels)
     });
     // What a back-end with an average in the place of a maximum would give for the first layer.
     call.gradient[..50].iter_mut().for_each(|value| *value *= 0.25);
-    let errors = errors(trainee.layout(), &call.gradient, &numeric);
+    let errors = errors(workload.layout(), &call.gradient, &numeric);
     assert!(errors[0].1 > 0.5 && errors[1].1 < 1e-4, "{errors:?}");
 }

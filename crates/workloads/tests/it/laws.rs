@@ -1,15 +1,15 @@
-//! The laws of a trainee: pure, complete, additive; and what a job that cannot work is told.
+//! The laws of a workload: pure, complete, additive; and what a job that cannot work is told.
 
 use std::path::Path;
 use std::process::Command;
 
 use bellwether_core::job::Job;
-use bellwether_runtime::trainee::{MicroBatch, Trainee, Weights};
+use bellwether_runtime::workload::{MicroBatch, Weights, Workload};
 
 use crate::common::{IDX, build_with, evaluate, gradient, idx_files, initial, job, train};
 
 /// One small job per model.
-fn all() -> Vec<(&'static str, Job, Box<dyn Trainee>)> {
+fn all() -> Vec<(&'static str, Job, Box<dyn Workload>)> {
     let text: Vec<u8> = (0..2000u32).map(|place| b'a' + (place * place % 26) as u8).collect();
     let models = [
         ("mlp", "{ kind = \"mlp\", hidden = [32, 16], dropout = 0.2 }", "{ kind = \"digits\" }"),
@@ -33,8 +33,8 @@ fn all() -> Vec<(&'static str, Job, Box<dyn Trainee>)> {
     ];
     let build = |(name, model, data): (&'static str, &str, &str)| {
         let job = job(model, data);
-        let trainee = build_with(&job, &[("t", text.clone())]);
-        (name, job, trainee)
+        let workload = build_with(&job, &[("t", text.clone())]);
+        (name, job, workload)
     };
     models.into_iter().map(build).collect()
 }
@@ -45,29 +45,29 @@ fn bits(values: &[f32]) -> Vec<u32> {
 
 #[test]
 fn gradient_and_evaluate_are_pure_and_complete() {
-    for ((name, _, mut trainee), (_, _, mut fresh)) in all().into_iter().zip(all()) {
-        let (parameters, state) = initial(trainee.as_mut(), 3);
-        let (other, _) = initial(trainee.as_mut(), 4);
+    for ((name, _, mut workload), (_, _, mut fresh)) in all().into_iter().zip(all()) {
+        let (parameters, state) = initial(workload.as_mut(), 3);
+        let (other, _) = initial(workload.as_mut(), 4);
         assert_ne!(bits(&parameters), bits(&other), "{name}");
         let samples = [7, 1, 19, 4];
-        let first = gradient(trainee.as_mut(), (&parameters, &state, 0), &samples, 5);
+        let first = gradient(workload.as_mut(), (&parameters, &state, 0), &samples, 5);
         assert!(first.gradient.iter().chain(&first.state).all(|value| value.is_finite()), "{name}");
-        let held_out: Vec<u64> = (0..trainee.held_out_samples().min(20)).collect();
+        let held_out: Vec<u64> = (0..workload.held_out_samples().min(20)).collect();
         let weights = Weights { parameters: &parameters, state: &state, version: 0 };
-        let evaluation = trainee.evaluate(weights, MicroBatch { samples: &held_out }).unwrap();
+        let evaluation = workload.evaluate(weights, MicroBatch { samples: &held_out }).unwrap();
         // Other samples, other parameters, other seeds in between.
-        gradient(trainee.as_mut(), (&parameters, &state, 0), &[2, 3], 6);
-        gradient(trainee.as_mut(), (&other, &state, 1), &samples, 5);
-        for trainee in [&mut trainee, &mut fresh] {
-            let again = gradient(trainee.as_mut(), (&parameters, &state, 2), &samples, 5);
+        gradient(workload.as_mut(), (&parameters, &state, 0), &[2, 3], 6);
+        gradient(workload.as_mut(), (&other, &state, 1), &samples, 5);
+        for workload in [&mut workload, &mut fresh] {
+            let again = gradient(workload.as_mut(), (&parameters, &state, 2), &samples, 5);
             assert_eq!(first.loss.to_bits(), again.loss.to_bits(), "{name}");
             assert_eq!(bits(&first.gradient), bits(&again.gradient), "{name}");
             assert_eq!(bits(&first.state), bits(&again.state), "{name}");
             let weights = Weights { version: 2, ..weights };
-            let repeated = trainee.evaluate(weights, MicroBatch { samples: &held_out }).unwrap();
+            let repeated = workload.evaluate(weights, MicroBatch { samples: &held_out }).unwrap();
             assert_eq!(evaluation, repeated, "{name}");
         }
-        assert_eq!(trainee.fingerprint(), fresh.fingerprint(), "{name}");
+        assert_eq!(workload.fingerprint(), fresh.fingerprint(), "{name}");
     }
 }
 
@@ -85,15 +85,15 @@ fn micro_batches_add_up_to_the_batch() {
             _ => {}
         }
         let text: Vec<u8> = (0..2000u32).map(|place| (place * place % 251) as u8).collect();
-        let mut trainee = build_with(&job, &[("t", text)]);
-        let (parameters, state) = initial(trainee.as_mut(), 3);
+        let mut workload = build_with(&job, &[("t", text)]);
+        let (parameters, state) = initial(workload.as_mut(), 3);
         let samples: Vec<u64> = (0..24).collect();
         let at = (&parameters[..], &state[..], 0);
-        let whole = gradient(trainee.as_mut(), at, &samples, 0);
+        let whole = gradient(workload.as_mut(), at, &samples, 0);
         let mut sum = vec![0.0f64; parameters.len()];
         let mut loss = 0.0;
         for micro in samples.chunks(6) {
-            let part = gradient(trainee.as_mut(), at, micro, 0);
+            let part = gradient(workload.as_mut(), at, micro, 0);
             sum.iter_mut().zip(&part.gradient).for_each(|(total, value)| *total += f64::from(*value));
             loss += part.loss;
         }
@@ -108,10 +108,10 @@ fn micro_batches_add_up_to_the_batch() {
 
 #[test]
 fn training_lowers_the_loss() {
-    for (name, mut job, mut trainee) in all() {
+    for (name, mut job, mut workload) in all() {
         job.steps = Some(40);
         (job.batch.size, job.batch.virtual_nodes) = (32, 2);
-        let outcome = train(&job, trainee.as_mut());
+        let outcome = train(&job, workload.as_mut());
         let mean = |losses: &[f64]| losses.iter().sum::<f64>() / losses.len() as f64;
         let (before, after) = (mean(&outcome.losses[..5]), mean(&outcome.losses[35..]));
         println!("{name}: {before:.3} -> {after:.3}");
@@ -121,11 +121,11 @@ fn training_lowers_the_loss() {
 
 #[test]
 fn evaluation_covers_the_held_out_set() {
-    for (name, _, mut trainee) in all() {
-        let (parameters, state) = initial(trainee.as_mut(), 3);
+    for (name, _, mut workload) in all() {
+        let (parameters, state) = initial(workload.as_mut(), 3);
         let weights = Weights { parameters: &parameters, state: &state, version: 0 };
-        let count = trainee.held_out_samples();
-        let total = evaluate(trainee.as_mut(), weights);
+        let count = workload.held_out_samples();
+        let total = evaluate(workload.as_mut(), weights);
         let positions = if name == "transformer" { 16 } else { 1 };
         assert_eq!(total.predictions, count * positions, "{name}");
         assert!(total.loss_sum.is_finite() && total.correct <= total.predictions, "{name}");
@@ -135,15 +135,15 @@ fn evaluation_covers_the_held_out_set() {
 /// Digest of gradients of every model; the child process prints it.
 fn digest() -> String {
     let mut hasher = blake3::Hasher::new();
-    for (_, _, mut trainee) in all() {
-        let (parameters, state) = initial(trainee.as_mut(), 3);
+    for (_, _, mut workload) in all() {
+        let (parameters, state) = initial(workload.as_mut(), 3);
         let samples: Vec<u64> = (0..48).collect();
-        let call = gradient(trainee.as_mut(), (&parameters, &state, 0), &samples, 5);
+        let call = gradient(workload.as_mut(), (&parameters, &state, 0), &samples, 5);
         hasher.update(&call.loss.to_le_bytes());
         call.gradient.iter().chain(&call.state).for_each(|value| {
             hasher.update(&value.to_le_bytes());
         });
-        hasher.update(trainee.fingerprint().as_bytes());
+        hasher.update(workload.fingerprint().as_bytes());
     }
     hasher.finalize().to_hex().to_string()
 }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use bellwether_core::InputError;
+use bellwether_core::deadline::Deadline;
 use bellwether_core::job::{Job, WorkerRange};
-use bellwether_core::moment::Deadline;
 use bellwether_serve::secret::Secret;
 use bellwether_serve::snapshot::JobState;
 use clap::Args;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use bellwether_federation::answer::words::{figure, money};
+use bellwether_federation::answer::format::{figure, money};
 use bellwether_federation::answer::{PostedReport, PostedRow};
 
 use crate::options::TableFormat;

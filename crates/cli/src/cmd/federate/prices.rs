@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use bellwether_federation::answer::words::figure;
+use bellwether_federation::answer::format::figure;
 use bellwether_federation::answer::{PriceRow, PricesReport};
 
 use crate::options::TableFormat;

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use bellwether_core::InputError;
-use bellwether_federation::answer::words::and;
+use bellwether_federation::answer::format::and;
 use bellwether_federation::answer::{self, Outcome, Report, Valuer};
 use bellwether_federation::description::Description;
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use bellwether_federation::answer::words::{and, figure, money};
+use bellwether_federation::answer::format::{and, figure, money};
 use bellwether_federation::answer::{Market, MemberRow, Report, Share, SplitRow};
 
 use crate::options::TableFormat;

@@ -56,13 +56,15 @@ fn draw(plan: &Plan, area: &Area<'_>) -> Drawn {
 
 /// Deadline and budget as lines, where they lie in the picture.
 fn draw_wishes(chart: &mut Chart<'_, '_>, plan: &Plan, unit_s: f64, times: &Range<f64>, top: f64) -> Drawn {
-    if let Some(deadline) = plan.wishes.deadline_s.map(|s| s / unit_s).filter(|time| times.contains(time)) {
+    if let Some(deadline) =
+        plan.constraints.deadline_s.map(|s| s / unit_s).filter(|time| times.contains(time))
+    {
         chart
             .draw_series(LineSeries::new([(deadline, 0.0), (deadline, top)], WISH.stroke_width(2)))?
             .label("deadline")
             .legend(|(x, y)| PathElement::new(vec![(x + 9, y - 6), (x + 9, y + 6)], WISH.stroke_width(2)));
     }
-    if let Some(budget) = plan.wishes.budget_dollars.filter(|budget| *budget < top) {
+    if let Some(budget) = plan.constraints.budget_dollars.filter(|budget| *budget < top) {
         let line = [(times.start, budget), (times.end, budget)];
         chart
             .draw_series(LineSeries::new(line, WISH.stroke_width(2)))?

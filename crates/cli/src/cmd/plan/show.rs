@@ -22,7 +22,7 @@ pub(super) fn render(plan: &Plan, format: TableFormat) -> String {
 }
 
 fn table(plan: &Plan) -> String {
-    let with_deadline = plan.wishes.deadline_s.is_some();
+    let with_deadline = plan.constraints.deadline_s.is_some();
     let mut head =
         vec!["machines", "workers", "time", "95 % within", "cost", "95 % below", "losses", "checkpoint"];
     if with_deadline {

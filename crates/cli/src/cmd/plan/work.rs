@@ -14,7 +14,7 @@ use clap::Args;
 use crate::failure::Failure;
 use crate::runs::{RunDir, StateDir};
 
-/// Points of a curve that are fitted: means of as many equal stretches.
+/// Points of a curve that are fitted: means of as many equal phases.
 const POINTS: usize = 200;
 
 #[derive(Debug, Args)]
@@ -133,7 +133,7 @@ fn job_of(metrics: &Path) -> Option<Job> {
     RunDir::at(metrics.parent()?).job().ok()
 }
 
-/// Means of equal stretches of the losses, where progress is steps that are done, and the mean of the noise scales that
+/// Means of equal phases of the losses, where progress is steps that are done, and the mean of the noise scales that
 /// were measured. Of the losses of a step that was done again the last counts.
 fn curve(steps: impl Iterator<Item = StepRecord>) -> (Vec<Observation>, Option<f64>) {
     let mut losses = BTreeMap::new();
@@ -146,13 +146,13 @@ fn curve(steps: impl Iterator<Item = StepRecord>) -> (Vec<Observation>, Option<f
     let noise_scale =
         (!noise_scales.is_empty()).then(|| noise_scales.iter().sum::<f64>() / noise_scales.len() as f64);
     let losses: Vec<(u64, f64)> = losses.into_iter().collect();
-    let stretch = losses.len().div_ceil(POINTS).max(1);
+    let phase = losses.len().div_ceil(POINTS).max(1);
     let mean = |part: &[(u64, f64)]| {
         let count = part.len() as f64;
         let progress = part.iter().map(|(step, _)| *step as f64 + 1.0).sum::<f64>() / count;
         Observation { progress, loss: part.iter().map(|(_, loss)| loss).sum::<f64>() / count }
     };
-    (losses.chunks(stretch).map(mean).collect(), noise_scale)
+    (losses.chunks(phase).map(mean).collect(), noise_scale)
 }
 
 #[cfg(test)]

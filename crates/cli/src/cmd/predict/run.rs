@@ -1,4 +1,4 @@
-//! A whole run whose protocol may change: its time by number of workers, stretch by stretch.
+//! A whole run whose protocol may change: its time by number of workers, phase by phase.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use bellwether_core::InputError;
 use bellwether_core::job::SyncPolicy;
 use bellwether_core::prediction::{Protocol, Validity};
-use bellwether_model::hybrid::{self, Stretch};
+use bellwether_model::hybrid::{self, Phase};
 use serde::Serialize;
 
 use super::{Question, Row};
@@ -28,11 +28,12 @@ struct Run {
     examples_per_s: f64,
     /// The time of the same steps in synchronous training, over this time.
     speedup: f64,
-    stretches: Vec<Part>,
+    #[serde(rename = "stretches")]
+    phases: Vec<Part>,
     validity: Validity,
 }
 
-/// A stretch of it.
+/// A phase of it.
 #[derive(Debug, Serialize)]
 struct Part {
     protocol: String,
@@ -66,9 +67,9 @@ pub(super) fn predict(question: Question<'_>, printer: &Printer) -> Result<ExitC
             return Err(InputError::new(flag, what).hint("leave --steps out and say --protocol").into());
         }
     }
-    let stretches = policy.stretches(steps);
+    let phases = policy.phases(steps);
     let asked = |protocol| Question { protocol, servers: servers(&question, protocol), ..question }.reduced();
-    let questions: Vec<Question<'_>> = stretches.iter().map(|(_, protocol)| asked(*protocol)).collect();
+    let questions: Vec<Question<'_>> = phases.iter().map(|(_, protocol)| asked(*protocol)).collect();
     let together = asked(Protocol::Bsp);
     questions.iter().try_for_each(Question::check)?;
     let counts = match questions.iter().find(|question| question.synchronous()) {
@@ -79,7 +80,7 @@ pub(super) fn predict(question: Question<'_>, printer: &Printer) -> Result<ExitC
     let mut runs = Vec::with_capacity(counts.len());
     for workers in counts {
         let rows = questions.iter().map(|question| question.row(workers)).collect::<Result<Vec<Row>, _>>()?;
-        runs.push(run(&question, workers, &stretches, rows, &together.row(workers)?)?);
+        runs.push(run(&question, workers, &phases, rows, &together.row(workers)?)?);
     }
     printer.out(match arguments.format {
         TableFormat::Table => table(&runs),
@@ -89,7 +90,7 @@ pub(super) fn predict(question: Question<'_>, printer: &Printer) -> Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-/// The servers of a stretch: those of others are none of synchronous ones, unless these are asked to sum there.
+/// The servers of a phase: those of others are none of synchronous ones, unless these are asked to sum there.
 fn servers(question: &Question<'_>, protocol: Protocol) -> Option<u32> {
     let switches = question.arguments.sync.is_some() || question.arguments.switch_at.is_some();
     match protocol {
@@ -102,7 +103,7 @@ fn servers(question: &Question<'_>, protocol: Protocol) -> Option<u32> {
 fn run(
     question: &Question<'_>,
     workers: u32,
-    stretches: &[(u64, Protocol)],
+    phases: &[(u64, Protocol)],
     rows: Vec<Row>,
     together: &Row,
 ) -> Result<Run, Failure> {
@@ -112,16 +113,16 @@ fn run(
     let own = if question.model.shares_batch() { 1 } else { u64::from(workers) };
     // A step is of the batch of synchronous training, whatever the protocol.
     let batch = arguments.batch.unwrap_or(profiled * own) as f64;
-    let ends = stretches.iter().skip(1).map(|(from, _)| *from).chain([total]);
+    let ends = phases.iter().skip(1).map(|(from, _)| *from).chain([total]);
     let validity = rows
         .iter()
         .map(|row| row.validity.clone())
         .max_by_key(|validity| validity.beyond().map_or(0, str::len));
     let mut parts = Vec::with_capacity(rows.len());
     let mut worked = Vec::with_capacity(rows.len());
-    for (((from_step, protocol), end), row) in stretches.iter().zip(ends).zip(rows) {
+    for (((from_step, protocol), end), row) in phases.iter().zip(ends).zip(rows) {
         let steps = end - from_step;
-        worked.push(Stretch { share: steps as f64 / total as f64, units_per_s: row.examples_per_s });
+        worked.push(Phase { share: steps as f64 / total as f64, units_per_s: row.examples_per_s });
         parts.push(Part {
             protocol: protocol.to_string(),
             from_step: *from_step,
@@ -141,7 +142,7 @@ fn run(
         time_s,
         examples_per_s: samples / time_s,
         speedup: samples / together.examples_per_s / time_s,
-        stretches: parts,
+        phases: parts,
         validity: validity.unwrap_or(Validity::Interpolated),
     })
 }
@@ -149,21 +150,21 @@ fn run(
 fn table(runs: &[Run]) -> String {
     let Some(first) = runs.first() else { return String::new() };
     let mut text = format!("{:>7}", "workers");
-    for part in &first.stretches {
+    for part in &first.phases {
         let _ = write!(text, "  {:>12}  {:>12}", part.protocol, "examples/s");
     }
     let _ = writeln!(text, "  {:>12}  {:>10}  {:>9}", "whole run", "than bsp", "staleness");
     for run in runs {
         let _ = write!(text, "{:>7}", run.workers);
-        for part in &run.stretches {
+        for part in &run.phases {
             let _ = write!(text, "  {:>12}  {:>12}", written(part.time_s), figure(part.examples_per_s));
         }
-        let staleness = run.stretches.iter().rev().find_map(|part| part.staleness);
+        let staleness = run.phases.iter().rev().find_map(|part| part.staleness);
         let staleness = staleness.map_or("-".to_string(), |mean| format!("{mean:.1}"));
         let speedup = format!("x{:.2}", run.speedup);
         let _ = writeln!(text, "  {:>12}  {speedup:>10}  {staleness:>9}", written(run.time_s));
     }
-    if first.stretches.iter().any(|part| part.protocol != Protocol::Bsp.to_string()) {
+    if first.phases.iter().any(|part| part.protocol != Protocol::Bsp.to_string()) {
         text.push_str(
             "the steps are the same; where updates are stale the accuracy may differ (docs/accuracy.md)\n",
         );
@@ -175,7 +176,7 @@ fn table(runs: &[Run]) -> String {
     text.trim_end().to_string()
 }
 
-/// One line for each stretch of each run.
+/// One line for each phase of each run.
 fn csv(runs: &[Run]) -> String {
     let mut csv = Csv::new([
         "workers",
@@ -192,8 +193,8 @@ fn csv(runs: &[Run]) -> String {
         "staleness",
         "model",
     ]);
-    for Run { workers, time_s, examples_per_s, speedup, stretches, .. } in runs {
-        for part in stretches {
+    for Run { workers, time_s, examples_per_s, speedup, phases, .. } in runs {
+        for part in phases {
             csv.row(&[
                 workers,
                 time_s,

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use bellwether_core::InputError;
 use bellwether_core::units::Seconds;
-use bellwether_model::transient::{self, Law, Named};
+use bellwether_model::transient::{self, Law, LawSpec};
 use bellwether_session::Vanishing;
 use clap::Args;
 
@@ -17,7 +17,7 @@ pub(crate) struct RevocationArguments {
     /// Take the workers' servers away as a law says: exponential:15h, k80:us-west1, samples:FILE, … (see docs/transient.md);
     /// time-scale=3600 lets an hour of the law pass in a second
     #[arg(long, value_name = "LAW[,seed=N][,time-scale=X]", conflicts_with = "no_spawn")]
-    revocations: Option<Asked>,
+    revocations: Option<RevocationSpec>,
     /// Time on the law's clock between a provider's notice and the end of the server; 0s takes it away without
     #[arg(long, value_name = "TIME", default_value = "30s", requires = "revocations")]
     notice: Seconds,
@@ -25,17 +25,17 @@ pub(crate) struct RevocationArguments {
 
 /// The law as the user named it, and how it is to be played.
 #[derive(Debug, Clone, PartialEq)]
-struct Asked {
+struct RevocationSpec {
     words: String,
-    law: Named,
+    law: LawSpec,
     seed: u64,
     time_scale: f64,
 }
 
-impl FromStr for Asked {
+impl FromStr for RevocationSpec {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Asked, String> {
+    fn from_str(text: &str) -> Result<RevocationSpec, String> {
         let (mut words, mut seed, mut time_scale) = (text, 0, 1.0);
         // The laws have commas of their own.
         while let Some((rest, last)) = words.rsplit_once(',') {
@@ -55,7 +55,7 @@ impl FromStr for Asked {
             }
             words = rest;
         }
-        Ok(Asked { words: words.into(), law: words.parse()?, seed, time_scale })
+        Ok(RevocationSpec { words: words.into(), law: words.parse()?, seed, time_scale })
     }
 }
 
@@ -68,10 +68,10 @@ impl RevocationArguments {
     pub(super) fn vanishing(&self) -> Result<Option<Vanishing>, Failure> {
         let Some(asked) = &self.revocations else { return Ok(None) };
         let law = match &asked.law {
-            Named::Law(law) => law.clone(),
-            Named::Samples(file) => lifetimes(Path::new(file))?,
+            LawSpec::Law(law) => law.clone(),
+            LawSpec::Samples(file) => lifetimes(Path::new(file))?,
         };
-        let Asked { words, seed, time_scale, .. } = asked.clone();
+        let RevocationSpec { words, seed, time_scale, .. } = asked.clone();
         Ok(Some(Vanishing { words, law, seed, time_scale, notice_s: self.notice.get() }))
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bellwether_core::record::{
-    BatchChange, Comparison, Event, ExpectedRun, Revocations, StretchSummary, Summary,
+    BatchChange, Comparison, Event, ExpectedRun, PhaseSummary, Revocations, Summary,
 };
 use bellwether_runtime::control::generated::Status;
 use bellwether_runtime::coordinator::Observation;
@@ -42,8 +42,8 @@ impl<'p> Show<'p> {
         match progress {
             Progress::Note(note) => crate::session::show(&note, self.printer),
             Progress::Begins(run) => self.begin(run),
-            Progress::Seen(Observation::Status(status)) => self.status(status),
-            Progress::Seen(Observation::Journal(event)) => {
+            Progress::Observed(Observation::Status(status)) => self.status(status),
+            Progress::Observed(Observation::Journal(event)) => {
                 if let Some(note) = self.invitation(event).or_else(|| event.sentence()) {
                     match &self.bar {
                         Some(bar) => bar.suspend(|| self.printer.note(&note)),
@@ -81,7 +81,7 @@ impl<'p> Show<'p> {
                 bar.set_position(status.step);
                 bar.set_message(message(status));
             }
-            None if !self.printer.quiet && status.phase != "ended" && self.told.elapsed() >= PERIOD => {
+            None if !self.printer.quiet && status.lifecycle != "ended" && self.told.elapsed() >= PERIOD => {
                 self.told = Instant::now();
                 let Status { step, total_steps, .. } = status;
                 self.printer.note(format_args!("step {step}/{total_steps}: {}", message(status)));
@@ -115,7 +115,7 @@ fn message(status: &Status) -> String {
         batch(status),
         status.examples_per_s,
         status.workers,
-        status.phase
+        status.lifecycle
     )
 }
 
@@ -147,8 +147,8 @@ fn lost_servers(revocations: &Revocations) -> Vec<(&'static str, String)> {
 
 /// Who waited for whom, and how stale updates were.
 fn protocols(summary: &Summary) -> Vec<(&'static str, String)> {
-    let row = |stretch: &StretchSummary| {
-        let StretchSummary { step, steps, protocol, servers, seconds, stall_s } = stretch;
+    let row = |phase: &PhaseSummary| {
+        let PhaseSummary { step, steps, protocol, servers, seconds, stall_s } = phase;
         let through = match *servers {
             0 => String::new(),
             n => format!(" through {}", count(n as usize, "server")),
@@ -160,7 +160,7 @@ fn protocols(summary: &Summary) -> Vec<(&'static str, String)> {
         ("protocol", text)
     };
     let staleness = summary.staleness.iter().map(|staleness| ("staleness", staleness.to_string()));
-    summary.stretches.iter().map(row).chain(staleness).collect()
+    summary.phases.iter().map(row).chain(staleness).collect()
 }
 
 /// The result as a table.

@@ -1,7 +1,7 @@
 //! The published runs that switch from synchronous to asynchronous training.
 
 use bellwether_core::InputError;
-use bellwether_model::hybrid::{Stretch, time_s};
+use bellwether_model::hybrid::{Phase, time_s};
 
 use super::data;
 
@@ -14,7 +14,7 @@ pub struct SetUp {
     pub name: String,
     pub workers: u32,
     pub work_units: f64,
-    /// Units per second in synchronous and in asynchronous stretches: of the pure runs, or as printed.
+    /// Units per second in synchronous and in asynchronous phases: of the pure runs, or as printed.
     pub rates: [f64; 2],
     pub runs: Vec<Run>,
 }
@@ -36,11 +36,11 @@ impl SetUp {
     /// The predicted time of a run, without time for the switch.
     pub fn predicted_s(&self, run: &Run) -> Result<f64, InputError> {
         let [bsp, asp] = self.rates;
-        let stretches = [
-            Stretch { share: run.switch_at, units_per_s: bsp },
-            Stretch { share: 1.0 - run.switch_at, units_per_s: asp },
+        let phases = [
+            Phase { share: run.switch_at, units_per_s: bsp },
+            Phase { share: 1.0 - run.switch_at, units_per_s: asp },
         ];
-        time_s(self.work_units, &stretches, 0.0)
+        time_s(self.work_units, &phases, 0.0)
     }
 
     /// Predicted over measured time less 1.

@@ -2,8 +2,8 @@
 
 use bellwether_core::record::Event as Journal;
 
-use super::{Coordinator, Phase};
-use crate::membership::{Position, ToWorker, TraineeDescription, WorkerId};
+use super::{Coordinator, Lifecycle};
+use crate::membership::{Position, ToWorker, WorkerId, WorkloadDescription};
 
 /// Looks at the clock are never so far apart unless this coordinator stood still: stopped, moved to another machine, or
 /// without a processor.
@@ -32,7 +32,7 @@ pub enum Stage {
     /// Computes until the next boundary at which it is left out.
     Leaving,
     /// Pauses while all wait for all.
-    Benched,
+    Paused,
 }
 
 /// What a worker is known to hold of the state.
@@ -58,7 +58,7 @@ pub(super) struct Worker {
     pub(super) step: u64,
     pub(super) epoch: u64,
     pub(super) finished: Option<(u64, [u8; 32])>,
-    pub(super) trainee: Option<TraineeDescription>,
+    pub(super) workload: Option<WorkloadDescription>,
     /// Number of its session, or of its last failure to join: a plan that is older counts on one that is gone.
     pub(super) incarnation: u64,
     /// The state that it holds.
@@ -81,7 +81,7 @@ impl Coordinator {
         address: String,
         (process, instance): (u32, u64),
         held: Option<(u64, u64)>,
-        trainee: Option<TraineeDescription>,
+        workload: Option<WorkloadDescription>,
     ) {
         // The old session of this worker may be dead without our knowing.
         let old = self.workers.remove(&worker);
@@ -101,12 +101,12 @@ impl Coordinator {
         }
         // Only a coordinator that has no members yet can use a state it did not follow; a member that was
         // away for a moment still has all of it.
-        let gathering = matches!(self.phase, Phase::Gathering { .. });
-        let stage = match (held, &trainee, known) {
+        let gathering = matches!(self.lifecycle, Lifecycle::Gathering { .. });
+        let stage = match (held, &workload, known) {
             (Some(_), Some(_), _) if gathering => Stage::Holding,
             // Where units are granted nobody needs what it holds: it begins anew.
             (Some(_), Some(_), Some(member @ (Stage::Active | Stage::Leaving)))
-                if self.phase != Phase::Apart =>
+                if self.lifecycle != Lifecycle::Asynchronous =>
             {
                 member
             }
@@ -129,8 +129,8 @@ impl Coordinator {
             ..Worker::new(self.now_s, incarnation)
         };
         self.workers.insert(worker, entry);
-        if let Some(trainee) = trainee {
-            self.warmed(worker, trainee);
+        if let Some(workload) = workload {
+            self.warmed(worker, workload);
         }
         if !matches!(known, None | Some(Stage::Started)) {
             self.came_back(worker);
@@ -154,19 +154,19 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn warmed(&mut self, worker: WorkerId, trainee: TraineeDescription) {
-        if let Some(ours) = &self.trainee
-            && let Some(difference) = difference(ours, &trainee)
+    pub(super) fn warmed(&mut self, worker: WorkerId, workload: WorkloadDescription) {
+        if let Some(ours) = &self.workload
+            && let Some(difference) = difference(ours, &workload)
         {
             return self.refuse(worker, difference);
         }
         self.starts.begin_anew();
         let entry = self.workers.get_mut(&worker).expect("only a known worker warms up");
-        entry.trainee = Some(trainee.clone());
+        entry.workload = Some(workload.clone());
         if entry.stage == Stage::Booting {
             (entry.stage, entry.started_s) = (Stage::Standby, self.now_s);
         }
-        self.trainee.get_or_insert(trainee);
+        self.workload.get_or_insert(workload);
     }
 
     fn refuse(&mut self, worker: WorkerId, reason: String) {
@@ -260,20 +260,20 @@ impl Coordinator {
     }
 
     /// A member pauses from the next boundary on; one stays at least.
-    pub(super) fn bench(&mut self, worker: WorkerId) {
+    pub(super) fn pause(&mut self, worker: WorkerId) {
         let others =
-            self.current.active.iter().any(|m| m.worker != worker && !self.benched.contains(&m.worker));
+            self.current.active.iter().any(|m| m.worker != worker && !self.paused.contains(&m.worker));
         let active = self.workers.get(&worker).is_some_and(|w| w.stage == Stage::Active);
-        if active && others && self.phase == Phase::Running && self.benched.insert(worker) {
+        if active && others && self.lifecycle == Lifecycle::Running && self.paused.insert(worker) {
             let step = self.progress.committed();
-            self.journal(Journal::Benched { worker, step });
+            self.journal(Journal::Paused { worker, step });
         }
     }
 
     /// Nobody pauses any more: those who did join like newcomers.
-    pub(super) fn unbench(&mut self) {
-        self.benched.clear();
-        for worker in self.workers.values_mut().filter(|w| w.stage == Stage::Benched) {
+    pub(super) fn unpause(&mut self) {
+        self.paused.clear();
+        for worker in self.workers.values_mut().filter(|w| w.stage == Stage::Paused) {
             (worker.stage, worker.started_s) = (Stage::Standby, self.now_s);
         }
     }
@@ -291,7 +291,7 @@ impl Coordinator {
         }
         self.spare_servers(gap_s);
         self.spare_watch(gap_s);
-        if let Phase::Gathering { grace_until_s } = &mut self.phase {
+        if let Lifecycle::Gathering { grace_until_s } = &mut self.lifecycle {
             *grace_until_s += gap_s;
         }
     }
@@ -341,7 +341,7 @@ impl Worker {
             step: 0,
             epoch: 0,
             finished: None,
-            trainee: None,
+            workload: None,
             incarnation,
             kept: Kept::Nothing,
             given_up: 0,
@@ -354,7 +354,7 @@ impl Worker {
 }
 
 /// What keeps a worker from joining, or `None` when both compute the same bits.
-fn difference(ours: &TraineeDescription, theirs: &TraineeDescription) -> Option<String> {
+fn difference(ours: &WorkloadDescription, theirs: &WorkloadDescription) -> Option<String> {
     if ours.fingerprint != theirs.fingerprint {
         return Some(format!(
             "its kernel class differs, so it would not compute the same bits: the run has `{}`, it has `{}`",

@@ -1,11 +1,11 @@
 //! When a step is committed: once all active members have applied it, or others prove that they have.
 
-use super::{Action, Coordinator, Journal, Phase, WorkerId, progress};
+use super::{Action, Coordinator, Journal, Lifecycle, WorkerId, progress};
 
 impl Coordinator {
     /// Commits what all active members have applied.
     pub(super) fn commit(&mut self) {
-        if self.phase != Phase::Running {
+        if self.lifecycle != Lifecycle::Running {
             return;
         }
         let epoch = self.current.epoch;
@@ -39,7 +39,7 @@ impl Coordinator {
     pub(super) fn commit_to(&mut self, step: u64) {
         let (first, records) = self.progress.commit(step);
         let moves = self.config.max_accumulation > 1;
-        for (first, last, accumulation) in progress::stretches(first, step, &records, moves) {
+        for (first, last, accumulation) in progress::phases(first, step, &records, moves) {
             self.journal(Journal::Committed { first, last, accumulation });
         }
         self.actions.push(Action::Committed(records));

@@ -9,7 +9,7 @@ use bellwether_core::record::Event as Journal;
 #[cfg(doc)]
 use super::Coordinator;
 use super::{End, Resumed};
-use crate::membership::{FromWorker, StepRecord, ToWorker, TraineeDescription, WorkerId};
+use crate::membership::{FromWorker, StepRecord, ToWorker, WorkerId, WorkloadDescription};
 
 /// What the coordinator knows before any worker speaks.
 #[derive(Debug, Clone)]
@@ -41,7 +41,7 @@ pub struct Config {
     /// Most steps that an update may cover; 1 where the batch never moves.
     pub max_accumulation: u32,
     /// The description to which the first worker of a resumed run is held.
-    pub trainee: Option<TraineeDescription>,
+    pub workload: Option<WorkloadDescription>,
     /// Who waits for whom, and since when.
     pub synchronisation: Synchronisation,
     /// Units of a step, where they are granted one by one.
@@ -78,7 +78,7 @@ pub enum Event {
         /// Epoch and step of a state it holds.
         held: Option<(u64, u64)>,
         /// What it warmed up in an earlier session.
-        trainee: Option<TraineeDescription>,
+        workload: Option<WorkloadDescription>,
     },
     /// A parameter server opened a session.
     ServerAttached {
@@ -112,9 +112,9 @@ pub enum Event {
     /// Who waits for whom from this boundary on, or the next possible one; what was planned for later is void.
     Protocol(u64, Protocol),
     /// This worker pauses while all wait for all.
-    Bench(WorkerId),
+    Pause(WorkerId),
     /// Nobody pauses any more.
-    Unbench,
+    Unpause,
     /// Someone wants the run to stop.
     Stop,
     /// The state after this step is at the coordinator, not yet written; its sender's [counts](Coordinator::state_counts).

@@ -2,7 +2,7 @@
 
 use bellwether_core::record::{Event as Journal, Mismatch as Record, RunFailure};
 
-use super::{Coordinator, Phase};
+use super::{Coordinator, Lifecycle};
 use crate::membership::{Mismatch, Verdict, WorkerId};
 
 impl Coordinator {
@@ -42,7 +42,7 @@ impl Coordinator {
         self.quarantined.insert(worker);
         self.expel(worker, &format!("it computed a wrong gradient in step {step}"));
         self.strays.remove(&worker);
-        if let Phase::Recovering { ready, .. } = &mut self.phase {
+        if let Lifecycle::Recovering { ready, .. } = &mut self.lifecycle {
             ready.remove(&worker);
         }
     }

@@ -2,7 +2,7 @@
 
 use bellwether_core::record::{Event as Journal, Resize, RunFailure, RunOutcome};
 
-use super::{Action, Coordinator, End, Kept, MAX_BOOT_FAILURES, Phase, Proposal, Stage, Worker};
+use super::{Action, Coordinator, End, Kept, Lifecycle, MAX_BOOT_FAILURES, Proposal, Stage, Worker};
 use crate::membership::{Active, Membership, Reason, Shadow, ToWorker, WorkerId};
 use crate::tree::ranges_by_speed;
 
@@ -22,21 +22,21 @@ impl Coordinator {
             let reason = format!("{crashes} workers were lost in a row without a step between them");
             return self.give_up(RunFailure::Other(reason));
         }
-        match self.phase {
-            Phase::Gathering { grace_until_s } => self.gather(grace_until_s),
-            Phase::Recovering { .. } => self.try_start(),
-            Phase::Running => {
+        match self.lifecycle {
+            Lifecycle::Gathering { grace_until_s } => self.gather(grace_until_s),
+            Lifecycle::Recovering { .. } => self.try_start(),
+            Lifecycle::Running => {
                 self.recover_if_suspect();
                 self.finish_if_done();
-                if self.phase == Phase::Running && !self.last_checkpoint.is_overdue() {
+                if self.lifecycle == Lifecycle::Running && !self.last_checkpoint.is_overdue() {
                     self.ask_for_checkpoint();
                     self.spawn_missing();
                     self.spawn_servers();
                     self.propose();
                 }
             }
-            Phase::Apart => self.tend(),
-            Phase::Ended => {}
+            Lifecycle::Asynchronous => self.advance_phase(),
+            Lifecycle::Ended => {}
         }
     }
 
@@ -88,7 +88,7 @@ impl Coordinator {
             hold_at: self.holds_at(),
             stop: false,
             accumulation: self.accumulation,
-            benched: self.benched.iter().copied().collect(),
+            paused: self.paused.iter().copied().collect(),
         }
     }
 
@@ -114,7 +114,7 @@ impl Coordinator {
             return Some((Membership { stop: true, ..self.compose(&members, &[]) }, Reason::Stop));
         }
         let leaves = |id: &WorkerId| {
-            self.benched.contains(id) || self.workers.get(id).is_none_or(|w| w.stage == Stage::Leaving)
+            self.paused.contains(id) || self.workers.get(id).is_none_or(|w| w.stage == Stage::Leaving)
         };
         let stays = |id: &WorkerId| !leaves(id);
         let now: Vec<WorkerId> = members.iter().copied().filter(stays).collect();
@@ -138,7 +138,7 @@ impl Coordinator {
         self.keep_one(&mut active, wanted);
         if !active.is_empty() && (leaving.is_some() || active != now) {
             let reason = match leaving {
-                Some(worker) if self.benched.contains(&worker) => Reason::Bench { worker },
+                Some(worker) if self.paused.contains(&worker) => Reason::Pause { worker },
                 Some(worker) => Reason::Leave { worker },
                 None => Reason::Resize { wanted: self.wanted },
             };
@@ -332,7 +332,7 @@ impl Coordinator {
     /// Takes note that a member is in `epoch`; returns whether that is the membership in force.
     pub(super) fn adopted(&mut self, epoch: u64, step: u64) -> bool {
         let place = self.proposed.iter().position(|p| p.membership.epoch == epoch);
-        if let Some(place) = place.filter(|_| self.phase == Phase::Running) {
+        if let Some(place) = place.filter(|_| self.lifecycle == Lifecycle::Running) {
             let proposal = self.proposed.drain(..=place).next_back().expect("it has a place");
             self.adopt(proposal, step);
         }
@@ -346,9 +346,9 @@ impl Coordinator {
             if next.rank(member.worker).is_none()
                 && let Some(w) = self.workers.get_mut(&member.worker)
             {
-                let benched = next.benched.contains(&member.worker);
-                w.stage = if benched { Stage::Benched } else { Stage::Leaving };
-                if benched {
+                let paused = next.paused.contains(&member.worker);
+                w.stage = if paused { Stage::Paused } else { Stage::Leaving };
+                if paused {
                     w.kept = Kept::Nothing;
                 }
             }
@@ -356,7 +356,7 @@ impl Coordinator {
         let mut dropped = Vec::new();
         for (id, worker) in &mut self.workers {
             match worker.stage {
-                Stage::Leaving | Stage::Benched => {}
+                Stage::Leaving | Stage::Paused => {}
                 // It holds what this membership begins with, whatever it has said of that by now.
                 _ if next.rank(*id).is_some() => {
                     (worker.stage, worker.kept, worker.epoch) = (Stage::Active, Kept::AtLeast, next.epoch);
@@ -436,7 +436,7 @@ impl Coordinator {
         }
         if hands_over && self.total_steps.is_some_and(|total| step < total) {
             self.checkpoint = self.checkpoint.max(Some(step));
-            return self.begin_apart(step);
+            return self.begin_asynchronous(step);
         }
         let how = match self.failure.take() {
             Some(failure) => RunOutcome::Failed(failure),
@@ -451,7 +451,7 @@ impl Coordinator {
     }
 
     pub(super) fn end(&mut self, end: End) {
-        self.phase = Phase::Ended;
+        self.lifecycle = Lifecycle::Ended;
         let servers = self.server_ids();
         for worker in self.workers.keys().copied().chain(servers).collect::<Vec<_>>() {
             self.send(worker, ToWorker::Bye { reason: "the run is over".into(), refused: false });

@@ -6,16 +6,16 @@ use bellwether_core::record::{Crash, Event as Journal, Mismatch, Resize};
 
 use crate::membership::{EvaluationRecord, Report, StepRecord, WorkerId};
 
-/// The steps from `first` up to `end`, in stretches whose updates covered the same number of steps: the first and the
+/// The steps from `first` up to `end`, in phases whose updates covered the same number of steps: the first and the
 /// last step of each, and that number. Where the batch may move (`moves`) it is 0 for steps without a record.
-pub(super) fn stretches(first: u64, end: u64, records: &[StepRecord], moves: bool) -> Vec<(u64, u64, u32)> {
+pub(super) fn phases(first: u64, end: u64, records: &[StepRecord], moves: bool) -> Vec<(u64, u64, u32)> {
     if !moves {
         return vec![(first, end - 1, 1)];
     }
-    let mut stretches: Vec<(u64, u64, u32)> = Vec::new();
-    let mut add = |from: u64, to: u64, accumulation: u32| match stretches.last_mut() {
+    let mut phases: Vec<(u64, u64, u32)> = Vec::new();
+    let mut add = |from: u64, to: u64, accumulation: u32| match phases.last_mut() {
         Some((_, last, same)) if *same == accumulation => *last = to - 1,
-        _ => stretches.push((from, to - 1, accumulation)),
+        _ => phases.push((from, to - 1, accumulation)),
     };
     let mut next = first;
     // Of updates that were done anew after a loss, what belongs to the steps before them was taken already.
@@ -32,7 +32,7 @@ pub(super) fn stretches(first: u64, end: u64, records: &[StepRecord], moves: boo
     if next < end {
         add(next, end, 0);
     }
-    stretches
+    phases
 }
 
 /// The account of a run.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bellwether_core::record::{Event as Journal, RunFailure, RunOutcome};
 
-use super::{Coordinator, End, Kept, MAX_BOOT_FAILURES, MAX_REBOOT_FAILURES, Phase, Stage, Worker};
+use super::{Coordinator, End, Kept, Lifecycle, MAX_BOOT_FAILURES, MAX_REBOOT_FAILURES, Stage, Worker};
 use crate::membership::{Load, Reason, ToWorker, WorkerId};
 
 /// How long a broken connection between two workers may wait for evidence that one of them is dead.
@@ -36,11 +36,11 @@ impl Coordinator {
             }
             return;
         }
-        if kept != Kept::Nothing && self.phase != Phase::Apart {
+        if kept != Kept::Nothing && self.lifecycle != Lifecycle::Asynchronous {
             self.strays.insert(worker);
         }
-        match self.phase {
-            Phase::Running | Phase::Recovering { .. } if self.is_relied_on(worker) => {
+        match self.lifecycle {
+            Lifecycle::Running | Lifecycle::Recovering { .. } if self.is_relied_on(worker) => {
                 let survivors = self.current.active.len().saturating_sub(1).max(1) as f64;
                 let update = f64::from(self.current.accumulation.max(1));
                 let mean_s = update * self.progress.mean_step_s().unwrap_or(0.0);
@@ -51,10 +51,12 @@ impl Coordinator {
                 self.barren_crashes += 1;
                 self.recover(Reason::Crash { worker, evidence: why.into() });
             }
-            Phase::Apart if matches!(stage, Stage::Active | Stage::Leaving) => self.lost_apart(worker, why),
+            Lifecycle::Asynchronous if matches!(stage, Stage::Active | Stage::Leaving) => {
+                self.lost_asynchronous(worker, why)
+            }
             _ => self.journal(Journal::Warning { message: format!("worker {worker} went away: {why}") }),
         }
-        if let Phase::Gathering { grace_until_s } = &mut self.phase
+        if let Lifecycle::Gathering { grace_until_s } = &mut self.lifecycle
             && stage == Stage::Holding
         {
             // It may come back as it did before.
@@ -78,10 +80,10 @@ impl Coordinator {
     /// A worker that we believed to be there opened a new session.
     pub(super) fn came_back(&mut self, worker: WorkerId) {
         let evidence = "it opened a new session".to_string();
-        if self.phase == Phase::Apart {
-            return self.came_back_apart(worker);
+        if self.lifecycle == Lifecycle::Asynchronous {
+            return self.came_back_asynchronous(worker);
         }
-        let running = matches!(self.phase, Phase::Running | Phase::Recovering { .. });
+        let running = matches!(self.lifecycle, Lifecycle::Running | Lifecycle::Recovering { .. });
         if running && self.is_relied_on(worker) {
             self.barren_crashes += 1;
             self.recover(Reason::Link { evidence: format!("worker {worker}: {evidence}") });
@@ -92,7 +94,7 @@ impl Coordinator {
     pub(super) fn left(&mut self, worker: WorkerId) {
         let relied_on = self.is_relied_on(worker);
         self.close(worker);
-        if relied_on && matches!(self.phase, Phase::Running | Phase::Recovering { .. }) {
+        if relied_on && matches!(self.lifecycle, Lifecycle::Running | Lifecycle::Recovering { .. }) {
             // It left by a plan that a recovery has overtaken.
             self.recover(Reason::Leave { worker });
         }
@@ -101,7 +103,7 @@ impl Coordinator {
     fn boot_failed(&mut self, worker: WorkerId, started_s: f64, why: &str) {
         let wait_s = self.starts.failed(started_s, self.now_s);
         let alone = self.workers.values().all(|w| matches!(w.stage, Stage::Started | Stage::Booting));
-        let over = alone && matches!(self.phase, Phase::Gathering { .. }) && self.nobody_comes_up();
+        let over = alone && matches!(self.lifecycle, Lifecycle::Gathering { .. }) && self.nobody_comes_up();
         let next = match self.config.spawns && !over {
             true => format!("; the next try is in {wait_s:.2} s"),
             false => String::new(),
@@ -147,7 +149,7 @@ impl Coordinator {
         }
         // What happened before the last recovery is no news: connections of a plan that it overtook may fail long afterwards,
         // and must not bring about the next. Later, even a member that did not get as far as the others keeps them waiting.
-        let running = self.phase == Phase::Running;
+        let running = self.lifecycle == Lifecycle::Running;
         if self.current.epoch != epoch && !(running && (self.formed..self.current.epoch).contains(&epoch)) {
             return;
         }
@@ -190,7 +192,7 @@ impl Coordinator {
     pub(super) fn recover_if_suspect(&mut self) {
         if self.suspect_at_s.is_some_and(|at_s| at_s <= self.now_s) {
             self.barren_crashes += 1;
-            self.formation_failures += u32::from(self.phase != Phase::Running);
+            self.formation_failures += u32::from(self.lifecycle != Lifecycle::Running);
             let evidence = self.suspicion.clone();
             self.recover(Reason::Link { evidence });
         }
@@ -198,7 +200,7 @@ impl Coordinator {
 
     /// Forms a new membership of the members that are left.
     pub(super) fn recover(&mut self, reason: Reason) {
-        let load = if let Phase::Recovering { load, .. } = self.phase { load } else { None };
+        let load = if let Lifecycle::Recovering { load, .. } = self.lifecycle { load } else { None };
         let computes = |id: &WorkerId| {
             self.workers.get(id).is_some_and(|w| matches!(w.stage, Stage::Active | Stage::Leaving))
         };
@@ -210,7 +212,7 @@ impl Coordinator {
             // Whoever was away for a moment, and still has all of it, is a member again.
             let back = |(_, w): &(&WorkerId, &Worker)| {
                 let holds = w.stage == Stage::Standby && w.kept == Kept::Exactly;
-                holds && w.epoch >= self.begun && w.step >= committed && w.trainee.is_some()
+                holds && w.epoch >= self.begun && w.step >= committed && w.workload.is_some()
             };
             let back = self.workers.iter().filter(back).map(|(id, _)| *id);
             members.extend(back.filter(|id| self.current.rank(*id).is_none()));
@@ -251,7 +253,7 @@ impl Coordinator {
             };
         }
         self.current = Default::default();
-        self.phase = Phase::Gathering { grace_until_s: self.now_s + self.config.reattach_grace_s };
+        self.lifecycle = Lifecycle::Gathering { grace_until_s: self.now_s + self.config.reattach_grace_s };
     }
 
     pub(super) fn form(&mut self, members: &[WorkerId], load: Option<Load>, reason: Reason) {
@@ -276,8 +278,8 @@ impl Coordinator {
                 _ if member => Kept::AtLeast,
                 kept => kept,
             };
-            if self.benched.contains(&id) {
-                worker.stage = Stage::Benched;
+            if self.paused.contains(&id) {
+                worker.stage = Stage::Paused;
             } else if !member {
                 (worker.stage, worker.started_s) = (Stage::Standby, self.now_s);
             } else if worker.stage != Stage::Leaving {
@@ -295,7 +297,7 @@ impl Coordinator {
         self.received.clear();
         self.last_checkpoint.begin_anew();
         self.recovery_reason = reason;
-        self.phase = Phase::Recovering { load, ready: BTreeMap::new() };
+        self.lifecycle = Lifecycle::Recovering { load, ready: BTreeMap::new() };
         for (worker, replace) in std::mem::take(&mut self.parting) {
             self.asked_to_leave(worker, replace);
         }
@@ -350,7 +352,7 @@ impl Coordinator {
         let members = standby[..standby.len().min(self.wanted as usize)].to_vec();
         let to = self.checkpoint.unwrap_or(0);
         if self.config.resumed.is_some() {
-            self.apart.resume_at(to);
+            self.asynchronous.resume_at(to);
         }
         if to < self.progress.committed() {
             self.journal(Journal::RolledBack { to });
@@ -369,7 +371,7 @@ impl Coordinator {
     }
 
     pub(super) fn ready(&mut self, worker: WorkerId, epoch: u64, held: Ready) {
-        if let Phase::Recovering { ready, .. } = &mut self.phase
+        if let Lifecycle::Recovering { ready, .. } = &mut self.lifecycle
             && self.current.epoch == epoch
             && self.current.rank(worker).is_some()
         {
@@ -382,9 +384,9 @@ impl Coordinator {
         if step < self.progress.committed() {
             self.journal(Journal::RolledBack { to: step });
             self.progress.roll_back(step);
-            // A stretch that lies before what was committed is to be done anew, too.
+            // A phase that lies before what was committed is to be done anew, too.
             if self.config.resumed.is_some() {
-                self.apart.resume_at(step);
+                self.asynchronous.resume_at(step);
             }
         }
     }
@@ -392,7 +394,7 @@ impl Coordinator {
     /// Goes on when all members of a recovery are ready.
     pub(super) fn try_start(&mut self) {
         self.recover_if_suspect();
-        let Phase::Recovering { ready, .. } = &self.phase else { return };
+        let Lifecycle::Recovering { ready, .. } = &self.lifecycle else { return };
         if self.current.active.iter().any(|m| !ready.contains_key(&m.worker)) {
             return;
         }
@@ -446,7 +448,7 @@ impl Coordinator {
             (worker.epoch, worker.step, worker.kept) = (epoch, at.step, Kept::AtLeast);
             self.send(*id, ToWorker::Start { epoch, step, behind: behind.clone(), source, accumulation });
         }
-        self.phase = Phase::Running;
+        self.lifecycle = Lifecycle::Running;
         (self.begun, self.begun_step) = (epoch, step);
         self.forget_other_states(&formed);
         self.formation_failures = 0;

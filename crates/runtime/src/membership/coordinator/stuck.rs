@@ -1,6 +1,6 @@
 //! Newcomers and servers that get no further: nobody waits for them for ever.
 
-use super::{Coordinator, Kept, Phase, Stage};
+use super::{Coordinator, Kept, Lifecycle, Stage};
 use crate::membership::WorkerId;
 
 /// Least seconds within which a state is to arrive.
@@ -19,7 +19,7 @@ impl Coordinator {
     /// Seconds within which a worker or a server must have received the whole state, from its size and from what others
     /// took.
     pub(super) fn transfer_limit_s(&self) -> f64 {
-        let layout = self.trainee.as_ref().map(|trainee| &trainee.layout);
+        let layout = self.workload.as_ref().map(|workload| &workload.layout);
         // Two slots, as the hungriest optimizer has them.
         let numbers = layout.map_or(0, |layout| 3 * layout.parameter_count() + layout.state_count());
         let expected_s = match self.slowest_transfer_s {
@@ -46,7 +46,9 @@ impl Coordinator {
 
     /// A member sends a shadow nothing any more, because it does not take it.
     pub(super) fn shadow_lost(&mut self, member: WorkerId, epoch: u64, shadow: WorkerId) {
-        if self.phase != Phase::Running || epoch != self.current.epoch || self.current.rank(member).is_none()
+        if self.lifecycle != Lifecycle::Running
+            || epoch != self.current.epoch
+            || self.current.rank(member).is_none()
         {
             return;
         }

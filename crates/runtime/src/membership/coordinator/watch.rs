@@ -11,13 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bellwether_core::record::Event as Journal;
 
-use super::{Coordinator, Phase, Stage, Worker};
+use super::{Coordinator, Lifecycle, Stage, Worker};
 use crate::membership::{Activity, Position, ToWorker, WorkerId};
 
 mod limits;
 mod links;
+mod phases;
 mod silence;
-mod stretches;
 
 use limits::Limits;
 
@@ -33,7 +33,7 @@ const FRESH_S: f64 = 0.3;
 /// What changes when a run gets on.
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Mark {
-    phase: u8,
+    lifecycle: u8,
     epoch: u64,
     committed: u64,
     evaluated: Option<u64>,
@@ -142,17 +142,17 @@ impl Coordinator {
     }
 
     fn note_whether_it_moves(&mut self) {
-        let phase = match &self.phase {
-            Phase::Gathering { .. } => 0,
-            Phase::Recovering { .. } => 1,
-            Phase::Running => 2,
-            Phase::Apart => 3,
-            Phase::Ended => 4,
+        let lifecycle = match &self.lifecycle {
+            Lifecycle::Gathering { .. } => 0,
+            Lifecycle::Recovering { .. } => 1,
+            Lifecycle::Running => 2,
+            Lifecycle::Asynchronous => 3,
+            Lifecycle::Ended => 4,
         };
-        let ready = if let Phase::Recovering { ready, .. } = &self.phase { ready.len() } else { 0 };
+        let ready = if let Lifecycle::Recovering { ready, .. } = &self.lifecycle { ready.len() } else { 0 };
         let finished = self.workers.values().filter(|w| w.finished.is_some()).count();
         let mark = Mark {
-            phase,
+            lifecycle,
             epoch: self.current.epoch,
             committed: self.progress.committed(),
             evaluated: self.progress.evaluation.map(|evaluation| evaluation.step),
@@ -200,10 +200,10 @@ impl Coordinator {
 
     /// Members, by the membership in force or by one that may be in force without our knowing.
     fn relied_on(&self) -> Vec<WorkerId> {
-        match self.phase {
-            Phase::Running | Phase::Recovering { .. } => {}
-            Phase::Apart => return self.relied_on_apart(),
-            Phase::Gathering { .. } | Phase::Ended => return Vec::new(),
+        match self.lifecycle {
+            Lifecycle::Running | Lifecycle::Recovering { .. } => {}
+            Lifecycle::Asynchronous => return self.relied_on_asynchronous(),
+            Lifecycle::Gathering { .. } | Lifecycle::Ended => return Vec::new(),
         }
         let known = |id: &WorkerId| {
             self.is_relied_on(*id)
@@ -245,7 +245,7 @@ impl Coordinator {
         if !late.is_empty() {
             return self.blame(&late, members.len());
         }
-        if self.phase == Phase::Apart {
+        if self.lifecycle == Lifecycle::Asynchronous {
             return self.judge_servers(&positions, quiet_s);
         }
         // While somebody works, or nobody knows, all may be as it should.

@@ -2,8 +2,8 @@
 
 use super::{Engine, Fault, Header, header};
 use crate::membership::{Activity, EvaluationRecord};
-use crate::trainee::{Evaluation, MicroBatch, Weights};
 use crate::transfer::read;
+use crate::workload::{Evaluation, MicroBatch, Weights};
 
 /// Samples of the held-out set that one call of `evaluate` gets at most.
 const EVALUATION_BATCH: u64 = 256;
@@ -17,7 +17,7 @@ impl Engine {
         urgent: &dyn Fn() -> bool,
     ) -> Result<EvaluationRecord, Fault> {
         let (range, nodes) = (self.accumulator.range(), u64::from(self.order.virtual_nodes));
-        let held_out = self.trainee.held_out_samples();
+        let held_out = self.workload.held_out_samples();
         let mut leaves = Vec::with_capacity(range.len());
         for node in range.clone() {
             let node = u64::from(node);
@@ -39,8 +39,8 @@ impl Engine {
                     state: &state.model_state,
                     version: self.version,
                 };
-                let part = self.trainee.evaluate(weights, MicroBatch { samples: &self.samples });
-                let part = part.map_err(|e| Fault::Trainee(e.to_string()))?;
+                let part = self.workload.evaluate(weights, MicroBatch { samples: &self.samples });
+                let part = part.map_err(|e| Fault::Workload(e.to_string()))?;
                 total.loss_sum += part.loss_sum;
                 total.correct += part.correct;
                 total.predictions += part.predictions;

@@ -8,9 +8,9 @@ use crate::membership::Activity;
 use crate::noise::measures;
 use crate::order::micro_batch_seed;
 use crate::state::TrainingState;
-use crate::trainee::{MicroBatch, Trainee, Weights};
 use crate::transfer::read;
 use crate::tree::add_assign;
+use crate::workload::{MicroBatch, Weights, Workload};
 
 impl Engine {
     /// Fills the accumulator with the sums over `steps`; returns, for each maximal node of this worker's range, the sum of
@@ -60,7 +60,7 @@ impl Engine {
         let state = read(&self.state);
         let out = if first { &mut *leaf } else { self.part.as_mut_slice() };
         let seed = micro_batch_seed(self.seed, step, node);
-        let loss = compute(self.trainee.as_mut(), &state, self.version, &self.samples, seed, out)?;
+        let loss = compute(self.workload.as_mut(), &state, self.version, &self.samples, seed, out)?;
         self.verification.computed(step, node, out, loss);
         let gradient = &out[..state.parameters.len()];
         let squares = if self.optimizer.moves() && measures(step) { square_sum(gradient) } else { 0.0 };
@@ -73,7 +73,7 @@ impl Engine {
 
 /// Writes the gradient of these samples and the sum of the model states that they leave; returns the sum of their losses.
 pub(super) fn compute(
-    trainee: &mut dyn Trainee,
+    workload: &mut dyn Workload,
     state: &TrainingState,
     version: u64,
     samples: &[u64],
@@ -82,8 +82,8 @@ pub(super) fn compute(
 ) -> Result<f64, Fault> {
     let weights = Weights { parameters: &state.parameters, state: &state.model_state, version };
     let (gradient, model_state) = out.split_at_mut(state.parameters.len());
-    let loss = trainee.gradient(weights, MicroBatch { samples }, seed, gradient, model_state);
-    let loss = loss.map_err(|e| Fault::Trainee(e.to_string()))?.sum;
+    let loss = workload.gradient(weights, MicroBatch { samples }, seed, gradient, model_state);
+    let loss = loss.map_err(|e| Fault::Workload(e.to_string()))?.sum;
     let count = samples.len() as f32;
     model_state.iter_mut().for_each(|value| *value *= count);
     Ok(loss)

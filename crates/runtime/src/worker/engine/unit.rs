@@ -7,8 +7,8 @@ use crate::membership::EvaluationRecord;
 use crate::optimizer::{Optimizer, Update};
 use crate::order::micro_batch_seed;
 use crate::state::all_finite;
-use crate::trainee::{Evaluation, MicroBatch, Parts, TraineeError, Weights, tensor_ranges};
 use crate::transfer::{read, write};
+use crate::workload::{Evaluation, MicroBatch, TensorExchange, Weights, WorkloadError, tensor_ranges};
 
 /// Samples of the held-out set that one call of `evaluate` gets at most.
 const EVALUATION_BATCH: u64 = 256;
@@ -23,14 +23,14 @@ pub(in crate::worker) struct UnitGradient {
 }
 
 /// Parts that are given only once all of them are there.
-struct Withheld<'a>(&'a mut dyn Parts);
+struct Withheld<'a>(&'a mut dyn TensorExchange);
 
-impl Parts for Withheld<'_> {
-    fn take(&mut self, tensor: usize, out: &mut [f32]) -> Result<(), TraineeError> {
-        self.0.take(tensor, out)
+impl TensorExchange for Withheld<'_> {
+    fn pull(&mut self, tensor: usize, out: &mut [f32]) -> Result<(), WorkloadError> {
+        self.0.pull(tensor, out)
     }
 
-    fn give(&mut self, _tensor: usize, _gradient: &[f32]) -> Result<(), TraineeError> {
+    fn push(&mut self, _tensor: usize, _gradient: &[f32]) -> Result<(), WorkloadError> {
         Ok(())
     }
 }
@@ -38,12 +38,12 @@ impl Parts for Withheld<'_> {
 /// Parameters that are here already, and gradients that stay.
 struct Here;
 
-impl Parts for Here {
-    fn take(&mut self, _tensor: usize, _out: &mut [f32]) -> Result<(), TraineeError> {
+impl TensorExchange for Here {
+    fn pull(&mut self, _tensor: usize, _out: &mut [f32]) -> Result<(), WorkloadError> {
         Ok(())
     }
 
-    fn give(&mut self, _tensor: usize, _gradient: &[f32]) -> Result<(), TraineeError> {
+    fn push(&mut self, _tensor: usize, _gradient: &[f32]) -> Result<(), WorkloadError> {
         Ok(())
     }
 }
@@ -66,11 +66,11 @@ impl Engine {
         &mut self,
         step: u64,
         nodes: Range<u32>,
-        parts: &mut dyn Parts,
+        parts: &mut dyn TensorExchange,
         state: &mut [f32],
         summed: bool,
     ) -> Result<UnitGradient, Fault> {
-        let ranges = tensor_ranges(self.trainee.layout());
+        let ranges = tensor_ranges(self.workload.layout());
         let whole = nodes.len() == 1;
         self.version += 1;
         if whole {
@@ -80,11 +80,11 @@ impl Engine {
             }
             return self.checked(step, unit);
         }
-        let failed = |e: TraineeError| Fault::Trainee(e.to_string());
+        let failed = |e: WorkloadError| Fault::Workload(e.to_string());
         {
             let mut held = write(&self.state);
             for (tensor, range) in ranges.iter().enumerate() {
-                parts.take(tensor, &mut held.parameters[range.clone()]).map_err(failed)?;
+                parts.pull(tensor, &mut held.parameters[range.clone()]).map_err(failed)?;
             }
             held.model_state.copy_from_slice(state);
         }
@@ -110,7 +110,7 @@ impl Engine {
         let share = if summed { 1.0 } else { 1.0 / unit.samples.max(1) as f32 };
         state.iter_mut().zip(left).for_each(|(value, sum)| *value = sum * share);
         for (tensor, range) in ranges.iter().enumerate().rev() {
-            parts.give(tensor, &gradient[range.clone()]).map_err(failed)?;
+            parts.push(tensor, &gradient[range.clone()]).map_err(failed)?;
         }
         Ok(unit)
     }
@@ -120,7 +120,7 @@ impl Engine {
         &mut self,
         step: u64,
         node: u32,
-        parts: &mut dyn Parts,
+        parts: &mut dyn TensorExchange,
         state: &mut [f32],
     ) -> Result<UnitGradient, Fault> {
         self.order.micro_batch(step, node, &mut self.samples);
@@ -130,10 +130,10 @@ impl Engine {
             // The last steps of an epoch may leave virtual nodes without samples; the others count on their zeros.
             gradient.fill(0.0);
             state.fill(0.0);
-            for (tensor, range) in tensor_ranges(self.trainee.layout()).iter().enumerate() {
-                let failed = |e: TraineeError| Fault::Trainee(e.to_string());
-                parts.take(tensor, &mut held.parameters[range.clone()]).map_err(failed)?;
-                parts.give(tensor, &gradient[range.clone()]).map_err(failed)?;
+            for (tensor, range) in tensor_ranges(self.workload.layout()).iter().enumerate() {
+                let failed = |e: WorkloadError| Fault::Workload(e.to_string());
+                parts.pull(tensor, &mut held.parameters[range.clone()]).map_err(failed)?;
+                parts.push(tensor, &gradient[range.clone()]).map_err(failed)?;
             }
             return Ok(UnitGradient::default());
         }
@@ -141,8 +141,8 @@ impl Engine {
         let seed = micro_batch_seed(self.seed, step, node);
         let (parameters, version) = (&mut held.parameters, self.version);
         let loss =
-            self.trainee.gradient_by_parts(parts, parameters, state, version, batch, seed, gradient, left);
-        let loss_sum = loss.map_err(|e| Fault::Trainee(e.to_string()))?.sum;
+            self.workload.gradient_by_parts(parts, parameters, state, version, batch, seed, gradient, left);
+        let loss_sum = loss.map_err(|e| Fault::Workload(e.to_string()))?.sum;
         state.copy_from_slice(left);
         Ok(UnitGradient { samples: self.samples.len() as u64, loss_sum })
     }
@@ -152,7 +152,7 @@ impl Engine {
         &mut self,
         step: u64,
         nodes: Range<u32>,
-        parts: &mut dyn Parts,
+        parts: &mut dyn TensorExchange,
         state: &mut [f32],
     ) -> Result<UnitGradient, Fault> {
         let unit = self.unit(step, nodes, &mut Withheld(parts), state, false)?;
@@ -163,8 +163,8 @@ impl Engine {
         if factor < 1.0 {
             gradient.iter_mut().for_each(|value| *value *= factor);
         }
-        for (tensor, range) in tensor_ranges(self.trainee.layout()).iter().enumerate().rev() {
-            parts.give(tensor, &self.out[range.clone()]).map_err(|e| Fault::Trainee(e.to_string()))?;
+        for (tensor, range) in tensor_ranges(self.workload.layout()).iter().enumerate().rev() {
+            parts.push(tensor, &self.out[range.clone()]).map_err(|e| Fault::Workload(e.to_string()))?;
         }
         Ok(unit)
     }
@@ -229,23 +229,23 @@ impl Engine {
     pub(in crate::worker) fn evaluate_alone(
         &mut self,
         step: u64,
-        parts: &mut dyn Parts,
+        parts: &mut dyn TensorExchange,
         state: &[f32],
     ) -> Result<EvaluationRecord, Fault> {
-        let failed = |e: TraineeError| Fault::Trainee(e.to_string());
+        let failed = |e: WorkloadError| Fault::Workload(e.to_string());
         let mut held = write(&self.state);
-        for (tensor, range) in tensor_ranges(self.trainee.layout()).iter().enumerate() {
-            parts.take(tensor, &mut held.parameters[range.clone()]).map_err(failed)?;
+        for (tensor, range) in tensor_ranges(self.workload.layout()).iter().enumerate() {
+            parts.pull(tensor, &mut held.parameters[range.clone()]).map_err(failed)?;
         }
         self.version += 1;
-        let held_out = self.trainee.held_out_samples();
+        let held_out = self.workload.held_out_samples();
         let mut total = Evaluation::default();
         for start in (0..held_out).step_by(EVALUATION_BATCH as usize) {
             self.samples.clear();
             self.samples.extend(start..(start + EVALUATION_BATCH).min(held_out));
             let weights = Weights { parameters: &held.parameters, state, version: self.version };
             let part =
-                self.trainee.evaluate(weights, MicroBatch { samples: &self.samples }).map_err(failed)?;
+                self.workload.evaluate(weights, MicroBatch { samples: &self.samples }).map_err(failed)?;
             total.loss_sum += part.loss_sum;
             total.correct += part.correct;
             total.predictions += part.predictions;

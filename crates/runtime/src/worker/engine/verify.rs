@@ -88,7 +88,8 @@ impl Engine {
         self.part.resize(self.out.len(), 0.0);
         let seed = micro_batch_seed(self.seed, check.step, check.node);
         let state = read(&self.state);
-        let loss = compute(self.trainee.as_mut(), &state, self.version, &self.samples, seed, &mut self.part)?;
+        let loss =
+            compute(self.workload.as_mut(), &state, self.version, &self.samples, seed, &mut self.part)?;
         Ok(digest(&self.part, loss))
     }
 

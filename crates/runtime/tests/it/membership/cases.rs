@@ -7,7 +7,7 @@ use bellwether_core::record::{Event as Journal, RunOutcome};
 use bellwether_runtime::membership::coordinator::{Action, Config, Coordinator, End, Event, Resumed};
 use bellwether_runtime::membership::member::{Effect, Member, Rules, Task};
 use bellwether_runtime::membership::{Active, FromWorker, Load, Membership, Report, Shadow, SwitchRecord};
-use bellwether_runtime::membership::{ToWorker, TraineeDescription, WorkerId};
+use bellwether_runtime::membership::{ToWorker, WorkerId, WorkloadDescription};
 
 use super::scenario::{Fault, Scenario};
 use super::world::{Happening, World};
@@ -38,7 +38,7 @@ pub(crate) fn config(wanted: u32) -> Config {
         replaces_alone: false,
         resumed: None,
         checkpoint: None,
-        trainee: None,
+        workload: None,
     }
 }
 
@@ -70,7 +70,7 @@ impl Bench {
     }
 
     pub(crate) fn attach(&mut self, worker: WorkerId, held: Option<(u64, u64)>, warm: bool) -> Vec<Action> {
-        let trainee = warm.then(TraineeDescription::default);
+        let workload = warm.then(WorkloadDescription::default);
         self.take(Event::Attached {
             worker,
             address: format!("host:{worker}"),
@@ -78,7 +78,7 @@ impl Bench {
             instance: worker,
             waited_s: 0.0,
             held,
-            trainee,
+            workload,
         })
     }
 
@@ -92,7 +92,7 @@ impl Bench {
         for worker in 1..=workers {
             bench.says(worker, ready(epoch, 0));
         }
-        assert_eq!(bench.coordinator.phase(), "training");
+        assert_eq!(bench.coordinator.lifecycle(), "training");
         bench
     }
 
@@ -387,20 +387,20 @@ fn a_stale_end_is_not_the_end() {
     let actions = bench.take(Event::Tick);
     let stop = plan(&actions, 1).expect("the run still has to stop").epoch;
     bench.take(Event::Checkpoint(3, Ok(())));
-    assert_eq!(bench.coordinator.phase(), "stopping");
+    assert_eq!(bench.coordinator.lifecycle(), "stopping");
     bench.reports(1, stop, 4);
     bench.says(1, finished(4, 2));
     // Uploads may overtake one another.
     bench.take(Event::Checkpoint(4, Ok(())));
     let end = End { how: RunOutcome::Stopped, digest: Some([2; 32]) };
     let ended = |a: &Action| *a == Action::End(end.clone());
-    assert_eq!(bench.coordinator.phase(), "ended");
+    assert_eq!(bench.coordinator.lifecycle(), "ended");
     let mut bench = Bench::running(config(1), 1);
     let actions = bench.take(Event::Stop);
     bench.reports(1, plan(&actions, 1).expect("a plan").epoch, 4);
     bench.says(1, finished(4, 2));
     bench.take(Event::Checkpoint(4, Ok(())));
-    assert_eq!(bench.coordinator.phase(), "ended");
+    assert_eq!(bench.coordinator.lifecycle(), "ended");
     let mut bench = Bench::running(config(1), 1);
     let actions = bench.take(Event::Stop);
     bench.reports(1, plan(&actions, 1).expect("a plan").epoch, 4);

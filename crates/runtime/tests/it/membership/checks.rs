@@ -134,7 +134,7 @@ impl World {
                 }
             }
             ToWorker::Bye { .. } | ToWorker::SendCheckpoint { .. } | ToWorker::Inquire { .. } => {}
-            ToWorker::Stretch(_)
+            ToWorker::Phase(_)
             | ToWorker::Grant { .. }
             | ToWorker::EvaluateAlone { .. }
             | ToWorker::Serve(_)

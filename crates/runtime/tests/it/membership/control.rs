@@ -130,8 +130,8 @@ impl World {
         process.opening = Some(number);
         process.told_warm = process.warm;
         let held = process.member.held();
-        let trainee = process.warm.then(|| process.trainee.clone());
-        self.up(number, Up::Attach { held, trainee });
+        let workload = process.warm.then(|| process.workload.clone());
+        self.up(number, Up::Attach { held, workload });
     }
 
     /// Something arrives at a worker.
@@ -179,8 +179,8 @@ impl World {
     fn tell_warm(&mut self, id: WorkerId) {
         let process = self.process(id);
         process.told_warm = true;
-        let trainee = process.trainee.clone();
-        self.send_up(id, FromWorker::Warmed(trainee));
+        let workload = process.workload.clone();
+        self.send_up(id, FromWorker::Warmed(workload));
     }
 
     /// A sign of life.
@@ -198,7 +198,7 @@ impl World {
         }
         let worker = session.worker;
         match up {
-            Up::Attach { held, trainee } => {
+            Up::Attach { held, workload } => {
                 if self.end.is_some() {
                     return self.down(number, Down::Broken);
                 }
@@ -220,7 +220,7 @@ impl World {
                     instance: worker,
                     waited_s: self.clock.map_or(0.0, |clock| self.now - clock),
                     held,
-                    trainee,
+                    workload,
                 });
             }
             Up::Said(message) => {
@@ -291,7 +291,7 @@ impl World {
         let started =
             Journal::CoordinatorStarted { process: 1, version: "0".into(), resumed: known.is_some() };
         self.journal.push(started);
-        let trainee = self.processes.values().find(|p| p.warm && p.trainee.fingerprint == "a");
+        let workload = self.processes.values().find(|p| p.warm && p.workload.fingerprint == "a");
         let config = Config {
             virtual_nodes: self.scenario.virtual_nodes,
             wanted: self.asked.unwrap_or(self.scenario.wanted),
@@ -314,11 +314,11 @@ impl World {
             replaces_alone: false,
             resumed: known.clone(),
             checkpoint: self.stored.last_key_value().map(|(step, _)| *step),
-            trainee: trainee.map(|p| p.trainee.clone()),
+            workload: workload.map(|p| p.workload.clone()),
         };
         self.note(|| format!("coordinator starts with {known:?}, checkpoint {:?}", config.checkpoint));
         let mut coordinator = Coordinator::new(config, self.now);
-        if trainee_known(&coordinator) {
+        if workload_known(&coordinator) {
             coordinator.set_total_steps(self.scenario.rules.total_steps);
         }
         self.coordinator = Some(coordinator);
@@ -335,7 +335,7 @@ impl World {
         let text = if quiet { None } else { Some(event.clone()) };
         let before = coordinator.membership().epoch;
         let actions = coordinator.handle(event, now);
-        if trainee_known(coordinator) {
+        if workload_known(coordinator) {
             coordinator.set_total_steps(self.scenario.rules.total_steps);
         }
         if let Some(event) = text {
@@ -390,7 +390,7 @@ impl World {
         }
         let generation = self.generation;
         self.create_process(worker, Some(generation), "a");
-        if self.in_fault_phase() && self.random.chance(self.scenario.boot_failure) {
+        if self.in_fault_lifecycle() && self.random.chance(self.scenario.boot_failure) {
             self.process(worker).alive = false;
             let delay = self.random.between(0.05, 0.5);
             return self.after(delay, Happening::ChildExited(generation, worker));
@@ -424,7 +424,7 @@ impl World {
             instance: worker,
             waited_s: 0.0,
             held: None,
-            trainee: None,
+            workload: None,
         });
         let known = self
             .journal
@@ -592,6 +592,6 @@ impl World {
     }
 }
 
-fn trainee_known(coordinator: &Coordinator) -> bool {
-    coordinator.trainee().is_some()
+fn workload_known(coordinator: &Coordinator) -> bool {
+    coordinator.workload().is_some()
 }

@@ -143,7 +143,7 @@ impl World {
 
     /// A worker begins something rare: a good moment for trouble.
     pub(crate) fn snipe(&mut self, id: WorkerId) {
-        if !self.in_fault_phase() || !self.random.chance(self.scenario.sniper) {
+        if !self.in_fault_lifecycle() || !self.random.chance(self.scenario.sniper) {
             return;
         }
         let has = |world: &World, fault| world.scenario.has(fault);
@@ -179,11 +179,11 @@ impl World {
     fn stand_still_all(&mut self) {
         let seconds = self.pause_s();
         // Where the coordinator does not stand still for as long, the workers do for themselves.
-        let apart = self.coordinator.is_none() || self.still.is_some();
+        let asynchronous = self.coordinator.is_none() || self.still.is_some();
         for id in self.living() {
             let process = self.process(id);
             if !process.still {
-                (process.still, process.stood_still) = (true, process.stood_still || apart);
+                (process.still, process.stood_still) = (true, process.stood_still || asynchronous);
                 self.after(seconds, Happening::Resume(id));
             }
         }
@@ -237,7 +237,7 @@ impl World {
 
     fn join_by_hand(&mut self) {
         let Some(coordinator) = self.coordinator.as_mut().filter(|_| self.still.is_none()) else { return };
-        let known = coordinator.trainee().is_some();
+        let known = coordinator.workload().is_some();
         let id = coordinator.new_worker();
         let alien = known && self.random.chance(0.1);
         if self.processes.contains_key(&id) {

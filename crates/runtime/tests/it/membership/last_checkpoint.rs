@@ -58,7 +58,7 @@ fn later(bench: &mut Bench) -> (Vec<Action>, f64) {
 fn it_is_asked_for_again_until_it_is_written() {
     let mut bench = finished();
     bench.take(Event::Checkpoint(LAST, Err("no space".into())));
-    assert_eq!(bench.coordinator.phase(), "waiting to write the last checkpoint");
+    assert_eq!(bench.coordinator.lifecycle(), "waiting to write the last checkpoint");
     let mut waits_s = Vec::new();
     for holder in [2, 1, 2, 1] {
         let (actions, wait_s) = later(&mut bench);

@@ -52,7 +52,7 @@ impl World {
         if let Some(judge) = judge {
             mismatch.verdict = Verdict::Awaited;
             self.send_up(id, FromWorker::Mismatched(mismatch));
-            if self.in_fault_phase() && self.random.chance(0.2) {
+            if self.in_fault_lifecycle() && self.random.chance(0.2) {
                 // Somebody went away before the third worker was heard.
                 let effects = self.process(id).member.failed(epoch, None, "connection lost".into());
                 self.carry_out_effects(id, effects);

@@ -5,8 +5,9 @@ use bellwether_core::prediction::Protocol;
 use bellwether_runtime::membership::coordinator::{Config, Coordinator, Event};
 use bellwether_runtime::membership::member::{Member, Rules, Task};
 use bellwether_runtime::membership::{
-    Active, EvaluationRecord, FromWorker, Load, Membership, Mismatch, Peer, Report, Serve, ServerReport,
-    Shadow, StepRecord, Stretch, SwitchRecord, ToWorker, TraineeDescription, UnitRecord, Verdict, WorkerId,
+    Active, EvaluationRecord, FromWorker, Load, Membership, Mismatch, Peer, Phase, Report, Serve,
+    ServerReport, Shadow, StepRecord, SwitchRecord, ToWorker, UnitRecord, Verdict, WorkerId,
+    WorkloadDescription,
 };
 
 use super::cases::{RULES, config};
@@ -62,9 +63,10 @@ fn report(random: &mut Random) -> Report {
 fn from_worker(random: &mut Random) -> FromWorker {
     let (epoch, step, what) = (number(random), number(random), "anything".to_string());
     match random.below(21) {
-        0 => {
-            FromWorker::Warmed(TraineeDescription { training_samples: random.below(2), ..Default::default() })
-        }
+        0 => FromWorker::Warmed(WorkloadDescription {
+            training_samples: random.below(2),
+            ..Default::default()
+        }),
         1 => FromWorker::LinkMeasured { bandwidth_bytes_per_s: seconds(random), latency_s: seconds(random) },
         2 => FromWorker::Heartbeat,
         3 | 4 => FromWorker::Ready {
@@ -125,7 +127,7 @@ fn event(random: &mut Random) -> Event {
             instance: random.below(2),
             waited_s: 0.0,
             held: random.chance(0.5).then(|| (number(random), number(random))),
-            trainee: random.chance(0.7).then(TraineeDescription::default),
+            workload: random.chance(0.7).then(WorkloadDescription::default),
         },
         4 => Event::ServerAttached {
             server: 20 + random.below(4),
@@ -140,8 +142,8 @@ fn event(random: &mut Random) -> Event {
         8 => Event::Replace(worker),
         9 => Event::Revoked(worker),
         10 => Event::Accumulate(random.bits() as u32),
-        11 => Event::Bench(worker),
-        12 => Event::Unbench,
+        11 => Event::Pause(worker),
+        12 => Event::Unpause,
         13 => Event::Received(random.below(12)),
         14 => Event::Collected(random.below(12), Ok(())),
         15 => {
@@ -209,7 +211,7 @@ fn a_membership(random: &mut Random) -> Membership {
         hold_at: random.chance(0.5).then(|| number(random)),
         stop: random.chance(0.2),
         accumulation: number(random) as u32,
-        benched: many(random, worker),
+        paused: many(random, worker),
     }
 }
 
@@ -232,7 +234,7 @@ fn to_worker(random: &mut Random) -> ToWorker {
             source: random.below(4),
             accumulation: number(random) as u32,
         },
-        6 => ToWorker::Stretch(Stretch {
+        6 => ToWorker::Phase(Phase {
             epoch,
             protocol: Protocol::Asp,
             servers: peers(random),
@@ -252,7 +254,7 @@ fn to_worker(random: &mut Random) -> ToWorker {
             protocol: Protocol::Bsp,
             step,
             checkpoint: None,
-            trainee: TraineeDescription::default(),
+            workload: WorkloadDescription::default(),
             replica: None,
             follows: false,
             order: TransmissionOrder::Fifo,

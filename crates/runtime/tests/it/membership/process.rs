@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bellwether_runtime::membership::member::{Effect, Member, Task};
 use bellwether_runtime::membership::{EvaluationRecord, FromWorker, Load, Membership, Report, StepRecord};
-use bellwether_runtime::membership::{SwitchRecord, ToWorker, TraineeDescription, WorkerId};
+use bellwether_runtime::membership::{SwitchRecord, ToWorker, WorkerId, WorkloadDescription};
 
 use super::rounds::{Kind, pair};
 use super::world::{Happening, World};
@@ -87,7 +87,7 @@ pub(crate) struct Process {
     pub(crate) parent: Option<u64>,
     pub(crate) warm: bool,
     /// The run's word for its kernels.
-    pub(crate) trainee: TraineeDescription,
+    pub(crate) workload: WorkloadDescription,
     pub(crate) told_warm: bool,
     pub(crate) leaving: bool,
     pub(crate) member: Member,
@@ -130,7 +130,7 @@ impl World {
             deferred: Vec::new(),
             parent,
             warm: false,
-            trainee: TraineeDescription { fingerprint: fingerprint.into(), ..Default::default() },
+            workload: WorkloadDescription { fingerprint: fingerprint.into(), ..Default::default() },
             told_warm: false,
             leaving: false,
             member: Member::new(id, self.scenario.rules.clone()),
@@ -285,7 +285,7 @@ impl World {
         let alive = |p: &WorkerId| self.processes.get(p).is_some_and(|p| p.alive);
         let silent = |p: &WorkerId| self.data.silent.contains(&pair(id, *p));
         let lacking = lacking.or_else(|| peers.iter().copied().find(|p| !alive(p) || silent(p)));
-        let unlucky = self.in_fault_phase() && self.random.chance(self.scenario.sniper * 0.1);
+        let unlucky = self.in_fault_lifecycle() && self.random.chance(self.scenario.sniper * 0.1);
         let lacking = lacking.or(if unlucky { peers.first().copied() } else { None });
         self.hear(id, Input::Prepared(membership, lacking));
     }
@@ -338,7 +338,7 @@ impl World {
             Task::Evaluate | Task::Train => {
                 let contributes = self.processes[&id].member.is_active();
                 let mut delay = if contributes { self.random.between(0.01, 0.03) } else { 0.0 };
-                if self.in_fault_phase() && self.random.chance(self.scenario.straggler) {
+                if self.in_fault_lifecycle() && self.random.chance(self.scenario.straggler) {
                     delay *= 15.0;
                 }
                 let activity = Activity::Computing { task: task.clone(), epoch, interrupted: false };
@@ -696,7 +696,7 @@ impl World {
 
     fn upload(&mut self, id: WorkerId) {
         // There is room again in the end, and whoever was out of reach is found.
-        let full = self.random.chance(self.scenario.disk_full) && self.in_fault_phase();
+        let full = self.random.chance(self.scenario.disk_full) && self.in_fault_lifecycle();
         let unheard = full && self.random.chance(0.3);
         let generation = self.generation;
         let process = self.process(id);

@@ -362,8 +362,8 @@ fn a_state_of_a_worker_without_which_the_others_went_on_does_not_count() {
 
 #[test]
 fn whoever_asks_for_another_protocol_while_all_stop_for_one_keeps_nobody_waiting() {
-    let stretches = vec![(0, Protocol::Bsp), (90, Protocol::Asp)];
-    let synchronisation = Synchronisation { stretches, servers: 1, ..Synchronisation::default() };
+    let phases = vec![(0, Protocol::Bsp), (90, Protocol::Asp)];
+    let synchronisation = Synchronisation { phases, servers: 1, ..Synchronisation::default() };
     for is_known in [false, true] {
         let (mut bench, epoch) = trained(Config { synchronisation: synchronisation.clone(), ..config(2) }, 2);
         let stops = epoch + 1;

@@ -273,7 +273,7 @@ impl World {
         }
         let delay = self.random.between(0.0005, 0.008);
         let delay = if self.random.chance(0.03) { delay * 20.0 } else { delay };
-        let lag = if self.processes[&id].member.is_shadow() && self.in_fault_phase() {
+        let lag = if self.processes[&id].member.is_shadow() && self.in_fault_lifecycle() {
             self.scenario.shadow_lag_s
         } else {
             0.0

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bellwether_core::record::{Event as Journal, RunOutcome};
 use bellwether_runtime::membership::coordinator::{Coordinator, End, Event};
-use bellwether_runtime::membership::{FromWorker, Membership, ToWorker, TraineeDescription, WorkerId};
+use bellwether_runtime::membership::{FromWorker, Membership, ToWorker, WorkerId, WorkloadDescription};
 
 use super::control::{Session, Watch};
 use super::process::Process;
@@ -23,7 +23,7 @@ const TICK_S: f64 = 0.02;
 #[derive(Debug, Clone)]
 pub(crate) enum Up {
     /// Opens the session.
-    Attach { held: Option<(u64, u64)>, trainee: Option<TraineeDescription> },
+    Attach { held: Option<(u64, u64)>, workload: Option<WorkloadDescription> },
     /// A message.
     Said(FromWorker),
 }
@@ -264,7 +264,7 @@ impl World {
     }
 
     /// Whether faults still happen.
-    pub(crate) fn in_fault_phase(&self) -> bool {
+    pub(crate) fn in_fault_lifecycle(&self) -> bool {
         self.now < self.scenario.faults_until_s
     }
 
@@ -393,7 +393,7 @@ impl World {
         let mut lines = vec![match &self.coordinator {
             Some(coordinator) => format!(
                 "coordinator {} wanted {} committed {} workers {:?} in {:?}",
-                coordinator.phase(),
+                coordinator.lifecycle(),
                 coordinator.wanted(),
                 coordinator.progress().committed(),
                 coordinator.workers().map(|w| (w.0, w.1, w.4)).collect::<Vec<_>>(),

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use bellwether_runtime::parameters::{Fault, Rule, Work};
-use bellwether_runtime::trainee::Parts;
+use bellwether_runtime::workload::TensorExchange;
 
 use super::harness::{Group, layout, pair, plain};
 
@@ -51,8 +51,8 @@ fn a_unit_that_broke_off_is_done_again_by_another() {
     {
         let mut dying = group.client(0);
         dying.begin(group.each(0)).expect("begun");
-        dying.take(1, &mut parameters).expect("taken");
-        dying.give(1, &[1.0; 9]).expect("given");
+        dying.pull(1, &mut parameters).expect("taken");
+        dying.push(1, &[1.0; 9]).expect("given");
         while group.servers[0].account().updates == 0 {
             std::thread::yield_now();
         }
@@ -76,8 +76,8 @@ fn a_unit_that_is_done_again_gets_the_parameters_of_its_step() {
     {
         let mut dying = group.client(1);
         dying.begin(work(1)).expect("begun");
-        dying.take(1, &mut [0.0; 9]).expect("taken");
-        dying.give(1, &[1.0; 9]).expect("given");
+        dying.pull(1, &mut [0.0; 9]).expect("taken");
+        dying.push(1, &[1.0; 9]).expect("given");
         // It was the only unit of the step: this piece has done the step, the others have not.
         while updates() == before {
             std::thread::yield_now();
@@ -105,12 +105,12 @@ fn a_lost_server_is_named_and_can_be_replaced() {
     drop(there);
     let mut out = vec![0.0; 40];
     let held = |server: u32| group.map.pieces()[group.map.of_server(server)[0] as usize].tensor;
-    client.take(held(0), &mut out).expect("the other server is there");
-    let error = client.take(held(1), &mut out).expect_err("nobody answers");
+    client.pull(held(0), &mut out).expect("the other server is there");
+    let error = client.pull(held(1), &mut out).expect_err("nobody answers");
     assert!(error.to_string().starts_with("lost parameter server 1: "), "{error}");
     assert_eq!(client.handle().lost().len(), 1);
     client.handle().replace(1, group.dial(&group.servers[1], 0)).expect("replaced");
-    client.take(held(1), &mut out).expect("it was asked again");
+    client.pull(held(1), &mut out).expect("it was asked again");
     assert!(client.handle().lost().is_empty());
     // The same unit from its begin.
     group.unit(&mut client, group.each(0), 1.0).expect("a unit");
@@ -132,7 +132,7 @@ fn an_interrupt_ends_every_wait_at_once() {
         });
         let begin = Instant::now();
         // Step 1 does not come: nobody did step 0.
-        let error = client.take(0, &mut [0.0; 40]).expect_err("interrupted");
+        let error = client.pull(0, &mut [0.0; 40]).expect_err("interrupted");
         assert_eq!(error.to_string(), Fault::Interrupted.to_string());
         assert!((0.04..5.0).contains(&begin.elapsed().as_secs_f64()));
     });
@@ -150,13 +150,13 @@ fn parts_out_of_order_are_refused() {
     group.begin(Rule::Each);
     let mut client = group.client(0);
     let mut out = [0.0; 8];
-    assert!(client.give(0, &out).is_err());
+    assert!(client.push(0, &out).is_err());
     client.begin(group.each(0)).expect("begun");
-    client.take(0, &mut out).expect("taken");
-    client.take(0, &mut out).expect("taken again");
-    client.give(0, &out).expect("given");
-    assert!(client.give(0, &out).is_err());
-    assert!(client.take(0, &mut out).is_err());
+    client.pull(0, &mut out).expect("taken");
+    client.pull(0, &mut out).expect("taken again");
+    client.push(0, &out).expect("given");
+    assert!(client.push(0, &out).is_err());
+    assert!(client.pull(0, &mut out).is_err());
 }
 
 #[test]

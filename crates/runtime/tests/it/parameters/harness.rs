@@ -14,7 +14,7 @@ use bellwether_runtime::parameters::{
     Client, ClientOptions, Phase, Rule, Server, ServerOptions, ShardMap, Told, UnitAccount, Work,
 };
 use bellwether_runtime::state::TrainingState;
-use bellwether_runtime::trainee::{Layout, Parts, Tensor, tensor_ranges};
+use bellwether_runtime::workload::{Layout, Tensor, TensorExchange, tensor_ranges};
 
 pub(crate) const JOB: u64 = 0x5e1f;
 
@@ -170,13 +170,13 @@ impl Group {
         let count = self.layout.parameter_count();
         let mut parameters = vec![0.0; count];
         for (tensor, range) in ranges.iter().enumerate() {
-            client.take(tensor, &mut parameters[range.clone()]).map_err(|fault| fault.to_string())?;
+            client.pull(tensor, &mut parameters[range.clone()]).map_err(|fault| fault.to_string())?;
         }
         client.state().map_err(|fault| fault.to_string())?;
         let mut out = vec![0.0; count + self.layout.state_count()];
         gradient(&parameters, &mut out);
         for (tensor, range) in ranges.iter().enumerate().rev() {
-            client.give(tensor, &out[range.clone()]).map_err(|fault| fault.to_string())?;
+            client.push(tensor, &out[range.clone()]).map_err(|fault| fault.to_string())?;
         }
         client.give_state(&out[count..]).map_err(|fault| fault.to_string())?;
         client.finish().map_err(|fault| fault.to_string())

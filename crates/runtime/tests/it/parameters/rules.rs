@@ -163,14 +163,14 @@ fn staleness_is_the_updates_between_pull_and_push() {
     let group = Group::start(layout(&[20], &[]), 1, 1, plain());
     group.servers[0].begin(group.phase(1, Rule::Each, 0));
     let (mut slow, mut quick) = (group.client(0), group.client(1));
-    use bellwether_runtime::trainee::Parts;
+    use bellwether_runtime::workload::TensorExchange;
     slow.begin(group.each(0)).expect("begun");
     let mut parameters = vec![0.0; 20];
-    slow.take(0, &mut parameters).expect("taken");
+    slow.pull(0, &mut parameters).expect("taken");
     for unit in 1..6 {
         assert_eq!(group.unit(&mut quick, group.each(unit), 1.0).expect("a unit").staleness_max, 0);
     }
-    slow.give(0, &[1.0; 20]).expect("given");
+    slow.push(0, &[1.0; 20]).expect("given");
     slow.give_state(&[]).expect("nothing to give");
     let account = slow.finish().expect("finished");
     assert_eq!((account.staleness_max, account.staleness_mean), (5, 5.0));

@@ -6,8 +6,8 @@ use bellwether_core::cluster::{Allocation, ClusterView, JobId, JobView};
 use serde::{Deserialize, Serialize};
 
 use super::Known;
-use crate::draft::Draft;
-use crate::target::held_type;
+use crate::allocation::held_type;
+use crate::decision_builder::DecisionBuilder;
 
 /// A job that has its devices for itself, or two that share them, the earlier one first.
 pub(super) type Crew = (JobId, Option<JobId>);
@@ -173,7 +173,7 @@ pub(super) fn enact(
     view: &ClusterView,
     chosen: &BTreeMap<Crew, usize>,
     jobs: &BTreeMap<JobId, Known>,
-    draft: &mut Draft,
+    draft: &mut DecisionBuilder,
 ) -> Vec<(JobId, JobId)> {
     let stay = staying(view, chosen);
     let is_chosen: BTreeSet<JobId> = chosen.keys().flat_map(|crew| members(*crew)).collect();

@@ -8,15 +8,15 @@ use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
 use super::Queues;
-use crate::draft::Draft;
+use crate::decision_builder::DecisionBuilder;
+use crate::free_devices::FreeDevices;
 use crate::greedy::run_in_order;
-use crate::placement::Board;
 
 /// The same rule for any number of device types: all jobs of all queues are walked at each event.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct WholeView {
     queues: Queues,
-    board: Board,
+    board: FreeDevices,
     jobs: Vec<Vec<JobId>>,
     forgiven_s: BTreeMap<JobId, f64>,
 }
@@ -25,7 +25,7 @@ impl WholeView {
     /// With empty queues.
     pub fn new(queues: Queues) -> WholeView {
         let jobs = vec![Vec::new(); queues.count()];
-        WholeView { queues, board: Board::default(), jobs, forgiven_s: BTreeMap::new() }
+        WholeView { queues, board: FreeDevices::default(), jobs, forgiven_s: BTreeMap::new() }
     }
 
     /// Its thresholds.
@@ -34,7 +34,7 @@ impl WholeView {
     }
 
     /// The devices that are free as far as it has got.
-    pub(super) fn board(&mut self) -> &mut Board {
+    pub(super) fn board(&mut self) -> &mut FreeDevices {
         &mut self.board
     }
 
@@ -100,7 +100,7 @@ impl WholeView {
         for queue in &mut queues {
             queue.sort_by_cached_key(|&id| index(self, id));
         }
-        let mut draft = Draft::new(&mut self.board);
+        let mut draft = DecisionBuilder::new(&mut self.board);
         let runs = run_in_order(view, &queues.concat(), &mut draft);
         let mut decision = draft.finish(rule, runs.iter().filter(|runs| !**runs).count(), None);
         let mut runs = runs.into_iter();

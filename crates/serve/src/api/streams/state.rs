@@ -90,7 +90,7 @@ fn changed_spans<'s>(before: &Snapshot, now: &'s Snapshot) -> Vec<&'s Span> {
 }
 
 pub(in super::super) async fn events(call: Call) -> Result<Response, Failure> {
-    let mut snapshots = call.api.desk.snapshots.clone();
+    let mut snapshots = call.api.engine.snapshots.clone();
     Ok(stream(&call, move |sender| async move {
         let mut before: Option<Arc<Snapshot>> = None;
         loop {

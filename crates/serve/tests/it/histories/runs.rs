@@ -1,15 +1,15 @@
-//! Runs of jobs, and the crew that sees to them as the law of crews says.
+//! Runs of jobs, and the runner that sees to them as the law of crews says.
 
 use std::time::Duration;
 
 use bellwether_core::cluster::JobId;
 use bellwether_core::record::{RunFailure, RunOutcome};
-use bellwether_serve::crew::{Report, Wanted};
+use bellwether_serve::runner::{Report, Wanted};
 
 use super::replay::Followed;
 use super::world::{CRASHES_MAX, STEPS, World};
 
-/// How long the crew waits for a run that should leave.
+/// How long the runner waits for a run that should leave.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The processes of a job, and its journal.
@@ -42,7 +42,7 @@ impl Run {
     }
 }
 
-/// What the crew knows of a job.
+/// What the runner knows of a job.
 #[derive(Debug, Default)]
 pub(crate) struct Post {
     wish: Option<Wanted>,
@@ -84,7 +84,7 @@ impl World {
         }
     }
 
-    /// The crew sees to a job.
+    /// The runner sees to a job.
     pub(crate) fn attend(&mut self, job: JobId) {
         let now = self.elapsed;
         let (Some(run), Some(post)) = (self.runs.get_mut(&job), self.posts.get_mut(&job)) else { return };

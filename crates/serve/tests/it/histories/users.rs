@@ -137,7 +137,7 @@ impl World {
         });
         let (sender, receiver) = oneshot::channel();
         if let Some(ends) = &self.ends
-            && ends.desk.requests.send((request.clone(), sender)).is_ok()
+            && ends.engine.requests.send((request.clone(), sender)).is_ok()
         {
             self.users.waiting.push((request, receiver));
         } else {

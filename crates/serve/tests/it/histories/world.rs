@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use bellwether_core::cluster::JobId;
 use bellwether_serve::clock::{Clock, Inbox};
-use bellwether_serve::crew::{Crew, Report, Wanted};
-use bellwether_serve::engine::Ends;
+use bellwether_serve::engine::Channels;
 use bellwether_serve::ledger::{Entry, Line};
+use bellwether_serve::runner::{JobRunner, Report, Wanted};
 use bellwether_serve::snapshot::JobState;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -41,12 +41,12 @@ pub(crate) struct World {
     /// What clients saw of all jobs in the end.
     pub(crate) shown: BTreeMap<String, Arc<JobState>>,
     pub(crate) runs: BTreeMap<JobId, Run>,
-    /// What the living daemon's crew knows of each job.
+    /// What the living daemon's runner knows of each job.
     pub(crate) posts: BTreeMap<JobId, Post>,
     /// Reports on their way to the living daemon, by job, each with the time of its arrival.
     mail: BTreeMap<JobId, VecDeque<(Duration, Report)>>,
     pub(crate) reports: Option<UnboundedSender<Report>>,
-    pub(crate) ends: Option<Ends>,
+    pub(crate) ends: Option<Channels>,
     /// Time since the beginning, and by how much the machine's clock is wrong.
     pub(crate) elapsed: Duration,
     skew_s: f64,
@@ -150,7 +150,7 @@ impl World {
         }
     }
 
-    /// What the crew of a dead daemon knew is gone with it.
+    /// What the runner of a dead daemon knew is gone with it.
     pub(crate) fn bury(&mut self) {
         (self.dead, self.deeds_left, self.ends, self.reports) = (false, None, None, None);
         self.posts.clear();
@@ -220,7 +220,7 @@ impl World {
     /// When all is over, the daemon may stop.
     fn rest(&mut self) {
         let Some(ends) = self.ends.as_ref().filter(|_| self.calm) else { return };
-        let now = ends.desk.now();
+        let now = ends.engine.now();
         if now.jobs.values().all(|job| job.state.has_ended()) && !self.users.are_waiting() {
             ends.stop.send_replace(true);
             self.shown = now.jobs.clone();
@@ -271,10 +271,10 @@ impl Clock for PlayedClock {
     }
 }
 
-/// The living daemon's crew.
+/// The living daemon's runner.
 pub(crate) struct Players(pub(crate) Shared);
 
-impl Crew for Players {
+impl JobRunner for Players {
     fn want(&mut self, wanted: Wanted) {
         let mut world = self.0.lock();
         if world.deed() {

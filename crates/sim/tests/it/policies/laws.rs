@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bellwether_core::cluster::{Allocation, ClusterView, JobId, Node};
 use bellwether_core::policy::{Action, Changes, Decision, Policy};
 use bellwether_core::prediction::{Configuration, JobDescription, Prediction, StepModel};
-use bellwether_sched::placement::Board;
+use bellwether_sched::free_devices::FreeDevices;
 use bellwether_sched::policy::{self, About, CATALOGUE};
 use bellwether_sim::trace::Entry;
 use bellwether_sim::world::{Knowledge, Outage, Scenario};
@@ -32,7 +32,7 @@ impl Policy for Conserving<'_> {
         if self.about.promises.work_conserving {
             let mut held: BTreeMap<JobId, Allocation> =
                 view.jobs.iter().map(|(&id, seen)| (id, seen.allocation.clone())).collect();
-            let mut board = Board::new(view);
+            let mut board = FreeDevices::new(view);
             for action in &decision.actions {
                 match action {
                     Action::Allocate { job, allocation, .. } => {

@@ -4,8 +4,8 @@
 use bellwether_core::cluster::ClusterView;
 use bellwether_core::policy::{Changes, Decision, Policy, Rule};
 use bellwether_core::prediction::{Configuration, JobDescription, Prediction, StepModel};
-use bellwether_sched::draft::Draft;
-use bellwether_sched::placement::Board;
+use bellwether_sched::decision_builder::DecisionBuilder;
+use bellwether_sched::free_devices::FreeDevices;
 use bellwether_sched::policy::las::{Attained, Queues};
 use bellwether_sched::policy::srtf::Measure;
 use bellwether_sched::policy::{self, las, srtf};
@@ -38,8 +38,8 @@ struct PlainFifo {
 
 impl Policy for PlainFifo {
     fn decide(&mut self, _: f64, view: &ClusterView, _: &Changes, _: &dyn StepModel) -> Decision {
-        let mut board = Board::new(view);
-        let mut draft = Draft::new(&mut board);
+        let mut board = FreeDevices::new(view);
+        let mut draft = DecisionBuilder::new(&mut board);
         let mut waiting = view.jobs.iter().filter(|(_, seen)| !seen.is_running());
         let mut left = waiting.clone().count();
         let mut goes_on = true;

@@ -9,7 +9,7 @@ use bellwether_core::cluster::{Allocation, ClusterView, Job, JobId, JobView, Nod
 use bellwether_core::policy::{Action, Changes, Decision, Policy};
 use bellwether_core::prediction::StepModel;
 use bellwether_sched::drive::drive;
-use bellwether_sched::limits::Suited;
+use bellwether_sched::enforce_limits::WithLimits;
 use bellwether_sched::policy::las::{Attained, Queues, WholeView};
 use bellwether_sched::policy::{self, CATALOGUE};
 use proptest::prelude::*;
@@ -70,7 +70,7 @@ fn made(name: &'static str, view: &ClusterView) -> Box<dyn Policy> {
     }
     let attained = if name.starts_with("las2d") { Attained::Service } else { Attained::Time };
     let queues = Queues::new(attained, thresholds.to_vec(), promote).expect("they ascend");
-    let twin = Suited::new(Box::new(WholeView::new(queues)), about.gangs);
+    let twin = WithLimits::new(Box::new(WholeView::new(queues)), about.gangs);
     Box::new(Both { policy, twin: Box::new(twin) })
 }
 

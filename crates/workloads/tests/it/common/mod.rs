@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 
 use bellwether_core::job::{Job, Optimizer, Schedule};
-use bellwether_runtime::trainee::{Evaluation, MicroBatch, Trainee, Weights};
+use bellwether_runtime::workload::{Evaluation, MicroBatch, Weights, Workload};
 
 /// A job of this model and data, with everything else as small as it may be.
 pub fn job(model: &str, data: &str) -> Job {
@@ -21,8 +21,8 @@ pub fn job(model: &str, data: &str) -> Job {
     job
 }
 
-/// A trainee whose files lie in memory.
-pub fn build_with(job: &Job, files: &[(&str, Vec<u8>)]) -> Box<dyn Trainee> {
+/// A workload whose files lie in memory.
+pub fn build_with(job: &Job, files: &[(&str, Vec<u8>)]) -> Box<dyn Workload> {
     let files: BTreeMap<&str, &Vec<u8>> = files.iter().map(|(name, bytes)| (*name, bytes)).collect();
     let open = |path: &Path| {
         let name = path.to_str().unwrap();
@@ -86,30 +86,30 @@ pub struct Call {
 }
 
 /// One gradient at these parameters. Each call gets its own version, so that nothing is reused.
-pub fn gradient(trainee: &mut dyn Trainee, at: (&[f32], &[f32], u64), samples: &[u64], seed: u64) -> Call {
+pub fn gradient(workload: &mut dyn Workload, at: (&[f32], &[f32], u64), samples: &[u64], seed: u64) -> Call {
     let (parameters, state, version) = at;
     let mut gradient = vec![f32::NAN; parameters.len()];
     let mut state_out = vec![f32::NAN; state.len()];
     let weights = Weights { parameters, state, version };
     let loss =
-        trainee.gradient(weights, MicroBatch { samples }, seed, &mut gradient, &mut state_out).unwrap();
+        workload.gradient(weights, MicroBatch { samples }, seed, &mut gradient, &mut state_out).unwrap();
     Call { loss: loss.sum, gradient, state: state_out }
 }
 
 /// Initial parameters and state.
-pub fn initial(trainee: &mut dyn Trainee, seed: u64) -> (Vec<f32>, Vec<f32>) {
-    let (parameters, state) = (trainee.layout().parameter_count(), trainee.layout().state_count());
+pub fn initial(workload: &mut dyn Workload, seed: u64) -> (Vec<f32>, Vec<f32>) {
+    let (parameters, state) = (workload.layout().parameter_count(), workload.layout().state_count());
     let (mut parameters, mut state) = (vec![f32::NAN; parameters], vec![f32::NAN; state]);
-    trainee.initialize(seed, &mut parameters, &mut state);
+    workload.initialize(seed, &mut parameters, &mut state);
     (parameters, state)
 }
 
 /// Held-out results over all held-out samples.
-pub fn evaluate(trainee: &mut dyn Trainee, weights: Weights<'_>) -> Evaluation {
-    let all: Vec<u64> = (0..trainee.held_out_samples()).collect();
+pub fn evaluate(workload: &mut dyn Workload, weights: Weights<'_>) -> Evaluation {
+    let all: Vec<u64> = (0..workload.held_out_samples()).collect();
     let mut total = Evaluation::default();
     for samples in all.chunks(256) {
-        let part = trainee.evaluate(weights, MicroBatch { samples }).unwrap();
+        let part = workload.evaluate(weights, MicroBatch { samples }).unwrap();
         total.loss_sum += part.loss_sum;
         total.correct += part.correct;
         total.predictions += part.predictions;
@@ -127,9 +127,9 @@ pub struct Outcome {
 }
 
 /// Trains a whole job on one worker, looping over its virtual nodes.
-pub fn train(job: &Job, trainee: &mut dyn Trainee) -> Outcome {
-    let (mut parameters, mut state) = initial(trainee, job.seed);
-    let samples = trainee.training_samples();
+pub fn train(job: &Job, workload: &mut dyn Workload) -> Outcome {
+    let (mut parameters, mut state) = initial(workload, job.seed);
+    let samples = workload.training_samples();
     let steps = job.total_steps(samples);
     let mut update = Update::new(parameters.len());
     let mut order: Vec<u64> = vec![];
@@ -150,7 +150,7 @@ pub fn train(job: &Job, trainee: &mut dyn Trainee) -> Outcome {
         let mut loss = 0.0;
         for (node, micro) in batch.chunks(batch.len() / nodes).enumerate() {
             let seed = step * nodes as u64 + node as u64;
-            let call = gradient(trainee, (&parameters, &state, step), micro, seed);
+            let call = gradient(workload, (&parameters, &state, step), micro, seed);
             sum.iter_mut().zip(&call.gradient).for_each(|(total, value)| *total += value);
             merged.iter_mut().zip(&call.state).for_each(|(total, value)| *total += value / nodes as f32);
             loss += call.loss;
@@ -161,7 +161,7 @@ pub fn train(job: &Job, trainee: &mut dyn Trainee) -> Outcome {
         state = merged;
     }
     let weights = Weights { parameters: &parameters, state: &state, version: steps };
-    let held_out = evaluate(trainee, weights);
+    let held_out = evaluate(workload, weights);
     let accuracy = held_out.correct as f64 / held_out.predictions.max(1) as f64;
     Outcome { losses, held_out, accuracy, parameters }
 }

@@ -2,7 +2,7 @@
 //!
 //! They are lost once the heartbeat's time is over. People hear of it earlier.
 
-use super::{ASK_S, Coordinator, Late, Phase, Told};
+use super::{ASK_S, Coordinator, Late, Lifecycle, Told};
 use crate::membership::{ToWorker, WorkerId};
 
 /// Seconds after its last word after which a member is asked for one; a heartbeat comes every second.
@@ -29,7 +29,10 @@ impl Coordinator {
 
     /// Asks who has been silent for longer than its steps explain, and tells who does not answer.
     pub(super) fn hear_the_silent(&mut self) {
-        if !matches!(self.phase, Phase::Running | Phase::Recovering { .. } | Phase::Apart) {
+        if !matches!(
+            self.lifecycle,
+            Lifecycle::Running | Lifecycle::Recovering { .. } | Lifecycle::Asynchronous
+        ) {
             return;
         }
         self.watch.limits.calm_down(self.now_s);

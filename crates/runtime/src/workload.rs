@@ -1,0 +1,213 @@
+//! The seam to a deep-learning framework: what it must offer, and no more.
+
+use std::fmt;
+use std::ops::Range;
+
+/// A named tensor of the flat parameter or state vector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tensor {
+    /// Path of the tensor in the model, for example `"block.0.weight"`; unique in its layout.
+    pub name: String,
+    /// Sizes of its dimensions, outermost first; the product is its number of `f32`.
+    pub shape: Vec<usize>,
+}
+
+impl Tensor {
+    /// Number of `f32` values.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether the tensor holds no value.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Names and shapes of all tensors, in the order in which they lie in the flat vectors.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Layout {
+    /// What the optimizer updates.
+    pub parameters: Vec<Tensor>,
+    /// What the model keeps besides, such as running statistics of batch normalisation.
+    pub state: Vec<Tensor>,
+}
+
+impl Layout {
+    /// Number of `f32` in the flat parameter vector.
+    pub fn parameter_count(&self) -> usize {
+        self.parameters.iter().map(Tensor::len).sum()
+    }
+
+    /// Number of `f32` in the flat state vector.
+    pub fn state_count(&self) -> usize {
+        self.state.iter().map(Tensor::len).sum()
+    }
+}
+
+/// The samples that one virtual node computes in one step (or part of an evaluation).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MicroBatch<'a> {
+    /// Indices into the training set (for `gradient`) or the held-out set (for `evaluate`); never empty.
+    pub samples: &'a [u64],
+}
+
+/// Flat parameters and state, as they stand between two steps.
+#[derive(Debug, Clone, Copy)]
+pub struct Weights<'a> {
+    /// Parameters in layout order.
+    pub parameters: &'a [f32],
+    /// State in layout order.
+    pub state: &'a [f32],
+    /// Two calls with the same version see the same bytes, so a workload may keep an uploaded copy.
+    pub version: u64,
+}
+
+/// Loss of a micro-batch.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Loss {
+    /// Sum of the samples' losses (for a transformer, each sample's mean over its positions).
+    pub sum: f64,
+}
+
+/// Result of evaluating some held-out samples.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Evaluation {
+    /// Sum of the samples' losses.
+    pub loss_sum: f64,
+    /// Predictions that were right.
+    pub correct: u64,
+    /// Predictions made (samples, or positions of a text); 0 where accuracy does not apply.
+    pub predictions: u64,
+}
+
+/// A workload could not compute; the worker that holds it leaves the job with this message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkloadError(pub String);
+
+impl fmt::Display for WorkloadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for WorkloadError {}
+
+/// Parameters that come tensor by tensor while a gradient is computed, and gradients that leave so.
+///
+/// Who says early what it needs, and late what it has, lets the network work while it computes.
+pub trait TensorExchange {
+    /// Waits until the parameters of this tensor (its number in the layout) are here, and copies them to `out`.
+    ///
+    /// # Errors
+    ///
+    /// They will not come; the gradient is of no use any more and the error is handed on.
+    fn pull(&mut self, tensor: usize, out: &mut [f32]) -> Result<(), WorkloadError>;
+
+    /// Hands the finished gradient of this tensor over.
+    ///
+    /// # Errors
+    ///
+    /// As for [`pull`](TensorExchange::pull).
+    fn push(&mut self, tensor: usize, gradient: &[f32]) -> Result<(), WorkloadError>;
+}
+
+/// Where the tensors lie in the flat parameter vector.
+pub fn tensor_ranges(layout: &Layout) -> Vec<Range<usize>> {
+    let mut begin = 0;
+    let ranges = layout.parameters.iter().map(|tensor| {
+        begin += tensor.len();
+        begin - tensor.len()..begin
+    });
+    ranges.collect()
+}
+
+/// A model with its data, ready to be trained by the runtime.
+///
+/// The runtime owns parameters, optimizer, learning rate, reduction and checkpoints; it names the
+/// samples. A workload knows no network, no membership and no number of workers.
+///
+/// # Laws
+///
+/// - `gradient` and `evaluate` are pure: the same arguments give the same bytes, whatever was called
+///   before, in whatever process of the same [`fingerprint`](Workload::fingerprint).
+/// - `gradient` writes every element of both output slices.
+/// - Outputs are sums over the micro-batch, except the state: see `state_out`.
+/// - `initialize` is a pure function of the seed.
+pub trait Workload {
+    /// Names and shapes; the same for the workload's whole life.
+    fn layout(&self) -> &Layout;
+
+    /// Number of training samples of an epoch.
+    fn training_samples(&self) -> u64;
+
+    /// Number of held-out samples.
+    fn held_out_samples(&self) -> u64;
+
+    /// Writes the initial parameters and state for `seed`.
+    fn initialize(&mut self, seed: u64, parameters: &mut [f32], state: &mut [f32]);
+
+    /// Gradient of the *sum* of the samples' losses with respect to the parameters.
+    ///
+    /// - `seed`: source of all randomness in this call (dropout, augmentation).
+    /// - `gradient_out`: `parameter_count` values.
+    /// - `state_out`: `state_count` values: the state as this micro-batch alone would leave it, given
+    ///   `weights.state`. The runtime averages them over the virtual nodes, weighted by samples.
+    ///
+    /// # Errors
+    ///
+    /// When the workload cannot compute at all (its data are gone, memory is short). A loss that is not
+    /// finite is no error: the runtime sees it.
+    fn gradient(
+        &mut self,
+        weights: Weights<'_>,
+        batch: MicroBatch<'_>,
+        seed: u64,
+        gradient_out: &mut [f32],
+        state_out: &mut [f32],
+    ) -> Result<Loss, WorkloadError>;
+
+    /// As [`gradient`](Workload::gradient), with parameters that come and gradients that leave while it computes: every
+    /// tensor is taken once, into its place in `parameters`, and given once. What is in `parameters` before does not count.
+    ///
+    /// Unless a workload knows better it waits for all tensors, computes, and gives all of them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`gradient`](Workload::gradient), and what `parts` fails with.
+    #[expect(clippy::too_many_arguments, reason = "those of `gradient`, and where tensors come from")]
+    fn gradient_by_parts(
+        &mut self,
+        parts: &mut dyn TensorExchange,
+        parameters: &mut [f32],
+        state: &[f32],
+        version: u64,
+        batch: MicroBatch<'_>,
+        seed: u64,
+        gradient_out: &mut [f32],
+        state_out: &mut [f32],
+    ) -> Result<Loss, WorkloadError> {
+        let ranges = tensor_ranges(self.layout());
+        for (tensor, range) in ranges.iter().enumerate() {
+            parts.pull(tensor, &mut parameters[range.clone()])?;
+        }
+        let weights = Weights { parameters, state, version };
+        let loss = self.gradient(weights, batch, seed, gradient_out, state_out)?;
+        // The backward pass ends with the first tensor.
+        for (tensor, range) in ranges.iter().enumerate().rev() {
+            parts.push(tensor, &gradient_out[range.clone()])?;
+        }
+        Ok(loss)
+    }
+
+    /// Loss and right predictions on held-out samples, in inference mode.
+    ///
+    /// # Errors
+    ///
+    /// As for [`gradient`](Workload::gradient).
+    fn evaluate(&mut self, weights: Weights<'_>, batch: MicroBatch<'_>) -> Result<Evaluation, WorkloadError>;
+
+    /// All that decides bits beyond the job file: back-end, version, instruction set, threads, and a
+    /// digest of the data. Workers of one job must agree on it.
+    fn fingerprint(&self) -> String;
+}

@@ -1,0 +1,137 @@
+//! How workers may be kept together: what each way makes of the speed of a whole run.
+//!
+//! A run that switches is as fast as its phases in their shares of the work. With a target loss, samples in a phase with
+//! stale updates count less, by [`Sensitivity::work_factor`] for the mean staleness that is expected there.
+
+use bellwether_core::InputError;
+use bellwether_core::job::SyncPolicy;
+use bellwether_core::plan::{Candidate, SyncStrategy, Synchronisation, TransmissionOrder};
+use bellwether_core::prediction::{Configuration, Protocol, StepModel};
+use bellwether_model::hybrid::{self, Phase};
+use bellwether_model::staleness::{self, Sensitivity};
+
+use super::Question;
+
+/// What decides how much staleness costs a job that trains to a target loss.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Staleness {
+    /// Gradient noise scale in samples; 0, the most cautious, where it is not known.
+    pub noise_scale: f64,
+    /// Momentum in synchronous phases.
+    pub synchronous_momentum: f64,
+    /// Momentum in asynchronous phases.
+    pub momentum: f64,
+}
+
+/// What a way makes of a run.
+pub(super) struct Run {
+    pub(super) examples_per_s: f64,
+    pub(super) staleness: Option<f64>,
+    pub(super) work_factor: Option<f64>,
+    pub(super) extrapolated: Option<String>,
+}
+
+/// Every policy with every number of servers that it may have: those without asynchronous phases through servers have
+/// none.
+pub fn list(policies: &[SyncPolicy], servers: std::ops::RangeInclusive<u32>) -> Vec<SyncStrategy> {
+    let of = |policy: &SyncPolicy| {
+        let shares = policy.shares().unwrap_or_default();
+        let needs = shares.iter().any(|(_, protocol)| through_servers(*protocol));
+        let counts = if needs { servers.clone() } else { 0..=0 };
+        let policy = policy.clone();
+        counts.map(move |servers| SyncStrategy { policy: policy.clone(), servers })
+    };
+    policies.iter().flat_map(of).collect()
+}
+
+fn through_servers(protocol: Protocol) -> bool {
+    matches!(protocol, Protocol::Asp | Protocol::Ssp(_))
+}
+
+/// Whether all wait for all, all the time, without servers.
+pub(super) fn is_together(way: &SyncStrategy) -> bool {
+    let shares = way.policy.shares().unwrap_or_default();
+    way.servers == 0 && !shares.is_empty() && shares.iter().all(|(_, protocol)| *protocol == Protocol::Bsp)
+}
+
+/// Refuses ways of which nothing can be said.
+pub(super) fn check(question: &Question) -> Result<(), InputError> {
+    let wrong = |what: String, hint: &str| Err(InputError::new("--protocols", what).hint(hint));
+    for (place, way) in question.ways.iter().enumerate() {
+        let Some(shares) = way.policy.shares() else {
+            return wrong("when `auto` switches is known only while it trains".into(), "say switch:SHARE");
+        };
+        if question.ways[..place].contains(way) {
+            return wrong(format!("`{way}` is named twice"), "name each once");
+        }
+        if question.staleness.is_some() && shares.iter().any(|(_, protocol)| *protocol == Protocol::Gossip) {
+            let what = "how many samples gossip takes to a loss is not known".into();
+            return wrong(what, "leave it out, or say --steps");
+        }
+        if way.servers == 0 && shares.iter().any(|(_, protocol)| through_servers(*protocol)) {
+            let hint = "ask for 1 or more";
+            return Err(InputError::new("--servers", format!("missing servers: `{way}`")).hint(hint));
+        }
+    }
+    Ok(())
+}
+
+/// A run in one way; `plain` is the same synchronous and without servers.
+pub(super) fn run(
+    question: &Question,
+    way: &SyncStrategy,
+    plain: &Configuration,
+    model: &dyn StepModel,
+) -> Result<Run, String> {
+    let say = |error: InputError| error.what;
+    let shares = way.policy.shares().unwrap_or_default();
+    let mut phases = Vec::with_capacity(shares.len());
+    let mut extrapolated: Option<String> = None;
+    let (mut staleness, mut work) = (None, 0.0);
+    for (share, protocol) in shares {
+        let mut configuration = Configuration { protocol, ..plain.clone() };
+        if protocol != Protocol::Bsp {
+            configuration.servers = if through_servers(protocol) { way.servers } else { 0 };
+            let nodes = question.nodes_per_update;
+            configuration = configuration.in_units(question.batch, question.virtual_nodes, nodes);
+        }
+        let prediction = model.predict(question.job, &configuration)?;
+        let longer = prediction.validity.beyond().map(str::to_owned);
+        extrapolated = [extrapolated, longer].into_iter().flatten().max_by_key(String::len);
+        let workers = plain.workers();
+        let stale = staleness::expected(protocol, workers).filter(|_| protocol != Protocol::Bsp);
+        let factor = match (question.staleness, stale) {
+            (Some(known), Some(stale)) => {
+                let job = Sensitivity {
+                    batch: plain.batch as f64,
+                    update: configuration.batch as f64 / f64::from(workers),
+                    noise_scale: known.noise_scale,
+                    synchronous_momentum: known.synchronous_momentum,
+                    momentum: known.momentum,
+                };
+                job.work_factor(stale).map_err(say)?
+            }
+            _ => 1.0,
+        };
+        staleness = stale.into_iter().chain(staleness).reduce(f64::max);
+        work += share * factor;
+        phases.push(Phase { share, units_per_s: prediction.examples_per_s / factor });
+    }
+    let examples_per_s = 1.0 / hybrid::time_s(1.0, &phases, 0.0).map_err(say)?;
+    let work_factor = question.staleness.and(staleness).map(|_| work);
+    Ok(Run { examples_per_s, staleness, work_factor, extrapolated })
+}
+
+/// The words of a chosen way for whoever runs the job.
+pub(super) fn synchronisation(question: &Question, chosen: &Candidate) -> Synchronisation {
+    let Some(way) = &chosen.way else { return Synchronisation::default() };
+    let own = if question.shares_batch() { 1 } else { u64::from(chosen.workers) };
+    let steps = question.samples / (question.batch * own) as f64;
+    Synchronisation {
+        phases: way.policy.phases((steps.round() as u64).max(1)),
+        servers: way.servers,
+        reduce_at_servers: false,
+        replica: false,
+        order: TransmissionOrder::Fifo,
+    }
+}

@@ -1,0 +1,110 @@
+//! The seam to the processes: what the engine wants of a job's processes, and what they report.
+
+use std::path::PathBuf;
+
+use bellwether_core::cluster::JobId;
+use bellwether_core::record::{RunOutcome, StepRecord};
+
+pub use processes::{Patience, Processes};
+
+mod processes;
+
+/// What a job's processes should be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wanted {
+    /// The job.
+    pub job: JobId,
+    /// The folder of its run; it exists.
+    pub run: PathBuf,
+    /// Workers that should train; 0: all should leave with a checkpoint.
+    pub workers: u32,
+    /// Speed of their slots, relative to the fastest; below 1 they are slowed down.
+    pub speed: f64,
+    /// Whether there are no processes as far as is known, so that some begin; else a change of those that are there is wanted,
+    /// and nothing when they have ended meanwhile.
+    pub begins: bool,
+    /// When the run ended as far as is known, in seconds since the Unix epoch as it says itself. Where it says that it was
+    /// stopped at another time, somebody did that by hand, and it is not started again.
+    pub known_end_unix_s: Option<f64>,
+}
+
+/// Makes processes as they are wanted.
+///
+/// # Laws
+///
+/// - Nothing here waits: what is wanted is noted, and done in the background; the newest wish for a job counts.
+/// - A change that finds the run ended, because the report of that is still on its way, begins nothing.
+/// - Where a coordinator lives for the run, whoever started it, it is taken over; two never train one run.
+/// - Every run that was wanted with workers is [reported](Report) to have ended sometime, with exactly one
+///   [`Report::Ended`] or [`Report::Lost`]; after that nothing is reported of it until it is wanted again. Both come after
+///   everything else that was to be said of it.
+/// - Processes outlive the runner.
+pub trait JobRunner {
+    /// Wants something of a job's processes from now on.
+    fn want(&mut self, wanted: Wanted);
+}
+
+/// What happened to a job's processes. Times are seconds since the Unix epoch.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Report {
+    /// So many workers are active since then.
+    Training {
+        /// The job.
+        job: JobId,
+        /// Active workers.
+        workers: u32,
+        /// Since when.
+        unix_s: f64,
+    },
+    /// The coordinator knows that so many workers are wanted, and no more are at work, those that start or leave included.
+    /// It comes once after each wish with workers, unless the run ends or another wish comes before.
+    Settled {
+        /// The job.
+        job: JobId,
+        /// Workers that are wanted.
+        workers: u32,
+    },
+    /// Steps were committed; a few times per second.
+    Progress {
+        /// The job.
+        job: JobId,
+        /// Committed steps.
+        step: u64,
+        /// Loss of the last of them.
+        loss: Option<f64>,
+        /// Samples per second since the number of workers changed, over the last seconds at most; absent where too few
+        /// steps tell.
+        examples_per_s: Option<f64>,
+    },
+    /// Calm steps that a model can learn from: no warm-up, no newcomers who use the machine meanwhile.
+    Steps {
+        /// The job.
+        job: JobId,
+        /// Its workers.
+        workers: u32,
+        /// Speed of their slots.
+        speed: f64,
+        /// The steps.
+        steps: Vec<StepRecord>,
+    },
+    /// The coordinator ended as it should, and said how.
+    Ended {
+        /// The job.
+        job: JobId,
+        /// How.
+        outcome: RunOutcome,
+        /// Committed steps.
+        step: u64,
+        /// Digest of what was trained, when it is known.
+        digest: Option<String>,
+        /// When.
+        unix_s: f64,
+    },
+    /// The coordinator is gone without a word, or could not be started, or did not leave in time and was killed.
+    Lost {
+        /// The job.
+        job: JobId,
+        /// What is known of it.
+        why: String,
+    },
+}

@@ -1,0 +1,117 @@
+//! Steers a coordinator: asks it for what is wanted, and ends what does not leave in time.
+
+use std::time::{Duration, Instant};
+
+use bellwether_runtime::control::client::{ClientError, Control};
+use bellwether_runtime::control::generated::Status;
+use bellwether_runtime::coordinator::STANDBY;
+use bellwether_runtime::membership::coordinator::WAITS_FOR_CHECKPOINT;
+use bellwether_runtime::run_dir::RunDir;
+
+use super::super::launch;
+use super::Attempt;
+use crate::runner::Report;
+
+/// Time between two attempts to reach a coordinator that does not answer yet.
+const RETRY: Duration = Duration::from_millis(40);
+
+/// Time between two looks at whether processes that are too many have left.
+const SETTLE_PERIOD: Duration = Duration::from_millis(100);
+
+impl Attempt<'_> {
+    /// Asks the coordinator for what is wanted, until it has heard it.
+    pub(super) fn steer(&mut self) {
+        let now = Instant::now();
+        // Who was asked to leave does not stay.
+        let wanted = if self.asked == Some(0) { 0 } else { self.wish.workers };
+        if wanted > 0 {
+            self.leave_since = None;
+        } else {
+            self.kill_if_late(now);
+        }
+        if self.asked == Some(wanted) {
+            return self.settle(now);
+        }
+        if now < self.ask_at {
+            return;
+        }
+        match self.ask(wanted) {
+            Ok(()) => self.asked = Some(wanted),
+            Err(_) => self.ask_at = Instant::now() + RETRY,
+        }
+    }
+
+    /// Tells that no more processes are there than are wanted, once it is so.
+    fn settle(&mut self, now: Instant) {
+        let (job, workers) = (self.wish.job, self.wish.workers);
+        if self.settled || workers == 0 || self.asked != Some(workers) || now < self.settle_at {
+            return;
+        }
+        self.settle_at = now + SETTLE_PERIOD;
+        let status = self.connect().and_then(|mut control| control.status());
+        let is_so = |status: Status| {
+            let busy = status.members.iter().filter(|member| member.stage != STANDBY);
+            status.wanted <= workers && busy.count() <= workers as usize
+        };
+        if status.is_ok_and(is_so) {
+            self.settled = true;
+            (self.of.tell)(Report::Settled { job, workers });
+        }
+    }
+
+    fn connect(&self) -> Result<Control, ClientError> {
+        let run = RunDir::at(&self.wish.run);
+        let unreachable =
+            |why: &str| ClientError::Unreachable { address: run.path.display().to_string(), why: why.into() };
+        let endpoint = run.endpoint().filter(|endpoint| Some(endpoint.process) == self.history.process);
+        let endpoint = endpoint.ok_or_else(|| unreachable("it does not listen yet"))?;
+        let token = run.token().map_err(|_| unreachable("its token cannot be read"))?;
+        Control::connect(&endpoint.control.to_string(), &token)
+    }
+
+    fn ask(&self, workers: u32) -> Result<(), ClientError> {
+        let mut control = self.connect()?;
+        match workers {
+            0 => control.stop().map(|_| ()),
+            _ if self.asked.is_none() && control.status()?.wanted == workers => Ok(()),
+            // A number that it refuses now it refuses for ever.
+            _ => control.scale(workers).map(|_| ()),
+        }
+    }
+
+    /// Ends what should leave, and has had no news for too long.
+    fn kill_if_late(&mut self, now: Instant) {
+        let since = *self.leave_since.get_or_insert(now);
+        // Nothing has to be waited for where nobody computes.
+        let step_s = match self.history.workers {
+            0 => Some(0.0),
+            workers => self.longest.shared_by(workers),
+        };
+        let patience =
+            self.of.patience.with(step_s, self.history.task.as_ref().map_or(0, |task| task.parameters));
+        if now.duration_since(since.max(self.news_at)) > patience && self.waits_for_room() {
+            // A full disk takes no news; whoever holds the state until it has room is at work.
+            self.news_at = now;
+        }
+        let silent = now.duration_since(since.max(self.news_at));
+        if silent > patience || now.duration_since(since) > patience * self.of.patience.most {
+            self.killed = Some(patience);
+            self.kill();
+        }
+    }
+
+    fn waits_for_room(&self) -> bool {
+        let status = self.connect().and_then(|mut control| control.status());
+        status.is_ok_and(|status| status.lifecycle == WAITS_FOR_CHECKPOINT)
+    }
+
+    pub(super) fn kill(&mut self) {
+        if let Some(child) = &mut self.of.child {
+            let _ = child.kill();
+        }
+        if let Some(process) = self.history.process {
+            launch::kill_coordinator(&self.wish.run, process);
+        }
+        launch::kill_workers(&self.wish.run);
+    }
+}

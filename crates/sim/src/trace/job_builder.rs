@@ -1,0 +1,216 @@
+//! A job while it is read, and what a reader has gathered so far.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bellwether_core::cluster::Job;
+use bellwether_core::prediction::JobDescription;
+
+use super::value::DAY_S;
+use super::{Entry, ReadOptions, Remark};
+
+/// A job while it is read: `None` where the row does not say.
+#[derive(Debug, Default)]
+pub(super) struct JobBuilder {
+    pub(super) row: usize,
+    pub(super) name: String,
+    pub(super) arrival_s: Option<f64>,
+    pub(super) devices: Option<u32>,
+    /// Parts of devices that it asks for, where the file tells parts.
+    pub(super) share: Option<f64>,
+    pub(super) duration_s: Option<f64>,
+    pub(super) work: Option<f64>,
+    pub(super) started_s: Option<f64>,
+    pub(super) ended_s: Option<f64>,
+    pub(super) model: String,
+    pub(super) batch: Option<u64>,
+    pub(super) least: Option<u32>,
+    pub(super) most: Option<u32>,
+    /// The range where neither the row nor the options say one.
+    pub(super) range: Option<(u32, u32)>,
+    pub(super) weight: Option<f64>,
+    pub(super) deadline_s: Option<f64>,
+    pub(super) device_types: Vec<u16>,
+    pub(super) adaptive_batch: bool,
+}
+
+/// Of a kind of repair: the first row, and how many there were.
+#[derive(Debug)]
+pub(super) struct Repair {
+    row: usize,
+    job: String,
+    count: usize,
+}
+
+/// What a reader has gathered so far.
+#[derive(Debug)]
+pub(super) struct Gathered<'a> {
+    pub(super) options: &'a ReadOptions<'a>,
+    pub(super) entries: Vec<Entry>,
+    pub(super) refused: Vec<Remark>,
+    pub(super) repairs: BTreeMap<&'static str, Repair>,
+    /// Types of device that the file names, in the order in which they came, where the options name none.
+    named: Vec<String>,
+}
+
+impl Repair {
+    pub(super) fn remark(self, kind: &str) -> Remark {
+        let Repair { row, job, count } = self;
+        let more = if count > 1 { format!(" (and in {} more rows)", count - 1) } else { String::new() };
+        Remark { row, job, what: format!("{kind}{more}") }
+    }
+}
+
+impl<'a> Gathered<'a> {
+    pub(super) fn new(options: &'a ReadOptions<'a>) -> Gathered<'a> {
+        let (entries, refused, named) = (Vec::new(), Vec::new(), Vec::new());
+        Gathered { options, entries, refused, repairs: BTreeMap::new(), named }
+    }
+
+    pub(super) fn refuse(&mut self, row: usize, job: &str, what: String) {
+        self.refused.push(Remark { row, job: job.to_string(), what });
+    }
+
+    pub(super) fn repaired(&mut self, kind: &'static str, row: usize, job: &str) {
+        let first = || Repair { row, job: job.to_string(), count: 0 };
+        self.repairs.entry(kind).or_insert_with(first).count += 1;
+    }
+
+    /// The indices of types that are written `a|b`. Of several the cluster needs to have one.
+    pub(super) fn device_types_of(&mut self, text: &str) -> Result<Vec<u16>, String> {
+        let mut found = Vec::new();
+        for word in text.split('|').map(str::trim) {
+            let known = if self.options.device_types.is_empty() {
+                &self.named[..]
+            } else {
+                self.options.device_types
+            };
+            let at = known.iter().position(|known| known == word).or_else(|| {
+                let collects = self.options.device_types.is_empty() && !word.is_empty();
+                // A cluster has few types: beyond this the column holds something else.
+                (collects && self.named.len() < 1000).then(|| {
+                    self.named.push(word.to_string());
+                    self.named.len() - 1
+                })
+            });
+            found.extend(at.and_then(|at| u16::try_from(at).ok()));
+        }
+        found.sort_unstable();
+        found.dedup();
+        if found.is_empty() {
+            return Err(format!(
+                "the cluster has no device `{text}`; it has {}",
+                self.options.device_types.join(", ")
+            ));
+        }
+        Ok(found)
+    }
+
+    /// What the indices mean.
+    pub(super) fn device_types(&self) -> Vec<String> {
+        if self.options.device_types.is_empty() {
+            self.named.clone()
+        } else {
+            self.options.device_types.to_vec()
+        }
+    }
+
+    /// Takes a job, or refuses it.
+    pub(super) fn take(&mut self, draft: JobBuilder) {
+        let (row, name) = (draft.row, draft.name.clone());
+        if let Some(share) = draft.share
+            && share.fract() > 0.0
+        {
+            self.repaired("asks for a part of a device, and is given a whole one", row, &name);
+        }
+        match draft.entry(self.options) {
+            Ok(entry) => self.entries.push(entry),
+            Err(what) => self.refuse(row, &name, what),
+        }
+    }
+
+    /// Moves all times so that the first arrival falls on the first day, at its time of day.
+    pub(super) fn begin_at_first_day(&mut self) {
+        let first_s = self.entries.iter().map(|entry| entry.job.arrival_s).fold(f64::INFINITY, f64::min);
+        let shift_s = (first_s / DAY_S).floor() * DAY_S;
+        for entry in &mut self.entries {
+            let job = Arc::make_mut(&mut entry.job);
+            job.arrival_s -= shift_s;
+            job.deadline_s = job.deadline_s.map(|deadline_s| deadline_s - shift_s);
+        }
+    }
+}
+
+impl JobBuilder {
+    fn entry(self, options: &ReadOptions) -> Result<Entry, String> {
+        if self.name.is_empty() {
+            return Err("has no name".into());
+        }
+        let arrival_s = self.arrival_s.ok_or("does not say when it arrives")?;
+        let devices = self.asked()?;
+        let (work, is_duration) = (self.held_work()?, self.work.is_none());
+        let (least, most) = self.range(devices, options)?;
+        let weight = self.weight.unwrap_or(1.0);
+        if weight <= 0.0 {
+            return Err(format!("has a weight of {weight}, which would never get it anything"));
+        }
+        let description =
+            JobDescription { name: self.name, model: self.model, batch: self.batch.unwrap_or(1), devices };
+        let job = Job {
+            description,
+            arrival_s,
+            least,
+            most,
+            device_types: self.device_types,
+            weight,
+            deadline_s: self.deadline_s,
+            adaptive_batch: self.adaptive_batch,
+        };
+        Ok(Entry { job: Arc::new(job), work, is_duration, row: self.row })
+    }
+
+    fn asked(&self) -> Result<u32, String> {
+        let devices = match self.share {
+            Some(share) if share > f64::from(u32::MAX) => {
+                return Err("asks for more devices than there are".into());
+            }
+            Some(share) => Some(share.ceil() as u32),
+            None => self.devices,
+        };
+        match devices {
+            None => Err("does not say how many devices it asks for".into()),
+            Some(0) => Err("asks for no device".into()),
+            Some(devices) => Ok(devices),
+        }
+    }
+
+    fn held_work(&self) -> Result<f64, String> {
+        match (self.duration_s.or(self.work), self.started_s, self.ended_s) {
+            _ if self.duration_s.is_some() && self.work.is_some() => {
+                Err("says both its duration and its work; leave one of them empty".into())
+            }
+            (Some(work), _, _) => Ok(work),
+            (None, None, _) => Err("never ran, or does not say for how long".into()),
+            (None, Some(_), None) => Err("does not say when it ended; it may still have run".into()),
+            (None, Some(started_s), Some(ended_s)) if ended_s < started_s => {
+                Err(format!("ended {} s before it started", started_s - ended_s))
+            }
+            (None, Some(started_s), Some(ended_s)) => Ok(ended_s - started_s),
+        }
+    }
+
+    /// The devices that it can use: what the row says, then the options, then the format, else what it asks for.
+    fn range(&self, asked: u32, options: &ReadOptions) -> Result<(u32, u32), String> {
+        let (least, most) = match (self.least, self.most) {
+            (None, None) => {
+                let (least, most) = options.elastic.or(self.range).unwrap_or((asked, asked));
+                return Ok((least.min(asked), most.max(asked)));
+            }
+            (least, most) => (least.unwrap_or(asked), most.unwrap_or(asked)),
+        };
+        if least == 0 || !(least..=most).contains(&asked) {
+            return Err(format!("asks for {asked} devices, and can use {least} to {most}"));
+        }
+        Ok((least, most))
+    }
+}

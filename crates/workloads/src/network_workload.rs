@@ -1,0 +1,158 @@
+//! A network with its data, as the runtime sees it.
+//!
+//! Nothing is kept between calls but the uploaded parameters of the last version, which the runtime
+//! promises to be the same bytes: so that the micro-batches of one step upload them once.
+
+use bellwether_core::InputError;
+use bellwether_core::job::Job;
+use bellwether_runtime::workload::{Evaluation, Layout, Loss, MicroBatch, Weights, Workload, WorkloadError};
+use burn::tensor::{Device, Tensor, TensorData};
+
+use crate::data::{Batch, Dataset, Part};
+use crate::fingerprint;
+use crate::model::{Declaration, Losses, Mode, Network, Pass, cross_entropy};
+
+/// Most samples of the gradient that the fingerprint is drawn from.
+const PROBE_SAMPLES: u64 = 16;
+
+/// The workload of every network.
+pub(crate) struct NetworkTrainee {
+    network: Box<dyn Network>,
+    declaration: Declaration,
+    data: Dataset,
+    /// Version and tensors of the parameters uploaded last.
+    uploaded: Option<(u64, Vec<Tensor<1>>)>,
+    fingerprint: String,
+}
+
+impl NetworkTrainee {
+    /// Joins a network with its data and takes its fingerprint.
+    pub(crate) fn new(job: &Job, network: Box<dyn Network>, data: Dataset) -> Result<Self, InputError> {
+        let declaration = network.declare();
+        let mut workload =
+            NetworkTrainee { network, declaration, data, uploaded: None, fingerprint: String::new() };
+        let micro = (job.batch.size / u64::from(job.batch.virtual_nodes)).clamp(1, PROBE_SAMPLES);
+        let probe = workload
+            .probe(micro)
+            .map_err(|error| InputError::new("model", format!("cannot compute a gradient: {error}")))?;
+        let parameters = workload.layout().parameter_count();
+        workload.fingerprint = fingerprint::text(&job.model, parameters, &workload.data.digest(), &probe);
+        Ok(workload)
+    }
+
+    /// Digest of one gradient of this very network: equal where the kernels compute equal bits.
+    fn probe(&mut self, samples: u64) -> Result<String, WorkloadError> {
+        let (parameter_count, state_count) = (self.layout().parameter_count(), self.layout().state_count());
+        let (mut parameters, mut state) = (vec![0.0; parameter_count], vec![0.0; state_count]);
+        self.initialize(0, &mut parameters, &mut state);
+        let (mut gradient, mut state_out) = (vec![0.0; parameter_count], vec![0.0; state_count]);
+        let weights = Weights { parameters: &parameters, state: &state, version: 0 };
+        let samples: Vec<u64> = (0..samples.min(self.training_samples())).collect();
+        self.gradient(weights, MicroBatch { samples: &samples }, 0, &mut gradient, &mut state_out)?;
+        // The runtime's versions start anew: what was uploaded here must not be taken for one of them.
+        self.uploaded = None;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(bytemuck::cast_slice(&gradient)).update(bytemuck::cast_slice(&state_out));
+        Ok(hasher.finalize().to_hex()[..16].to_owned())
+    }
+
+    /// The parameters as tensors that collect gradients, one per entry of the layout.
+    fn upload(&mut self, weights: Weights<'_>) -> Vec<Tensor<1>> {
+        if let Some((version, tensors)) = &self.uploaded
+            && *version == weights.version
+        {
+            return tensors.clone();
+        }
+        let device = Device::flex().autodiff();
+        let mut rest = weights.parameters;
+        let mut tensors = Vec::new();
+        for entry in &self.declaration.layout().parameters {
+            let (values, after) = rest.split_at(entry.len());
+            let data = TensorData::new(values.to_vec(), [entry.len()]);
+            tensors.push(Tensor::from_data(data, &device).require_grad());
+            rest = after;
+        }
+        self.uploaded = Some((weights.version, tensors.clone()));
+        tensors
+    }
+
+    fn batch(&self, part: Part, batch: MicroBatch<'_>) -> Result<Batch, WorkloadError> {
+        self.data.batch(part, batch.samples).map_err(WorkloadError)
+    }
+
+    /// The loss of scores against their targets.
+    fn losses(&self, logits: &Tensor<2>, targets: &[u32]) -> Result<Losses, WorkloadError> {
+        let scores = logits.to_data();
+        let scores = scores.as_slice::<f32>().map_err(|error| WorkloadError(format!("scores: {error:?}")))?;
+        Ok(cross_entropy(scores, targets, 1.0 / self.network.positions() as f64))
+    }
+}
+
+impl Workload for NetworkTrainee {
+    fn layout(&self) -> &Layout {
+        self.declaration.layout()
+    }
+
+    fn training_samples(&self) -> u64 {
+        self.data.count(Part::Training)
+    }
+
+    fn held_out_samples(&self) -> u64 {
+        self.data.count(Part::HeldOut)
+    }
+
+    fn initialize(&mut self, seed: u64, parameters: &mut [f32], state: &mut [f32]) {
+        self.declaration.initialize(seed, parameters, state);
+    }
+
+    fn gradient(
+        &mut self,
+        weights: Weights<'_>,
+        batch: MicroBatch<'_>,
+        seed: u64,
+        gradient_out: &mut [f32],
+        state_out: &mut [f32],
+    ) -> Result<Loss, WorkloadError> {
+        let mut batch = self.batch(Part::Training, batch)?;
+        let leaves = self.upload(weights);
+        let mode = Mode::Training { seed };
+        let mut pass = Pass::new(self.declaration.layout(), &leaves, weights.state, state_out, mode);
+        let logits = self.network.logits(&mut pass, &mut batch);
+        let losses = self.losses(&logits, &batch.targets)?;
+        // Its derivative with respect to the scores is the constant factor: the loss's gradient.
+        let factor = Tensor::from_data(TensorData::new(losses.gradient, logits.dims()), &Device::flex());
+        let mut gradients = (logits * factor).sum().backward();
+        let mut rest = gradient_out;
+        for leaf in &leaves {
+            let (slot, after) = rest.split_at_mut(leaf.dims()[0]);
+            match leaf.grad_remove(&mut gradients).map(Tensor::into_data) {
+                Some(data) => {
+                    let values = data
+                        .as_slice::<f32>()
+                        .map_err(|error| WorkloadError(format!("a gradient: {error:?}")))?;
+                    slot.copy_from_slice(values);
+                }
+                None => slot.fill(0.0),
+            }
+            rest = after;
+        }
+        Ok(Loss { sum: losses.sum })
+    }
+
+    fn evaluate(&mut self, weights: Weights<'_>, batch: MicroBatch<'_>) -> Result<Evaluation, WorkloadError> {
+        let mut batch = self.batch(Part::HeldOut, batch)?;
+        let leaves: Vec<_> = self.upload(weights).into_iter().map(Tensor::without_autodiff).collect();
+        let mut pass = Pass::new(self.declaration.layout(), &leaves, weights.state, &mut [], Mode::Inference);
+        let logits = self.network.logits(&mut pass, &mut batch);
+        let losses = self.losses(&logits, &batch.targets)?;
+        Ok(Evaluation {
+            loss_sum: losses.sum,
+            correct: losses.correct,
+            predictions: batch.targets.len() as u64,
+        })
+    }
+
+    fn fingerprint(&self) -> String {
+        self.fingerprint.clone()
+    }
+}
