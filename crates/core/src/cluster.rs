@@ -24,9 +24,11 @@ pub struct Job {
     /// When it was submitted, in seconds.
     pub arrival_s: f64,
     /// The fewest devices that it can use, in whole gangs.
-    pub least: u32,
+    #[serde(rename = "least")]
+    pub min_devices: u32,
     /// The most devices that it can use.
-    pub most: u32,
+    #[serde(rename = "most")]
+    pub max_devices: u32,
     /// Types of device that it may run on, as indices into [`ClusterView::device_types`]; empty for any.
     pub device_types: Vec<u16>,
     /// Its share of the cluster against those of others.
@@ -40,12 +42,12 @@ pub struct Job {
 impl Job {
     /// Devices that it gets where it gets a fixed number: those that its author asked for, within its limits.
     pub fn asked(&self) -> u32 {
-        self.description.devices.clamp(self.least, self.most.max(self.least))
+        self.description.devices.clamp(self.min_devices, self.max_devices.max(self.min_devices))
     }
 
     /// Whether it takes the devices that it asked for, or none.
     pub fn is_rigid(&self) -> bool {
-        self.least == self.most
+        self.min_devices == self.max_devices
     }
 
     /// Whether it may run on this type of device.
@@ -327,8 +329,11 @@ impl ClusterView {
     pub fn check(&self, seen: &JobView, allocation: &Allocation) -> Result<(), String> {
         let job = &seen.job;
         let devices = allocation.devices();
-        if devices != 0 && (devices < job.least || devices > job.most) {
-            return Err(format!("is given {devices} devices, and takes {} to {}", job.least, job.most));
+        if devices != 0 && (devices < job.min_devices || devices > job.max_devices) {
+            return Err(format!(
+                "is given {devices} devices, and takes {} to {}",
+                job.min_devices, job.max_devices
+            ));
         }
         for share in allocation.shares() {
             let place = share.node.0;
@@ -379,7 +384,8 @@ impl ClusterView {
         }
         let (job, devices) = (&seen.job, allocation.devices());
         let accepts = |share: &Share| job.accepts(self.nodes[share.node.0 as usize].device_type);
-        if devices < job.least || devices > job.most || !allocation.shares().iter().all(accepts) {
+        if devices < job.min_devices || devices > job.max_devices || !allocation.shares().iter().all(accepts)
+        {
             return broken("whose devices do not suit it");
         }
         Ok(())

@@ -144,31 +144,38 @@ pub struct Decision {
     pub next_wakeup_s: Option<f64>,
 }
 
+/// What a policy decides by: a moment at which it is asked.
+#[derive(Clone, Copy)]
+pub struct PolicyInput<'a> {
+    /// Seconds on the backend's clock.
+    pub now_s: f64,
+    /// The cluster now.
+    pub view: &'a ClusterView,
+    /// What happened since the policy was last asked.
+    pub changes: &'a Changes,
+    /// What the policy believes of the speed of jobs.
+    pub model: &'a dyn StepModel,
+}
+
 /// Decides who runs where.
 ///
 /// # Laws
 ///
 /// - The same initial state and the same calls give the same decisions.
-/// - No action takes more of a node than is free when it comes, or of a node that is down; a job holds at
-///   least [`least`](crate::cluster::Job::least) and at most [`most`](crate::cluster::Job::most) devices, of types
-///   that it accepts, or none. After a decision that is so whoever gave a job what it holds, and whatever its limits
-///   were then.
+/// - No action takes more of a node than is free when it comes, or of a node that is down; a job holds at least
+///   [`min_devices`](crate::cluster::Job::min_devices) and at most
+///   [`max_devices`](crate::cluster::Job::max_devices) devices, of types that it accepts, or none. This holds after
+///   every decision, even for devices that an earlier policy gave or under earlier limits.
 /// - Where the view [packs](ClusterView::packs), a job may be given all devices of another one to share them; never
 ///   more than two jobs use a device. When one of two goes, the other one keeps the devices.
 /// - Only jobs that have never run are refused.
-/// - `next_wakeup_s` lies after `now_s`.
+/// - `next_wakeup_s` lies after [`now_s`](PolicyInput::now_s).
 ///
 /// Which policies also keep no device idle that a waiting job could use, and let no job wait forever, is said
 /// by [`Promises`].
 pub trait Policy {
-    /// What to do at `now_s`, in seconds.
-    fn decide(
-        &mut self,
-        now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
-        model: &dyn StepModel,
-    ) -> Decision;
+    /// What to do now.
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision;
 }
 
 /// What a policy claims beyond the laws of [`Policy`]; property tests hold it to them.
@@ -178,17 +185,6 @@ pub struct Promises {
     pub work_conserving: bool,
     /// Every job runs in the end, as long as arrivals end.
     pub starvation_free: bool,
-}
-
-/// A moment at which a policy is asked.
-#[derive(Debug, Clone, Copy)]
-pub struct Moment<'a> {
-    /// Seconds on the backend's clock.
-    pub now_s: f64,
-    /// The cluster now.
-    pub view: &'a ClusterView,
-    /// What happened since the last moment.
-    pub changes: &'a Changes,
 }
 
 /// A backend's failure.
@@ -207,16 +203,21 @@ pub enum Fault {
 /// - Time never goes back. What a moment's view shows is what the actions so far and the changes named so far
 ///   lead to.
 /// - Every job in a view could run: some type of device that it accepts has as many as its
-///   [`most`](crate::cluster::Job::most) if all nodes are up and nobody else holds any.
+///   [`max_devices`](crate::cluster::Job::max_devices) if all nodes are up and nobody else holds any.
 /// - An action that breaks a law of [`Policy`] is refused with [`Fault::Broken`], and changes nothing.
 /// - What an action expects is written down beside what is measured.
 pub trait Backend {
-    /// The next moment at which something has changed, or `wakeup_s` if that is earlier; `None` when all is over.
+    /// What a policy that believes `model` is asked at the next moment: when something has changed, or at `wakeup_s` if
+    /// that is earlier; `None` when all is over.
     ///
     /// # Errors
     ///
     /// When the world fails.
-    fn next(&mut self, wakeup_s: Option<f64>) -> Result<Option<Moment<'_>>, Fault>;
+    fn next<'a>(
+        &'a mut self,
+        wakeup_s: Option<f64>,
+        model: &'a dyn StepModel,
+    ) -> Result<Option<PolicyInput<'a>>, Fault>;
 
     /// Whether it writes down what actions expect; a simulation has no use for it.
     fn wants_expectations(&self) -> bool {

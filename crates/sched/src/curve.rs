@@ -141,7 +141,7 @@ impl Curves {
     }
 
     fn place(&mut self, view: &ClusterView, job: &Job, model: &dyn StepModel) -> u32 {
-        let key = (self.speeds.kind(job), job.least, job.most, job.device_types.clone());
+        let key = (self.speeds.kind(job), job.min_devices, job.max_devices, job.device_types.clone());
         if let Some(&place) = self.known.get(&key) {
             return place;
         }
@@ -156,8 +156,8 @@ impl Curves {
     fn ask(&mut self, view: &ClusterView, job: &Job, device_type: u16, model: &dyn StepModel) -> Curve {
         let of_type = view.nodes.iter().filter(|node| node.device_type == device_type);
         let devices = of_type.fold(0, |sum: u32, node| sum.saturating_add(node.devices));
-        let mut rates = vec![0.0; job.least.min(devices.saturating_add(1)) as usize];
-        for devices in job.least..=job.most.min(devices) {
+        let mut rates = vec![0.0; job.min_devices.min(devices.saturating_add(1)) as usize];
+        for devices in job.min_devices..=job.max_devices.min(devices) {
             let rate = self.speeds.rate(model, view, job, device_type, devices);
             rates.push(rate.filter(|rate| rate.is_finite()).unwrap_or(0.0));
         }

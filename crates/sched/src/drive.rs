@@ -13,16 +13,16 @@ use bellwether_core::prediction::{Prediction, StepModel};
 pub fn drive(policy: &mut dyn Policy, backend: &mut dyn Backend, model: &dyn StepModel) -> Result<(), Fault> {
     let expects = backend.wants_expectations();
     let mut wakeup_s = None;
-    while let Some(moment) = backend.next(wakeup_s)? {
-        let mut decision = policy.decide(moment.now_s, moment.view, moment.changes, model);
+    while let Some(input) = backend.next(wakeup_s, model)? {
+        let mut decision = policy.decide(&input);
         wakeup_s = decision.next_wakeup_s;
-        if wakeup_s.is_some_and(|time_s| time_s.is_nan() || time_s <= moment.now_s) {
+        if wakeup_s.is_some_and(|time_s| time_s.is_nan() || time_s <= input.now_s) {
             let what =
-                format!("at {} s it asks to be woken at {wakeup_s:?}, which is not later", moment.now_s);
+                format!("at {} s it asks to be woken at {wakeup_s:?}, which is not later", input.now_s);
             return Err(Fault::Broken(what));
         }
         if expects {
-            foresee(&mut decision, moment.view, model);
+            foresee(&mut decision, input.view, model);
         }
         backend.apply(decision)?;
     }

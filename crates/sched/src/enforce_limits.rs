@@ -8,8 +8,7 @@
 use std::collections::BTreeSet;
 
 use bellwether_core::cluster::{Allocation, ClusterView, JobId, JobView};
-use bellwether_core::policy::{Action, Changes, Decision, Policy};
-use bellwether_core::prediction::StepModel;
+use bellwether_core::policy::{Action, Changes, Decision, Policy, PolicyInput};
 
 use crate::allocation::held_type;
 
@@ -44,7 +43,7 @@ impl WithLimits {
         let (job, devices) = (&seen.job, seen.allocation.devices());
         let enough = match self.gangs {
             true => devices == job.asked(),
-            false => (job.least..=job.most).contains(&devices),
+            false => (job.min_devices..=job.max_devices).contains(&devices),
         };
         let held = held_type(view, seen);
         let is_held = |node: usize| Some(view.nodes[node].device_type) == held;
@@ -54,23 +53,18 @@ impl WithLimits {
 }
 
 impl Policy for WithLimits {
-    fn decide(
-        &mut self,
-        now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
-        model: &dyn StepModel,
-    ) -> Decision {
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { now_s, view, changes, .. } = *input;
         let misfits = self.misfits(view, changes);
         if misfits.is_empty() {
-            return self.policy.decide(now_s, view, changes, model);
+            return self.policy.decide(input);
         }
         let (mut view, mut changes) = (view.clone(), changes.clone());
         for &id in &misfits {
             let held = take_devices(&mut view, id, now_s);
             changes.lost.push((id, held));
         }
-        let mut decision = self.policy.decide(now_s, &view, &changes, model);
+        let mut decision = self.policy.decide(&PolicyInput { view: &view, changes: &changes, ..*input });
         let is_given =
             |action: &&Action| matches!(action, Action::Allocate { job, .. } if misfits.contains(job));
         let given = decision.actions.iter().filter(is_given).count() as u32;

@@ -35,9 +35,9 @@ const OFFSET: f64 = 1e-3;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
     /// The fewest devices that it can use; at least 1.
-    pub least: u32,
+    pub min_devices: u32,
     /// The most devices that it may be given.
-    pub most: u32,
+    pub max_devices: u32,
     /// Its goodput at its fair share, in any unit; positive.
     pub fair_goodput: f64,
     /// What it holds.

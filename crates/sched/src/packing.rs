@@ -54,7 +54,8 @@ impl Together {
         place: (u16, u32),
     ) -> Option<[f64; 2]> {
         let (device_type, devices) = place;
-        let suits = |job: &&Job| job.accepts(device_type) && (job.least..=job.most).contains(&devices);
+        let suits =
+            |job: &&Job| job.accepts(device_type) && (job.min_devices..=job.max_devices).contains(&devices);
         if !view.packs || !jobs.iter().all(suits) {
             return None;
         }

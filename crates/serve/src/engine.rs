@@ -18,7 +18,8 @@ use std::time::Duration;
 use bellwether_core::InputError;
 use bellwether_core::cluster::JobId;
 use bellwether_core::job::Job;
-use bellwether_core::policy::{Action, Backend, Decision, Fault, Moment};
+use bellwether_core::policy::{Action, Backend, Decision, Fault, PolicyInput};
+use bellwether_core::prediction::StepModel;
 use bellwether_sched::drive::drive;
 use bellwether_sched::policy;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -418,7 +419,11 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
 }
 
 impl<C: JobRunner, T: Clock> Backend for Engine<C, T> {
-    fn next(&mut self, wakeup_s: Option<f64>) -> Result<Option<Moment<'_>>, Fault> {
+    fn next<'a>(
+        &'a mut self,
+        wakeup_s: Option<f64>,
+        model: &'a dyn StepModel,
+    ) -> Result<Option<PolicyInput<'a>>, Fault> {
         loop {
             // One moment for all: what is corrected now is shown now.
             let now = self.clock.elapsed();
@@ -439,11 +444,10 @@ impl<C: JobRunner, T: Clock> Backend for Engine<C, T> {
             }
             self.wait(wakeup_s);
         }
-        let progress = self.progress();
-        self.write(Entry::Moment { progress })?;
+        self.write(Entry::Moment { progress: self.progress() })?;
         self.asked = Some(self.clock.elapsed());
         let State { now_s, view, changes, .. } = &self.state;
-        Ok(Some(Moment { now_s: *now_s, view, changes }))
+        Ok(Some(PolicyInput { now_s: *now_s, view, changes, model }))
     }
 
     fn apply(&mut self, decision: Decision) -> Result<(), Fault> {

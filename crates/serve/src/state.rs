@@ -271,7 +271,8 @@ impl State {
                 self.known(*job)?;
                 let seen = self.seen_mut(*job).ok_or("an ended job is limited")?;
                 let limited = Arc::make_mut(&mut seen.job);
-                (limited.least, limited.most, limited.weight) = (workers.min, workers.max, *weight);
+                (limited.min_devices, limited.max_devices, limited.weight) =
+                    (workers.min, workers.max, *weight);
                 if self.view.jobs.contains_key(job) {
                     self.changes.revised.push(*job);
                 }
@@ -417,8 +418,8 @@ fn scheduled(submitted: &Submitted, now_s: f64) -> Job {
             devices: workers.max,
         },
         arrival_s: now_s,
-        least: workers.min,
-        most: workers.max,
+        min_devices: workers.min,
+        max_devices: workers.max,
         device_types: Vec::new(),
         weight: submitted.weight,
         deadline_s: submitted.deadline_s,

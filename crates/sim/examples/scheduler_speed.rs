@@ -19,8 +19,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use bellwether_core::cluster::ClusterView;
-use bellwether_core::policy::{Changes, Decision, Policy};
-use bellwether_core::prediction::StepModel;
+use bellwether_core::policy::{Decision, Policy, PolicyInput};
 use bellwether_model::speedup::{Law as SpeedLaw, Speedup};
 use bellwether_sched::drive::drive;
 use bellwether_sched::policy;
@@ -65,15 +64,9 @@ struct Counted {
 }
 
 impl Policy for Counted {
-    fn decide(
-        &mut self,
-        now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
-        model: &dyn StepModel,
-    ) -> Decision {
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
         self.events += 1;
-        self.policy.decide(now_s, view, changes, model)
+        self.policy.decide(input)
     }
 }
 

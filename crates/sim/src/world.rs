@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bellwether_core::cluster::{Allocation, Batch, ClusterView, JobId, JobView, NodeId};
-use bellwether_core::policy::{Backend, Changes, Decision, Fault, Moment};
+use bellwether_core::policy::{Backend, Changes, Decision, Fault, PolicyInput};
 use bellwether_core::prediction::StepModel;
 use bellwether_des::{Queue, Streams, Ticket};
 
@@ -248,8 +248,8 @@ impl<'a> World<'a> {
         if let Some(types) = only {
             Arc::make_mut(&mut job).device_types = types;
         }
-        if job.most > widest {
-            Arc::make_mut(&mut job).most = widest;
+        if job.max_devices > widest {
+            Arc::make_mut(&mut job).max_devices = widest;
         }
         let scenario = self.scenario;
         // A duration holds on the devices that its author asked for; the model says how much work that is.
@@ -267,7 +267,11 @@ impl<'a> World<'a> {
 }
 
 impl Backend for World<'_> {
-    fn next(&mut self, wakeup_s: Option<f64>) -> Result<Option<Moment<'_>>, Fault> {
+    fn next<'a>(
+        &'a mut self,
+        wakeup_s: Option<f64>,
+        model: &'a dyn StepModel,
+    ) -> Result<Option<PolicyInput<'a>>, Fault> {
         self.changes.clear();
         // A moment at which jobs were only refused is none for the policy.
         loop {
@@ -292,7 +296,12 @@ impl Backend for World<'_> {
                 return Ok(None);
             }
             if woken || !self.changes.is_empty() {
-                return Ok(Some(Moment { now_s: self.now_s, view: &self.view, changes: &self.changes }));
+                return Ok(Some(PolicyInput {
+                    now_s: self.now_s,
+                    view: &self.view,
+                    changes: &self.changes,
+                    model,
+                }));
             }
         }
     }

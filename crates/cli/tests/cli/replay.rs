@@ -3,7 +3,7 @@
 use bellwether_core::cluster::JobId;
 use bellwether_core::job::WorkerRange;
 use bellwether_core::parse;
-use bellwether_core::policy::{Action, Policy};
+use bellwether_core::policy::{Action, Policy, PolicyInput};
 use bellwether_core::record::StepRecord;
 use bellwether_sched::policy;
 use bellwether_serve::ledger::{Entry, Line, Outcome, Submitted, Task};
@@ -63,7 +63,8 @@ impl Written {
     fn decide(&mut self, time_s: f64) {
         self.add(time_s, Entry::Moment { progress: Vec::new() });
         let State { now_s, view, changes, belief, .. } = &self.state;
-        let decision = self.policy.decide(*now_s, view, changes, belief);
+        let input = PolicyInput { now_s: *now_s, view, changes, model: belief };
+        let decision = self.policy.decide(&input);
         self.add(time_s, Entry::Decided { decision, deciding_s: 0.001 });
     }
 

@@ -104,8 +104,8 @@ impl Context {
             nodes,
             sizes: problem.nodes.iter().map(|&devices| devices as u8).collect(),
             current: vec![0; jobs * nodes],
-            most: problem.jobs.iter().map(|job| job.most as u8).collect(),
-            least: problem.jobs.iter().map(|job| job.least as u8).collect(),
+            most: problem.jobs.iter().map(|job| job.max_devices as u8).collect(),
+            least: problem.jobs.iter().map(|job| job.min_devices as u8).collect(),
             cost: vec![[1.0 / OFFSET; 2]; jobs * (nodes + 1) * width],
             width,
         };
@@ -117,7 +117,7 @@ impl Context {
             let delay_s = problem.restart_s;
             let kept = (age_s - f64::from(candidate.restarts) * delay_s).max(0.0) / (age_s + delay_s);
             for used in 1..=nodes {
-                for count in used..=(candidate.most as usize).min(devices as usize) {
+                for count in used..=(candidate.max_devices as usize).min(devices as usize) {
                     let speedup = (problem.goodput)(job, used as u32, count as u32) / candidate.fair_goodput
                         * nodes as f64
                         / f64::from(devices);

@@ -193,8 +193,8 @@ impl<'a> World<'a> {
         let candidate = |&index: &usize| {
             let job = &self.jobs[index];
             Candidate {
-                least: 1,
-                most: (2 * job.largest).clamp(1, DEVICES),
+                min_devices: 1,
+                max_devices: (2 * job.largest).clamp(1, DEVICES),
                 // As the published implementation has it: on one node, whatever fits into it.
                 fair_goodput: self.goodput(index, 1, share),
                 current: job.current.clone(),

@@ -28,9 +28,9 @@ impl Tables {
         let nothing = problem.worth(0.0);
         let row = |job: usize| {
             let candidate = &problem.jobs[job];
-            let most = candidate.most.min(problem.devices());
+            let most = candidate.max_devices.min(problem.devices());
             let of = |devices: u32| {
-                if devices < candidate.least.max(1) {
+                if devices < candidate.min_devices.max(1) {
                     nothing
                 } else {
                     problem.worth(problem.speedup(job, fewest[devices as usize], devices) * kept[job])
@@ -66,7 +66,7 @@ impl Tables {
     /// Worth of new devices on so many nodes.
     pub(super) fn fresh(&self, problem: &Problem, job: usize, nodes: u32, devices: u32) -> f64 {
         let Some(&packed) = self.packed[job].get(devices as usize) else { return self.nothing };
-        if self.fewest[devices as usize] == nodes || devices < problem.jobs[job].least {
+        if self.fewest[devices as usize] == nodes || devices < problem.jobs[job].min_devices {
             packed
         } else {
             problem.worth(problem.speedup(job, nodes, devices) * self.kept[job])

@@ -126,7 +126,7 @@ impl Layout {
         }
         row.retain(|share| share.devices > 0);
         let left: u32 = row.iter().map(|share| share.devices).sum();
-        if left < problem.jobs[job].least { Row::new() } else { row }
+        if left < problem.jobs[job].min_devices { Row::new() } else { row }
     }
 }
 

@@ -68,7 +68,7 @@ fn choices(
     let mut outside = layout.rows[job].clone();
     outside.retain(|share| !pair.contains(&(share.node.0 as usize)));
     let held: u32 = outside.iter().map(|share| share.devices).sum();
-    let (least, most) = (problem.jobs[job].least.max(1), tables.most(job));
+    let (least, most) = (problem.jobs[job].min_devices.max(1), tables.most(job));
     let mut choices: Vec<Choice> = Vec::new();
     for one in 0..=most.min(room[0]) {
         for other in 0..=most.min(room[1]) {

@@ -219,7 +219,7 @@ impl<'a> Climber<'a> {
     /// Whether a job may hold as many devices as another one does.
     fn may(&self, job: usize, other: usize) -> bool {
         let devices: u32 = self.layout.rows[other].iter().map(|share| share.devices).sum();
-        devices == 0 || (self.problem.jobs[job].least..=self.tables.most(job)).contains(&devices)
+        devices == 0 || (self.problem.jobs[job].min_devices..=self.tables.most(job)).contains(&devices)
     }
 
     /// Packs each pair of nodes anew of which one changed at move `since` or later; `false` when no pair gains.
@@ -322,7 +322,7 @@ impl<'a> Climber<'a> {
         let most = self.tables.most(job);
         let mut found: Option<(f64, u32, Share)> = None;
         for (node, &free) in self.layout.free.iter().enumerate() {
-            for devices in self.problem.jobs[job].least.max(1)..=most.min(self.problem.nodes[node]) {
+            for devices in self.problem.jobs[job].min_devices.max(1)..=most.min(self.problem.nodes[node]) {
                 let worth = self.tables.fresh(self.problem, job, 1, devices);
                 let gain = worth - self.ask(node, devices, false, terms);
                 let closer =
@@ -339,7 +339,7 @@ impl<'a> Climber<'a> {
 
     /// Offers over several nodes: the cheapest devices first, as many as pay.
     fn offer_several(&self, job: usize, terms: Terms, best: &mut Offer) {
-        let (least, most) = (self.problem.jobs[job].least, self.tables.most(job));
+        let (least, most) = (self.problem.jobs[job].min_devices, self.tables.most(job));
         if most < 2 {
             return;
         }

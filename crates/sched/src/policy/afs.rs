@@ -27,9 +27,8 @@
 
 use std::collections::BTreeSet;
 
-use bellwether_core::cluster::{ClusterView, JobId};
-use bellwether_core::policy::{Changes, Decision, Policy, Promises, Rule};
-use bellwether_core::prediction::StepModel;
+use bellwether_core::cluster::JobId;
+use bellwether_core::policy::{Decision, Policy, PolicyInput, Promises, Rule};
 use serde::{Deserialize, Serialize};
 
 use super::About;
@@ -66,13 +65,8 @@ struct Rival {
 }
 
 impl Policy for Afs {
-    fn decide(
-        &mut self,
-        now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
-        model: &dyn StepModel,
-    ) -> Decision {
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { now_s, view, changes, model } = *input;
         let speeds_differ = self.table.follow(view, changes, model);
         if !(speeds_differ || is_due(changes)) {
             return nothing_new(view);

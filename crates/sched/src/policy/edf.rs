@@ -22,9 +22,8 @@
 //!
 //! The cluster is overloaded: devices go to jobs that miss their deadlines all the same, and make others miss theirs.
 
-use bellwether_core::cluster::{ClusterView, JobId, JobView};
-use bellwether_core::policy::{Changes, Decision, Policy, Promises, Rule};
-use bellwether_core::prediction::StepModel;
+use bellwether_core::cluster::{JobId, JobView};
+use bellwether_core::policy::{Decision, Policy, PolicyInput, Promises, Rule};
 use serde::{Deserialize, Serialize};
 
 use super::About;
@@ -50,13 +49,8 @@ struct Edf {
 }
 
 impl Policy for Edf {
-    fn decide(
-        &mut self,
-        _now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
-        _model: &dyn StepModel,
-    ) -> Decision {
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { view, changes, .. } = *input;
         self.board.follow(view, changes);
         let place =
             |(&id, seen): (&JobId, &JobView)| (bits(seen.job.deadline_s.unwrap_or(f64::INFINITY)), id);

@@ -38,8 +38,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use bellwether_core::cluster::{ClusterView, JobId, JobView};
-use bellwether_core::policy::{Action, Changes, Decision, Policy, Promises, Reason, Rule};
-use bellwether_core::prediction::StepModel;
+use bellwether_core::policy::{Action, Changes, Decision, Policy, PolicyInput, Promises, Reason, Rule};
 use serde::{Deserialize, Serialize};
 
 use super::About;
@@ -85,13 +84,8 @@ struct Timetable {
 }
 
 impl Policy for ElasticFlow {
-    fn decide(
-        &mut self,
-        now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
-        model: &dyn StepModel,
-    ) -> Decision {
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { now_s, view, changes, model } = *input;
         self.table.follow(view, changes, model);
         let has_deadline = |seen: &JobView| seen.job.deadline_s.is_some();
         self.promised.retain(|id, _| view.jobs.get(id).is_some_and(has_deadline));

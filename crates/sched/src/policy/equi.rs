@@ -30,8 +30,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use bellwether_core::cluster::{ClusterView, JobId};
-use bellwether_core::policy::{Changes, Decision, Policy, Promises, Rule};
-use bellwether_core::prediction::StepModel;
+use bellwether_core::policy::{Decision, Policy, PolicyInput, Promises, Rule};
 use serde::{Deserialize, Serialize};
 
 use super::About;
@@ -69,13 +68,8 @@ struct Equi {
 }
 
 impl Policy for Equi {
-    fn decide(
-        &mut self,
-        _now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
-        model: &dyn StepModel,
-    ) -> Decision {
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { view, changes, model, .. } = *input;
         self.table.follow(view, changes, model);
         let targets = self.deal(view);
         let rule = if self.weighted { Rule::WeightedShares } else { Rule::EqualShares };

@@ -30,7 +30,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bellwether_core::cluster::{Allocation, ClusterView, JobId, JobView, Share};
-use bellwether_core::policy::{Changes, Decision, Policy, Promises, Rule};
+use bellwether_core::policy::{Changes, Decision, Policy, PolicyInput, Promises, Rule};
 use bellwether_core::prediction::StepModel;
 
 use serde::{Deserialize, Serialize};
@@ -132,13 +132,8 @@ impl Fifo {
 }
 
 impl Policy for Fifo {
-    fn decide(
-        &mut self,
-        now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
-        model: &dyn StepModel,
-    ) -> Decision {
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { now_s, view, changes, model } = *input;
         self.follow(view, changes);
         let mut board = std::mem::take(&mut self.board);
         let mut draft = DecisionBuilder::new(&mut board);

@@ -31,7 +31,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bellwether_core::cluster::{Allocation, ClusterView, JobId, JobView};
-use bellwether_core::policy::{Changes, Decision, Policy, Promises, Rule};
+use bellwether_core::policy::{Decision, Policy, PolicyInput, Promises, Rule};
 use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
@@ -78,13 +78,8 @@ struct Gandiva {
 type Hosts = BTreeMap<(u16, u32, u32), BTreeSet<JobId>>;
 
 impl Policy for Gandiva {
-    fn decide(
-        &mut self,
-        now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
-        model: &dyn StepModel,
-    ) -> Decision {
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { now_s, view, changes, model } = *input;
         self.speeds.follow(changes);
         self.together.follow(view, changes);
         let mut board = FreeDevices::new(view);

@@ -31,7 +31,7 @@
 use std::collections::BTreeMap;
 
 use bellwether_core::cluster::{ClusterView, Job, JobId};
-use bellwether_core::policy::{Changes, Decision, Policy, Promises, Rule};
+use bellwether_core::policy::{Changes, Decision, Policy, PolicyInput, Promises, Rule};
 use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
@@ -192,13 +192,8 @@ struct Gavel {
 }
 
 impl Policy for Gavel {
-    fn decide(
-        &mut self,
-        now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
-        model: &dyn StepModel,
-    ) -> Decision {
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { now_s, view, changes, model } = *input;
         self.follow(now_s, view, changes, model);
         if self.realloc_s == 0.0 && self.is_stale {
             self.compute(now_s, view, model);

@@ -27,9 +27,8 @@
 
 use std::cmp::Reverse;
 
-use bellwether_core::cluster::{ClusterView, JobId};
-use bellwether_core::policy::{Changes, Decision, Policy, Promises, Rule};
-use bellwether_core::prediction::StepModel;
+use bellwether_core::cluster::JobId;
+use bellwether_core::policy::{Decision, Policy, PolicyInput, Promises, Rule};
 use serde::{Deserialize, Serialize};
 
 use super::About;
@@ -143,7 +142,8 @@ impl Gittins {
 }
 
 impl Policy for Gittins {
-    fn decide(&mut self, now_s: f64, view: &ClusterView, changes: &Changes, _: &dyn StepModel) -> Decision {
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { now_s, view, changes, .. } = *input;
         // Who ended without devices was not done.
         for (_, seen) in changes.ended.iter().filter(|(_, seen)| seen.is_running()) {
             self.samples.add(seen.device_s);
@@ -154,6 +154,6 @@ impl Policy for Gittins {
             let forgiven = queues.forgiven_s(id) * f64::from(seen.job.asked());
             Reverse(bits(samples.index(seen.device_s(now_s) - forgiven, quantum)))
         };
-        self.queues.decide_by(now_s, view, changes, Rule::GittinsIndex, index)
+        self.queues.decide_by(input, Rule::GittinsIndex, index)
     }
 }

@@ -29,8 +29,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
 use bellwether_core::cluster::{ClusterView, JobId, JobView};
-use bellwether_core::policy::{Changes, Decision, Policy, Promises, Rule};
-use bellwether_core::prediction::StepModel;
+use bellwether_core::policy::{Decision, Policy, PolicyInput, Promises, Rule};
 use serde::{Deserialize, Serialize};
 
 use super::About;
@@ -55,13 +54,8 @@ struct Hell {
 }
 
 impl Policy for Hell {
-    fn decide(
-        &mut self,
-        now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
-        model: &dyn StepModel,
-    ) -> Decision {
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { now_s, view, changes, model } = *input;
         self.table.follow(view, changes, model);
         let mut free = self.table.devices();
         let mut targets = self.choose(now_s, view, &mut free);

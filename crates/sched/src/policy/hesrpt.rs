@@ -30,8 +30,7 @@
 use std::collections::BTreeSet;
 
 use bellwether_core::cluster::{ClusterView, JobId};
-use bellwether_core::policy::{Changes, Decision, Policy, Promises, Rule};
-use bellwether_core::prediction::StepModel;
+use bellwether_core::policy::{Decision, Policy, PolicyInput, Promises, Rule};
 use serde::{Deserialize, Serialize};
 
 use super::About;
@@ -64,13 +63,8 @@ struct HeSrpt {
 }
 
 impl Policy for HeSrpt {
-    fn decide(
-        &mut self,
-        now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
-        model: &dyn StepModel,
-    ) -> Decision {
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { now_s, view, changes, model } = *input;
         self.table.follow(view, changes, model);
         let mut free = self.table.devices();
         let place = |(&id, seen)| (bits(self.table.size(id, seen, now_s)), id);

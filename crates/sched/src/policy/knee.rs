@@ -25,9 +25,7 @@
 //! Job sizes differ: a long job with a small knee goes before a short one with a large knee. Few jobs leave devices
 //! idle.
 
-use bellwether_core::cluster::ClusterView;
-use bellwether_core::policy::{Changes, Decision, Policy, Promises, Rule};
-use bellwether_core::prediction::StepModel;
+use bellwether_core::policy::{Decision, Policy, PolicyInput, Promises, Rule};
 use serde::{Deserialize, Serialize};
 
 use super::About;
@@ -59,13 +57,8 @@ struct Knee {
 }
 
 impl Policy for Knee {
-    fn decide(
-        &mut self,
-        _now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
-        model: &dyn StepModel,
-    ) -> Decision {
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { view, changes, model, .. } = *input;
         self.table.follow(view, changes, model);
         let mut free = self.table.devices();
         let mut order: Vec<_> = view.jobs.keys().map(|&id| (self.knee(self.table.curves(id)), id)).collect();

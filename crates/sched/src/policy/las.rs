@@ -35,8 +35,7 @@ mod whole;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bellwether_core::cluster::{ClusterView, JobId, JobView};
-use bellwether_core::policy::{Changes, Decision, Policy, Promises, Rule};
-use bellwether_core::prediction::StepModel;
+use bellwether_core::policy::{Changes, Decision, Policy, PolicyInput, Promises, Rule};
 use serde::{Deserialize, Serialize};
 
 use super::About;
@@ -269,15 +268,10 @@ impl LeastAttained {
 }
 
 impl Policy for LeastAttained {
-    fn decide(
-        &mut self,
-        now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
-        model: &dyn StepModel,
-    ) -> Decision {
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { now_s, view, changes, .. } = *input;
         if view.device_types.len() > 1 {
-            return self.whole.decide(now_s, view, changes, model);
+            return self.whole.decide(input);
         }
         self.whole.board().follow(view, changes);
         self.follow(now_s, view, changes);

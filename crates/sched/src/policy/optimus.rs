@@ -28,8 +28,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use bellwether_core::cluster::ClusterView;
-use bellwether_core::policy::{Changes, Decision, Policy, Promises, Reason, Rule};
-use bellwether_core::prediction::StepModel;
+use bellwether_core::policy::{Changes, Decision, Policy, PolicyInput, Promises, Reason, Rule};
 use serde::{Deserialize, Serialize};
 
 use super::About;
@@ -54,13 +53,8 @@ struct Optimus {
 }
 
 impl Policy for Optimus {
-    fn decide(
-        &mut self,
-        now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
-        model: &dyn StepModel,
-    ) -> Decision {
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { now_s, view, changes, model } = *input;
         let speeds_differ = self.table.follow(view, changes, model);
         if !(speeds_differ || is_due(changes)) {
             return nothing_new(view);

@@ -30,7 +30,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use bellwether_core::cluster::{Allocation, Batch, ClusterView, JobId, JobView, NodeId, Share};
-use bellwether_core::policy::{Changes, Decision, Policy, Promises, Rule};
+use bellwether_core::policy::{Decision, Policy, PolicyInput, Promises, Rule};
 use bellwether_core::prediction::{Progress, StepModel};
 use serde::{Deserialize, Serialize};
 
@@ -82,13 +82,8 @@ struct Pollux {
 }
 
 impl Policy for Pollux {
-    fn decide(
-        &mut self,
-        now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
-        model: &dyn StepModel,
-    ) -> Decision {
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { now_s, view, changes, model } = *input;
         for id in changes.gone(view) {
             self.largest.remove(&id);
         }
@@ -125,7 +120,7 @@ fn pools(view: &ClusterView) -> Vec<Vec<JobId>> {
     for (&id, seen) in view.jobs.iter().filter(|(_, seen)| !seen.is_running()) {
         let part = |kind: usize, pool: &Vec<JobId>| {
             let devices = view.devices(Some(kind as u16));
-            let fits = seen.job.accepts(kind as u16) && devices >= seen.job.least;
+            let fits = seen.job.accepts(kind as u16) && devices >= seen.job.min_devices;
             fits.then(|| f64::from(devices) / (pool.len() + 1) as f64)
         };
         let parts = pools.iter().enumerate().filter_map(|(kind, pool)| Some((kind, part(kind, pool)?)));
@@ -172,15 +167,15 @@ impl Pollux {
             let largest = self.largest.get(id).copied().unwrap_or(0).max(seen.allocation.devices());
             // Where the fair share is no number of devices that it runs on, the nearest that is one.
             let packed = |devices: &u32| goodput(place, shapes.fewest(*devices), *devices);
-            let fewest = seen.job.least.max(1);
-            let least = (fewest..=seen.job.most.min(total)).find(|devices| packed(devices) > 0.0);
+            let fewest = seen.job.min_devices.max(1);
+            let least = (fewest..=seen.job.max_devices.min(total)).find(|devices| packed(devices) > 0.0);
             let least = least.unwrap_or(fewest);
-            let fair = share.clamp(least, seen.job.most.max(least));
-            let counts = (least..=fair).rev().chain(fair + 1..=seen.job.most.min(total));
+            let fair = share.clamp(least, seen.job.max_devices.max(least));
+            let counts = (least..=fair).rev().chain(fair + 1..=seen.job.max_devices.min(total));
             let fair_goodput = counts.map(|devices| packed(&devices)).find(|goodput| *goodput > 0.0);
             Candidate {
-                least,
-                most: largest.saturating_mul(2).max(least).min(seen.job.most),
+                min_devices: least,
+                max_devices: largest.saturating_mul(2).max(least).min(seen.job.max_devices),
                 // One that runs nowhere is worth nothing with any devices.
                 fair_goodput: fair_goodput.unwrap_or(1.0),
                 current: seen.allocation.clone(),

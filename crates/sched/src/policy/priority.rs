@@ -25,9 +25,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use bellwether_core::cluster::{ClusterView, JobId};
-use bellwether_core::policy::{Changes, Decision, Policy, Promises, Rule};
-use bellwether_core::prediction::StepModel;
+use bellwether_core::cluster::JobId;
+use bellwether_core::policy::{Decision, Policy, PolicyInput, Promises, Rule};
 use serde::{Deserialize, Serialize};
 
 use super::About;
@@ -56,13 +55,8 @@ struct Priority {
 }
 
 impl Policy for Priority {
-    fn decide(
-        &mut self,
-        _now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
-        _model: &dyn StepModel,
-    ) -> Decision {
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { view, changes, .. } = *input;
         self.board.follow(view, changes);
         let left: BTreeSet<JobId> = leave(view, changes).collect();
         if !left.is_empty() {

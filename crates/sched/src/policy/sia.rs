@@ -28,7 +28,7 @@
 use std::collections::BTreeMap;
 
 use bellwether_core::cluster::{Allocation, Batch, ClusterView, JobId, JobView};
-use bellwether_core::policy::{Changes, Decision, Policy, Promises, Rule};
+use bellwether_core::policy::{Decision, Policy, PolicyInput, Promises, Rule};
 use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
@@ -98,13 +98,8 @@ struct Sia {
 }
 
 impl Policy for Sia {
-    fn decide(
-        &mut self,
-        now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
-        model: &dyn StepModel,
-    ) -> Decision {
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { now_s, view, changes, model } = *input;
         for id in changes.gone(view).chain(changes.revised.iter().copied()) {
             self.jobs.remove(&id);
         }
@@ -204,10 +199,12 @@ fn offers(view: &ClusterView, seen: &JobView, done: f64, nodes: &[u32], model: &
             view.nodes.iter().filter(|n| n.device_type == device_type).map(|n| n.devices).sum::<u32>();
         let inside = (0..32).map(|power| 1 << power).take_while(|&count| count <= node);
         let beyond = (2..=total / node).map(|count| count * node);
-        let mut counts: Vec<u32> =
-            inside.chain(beyond).filter(|count| (job.least..=job.most).contains(count)).collect();
+        let mut counts: Vec<u32> = inside
+            .chain(beyond)
+            .filter(|count| (job.min_devices..=job.max_devices).contains(count))
+            .collect();
         if job.is_rigid() || counts.is_empty() {
-            counts = vec![job.asked().clamp(job.least, job.most)];
+            counts = vec![job.asked().clamp(job.min_devices, job.max_devices)];
         }
         for devices in counts.into_iter().filter(|_| job.accepts(device_type)) {
             let Some(allocation) = packed(view, device_type, devices) else { continue };

@@ -23,9 +23,7 @@
 //!
 //! Speed-up is far from linear: the last devices that a job gets hardly help it, and would serve another better.
 
-use bellwether_core::cluster::ClusterView;
-use bellwether_core::policy::{Changes, Decision, Policy, Promises, Rule};
-use bellwether_core::prediction::StepModel;
+use bellwether_core::policy::{Decision, Policy, PolicyInput, Promises, Rule};
 use serde::{Deserialize, Serialize};
 
 use super::About;
@@ -50,13 +48,8 @@ struct SrptGreedy {
 }
 
 impl Policy for SrptGreedy {
-    fn decide(
-        &mut self,
-        now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
-        model: &dyn StepModel,
-    ) -> Decision {
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { now_s, view, changes, model } = *input;
         self.table.follow(view, changes, model);
         let mut free = self.table.devices();
         let place = |(&id, seen)| (bits(self.table.size(id, seen, now_s)), id);

@@ -29,7 +29,7 @@
 use std::collections::BTreeMap;
 
 use bellwether_core::cluster::{ClusterView, JobId, JobView};
-use bellwether_core::policy::{Changes, Decision, Policy, Promises, Rule};
+use bellwether_core::policy::{Changes, Decision, Policy, PolicyInput, Promises, Rule};
 use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
@@ -108,13 +108,8 @@ impl WholeView {
 }
 
 impl Policy for WholeView {
-    fn decide(
-        &mut self,
-        now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
-        model: &dyn StepModel,
-    ) -> Decision {
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { now_s, view, changes, model } = *input;
         self.board.follow(view, changes);
         self.speeds.follow(changes);
         let mut places: Vec<Place> = Vec::with_capacity(view.jobs.len());
@@ -197,15 +192,10 @@ impl Shortest {
 }
 
 impl Policy for Shortest {
-    fn decide(
-        &mut self,
-        now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
-        model: &dyn StepModel,
-    ) -> Decision {
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { now_s, view, changes, model } = *input;
         if view.device_types.len() > 1 {
-            return self.whole.decide(now_s, view, changes, model);
+            return self.whole.decide(input);
         }
         self.whole.board.follow(view, changes);
         self.follow(view, changes, model);

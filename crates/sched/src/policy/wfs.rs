@@ -28,8 +28,7 @@
 //! fill the cluster. Devices that no power of two fits stand idle.
 
 use bellwether_core::cluster::{ClusterView, JobId};
-use bellwether_core::policy::{Changes, Decision, Policy, Promises, Rule};
-use bellwether_core::prediction::StepModel;
+use bellwether_core::policy::{Decision, Policy, PolicyInput, Promises, Rule};
 use serde::{Deserialize, Serialize};
 
 use super::About;
@@ -64,13 +63,8 @@ struct Member {
 }
 
 impl Policy for Wfs {
-    fn decide(
-        &mut self,
-        _now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
-        model: &dyn StepModel,
-    ) -> Decision {
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { view, changes, model, .. } = *input;
         self.table.follow(view, changes, model);
         let devices = self.table.devices();
         let mut pools: Vec<Vec<Member>> = vec![Vec::new(); devices.len()];
@@ -118,7 +112,7 @@ impl Wfs {
         let (seen, curve) = (&view.jobs[&job], &self.table.curves(job)[pool]);
         let least = curve.next(0)?;
         let (weight, held) = (seen.job.weight, seen.allocation.devices());
-        Some(Member { job, weight, least, demand: curve.usable(seen.job.most), held })
+        Some(Member { job, weight, least, demand: curve.usable(seen.job.max_devices), held })
     }
 
     /// The pool with the job in it, and what that would get; `None` when it may not come in.

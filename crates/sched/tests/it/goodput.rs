@@ -76,8 +76,8 @@ fn case(nodes: std::ops::RangeInclusive<usize>, devices: u32, jobs: usize) -> im
             }
             let current = allocation(&row);
             jobs.push(Candidate {
-                least,
-                most,
+                min_devices: least,
+                max_devices: most,
                 fair_goodput: speed.goodput(1, share.max(1)),
                 current,
                 age_s,
@@ -95,7 +95,10 @@ fn check_rules(case: &Case, found: &[Allocation]) {
     let mut spread = vec![0; case.nodes.len()];
     for (job, allocation) in case.jobs.iter().zip(found) {
         let devices = allocation.devices();
-        assert!(devices == 0 || (job.least..=job.most).contains(&devices), "{devices} devices for {job:?}");
+        assert!(
+            devices == 0 || (job.min_devices..=job.max_devices).contains(&devices),
+            "{devices} devices for {job:?}"
+        );
         for share in allocation.shares() {
             used[share.node.0 as usize] += share.devices;
             spread[share.node.0 as usize] += u32::from(allocation.shares().len() > 1);
@@ -150,7 +153,7 @@ fn place(
         let devices: u32 = row.iter().sum();
         let spans = row.iter().filter(|count| **count > 0).count() > 1;
         let meets = row.iter().zip(&*spread).any(|(count, spread)| *count > 0 && spans && *spread);
-        let Candidate { least, most, .. } = case.jobs[job];
+        let Candidate { min_devices: least, max_devices: most, .. } = case.jobs[job];
         if !meets && (devices == 0 || (least..=most).contains(&devices)) {
             let before = spread.to_vec();
             for (node, count) in row.iter().enumerate().filter(|(_, count)| **count > 0) {
@@ -188,8 +191,14 @@ proptest! {
 fn a_job_that_has_not_paid_for_its_last_restart_keeps_what_it_holds() {
     let speed = Speed { first: 1.0, exponent: 1.0, apart: 1.0 };
     let held = allocation(&[2]);
-    let job =
-        Candidate { least: 1, most: 4, fair_goodput: 4.0, current: held.clone(), age_s: 60.0, restarts: 2 };
+    let job = Candidate {
+        min_devices: 1,
+        max_devices: 4,
+        fair_goodput: 4.0,
+        current: held.clone(),
+        age_s: 60.0,
+        restarts: 2,
+    };
     let mut case = Case { nodes: vec![4], speeds: vec![speed], jobs: vec![job], power: -1.0 };
     assert_eq!(case.ask(optimise), [held]);
     // With one restart half a minute of the minute and a half is left: 4 devices at a third of their speed are no gain.
@@ -203,8 +212,8 @@ fn a_job_that_has_not_paid_for_its_last_restart_keeps_what_it_holds() {
 fn a_jobs_restart_is_weighed_against_what_others_gain() {
     let speed = Speed { first: 1.0, exponent: 1.0, apart: 0.5 };
     let job = |current: Allocation| Candidate {
-        least: 1,
-        most: 4,
+        min_devices: 1,
+        max_devices: 4,
         fair_goodput: 2.0,
         current,
         age_s: 3600.0,

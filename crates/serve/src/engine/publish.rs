@@ -128,7 +128,7 @@ fn job_state(
 ) -> JobState {
     let seen = state.view.jobs.get(&id);
     let seen_or_away = seen.or(record.away.as_ref());
-    let limits = seen_or_away.map(|seen| (seen.job.least, seen.job.most, seen.job.weight));
+    let limits = seen_or_away.map(|seen| (seen.job.min_devices, seen.job.max_devices, seen.job.weight));
     let submitted = &record.submitted;
     let (min_workers, max_workers, weight) =
         limits.unwrap_or((submitted.workers.min, submitted.workers.max, submitted.weight));

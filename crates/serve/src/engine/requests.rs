@@ -181,7 +181,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             let outcome = record.end.as_ref().map_or(Outcome::Cancelled, |end| end.outcome);
             return Ok(Err(over(name, outcome)));
         };
-        let now = WorkerRange { min: seen.job.least, max: seen.job.most };
+        let now = WorkerRange { min: seen.job.min_devices, max: seen.job.max_devices };
         let wanted = self.fitting(workers.unwrap_or(now), record.submitted.job.batch.virtual_nodes);
         let weight = weight.unwrap_or(seen.job.weight);
         let workers = match wanted {

@@ -24,8 +24,8 @@ pub(super) struct JobBuilder {
     pub(super) ended_s: Option<f64>,
     pub(super) model: String,
     pub(super) batch: Option<u64>,
-    pub(super) least: Option<u32>,
-    pub(super) most: Option<u32>,
+    pub(super) min_devices: Option<u32>,
+    pub(super) max_devices: Option<u32>,
     /// The range where neither the row nor the options say one.
     pub(super) range: Option<(u32, u32)>,
     pub(super) weight: Option<f64>,
@@ -149,7 +149,7 @@ impl JobBuilder {
         let arrival_s = self.arrival_s.ok_or("does not say when it arrives")?;
         let devices = self.asked()?;
         let (work, is_duration) = (self.held_work()?, self.work.is_none());
-        let (least, most) = self.range(devices, options)?;
+        let (min_devices, max_devices) = self.range(devices, options)?;
         let weight = self.weight.unwrap_or(1.0);
         if weight <= 0.0 {
             return Err(format!("has a weight of {weight}, which would never get it anything"));
@@ -159,8 +159,8 @@ impl JobBuilder {
         let job = Job {
             description,
             arrival_s,
-            least,
-            most,
+            min_devices,
+            max_devices,
             device_types: self.device_types,
             weight,
             deadline_s: self.deadline_s,
@@ -201,7 +201,7 @@ impl JobBuilder {
 
     /// The devices that it can use: what the row says, then the options, then the format, else what it asks for.
     fn range(&self, asked: u32, options: &ReadOptions) -> Result<(u32, u32), String> {
-        let (least, most) = match (self.least, self.most) {
+        let (least, most) = match (self.min_devices, self.max_devices) {
             (None, None) => {
                 let (least, most) = options.elastic.or(self.range).unwrap_or((asked, asked));
                 return Ok((least.min(asked), most.max(asked)));

@@ -13,7 +13,7 @@ pub fn write_csv(entries: &[Entry], device_types: &[String]) -> String {
     let columns = Columns {
         model: any(|entry| !entry.job.description.model.is_empty()),
         batch: any(|entry| entry.job.description.batch != 1),
-        range: any(|entry| !(entry.job.is_rigid() && entry.job.least == entry.job.asked())),
+        range: any(|entry| !(entry.job.is_rigid() && entry.job.min_devices == entry.job.asked())),
         weight: any(|entry| entry.job.weight != 1.0),
         deadline: any(|entry| entry.job.deadline_s.is_some()),
         device: any(|entry| !entry.job.device_types.is_empty()),
@@ -74,7 +74,7 @@ impl Columns {
             write!(text, ",{}", job.description.batch)?;
         }
         if self.range {
-            write!(text, ",{},{}", job.least, job.most)?;
+            write!(text, ",{},{}", job.min_devices, job.max_devices)?;
         }
         if self.weight {
             write!(text, ",{}", job.weight)?;

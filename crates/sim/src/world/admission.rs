@@ -40,7 +40,8 @@ impl Admission {
         }
         let kinds = self.0.get_mut(model).expect("it was added where it was missing");
         let types = job.device_types.clone();
-        let kind = (job.description.batch, job.adaptive_batch, job.asked(), job.least, job.most, types);
+        let kind =
+            (job.description.batch, job.adaptive_batch, job.asked(), job.min_devices, job.max_devices, types);
         kinds.entry(kind).or_insert_with(|| admitted(job, cluster, truth)).clone()
     }
 }
@@ -51,10 +52,10 @@ fn admitted(job: &Job, cluster: &ClusterView, truth: &dyn StepModel) -> Result<A
     for kind in (0..cluster.device_types.len() as u16).filter(|&kind| job.accepts(kind)) {
         let devices = cluster.devices(Some(kind));
         widest = widest.max(devices);
-        if devices < job.least {
+        if devices < job.min_devices {
             continue;
         }
-        let wanted = job.asked().clamp(job.least, job.most).min(devices);
+        let wanted = job.asked().clamp(job.min_devices, job.max_devices).min(devices);
         let allocation =
             Allocation::filling(cluster.nodes_of(kind), wanted).expect("no more are wanted than there are");
         let configuration = cluster.configuration(job, &allocation, None);
@@ -74,10 +75,11 @@ fn admitted(job: &Job, cluster: &ClusterView, truth: &dyn StepModel) -> Result<A
     }
     let refusal = || match &objection {
         Some(why) => format!("it has no valid configuration: {why}"),
-        None => format!("it needs {} devices of one type, and there are {widest}", job.least),
+        None => format!("it needs {} devices of one type, and there are {widest}", job.min_devices),
     };
     let rate = best.map(f64::from_bits).ok_or_else(refusal)?;
-    let widest = types.iter().map(|&kind| cluster.devices(Some(kind))).max().unwrap_or(widest).min(job.most);
+    let widest =
+        types.iter().map(|&kind| cluster.devices(Some(kind))).max().unwrap_or(widest).min(job.max_devices);
     let only = objection.is_some().then_some(types);
     Ok(Admitted { rate, widest, only })
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bellwether_core::cluster::{Allocation, ClusterView, Job, JobId, Node, NodeId, Share};
-use bellwether_core::policy::{Action, Changes, Decision, Policy, Reason, Rule};
+use bellwether_core::policy::{Action, Decision, Policy, PolicyInput, Reason, Rule};
 use bellwether_core::prediction::{
     Bottleneck, Configuration, JobDescription, Prediction, StepModel, Validity,
 };
@@ -49,12 +49,12 @@ impl<F: Fn(u64, u64) -> Option<f64>> StepModel for Kept<F> {
 /// A job of a kind on this many devices.
 fn job(row: usize, arrival_s: f64, kind: u64, devices: u32, seconds: f64) -> Entry {
     let description = JobDescription { name: row.to_string(), model: "m".into(), batch: kind, devices };
-    let (least, most) = (devices, devices);
+    let (min_devices, max_devices) = (devices, devices);
     let job = Job {
         description,
         arrival_s,
-        least,
-        most,
+        min_devices,
+        max_devices,
         device_types: Vec::new(),
         weight: 1.0,
         deadline_s: None,
@@ -196,7 +196,8 @@ fn wrong_beliefs_are_found_out() {
 struct Scripted(Vec<Vec<Action>>);
 
 impl Policy for Scripted {
-    fn decide(&mut self, now_s: f64, _: &ClusterView, _: &Changes, _: &dyn StepModel) -> Decision {
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { now_s, .. } = *input;
         let actions = if self.0.is_empty() { Vec::new() } else { self.0.remove(0) };
         let reason = Reason { rule: Rule::Packing, started: 0, stopped: 0, resized: 0, waiting: 0 };
         let next_wakeup_s = (!self.0.is_empty()).then_some(now_s + 10.0);
@@ -344,7 +345,7 @@ proptest! {
         let mut entries = entries;
         for (entry, width) in entries.iter_mut().zip(widths) {
             let job = Arc::make_mut(&mut entry.job);
-            (job.description.devices, job.least, job.most) = (1 << width, 1 << width, 1 << width);
+            (job.description.devices, job.min_devices, job.max_devices) = (1 << width, 1 << width, 1 << width);
         }
         let mut view = cluster(3, 4, true);
         view.restart_s = f64::from(restart) * 4.0;

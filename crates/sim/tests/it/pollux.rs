@@ -44,8 +44,8 @@ fn entries(applications: &Applications) -> Vec<Entry> {
         let job = Job {
             description,
             arrival_s: 120.0 * row as f64,
-            least: 1,
-            most: 16,
+            min_devices: 1,
+            max_devices: 16,
             device_types: Vec::new(),
             weight: 1.0,
             deadline_s: None,

@@ -69,12 +69,12 @@ fn our_format_says_everything() {
     let trace = read(text.as_bytes(), None, &options).unwrap();
     assert_eq!(essences(&trace), [("a", 1.0, 4, 7200.0), ("b", 2.0, 1, 1e6)]);
     let job = &trace.entries[0].job;
-    assert_eq!((job.least, job.most, job.weight, job.deadline_s), (2, 8, 1.5, Some(9000.0)));
+    assert_eq!((job.min_devices, job.max_devices, job.weight, job.deadline_s), (2, 8, 1.5, Some(9000.0)));
     assert_eq!((job.device_types.as_slice(), job.adaptive_batch), ([0, 1].as_slice(), true));
     assert_eq!((job.description.model.as_str(), job.description.batch), ("resnet", 256));
     let job = &trace.entries[1].job;
     assert_eq!(
-        (job.least, job.most, job.weight, job.deadline_s, job.adaptive_batch),
+        (job.min_devices, job.max_devices, job.weight, job.deadline_s, job.adaptive_batch),
         (1, 1, 1.0, None, false)
     );
     assert!(job.device_types.is_empty());
@@ -168,7 +168,7 @@ fn the_range_of_the_options_holds_where_the_file_is_silent() {
     let options = ReadOptions { elastic: Some((2, 32)), ..ReadOptions::default() };
     let trace = read(text.as_bytes(), None, &options).unwrap();
     let ranges: Vec<(u32, u32)> =
-        trace.entries.iter().map(|entry| (entry.job.least, entry.job.most)).collect();
+        trace.entries.iter().map(|entry| (entry.job.min_devices, entry.job.max_devices)).collect();
     assert_eq!(ranges, [(2, 32), (4, 8)]);
     let error = read(text.as_bytes(), None, &ReadOptions { elastic: Some((3, 2)), ..options }).unwrap_err();
     assert!(error.what.contains("3 to 2"), "{error}");
@@ -226,7 +226,10 @@ fn workloads_of_pollux_are_elastic_and_leave_their_work_to_the_model() {
     let trace = plain(data!("traces/clusters/pollux.csv")).unwrap();
     assert_eq!(essence(&trace.entries[0]), ("cifar10-0", 100.0, 8, f64::INFINITY));
     let job = &trace.entries[0].job;
-    assert_eq!((job.least, job.most, job.adaptive_batch, job.description.batch), (1, 2048, true, 2048));
+    assert_eq!(
+        (job.min_devices, job.max_devices, job.adaptive_batch, job.description.batch),
+        (1, 2048, true, 2048)
+    );
     let with_samples = "name,time,application,num_replicas,batch_size,samples\na,0,bert,2,32,5000\n";
     assert_eq!(plain(with_samples).unwrap().entries[0].work, 5000.0);
 }
@@ -370,7 +373,12 @@ fn lawful(trace: &Trace) -> Result<(), TestCaseError> {
     prop_assert!(trace.entries.is_sorted_by(|a, b| a.job.arrival_s <= b.job.arrival_s));
     for Entry { job, work, row, .. } in &trace.entries {
         prop_assert!(job.arrival_s.is_finite() && job.arrival_s >= 0.0 && *work >= 0.0 && *row >= 1);
-        prop_assert!(job.asked() >= 1 && job.least >= 1 && job.least <= job.most && job.weight > 0.0);
+        prop_assert!(
+            job.asked() >= 1
+                && job.min_devices >= 1
+                && job.min_devices <= job.max_devices
+                && job.weight > 0.0
+        );
         prop_assert!(job.device_types.iter().all(|index| usize::from(*index) < trace.device_types.len()));
     }
     let mut names = names(trace);

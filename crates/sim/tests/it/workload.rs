@@ -149,7 +149,7 @@ fn the_example_draws_what_its_comments_say() {
         let slack = (entry.job.deadline_s.unwrap() - entry.job.arrival_s) / entry.work;
         assert!((1.19..3.01).contains(&slack) || entry.work < 1.0, "{slack}");
         assert_eq!(
-            (entry.job.least, entry.job.most, entry.job.description.model.as_str()),
+            (entry.job.min_devices, entry.job.max_devices, entry.job.description.model.as_str()),
             (1, 32, "resnet50")
         );
     }

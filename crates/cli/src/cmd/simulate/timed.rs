@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use bellwether_core::cluster::{ClusterView, JobId};
-use bellwether_core::policy::{Action, Changes, Decision, Policy};
-use bellwether_core::prediction::StepModel;
+use bellwether_core::policy::{Action, Decision, Policy, PolicyInput};
 use serde_json::json;
 
 /// Wraps a policy.
@@ -36,15 +35,10 @@ impl<'a> Timed<'a> {
 }
 
 impl Policy for Timed<'_> {
-    fn decide(
-        &mut self,
-        now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
-        model: &dyn StepModel,
-    ) -> Decision {
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { now_s, view, changes, .. } = *input;
         let start = Instant::now();
-        let decision = self.inner.decide(now_s, view, changes, model);
+        let decision = self.inner.decide(input);
         let took_s = start.elapsed().as_secs_f64();
         self.decisions += 1;
         self.done.fetch_add(changes.ended.len(), Ordering::Relaxed);

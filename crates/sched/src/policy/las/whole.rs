@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bellwether_core::cluster::{ClusterView, JobId};
-use bellwether_core::policy::{Changes, Decision, Policy, Rule};
-use bellwether_core::prediction::StepModel;
+use bellwether_core::policy::{Changes, Decision, Policy, PolicyInput, Rule};
 use serde::{Deserialize, Serialize};
 
 use super::Queues;
@@ -89,12 +88,11 @@ impl WholeView {
     /// Decides; within each queue, jobs of a smaller `index` go first, and of equal ones those that ran.
     pub fn decide_by<K: Ord>(
         &mut self,
-        now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
+        input: &PolicyInput<'_>,
         rule: Rule,
         index: impl Fn(&WholeView, JobId) -> K,
     ) -> Decision {
+        let PolicyInput { now_s, view, changes, .. } = *input;
         self.follow(now_s, view, changes);
         let mut queues = std::mem::take(&mut self.jobs);
         for queue in &mut queues {
@@ -121,7 +119,7 @@ impl WholeView {
 }
 
 impl Policy for WholeView {
-    fn decide(&mut self, now_s: f64, view: &ClusterView, changes: &Changes, _: &dyn StepModel) -> Decision {
-        self.decide_by(now_s, view, changes, Rule::LeastAttained, |_, _| ())
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        self.decide_by(input, Rule::LeastAttained, |_, _| ())
     }
 }

@@ -2,7 +2,8 @@
 
 use std::slice::Iter;
 
-use bellwether_core::policy::{Backend, Decision, Fault, Moment};
+use bellwether_core::policy::{Backend, Decision, Fault, PolicyInput};
+use bellwether_core::prediction::StepModel;
 use bellwether_sched::drive::drive;
 use bellwether_sched::policy;
 use bellwether_serve::ledger::{Entry, Line};
@@ -49,7 +50,11 @@ struct Replay<'a> {
 }
 
 impl Backend for Replay<'_> {
-    fn next(&mut self, _wakeup_s: Option<f64>) -> Result<Option<Moment<'_>>, Fault> {
+    fn next<'a>(
+        &'a mut self,
+        _wakeup_s: Option<f64>,
+        model: &'a dyn StepModel,
+    ) -> Result<Option<PolicyInput<'a>>, Fault> {
         loop {
             if self.policies != self.state.policies {
                 return Ok(None);
@@ -61,7 +66,7 @@ impl Backend for Replay<'_> {
             }
         }
         let State { now_s, view, changes, .. } = &self.state;
-        Ok(Some(Moment { now_s: *now_s, view, changes }))
+        Ok(Some(PolicyInput { now_s: *now_s, view, changes, model }))
     }
 
     fn apply(&mut self, decision: Decision) -> Result<(), Fault> {

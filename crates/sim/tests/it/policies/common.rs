@@ -68,8 +68,8 @@ pub(crate) fn rigid(row: usize, arrival_s: f64, devices: u32, seconds: f64) -> E
     let job = Job {
         description,
         arrival_s,
-        least: devices,
-        most: devices,
+        min_devices: devices,
+        max_devices: devices,
         device_types: Vec::new(),
         weight: 1.0,
         deadline_s: None,
@@ -81,7 +81,7 @@ pub(crate) fn rigid(row: usize, arrival_s: f64, devices: u32, seconds: f64) -> E
 /// A job that runs on 1 to `asked` devices, and for `seconds` seconds on all of them.
 pub(crate) fn elastic(row: usize, arrival_s: f64, asked: u32, seconds: f64) -> Entry {
     let mut entry = rigid(row, arrival_s, asked, seconds);
-    Arc::make_mut(&mut entry.job).least = 1;
+    Arc::make_mut(&mut entry.job).min_devices = 1;
     entry
 }
 

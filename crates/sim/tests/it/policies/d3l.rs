@@ -21,7 +21,7 @@ fn sample() -> impl StepModel {
 fn entries(least: u32, most: u32) -> Vec<Entry> {
     let entry = |(index, arrival_s): (usize, &f64)| {
         let mut entry = rigid(index, *arrival_s, most, 3200.0);
-        Arc::make_mut(&mut entry.job).least = least;
+        Arc::make_mut(&mut entry.job).min_devices = least;
         entry
     };
     ARRIVALS_S.iter().enumerate().map(entry).collect()

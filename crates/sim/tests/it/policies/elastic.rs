@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use bellwether_core::cluster::{ClusterView, Node};
-use bellwether_core::policy::{Changes, Decision, Policy};
-use bellwether_core::prediction::StepModel;
+use bellwether_core::cluster::Node;
+use bellwether_core::policy::{Changes, Decision, Policy, PolicyInput};
 use bellwether_sched::policy;
 use bellwether_sim::trace::Entry;
 use bellwether_sim::world::{Knowledge, Outage, Recording, Scenario};
@@ -30,16 +29,10 @@ const POLICIES: [&str; 11] = [
 pub(crate) struct Forgetful(pub(crate) &'static str);
 
 impl Policy for Forgetful {
-    fn decide(
-        &mut self,
-        now_s: f64,
-        view: &ClusterView,
-        _changes: &Changes,
-        model: &dyn StepModel,
-    ) -> Decision {
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
         let (_, mut policy) = policy::parse(self.0).expect("a policy");
-        let arrived = view.jobs.keys().copied().collect();
-        policy.decide(now_s, view, &Changes { arrived, ..Changes::default() }, model)
+        let arrived = input.view.jobs.keys().copied().collect();
+        policy.decide(&PolicyInput { changes: &Changes { arrived, ..Changes::default() }, ..*input })
     }
 }
 
@@ -73,7 +66,7 @@ proptest! {
             let job = Arc::make_mut(&mut entry.job);
             job.deadline_s = (row % 2 == 0).then_some(time_s + work);
             if !is_rigid {
-                (job.least, job.most) = (1, 12);
+                (job.min_devices, job.max_devices) = (1, 12);
             }
             entry
         };

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bellwether_core::cluster::{Allocation, ClusterView, JobId, Node};
-use bellwether_core::policy::{Action, Changes, Decision, Policy};
+use bellwether_core::cluster::{Allocation, JobId, Node};
+use bellwether_core::policy::{Action, Decision, Policy, PolicyInput};
 use bellwether_core::prediction::{Configuration, JobDescription, Prediction, StepModel};
 use bellwether_sched::free_devices::FreeDevices;
 use bellwether_sched::policy::{self, About, CATALOGUE};
@@ -21,14 +21,9 @@ pub(crate) struct Conserving<'a> {
 }
 
 impl Policy for Conserving<'_> {
-    fn decide(
-        &mut self,
-        now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
-        model: &dyn StepModel,
-    ) -> Decision {
-        let decision = self.inner.decide(now_s, view, changes, model);
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { now_s, view, .. } = *input;
+        let decision = self.inner.decide(input);
         if self.about.promises.work_conserving {
             let mut held: BTreeMap<JobId, Allocation> =
                 view.jobs.iter().map(|(&id, seen)| (id, seen.allocation.clone())).collect();
@@ -72,7 +67,7 @@ fn entries() -> impl Strategy<Value = Vec<Entry>> {
             let job = Arc::make_mut(&mut entry.job);
             job.weight = [1.0, 1.0, 5.0, 10.0][weight as usize];
             if elastic == 0 {
-                (job.least, job.most) = (1, devices);
+                (job.min_devices, job.max_devices) = (1, devices);
             }
             if weight == 3 {
                 job.deadline_s = Some(time_s + f64::from(length) * 30.0);
@@ -215,15 +210,10 @@ proptest! {
 fn what_breaks_a_law_is_caught() {
     struct Greedy;
     impl Policy for Greedy {
-        fn decide(
-            &mut self,
-            now_s: f64,
-            view: &ClusterView,
-            changes: &Changes,
-            model: &dyn StepModel,
-        ) -> Decision {
+        fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+            let PolicyInput { view, .. } = *input;
             let (_, mut fifo) = policy::parse("fifo").expect("it is there");
-            let mut decision = fifo.decide(now_s, view, changes, model);
+            let mut decision = fifo.decide(input);
             let twice = decision.actions.clone();
             for (action, &id) in twice.into_iter().zip(view.jobs.keys().skip(1)) {
                 if let Action::Allocate { allocation, batch, expected, beside, .. } = action {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bellwether_core::cluster::{Allocation, ClusterView, Job, JobId, JobView, NodeId};
-use bellwether_core::policy::{Action, Backend, Changes, Decision, Fault, Moment};
+use bellwether_core::policy::{Action, Backend, Changes, Decision, Fault, PolicyInput};
 use bellwether_core::prediction::{Configuration, JobDescription, Prediction, StepModel};
 
 use super::common::ByCount;
@@ -136,8 +136,8 @@ impl<'a> Live<'a> {
         let of_type = |kind: u16| self.view.nodes_of(kind).map(|(_, devices)| devices).sum();
         let kinds = (0..self.view.device_types.len() as u16).filter(|&kind| job.accepts(kind));
         let widest: u32 = kinds.map(of_type).max().expect("it accepts some type");
-        job.most = job.most.min(widest);
-        job.least = job.least.min(job.most);
+        job.max_devices = job.max_devices.min(widest);
+        job.min_devices = job.min_devices.min(job.max_devices);
         Arc::new(job)
     }
 
@@ -178,7 +178,8 @@ impl<'a> Live<'a> {
                 let job = self.admit(job);
                 let seen = self.view.jobs.get_mut(&id).expect("it is there");
                 let own = Arc::make_mut(&mut seen.job);
-                (own.least, own.most, own.weight) = (job.least, job.most, job.weight);
+                (own.min_devices, own.max_devices, own.weight) =
+                    (job.min_devices, job.max_devices, job.weight);
                 own.device_types.clone_from(&job.device_types);
                 own.deadline_s = job.deadline_s;
                 self.changes.revised.push(id);
@@ -247,7 +248,11 @@ impl<'a> Live<'a> {
 
 impl Backend for Live<'_> {
     /// `None` also where another policy is to take over: ask it for the next moment, which is the same one.
-    fn next(&mut self, wakeup_s: Option<f64>) -> Result<Option<Moment<'_>>, Fault> {
+    fn next<'a>(
+        &'a mut self,
+        wakeup_s: Option<f64>,
+        model: &'a dyn StepModel,
+    ) -> Result<Option<PolicyInput<'a>>, Fault> {
         let taken_over = self.replacement.take().is_some();
         if taken_over {
             self.changes.arrived = self.view.jobs.keys().copied().collect();
@@ -274,7 +279,7 @@ impl Backend for Live<'_> {
         if self.moments > MOST_MOMENTS {
             return Err(Fault::World("it never ends".into()));
         }
-        Ok(Some(Moment { now_s: self.now_s, view: &self.view, changes: &self.changes }))
+        Ok(Some(PolicyInput { now_s: self.now_s, view: &self.view, changes: &self.changes, model }))
     }
 
     fn apply(&mut self, decision: Decision) -> Result<(), Fault> {

@@ -1,8 +1,7 @@
 //! Policies that keep their order from event to event decide as their plain twins do, that work it out from the whole
 //! view each time: decision by decision, to the last action.
 
-use bellwether_core::cluster::ClusterView;
-use bellwether_core::policy::{Changes, Decision, Policy, Rule};
+use bellwether_core::policy::{Decision, Policy, PolicyInput, Rule};
 use bellwether_core::prediction::{Configuration, JobDescription, Prediction, StepModel};
 use bellwether_sched::decision_builder::DecisionBuilder;
 use bellwether_sched::free_devices::FreeDevices;
@@ -37,7 +36,8 @@ struct PlainFifo {
 }
 
 impl Policy for PlainFifo {
-    fn decide(&mut self, _: f64, view: &ClusterView, _: &Changes, _: &dyn StepModel) -> Decision {
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { view, .. } = *input;
         let mut board = FreeDevices::new(view);
         let mut draft = DecisionBuilder::new(&mut board);
         let mut waiting = view.jobs.iter().filter(|(_, seen)| !seen.is_running());
@@ -59,15 +59,10 @@ pub(crate) struct Both {
 }
 
 impl Policy for Both {
-    fn decide(
-        &mut self,
-        now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
-        model: &dyn StepModel,
-    ) -> Decision {
-        let decision = self.policy.decide(now_s, view, changes, model);
-        let twin = self.twin.decide(now_s, view, changes, model);
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { now_s, changes, .. } = *input;
+        let decision = self.policy.decide(input);
+        let twin = self.twin.decide(input);
         assert_eq!(decision, twin, "at {now_s} s, after {changes:#?}");
         decision
     }

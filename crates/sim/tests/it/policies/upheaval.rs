@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bellwether_core::cluster::{Allocation, ClusterView, Job, JobId, JobView, Node, NodeId};
-use bellwether_core::policy::{Action, Changes, Decision, Policy};
-use bellwether_core::prediction::StepModel;
+use bellwether_core::policy::{Action, Changes, Decision, Policy, PolicyInput};
 use bellwether_sched::drive::drive;
 use bellwether_sched::enforce_limits::WithLimits;
 use bellwether_sched::policy::las::{Attained, Queues, WholeView};
@@ -81,18 +80,13 @@ struct Watched {
 }
 
 impl Policy for Watched {
-    fn decide(
-        &mut self,
-        now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
-        model: &dyn StepModel,
-    ) -> Decision {
-        let decision = self.inner.decide(now_s, view, changes, model);
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { now_s, view, changes, .. } = *input;
+        let decision = self.inner.decide(input);
         let Changes { ended, arrived, lost, nodes, relearnt, .. } = changes;
         let somebody = !(ended.is_empty() && arrived.is_empty() && lost.is_empty());
         if FORGETFUL.contains(&self.name) && (somebody || !nodes.is_empty() || *relearnt) {
-            let anew = Forgetful(self.name).decide(now_s, view, changes, model);
+            let anew = Forgetful(self.name).decide(input);
             assert_eq!(decision, anew, "{} at {now_s} s, after {changes:#?}", self.name);
         }
         if FORGETFUL[..4].contains(&self.name) {
@@ -147,7 +141,7 @@ fn jobs(two_types: bool) -> impl Strategy<Value = (Job, f64)> {
             let mut entry = rigid(0, 0.0, asked, f64::from(length) * 5.0 * f64::from(asked));
             let job = Arc::make_mut(&mut entry.job);
             if elastic > 0 {
-                (job.least, job.most) = (one.min(other), one.max(other));
+                (job.min_devices, job.max_devices) = (one.min(other), one.max(other));
             }
             (job.weight, job.deadline_s) = (weight, deadline_s);
             if two_types {
@@ -227,14 +221,9 @@ struct Noting<'a> {
 }
 
 impl Policy for Noting<'_> {
-    fn decide(
-        &mut self,
-        now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
-        model: &dyn StepModel,
-    ) -> Decision {
-        let decision = self.inner.decide(now_s, view, changes, model);
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { now_s, view, .. } = *input;
+        let decision = self.inner.decide(input);
         let mut held: BTreeMap<JobId, Allocation> =
             view.jobs.iter().map(|(&id, seen)| (id, seen.allocation.clone())).collect();
         for action in &decision.actions {
@@ -284,13 +273,13 @@ fn linear(_: u64, devices: u32, _: &str) -> Option<f64> {
 /// A job that runs on `least` to `most` devices and asks for the most, with work for `seconds` seconds on those.
 fn arrival(time_s: f64, least: u32, most: u32, seconds: f64) -> (f64, Event) {
     let entry = rigid(0, 0.0, most, seconds * f64::from(most));
-    (time_s, Event::Arrive(Job { least, ..(*entry.job).clone() }, entry.work))
+    (time_s, Event::Arrive(Job { min_devices: least, ..(*entry.job).clone() }, entry.work))
 }
 
 #[test]
 fn a_job_that_runs_gets_its_new_number_at_once() {
     for name in names() {
-        let narrow = Job { least: 2, most: 2, ..(*rigid(0, 0.0, 2, 1.0).job).clone() };
+        let narrow = Job { min_devices: 2, max_devices: 2, ..(*rigid(0, 0.0, 2, 1.0).job).clone() };
         let script =
             vec![arrival(0.0, 4, 4, 500.0), arrival(0.0, 4, 4, 500.0), (100.0, Event::Revise(0, narrow))];
         let notes = notes(&[name], cluster(1, 8), linear, script);
@@ -353,7 +342,7 @@ fn queues_know_what_a_job_has_had() {
 /// Twice what a job held under another policy, and not twice the nothing that was known of it.
 #[test]
 fn what_a_job_held_before_is_known_of_it() {
-    let job = Job { least: 1, most: 16, ..(*rigid(0, 0.0, 4, 1.0).job).clone() };
+    let job = Job { min_devices: 1, max_devices: 16, ..(*rigid(0, 0.0, 4, 1.0).job).clone() };
     let script = vec![(0.0, Event::Arrive(job, 400.0)), (40.0, Event::Replace(1))];
     let grown = notes(&["fifo", "pollux"], cluster(1, 16), linear, script);
     assert_eq!((held(&grown, 39.0, 0), held(&grown, 40.0, 0)), (4, 8));

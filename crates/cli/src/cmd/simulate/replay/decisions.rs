@@ -1,7 +1,7 @@
 //! Whether a fresh policy decides what the daemon's decided, moment by moment.
 
 use bellwether_core::cluster::JobId;
-use bellwether_core::policy::{Action, Decision, Policy};
+use bellwether_core::policy::{Action, Decision, Policy, PolicyInput};
 use bellwether_sched::policy;
 use bellwether_serve::ledger::{Entry, Line};
 use bellwether_serve::state::State;
@@ -61,8 +61,9 @@ impl Compared {
             self.policy = Some((state.policies, fresh));
         }
         let policy = self.policy.as_mut().map(|(_, policy)| policy);
-        self.answer =
-            policy.map(|policy| policy.decide(state.now_s, &state.view, &state.changes, &state.belief));
+        let State { now_s, view, changes, belief, .. } = state;
+        let input = PolicyInput { now_s: *now_s, view, changes, model: belief };
+        self.answer = policy.map(|policy| policy.decide(&input));
         Ok(())
     }
 }

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use bellwether_core::InputError;
-use bellwether_core::cluster::{ClusterView, Job, JobId};
-use bellwether_core::policy::{Changes, Decision, Fault, Policy};
-use bellwether_core::prediction::StepModel;
+use bellwether_core::cluster::{Job, JobId};
+use bellwether_core::policy::{Decision, Fault, Policy, PolicyInput};
 use bellwether_sched::drive::drive;
 use bellwether_sched::policy;
 use bellwether_serve::ledger::Outcome;
@@ -110,14 +109,9 @@ struct Diary<'a> {
 }
 
 impl Policy for Diary<'_> {
-    fn decide(
-        &mut self,
-        now_s: f64,
-        view: &ClusterView,
-        changes: &Changes,
-        model: &dyn StepModel,
-    ) -> Decision {
-        let decision = self.policy.decide(now_s, view, changes, model);
+    fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
+        let PolicyInput { view, .. } = *input;
+        let decision = self.policy.decide(input);
         for (job, allocation) in given(&decision, view) {
             let (devices, before) = (allocation.devices(), view.jobs.get(&job));
             if before.is_none_or(|seen| seen.allocation.devices() != devices) {
