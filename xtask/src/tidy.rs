@@ -2,6 +2,7 @@
 
 mod circles;
 mod counts;
+mod dialect;
 mod edges;
 mod headers;
 mod links;
@@ -70,6 +71,7 @@ fn findings(tree: &Tree, metadata: &str) -> Result<Findings> {
     let mut measures = Measures::new();
     ratchet::measure(&tree.texts, &codes, &mut measures);
     width::measure(&tree.texts, &mut measures);
+    dialect::measure(&tree.texts, &mut measures);
     census.measure(&imports, &mut measures);
     let listed = tree.texts.get(ratchet::FILE).map_or("", String::as_str);
     problems.extend(ratchet::check(&measures, listed));

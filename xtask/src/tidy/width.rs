@@ -15,12 +15,7 @@ pub(crate) fn measure(texts: &Texts, measures: &mut Measures) {
             Some("md") => prose(text).filter(|line| is_wide(line)).count(),
             _ => continue,
         };
-        let folders: Vec<&str> = path.split('/').collect();
-        let folder = match folders.as_slice() {
-            ["crates", name, ..] => format!("crates/{name}"),
-            [first, ..] => (*first).to_owned(),
-            [] => continue,
-        };
+        let Some(folder) = folder(path) else { continue };
         let target = format!("{folder}:wide-lines");
         let empty = || Measure {
             path: folder,
@@ -31,6 +26,16 @@ pub(crate) fn measure(texts: &Texts, measures: &mut Measures) {
             advice: "break the lines that are new".into(),
         };
         measures.entry(target).or_insert_with(empty).number += wide;
+    }
+}
+
+/// What a file is counted with: its crate, or its folder at the top.
+pub(crate) fn folder(path: &str) -> Option<String> {
+    let folders: Vec<&str> = path.split('/').collect();
+    match folders.as_slice() {
+        ["crates", name, ..] => Some(format!("crates/{name}")),
+        [first, ..] => Some((*first).to_owned()),
+        [] => None,
     }
 }
 
