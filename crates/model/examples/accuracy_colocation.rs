@@ -1,5 +1,5 @@
-//! Prints how well it is foreseen what jobs lose that share a device: `cargo run --release -p bellwether-model --example
-//! accuracy_colocation`.
+//! Prints how well it is foreseen what jobs lose that share a device: `cargo run --release -p bellwether-model
+//! --example accuracy_colocation`.
 
 #[path = "../tests/it/tables/mod.rs"]
 mod tables;

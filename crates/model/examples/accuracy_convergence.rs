@@ -25,8 +25,8 @@ struct Score {
     last_seen: f64,
     covered: u32,
     count: u32,
-    /// For the fit and the straight line: sizes of the logarithms of predicted over measured progress, how many, and how
-    /// often there was no answer.
+    /// For the fit and the straight line: sizes of the logarithms of predicted over measured progress, how many, and
+    /// how often there was no answer.
     times: [(f64, u32, u32); 2],
 }
 

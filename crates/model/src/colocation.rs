@@ -28,24 +28,24 @@
 //!
 //! # Source
 //!
-//! This project's. Pressure and sensitivity as two numbers of a job: Mars et al., Bubble-Up, MICRO 2011; latent factors of
-//! interference: Delimitrou and Kozyrakis, Paragon, ASPLOS 2013.
+//! This project's. Pressure and sensitivity as two numbers of a job: Mars et al., Bubble-Up, MICRO 2011; latent factors
+//! of interference: Delimitrou and Kozyrakis, Paragon, ASPLOS 2013.
 //!
 //! # Assumes
 //!
-//! Two jobs on one device, nobody faster beside another than alone. Demands do not change with the partner or over time.
-//! What one resource costs adds to what another one costs.
+//! Two jobs on one device, nobody faster beside another than alone. Demands do not change with the partner or over
+//! time. What one resource costs adds to what another one costs.
 //!
 //! # Valid
 //!
-//! For jobs that were measured beside others on the same type of device, as far as three resources describe them. A job that
-//! was not is a [newcomer](Newcomers), whose profile says little: see `docs/accuracy.md`. Footprints are on a scale where
-//! only sums of two were seen; they are no bytes.
+//! For jobs that were measured beside others on the same type of device, as far as three resources describe them. A job
+//! that was not is a [newcomer](Newcomers), whose profile says little: see `docs/accuracy.md`. Footprints are on a
+//! scale where only sums of two were seen; they are no bytes.
 //!
 //! # Checked by
 //!
-//! `tests/it/accuracy_colocation.rs`: measured pairs of Gavel's table, held out by pair and by model, against three simpler
-//! rules. `tests/it/colocation.rs`: invented demands come back as the speeds that they make.
+//! `tests/it/accuracy_colocation.rs`: measured pairs of Gavel's table, held out by pair and by model, against three
+//! simpler rules. `tests/it/colocation.rs`: invented demands come back as the speeds that they make.
 //!
 //! ```
 //! use bellwether_model::colocation::{Demand, share};
@@ -118,8 +118,8 @@ pub fn together(first: &Demand, second: &Demand) -> Option<[f64; 2]> {
     first.fits(second).then(|| [share(first, second), share(second, first)])
 }
 
-/// The demands of `jobs` jobs on one type of device, by `resources` resources, from pairs of them. A job in no pair gets the
-/// mean of the others.
+/// The demands of `jobs` jobs on one type of device, by `resources` resources, from pairs of them. A job in no pair
+/// gets the mean of the others.
 ///
 /// # Errors
 ///

@@ -40,8 +40,8 @@
 //!
 //! # Checked by
 //!
-//! The closed forms below; `tests/it/coarse_laws.rs`: the expected maximum rises with W and stays between mean and maximum,
-//! and equals a brute-force enumeration; the fit finds the line and the floor that made its data.
+//! The closed forms below; `tests/it/coarse_laws.rs`: the expected maximum rises with W and stays between mean and
+//! maximum, and equals a brute-force enumeration; the fit finds the line and the floor that made its data.
 //!
 //! ```
 //! use bellwether_model::compute::Durations;

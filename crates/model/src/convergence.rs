@@ -21,16 +21,16 @@
 //! | phi    | gradient noise scale                                         | samples           |
 //! | y      | staleness: updates between reading parameters and applying the gradient | steps  |
 //!
-//! A curve is fitted in each form by least Huber loss of its errors in units of the curve's own jitter; the form that best
-//! predicts the last quarter of what was observed is kept. Intervals come from leaving out one eighth of the
-//! curve after another, and from how far the other forms are away, each weighted by the inverse square of its error.
+//! A curve is fitted in each form by least Huber loss of its errors in units of the curve's own jitter; the form that
+//! best predicts the last quarter of what was observed is kept. Intervals come from leaving out one eighth of the curve
+//! after another, and from how far the other forms are away, each weighted by the inverse square of its error.
 //!
 //! # Source
 //!
 //! Peng et al., Optimus, EuroSys 2018, for the hyperbola; Hestness et al., arXiv 1712.00409, for the power law;
-//! McCandlish et al., arXiv 1812.06162, for the batch; Johnson et al., AdaScale SGD, ICML 2020, for the gain. Staleness:
-//! Stich and Karimireddy, JMLR 21(237), 2020: a delay y multiplies the noise-free part of the steps of SGD by 1 + y
-//! and leaves the noisy part alone; then W workers without waiting (y = W - 1, batch b) need as many samples
+//! McCandlish et al., arXiv 1812.06162, for the batch; Johnson et al., AdaScale SGD, ICML 2020, for the gain.
+//! Staleness: Stich and Karimireddy, JMLR 21(237), 2020: a delay y multiplies the noise-free part of the steps of SGD
+//! by 1 + y and leaves the noisy part alone; then W workers without waiting (y = W - 1, batch b) need as many samples
 //! as one synchronous batch W b.
 //!
 //! # Assumes

@@ -259,8 +259,9 @@ pub struct Outcome {
     pub events: u64,
     /// How busy each resource was.
     pub utilisation: Vec<Utilisation>,
-    /// Updates after the warm-up by their staleness 0, 1, 2, …: the updates of the same part between the moment a server
-    /// heard that a worker wanted it and the moment the gradient from it was applied. Empty for [`Protocol::Bsp`].
+    /// Updates after the warm-up by their staleness 0, 1, 2, …: the updates of the same part between the moment a
+    /// server heard that a worker wanted it and the moment the gradient from it was applied. Empty for
+    /// [`Protocol::Bsp`].
     pub staleness: Vec<u64>,
     /// The beginning of the synthetic trace, in the order in which things ended.
     pub trace: Vec<TraceRow>,

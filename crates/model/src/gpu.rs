@@ -14,9 +14,9 @@
 //!   are never interrupted, except by the turns of `time-slice`.
 //! - *Where*: the multiprocessor with the most room, of equals the first in the device's order; the room is computed
 //!   anew after each choice. How many blocks a choice places is a property of the device: [`Issue`].
-//! - *How fast*: each block uses shares of four resources ([`Demand`]): issue slots and L1 of its multiprocessor, memory
-//!   and bus of the device. Launches take of them in the order in which they reached the device; a launch that gets
-//!   less than it wants runs slower by that factor.
+//! - *How fast*: each block uses shares of four resources ([`Demand`]): issue slots and L1 of its multiprocessor,
+//!   memory and bus of the device. Launches take of them in the order in which they reached the device; a launch that
+//!   gets less than it wants runs slower by that factor.
 //! - Under [`Discipline::Leftover`] and [`Discipline::Priority`] all streams are of one process. In a process, a stream
 //!   that runs ahead of the device fills the queue of launches, and then lets the others launch only when one of its
 //!   own launches ends: [`Stream::run_ahead`].
@@ -29,8 +29,8 @@
 //! Gilman, Ogden, Guo and Walls, "Demystifying the Placement Policies of the NVIDIA GPU Thread Block Scheduler for
 //! Concurrent Kernels", Performance 2020: leftover and most-room policies, precedence of earlier kernels. Gilman and
 //! Walls, arXiv 2110.00459: turns, priorities and MPS. That a full queue of launches holds up other threads of the
-//! process is reported in the vendor's forum (threads 68937 and 220629). The issue of two blocks at once was found in the traces of
-//! `data/thread-blocks`.
+//! process is reported in the vendor's forum (threads 68937 and 220629). The issue of two blocks at once was found in
+//! the traces of `data/thread-blocks`.
 //!
 //! # Assumes
 //!
@@ -52,9 +52,9 @@
 //!
 //! # Checked by
 //!
-//! `tests/it/gpu_placement.rs`: published vectors and traces, block by block. `tests/it/gpu_laws.rs`: limits, queue order, work
-//! conservation, and the choice by tree against one by looking. `tests/it/gpu_sharing.rs`: disciplines and contention, by hand and against
-//! published orderings.
+//! `tests/it/gpu_placement.rs`: published vectors and traces, block by block. `tests/it/gpu_laws.rs`: limits, queue
+//! order, work conservation, and the choice by tree against one by looking. `tests/it/gpu_sharing.rs`: disciplines and
+//! contention, by hand and against published orderings.
 
 mod contention;
 mod device;

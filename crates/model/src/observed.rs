@@ -107,8 +107,8 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// Nothing known of any job, on devices of these relative speeds; 1 for a type that is not named, or whose speed is no
-    /// finite number above 0.
+    /// Nothing known of any job, on devices of these relative speeds; 1 for a type that is not named, or whose speed is
+    /// no finite number above 0.
     pub fn new(device_speeds: BTreeMap<String, f64>) -> Observed {
         Observed { device_speeds, kinds: BTreeMap::new() }
     }
@@ -121,8 +121,8 @@ impl Observed {
     /// Introduces a kind of job: samples of a step, the virtual nodes that share them, bytes that workers exchange in
     /// every step, and seconds of one virtual node on a device of speed 1, where somebody has said or measured it.
     ///
-    /// What was observed of a kind that is known already stays, unless it is cut otherwise now. A time that is no finite
-    /// number above 0 is none.
+    /// What was observed of a kind that is known already stays, unless it is cut otherwise now. A time that is no
+    /// finite number above 0 is none.
     pub fn describe(&mut self, kind: &str, batch: u64, virtual_nodes: u32, bytes: u64, node_s: Option<f64>) {
         let declared =
             Declared { batch, virtual_nodes, bytes, node_s: node_s.filter(|node_s| is_positive(*node_s)) };

@@ -26,8 +26,8 @@
 //! worker's mean step, as [`crate::event`] says it, without the largest server's D.
 //!
 //! A *unit* is what is pulled for, computed and pushed as one: `accumulation` virtual nodes of a shared batch, or the
-//! batch of one worker. In a synchronous step through servers all workers are taken to have as many units as the one that
-//! has most.
+//! batch of one worker. In a synchronous step through servers all workers are taken to have as many units as the one
+//! that has most.
 //!
 //! # Source
 //!
@@ -35,11 +35,12 @@
 //!
 //! # Assumes
 //!
-//! A profile with several virtual nodes is of a fixed global batch that workers share; one with a single virtual
-//! node is of one worker's batch, and each worker has its own. Virtual nodes are alike: what one took says what any
-//! other may take. Workers of which none is more than K units ahead are no slower than workers that wait for each other
-//! after every K + 1 units; the mean of K + 1 units is taken to be spread as one is, by the root of K + 1 less. Devices of another speed do all computing faster or slower by that factor. Computing of a batch of
-//! other size is proportional, as one profile shows one size.
+//! A profile with several virtual nodes is of a fixed global batch that workers share; one with a single virtual node
+//! is of one worker's batch, and each worker has its own. Virtual nodes are alike: what one took says what any other
+//! may take. Workers of which none is more than K units ahead are no slower than workers that wait for each other after
+//! every K + 1 units; the mean of K + 1 units is taken to be spread as one is, by the root of K + 1 less. Devices of
+//! another speed do all computing faster or slower by that factor. Computing of a batch of other size is proportional,
+//! as one profile shows one size.
 //!
 //! # Valid
 //!
@@ -182,7 +183,8 @@ impl ProfileModel {
     }
 
     /// Bytes held by each of `servers`: as the profile says, or by the rule of the parameter servers, which cut large
-    /// parts ([`with_pieces`](crate::event::with_pieces)). A part whose server does not exist here goes where there is room.
+    /// parts ([`with_pieces`](crate::event::with_pieces)). A part whose server does not exist here goes where there is
+    /// room.
     pub fn server_bytes(&self, servers: u32) -> Vec<f64> {
         server_bytes(&self.profile, servers)
     }
@@ -364,7 +366,8 @@ impl ProfileModel {
         Ok(Step { step_s: phase.step_s, link_s, bottleneck: phase.bottleneck })
     }
 
-    /// A step in which all pull at once, compute, push at once, and wait until all is applied in `update_s` by one server.
+    /// A step in which all pull at once, compute, push at once, and wait until all is applied in `update_s` by one
+    /// server.
     fn through_servers(
         &self,
         configuration: &Configuration,

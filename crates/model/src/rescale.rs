@@ -25,9 +25,10 @@
 //!
 //! # Assumes
 //!
-//! The exchange is bound by bytes; on one machine it is the work of its processors, as computing is. Virtual nodes
-//! take equally long but for an independent normal spread, by which the slowest of more workers is slower. At W = W0 the prediction is that things go on as they began, so its error says how steady the
-//! run was; elsewhere it is a prediction proper.
+//! The exchange is bound by bytes; on one machine it is the work of its processors, as computing is. Virtual nodes take
+//! equally long but for an independent normal spread, by which the slowest of more workers is slower. At W = W0 the
+//! prediction is that things go on as they began, so its error says how steady the run was; elsewhere it is a
+//! prediction proper.
 //!
 //! # Valid
 //!

@@ -29,17 +29,17 @@
 //! # Source
 //!
 //! The mean: each worker's cycle holds one update of every worker, and its own is no staleness. The stability: the
-//! characteristic equation z^(y-1) (z - 1)(z - u) = -a on the unit circle, solved here; without momentum it is the known
-//! bound of delayed recurrences (Kuruklis, J. Math. Anal. Appl. 188, 1994). Momentum from asynchrony: Mitliagkas, Zhang,
-//! Hadjis and Re, Allerton 2016. The noise: McCandlish et al., arXiv 1812.06162.
+//! characteristic equation z^(y-1) (z - 1)(z - u) = -a on the unit circle, solved here; without momentum it is the
+//! known bound of delayed recurrences (Kuruklis, J. Math. Anal. Appl. 188, 1994). Momentum from asynchrony: Mitliagkas,
+//! Zhang, Hadjis and Re, Allerton 2016. The noise: McCandlish et al., arXiv 1812.06162.
 //!
 //! # Assumes
 //!
-//! Equal workers whose cycle is mostly the time from reading to applying; a delay that is the same for every update (one
-//! that varies like an exponential time is stable much longer: [`implicit_momentum`]). Learning rates that are as large
-//! as stability allows, before and after: with smaller ones staleness costs less, down to nothing, so the factor is a
-//! bound and no expectation. Asynchronous updates have the rate of their share of the batch, so that they are never
-//! faster per sample than synchronous ones.
+//! Equal workers whose cycle is mostly the time from reading to applying; a delay that is the same for every update
+//! (one that varies like an exponential time is stable much longer: [`implicit_momentum`]). Learning rates that are as
+//! large as stability allows, before and after: with smaller ones staleness costs less, down to nothing, so the factor
+//! is a bound and no expectation. Asynchronous updates have the rate of their share of the batch, so that they are
+//! never faster per sample than synchronous ones.
 //!
 //! # Valid
 //!
@@ -49,8 +49,8 @@
 //!
 //! # Checked by
 //!
-//! `tests/it/staleness.rs`: delayed descent simulated on both sides of every bound, the best rates of a simulated quadratic,
-//! the implicit momentum, and the staleness of simulated training through servers ([`crate::event`]).
+//! `tests/it/staleness.rs`: delayed descent simulated on both sides of every bound, the best rates of a simulated
+//! quadratic, the implicit momentum, and the staleness of simulated training through servers ([`crate::event`]).
 //!
 //! ```
 //! use bellwether_core::prediction::Protocol;
@@ -73,9 +73,9 @@ const PLACE: &str = "staleness";
 /// Halvings of an angle between 0 and pi: to the last digit of a number.
 const HALVINGS: u32 = 80;
 
-/// Mean number of updates by others between reading parameters and applying the gradient, with equal workers. `None` for
-/// gossip: a worker's gradient is applied to the parameters that it was computed from, but those differ between workers.
-/// Where a bound above 0 blocks workers it is somewhat less, as who is blocked has not read yet.
+/// Mean number of updates by others between reading parameters and applying the gradient, with equal workers. `None`
+/// for gossip: a worker's gradient is applied to the parameters that it was computed from, but those differ between
+/// workers. Where a bound above 0 blocks workers it is somewhat less, as who is blocked has not read yet.
 pub fn expected(protocol: Protocol, workers: u32) -> Option<f64> {
     let others = f64::from(workers.saturating_sub(1));
     match protocol {
@@ -90,7 +90,8 @@ pub fn expected(protocol: Protocol, workers: u32) -> Option<f64> {
 
 /// The staleness that no update exceeds; `None` where there is no bound (for gossip: no such staleness).
 ///
-/// When a worker reads, the others are at most K units behind it; when it is done, at most K + 1 ahead of where it began.
+/// When a worker reads, the others are at most K units behind it; when it is done, at most K + 1 ahead of where it
+/// began.
 pub fn most(protocol: Protocol, workers: u32) -> Option<u64> {
     let others = u64::from(workers.saturating_sub(1));
     match protocol {

@@ -22,7 +22,8 @@
 //! | x      | throughput, M / T              | samples/s |
 //!
 //! A job of Gavel's table is counted in steps: its work is steps, and what is called samples per second elsewhere is
-//! steps per second here, whatever its batch. It also holds pairs of jobs that share devices; a zero means that they cannot.
+//! steps per second here, whatever its batch. It also holds pairs of jobs that share devices; a zero means that they
+//! cannot.
 //!
 //! # Source
 //!

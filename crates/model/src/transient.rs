@@ -44,21 +44,22 @@
 //! # Assumes
 //!
 //! Servers live independently of each other and of the hour of the day. The published ones did not: those of one region
-//! and hour often went together, which leaves the mean number of losses as it is and makes runs differ more. Between the
-//! points of a table nothing is known; straight lines spread the revocations of the first hour evenly over it. A
+//! and hour often went together, which leaves the mean number of losses as it is and makes runs differ more. Between
+//! the points of a table nothing is known; straight lines spread the revocations of the first hour evenly over it. A
 //! replacement is always to be had, and lives by the same law.
 //!
 //! # Valid
 //!
-//! The published laws: Google Compute Engine in 2019, with its limit of 24 h; those of its servers that
-//! ran the published jobs of February 2019 lived longer, see the last of the tests. The fixed point: jobs in which few servers are lost and none twice, and whose
-//! replacements are short beside it; it lets all wait for each. The expected course: servers that are replaced, or of
-//! which no more than a quarter is lost; not where all are lost together at the limit.
+//! The published laws: Google Compute Engine in 2019, with its limit of 24 h; those of its servers that ran the
+//! published jobs of February 2019 lived longer, see the last of the tests. The fixed point: jobs in which few servers
+//! are lost and none twice, and whose replacements are short beside it; it lets all wait for each. The expected course:
+//! servers that are replaced, or of which no more than a quarter is lost; not where all are lost together at the limit.
 //!
 //! # Checked by
 //!
-//! `tests/it/transient.rs`: laws against their samples, words, bad input, periods. `tests/it/transient_jobs.rs`: Monte Carlo
-//! by hand and against the closed forms. `tests/it/transient_published.rs`: the published runs, their prices and losses.
+//! `tests/it/transient.rs`: laws against their samples, words, bad input, periods. `tests/it/transient_jobs.rs`: Monte
+//! Carlo by hand and against the closed forms. `tests/it/transient_published.rs`: the published runs, their prices and
+//! losses.
 //!
 //! ```
 //! use bellwether_model::transient::{Job, Servers, published, simulate};

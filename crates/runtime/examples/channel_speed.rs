@@ -1,10 +1,10 @@
-//! What protection costs: messages and all-reduces of two workers over TCP on one machine, as they are and encrypted, in
-//! turns, beside the cipher alone.
+//! What protection costs: messages and all-reduces of two workers over TCP on one machine, as they are and encrypted,
+//! in turns, beside the cipher alone.
 //!
 //! `cargo run --release -p bellwether-runtime --example channel_speed [ROUNDS]`; a calm machine with two cores.
 //!
-//! A worker sends, receives, seals and opens with one thread, so what TCP and the cipher allow together is the sum of the
-//! times that each takes alone: `rate = 1 / (1 / TCP + 1 / cipher)`. The two workers have a core each.
+//! A worker sends, receives, seals and opens with one thread, so what TCP and the cipher allow together is the sum of
+//! the times that each takes alone: `rate = 1 / (1 / TCP + 1 / cipher)`. The two workers have a core each.
 
 #![allow(clippy::print_stdout, reason = "a measurement is printed")]
 
@@ -82,7 +82,7 @@ impl Clocks {
         Clocks(Instant::now(), processor_s())
     }
 
-    /// What each of so many took.
+    /// What each of this many took.
     fn each(&self, count: u32) -> Spent {
         [self.0.elapsed().as_secs_f64(), processor_s() - self.1].map(|seconds| seconds / f64::from(count))
     }
@@ -175,8 +175,8 @@ impl Pair {
     }
 }
 
-/// What it costs that a worker seals and opens so many bytes, by the cipher alone and from its cache, while another does
-/// the same on the other core.
+/// What it costs that a worker seals and opens this many bytes, by the cipher alone and from its cache, while another
+/// does the same on the other core.
 fn alone(cipher: Cipher, bytes: usize, count: u32) -> Spent {
     let work = || {
         let algorithm = if cipher == Cipher::Aes256Gcm { &AES_256_GCM } else { &CHACHA20_POLY1305 };

@@ -137,7 +137,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A disk of so many bytes.
+    /// A disk with room for this many bytes.
     #[derive(Debug, Default)]
     pub(crate) struct Disk {
         pub(crate) content: Vec<u8>,

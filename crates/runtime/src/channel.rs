@@ -1,8 +1,8 @@
-//! The one secure channel between the processes of a run: workers, servers, coordinator, and whoever steers it.
+//! The one secure channel between the processes of a run: workers, servers, coordinator, and the clients that steer it.
 //!
 //! Between machines it is a Noise handshake (`NNpsk0`, its pre-shared key derived from the run's [`Token`]) and
-//! encrypted records over TCP. Both sides prove that they hold the token, which never travels; nobody listens in,
-//! changes a byte, or plays back what was said. Between processes of one user on one machine it is a Unix socket in a
+//! encrypted records over TCP. Both sides prove that they hold the token, which never travels; no third party can
+//! listen in, change a byte, or replay a message. Between processes of one user on one machine it is a Unix socket in a
 //! private folder, plain, where the system itself says who the other side is.
 //!
 //! A [`Listener`] admits who passes the handshake, [`dial`] passes it, and both give a [`Stream`], which is read and
@@ -42,7 +42,7 @@ pub(crate) fn resolve(address: &str) -> Result<SocketAddr, String> {
     all.next().ok_or_else(|| format!("{address} has no address"))
 }
 
-/// A number that nobody else draws.
+/// A number that no other caller draws.
 pub(crate) fn random_number() -> std::io::Result<u64> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;

@@ -116,7 +116,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// When the file cannot be written; older checkpoints stay as they are.
+    /// Returns an error if the file cannot be written; older checkpoints stay as they are.
     pub fn write(
         &self,
         state: &TrainingState,
@@ -170,7 +170,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// When the file is missing, damaged, or of another job or layout.
+    /// Returns an error if the file is missing, damaged, or of another job or layout.
     pub fn read(&self, step: u64, layout: &Layout, slots: &[&str]) -> Result<TrainingState, CheckpointError> {
         self.load(step, layout, slots).map(|(state, _)| state)
     }
@@ -222,7 +222,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// When there are files and none can be used: the reason of the newest one.
+    /// Returns the newest file's fault if there are files and none can be used.
     pub fn newest(&self, layout: &Layout, slots: &[&str]) -> Result<Option<Loaded>, CheckpointError> {
         let mut skipped = Vec::new();
         for step in self.steps() {

@@ -1,4 +1,4 @@
-//! The control plane: gRPC between coordinator, workers, and whoever steers a run.
+//! The control plane: gRPC between coordinator, workers, and the clients that steer a run.
 //!
 //! `proto/bellwether.proto` is the contract. [`server`] is the coordinator's end, [`client`] that of
 //! workers and of the command line; [`convert`] translates between the wire and [`crate::membership`].
@@ -15,8 +15,8 @@ pub use crate::channel::Token;
 
 /// Both ends ask each other this often whether they are there.
 ///
-/// A connection whose packets vanish looks like one on which nothing is said. That a worker is silent its coordinator
-/// notices much earlier; so does whoever waits for it.
+/// A connection whose packets vanish looks like one on which nothing is said. The coordinator notices a silent worker
+/// much earlier, and so do the processes that wait for it.
 pub(crate) const QUESTION: Duration = Duration::from_secs(5);
 
 /// How long the answer may take: a coordinator may stand still for as long, and its workers go on.

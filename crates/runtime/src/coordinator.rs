@@ -99,7 +99,7 @@ pub struct Options {
     pub plain_transport: Option<String>,
     /// Seconds that a model predicts of a step.
     pub expected_step_s: Option<f64>,
-    /// Whether a worker that is late is replaced even if nobody could go on without it.
+    /// Whether a late worker is replaced even if the run cannot go on without it.
     pub replaces_alone: bool,
     /// Whether workers measure their link to the data plane before they train.
     pub measure_link: bool,
@@ -143,7 +143,7 @@ pub enum CoordinatorError {
         /// What there is now.
         now: String,
     },
-    /// The token asks for connections that are not encrypted, and nobody said why.
+    /// The token asks for connections that are not encrypted, and no reason was given.
     #[error(
         "the run's token asks for connections without encryption, and neither the journal nor anybody says why"
     )]
@@ -170,7 +170,7 @@ fn system(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Coordinator
 ///
 /// # Errors
 ///
-/// When the run cannot begin. What goes wrong later is in the summary's outcome.
+/// Returns an error if the run cannot begin. What goes wrong later is in the summary's outcome.
 pub fn run(
     options: Options,
     observe: &mut (dyn FnMut(Observation<'_>) + Send),
@@ -419,8 +419,8 @@ impl Run {
         self.sessions.clear();
         self.take_last_checkpoints();
         let patience = Instant::now() + Duration::from_secs(3);
-        // Workers that joined by hand have no process of ours to wait for: until their sessions are closed, they may not
-        // have heard that the run is over, and would wait for another coordinator.
+        // Workers that joined by hand have no process of ours to wait for: until their sessions are closed, they may
+        // not have heard that the run is over, and would wait for another coordinator.
         let folder = self.options.folder.clone();
         let runs = |run: &mut Self| {
             run.processes().any(|child| child.ended().is_none())

@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 ///
 /// # Errors
 ///
-/// When the system does not let us listen.
+/// Returns an error if the system does not let us listen.
 pub fn wait_until_asked() -> io::Result<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

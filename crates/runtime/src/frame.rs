@@ -56,7 +56,7 @@ pub struct Stamp {
 /// A frame broke the protocol; its connection is not used any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ProtocolError {
-    /// The bytes are no frame at all.
+    /// The bytes do not form a frame.
     #[error("bad frame magic {0:#010x}")]
     Magic(u32),
     /// The kind byte names no kind.
@@ -138,7 +138,7 @@ impl FrameHeader {
     ///
     /// # Errors
     ///
-    /// [`ProtocolError::Magic`], [`Kind`](ProtocolError::Kind) or [`Reserved`](ProtocolError::Reserved).
+    /// Returns [`ProtocolError::Magic`], [`Kind`](ProtocolError::Kind) or [`Reserved`](ProtocolError::Reserved).
     /// Whether the frame is due is for [`check`](FrameHeader::check) and the plan to say.
     pub fn decode(bytes: &[u8; FRAME_HEADER_BYTES]) -> Result<FrameHeader, ProtocolError> {
         let magic = read_u32(bytes, 0);
@@ -161,7 +161,7 @@ impl FrameHeader {
     ///
     /// # Errors
     ///
-    /// The first of [`OtherJob`](ProtocolError::OtherJob), [`OtherEpoch`](ProtocolError::OtherEpoch),
+    /// Returns the first of [`OtherJob`](ProtocolError::OtherJob), [`OtherEpoch`](ProtocolError::OtherEpoch),
     /// [`OtherStep`](ProtocolError::OtherStep) that applies.
     pub fn check(&self, here: &Stamp) -> Result<(), ProtocolError> {
         let there = &self.stamp;

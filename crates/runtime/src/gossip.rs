@@ -1,15 +1,15 @@
 //! Decentralised averaging: after each unit a worker averages its parameters with one peer, drawn at random.
 //!
-//! Nobody waits for anybody, and no lock is held while a message travels, so there is nothing to deadlock, however many
-//! begin at once. Threads of each worker answer its peers, from the same [`Shared`] vector that its computing thread
-//! reads, averages and updates. An exchange with a peer that is gone is left out, and costs nothing but itself.
+//! No worker waits for another, and no lock is held while a message travels, so there is nothing to deadlock, however
+//! many begin at once. Threads of each worker answer its peers, from the same [`Shared`] vector that its computing
+//! thread reads, averages and updates. An exchange with a peer that is gone is left out, and costs nothing but itself.
 //!
 //! # Source
 //!
 //! AD-PSGD (Lian, Zhang, Zhang and Liu, ICML 2018): a worker computes a gradient at a copy of its parameters, averages
 //! with a random neighbour, and applies the gradient to the average. Only parameters are averaged; optimizer slots stay
-//! where they are. AD-PSGD escapes deadlock by a bipartite graph of neighbours; here everybody may average with
-//! everybody, because a chunk that is under way itself is still averaged, with a smaller share (see [`Shared`]).
+//! where they are. AD-PSGD escapes deadlock by a bipartite graph of neighbours; here any two workers may average,
+//! because a chunk that is under way itself is still averaged, with a smaller share (see [`Shared`]).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -74,8 +74,8 @@ struct Neighbours {
 }
 
 /// One worker's part in the averaging; dropping it closes its connections and ends its threads. A worker that has done
-/// its last unit keeps it until its peers have done theirs, or are told that it is no peer any more: they would wait
-/// for an answer, though not for long.
+/// its last unit keeps it until its peers have done theirs, or are told that it has left: they would wait for an
+/// answer, though not for long.
 #[derive(Debug)]
 pub struct Gossip {
     identity: Identity,
@@ -92,7 +92,7 @@ impl Gossip {
     ///
     /// # Errors
     ///
-    /// When no thread is to be had.
+    /// Returns an error if the system gives no thread.
     pub fn start(inbox: Arc<Inbox>, identity: Identity, shared: Arc<Shared>) -> io::Result<Gossip> {
         let neighbours = Arc::new(Mutex::new(Neighbours::default()));
         let stop = Arc::new(AtomicBool::new(false));
@@ -139,7 +139,7 @@ impl Gossip {
     ///
     /// # Errors
     ///
-    /// When the peer cannot be reached or goes away; what was averaged until then stays.
+    /// Returns an error if the peer cannot be reached or goes away; what was averaged until then stays.
     pub fn exchange(&self, unit: u64) -> Result<Option<Exchanged>, Skipped> {
         self.peer_after(unit).map(|peer| self.exchange_with(peer)).transpose()
     }
@@ -153,8 +153,8 @@ impl Gossip {
         self.talk(peer, exchange::lead)
     }
 
-    /// Takes the values of `peer` for this worker's own, as one does that comes when the others have trained for a while:
-    /// its old values would draw the others back.
+    /// Takes the values of `peer` for this worker's own, as one does that comes when the others have trained for a
+    /// while: its old values would draw the others back.
     ///
     /// # Errors
     ///
@@ -180,7 +180,7 @@ impl Gossip {
 
     fn dial(&self, peer: WorkerId) -> Result<Stream, String> {
         let Identity { me, token, epoch, .. } = &self.identity;
-        let address = lock(&self.neighbours).peers.get(&peer).copied().ok_or("it is no peer")?;
+        let address = lock(&self.neighbours).peers.get(&peer).copied().ok_or("it is not a peer")?;
         let hello = Hello { kind: ConnectionKind::Gossip, worker: *me, epoch: *epoch, to: Some(peer) };
         let stream =
             dial(address, &hello, token, Instant::now() + PATIENCE).map_err(|error| error.to_string())?;
@@ -242,7 +242,7 @@ impl Door {
             std::mem::take(&mut neighbours.streams)
         };
         streams.values().for_each(end);
-        // Who came last sees at once that nobody will answer.
+        // The last to come sees at once that no answer will follow.
         self.inbox.discard_below(ConnectionKind::Gossip, self.epoch + 1);
         for thread in threads {
             let _ = thread.join();

@@ -79,8 +79,8 @@ impl Journal {
     }
 
     /// Makes what was written durable, and then keeps a point from which it can be read on, if `point` names a file:
-    /// from a thread of its own, which is returned. Nobody has to wait, and a system that refuses costs no more than
-    /// the guarantee.
+    /// from a thread of its own, which is returned. The caller does not wait, and a system that refuses costs no more
+    /// than the guarantee.
     pub fn sync_in_background(&self, point: Option<PathBuf>) -> Option<JoinHandle<()>> {
         let (file, point) = (self.appender.again().ok()?, point.zip(self.resume_point()));
         let work = move || {
@@ -96,7 +96,8 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// What was written cannot be made durable. A point that cannot be kept is no error.
+    /// Returns an error if what was written cannot be made durable. A point that cannot be kept does not count as an
+    /// error.
     pub fn sync(&self, point: &Path) -> io::Result<()> {
         let file = self.appender.again()?;
         file.sync_data()?;
@@ -221,7 +222,7 @@ fn joined(last: &mut Event, next: &Event) -> bool {
     }
 }
 
-/// Whether a coordinator that takes over, or whoever proves the ledger, cannot do without it.
+/// Whether a coordinator that takes over, or the check of the ledger, cannot do without it.
 fn is_needed(event: &Event) -> bool {
     matches!(
         event,
@@ -254,8 +255,8 @@ impl Tail {
         self.0.skip_to_last(lines)
     }
 
-    /// Lines that were added, a chunk of them at most; none when there are no more. What is no event that this release
-    /// knows is left out.
+    /// Lines that were added, a chunk of them at most; empty when there are no more. Events that this release does not
+    /// know are left out.
     ///
     /// # Errors
     ///

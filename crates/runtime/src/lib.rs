@@ -13,14 +13,14 @@
 //! 4. *Resizing is not an interruption.* A newcomer boots, warms up and receives state while the others
 //!    train; it takes its virtual nodes at a step boundary.
 //! 5. *A crash costs at most the step in flight.* A broken connection is evidence at once.
-//! 6. *Nobody joins without the job's token*, and no message is trusted for its length.
+//! 6. *No process joins without the job's token*, and no message is trusted for its length.
 //!
 //! # What it assumes
 //!
 //! - The workload keeps the laws of [`workload::Workload`]: its gradients are pure.
 //! - All workers of a run are of one kernel class; others are refused.
-//! - The machine's memory and the network do not change bits unnoticed (on one machine; between machines every record has a tag); [`verification`] looks
-//!   for machines that do.
+//! - The machine's memory and the network do not change bits unnoticed (on one machine; between machines every record
+//!   has a tag); [`verification`] looks for machines that do.
 //! - The token's file is private. The network between machines need not be: see [`channel`].
 
 pub mod append;

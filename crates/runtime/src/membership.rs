@@ -8,12 +8,12 @@
 //!
 //! # The protocol in five sentences
 //!
-//! - *Planned change*: the coordinator sends `Prepare`; everyone connects to whom they lack in the
-//!   background; every collective carries each member's prepared epoch, and the first boundary at which
-//!   all members of the present epoch say the same newer number is where they switch. Nobody waits.
+//! - *Planned change*: the coordinator sends `Prepare`; everyone connects to whom they lack in the background; every
+//!   collective carries each member's prepared epoch, and the first boundary at which all members of the present epoch
+//!   say the same newer number is where they switch. No worker waits.
 //! - *Growing* takes two such changes: first the newcomer is a shadow, which receives state while the
 //!   others compute and every result from then on; once it holds everything it becomes active.
-//! - *Crash*: the coordinator sends `Recover`; all in-flight work is dropped, connections are made anew,
+//! - *Crash*: the coordinator sends `Recover`; all in-flight work is dropped, connections are made again,
 //!   everyone says how far they are (`Ready`), those one update behind get the last result from one who
 //!   still holds it, and `Start` goes on from the most advanced step.
 //! - A step is committed when every active member has applied it; since members are never more than
@@ -117,8 +117,8 @@ impl Membership {
         others.into_iter().filter(|(peer, _)| *peer != worker).collect()
     }
 
-    /// The peers to whom a *planned* change makes a new connection; the others stay connected from the
-    /// membership before. A shadow's connections are always new, so that its state stream starts anew.
+    /// The peers to whom a *planned* change makes a new connection; the others stay connected from the membership
+    /// before. A shadow's connections are always new, so that its state stream starts from the beginning.
     pub fn new_peers(&self, worker: WorkerId) -> Vec<(WorkerId, &str)> {
         let promoted = |id: WorkerId| self.promoted.contains(&id);
         let mut peers = self.peers(worker);
@@ -149,7 +149,7 @@ pub enum Load {
 pub enum ToWorker {
     /// Connect to the new members and switch when all have.
     Prepare(Membership),
-    /// Drop what is in flight and form this membership anew.
+    /// Drop what is in flight and form this membership again.
     Recover {
         /// The membership to form; workers outside it go back to standby.
         membership: Membership,
@@ -166,9 +166,9 @@ pub enum ToWorker {
         step: u64,
         /// Members one step behind.
         behind: Vec<WorkerId>,
-        /// Who still holds the last result; meaningless when nobody is behind.
+        /// Who still holds the last result; meaningless when no member is behind.
         source: WorkerId,
-        /// Steps that each update covers from now on, whatever the membership said: an update that is done anew must
+        /// Steps that each update covers from now on, whatever the membership said: an update that is done again must
         /// cover what it covered before. 0 means 1.
         accumulation: u32,
     },
@@ -197,7 +197,8 @@ pub enum ToWorker {
         /// Complete steps.
         step: u64,
     },
-    /// Send the state to the coordinator, at the next boundary; or once more, after the last step, if it is not written yet.
+    /// Send the state to the coordinator, at the next boundary; or once more, after the last step, if it is not written
+    /// yet.
     SendCheckpoint {
         /// The membership in force.
         epoch: u64,

@@ -23,7 +23,7 @@ pub struct Mesh {
     links: BTreeMap<u64, Link>,
     /// How long a peer may let what was sent to it wait.
     patience: Duration,
-    /// Where whoever uses it notes how far it is.
+    /// Where its user notes how far it is.
     pub(crate) progress: Option<Arc<Progress>>,
 }
 
@@ -43,7 +43,7 @@ impl Mesh {
     ///
     /// # Errors
     ///
-    /// When the socket refuses its options.
+    /// Returns an error if the socket refuses its options.
     pub fn insert(&mut self, worker: u64, stream: Stream) -> io::Result<()> {
         stream.set_nonblocking(true)?;
         stream.limit_silence(self.patience)?;
@@ -60,7 +60,7 @@ impl Mesh {
         }
         self.patience = 2 * patience;
         for link in self.links.values() {
-            // A socket that refuses is broken, which whoever uses it learns.
+            // A socket that refuses is broken, which its user learns.
             let _ = link.stream.limit_silence(self.patience);
         }
     }
@@ -106,7 +106,7 @@ impl Mesh {
 /// What one attempt to read or write moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Moved {
-    /// So many bytes, at least one.
+    /// This many bytes, at least one.
     Bytes(usize),
     /// The socket is not ready.
     NotReady,

@@ -21,7 +21,7 @@ pub fn read(folder: &Path) -> impl Iterator<Item = StepRecord> {
 ///
 /// # Errors
 ///
-/// When it cannot be opened. Where it cannot be read on, it ends.
+/// Returns an error if it cannot be opened. Where it cannot be read on, it ends.
 pub fn read_file(path: &Path) -> Result<impl Iterator<Item = StepRecord> + use<>> {
     let lines = BufReader::new(File::open(path)?).split(b'\n').map_while(Result::ok);
     Ok(lines.filter_map(|line| serde_json::from_slice(&line).ok()))
@@ -57,7 +57,8 @@ impl Tail {
         self.0.skip(bytes)
     }
 
-    /// Steps that were added, a chunk of them at most; none when there are no more. Lines that are no steps are left out.
+    /// Steps that were added, a chunk of them at most; empty when there are no more. Lines that do not hold steps are
+    /// left out.
     ///
     /// # Errors
     ///

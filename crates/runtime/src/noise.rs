@@ -2,9 +2,9 @@
 //!
 //! # Model
 //!
-//! An update adds up the gradients of m micro-batches of n1 … nm samples, drawn without replacement from the P of an epoch.
-//! With g the mean gradient of all of these and S the trace of the covariance of one sample's gradient (over P - 1), the
-//! sum Gi of a micro-batch and the sum G of all N samples obey
+//! An update adds up the gradients of m micro-batches of n1 … nm samples, drawn without replacement from the P of an
+//! epoch. With g the mean gradient of all of these and S the trace of the covariance of one sample's gradient (over P -
+//! 1), the sum Gi of a micro-batch and the sum G of all N samples obey
 //!
 //! ```text
 //! E |Gi|^2 = ni^2 (|g|^2 - S / P) + ni S          E |G|^2 = N^2 (|g|^2 - S / P) + N S
@@ -16,10 +16,10 @@
 //! S = (A - Q |G|^2 / N^2) / (M - Q / N)           |g|^2 = (|G|^2 - N S) / N^2 + S / P
 //! ```
 //!
-//! have the right expectations, whatever the sizes of the micro-batches. Those of every eighth step count: a norm is a pass
-//! over the gradient. Both are smoothed with the same weights over about three hundred steps. The noise scale is S / |g|^2,
-//! in samples. A batch of a B samples makes the progress of r = a (s + B) / (s + a B) batches of B, 1 ≤ r ≤ a, with s the
-//! noise scale: the gain of AdaScale.
+//! have the right expectations, whatever the sizes of the micro-batches. Those of every eighth step count: a norm is a
+//! pass over the gradient. Both are smoothed with the same weights over about three hundred steps. The noise scale is S
+//! / |g|^2, in samples. A batch of a B samples makes the progress of r = a (s + B) / (s + a B) batches of B, 1 ≤ r ≤ a,
+//! with s the noise scale: the gain of AdaScale.
 //!
 //! # Source
 //!
@@ -29,13 +29,13 @@
 //!
 //! # Assumes
 //!
-//! Which samples come next does not depend on what the parameters learnt from those before in the epoch. The noise is that of
-//! the plain gradient, also for Adam, which divides by its own estimate of it.
+//! Which samples come next does not depend on what the parameters learnt from those before in the epoch. The noise is
+//! that of the plain gradient, also for Adam, which divides by its own estimate of it.
 
 /// Share of the past that remains after one step.
 const KEPT_PER_STEP: f64 = 0.997;
 
-/// Of so many steps one is measured.
+/// One in this many steps is measured.
 const EVERY: u64 = 8;
 
 /// Whether the micro-batches of this step are measured.
@@ -64,8 +64,8 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Square norm of the mean gradient of all samples, and the trace of the covariance of one sample's gradient. `None` for a single
-    /// micro-batch, or none, which tells nothing.
+    /// Square norm of the mean gradient of all samples, and the trace of the covariance of one sample's gradient.
+    /// `None` for a single micro-batch, or none, which tells nothing.
     ///
     /// ```
     /// use bellwether_runtime::noise::Measured;
@@ -92,7 +92,7 @@ pub struct Noise {
 }
 
 impl Noise {
-    /// The estimates with what an update measured that covers so many steps to be measured.
+    /// The estimates, updated with the measurement of an update that covers this many measured steps.
     #[must_use]
     pub fn with(self, measured: &Measured, count: u64) -> Noise {
         let Some((signal, noise)) = measured.estimate() else { return self };

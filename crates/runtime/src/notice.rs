@@ -16,7 +16,7 @@ pub mod gce;
 mod http;
 mod sigterm;
 
-/// The time between two questions, if nobody says otherwise: what EC2 recommends.
+/// The default time between two questions: what EC2 recommends.
 pub const INTERVAL: Duration = Duration::from_secs(5);
 
 /// A source that fails is not asked less often than this (or than the interval, if that is longer): it may be
@@ -42,7 +42,7 @@ impl fmt::Display for Notice {
 /// A source of notices could not be asked, or its answer is none.
 #[derive(Debug, thiserror::Error)]
 pub enum NoticeError {
-    /// Nobody answers in time, or what answers does not speak HTTP.
+    /// No server answers in time, or it does not speak HTTP.
     #[error("{url} does not answer: {why}")]
     Unreachable {
         /// Who was asked.
@@ -72,7 +72,7 @@ pub trait Notices: Send {
     ///
     /// # Errors
     ///
-    /// When the source cannot be asked now. It may be asked again.
+    /// Returns an error if the source cannot be asked now. It may be asked again.
     fn poll(&mut self) -> Result<Option<Notice>, NoticeError>;
 }
 
@@ -90,7 +90,7 @@ pub enum Source {
     Gce(String),
     /// The instance metadata service of Amazon EC2 at this address.
     Ec2(String),
-    /// SIGTERM, sent by whoever takes the server away.
+    /// SIGTERM, sent by the provider that takes the server away.
     Sigterm,
 }
 
@@ -124,7 +124,7 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// When the system does not let us listen to SIGTERM.
+    /// Returns an error if the system does not let us listen to SIGTERM.
     pub fn open(&self, interval: Duration) -> std::io::Result<Box<dyn Notices>> {
         Ok(match self {
             Source::Gce(base) => Box::new(gce::Gce::new(base.clone(), interval)),
@@ -137,7 +137,7 @@ impl Source {
 /// What a worker is told to listen to.
 #[derive(Debug, Clone)]
 pub struct Listening {
-    /// The sources; none: nobody gives notices.
+    /// The sources; empty if the provider gives no notices.
     pub sources: Vec<Source>,
     /// Time between two questions to one source.
     pub interval: Duration,
@@ -161,7 +161,7 @@ pub struct Watch {
 ///
 /// # Errors
 ///
-/// When the system gives no thread, or does not let us listen to SIGTERM.
+/// Returns an error if the system gives no thread, or does not let us listen to SIGTERM.
 pub fn watch(
     listening: &Listening,
     on_notice: impl Fn(Notice) + Send + Sync + 'static,
@@ -216,7 +216,7 @@ fn wait(
     }
 }
 
-/// Time between two questions after so many failures: twice as long each time, within reason.
+/// Time between two questions after this many failures: twice as long each time, within reason.
 fn pause(interval: Duration, failures: u32) -> Duration {
     interval.saturating_mul(1 << failures.min(8)).min(LONGEST_PAUSE.max(interval))
 }

@@ -17,16 +17,16 @@
 //! with p a parameter, sum its gradient summed over n samples, c ≤ 1 the clipping factor, l the weight
 //! decay, u the momentum, r the learning rate of the step and t the number of the step, counted from 1.
 //!
-//! Where the batch may move, an update covers a steps at once: n counts the samples of all, r is their mean learning rate
-//! times a factor (the gain of AdaScale, a, or sqrt a), b1^a and b2^a stand for b1 and b2, e / sqrt a for e, and AdamW's r l
-//! is the sum over the steps, so that decay and moments keep their pace per sample. With t the last step that is covered,
-//! b^t is still the exact correction.
+//! Where the batch may move, an update covers a steps at once: n counts the samples of all, r is their mean learning
+//! rate times a factor (the gain of AdaScale, a, or sqrt a), b1^a and b2^a stand for b1 and b2, e / sqrt a for e, and
+//! AdamW's r l is the sum over the steps, so that decay and moments keep their pace per sample. With t the last step
+//! that is covered, b^t is still the exact correction.
 //!
 //! # Source
 //!
-//! Sutskever et al., ICML 2013, in the form of PyTorch's `SGD` (the first momentum is the gradient);
-//! Kingma and Ba, ICLR 2015; Loshchilov and Hutter, ICLR 2019. For moving batches: Johnson et al., ICML 2020 (AdaScale);
-//! Goyal et al., 2017 (linear); Malladi et al., NeurIPS 2022 (square root, for Adam).
+//! Sutskever et al., ICML 2013, in the form of PyTorch's `SGD` (the first momentum is the gradient); Kingma and Ba,
+//! ICLR 2015; Loshchilov and Hutter, ICLR 2019. For moving batches: Johnson et al., ICML 2020 (AdaScale); Goyal et al.,
+//! 2017 (linear); Malladi et al., NeurIPS 2022 (square root, for Adam).
 
 use bellwether_core::job::{AsyncMomentum, Goodput, Job, Optimizer as Rule, RateRule, Schedule};
 
@@ -74,8 +74,8 @@ impl Optimizer {
         }
     }
 
-    /// The rule for updates of single units of asynchronous training, whose momentum may be another. Their learning rate
-    /// is multiplied where they are applied ([`Update::rate_factor`]).
+    /// The rule for updates of single units of asynchronous training, whose momentum may be another. Their learning
+    /// rate is multiplied where they are applied ([`Update::rate_factor`]).
     pub fn of_units(job: &Job, total_steps: u64) -> Self {
         let share = f64::from(job.sync.nodes_per_update) / f64::from(job.batch.virtual_nodes);
         let factor = match job.sync.momentum {
@@ -100,8 +100,8 @@ impl Optimizer {
         self.goodput.is_some()
     }
 
-    /// What the learning rate of an update over `steps` steps is multiplied with, at a noise scale in samples (where none
-    /// is known, a larger batch counts for all it could be worth).
+    /// What the learning rate of an update over `steps` steps is multiplied with, at a noise scale in samples (where
+    /// none is known, a larger batch counts for all it could be worth).
     pub fn rate_factor(&self, steps: u64, noise_scale: Option<f64>) -> f64 {
         let Some(goodput) = self.goodput.as_ref().filter(|_| steps > 1) else { return 1.0 };
         let sgd = matches!(self.rule, Rule::Sgd { .. });

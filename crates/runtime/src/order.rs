@@ -1,9 +1,9 @@
 //! Which samples a virtual node takes in a step, and the seeds of its randomness.
 //!
-//! Nothing is iterated and nothing is migrated: (seed, step, virtual node) names the samples, whoever
-//! computes them. The order of an epoch is a keyed bijection of its indices: a Feistel network over just
-//! enough bits, walked along its cycle until the result lies below the number of samples (Black and
-//! Rogaway, CT-RSA 2002). It costs O(1) memory and gives any position at once.
+//! Nothing is iterated and nothing is migrated: (seed, step, virtual node) names the samples, no matter which worker
+//! computes them. The order of an epoch is a keyed bijection of its indices: a Feistel network over just enough bits,
+//! walked along its cycle until the result lies below the number of samples (Black and Rogaway, CT-RSA 2002). It costs
+//! O(1) memory and gives any position at once.
 
 use std::ops::Range;
 

@@ -37,7 +37,8 @@ pub fn file(path: &Path) -> io::Result<File> {
     File::options().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
-/// Takes from all others what they may do with what is there: it may have been copied, or made by somebody with other habits.
+/// Takes from all others what they may do with what is there: it may have been copied, or made by a user with another
+/// umask.
 ///
 /// # Errors
 ///
@@ -51,7 +52,7 @@ pub fn restrict(path: &Path) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// When it is not, or is not there.
+/// Returns an error if it is not, or does not exist.
 pub fn is_own(path: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(path)?;
     if found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0 {

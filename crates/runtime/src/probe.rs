@@ -19,7 +19,7 @@ const ECHOES: usize = 50;
 /// Time for which both sides send.
 const BULK: Duration = Duration::from_millis(800);
 
-/// Part of it that does not count.
+/// The part that does not count.
 const SETTLING: Duration = Duration::from_millis(200);
 
 /// A peer that neither sends nor takes for this long is gone.

@@ -2,9 +2,9 @@
 //!
 //! | file | holds | written by |
 //! |---|---|---|
-//! | `job.json` | the [job](Job) | whoever makes the run |
-//! | `token` | the run's [token](Token), for its owner's eyes only | whoever makes the run |
-//! | `schedule.json` | scheduled changes of the number of workers | whoever starts a coordinator |
+//! | `job.json` | the [job](Job) | the creator of the run |
+//! | `token` | the run's [token](Token), for its owner's eyes only | the creator of the run |
+//! | `schedule.json` | scheduled changes of the number of workers | the program that starts a coordinator |
 //! | `run_id` | the run's random name | the first coordinator |
 //! | `journal.jsonl` | what happened, a [line](bellwether_core::record::Line) each | the coordinator |
 //! | `resume_point.json` | what the journal told at the last checkpoint; it may be removed | the coordinator |
@@ -126,8 +126,8 @@ impl RunDir {
         write_whole(&self.token_file(), format!("{}\n", token.to_text()).as_bytes())
     }
 
-    /// Makes another token where the run's is none, as a power cut may leave it, and nobody coordinates the run who
-    /// knows it. Says whether it did; its workers cannot come back then.
+    /// Makes another token if the run's is not valid, as after a power cut, and no coordinator that knows it is alive.
+    /// Says whether it did; its workers cannot come back then.
     ///
     /// # Errors
     ///
@@ -162,7 +162,7 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// A file that cannot be read, or holds no job.
+    /// Returns an error if the file cannot be read or holds no job.
     pub fn job(&self) -> Result<Job, RunDirError> {
         let path = self.job_file();
         let text = fs::read_to_string(&path).map_err(RunDirError::io(&path))?;
@@ -173,7 +173,7 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// A file that cannot be read, or holds no token.
+    /// Returns an error if the file cannot be read or holds no token.
     pub fn token(&self) -> Result<Token, RunDirError> {
         read_token(&self.token_file())
     }
@@ -182,7 +182,7 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// A file that cannot be read, or holds no schedule.
+    /// Returns an error if the file cannot be read or holds no schedule.
     pub fn schedule(&self) -> Result<Vec<(u64, u32)>, RunDirError> {
         let path = self.path.join(SCHEDULE);
         match fs::read(&path) {
@@ -192,7 +192,7 @@ impl RunDir {
         }
     }
 
-    /// Keeps the scheduled changes for whoever takes the run up again.
+    /// Keeps the scheduled changes for the coordinator that resumes the run.
     ///
     /// # Errors
     ///
@@ -214,7 +214,7 @@ impl RunDir {
         let _ = fs::remove_file(self.endpoint_file());
     }
 
-    /// Whether a coordinator of the run lives, whoever started it.
+    /// Whether a coordinator of the run lives, no matter who started it.
     ///
     /// # Errors
     ///
@@ -342,7 +342,7 @@ impl RunDir {
 ///
 /// # Errors
 ///
-/// A file that cannot be read, or holds no token.
+/// Returns an error if the file cannot be read or holds no token.
 pub fn read_token(path: &Path) -> Result<Token, RunDirError> {
     let wrong = |source| RunDirError::Token { path: path.into(), source };
     let text = fs::read_to_string(path).map_err(|error| wrong(Some(error)))?;

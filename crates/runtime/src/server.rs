@@ -105,7 +105,7 @@ impl Process {
                         return Err(WorkerError::Refused(reason));
                     }
                     Event::Message(ToWorker::Bye { .. }) => return Ok(()),
-                    // The next coordinator begins anew from what is written.
+                    // The next coordinator begins again from what is written.
                     Event::Disconnected => self.holding = None,
                     Event::Reconnected(data_address) => self.data_address = data_address,
                     Event::Over { why, refused: true } => return Err(WorkerError::Refused(why)),
@@ -123,7 +123,7 @@ impl Process {
     /// Loads a shard and serves it.
     fn serve(&mut self, serve: &Serve) {
         self.holding = None;
-        // What became of an earlier shard is no news of this one.
+        // What became of an earlier shard does not concern this one.
         *self.alone.lock().expect("no holder of this lock panics") = None;
         match self.load(serve) {
             Ok(holding) => {
@@ -197,7 +197,7 @@ impl Process {
                     Ok((arrival, _)) if arrival.epoch != epoch => {}
                     Ok((arrival, stream)) => {
                         let first = std::mem::take(&mut follows);
-                        // Whoever is at the other end notices a stream that nobody serves.
+                        // The process at the other end notices that no thread serves its stream.
                         drop(if first {
                             server.follow(stream)
                         } else {

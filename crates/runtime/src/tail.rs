@@ -13,7 +13,7 @@ const CHUNK_BYTES: usize = 1 << 18;
 /// Bytes at the end of a file that are searched for its last lines.
 const BACK_BYTES_MAX: u64 = 1 << 22;
 
-/// A longer line is none of ours; it is read in parts that are no lines.
+/// A longer line is not one of ours; it is read in parts, none of which parses.
 const LINE_BYTES_MAX: usize = 1 << 24;
 
 /// Reads what was added since the last time, whole lines only.
@@ -36,7 +36,7 @@ impl Tail {
     ///
     /// # Errors
     ///
-    /// As the file system says; no file is no error.
+    /// Returns the file system's error; a missing file does not count as one.
     pub fn skip(&mut self, bytes: u64) -> Result<()> {
         if let Some(file) = opened(&mut self.file, &self.path)? {
             self.offset = self.offset.max(file.metadata()?.len().saturating_sub(bytes));
@@ -48,7 +48,7 @@ impl Tail {
     ///
     /// # Errors
     ///
-    /// As the file system says; no file is no error.
+    /// Returns the file system's error; a missing file does not count as one.
     pub fn skip_to_last(&mut self, lines: usize) -> Result<()> {
         let Some(file) = opened(&mut self.file, &self.path)? else { return Ok(()) };
         let length = file.metadata()?.len();
@@ -76,12 +76,12 @@ impl Tail {
     ///
     /// # Errors
     ///
-    /// As the file system says; no file is no error.
+    /// Returns the file system's error; a missing file does not count as one.
     pub fn read(&mut self) -> Result<&[u8]> {
         self.buffer.clear();
         let Some(file) = opened(&mut self.file, &self.path)? else { return Ok(&[]) };
         let length = file.metadata()?.len();
-        // Whoever takes a run up again removes a last line without its end: nothing that was read before.
+        // The coordinator that resumes a run removes a last line without its end: nothing that was read before.
         self.offset = self.offset.min(length);
         let mut wanted = CHUNK_BYTES;
         loop {
@@ -100,7 +100,7 @@ impl Tail {
         }
     }
 
-    /// The values in the next whole lines; none when no more are there. A line that is no such value is left out.
+    /// The values in the next whole lines; empty when no more are there. A line that does not parse is left out.
     ///
     /// # Errors
     ///

@@ -24,7 +24,7 @@ impl Starvation {
         Starvation(threads().filter_map(waited).collect())
     }
 
-    /// The longest that a thread was kept from running since `earlier`. Whichever it is, others may have waited for it.
+    /// The longest that a thread was kept from running since `earlier`. Any of them may have kept others waiting.
     pub(crate) fn since(&self, earlier: &Starvation) -> f64 {
         let waited = self.0.iter().map(|(tid, now_s)| now_s - earlier.0.get(tid).copied().unwrap_or(0.0));
         waited.fold(0.0, f64::max)
@@ -56,8 +56,8 @@ pub(crate) fn is_held(tid: u32) -> bool {
     matches!(letter(tid), Some('D' | 'T' | 't'))
 }
 
-/// A line for each thread of this process: its name, what it is doing, in which system call, and its stack in the kernel,
-/// as far as the system tells.
+/// A line for each thread of this process: its name, what it is doing, in which system call, and its stack in the
+/// kernel, as far as the system tells.
 pub(crate) fn all() -> Vec<String> {
     let line = |tid: u32| {
         let name = read(tid, "comm").unwrap_or_default();

@@ -29,7 +29,7 @@ pub enum Kind {
     End,
     /// Asks for the checkpoint of `step`.
     Fetch,
-    /// A part of the state after `step` steps follows, as a stream of its own; whoever receives it knows which.
+    /// A part of the state after `step` steps follows, as a stream of its own; the receiver knows which.
     Part,
 }
 
@@ -52,7 +52,7 @@ impl Header {
         Header { kind: Kind::Begin, step, chunk: noise.signal.to_bits(), values: noise.noise.to_bits() }
     }
 
-    /// The noise in a `Begin`; what is no number counts for nothing.
+    /// The noise in a `Begin`; values that are not finite count as 0.
     pub fn noise(&self) -> Noise {
         let number = |bits: u64| Some(f64::from_bits(bits)).filter(|value| value.is_finite()).unwrap_or(0.0);
         Noise { signal: number(self.chunk), noise: number(self.values) }
@@ -109,7 +109,7 @@ pub fn send_mark(stream: &mut Stream, kind: Kind, step: u64) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// As the connection says, or when the bytes are no header.
+/// Returns the connection's error, or one if the bytes are not a header.
 pub fn receive_header(stream: &mut Stream) -> io::Result<Header> {
     let mut bytes = [0; HEADER_BYTES];
     stream.read_exact(&mut bytes)?;

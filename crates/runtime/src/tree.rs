@@ -1,10 +1,9 @@
 //! The canonical summation tree over virtual nodes, and sums along it.
 //!
-//! Adding `f32` is not associative, so the order of additions decides bits. Every sum of a job
-//! therefore follows one binary tree over its virtual nodes (the leaves `0..V`), whoever holds
-//! them: a node `[lo, hi)` with more than one leaf splits at the largest power of two below its
-//! number of leaves. A worker holds a contiguous range of leaves, adds up the subtrees that lie
-//! wholly inside it, and leaves the few remaining additions to the collective.
+//! Adding `f32` is not associative, so the order of additions decides bits. Every sum of a job therefore follows one
+//! binary tree over its virtual nodes (the leaves `0..V`), no matter which worker holds them: a node `[lo, hi)` with
+//! more than one leaf splits at the largest power of two below its number of leaves. A worker holds a contiguous range
+//! of leaves, adds up the subtrees that lie wholly inside it, and leaves the few remaining additions to the collective.
 //!
 //! One limit: where both operands are NaN, the payload of the result is the processor's choice.
 

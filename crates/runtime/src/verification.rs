@@ -1,13 +1,13 @@
 //! Silent corruption: which virtual node of which step is computed again, by whom, and what is said of a difference.
 //!
 //! In every step whose number is a multiple of `every`, the worker that computes one virtual node and another one that
-//! computes it again put a digest of it into the control bytes of the step's own collective. So everybody compares them
-//! before anything of the step is applied, and a step is either done by all or by nobody, as ever.
+//! computes it again put a digest of it into the control bytes of the step's own collective. So every worker compares
+//! them before anything of the step is applied, and a step is either done by all or by none, as ever.
 //!
-//! Who it is follows from the step and the membership alone. Check number c = step / every takes virtual node
-//! `c · s mod V`, where s is coprime to V and near V divided by the golden ratio: each V checks in a row take every node
-//! once, and the nodes of a few checks in a row lie far apart, so that they belong to different workers. Every V checks
-//! the distance in rank between the two workers grows by one: after V · (W − 1) checks every virtual node has met every
+//! Who it is follows from the step and the membership alone. Check number c = step / every takes virtual node `c · s
+//! mod V`, where s is coprime to V and near V divided by the golden ratio: each V checks in a row take every node once,
+//! and the nodes of a few checks in a row lie far apart, so that they belong to different workers. Every V checks the
+//! distance in rank between the two workers grows by one: after V · (W − 1) checks every virtual node has met every
 //! other worker.
 
 use std::ops::Range;
@@ -28,7 +28,7 @@ pub struct Check {
     pub worker: WorkerId,
     /// Who computes it again; the same worker where it is alone.
     pub checker: WorkerId,
-    /// Who tells whose is wrong; nobody unless there are three workers.
+    /// The worker that decides whose result is wrong; there is one only if there are three workers.
     pub judge: Option<WorkerId>,
 }
 

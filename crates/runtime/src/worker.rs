@@ -70,7 +70,7 @@ pub enum WorkerError {
     /// The coordinator did not let it in, or let it go with a reproach.
     #[error("{0}")]
     Refused(String),
-    /// Nobody coordinates (any more).
+    /// No coordinator answers (any more).
     #[error("{0}")]
     Orphaned(String),
     /// The system does not give what is needed.
@@ -206,7 +206,7 @@ const COMPILING: Duration = Duration::from_secs(900);
 pub struct Stages<'a>(&'a Progress);
 
 impl Stages<'_> {
-    /// A stage begins, which may take so long. Whoever is in it for longer is taken for stuck, and replaced.
+    /// A stage begins, which may take this long. A worker that is in it for longer is taken for stuck, and replaced.
     pub fn begin(&self, stage: Activity, allowance: Duration) {
         self.0.prepares(stage, Some(allowance));
     }
@@ -246,7 +246,7 @@ struct Worker {
     unit_rule: Optimizer,
     /// The phase that is trained without a membership.
     asynchronous: Option<Asynchronous>,
-    /// Nobody coordinates any more.
+    /// No coordinator answers any more.
     orphaned: bool,
     doubt: Doubt,
 }

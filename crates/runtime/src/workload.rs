@@ -29,7 +29,7 @@ impl Tensor {
 pub struct Layout {
     /// What the optimizer updates.
     pub parameters: Vec<Tensor>,
-    /// What the model keeps besides, such as running statistics of batch normalisation.
+    /// The model's other state, such as running statistics of batch normalisation.
     pub state: Vec<Tensor>,
 }
 
@@ -101,7 +101,7 @@ pub trait TensorExchange {
     ///
     /// # Errors
     ///
-    /// They will not come; the gradient is of no use any more and the error is handed on.
+    /// Returns an error if they will not come: the gradient is then of no use, and the error is handed on.
     fn pull(&mut self, tensor: usize, out: &mut [f32]) -> Result<(), WorkloadError>;
 
     /// Hands the finished gradient of this tensor over.
@@ -156,8 +156,8 @@ pub trait Workload {
     ///
     /// # Errors
     ///
-    /// When the workload cannot compute at all (its data are gone, memory is short). A loss that is not
-    /// finite is no error: the runtime sees it.
+    /// Returns an error if the workload cannot compute at all (its data are gone, memory is short). A loss that is not
+    /// finite does not count as an error: the runtime sees it.
     fn gradient(
         &mut self,
         weights: Weights<'_>,
@@ -168,7 +168,8 @@ pub trait Workload {
     ) -> Result<Loss, WorkloadError>;
 
     /// As [`gradient`](Workload::gradient), with parameters that come and gradients that leave while it computes: every
-    /// tensor is taken once, into its place in `parameters`, and given once. What is in `parameters` before does not count.
+    /// tensor is taken once, into its place in `parameters`, and given once. What is in `parameters` before does not
+    /// count.
     ///
     /// Unless a workload knows better it waits for all tensors, computes, and gives all of them.
     ///

@@ -1,5 +1,5 @@
-//! Prints what packing two jobs on a device gains, and what is lost when it is decided by predictions: `cargo run --release
-//! -p bellwether-sim --example packing_gain`.
+//! Prints what packing two jobs on a device gains, and what is lost when it is decided by predictions: `cargo run
+//! --release -p bellwether-sim --example packing_gain`.
 
 use std::error::Error;
 use std::io::{Write, stdout};

@@ -6,10 +6,10 @@
 //! shares 50, 15, 15, 12, 5 and 3 of 100; durations log-normal with mean 3,600 s and variation 2. Cases named `itp` are
 //! the clusters of `data/itp-traces`; jobs that are wider than the cluster are refused.
 //!
-//! Seconds are those of one thread's CPU time, where the system tells it (Linux): policy, cluster and recording, without
-//! drawing or reading the trace. Memory is the largest that the process had during the case, the trace included. An
-//! event is a moment at which the policy was asked; `load` is that of the trace as it was drawn. The peer's seconds were measured on another machine with two
-//! cores, 2026-11.
+//! Seconds are those of one thread's CPU time, where the system tells it (Linux): policy, cluster and recording,
+//! without drawing or reading the trace. Memory is the largest that the process had during the case, the trace
+//! included. An event is a moment at which the policy was asked; `load` is that of the trace as it was drawn. The
+//! peer's seconds were measured on another machine with two cores, 2026-11.
 
 #![allow(clippy::print_stdout)]
 

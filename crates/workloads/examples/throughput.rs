@@ -2,9 +2,9 @@
 //!
 //! `cargo run --release -p bellwether-workloads --example throughput [model…]`
 //!
-//! Rates are per second of CPU time where the system tells it (Linux), so that other programs on the
-//! machine disturb little. Beside each rate stands that of the same network written directly in burn (measured 2026-11-20 on
-//! one core with AVX-512), so that what this crate adds can be seen.
+//! Rates are per second of CPU time where the system tells it (Linux), so that other programs on the machine disturb
+//! little. Beside each rate stands that of the same network written directly in burn (measured 2026-11-20 on one core
+//! with AVX-512), so that what this crate adds can be seen.
 
 use std::io;
 use std::path::Path;

@@ -1,9 +1,9 @@
 //! Training and held-out samples: decoding, the split, and the cut of a micro-batch.
 //!
-//! Decoders are functions of bytes; the file is opened by the caller's function, so that tests feed
-//! them anything. Bytes are not trusted: no size that a file claims is allocated before the bytes for
-//! it are seen, and no content can make a decoder panic. Errors say where something is wrong and quote nothing: who may name
-//! a file to a daemon shall not read it by its errors.
+//! Decoders are functions of bytes; the file is opened by the caller's function, so that tests feed them anything.
+//! Bytes are not trusted: no size that a file claims is allocated before the bytes for it are seen, and no content can
+//! make a decoder panic. Errors say where something is wrong and quote nothing: who may name a file to a daemon shall
+//! not read it by its errors.
 //!
 //! The split into training and held-out samples does not depend on the job's seed: jobs that differ
 //! only in their seed are evaluated on the same samples.

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use bellwether_runtime::order::micro_batch_seed;
 use bellwether_runtime::workload::{Evaluation, Layout, Loss, MicroBatch, Weights, Workload, WorkloadError};
 
-/// Which gradient is wrong: `17:3` is that of virtual node 3 in step 17, whenever it is computed, and `17:3:once` the first
-/// time only.
+/// Which gradient is wrong: `17:3` is that of virtual node 3 in step 17, whenever it is computed, and `17:3:once` the
+/// first time only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flip {
     /// The step.

@@ -365,7 +365,8 @@ mod tests {
             let (mut computing, mut due) = (0.0, 0.0);
             for ((_, tensor, seconds), least) in recorded.calls.iter().zip(least) {
                 (computing, due) = (computing + seconds, due + least);
-                // No part is done early. A sleep that ends late is made up for by the next, so single parts say nothing.
+                // No part is done early. A sleep that ends late is made up for by the next, so single parts say
+                // nothing.
                 assert!(computing > due - 0.0001, "{tensor}: {:?}", recorded.calls);
             }
             assert!((0.0599..0.3).contains(&computing), "{computing}");

@@ -54,7 +54,7 @@ fn a_lone_worker_that_hangs_is_warned_of_and_replaced_only_by_option() {
     let scene = recipe.scene();
     let run = scene.train(&["--workers", "1", "--worker-speed", "block@300ms"]);
     let (_, _, next) = wait_for(|| format!("a warning in {:?}", scene.events()), || late(&scene).pop());
-    assert!(next.contains("nobody could go on without it"), "{next}");
+    assert!(next.contains("the run cannot go on without it"), "{next}");
     std::thread::sleep(Duration::from_secs(1));
     let crashed = scene.picked(|event| matches!(event, Event::Crashed { .. }).then_some(()));
     assert!(crashed.is_empty(), "it holds the only state");

@@ -99,7 +99,8 @@ pub(super) fn mean(numbers: &[Vec<f64>]) -> Vec<f64> {
     (0..width).map(|r| numbers.iter().map(|of_job| of_job[r]).sum::<f64>() / count).collect()
 }
 
-/// Numbers of one job, nearer to what was seen of it: damped Gauss-Newton steps, each of which is taken only if it leads down.
+/// Numbers of one job, nearer to what was seen of it: damped Gauss-Newton steps, each of which is taken only if it
+/// leads down.
 pub(super) fn improve(from: &[f64], seen: &[Seen], middle: &[f64], shrinkage: f64, steps: u32) -> Vec<f64> {
     let width = from.len();
     let mut best = from.to_vec();

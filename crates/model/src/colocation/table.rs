@@ -9,7 +9,8 @@ use super::{Demand, Newcomers, Pair, RESOURCES, fit, together};
 use crate::common::answer::{least_kept, own_devices, unknown};
 use crate::throughput_table::GavelTable;
 
-/// Speeds alone from a table, and what jobs keep of them beside others from demands that were fitted to some of its pairs.
+/// Speeds alone from a table, and what jobs keep of them beside others from demands that were fitted to some of its
+/// pairs.
 ///
 /// Only jobs on one device share it: nobody has measured gangs that do.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,8 +21,8 @@ pub struct Colocated {
 }
 
 impl Colocated {
-    /// Fits the demands of the table's jobs to those of its pairs that `keep` accepts, by type of device and both kinds in
-    /// the order of their names. What no accepted pair tells of a job is expected from its speeds alone.
+    /// Fits the demands of the table's jobs to those of its pairs that `keep` accepts, by type of device and both kinds
+    /// in the order of their names. What no accepted pair tells of a job is expected from its speeds alone.
     ///
     /// # Errors
     ///
@@ -86,8 +87,9 @@ fn of_device(
     Ok(fitted.chain(expected).collect())
 }
 
-/// What is known of a kind of job that was only measured alone: the logarithm of its steps per second on the first type of
-/// device, and of how much faster it is on each next one. Where it does not run it counts as fast as on the one before.
+/// What is known of a kind of job that was only measured alone: the logarithm of its steps per second on the first type
+/// of device, and of how much faster it is on each next one. Where it does not run it counts as fast as on the one
+/// before.
 pub fn profile(table: &GavelTable, kind: &str) -> Vec<f64> {
     let mut before = None;
     let one = |device: &str| {

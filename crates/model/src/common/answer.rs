@@ -59,8 +59,8 @@ pub(crate) fn slowest_type(
     Ok((rate, why.map_or(Validity::Interpolated, Validity::Extrapolated)))
 }
 
-/// The least part of its speed alone that a job keeps beside another, over the types of device of a configuration, where
-/// `of_type` gives that on one type; `None` when they cannot share one of them.
+/// The least part of its speed alone that a job keeps beside another, over the types of device of a configuration,
+/// where `of_type` gives that on one type; `None` when they cannot share one of them.
 ///
 /// # Errors
 ///

@@ -54,8 +54,8 @@ impl Throughput {
 impl Fit {
     /// The model as data. `rows` are those that it was fitted to.
     ///
-    /// The covariance is that of least squares in the logarithms, around the fit. Parameters that lie at a bound have no
-    /// standard error and count as known; without more errors than free parameters there is no covariance at all.
+    /// The covariance is that of least squares in the logarithms, around the fit. Parameters that lie at a bound have
+    /// no standard error and count as known; without more errors than free parameters there is no covariance at all.
     pub fn to_fitted(&self, rows: &[Row]) -> FittedModel {
         let step_s = |row: &Row| self.model.step_s(row.nodes, row.replicas, row.local_batch, 0);
         let free = free(&self.model, rows);

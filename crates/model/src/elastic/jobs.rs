@@ -22,8 +22,8 @@
 //! node: straight between the neighbouring numbers of replicas per node, then of nodes. With accumulation a step takes
 //! `step + (micro-batches - 1) (step - exchange)`: micro-batches that nothing is exchanged after take their gradient.
 //!
-//! In both a share of the batch that is larger than the largest micro-batch is split into as many as it needs, and every
-//! device is of the one type that was measured.
+//! In both a share of the batch that is larger than the largest micro-batch is split into as many as it needs, and
+//! every device is of the one type that was measured.
 
 mod predict;
 mod read;

@@ -12,10 +12,10 @@ use crate::common::check;
 /// Bytes of a value.
 const VALUE_BYTES: u64 = 4;
 
-/// The profile with its parts cut and placed by the rule of the parameter servers ([`spread`]), and of each new part the
-/// number of the one it was: a part larger than an even share becomes several, each sent and applied by itself, for its
-/// share of the time that applying took. A profile with a part that has a server already is left as it is: it says how
-/// the measured job was spread.
+/// The profile with its parts cut and placed by the rule of the parameter servers ([`spread`]), and of each new part
+/// the number of the one it was: a part larger than an even share becomes several, each sent and applied by itself, for
+/// its share of the time that applying took. A profile with a part that has a server already is left as it is: it says
+/// how the measured job was spread.
 ///
 /// # Errors
 ///

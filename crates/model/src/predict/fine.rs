@@ -42,8 +42,9 @@ impl ProfileModel {
         Ok(self.predict_staleness(configuration, order, seed)?.0)
     }
 
-    /// The same, and the mean staleness of an update: of the updates of each part by others, between the moment a server
-    /// heard that a worker wanted it and the moment the gradient from it was applied. `None` where all wait for all.
+    /// The same, and the mean staleness of an update: of the updates of each part by others, between the moment a
+    /// server heard that a worker wanted it and the moment the gradient from it was applied. `None` where all wait for
+    /// all.
     ///
     /// # Errors
     ///
@@ -110,8 +111,8 @@ impl ProfileModel {
             let what = format!("{workers} workers are more than can be simulated one by one");
             return Err(InputError::new("workers", what).hint("use the coarse model"));
         }
-        // Each worker computes its part of the batch: what its virtual nodes do not make smaller is computed faster, as by
-        // a faster device.
+        // Each worker computes its part of the batch: what its virtual nodes do not make smaller is computed faster, as
+        // by a faster device.
         let per_worker = configuration.batch as f64 / f64::from(workers);
         let factor = self.profile.batch as f64 / per_worker;
         let (turn, nodes) = self.turn(configuration)?;

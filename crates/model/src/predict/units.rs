@@ -93,8 +93,8 @@ impl ProfileModel {
 }
 
 impl Turn {
-    /// The profile of a turn: every unit downloads all that is uploaded, computes its virtual nodes and uploads, and then
-    /// the next begins; when all units have, what was uploaded is applied.
+    /// The profile of a turn: every unit downloads all that is uploaded, computes its virtual nodes and uploads, and
+    /// then the next begins; when all units have, what was uploaded is applied.
     fn profile(&self, whole: &Profile) -> Profile {
         let mut cut = Profile { operations: Vec::new(), steps: Vec::new(), ..whole.clone() };
         let uploads: Vec<u32> = (0..whole.parts.len() as u32)

@@ -88,8 +88,8 @@ fn low_variance_and_exact_analysis_hold_the_queue_with_fixed_times_between_them(
     close(finite_source_fixed_time_per_s(1.0, 1.0, 2), 1.0 - 1.0 / (1.0 + 2.0 * 1f64.exp()), 1e-12);
 }
 
-/// Throughput of the network of the table with first-come links of fixed time and computing of coefficient of variation 0.3:
-/// simulated, 95 % half-widths at most 0.003.
+/// Throughput of the network of the table with first-come links of fixed time and computing of coefficient of variation
+/// 0.3: simulated, 95 % half-widths at most 0.003.
 const FIRST_COME: [(u32, f64); 6] = [(1, 1.0), (2, 1.966), (3, 2.888), (4, 3.744), (6, 4.922), (8, 5.0)];
 
 #[test]

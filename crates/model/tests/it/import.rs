@@ -157,8 +157,8 @@ fn event(category: &str, name: &str, lane: (u32, u32), span_ms: (f64, f64), args
         "ts": span_ms.0 * 1e3, "dur": (span_ms.1 - span_ms.0) * 1e3, "args": args})
 }
 
-/// Four steps of 11 ms on a device that lags behind the host. In each, from the first kernel on: forward 2 ms, backward 1.5 ms until each of two buckets, then
-/// 2.5 ms of communication, update 0.5 ms, idle 3 ms.
+/// Four steps of 11 ms on a device that lags behind the host. In each, from the first kernel on: forward 2 ms, backward
+/// 1.5 ms until each of two buckets, then 2.5 ms of communication, update 0.5 ms, idle 3 ms.
 fn gpu_trace() -> Value {
     let mut events = Vec::new();
     for number in 0..4 {

@@ -98,8 +98,8 @@ fn one_worker_knows_no_exchange() {
     assert!(matches!(&more.validity, Validity::Extrapolated(why) if why.contains("exchange")));
     // It may be no faster at all.
     close(more.low, ask(&belief, "slot", 1).low);
-    // A larger number that is seen, too, tells of the exchange: (1.202 - 0.1 * 4 - 0.03) / (1.202 - 0.1 * 2 - 0.04) is the
-    // part of the way from 1 to 6 workers that 3 workers go. Bytes: 2 (2/3) of 2 (5/6) are 0.8, and 3 workers of 12
+    // A larger number that is seen, too, tells of the exchange: (1.202 - 0.1 * 4 - 0.03) / (1.202 - 0.1 * 2 - 0.04) is
+    // the part of the way from 1 to 6 workers that 3 workers go. Bytes: 2 (2/3) of 2 (5/6) are 0.8, and 3 workers of 12
     // virtual nodes hold one complete subtree (of 4) each, 6 workers too.
     belief.observe("kind", 6, 1.0, &steps(6, 9, 0.1, 0.05));
     let part = (1.202 - (0.4 + 0.04 + 0.002)) / (1.202 - (0.2 + 0.05 + 0.002));

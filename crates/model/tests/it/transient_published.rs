@@ -224,9 +224,9 @@ fn eight(laws: &[Law], before_s: f64, losses: Losses) -> (f64, f64, f64) {
     (mean(&times), finished, lost)
 }
 
-/// 8 transient K80 were 7.65 times as fast as one on demand. The regional laws of CM-DARE say less, because they are
-/// of other servers: of those of the four regions 25 % were lost in the first hour, but of the 256 that these 32 runs used 8
-/// (two of them masters) in the 38 minutes from creation to the end of the training.
+/// 8 transient K80 were 7.65 times as fast as one on demand. The regional laws of CM-DARE say less, because they are of
+/// other servers: of those of the four regions 25 % were lost in the first hour, but of the 256 that these 32 runs used
+/// 8 (two of them masters) in the 38 minutes from creation to the end of the training.
 #[test]
 fn the_regional_law_foresees_more_losses_than_the_runs_saw() {
     let all = runs("8-spot");

@@ -19,7 +19,7 @@ impl AsyncStream {
     ///
     /// # Errors
     ///
-    /// When the system refuses.
+    /// Returns an error if the system refuses.
     ///
     /// # Panics
     ///

@@ -1,8 +1,8 @@
-//! The ciphers of the channel, and the state of one direction of it.
+//! The ciphers of the channel, and the state of one of its directions.
 
 use ring::aead::{AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 
-/// Bytes by which sealing makes a message longer.
+/// Bytes that sealing adds to a message.
 pub(super) const TAG_BYTES: usize = 16;
 
 /// Records under one key; then both sides make a new one. Far below what either cipher bears (AES-GCM: about 2^22

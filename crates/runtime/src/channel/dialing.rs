@@ -18,7 +18,7 @@ use super::{Stream, Token, local};
 /// Why [`dial`] gave up.
 #[derive(Debug, Error)]
 pub enum DialError {
-    /// No connection, so nobody listens there (any more).
+    /// The connection was refused: no process listens there (any more).
     #[error("cannot connect to {address}: {source}")]
     Connect {
         /// The address dialed.

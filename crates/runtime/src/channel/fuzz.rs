@@ -1,4 +1,5 @@
-//! What the channel makes of bytes that somebody sent, without a network: for the benchmark that throws bytes at decoders.
+//! What the channel makes of bytes that somebody sent, without a network: for the benchmark that throws bytes at
+//! decoders.
 
 use std::io::{IoSlice, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
@@ -77,7 +78,7 @@ pub fn sealed(records: &[&[u8]]) -> Vec<u8> {
     all
 }
 
-/// How many bytes are read from records that come in two pieces; none from the first that is no record on.
+/// How many bytes are read from records that come in two pieces; reading stops at the first invalid record.
 pub fn opened(bytes: &[u8]) -> usize {
     let mut opener = Opener::new(direction());
     let (first, second) = bytes.split_at(bytes.len() / 3);

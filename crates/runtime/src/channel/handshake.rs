@@ -5,8 +5,8 @@
 //! 2. The listener answers with a status (8 bytes) and Noise's second message (48 bytes).
 //! 3. The dialer sends the first, empty record (18 bytes): what was recorded before cannot play this part.
 //!
-//! The pre-shared key comes from the run's token. Everything said in the clear is bound into the keys, so nobody on the
-//! way changes version, cipher, purpose or run. Over a Unix socket the same is said without Noise.
+//! The pre-shared key comes from the run's token. Everything said in the clear is bound into the keys, so no third
+//! party can change version, cipher, purpose or run. Over a Unix socket the same is said without Noise.
 
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
@@ -221,14 +221,14 @@ impl Door<'_> {
     ///
     /// # Errors
     ///
-    /// The reason to report.
+    /// Returns the reason to report.
     pub(super) fn admit(&self, stream: Socket) -> Result<(Hello, Stream), RefusalReason> {
         let (kind, header) = self.read_header(&stream)?;
         let mut message = [0; REST_BYTES + NOISE_BYTES];
         read_until(&stream, &mut message, self.deadline)?;
         let mut noise = noise(self.token, &header, false);
         let mut bytes = [0; REST_BYTES + NOISE_BYTES];
-        // Whoever holds another token, or was recorded under another, fails here.
+        // A peer that holds another token, or was recorded under another, fails here.
         noise.read_message(&message, &mut bytes).map_err(|_| RefusalReason::WrongToken)?;
         (self.proved)();
         let hello = self.check(kind, &bytes)?;
@@ -241,7 +241,7 @@ impl Door<'_> {
         let (send, mut receive) = directions(cipher, noise, false);
         let mut confirmation = EmptyRecord::default();
         read_until(&stream, &mut confirmation, self.deadline)?;
-        // Whoever only plays back what an honest dialer said fails here.
+        // A peer that only replays what an honest dialer said fails here.
         if !is_empty_record(confirmation, &mut receive) {
             return Err(RefusalReason::WrongToken);
         }
@@ -253,7 +253,7 @@ impl Door<'_> {
     ///
     /// # Errors
     ///
-    /// The reason to report.
+    /// Returns the reason to report.
     pub(super) fn admit_local(&self, stream: Socket) -> Result<(Hello, Stream), RefusalReason> {
         if !local::is_ours(&stream) {
             return Err(RefusalReason::OtherUser);

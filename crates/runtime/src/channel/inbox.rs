@@ -49,7 +49,7 @@ impl Inbox {
     ///
     /// # Errors
     ///
-    /// [`InboxError::TimedOut`] at `deadline`, [`InboxError::Closed`] once the inbox is closed.
+    /// Returns [`InboxError::TimedOut`] at `deadline`, [`InboxError::Closed`] once the inbox is closed.
     pub fn take(
         &self,
         kind: ConnectionKind,

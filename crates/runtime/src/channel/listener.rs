@@ -135,7 +135,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// When the address cannot be bound, or no thread or descriptor is to be had.
+    /// Returns an error if the address cannot be bound, or the system gives no thread or descriptor.
     pub fn bind(address: SocketAddr, token: &Token, on_refusal: OnRefusal) -> io::Result<Listener> {
         Listener::data(Opened::bind(address, token, true)?, on_refusal)
     }

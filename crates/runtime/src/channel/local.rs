@@ -35,14 +35,14 @@ impl Local {
     ///
     /// # Errors
     ///
-    /// When there is no private folder to be had here.
+    /// Returns an error if no private folder can be made here.
     pub(super) fn bind(job: u64, address: SocketAddr) -> io::Result<Local> {
         let root = root();
         own_folder(&root)?;
         let folder = root.join(folder(job));
         own_folder(&folder)?;
         let path = folder.join(name(address));
-        // Whoever had the address before is gone, or the port would not be ours.
+        // The previous owner of the address is gone, or the port would not be ours.
         let _ = fs::remove_file(&path);
         let socket = UnixListener::bind(&path)?;
         socket.set_nonblocking(true)?;

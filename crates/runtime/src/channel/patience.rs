@@ -1,4 +1,4 @@
-//! How connections notice that nobody is at their other end any more.
+//! How connections notice that their peer is gone.
 //!
 //! Without this, what is sent into a link that swallows it is sent again for a quarter of an hour, and who only listens
 //! waits for ever. It is the last resort: whether a run gets on is watched by its coordinator, which is much quicker.
@@ -15,7 +15,7 @@ const QUESTION: Duration = Duration::from_secs(5);
 /// How long what was sent may stay without an answer, and a question too, where somebody always reads.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The same between workers of which nobody knows yet how long they compute.
+/// The same between workers whose computing times are not known yet.
 pub(crate) const UNKNOWN_PATIENCE: Duration = Duration::from_secs(600);
 
 /// How many times as long as the longest step a peer may let everything wait.

@@ -37,7 +37,7 @@ pub(super) fn is_empty_record(mut record: EmptyRecord, direction: &mut Direction
     record[..LENGTH_BYTES] == claim(0) && direction.open(&mut record[LENGTH_BYTES..]).is_ok()
 }
 
-/// What stands before a record with so many bytes in it.
+/// The header of a record with this many bytes.
 fn claim(length: usize) -> [u8; LENGTH_BYTES] {
     u16::try_from(length + TAG_BYTES).expect("a record has a limit").to_be_bytes()
 }
@@ -84,7 +84,7 @@ impl Sealer {
             let mut room = &mut body[..];
             while !room.is_empty() {
                 if slice.is_empty() {
-                    slice = rest.next().expect("so many bytes were offered");
+                    slice = rest.next().expect("at most the bytes on offer are taken");
                     continue;
                 }
                 let count = slice.len().min(room.len());
@@ -108,7 +108,7 @@ impl Sealer {
         self.held
     }
 
-    /// So many bytes of [`unsent`](Sealer::unsent) were sent.
+    /// Takes note that this many bytes of [`unsent`](Sealer::unsent) were sent.
     pub(super) fn advance(&mut self, count: usize) {
         self.sent += count;
         debug_assert!(self.sent <= self.end);
@@ -136,7 +136,7 @@ impl Opener {
     ///
     /// # Errors
     ///
-    /// `InvalidData` from the first record on that is not the next one of the other side.
+    /// Returns `InvalidData` from the first record on that is not the next one of the other side.
     pub(super) fn plain(&mut self) -> io::Result<&[u8]> {
         while self.plain.is_empty() && self.open()? {}
         Ok(&self.buffer[self.plain.clone()])
@@ -163,7 +163,7 @@ impl Opener {
         &mut self.buffer[self.end..]
     }
 
-    /// So many bytes of [`room`](Opener::room) were filled.
+    /// Takes note that this many bytes of [`room`](Opener::room) were filled.
     pub(super) fn filled(&mut self, count: usize) {
         self.end += count;
         debug_assert!(self.end <= self.buffer.len());

@@ -19,8 +19,8 @@ use super::record::{Opener, Sealer};
 /// Clones are the same connection. One thread may read while another writes; the connection ends with the last clone,
 /// or when it is [shut down](Stream::shutdown).
 ///
-/// Whoever writes to a nonblocking stream and is told to come back ([`io::ErrorKind::WouldBlock`]) must then offer
-/// the same bytes again, and may offer more behind them: they may be encrypted already.
+/// After [`io::ErrorKind::WouldBlock`], the writer to a nonblocking stream must offer the same bytes again, because
+/// they may be encrypted already; it may offer more behind them.
 #[derive(Clone)]
 pub struct Stream {
     socket: Arc<Socket>,
@@ -34,7 +34,7 @@ struct Secrets {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whoever panicked in between left a connection that no longer makes sense, which the other side will notice.
+    // A panic in between left a connection that no longer makes sense, which the other side will notice.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -74,7 +74,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// When the system refuses.
+    /// Returns an error if the system refuses.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         self.socket.set_nonblocking(nonblocking)
     }
@@ -83,7 +83,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// When the system refuses, as it does for no time at all.
+    /// Returns an error if the system refuses, as it does for no time at all.
     pub fn set_read_timeout(&self, patience: Option<Duration>) -> io::Result<()> {
         self.socket.set_read_timeout(patience)
     }
@@ -92,7 +92,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// When the system refuses, as it does for no time at all.
+    /// Returns an error if the system refuses, as it does for no time at all.
     pub fn set_write_timeout(&self, patience: Option<Duration>) -> io::Result<()> {
         self.socket.set_write_timeout(patience)
     }
@@ -101,7 +101,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// When it was closed before.
+    /// Returns an error if it was closed before.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.socket.shutdown(how)
     }
@@ -111,14 +111,14 @@ impl Stream {
         self.socket.set_send_buffer_size(bytes)
     }
 
-    /// Lets a write wait while so many bytes are not sent yet, where that is counted.
+    /// Lets a write wait while this many bytes are not sent yet, where that is counted.
     pub(crate) fn set_unsent_bytes(&self, bytes: u32) -> io::Result<()> {
         self.socket.set_tcp_notsent_lowat(bytes)
     }
 
     /// Encrypts and keeps what a write takes of what is offered, whatever the socket takes at once; says how much.
     ///
-    /// For whoever cannot promise to offer the same bytes again. What is kept goes out with the next call, or with
+    /// For writers that cannot promise to offer the same bytes again. What is kept goes out with the next call, or with
     /// [`flush_kept`](Stream::flush_kept).
     pub(super) fn write_kept(&self, bytes: &[u8]) -> io::Result<usize> {
         let Some(secrets) = &self.secrets else { return (&*self.socket).write(bytes) };
@@ -177,7 +177,8 @@ impl Stream {
         Ok(written)
     }
 
-    /// Opens record by record. Waits for the first byte only (if the socket waits at all), and takes what more there is.
+    /// Opens record by record. Waits for the first byte only (if the socket waits at all), and takes what more there
+    /// is.
     fn read_opened(&self, secrets: &Secrets, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let mut opener = lock(&secrets.opener);
         let mut total = 0;

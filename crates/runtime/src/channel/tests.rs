@@ -110,7 +110,7 @@ fn in_the_middle(
 }
 
 #[test]
-fn whoever_holds_the_token_gets_through_with_every_cipher_and_over_both_kinds_of_sockets() {
+fn a_holder_of_the_token_gets_through_with_every_cipher_and_over_both_kinds_of_sockets() {
     for cipher in CIPHERS {
         let token = token("9").with_cipher(cipher);
         let (listener, refusals) = listen(&token);
@@ -414,7 +414,7 @@ fn a_listener_of_another_protocol_is_recognised() {
 }
 
 #[test]
-fn nobody_there_is_told_at_once_and_silence_at_the_deadline() {
+fn an_absent_peer_is_reported_at_once_and_a_silent_one_at_the_deadline() {
     let socket = TcpListener::bind(local()).unwrap();
     let address = socket.local_addr().unwrap();
     let begin = Instant::now();
@@ -455,7 +455,7 @@ fn silent_dialers_are_cut_off_in_total_and_displaced_by_those_that_speak() {
     }
     let begin = Instant::now();
     assert_open(&listener, &token, 6);
-    assert!(begin.elapsed() < HANDSHAKE_DEADLINE / 2, "nobody waits for the silent ones");
+    assert!(begin.elapsed() < HANDSHAKE_DEADLINE / 2, "the silent ones delay no other");
 }
 
 #[test]

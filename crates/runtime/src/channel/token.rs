@@ -8,7 +8,7 @@ const DIGITS: usize = 64;
 
 /// The run's token: who holds it may join and steer.
 ///
-/// It also names the run's cipher, so that all processes of a run use one and nobody can talk them out of it.
+/// It also names the run's cipher, so that all processes of a run use the same one and no peer can negotiate another.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
     secret: [u8; 32],
@@ -20,7 +20,7 @@ impl Token {
     ///
     /// # Errors
     ///
-    /// When the system has no randomness to give.
+    /// Returns an error if the system has no randomness to give.
     pub fn random() -> std::io::Result<Token> {
         let mut secret = [0; 32];
         getrandom::fill(&mut secret).map_err(|e| std::io::Error::other(e.to_string()))?;
@@ -57,7 +57,7 @@ impl Token {
         Some(Token { secret: bytes.try_into().expect("64 digits are 32 bytes"), cipher })
     }
 
-    /// The token as text, for the file that whoever joins must have.
+    /// The token as text, for the file that every joining process must have.
     pub fn to_text(&self) -> String {
         format!("{} {}", hex(&self.secret), self.cipher.name())
     }

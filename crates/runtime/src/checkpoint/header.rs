@@ -30,7 +30,7 @@ impl Header {
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// Returns what is wrong with it.
     pub(super) fn read(bytes: &[u8]) -> Result<Header, String> {
         let (_, content) = SafeTensors::read_metadata(bytes).map_err(|e| e.to_string())?;
         let header = Header { metadata: content.metadata().clone().unwrap_or_default() };

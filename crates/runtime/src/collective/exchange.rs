@@ -100,8 +100,8 @@ impl Collective {
     ///
     /// # Errors
     ///
-    /// [`CollectiveError`]. `out` may then be partly overwritten. Keep the mesh open until all workers
-    /// know of the fault: whoever closes it earlier looks dead to the others.
+    /// Returns [`CollectiveError`]; `out` may then be partly overwritten. Keep the mesh open until all workers know of
+    /// the fault: a worker that closes it earlier looks dead to the others.
     ///
     /// # Panics
     ///
@@ -291,7 +291,7 @@ impl Exchange<'_, '_> {
         Ok(progressed)
     }
 
-    /// Reduces the next piece if it has come from everybody.
+    /// Reduces the next piece if it has come from every member.
     fn reduce(&mut self) -> bool {
         let plan = self.step.plan;
         let index = self.step.reduced;

@@ -89,7 +89,7 @@ pub enum PlanError {
 /// How the sums travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// Everybody gets all partial sums.
+    /// Every member gets all partial sums.
     Small,
     /// Every member owns a segment.
     Bulk,

@@ -63,7 +63,7 @@ impl Reduction {
 
     /// Writes the sum of all inputs to `out`.
     ///
-    /// `input(i, range)` is the values `range` of input `i`, where `0..out.len()` is all of it.
+    /// `input(i, range)` is the values `range` of input `i`, where `0..out.len()` is the whole input.
     pub(super) fn run<'a>(
         &self,
         input: impl Fn(usize, Range<usize>) -> &'a [f32],

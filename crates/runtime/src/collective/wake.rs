@@ -9,7 +9,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 ///
-/// When no descriptors are to be had.
+/// Returns an error if the system gives no descriptors.
 pub fn wake_pair() -> io::Result<(Waker, WakeReceiver)> {
     let (sender, receiver) = UnixStream::pair()?;
     sender.set_nonblocking(true)?;
@@ -26,7 +26,7 @@ pub struct Waker {
 impl Waker {
     /// Makes the receiver readable until it is drained.
     pub fn wake(&self) {
-        // A full buffer means that it is readable already; a closed one that nobody waits.
+        // A full buffer means that it is readable already; a closed one means that no thread waits.
         let _ = (&*self.sender).write(&[1]);
     }
 }

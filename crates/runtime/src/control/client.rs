@@ -26,7 +26,7 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 /// Could not talk to a coordinator.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody answers at the address.
+    /// No process answers at the address.
     #[error("no coordinator answers at {address}: {why}")]
     Unreachable {
         /// The address.
@@ -36,7 +36,7 @@ pub enum ClientError {
     },
     /// Who listens at the address is not the coordinator of this run. Nothing proves what it says: a coordinator that
     /// was there may come back.
-    #[error("whoever listens at {address} is no coordinator of this run: {why}")]
+    #[error("the process at {address} is not a coordinator of this run: {why}")]
     Stranger {
         /// The address.
         address: String,
@@ -86,7 +86,7 @@ async fn call(address: &str, token: &Token) -> Result<Stream, ClientError> {
 
 async fn connect(address: &str, token: &Token) -> Result<Channel, ClientError> {
     let unreachable = |why: String| ClientError::Unreachable { address: address.into(), why };
-    // One connection: whoever wants another one dials again, and is told why it does not stand.
+    // One connection only. A caller that needs another dials again, and so learns why this one ended.
     let mut dialed = Some(call(address, token).await?);
     let connector = tower::service_fn(move |_: Uri| {
         let stream = dialed.take();
@@ -103,7 +103,7 @@ async fn connect(address: &str, token: &Token) -> Result<Channel, ClientError> {
         .map_err(|e| unreachable(source_of(&e)))
 }
 
-/// The innermost reason: "transport error" helps nobody.
+/// The innermost reason: "transport error" alone does not help the user.
 fn source_of(error: &dyn std::error::Error) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
@@ -135,7 +135,7 @@ pub struct Session {
 ///
 /// # Errors
 ///
-/// When nobody answers within `patience`, or the coordinator refuses the worker.
+/// Returns an error if no coordinator answers within `patience`, or it refuses the worker.
 pub async fn open_session(
     address: &str,
     token: &Token,
@@ -144,7 +144,7 @@ pub async fn open_session(
 ) -> Result<Session, ClientError> {
     let opened = tokio::time::timeout(patience, attach_to(address, token, attach)).await;
     opened.unwrap_or_else(|_| {
-        let why = format!("it lets nobody in within {patience:?}");
+        let why = format!("it has admitted no worker within {patience:?}");
         Err(ClientError::Unreachable { address: address.into(), why })
     })
 }
@@ -201,7 +201,7 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// When nobody answers at the address.
+    /// Returns an error if no process answers at the address.
     pub fn connect(address: &str, token: &Token) -> Result<Control, ClientError> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -215,7 +215,7 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// When the coordinator is gone, refuses, or does not answer within 3 s.
+    /// Returns an error if the coordinator is gone, refuses, or does not answer within 3 s.
     pub fn status(&mut self) -> Result<wire::Status, ClientError> {
         let call = self.client.get_status(wire::StatusRequest {});
         self.runtime.block_on(answer(call, &self.address))
@@ -245,7 +245,7 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// When the coordinator refuses; its end ends the watch without an error.
+    /// Returns an error if the coordinator refuses; its end ends the watch without an error.
     pub fn watch(&mut self, mut each: impl FnMut(wire::Status) -> bool) -> Result<(), ClientError> {
         let Control { runtime, client, address } = self;
         runtime.block_on(async {

@@ -111,7 +111,7 @@ pub fn write_to_worker(message: &ToWorker) -> wire::ToWorker {
     wire::ToWorker { body: Some(body) }
 }
 
-/// A message to a worker, from the wire. `Welcome` is no part of the membership protocol.
+/// A message to a worker, from the wire. `Welcome` does not belong to the membership protocol.
 pub fn read_to_worker(message: wire::ToWorker) -> Option<ToWorker> {
     use wire::to_worker::Body;
     Some(match message.body? {
@@ -342,7 +342,7 @@ pub fn write_from_worker(message: &FromWorker) -> wire::FromWorker {
     wire::FromWorker { body: Some(body) }
 }
 
-/// A message from a worker, from the wire. `Attach` opens the session and is no part of it.
+/// A message from a worker, from the wire. `Attach` opens the session and does not belong to the membership protocol.
 pub fn read_from_worker(message: wire::FromWorker) -> Option<FromWorker> {
     use wire::from_worker::Body;
     Some(match message.body? {

@@ -1,8 +1,8 @@
 //! The coordinator's end of the control plane: a gRPC server on a thread of its own.
 //!
-//! Every call becomes an [`Input`] in the coordinator's queue; the server decides nothing but who may
-//! speak. Connections come through the [channel](crate::channel), so whoever calls holds the run's token; whoever does
-//! not is sent away before a byte of HTTP/2 is read, and the coordinator is told.
+//! Every call becomes an [`Input`] in the coordinator's queue; the server decides nothing but who may speak.
+//! Connections come through the [channel](crate::channel), so every caller holds the run's token. A process without it
+//! is sent away before a byte of HTTP/2 is read, and the coordinator is told.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -81,7 +81,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When the address cannot be bound or no thread is to be had.
+    /// Returns an error if the address cannot be bound or the system gives no thread.
     pub fn start(
         address: SocketAddr,
         token: Token,
@@ -96,7 +96,7 @@ impl Server {
                 let _ = inputs.send(Input::Refused { peer, reason: format!("it {reason}") });
             }
         };
-        // Without a server there is nobody to speak to, and the connection ends.
+        // Without a server there is no one to speak to, and the connection ends.
         let on_arrival = move |_: Hello, stream: Connection| drop(connections.send(stream));
         let listener = Listener::control(address, &token, Arc::new(on_arrival), Arc::new(on_refusal))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -145,7 +145,7 @@ async fn serve(
         .add_service(ControlServer::new(service))
         .serve_with_incoming(UnboundedReceiverStream::new(connections).map(AsyncStream::new))
         .await;
-    // The coordinator notices by its silence; there is nobody else to tell.
+    // The coordinator notices by its silence; no other process has to be told.
     drop(result);
 }
 

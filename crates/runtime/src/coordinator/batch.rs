@@ -34,7 +34,7 @@ pub(super) struct Batches {
 }
 
 impl Batches {
-    /// The account of a job whose last known update covered so many steps (0 for none).
+    /// The account of a job whose last known update covered this many steps (0 for none).
     pub(super) fn new(job: &Job, accumulation: u32) -> Self {
         Batches {
             size: job.batch.size,

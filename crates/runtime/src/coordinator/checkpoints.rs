@@ -1,5 +1,5 @@
-//! The coordinator's end of the state streams: receives checkpoints and writes them, reads them back and
-//! sends them to workers that start anew.
+//! The coordinator's end of the state streams: receives checkpoints and writes them, reads them back and sends them to
+//! workers that start from them.
 
 use std::io;
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ pub(super) enum Told {
         /// Whether the run may go on from it.
         counts: Sender<bool>,
     },
-    /// All parts of it are here, not yet written; or they cannot be put together.
+    /// All parts have arrived and are not yet written; or they cannot be put together.
     Collected(u64, Result<(), String>),
     /// It was written, or could not be.
     Stored(Stored),
@@ -149,7 +149,7 @@ impl Checkpoints {
             Kind::Begin => {
                 let result = match self.receive(&mut stream, first) {
                     Ok(state) if asked(from, first.step, tell) => self.store(&self.hold(state)),
-                    // Nobody waits for a state that does not count.
+                    // A state that does not count keeps no worker waiting.
                     Ok(_) => return,
                     Err(why) => Err(why),
                 };
@@ -160,7 +160,7 @@ impl Checkpoints {
                 }));
             }
             Kind::Part => {
-                // One that breaks off comes again from whoever takes its place.
+                // A stream that breaks off is sent again by the worker that takes the sender's place.
                 let Ok(Some(state)) = self.receive_part(from, &mut stream, first.step) else { return };
                 tell(Told::Collected(first.step, Ok(())));
                 let result = self.store(&state);
@@ -234,7 +234,7 @@ impl Checkpoints {
     }
 }
 
-/// Whether the state that this worker handed over counts; it does not once nobody is there who could say.
+/// Whether the state that this worker handed over counts; it does not once the run has ended and cannot say.
 fn asked(from: WorkerId, step: u64, tell: &dyn Fn(Told)) -> bool {
     let (counts, answer) = mpsc::channel();
     tell(Told::Received { from, step, counts });

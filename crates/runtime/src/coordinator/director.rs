@@ -1,7 +1,7 @@
-//! Whoever steers a run while it goes on: an autoscaler, a provider that takes servers away.
+//! Directors steer a run while it goes on: an autoscaler, a provider that takes servers away.
 //!
-//! The coordinator shows what happens and carries out what is asked; it knows no reason of its own. Nothing here may wait:
-//! the run stands still meanwhile.
+//! The coordinator shows what happens and carries out what is asked; it knows no reason of its own. Nothing here may
+//! wait: the run stands still meanwhile.
 
 use bellwether_core::prediction::Protocol;
 use bellwether_core::record::Event as Journaled;
@@ -49,7 +49,7 @@ pub struct RunStatus<'a> {
 /// What a director asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
-    /// Let so many workers train from now on.
+    /// Let this many workers train from now on.
     Scale {
         /// Workers wanted, at least 1 and at most as many as there are virtual nodes.
         workers: u32,
@@ -68,7 +68,7 @@ pub enum Command {
     },
     /// Let this worker pause while all wait for all.
     Pause(WorkerId),
-    /// Let nobody pause any more.
+    /// Let every paused worker train again.
     Unpause,
     /// Start a worker that takes the place of this one, which goes on until then.
     Replace(WorkerId),
@@ -124,7 +124,7 @@ impl Run {
         }
     }
 
-    /// A process that is no more need not be told.
+    /// A process that has ended need not be told.
     fn tell(&mut self, worker: WorkerId, what: impl FnOnce(&mut dyn Spawned)) {
         let leaving = self.leaving.iter_mut().find(|leaving| leaving.worker == worker);
         let leaving = leaving.map(|leaving| &mut leaving.child);

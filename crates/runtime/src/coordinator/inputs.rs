@@ -52,7 +52,7 @@ impl Run {
                 };
                 if accepted {
                     self.scale(workers, "control".into());
-                    // Whoever has the answer and asks for the status sees one that knows of it.
+                    // A client that has the answer and then asks for the status sees one that includes it.
                     self.show_now();
                 }
                 let _ = answer.send(wire::Reply { accepted, message });
@@ -95,7 +95,7 @@ impl Run {
     fn opened(&mut self, session: u64, attach: wire::Attach, outgoing: Outgoing) {
         if let Some(reason) = self.machine.refusal(attach.worker, attach.instance) {
             self.refused(format!("worker {}", attach.worker), reason.clone());
-            // Whoever is gone already needs no answer.
+            // A client that is gone already needs no answer.
             let _ = outgoing.send(Ok(envelope(&ToWorker::Bye { reason, refused: true })));
             return;
         }
@@ -126,7 +126,7 @@ impl Run {
             true => Event::ServerAttached { server: worker, address, process, instance, waited_s },
             false => Event::Attached { worker, address, process, instance, waited_s, held, workload },
         };
-        // The old session, if any, belongs to a connection that is dead: its end is no news any more.
+        // The old session, if any, belongs to a dead connection: its end no longer matters.
         if let Some(old) = self.sessions.remove(&worker) {
             self.workers_by_session.remove(&old.id);
         }

@@ -1,7 +1,7 @@
 //! Workers and servers that an earlier coordinator of this run started, and that are still there when the run ends.
 //!
-//! They are no children of this process. One that stands still does not hear that the run is over, and one that looks for
-//! a coordinator would go on looking: the journal has their numbers.
+//! They are not children of this process. One that stands still does not hear that the run is over, and one that looks
+//! for a coordinator would go on looking: the journal has their numbers.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -45,7 +45,8 @@ impl Leftover {
     }
 }
 
-/// Whether a process calls itself by this number and has a file of this run's folder: its number may be another's by now.
+/// Whether a process calls itself by this number and has a file of this run's folder: its number may be another's by
+/// now.
 fn is_of_run(process: u32, number: WorkerId, folder: &Path) -> bool {
     let Ok(line) = std::fs::read(format!("/proc/{process}/cmdline")) else { return false };
     let line = String::from_utf8_lossy(&line);

@@ -47,7 +47,8 @@ impl Lines {
         Ok(Lines { journal, metrics, syncing, resume_point, waits_since, tried })
     }
 
-    /// Makes the journal durable, and keeps a resume point unless the last one is still being written. Nobody waits.
+    /// Makes the journal durable, and keeps a resume point unless the last one is still being written. It does not
+    /// block.
     pub(super) fn sync_in_background(&mut self) {
         let is_busy = self.syncing.as_ref().is_some_and(|thread| !thread.is_finished());
         let syncing = self.journal.sync_in_background((!is_busy).then(|| self.resume_point.clone()));

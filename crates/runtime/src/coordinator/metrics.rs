@@ -20,7 +20,7 @@ impl Run {
             if moves {
                 record.accumulation = record.accumulation.max(1);
             } else {
-                // What is the same in every step of a run is no news.
+                // Values that are the same in every step of a run are left out.
                 (record.accumulation, record.noise_scale, record.learning_rate_factor) = (0, None, None);
             }
             text.push_str(&serde_json::to_string(record).expect("a step is plain data"));

@@ -1,4 +1,4 @@
-//! Whoever watches the run from this process, on a thread of its own: a terminal that takes no line holds up nobody.
+//! Observers watch the run from this process, on a thread of their own: a blocked terminal does not hold up the run.
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
@@ -7,7 +7,7 @@ use bellwether_core::record::Event as Journaled;
 use super::Observation;
 use crate::control::generated as wire;
 
-/// Lines that wait for an observer; what comes when so many do is not shown.
+/// Most lines that wait for an observer; further ones are not shown.
 const WAITING_MAX: usize = 10_000;
 
 /// What waits to be shown.
@@ -36,7 +36,8 @@ impl Observer {
     /// Shows a line of the journal.
     pub(super) fn journal(&mut self, event: &Journaled) {
         if self.missed > 0 {
-            let message = format!("{} lines of the journal were not shown: nobody took them", self.missed);
+            let message =
+                format!("{} lines of the journal were not shown: the observer was too slow", self.missed);
             if self.try_show(Shown::Journal(Box::new(Journaled::Warning { message }))) {
                 self.missed = 0;
             }

@@ -10,7 +10,7 @@ use crate::membership::coordinator::Event;
 /// How long a process may take to end once it was told to.
 const LEAVING_PATIENCE: Duration = Duration::from_secs(2);
 
-/// A process whose worker is no part of the run any more.
+/// A process whose worker no longer belongs to the run.
 pub(super) struct Leaving {
     pub(super) worker: WorkerId,
     pub(super) child: Box<dyn Spawned>,
@@ -31,8 +31,8 @@ impl Run {
         }
     }
 
-    /// Ends a worker's session. Its process, if it is ours, has a while to end by itself, or to come back if
-    /// nobody told it to go.
+    /// Ends a worker's session. Its process, if it is ours, has a while to end by itself, or to come back if it was not
+    /// told to go.
     pub(super) fn release(&mut self, worker: WorkerId) {
         if let Some(session) = self.sessions.remove(&worker) {
             self.workers_by_session.remove(&session.id);

@@ -13,7 +13,7 @@ pub const STANDBY: &str = "standby";
 const PERIOD: Duration = Duration::from_millis(100);
 
 impl Run {
-    /// Shows the status to whoever watches, when it is time.
+    /// Shows the status to all watchers, when it is time.
     pub(super) fn show(&mut self) {
         if self.shown.elapsed() >= PERIOD {
             self.show_now();

@@ -21,7 +21,7 @@ impl Run {
             run: self.options.run.clone(),
             run_dir: display(&self.options.folder),
             outcome: match &end.how {
-                // Whoever reads the summary cannot go on either way; the reason tells that it is a bug.
+                // The reader of the summary cannot go on either way; the reason tells that it is a bug.
                 RunOutcome::Broken(_) => "failed".into(),
                 how => how.word().into(),
             },

@@ -1,7 +1,7 @@
 //! The main loop: what comes in is taken in one by one, and time passes whatever comes.
 //!
-//! The machine's clock is that of the queue: it shows the instant before which everything that came was taken in. A
-//! coordinator that is behind, or stood still itself, so charges nobody with silence that it has not listened to.
+//! The machine's clock is that of the queue: it shows the instant before which everything that came was taken in. So a
+//! coordinator that is behind, or stood still itself, charges no worker with silence during which it did not listen.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -98,7 +98,7 @@ impl Run {
             );
             self.write(&Journaled::Warning { message });
         }
-        // Whoever asks waits for the answer.
+        // The caller waits for the answer.
         let _ = answer.send(counts);
         counts
     }

@@ -137,7 +137,7 @@ pub(super) fn copy(mut stream: &Stream, shared: &Shared) -> io::Result<()> {
 
 /// Answers every chunk that the peer at the other end offers, until the connection ends or makes no sense.
 pub(super) fn follow(stream: &Stream, shared: &Shared) {
-    // There is nobody to tell: the peer sees that the connection ended.
+    // No process has to be told: the peer sees that the connection ended.
     while answer(stream, shared).is_ok() {}
     let _ = stream.shutdown(Shutdown::Both);
 }

@@ -115,8 +115,8 @@ impl Shared {
         (0..self.chunks.len()).for_each(|chunk| self.lock(chunk).meanwhile = None);
     }
 
-    /// Averages a chunk with what a peer lent, and turns `lent` into what was taken of it. `false` when nothing was: the
-    /// chunk is averaged with too many others already, or a value would not be finite.
+    /// Averages a chunk with what a peer lent, and turns `lent` into what was taken of it. `false` when nothing was:
+    /// the chunk is averaged with too many others already, or a value would not be finite.
     pub(super) fn take(&self, chunk: usize, lent: &mut [f32]) -> bool {
         let mut chunk = self.lock(chunk);
         let share = if chunk.meanwhile.is_some() { QUARTER } else { HALF };
@@ -151,7 +151,7 @@ mod tests {
         ) {
             let row = |me| (0..workers).map(|at| f32::from(u8::from(at == me))).collect::<Vec<f32>>();
             let all: Vec<Shared> = (0..workers).map(|me| Shared::new(&row(me))).collect();
-            // What each has lent, and what of it was taken.
+            // What each has lent, and how much of that was taken.
             let mut lent: Vec<Option<(Vec<f32>, bool)>> = vec![None; workers];
             for (me, peer, deed) in deeds {
                 let (me, peer) = (me % workers, peer % workers);

@@ -4,7 +4,7 @@ use bellwether_core::record::{Event, Line};
 
 use super::joined;
 
-/// Seconds after its first line in which a journal holds nothing back: whoever follows a young run sees every step.
+/// Seconds after its first line in which a journal holds nothing back: an observer of a young run sees every step.
 const YOUNG_S: f64 = 60.0;
 
 /// For this part of the journal's age a commit waits for the next, ...

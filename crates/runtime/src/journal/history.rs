@@ -1,4 +1,4 @@
-//! What a run's journal tells of the run: one fold over its lines, for whoever wants to know.
+//! What a run's journal tells of the run: one fold over its lines, for all readers.
 //!
 //! The fold takes memory for workers, checkpoints and data sets, not for lines.
 
@@ -208,7 +208,7 @@ impl RunHistory {
             Event::WorkerAttached { worker: number, process, .. }
             | Event::ServerAttached { server: number, process, .. } => {
                 resumed.last_worker = resumed.last_worker.max(*number);
-                // Whoever joined by hand may be on another machine, and is not ours to end.
+                // A worker that joined by hand may be on another machine, and is not ours to end.
                 self.processes.entry(*number).and_modify(|known| *known = *process);
             }
             Event::Quarantined { worker, .. } => drop(resumed.quarantined.insert(*worker)),
@@ -233,7 +233,7 @@ impl RunHistory {
         self.lines
     }
 
-    /// So many lines they were: behind a part of a line, another may stand in the same.
+    /// The number of lines they were: behind a part of a line, another may stand in the same.
     pub(super) fn set_lines(&mut self, lines: u64) {
         self.lines = lines;
     }

@@ -150,7 +150,7 @@ impl Audit {
     ///
     /// # Errors
     ///
-    /// The first violation, as a sentence.
+    /// Returns the first violation, as a sentence.
     pub fn prove(self) -> Result<Ledger, String> {
         if self.has_steps && self.task.is_none() {
             return Err("steps were committed, and no line tells of which data".into());
@@ -174,7 +174,7 @@ impl Audit {
 ///
 /// # Errors
 ///
-/// The first violation, as a sentence.
+/// Returns the first violation, as a sentence.
 pub fn ledger(lines: &[Line], seed: u64) -> Result<Ledger, String> {
     let mut audit = Audit::new(seed);
     lines.iter().for_each(|line| audit.take(line));

@@ -1,4 +1,4 @@
-//! A resume point: what a journal tells up to some line, so that nobody has to read it from its beginning.
+//! A resume point: what a journal tells up to some line, so that a reader need not start at its beginning.
 //!
 //! A point is an aid and no record. It is used only if it is whole, of this release, and its journal still holds what
 //! it held there; otherwise the whole journal is read.
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::journal::Journal;
 
-    /// A journal of so many commits, with some damage in it, and a point in its middle.
+    /// A journal with this many commits, with some damage in it, and a point in its middle.
     fn kept(folder: &Path) -> RunHistory {
         let (journal, point) = (folder.join("journal"), folder.join("point"));
         fs::write(&journal, "damage\n").unwrap();

@@ -95,10 +95,10 @@ pub struct Coordinator {
     incarnations: u64,
     /// Workers that were told to go, by the process that was.
     dismissed: BTreeMap<WorkerId, u64>,
-    /// Numbers given to workers that nobody has started for us, until they attach.
+    /// Numbers given to workers that no spawner has started for us, until they attach.
     by_hand: BTreeSet<WorkerId>,
-    /// Workers that went away with a state, and may come back with it: whoever was a member when a step was committed for
-    /// the last time is among them, or here, or dead.
+    /// Workers that went away with a state, and may come back with it. Every member of the last committed step is among
+    /// them, or here, or dead.
     strays: BTreeSet<WorkerId>,
     /// The membership that began last.
     begun: u64,
@@ -150,7 +150,7 @@ pub struct Coordinator {
     barren_crashes: u32,
     starts: Starts,
     formation_failures: u32,
-    /// A connection broke; unless a crash explains it by then, all members form anew.
+    /// A connection broke; unless a crash explains it by then, all members form again.
     suspect_at_s: Option<f64>,
     suspicion: String,
     /// The longest time that a newcomer took to receive the state.
@@ -161,11 +161,11 @@ pub struct Coordinator {
     actions: Vec<Action>,
 }
 
-/// Starts that fail in a row before a run makes do with the workers that it has; without any it ends, if nobody has trained
-/// yet.
+/// Starts that fail in a row before a run makes do with the workers that it has; without any it ends, if no worker has
+/// trained yet.
 const MAX_BOOT_FAILURES: u32 = 3;
 
-/// Starts that fail in a row, half a minute in all, before a run ends that has trained and lost everybody.
+/// Starts that fail in a row, half a minute in all, before a run ends that has trained and lost all workers.
 const MAX_REBOOT_FAILURES: u32 = 8;
 
 impl Coordinator {
@@ -376,7 +376,7 @@ impl Coordinator {
             FromWorker::At(position) => self.stands(worker, position),
             FromWorker::Warmed(workload) => self.warmed(worker, workload),
             FromWorker::LinkMeasured { bandwidth_bytes_per_s, latency_s } => {
-                // A journal of JSON has no word for what is no number.
+                // The journal's JSON cannot hold a number that is not finite.
                 if bandwidth_bytes_per_s.is_finite() && latency_s.is_finite() {
                     self.journal(Journal::LinkMeasured { worker, bandwidth_bytes_per_s, latency_s });
                 }
@@ -472,7 +472,7 @@ impl Coordinator {
             let accuracy = (evaluation.predictions > 0)
                 .then(|| evaluation.correct as f64 / evaluation.predictions as f64);
             let (step, loss) = (evaluation.step, evaluation.loss);
-            // A journal of JSON has no word for what is no number.
+            // The journal's JSON cannot hold a number that is not finite.
             self.journal(match loss.is_finite() {
                 true => Journal::Evaluated { step, loss, accuracy },
                 false => {

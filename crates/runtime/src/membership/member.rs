@@ -125,8 +125,8 @@ impl Member {
         &self.membership
     }
 
-    /// The membership in which the state held was trained, or else loaded, and its applied steps: for a coordinator that
-    /// came back. Those that were formed since and never began have changed nothing.
+    /// The membership in which the state held was trained, or else loaded, and its applied steps: for a coordinator
+    /// that came back. Memberships that were formed since and never began have changed nothing.
     pub fn held(&self) -> Option<(u64, u64)> {
         let epoch = if self.trained.0 > 0 { self.trained.0 } else { self.loaded };
         self.has_state.then_some((epoch, self.step))
@@ -175,8 +175,8 @@ impl Member {
         u64::from(fixed.max().unwrap_or(self.membership.accumulation).max(1))
     }
 
-    /// Whether a multiple of `every` lies behind that the boundary `done` and those before it do not cover: every member
-    /// comes to the same answer, whatever it was told when.
+    /// Whether a multiple of `every` lies behind that the boundary `done` and those before it do not cover: every
+    /// member comes to the same answer, whatever it was told when.
     fn is_due(&self, every: u64, done: Option<u64>) -> bool {
         let since = self.step.saturating_sub(self.reach()).max(done.unwrap_or(0));
         every > 0 && self.step / every > since / every
@@ -226,7 +226,7 @@ impl Member {
         if let Some(epoch) = self.agreed {
             return match self.prepared.iter().find(|m| m.epoch == epoch) {
                 Some(next) => Task::Switch(next.clone()),
-                // A shadow need not have prepared what the members agreed on: it waits to be asked anew.
+                // A shadow need not have prepared what the members agreed on: it waits to be asked again.
                 None => match self.prepared.last() {
                     Some(next) if next.shadows(self.id) && next.epoch > epoch => Task::Switch(next.clone()),
                     _ => Task::Wait,
@@ -260,7 +260,7 @@ impl Member {
                     vec![]
                 }
             }
-            // Whoever has left is on its way out.
+            // A worker that has left is on its way out.
             ToWorker::Recover { .. } if matches!(self.stage, Stage::Gone | Stage::Dismissed { .. }) => vec![],
             ToWorker::Recover { membership, load, keep } => {
                 self.recover(membership, load, keep);
@@ -269,7 +269,8 @@ impl Member {
             ToWorker::Start { epoch, step, behind, source, accumulation } => {
                 if self.stage == Stage::Ready && self.membership.epoch == epoch {
                     if step < self.step {
-                        // Nobody goes back: who knows no better than this asks for another membership.
+                        // No worker goes back: the sender of this message is out of date, and will ask for another
+                        // membership.
                         let why = format!("it was told to go on from step {step} and holds {}", self.step);
                         return self.broken(None, why);
                     }
@@ -348,7 +349,7 @@ impl Member {
                 }
                 vec![]
             }
-            // Nobody waits for what was overtaken.
+            // No worker waits for what was overtaken.
             Err(_) if !self.is_news(&membership) => vec![],
             Err((peer, why)) => vec![Effect::Send(FromWorker::Lost {
                 epoch: membership.epoch,
@@ -461,10 +462,10 @@ impl Member {
         vec![Effect::Send(FromWorker::NotFinite { step: self.step, what })]
     }
 
-    /// Two workers computed a virtual node of the step differently: nothing was applied. Where one of them is known to be
-    /// wrong, the others wait for a membership without it; otherwise nothing more is trained.
+    /// Two workers computed a virtual node of the step differently: nothing was applied. Where one of them is known to
+    /// be wrong, the others wait for a membership without it; otherwise nothing more is trained.
     pub fn mismatched(&mut self, mismatch: &Mismatch) -> Vec<Effect> {
-        // The sums of the step have replaced the last result, which everybody has.
+        // The sums of the step have replaced the last result, which all members have.
         self.last = 0;
         match mismatch.verdict {
             Verdict::Wrong { worker, .. } => {

@@ -14,7 +14,7 @@ pub enum Verdict {
         /// The third worker.
         judge: WorkerId,
     },
-    /// Nobody can tell.
+    /// It cannot be told.
     Open,
 }
 

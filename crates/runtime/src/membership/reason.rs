@@ -31,11 +31,11 @@ pub enum Reason {
         /// Workers wanted.
         wanted: u32,
     },
-    /// The virtual nodes are shared anew, by the speeds of the workers.
+    /// The virtual nodes are shared out again, by the speeds of the workers.
     Speeds,
     /// An update covers another number of steps.
     Batch {
-        /// So many from now on.
+        /// This many from now on.
         accumulation: u32,
     },
     /// A worker asked to leave.

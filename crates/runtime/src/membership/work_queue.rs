@@ -1,7 +1,7 @@
 //! Hands out the units of a phase that is not trained by all-reduce, each to one worker at a time.
 //!
-//! Pure: no clock, no socket. Whoever holds the work queue tells it what happened (a worker came, finished units, died) and
-//! then asks for [`Work queue::grants`].
+//! Pure: no clock, no socket. The owner of the work queue tells it what happened (a worker came, finished units, died)
+//! and then asks for [`WorkQueue::grants`].
 //!
 //! # Who counts for the staleness bound
 //!
@@ -9,11 +9,11 @@
 //! [`Rule::Bounded`] a unit may begin only while its worker is at most K ahead of the slowest clock *that counts*:
 //!
 //! - A worker counts while it holds a unit, or wants one and is not leaving. One that holds none and wants none has
-//!   nothing that could become stale, so nobody waits for it; a dead one is forgotten at once.
-//! - A worker that begins to count (because it is new, or wants units again after it wanted none) does so no lower
-//!   than the slowest clock that counts already, or, when nobody counts, than the furthest clock of all. So the slowest
-//!   clock never falls while anybody counts, and a bound that held when units were granted holds when they begin.
-//! - The slowest worker that counts may always begin a unit, so nobody waits for ever: either there is no unit left,
+//!   nothing that could become stale, so no worker waits for it; a dead one is forgotten at once.
+//! - A worker that begins to count (because it is new, or wants units again after it wanted none) does so no lower than
+//!   the slowest clock that counts already, or, when no worker counts, than the furthest clock of all. So the slowest
+//!   clock never falls while any worker counts, and a bound that held when units were granted holds when they begin.
+//! - The slowest worker that counts may always begin a unit, so no worker waits for ever: either there is no unit left,
 //!   or it holds one that it will do, or it is given one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ use super::WorkerId;
 /// Who waits for whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// Nobody.
+    /// No worker.
     Free,
     /// No unit begins while its worker is more than this many units ahead of the slowest.
     Bounded(u32),
@@ -72,18 +72,18 @@ impl WorkerQueue {
 /// Hands out the units of a phase.
 ///
 /// ```
-/// use bellwether_runtime::membership::work queue::{Work queue, Rule};
-/// let mut work queue = Work queue::new(0..4, 2, Rule::Bounded(1));
+/// use bellwether_runtime::membership::work_queue::{WorkQueue, Rule};
+/// let mut queue = WorkQueue::new(0..4, 2, Rule::Bounded(1));
 /// for worker in [7, 8] {
-///     work queue.join(worker);
-///     work queue.want(worker, 2);
+///     queue.join(worker);
+///     queue.want(worker, 2);
 /// }
-/// assert_eq!(work queue.grants(), [(7, vec![0, 2]), (8, vec![1, 3])]);
-/// assert_eq!(work queue.done(8, &[1]), Ok(vec![1]));
-/// assert_eq!(work queue.lost(7), [0, 2]);
+/// assert_eq!(queue.grants(), [(7, vec![0, 2]), (8, vec![1, 3])]);
+/// assert_eq!(queue.done(8, &[1]), Ok(vec![1]));
+/// assert_eq!(queue.lost(7), [0, 2]);
 /// // What the dead worker still says counts no more.
-/// assert_eq!(work queue.done(7, &[0]), Ok(vec![]));
-/// assert_eq!(work queue.grants(), [(8, vec![0])]);
+/// assert_eq!(queue.done(7, &[0]), Ok(vec![]));
+/// assert_eq!(queue.grants(), [(8, vec![0])]);
 /// ```
 #[derive(Debug, Clone)]
 pub struct WorkQueue {
@@ -114,7 +114,7 @@ impl WorkQueue {
     }
 
     /// The work queue of a phase of which `done` was done already, and all units before `units`, whose first is the
-    /// watermark. Of `done`, what lies outside `units` is ignored. All clocks begin anew.
+    /// watermark. Of `done`, what lies outside `units` is ignored. All clocks begin at zero again.
     ///
     /// # Panics
     ///
@@ -174,7 +174,7 @@ impl WorkQueue {
     ///
     /// # Errors
     ///
-    /// When one of the units was never granted; then none counts.
+    /// Returns an error if one of the units was never granted; then none counts.
     pub fn done(&mut self, worker: WorkerId, units: &[u64]) -> Result<Vec<u64>, NeverGranted> {
         let known = |unit: &u64| *unit < self.next || self.above.contains(unit);
         if let Some(&unit) = units.iter().find(|unit| !known(unit)) {

@@ -52,7 +52,7 @@ impl Ec2 {
         }
         let token = answer.body.trim_ascii();
         if !(1..=LONGEST_TOKEN).contains(&token.len()) || !token.iter().all(u8::is_ascii_graphic) {
-            return Err(self.client.garbled("something that is no token"));
+            return Err(self.client.garbled("something that is not a token"));
         }
         Ok(token.iter().copied().map(char::from).collect())
     }
@@ -95,11 +95,11 @@ impl Action {
 
 /// Reads the item `instance-action`.
 ///
-/// A time that cannot be read is no time: the server goes all the same.
+/// A time that cannot be read is ignored: the server goes all the same.
 ///
 /// # Errors
 ///
-/// What is wrong, when it is no JSON object with one of the three actions.
+/// Returns what is wrong if the body is not a JSON object with one of the three actions.
 ///
 /// ```
 /// use bellwether_runtime::notice::ec2::action;
@@ -113,7 +113,7 @@ pub fn action(body: &[u8]) -> Result<Action, String> {
         action: std::borrow::Cow<'a, str>,
         time: Option<serde_json::Value>,
     }
-    let item: Item = serde_json::from_slice(body).map_err(|_| "something that is no instance action")?;
+    let item: Item = serde_json::from_slice(body).map_err(|_| "something that is not an instance action")?;
     let known = ["terminate", "stop", "hibernate"].into_iter().find(|verb| *verb == item.action);
     let verb = known.ok_or("an instance action that is none of terminate, stop and hibernate")?;
     let time = item.time.as_ref().and_then(|time| time.as_str());

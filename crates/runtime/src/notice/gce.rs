@@ -71,7 +71,7 @@ fn is_tag(tag: &str) -> bool {
 ///
 /// # Errors
 ///
-/// What is wrong, when it is neither `TRUE` nor `FALSE`.
+/// Returns what is wrong if the body is neither `TRUE` nor `FALSE`.
 ///
 /// ```
 /// use bellwether_runtime::notice::gce::preempted;

@@ -35,11 +35,11 @@ pub(super) struct Answer {
 /// Checks an address that a user gave: `http://HOST[:PORT][/PATH]`; gives it without a slash at its end.
 pub(super) fn base(url: &str) -> Result<String, String> {
     let wrong = |why: &str| format!("`{url}` {why}; write http://HOST:PORT");
-    let uri: Uri = url.parse().map_err(|_| wrong("is no address"))?;
+    let uri: Uri = url.parse().map_err(|_| wrong("is not an address"))?;
     match uri.scheme_str() {
         Some("http") => {}
         Some("https") => return Err(wrong("asks for TLS, which metadata servers do not speak")),
-        _ => return Err(wrong("is no address")),
+        _ => return Err(wrong("is not an address")),
     }
     let plain = uri.authority().is_some_and(|a| !a.host().is_empty() && !a.as_str().contains('@'));
     if !plain || uri.query().is_some() || url.contains('#') {

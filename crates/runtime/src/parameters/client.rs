@@ -50,7 +50,7 @@ pub struct Work {
     pub scale: f32,
     /// Factor on the learning rate, where each is applied for itself: the unit's share of the step's samples.
     pub share: f32,
-    /// Samples of the step, by which a summed model state is divided.
+    /// Samples of the step: the divisor of a summed model state.
     pub samples: u64,
 }
 
@@ -163,7 +163,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// When a socket refuses its options, or no thread is to be had.
+    /// Returns an error if a socket refuses its options, or the system gives no thread.
     ///
     /// # Panics
     ///
@@ -203,7 +203,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Fault::Interrupted`].
+    /// Returns [`Fault::Interrupted`].
     pub fn begin(&mut self, work: Work) -> Result<(), Fault> {
         let shared = &self.shared;
         let mut inner = lock(&shared.inner);
@@ -233,8 +233,8 @@ impl Client {
         Ok(&self.state)
     }
 
-    /// Hands the model state over, where the model has one: as the unit would leave it; where units are applied together,
-    /// summed over the unit's samples along the canonical tree.
+    /// Hands the model state over, where the model has one: as the unit would leave it; where units are applied
+    /// together, summed over the unit's samples along the canonical tree.
     ///
     /// # Errors
     ///
@@ -309,8 +309,8 @@ impl Handle {
         lost.collect()
     }
 
-    /// Takes a new connection to a server, which may be another process by now: what was asked of it is asked again, and
-    /// gradients without acknowledgement are sent again.
+    /// Takes a new connection to a server, which may be another process by now: what was asked of it is asked again,
+    /// and gradients without acknowledgement are sent again.
     ///
     /// # Errors
     ///

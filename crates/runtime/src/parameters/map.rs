@@ -7,7 +7,7 @@ use bellwether_core::shards::{self, spread};
 use crate::state::TrainingState;
 use crate::workload::{Layout, tensor_ranges};
 
-/// Most values of a piece. A piece travels and is applied as one; so many bytes stay in a core's cache between the
+/// Most values of a piece. A piece travels and is applied as one; this many bytes stay in a core's cache between the
 /// socket and the update, and delay a more urgent piece little.
 pub const PIECE_VALUES: usize = 64 << 10;
 

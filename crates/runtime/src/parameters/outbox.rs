@@ -16,7 +16,7 @@ pub struct Outbox<T> {
 #[derive(Debug)]
 enum Waiting<T> {
     Fifo(VecDeque<T>),
-    /// Tensors in turns: the first has its turn, and has sent so many bytes of it.
+    /// Tensors in turns: the first has its turn, and has used this many bytes of that turn.
     RoundRobin {
         window_bytes: u64,
         turns: VecDeque<(u32, VecDeque<(u64, T)>)>,

@@ -1,8 +1,8 @@
 //! A parameter server: its pieces, and the threads that serve workers.
 //!
-//! Each connection has a thread that reads and one that writes. A gradient is applied by the thread that read it, under the
-//! lock of its piece, while it is still in the core's cache; a piece is copied out under its lock and written to the socket
-//! without any.
+//! Each connection has a thread that reads and one that writes. A gradient is applied by the thread that read it, under
+//! the lock of its piece, while it is still in the core's cache; a piece is copied out under its lock and written to
+//! the socket without any.
 
 mod account;
 mod apply;
@@ -113,7 +113,7 @@ struct Shared {
     replica: Mutex<Option<Arc<Replica>>>,
     /// A primary's stream, at its replica.
     primary: Mutex<Option<Stream>>,
-    /// Nobody is served any more.
+    /// No worker is served any more.
     stopped: AtomicBool,
     tell: Box<dyn Fn(Told) + Send + Sync>,
 }
@@ -125,7 +125,8 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    /// A server of zeros, to be [loaded](Server::load) and to [begin](Server::begin). `tell` is called from its threads.
+    /// A server of zeros, to be [loaded](Server::load) and to [begin](Server::begin). `tell` is called from its
+    /// threads.
     pub fn start(options: ServerOptions, tell: impl Fn(Told) + Send + Sync + 'static) -> Server {
         let shared = Shared {
             pieces: options.map.of_server(options.me).iter().map(|_| Mutex::default()).collect(),
@@ -167,7 +168,8 @@ impl Server {
         lock(&shared.ledger).begin(earlier);
     }
 
-    /// A copy of this server's shard, each piece of one version. With [`Rule::Together`] its step is the least of all pieces.
+    /// A copy of this server's shard, each piece of one version. With [`Rule::Together`] its step is the least of all
+    /// pieces.
     pub fn shard(&self) -> TrainingState {
         let shared = &self.shared;
         let mut shard = shared.options.map.empty_shard(shared.options.slots, shared.options.me);
@@ -195,7 +197,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When the socket refuses its options, no thread is to be had, or the server was [stopped](Server::stop).
+    /// Returns an error if the socket refuses its options, the system gives no thread, or the server was
+    /// [stopped](Server::stop).
     pub fn serve(&self, stream: Stream, worker: u64) -> io::Result<()> {
         let connection = Connection::new(stream, worker, &self.shared.options.order)?;
         {
@@ -222,8 +225,9 @@ impl Server {
         })
     }
 
-    /// Sends all pieces to a replica that [follows](Server::follow) on the other end, and from now on what is applied to
-    /// them: acknowledgements wait for the replica's. [`Told::Replicated`] says that it is whole. Units may be in flight.
+    /// Sends all pieces to a replica that [follows](Server::follow) on the other end, and from now on what is applied
+    /// to them: acknowledgements wait for the replica's. [`Told::Replicated`] says that it is whole. Units may be in
+    /// flight.
     ///
     /// # Errors
     ///
@@ -248,8 +252,8 @@ impl Server {
         Ok(())
     }
 
-    /// Follows a primary on the other end until it is gone; then this is the server that workers ask. It must have begun
-    /// the primary's phase, and follows no other in it.
+    /// Follows a primary on the other end until it is gone; then this is the server that workers ask. It must have
+    /// begun the primary's phase, and follows no other in it.
     ///
     /// # Errors
     ///
@@ -287,7 +291,7 @@ impl Server {
         account
     }
 
-    /// Ends all connections and waits for their threads. Whoever comes from now on is not served.
+    /// Ends all connections and waits for their threads. Later connections are not served.
     pub fn stop(&self) {
         let shared = &self.shared;
         shared.stopped.store(true, Ordering::Release);
@@ -298,7 +302,7 @@ impl Server {
             replica.close();
         }
         shared.close_primary();
-        // Without the lock: whoever serves at this moment may be about to add a thread.
+        // Without the lock: a thread that serves at this moment may be about to add another thread.
         let threads = std::mem::take(&mut *lock(&self.threads));
         for thread in threads {
             // A panic there has been reported by its own hook.

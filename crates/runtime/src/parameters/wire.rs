@@ -1,7 +1,7 @@
 //! Frames between workers and parameter servers: a fixed header of 64 bytes before every payload.
 //!
-//! Every frame names its job and phase. The decoder is a pure function over 64 bytes that neither panics nor allocates; a
-//! length is only compared with what the receiver's own map says of the piece.
+//! Every frame names its job and phase. The decoder is a pure function over 64 bytes that neither panics nor allocates;
+//! a length is only compared with what the receiver's own map says of the piece.
 //!
 //! Layout, little-endian: magic `u32`, kind `u8`, three zero bytes, payload length in bytes `u32`, piece `u32`, job
 //! `u64`, phase `u64`, unit `u64`, step `u64`, version `u64`, scale `f32`, share `f32`.
@@ -54,7 +54,7 @@ impl Kind {
 pub struct Stamp {
     /// Tag of the job.
     pub job: u64,
-    /// Number of the phase: it changes with the protocol, and when servers are loaded anew.
+    /// Number of the phase: it changes with the protocol, and when servers are loaded again.
     pub phase: u64,
 }
 
@@ -84,7 +84,7 @@ pub struct Header {
 /// A frame broke the protocol; its connection is not used any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum WireError {
-    /// The bytes are no frame at all.
+    /// The bytes do not form a frame.
     #[error("bad frame magic {0:#010x}")]
     Magic(u32),
     /// The kind byte names no kind.
@@ -160,7 +160,7 @@ impl Header {
     ///
     /// # Errors
     ///
-    /// [`WireError::Magic`], [`Kind`](WireError::Kind) or [`Reserved`](WireError::Reserved).
+    /// Returns [`WireError::Magic`], [`Kind`](WireError::Kind) or [`Reserved`](WireError::Reserved).
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Header, WireError> {
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
@@ -188,7 +188,7 @@ impl Header {
     ///
     /// # Errors
     ///
-    /// The first of [`OtherJob`](WireError::OtherJob), [`OtherPhase`](WireError::OtherPhase) that applies.
+    /// Returns the first of [`OtherJob`](WireError::OtherJob), [`OtherPhase`](WireError::OtherPhase) that applies.
     pub fn check(&self, here: &Stamp) -> Result<(), WireError> {
         if self.stamp.job != here.job {
             return Err(WireError::OtherJob { expected: here.job, found: self.stamp.job });
@@ -203,7 +203,7 @@ impl Header {
     ///
     /// # Errors
     ///
-    /// [`WireError::Length`].
+    /// Returns [`WireError::Length`].
     pub fn check_length(&self, expected: usize) -> Result<(), WireError> {
         if self.length_bytes as usize != expected {
             return Err(WireError::Length { expected, found: self.length_bytes });

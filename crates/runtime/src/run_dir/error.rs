@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// A run's folder cannot be found, read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum RunDirError {
-    /// The environment names no folder for runs, and nobody else does.
+    /// Neither the caller nor the environment names a folder for runs.
     #[error("neither XDG_STATE_HOME nor HOME is set")]
     NoStateDir,
     /// No run has this name.

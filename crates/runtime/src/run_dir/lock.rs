@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
-/// How long to try: whoever wants to know whether a coordinator lives holds the lock for a moment.
+/// How long to try: a process that asks whether a coordinator lives holds the lock for a moment.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 fn open(path: &Path) -> Result<File> {
@@ -50,8 +50,8 @@ mod tests {
             let asking: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
             asking.into_iter().map(|asking| asking.join().unwrap()).sum::<usize>()
         });
-        assert_eq!(seen, 0, "nobody coordinates");
-        let lock = take(&path).unwrap().expect("nobody has it");
+        assert_eq!(seen, 0, "no coordinator lives");
+        let lock = take(&path).unwrap().expect("the lock is free");
         assert!(is_held(&path).unwrap());
         assert!(take(&path).unwrap().is_none());
         drop(lock);

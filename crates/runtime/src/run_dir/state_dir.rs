@@ -19,7 +19,7 @@ impl StateDir {
     ///
     /// # Errors
     ///
-    /// None was asked for, and the environment names none.
+    /// Returns an error if no folder was asked for and the environment names none.
     pub fn find(asked: Option<PathBuf>) -> Result<StateDir, RunDirError> {
         let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
         let path = asked
@@ -48,7 +48,7 @@ impl StateDir {
     ///
     /// # Errors
     ///
-    /// There is none.
+    /// Returns an error if there is none.
     pub fn run(&self, asked: &str) -> Result<RunDir, RunDirError> {
         let named = self.named(asked);
         if !asked.contains('/') && named.is_run() {
@@ -80,7 +80,7 @@ impl StateDir {
     ///
     /// As the file system says.
     pub fn make(&self) -> Result<PathBuf, RunDirError> {
-        // What a run keeps tells of its data, and its token lets others in: nobody else looks into it.
+        // What a run keeps tells of its data, and its token lets others in: no other user may look into it.
         private::folder(&self.0).map_err(RunDirError::io(&self.0))?;
         Ok(self.0.clone())
     }

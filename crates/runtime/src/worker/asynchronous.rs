@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Time between two looks at whether a server has to be called again.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A worker asks for units in time to have so many seconds of work.
+/// A worker asks for units early enough to have this many seconds of work.
 const AHEAD_S: f64 = 0.01;
 
 /// Most units that a worker holds.
@@ -71,7 +71,7 @@ enum Exchange {
     },
     Peers(Averaging),
     /// Taken out for a moment.
-    Nobody,
+    NoOne,
 }
 
 /// The phase under way.
@@ -107,7 +107,7 @@ impl Asynchronous {
         ((AHEAD_S / self.unit_s.max(1e-6)).ceil() as u32 + 1).min(AHEAD_MAX)
     }
 
-    /// Units to hold: more than one where they are short and nobody waits for anybody.
+    /// Units to hold: more than one where they are short and no worker waits for another.
     fn ahead(&self) -> u32 {
         match self.protocol {
             Protocol::Bsp => 1,
@@ -191,11 +191,11 @@ impl Worker {
             return;
         }
         let asynchronous = self.asynchronous.as_mut().expect("it was entered");
-        let mut exchange = std::mem::replace(&mut asynchronous.exchange, Exchange::Nobody);
+        let mut exchange = std::mem::replace(&mut asynchronous.exchange, Exchange::NoOne);
         let done = match &mut exchange {
             Exchange::Servers { client, .. } => self.compute(unit, client),
             Exchange::Peers(averaging) => self.average(unit, averaging),
-            Exchange::Nobody => unreachable!("it is put back at once"),
+            Exchange::NoOne => unreachable!("it is put back at once"),
         };
         if let Some(asynchronous) = &mut self.asynchronous {
             asynchronous.exchange = exchange;
@@ -315,7 +315,7 @@ impl Worker {
     fn evaluation(&mut self, step: u64) -> Result<EvaluationRecord, Fault> {
         let asynchronous = self.asynchronous.as_mut().expect("it was entered");
         let (phase, together) = (asynchronous.epoch, asynchronous.protocol == Protocol::Bsp);
-        let mut exchange = std::mem::replace(&mut asynchronous.exchange, Exchange::Nobody);
+        let mut exchange = std::mem::replace(&mut asynchronous.exchange, Exchange::NoOne);
         let record = match &mut exchange {
             Exchange::Servers { client, .. } => {
                 let work = Work { phase, unit: u64::MAX, step, together, scale: 1.0, share: 1.0, samples: 1 };
@@ -328,7 +328,7 @@ impl Worker {
                 self.read_own(averaging);
                 self.engine.evaluate_held(step)
             }
-            Exchange::Nobody => unreachable!("it is put back at once"),
+            Exchange::NoOne => unreachable!("it is put back at once"),
         };
         if let Some(asynchronous) = &mut self.asynchronous {
             asynchronous.exchange = exchange;

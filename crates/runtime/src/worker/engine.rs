@@ -43,7 +43,7 @@ mod verify;
 /// Why a round did not come to its end.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// A peer is to blame, or nobody (interrupted).
+    /// A peer is to blame, or none (interrupted).
     Collective(Option<WorkerId>, String),
     /// The workload failed.
     Workload(String),
@@ -284,7 +284,7 @@ impl Engine {
     }
 
     fn reduce(&mut self, step: u64, control: &[u8]) -> Result<Outcome, Fault> {
-        // Nobody to talk to: the only partial sum is the result.
+        // No peer to talk to: the only partial sum is the result.
         let alone = self.membership.active.len() == 1 && self.membership.shadows.is_empty();
         if alone && self.membership.contains(self.me) && self.accumulator.swap_only(&mut self.out) {
             let headers = vec![control.to_vec()];
@@ -413,7 +413,7 @@ impl Engine {
         })
     }
 
-    /// The state, once nobody reads it: what is on its way to a checkpoint is the state of one step.
+    /// The state, once no other thread reads it: what is on its way to a checkpoint is the state of one step.
     fn state_to_change(&self, step: u64) -> RwLockWriteGuard<'_, TrainingState> {
         if let Ok(state) = self.state.try_write() {
             return state;

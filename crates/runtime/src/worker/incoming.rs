@@ -120,8 +120,8 @@ impl Incoming {
         received.floors.iter().all(|f| *f == u64::MAX) && received.chunks.iter().all(Option::is_some)
     }
 
-    /// Applies the result of the update that begins with `step` to the chunks that are here and lack it. Waits until no chunk that
-    /// lacks it can still arrive.
+    /// Applies the result of the update that begins with `step` to the chunks that are here and lack it. Waits until no
+    /// chunk that lacks it can still arrive.
     pub(super) fn apply(
         &self,
         step: u64,

@@ -1,4 +1,4 @@
-//! How whoever started a worker on a thread of its own process tells it to go, as signals tell a process.
+//! How the owner of a worker on a thread of its own process tells it to go, as signals tell a process.
 
 use std::future::{Future, pending};
 
@@ -14,7 +14,7 @@ pub(crate) enum Call {
     Vanish,
 }
 
-/// The end of a leash that whoever started the worker holds.
+/// The end of a leash that the owner of the worker holds.
 #[derive(Debug)]
 pub struct Leash(watch::Sender<Option<Call>>);
 
@@ -65,7 +65,7 @@ impl Calls {
         }
     }
 
-    /// The next call; none comes where nobody can call any more.
+    /// The next call; `None` when the other end is gone.
     pub(crate) async fn next(&mut self) -> Call {
         match self {
             Calls::Signal(signal) => {

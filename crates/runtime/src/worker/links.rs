@@ -74,7 +74,7 @@ impl Connector {
     ///
     /// # Errors
     ///
-    /// The peer that could not be connected and why; `None` when `unwanted` said so.
+    /// Returns the peer that could not be connected and why; `None` when `unwanted` said so.
     pub(super) fn connect(
         &self,
         membership: &Membership,

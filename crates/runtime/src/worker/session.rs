@@ -97,7 +97,7 @@ impl Mailbox {
                 | Event::Message(ToWorker::Recover { .. } | ToWorker::Bye { .. })
         );
         let mut events = self.lock();
-        // Whoever waits for servers of an earlier phase waits in vain.
+        // A thread that waits for servers of an earlier phase waits in vain.
         let mut urgent = urgent;
         if let Event::Message(ToWorker::Phase(phase)) = &event {
             let mut latest = self.phase.lock().expect("no holder of this lock panics");
@@ -105,7 +105,7 @@ impl Mailbox {
             *latest = Some(phase.clone());
         }
         events.push_back(event);
-        // Before the lock is free, so that who takes the events has seen the end of it.
+        // Before the lock is free, so that the reader of the events has seen the session's end.
         if urgent {
             self.urgent.store(true, Ordering::Release);
             self.waker.wake();
@@ -260,7 +260,7 @@ struct Farewell {
     notices: mpsc::UnboundedReceiver<()>,
     /// Whether SIGTERM is such a notice, and not the wish of a user.
     sigterm_is_notice: bool,
-    /// What was said of it, and is said again to a coordinator that came back.
+    /// What was said about it, and is said again to a coordinator that came back.
     said: Option<FromWorker>,
 }
 
@@ -297,7 +297,7 @@ impl Keeper {
             let session = tokio::select! {
                 session = self.open(first) => session,
                 () = calls.vanished() => return self.over(VANISHED, false),
-                // The worker is done; what it says without a session is for nobody.
+                // The worker is done; what it says without a session reaches no one.
                 () = async { while outgoing.recv().await.is_some() {} } => return,
             };
             let session = match session {
@@ -350,7 +350,7 @@ impl Keeper {
                 Err(ClientError::Unreachable { .. }) if begun.elapsed() < self.patience(first) => {
                     tokio::time::sleep(RETRY).await;
                 }
-                // Whoever has the port of a coordinator that died must not end a worker that keeps a state.
+                // A process that has the port of a dead coordinator must not end a worker that keeps a state.
                 Err(ClientError::Stranger { .. }) if !first && begun.elapsed() < self.patience(first) => {
                     tokio::time::sleep(RETRY).await;
                 }
@@ -380,7 +380,7 @@ impl Keeper {
                     Some(message) if session.outgoing.send(envelope(&message)).is_err() => return End::Broken,
                     Some(_) => {}
                     None => {
-                        // Close our half and let the coordinator read all of it.
+                        // Close our half and let the coordinator read everything.
                         drop(session.outgoing);
                         let drain = async { while let Some(Ok(_)) = session.incoming.next().await {} };
                         let _ = tokio::time::timeout(Duration::from_millis(500), drain).await;
@@ -404,7 +404,7 @@ impl Keeper {
                         }
                         None => return End::Broken,
                     },
-                    // Whoever was told to go does not come back, however busy the main thread is.
+                    // A worker that was told to go does not come back, however busy the main thread is.
                     _ if told_to_go => return End::Done,
                     _ => return End::Broken,
                 },

@@ -115,19 +115,19 @@ impl Worker {
         vec![]
     }
 
-    /// Sends the state to the coordinator while the next gradients are computed; the next update waits for it, because it
-    /// is the state of one step, but no longer than `patience` for somebody who answers. The coordinator is told when
-    /// nothing came of it.
+    /// Sends the state to the coordinator while the next gradients are computed; the next update waits for it, because
+    /// it is the state of one step, but no longer than `patience` for an answer. The coordinator is told when the
+    /// sending fails.
     pub(super) fn upload(&mut self, patience: Duration) {
         self.finish_upload();
         let (epoch, step) = (self.member.membership().epoch, self.member.step());
         let (connector, address) = (self.connector.clone(), self.data_address.clone());
         let (called, answered) = std::sync::mpsc::channel();
         let call = move || {
-            // Who gave up hears nothing of it.
+            // A sender that gave up does not hear of this.
             let _ = called.send(connector.state_stream(epoch, &address));
         };
-        // Without a thread nobody calls, which the other end of the channel notices.
+        // Without a thread no call comes, which the other end of the channel notices.
         let _ = std::thread::Builder::new().name("checkpoint-call".into()).spawn(call);
         let state = Arc::clone(&self.engine.state);
         let (started, running) = std::sync::mpsc::channel();

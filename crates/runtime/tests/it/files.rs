@@ -98,7 +98,7 @@ fn a_checkpoint_of_another_job_is_refused() {
     ));
 }
 
-/// Changes the metadata of a checkpoint, as nobody does but for a test.
+/// Changes the metadata of a checkpoint, as only a test does.
 fn rewrite(path: &Path, change: impl Fn(&mut std::collections::HashMap<String, String>)) {
     let bytes = fs::read(path).expect("a checkpoint of ours");
     let (_, header) = safetensors::SafeTensors::read_metadata(&bytes).expect("a checkpoint of ours");
@@ -192,7 +192,7 @@ fn a_journal_survives_a_last_line_that_was_cut() {
     assert_eq!(lines.iter().collect::<RunHistory>().committed(), 6);
 }
 
-/// Ten samples, or so many, in batches of four.
+/// Ten samples, or `samples`, in batches of four.
 fn task(training_samples: u64, fingerprint: &str) -> Line {
     let event = Event::TaskKnown {
         fingerprint: fingerprint.into(),
@@ -276,7 +276,7 @@ proptest! {
 }
 
 #[test]
-fn nobody_else_may_look_into_what_is_made() {
+fn no_other_user_may_look_into_what_is_made() {
     let place = tempfile::tempdir().unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
     let deep = place.path().join("a/b");

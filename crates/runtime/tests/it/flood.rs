@@ -1,4 +1,5 @@
-//! The coordinator's clock goes on whatever comes: children are looked after and directors asked while messages pour in.
+//! The coordinator's clock goes on whatever comes: children are looked after and directors asked while messages pour
+//! in.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -107,5 +108,5 @@ fn time_passes_while_messages_pour_in() {
     assert_eq!(how, RunOutcome::Stopped);
     let (ticks, answers) = flood.join().expect("the flood ends");
     assert!(ticks >= TICKS, "{ticks} ticks in {PATIENCE:?} with {answers} answers");
-    assert!(answers >= TICKS, "{answers} answers are no flood");
+    assert!(answers >= TICKS, "{answers} answers do not make a flood");
 }

@@ -103,7 +103,7 @@ fn all_at_once_keep_the_mean_lose_no_update_and_agree() {
                     for unit in 0..120 {
                         begin.wait();
                         let exchanged =
-                            node.gossip.exchange(unit).expect("nobody dies").expect("there are peers");
+                            node.gossip.exchange(unit).expect("no peer dies").expect("there are peers");
                         assert_eq!(exchanged.chunks, 2);
                         if unit < 40 {
                             node.shared.update(|range, values| {
@@ -147,7 +147,7 @@ fn who_dies_in_the_middle_costs_nothing_but_that_exchange() {
         assert!(died > 0, "it died before they were done");
         assert!(spread(&nodes) < 1e-4, "{}", spread(&nodes));
         assert!(read(&nodes[0]).iter().all(|value| value.abs() <= 1.001), "a mean of what there was");
-        // When the membership says so, nobody asks for it any more.
+        // When the membership says so, no peer asks for it any more.
         addresses.remove(&victim);
         nodes.iter().for_each(|node| node.gossip.set_peers(&addresses));
         assert!((0..50).all(|unit| nodes[0].gossip.exchange(unit).is_ok()));

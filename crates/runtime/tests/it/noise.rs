@@ -15,7 +15,7 @@ fn square([a, b]: [f64; 2]) -> f64 {
     a * a + b * b
 }
 
-/// Calls `each` with every sequence of so many different samples.
+/// Calls `each` with every sequence of this many different samples.
 fn draws(count: usize, drawn: &mut Vec<usize>, each: &mut dyn FnMut(&[usize])) {
     if drawn.len() == count {
         return each(drawn);
@@ -29,7 +29,8 @@ fn draws(count: usize, drawn: &mut Vec<usize>, each: &mut dyn FnMut(&[usize])) {
     }
 }
 
-/// The mean of both estimates over all ways in which micro-batches of these sizes can be drawn, so many of them measured.
+/// The mean of both estimates over all ways in which micro-batches of these sizes can be drawn, a given number of them
+/// measured.
 fn expectation(sizes: &[usize], measured: usize) -> (f64, f64) {
     let (mut signal, mut noise, mut count) = (0.0, 0.0, 0.0);
     draws(sizes.iter().sum(), &mut Vec::new(), &mut |drawn| {

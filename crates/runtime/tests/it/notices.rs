@@ -82,7 +82,7 @@ fn a_flag_that_does_not_change_is_asked_for_again() {
     assert!(heard(&mut notices).is_some());
 }
 
-/// An error, soon, whoever is asked.
+/// An error, soon, no matter which source is asked.
 #[test]
 fn hostile_servers_cost_a_few_seconds_and_an_error() {
     std::thread::scope(|threads| {
@@ -99,14 +99,14 @@ fn hostile_servers_cost_a_few_seconds_and_an_error() {
                     assert!(result.is_err(), "{play:?} to {provider:?}: {result:?}");
                     // Two seconds, and what a busy machine adds.
                     assert!(begun.elapsed() < Duration::from_secs(10), "{play:?} to {provider:?}");
-                    // More than the sockets hold is not taken, and nobody is followed elsewhere.
+                    // More than the sockets hold is not taken, and no redirect is followed.
                     assert!(
                         server.poured() < 32 << 20,
                         "{play:?} to {provider:?}: {} bytes",
                         server.poured()
                     );
                     assert_eq!(server.requests().len(), 1, "{play:?} to {provider:?}");
-                    // The same client hears of it when the server comes to its senses.
+                    // The same client gets an answer once the server works again.
                     server.play(provider);
                     server.announce(if provider == Play::Gce { "TRUE" } else { TERMINATE });
                     assert!(heard(&mut *notices).is_some(), "{play:?} to {provider:?}");

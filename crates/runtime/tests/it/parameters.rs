@@ -1,4 +1,5 @@
-//! Parameter servers in one process: the same bits as a sum at one place, each gradient once, orders on the wire, replicas.
+//! Parameter servers in one process: the same bits as a sum at one place, each gradient once, orders on the wire,
+//! replicas.
 
 mod faults;
 mod harness;

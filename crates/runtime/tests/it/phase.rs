@@ -179,7 +179,7 @@ impl Phase {
 
     fn grant(&mut self) {
         for (id, units) in self.work_queue.grants() {
-            // Grants to one whose death nobody noticed yet arrive nowhere.
+            // Grants to one whose death was not noticed yet arrive nowhere.
             self.workers.get_mut(&id).expect("the clerk knows no others").queue.extend(units);
         }
     }
@@ -328,7 +328,7 @@ impl Phase {
             assert_eq!(self.work_queue.done(id, &finished), Ok(finished.clone()));
             for unit in finished {
                 let whole = (0..self.pieces.len()).all(|piece| self.ever.contains(&(unit, piece)));
-                assert!(whole, "unit {unit} counts before all of it was applied");
+                assert!(whole, "unit {unit} counts before all its pieces were applied");
             }
         }
         self.grant();
@@ -347,7 +347,7 @@ impl Phase {
                 }
             }
         }
-        // All its connections are gone. Whoever has a unit in hands says again what this server may not have.
+        // All its connections are gone. A worker with a unit in hand says again what this server may not have.
         self.connections.retain(|key, _| key.1 != server);
         let pieces: Vec<usize> =
             (0..self.pieces.len()).filter(|piece| self.pieces[*piece].server as usize == server).collect();
@@ -373,7 +373,7 @@ impl Phase {
         let last = last.find_map(|(_, connection)| connection.requests.front().copied());
         let Some(Request::Push(update, version)) = last else { return };
         match (how_far, self.servers[server].replica.is_some()) {
-            // Only the dead one had it, and nobody was told: as if it had not been.
+            // Only the dead one had it, and no process was told: as if it had not been.
             (1, true) => {}
             (1, false) | (2, _) => {
                 self.apply(server, update, version);

@@ -1,8 +1,9 @@
-//! A seeded simulation of phases: the coordinator, workers and servers that obey its words, and whoever kills them.
+//! A seeded simulation of phases: the coordinator, workers and servers that obey its words, and a fault injector that
+//! kills them.
 //!
 //! One thing happens at a time, chosen by dice: a message arrives, a process does its next bit of work, a collective
-//! ends, time passes, something goes wrong. A state is a set of applied units for each shard, so that a unit that is lost
-//! or applied twice shows at the next hand-over.
+//! ends, time passes, something goes wrong. A state is a set of applied units for each shard, so that a unit that is
+//! lost or applied twice shows at the next hand-over.
 
 mod coordinator;
 mod server;

@@ -252,7 +252,7 @@ impl Bench {
         assert!(self.done.iter().copied().eq(self.units.clone()));
     }
 
-    /// A work queue that is begun anew from what is done grants exactly the rest, in order.
+    /// A work queue that starts again from what is done grants exactly the rest, in order.
     fn resume_elsewhere(&self) {
         let rest = self.work_queue.watermark()..self.units.end;
         let mut work_queue =
@@ -319,7 +319,7 @@ proptest! {
     }
 }
 
-/// A work queue with workers 1, 2, … that want so many units each.
+/// A work queue with workers 1, 2, … that want this many units each.
 fn queue_of(units: u64, rule: Rule, ahead: &[u32]) -> WorkQueue {
     let mut work_queue = WorkQueue::new(0..units, 4, rule);
     for (worker, ahead) in (1..).zip(ahead) {

@@ -1,8 +1,9 @@
 //! Fits the two-state modulated Poisson law (MMPP) to counts, by their likelihood.
 //!
-//! A bin may be partly in one state and partly in the other. Given the time τ in the second state, its count is a Poisson
-//! number; the density of τ, of both ends of the bin given, is known in closed form. The integral over τ is a matrix from
-//! the state before the bin to the state behind it, and the likelihood of all counts is the product of these matrices.
+//! A bin may be partly in one state and partly in the other. Given the time τ in the second state, its count is a
+//! Poisson number; the density of τ, of both ends of the bin given, is known in closed form. The integral over τ is a
+//! matrix from the state before the bin to the state behind it, and the likelihood of all counts is the product of
+//! these matrices.
 //!
 //! ```text
 //! f01(τ) = q0 E I0(x)                no change   00: exp(-q0 Δ) at τ = 0
@@ -13,9 +14,9 @@
 //! ```
 //!
 //! Δ is the length of the bin in seconds, q0 and q1 are changes per second in each state, I0 and I1 modified Bessel
-//! functions: each sum over the numbers of stays of which the bin is made. The likelihood is maximised over both rates and
-//! both mean stays. No stay may be shorter than a thirtieth of a bin: of shorter bursts counts tell how many jobs they
-//! bring, but not how fast.
+//! functions: each sum over the numbers of stays of which the bin is made. The likelihood is maximised over both rates
+//! and both mean stays. No stay may be shorter than a thirtieth of a bin: of shorter bursts counts tell how many jobs
+//! they bring, but not how fast.
 
 use bellwether_numerics::minimize::{Bounds, minimize};
 

@@ -1,4 +1,5 @@
-//! Elastic jobs of measured applications under Pollux, Optimus and AFS: all end, twice the same, and batches are chosen.
+//! Elastic jobs of measured applications under Pollux, Optimus and AFS: all end, twice the same, and batches are
+//! chosen.
 
 use std::sync::Arc;
 

@@ -37,7 +37,8 @@ fn works(law: Law) -> Vec<f64> {
     works
 }
 
-/// Checks the mean within `tolerance`, and the share of numbers up to each point against the law's, within 4 standard errors.
+/// Checks the mean within `tolerance`, and the share of numbers up to each point against the law's, within 4 standard
+/// errors.
 fn follows(law: Law, mean: f64, tolerance: f64, shares: &[(f64, f64)]) {
     // A load is reached by the mean of the law.
     let loaded = Workload { load: Some(0.5), gpus: Some(8), ..one_class(100_000, hourly(1.0), law.clone()) };

@@ -54,7 +54,7 @@ fn a_coordinator_that_takes_a_call_and_says_nothing_is_not_waited_for_without_en
         let opening = open_session(&address, &token, Default::default(), Duration::from_millis(200));
         tokio::time::timeout(Duration::from_secs(20), opening).await
     });
-    let error = opened.expect("it comes to an end").err().expect("nobody let it in");
+    let error = opened.expect("it comes to an end").err().expect("no server let it in");
     assert!(
         matches!(&error, ClientError::Unreachable { why, .. } if why.contains("within 200ms")),
         "{error}"

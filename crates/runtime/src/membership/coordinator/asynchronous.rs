@@ -48,8 +48,8 @@ pub(super) struct Asynchronous {
     /// Who would take it over.
     replicas: Vec<Option<WorkerId>>,
     server_starts: Starts,
-    /// Shards whose steps are done anew, and what there is to tell of it once somebody holds them again.
-    anew: Vec<losses::Anew>,
+    /// Shards whose steps are done again, and what to report once a server holds them again.
+    redone: Vec<losses::Redone>,
     part: Part,
     /// The state that is collected has come.
     whole: bool,
@@ -60,7 +60,7 @@ pub(super) struct Asynchronous {
     tally: BTreeMap<u64, crate::membership::StepRecord>,
     /// When the last step ended.
     boundary_s: f64,
-    /// Since when nobody trains for the sake of a change.
+    /// When training paused for the current transition.
     idle_since_s: f64,
     evaluated: u64,
     reports: BTreeMap<WorkerId, ServerReport>,
@@ -91,7 +91,7 @@ impl Asynchronous {
             shards: Vec::new(),
             replicas: Vec::new(),
             server_starts: Starts::default(),
-            anew: Vec::new(),
+            redone: Vec::new(),
             part: Part::Training,
             whole: false,
             asked_s: 0.0,
@@ -155,7 +155,7 @@ impl Coordinator {
     pub(super) fn ask_protocol(&mut self, at_step: u64, protocol: Protocol) {
         let upcoming = &mut self.asynchronous.upcoming;
         upcoming.retain(|(step, _)| *step < at_step);
-        // A membership is no phase of a run that sums at its servers.
+        // A run that sums at its servers never has a membership as a phase.
         let present = self.lifecycle == Lifecycle::Asynchronous || !self.asynchronous.plan.reduce_at_servers;
         let present = present.then_some(self.asynchronous.protocol);
         if Some(protocol) != upcoming.back().map(|(_, last)| *last).or(present) {
@@ -163,8 +163,8 @@ impl Coordinator {
         }
     }
 
-    /// All have stopped at `step` and the coordinator holds their state. What follows is what is wanted by now: somebody may
-    /// have asked for another protocol since they were told to stop.
+    /// All have stopped at `step` and the coordinator holds their state. What follows is what is wanted by now: another
+    /// protocol may have been asked for since they were told to stop.
     pub(super) fn begin_asynchronous(&mut self, step: u64) {
         let mut protocol = self.asynchronous.protocol;
         while let Some((_, next)) = self.asynchronous.upcoming.front().filter(|(at, _)| *at <= step) {
@@ -187,7 +187,7 @@ impl Coordinator {
         self.load_asynchronous(step);
     }
 
-    /// Everyone begins anew from the state after `step`.
+    /// Every worker begins again from the state after `step`.
     fn load_asynchronous(&mut self, step: u64) {
         self.last_epoch += 1;
         self.dismiss_leaving();
@@ -213,7 +213,7 @@ impl Coordinator {
         asynchronous.tally.clear();
     }
 
-    /// Whoever asked to leave goes: the coordinator holds the state.
+    /// Workers that asked to leave go: the coordinator holds the state.
     fn dismiss_leaving(&mut self) {
         for worker in self.staged(Stage::Leaving) {
             self.dismiss(worker, "it asked to leave");
@@ -333,7 +333,7 @@ impl Coordinator {
     /// Writes down who trains from now on.
     fn renew(&mut self, active: &[WorkerId], reason: Reason) {
         let epoch = self.current.epoch;
-        // Units go to whoever asks; the shares are nominal.
+        // Units go to any worker that asks; the shares are nominal.
         let nodes = self.config.virtual_nodes as usize;
         self.current = Membership { epoch, ..self.compose(&active[..active.len().min(nodes)], &[]) };
         self.journal_membership(self.progress.committed(), &reason);

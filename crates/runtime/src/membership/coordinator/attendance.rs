@@ -99,12 +99,12 @@ impl Coordinator {
         if self.by_hand.remove(&worker) && spare && self.wanted < self.config.max_workers {
             self.want(self.wanted + 1);
         }
-        // Only a coordinator that has no members yet can use a state it did not follow; a member that was
-        // away for a moment still has all of it.
+        // Only a coordinator that has no members yet can use a state it did not follow; a member that was away for a
+        // moment still has the whole state.
         let gathering = matches!(self.lifecycle, Lifecycle::Gathering { .. });
         let stage = match (held, &workload, known) {
             (Some(_), Some(_), _) if gathering => Stage::Holding,
-            // Where units are granted nobody needs what it holds: it begins anew.
+            // Where units are granted no other process needs its state: it begins from scratch.
             (Some(_), Some(_), Some(member @ (Stage::Active | Stage::Leaving)))
                 if self.lifecycle != Lifecycle::Asynchronous =>
             {
@@ -137,9 +137,9 @@ impl Coordinator {
         }
     }
 
-    /// What a worker holds, if the run may go on from it. Where the batch may move, steps done anew after a loss may be other
-    /// updates than before: only whoever is known to have held what the latest membership began with, or has trained in it,
-    /// has the same.
+    /// What a worker holds, if the run may go on from it. Where the batch may move, steps done again after a loss may
+    /// be other updates than before. Only a worker that is known to have held the latest membership's initial state, or
+    /// has trained in it, has the same.
     fn usable(
         &mut self,
         worker: WorkerId,
@@ -178,13 +178,15 @@ impl Coordinator {
     /// Why a process that calls itself by this number is not let in.
     pub fn refusal(&self, number: WorkerId, instance: u64) -> Option<String> {
         if !Self::is_number(number) {
-            return Some(format!("{number} is no number of a worker; start it without a number of its own"));
+            return Some(format!(
+                "invalid worker number {number}; start the worker without a number of its own"
+            ));
         }
         if self.quarantined.contains(&number) {
-            return Some("it computed a wrong gradient: it is no part of the run any more".into());
+            return Some("it computed a wrong gradient and no longer belongs to the run".into());
         }
         if self.dismissed.get(&number) == Some(&instance) {
-            return Some("it was told to go: it is no part of the run any more".into());
+            return Some("it was told to go and no longer belongs to the run".into());
         }
         let worker = self.workers.get(&number).filter(|w| w.stage != Stage::Started);
         let known = worker.map(|w| (w.instance, w.heard_s)).or_else(|| self.server_instance(number));
@@ -217,7 +219,7 @@ impl Coordinator {
     pub(super) fn asked_to_leave(&mut self, worker: WorkerId, replace: bool) {
         let relied_on = self.is_relied_on(worker);
         let Some(entry) = self.workers.get_mut(&worker) else { return };
-        // SIGTERM looks the same to the worker, whoever sends it.
+        // SIGTERM looks the same to the worker, no matter which process sends it.
         let replace = replace || entry.revoked;
         match entry.stage {
             Stage::Leaving => {}
@@ -270,7 +272,7 @@ impl Coordinator {
         }
     }
 
-    /// Nobody pauses any more: those who did join like newcomers.
+    /// No worker pauses any more: those that did join like newcomers.
     pub(super) fn unpause(&mut self) {
         self.paused.clear();
         for worker in self.workers.values_mut().filter(|w| w.stage == Stage::Paused) {
@@ -278,7 +280,7 @@ impl Coordinator {
         }
     }
 
-    /// Lets time pass. Nobody is charged with a time in which this coordinator itself stood still.
+    /// Lets time pass. No worker is charged with time in which this coordinator itself stood still.
     pub(super) fn pass(&mut self, now_s: f64) {
         let gap_s = now_s - self.now_s;
         self.now_s = self.now_s.max(now_s);

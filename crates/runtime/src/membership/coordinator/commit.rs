@@ -12,8 +12,8 @@ impl Coordinator {
         let applied = |id: &WorkerId| self.workers.get(id).filter(|w| w.epoch == epoch).map_or(0, |w| w.step);
         let all = || self.current.active.iter().map(|m| applied(&m.worker));
         let (least, most) = (all().min().unwrap_or(0), all().max().unwrap_or(0));
-        // Whoever has the result of an update has everybody's part in it, and nobody has a part in it that lacks the one
-        // before: who does not report may be silent, and has applied it all the same.
+        // The result of an update contains every member's part, and a member that lacks the previous update has no part
+        // in it. So a member that does not report has applied the previous one all the same.
         let before = match self.config.max_accumulation {
             0 | 1 => most.checked_sub(1),
             _ => self.progress.before(most),
@@ -30,7 +30,7 @@ impl Coordinator {
         if step > self.progress.committed() {
             self.barren_crashes = 0;
             self.lagging.clear();
-            // All members have it, so that nobody else is needed.
+            // All members have it, so that no other worker is needed.
             self.strays.clear();
             self.commit_to(step);
         }

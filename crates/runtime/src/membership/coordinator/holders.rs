@@ -1,4 +1,4 @@
-//! Who holds what of the state, and whose of it counts when the members are lost.
+//! Who holds which part of the state, and whose part counts when the members are lost.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ impl Coordinator {
     /// Of the workers that hold a state, those that can go on together; none if a checkpoint is newer.
     pub(super) fn best_holders(&self, holding: &[WorkerId]) -> Vec<WorkerId> {
         let step = |id: &WorkerId| self.workers[id].step;
-        // Where the batch may move, steps done anew after a loss may be other updates than before: only the latest count.
+        // Where the batch may move, steps done again after a loss may be other updates than before: only the latest
+        // count.
         let moves = self.config.max_accumulation > 1;
         let latest = holding.iter().map(|id| self.workers[id].epoch).max().unwrap_or(0);
         let holding: Vec<WorkerId> =
@@ -45,15 +46,15 @@ impl Coordinator {
     }
 
     /// Whether a state that is later than this step is here and not yet written, and matters: where committed steps are
-    /// missing, or where the batch may move and steps done anew would make it the state of another history. It is soon known
-    /// whether there is a checkpoint of it.
+    /// missing, or where the batch may move and steps done again would make it the state of another history. It is soon
+    /// known whether it becomes a checkpoint.
     pub(super) fn waits_for_writing(&self, step: u64) -> bool {
         let later = |writing: &u64| *writing > step && Some(*writing) > self.checkpoint;
         let matters = step < self.progress.committed() || self.config.max_accumulation > 1;
         matters && self.writing.iter().any(later)
     }
 
-    /// Whether somebody who is no member holds more steps, and may go on with them instead of the members.
+    /// Whether a worker outside the membership holds more steps, and may go on with them instead of the members.
     pub(super) fn is_further(&self, ready: &BTreeMap<WorkerId, Ready>, step: u64) -> bool {
         let latest = ready.keys().filter_map(|id| self.workers.get(id)).map(|w| w.epoch).max();
         self.workers.values().any(|w| {

@@ -56,7 +56,7 @@ pub struct Config {
     pub last_checkpoint_wait_s: f64,
     /// Seconds that a model predicts of a step, until steps were measured.
     pub expected_step_s: Option<f64>,
-    /// Whether members of which none could go on without are replaced when they are late: their state may be the only one.
+    /// Whether late members are replaced even if the run cannot go on without them: their state may be the only one.
     pub replaces_alone: bool,
 }
 
@@ -107,17 +107,18 @@ pub enum Event {
     Revoked(WorkerId),
     /// How fast these workers compute, relative to each other; the others are taken for 1.
     Speeds(BTreeMap<WorkerId, f64>),
-    /// An update is to cover so many steps.
+    /// An update is to cover this many steps.
     Accumulate(u32),
     /// Who waits for whom from this boundary on, or the next possible one; what was planned for later is void.
     Protocol(u64, Protocol),
     /// This worker pauses while all wait for all.
     Pause(WorkerId),
-    /// Nobody pauses any more.
+    /// All paused workers train again.
     Unpause,
     /// Someone wants the run to stop.
     Stop,
-    /// The state after this step is at the coordinator, not yet written; its sender's [counts](Coordinator::state_counts).
+    /// The state after this step is at the coordinator, not yet written; its sender's
+    /// [counts](Coordinator::state_counts).
     Received(u64),
     /// All shards of the state after this step are at the coordinator, or could not be put together.
     Collected(u64, Result<(), String>),
@@ -140,7 +141,7 @@ pub enum Action {
     Collect {
         /// Which step.
         step: u64,
-        /// Servers; workers where each holds all of it.
+        /// Servers; or workers, where each holds the whole state.
         holders: Vec<WorkerId>,
     },
     /// Close the session; kill the process if it is ours.

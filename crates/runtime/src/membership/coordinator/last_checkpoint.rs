@@ -1,4 +1,4 @@
-//! The last checkpoint: whoever holds the result keeps it until it is written, and is asked for it again.
+//! The last checkpoint: each holder of the result keeps it until it is written, and is asked for it again.
 
 use bellwether_core::record::{Event as Journal, RunFailure, RunOutcome};
 
@@ -38,7 +38,7 @@ impl LastCheckpoint {
         self.waits.is_some_and(|(step, _)| self.has_failed(step))
     }
 
-    /// Everything that is not committed is done anew: whoever waited does so no more.
+    /// Everything that is not committed is done again: workers that waited no longer do.
     pub(super) fn begin_anew(&mut self) {
         self.waits = None;
     }

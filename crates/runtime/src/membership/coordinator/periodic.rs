@@ -1,9 +1,9 @@
-//! Checkpoints by time, so that even the loss of everybody costs a bounded part of the run.
+//! Checkpoints by time, so that even the loss of all workers costs a bounded part of the run.
 
 use super::Coordinator;
 use crate::membership::ToWorker;
 
-/// A checkpoint may take one part in so many of the time.
+/// A checkpoint may take at most one part in this many of the time.
 const SHARE: f64 = 10.0;
 
 /// When the last checkpoint came, by whatever rule, or was asked for.

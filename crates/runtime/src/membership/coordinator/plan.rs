@@ -104,7 +104,7 @@ impl Coordinator {
             // They hand their state over, and take part in nothing else.
             return None;
         }
-        // An earlier plan may be in force already: whoever is not active there has left, or starts anew.
+        // An earlier plan may be in force already: a worker that is not active there has left, or starts from scratch.
         let sure = |id: &WorkerId| self.proposed.iter().all(|p| p.membership.rank(*id).is_some());
         let mut members: Vec<WorkerId> = self.current.active.iter().map(|m| m.worker).filter(sure).collect();
         if members.is_empty() {
@@ -259,7 +259,7 @@ impl Coordinator {
         let mut workers = workers.clamp(1, self.config.virtual_nodes) as usize;
         let ready = staying.len() + caught_up.len();
         if workers > ready && self.config.spawns && self.starts.failures() >= MAX_BOOT_FAILURES {
-            // Nobody else will come: better fewer than none.
+            // No other worker will come: better fewer than none.
             let coming = [Stage::Started, Stage::Booting, Stage::Standby, Stage::Shadow];
             if !self.workers.values().any(|w| coming.contains(&w.stage)) {
                 workers = ready;
@@ -282,7 +282,7 @@ impl Coordinator {
         if let Some(latest) = self.proposed.last() {
             let proposed = &latest.membership;
             let future = proposed.from_step > self.progress.committed() + self.steps_unheard_of();
-            // The same end of it at another boundary is another plan.
+            // The same result at another boundary is another plan.
             let same = proposed.same_as(&next) && (!next.stop || proposed.from_step == next.from_step);
             if self.intact(latest) && (same || !(future || self.stopping)) {
                 return;
@@ -295,7 +295,7 @@ impl Coordinator {
         }
         self.last_epoch += 1;
         next.epoch = self.last_epoch;
-        // Whoever takes part now or may do so by an earlier plan must hear of it, or it would wait for ever.
+        // Every worker that takes part now or may do so by an earlier plan must hear of it, or it would wait for ever.
         let concerned = |id: WorkerId| {
             let earlier = self.proposed.iter().any(|p| p.membership.contains(id));
             earlier || self.current.contains(id) || next.contains(id)
@@ -361,7 +361,7 @@ impl Coordinator {
                 _ if next.rank(*id).is_some() => {
                     (worker.stage, worker.kept, worker.epoch) = (Stage::Active, Kept::AtLeast, next.epoch);
                 }
-                // One that came anew since then is no part of this plan.
+                // A worker that came back since then does not belong to this plan.
                 _ if next.shadows(*id) && worker.incarnation <= incarnation => {
                     (worker.stage, worker.kept, worker.started_s) =
                         (Stage::Shadow, Kept::Nothing, self.now_s);

@@ -18,7 +18,7 @@ pub(super) fn phases(first: u64, end: u64, records: &[StepRecord], moves: bool) 
         _ => phases.push((from, to - 1, accumulation)),
     };
     let mut next = first;
-    // Of updates that were done anew after a loss, what belongs to the steps before them was taken already.
+    // Of updates that were done again after a loss, what belongs to the steps before them was taken already.
     for record in records.iter().filter(|r| r.step + r.steps() <= end) {
         if record.step < next {
             continue;
@@ -130,7 +130,8 @@ impl Progress {
         (first, records)
     }
 
-    /// The run goes on from `step`: whoever reported more is lost, and may have done other updates than will be done now.
+    /// The run goes on from `step`: workers that reported more are lost, and may have done other updates than will be
+    /// done now.
     pub(super) fn goes_on_from(&mut self, step: u64) {
         self.pending.retain(|_, record| record.step + record.steps() <= step);
     }

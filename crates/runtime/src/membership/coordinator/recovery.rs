@@ -64,7 +64,7 @@ impl Coordinator {
         }
     }
 
-    /// A worker that is gone will not come back: nobody has to wait for it.
+    /// A worker that is gone will not come back: the run need not wait for it.
     pub(super) fn ended(&mut self, worker: WorkerId) {
         self.strays.remove(&worker);
         self.dismissed.remove(&worker);
@@ -103,7 +103,8 @@ impl Coordinator {
     fn boot_failed(&mut self, worker: WorkerId, started_s: f64, why: &str) {
         let wait_s = self.starts.failed(started_s, self.now_s);
         let alone = self.workers.values().all(|w| matches!(w.stage, Stage::Started | Stage::Booting));
-        let over = alone && matches!(self.lifecycle, Lifecycle::Gathering { .. }) && self.nobody_comes_up();
+        let over =
+            alone && matches!(self.lifecycle, Lifecycle::Gathering { .. }) && self.no_worker_comes_up();
         let next = match self.config.spawns && !over {
             true => format!("; the next try is in {wait_s:.2} s"),
             false => String::new(),
@@ -114,8 +115,8 @@ impl Coordinator {
         }
     }
 
-    /// Whether so many starts failed in a row that a run without any worker ends. One that has trained has more to lose.
-    pub(super) fn nobody_comes_up(&self) -> bool {
+    /// Whether enough starts failed in a row to end a run without any worker. One that has trained has more to lose.
+    pub(super) fn no_worker_comes_up(&self) -> bool {
         let trained = !self.progress.worker_counts.is_empty();
         self.starts.failures() >= if trained { MAX_REBOOT_FAILURES } else { MAX_BOOT_FAILURES }
     }
@@ -147,8 +148,9 @@ impl Coordinator {
                 self.adopted(epoch, self.progress.committed());
             }
         }
-        // What happened before the last recovery is no news: connections of a plan that it overtook may fail long afterwards,
-        // and must not bring about the next. Later, even a member that did not get as far as the others keeps them waiting.
+        // What happened before the last recovery no longer matters: connections of a plan that it overtook may fail
+        // long afterwards, and must not bring about the next. Later, even a member that did not get as far as the
+        // others keeps them waiting.
         let running = self.lifecycle == Lifecycle::Running;
         if self.current.epoch != epoch && !(running && (self.formed..self.current.epoch).contains(&epoch)) {
             return;
@@ -170,7 +172,7 @@ impl Coordinator {
         self.suspect_at_s = Some(self.suspect_at_s.map_or(at_s, |s: f64| s.min(at_s)));
     }
 
-    /// A shadow does not receive the state any more: it has to begin anew.
+    /// A shadow does not receive the state any more: it has to begin again.
     pub(super) fn failed_to_join(&mut self, worker: WorkerId, step: u64) {
         let incarnation = self.next_incarnation();
         let relied_on = self.is_relied_on(worker);
@@ -209,7 +211,7 @@ impl Coordinator {
         // One that was a shadow a moment ago may be some steps behind; then the others may come back.
         let committed = self.progress.committed();
         if load.is_none() {
-            // Whoever was away for a moment, and still has all of it, is a member again.
+            // A worker that was away for a moment, and still has the whole state, is a member again.
             let back = |(_, w): &(&WorkerId, &Worker)| {
                 let holds = w.stage == Stage::Standby && w.kept == Kept::Exactly;
                 holds && w.epoch >= self.begun && w.step >= committed && w.workload.is_some()
@@ -272,7 +274,8 @@ impl Coordinator {
             let worker = self.workers.get_mut(&id).expect("taken from the map");
             worker.finished = None;
             worker.kept = match worker.kept {
-                // Loading overwrites what is held; whoever is told to go on without loading stands still until it starts.
+                // Loading overwrites what is held; a worker that is told to go on without loading stands still until it
+                // starts.
                 _ if load.is_some() => Kept::Nothing,
                 Kept::Nothing => Kept::Nothing,
                 _ if member => Kept::AtLeast,
@@ -285,7 +288,7 @@ impl Coordinator {
             } else if worker.stage != Stage::Leaving {
                 worker.stage = Stage::Active;
             }
-            // Until the members are known to be able to go on, nobody drops what may be needed.
+            // Until the members are known to be able to go on, no worker drops what may be needed.
             let keep = load.is_none();
             self.send(id, ToWorker::Recover { membership: membership.clone(), load, keep });
         }
@@ -306,7 +309,8 @@ impl Coordinator {
     /// Before the first membership of this coordinator: waits for workers, then forms it.
     pub(super) fn gather(&mut self, grace_until_s: f64) {
         let holding = self.staged(Stage::Holding);
-        // Those who hold all that is committed need not wait for others, but together with whom they trained they go on best.
+        // Those who hold all that is committed need not wait for others, but together with whom they trained they go on
+        // best.
         let whole = |id: &WorkerId| self.workers[id].step >= self.progress.committed();
         let enough = !self.taking_over && holding.iter().any(whole);
         if !self.strays.is_empty() && !enough && self.now_s < grace_until_s {
@@ -317,7 +321,7 @@ impl Coordinator {
             return;
         }
         if self.now_s >= grace_until_s {
-            // Whoever is not back by now has died, or was away for too long.
+            // A worker that is not back by now has died, or was away for too long.
             self.strays.clear();
         }
         let holds = holding.iter().map(|id| self.workers[id].step).max();
@@ -337,7 +341,7 @@ impl Coordinator {
         if self.stopping {
             let to = self.checkpoint.unwrap_or(0);
             if to < self.progress.committed() {
-                // Nobody is left who could hand the rest over.
+                // No worker that could hand the rest over is left.
                 self.journal(Journal::RolledBack { to });
                 self.progress.roll_back(to);
             }
@@ -379,12 +383,12 @@ impl Coordinator {
         }
     }
 
-    /// Takes back what was committed after `step`: whoever had it is gone.
+    /// Takes back what was committed after `step`: the workers that had it are gone.
     fn roll_back(&mut self, step: u64) {
         if step < self.progress.committed() {
             self.journal(Journal::RolledBack { to: step });
             self.progress.roll_back(step);
-            // A phase that lies before what was committed is to be done anew, too.
+            // A phase that lies before what was committed is to be done again, too.
             if self.config.resumed.is_some() {
                 self.asynchronous.resume_at(step);
             }
@@ -416,7 +420,7 @@ impl Coordinator {
         }
         let somebody = !self.strays.is_empty() || self.is_further(&ready, step);
         if step < self.progress.committed() && somebody {
-            // Whoever has the rest may come back, or has.
+            // A worker that has the rest may come back, or has.
             return self.fall_back();
         }
         if self.waits_for_writing(step) {
@@ -435,7 +439,7 @@ impl Coordinator {
         self.progress.goes_on_from(step);
         self.lagging.clone_from(&behind);
         let formed = self.current.clone();
-        // Whoever applied what is about to be done anew may come back: it must be the same again.
+        // A worker that applied what is about to be done again may come back: the updates must be the same again.
         let (trained, accumulation) = ready.values().map(|r| r.trained).max().unwrap_or_default();
         self.current.accumulation = if trained > 0 { accumulation.max(1) } else { self.accumulation };
         if !self.batch_asked {

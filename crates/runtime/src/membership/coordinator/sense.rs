@@ -1,4 +1,4 @@
-//! What a worker may say: whoever holds the token may say anything, and nothing of it may break the coordinator.
+//! What a worker may say: a holder of the token may say anything, and none of it may break the coordinator.
 
 use super::Coordinator;
 use crate::membership::{
@@ -33,7 +33,7 @@ impl Coordinator {
     /// What makes no sense in a message, if anything.
     pub(super) fn nonsense(&self, message: &FromWorker) -> Option<&'static str> {
         let is_step = |step: u64| step <= self.steps_max();
-        // Of memberships nobody can speak that were never planned.
+        // No worker can speak of a membership that was never planned.
         let is_epoch = |epoch: u64| epoch <= self.last_epoch;
         let (epoch, step) = match message {
             FromWorker::Ready { epoch, step, last, trained } => {
@@ -64,7 +64,7 @@ impl Coordinator {
             }
             FromWorker::ServerReport(report) => (report.epoch, report.handed_over.unwrap_or(0)),
             FromWorker::Mismatched(mismatch) if !self.is_mismatch(mismatch) => {
-                return Some("a check that nobody makes");
+                return Some("a check that was not asked for");
             }
             FromWorker::Mismatched(mismatch) => (mismatch.epoch, mismatch.step),
             FromWorker::Finished { step, .. }
@@ -81,7 +81,7 @@ impl Coordinator {
             | FromWorker::Failed { .. } => return None,
         };
         if !is_epoch(epoch) {
-            return Some("a membership that nobody planned");
+            return Some("a membership that was never planned");
         }
         (!is_step(step)).then_some("a step beyond the last")
     }

@@ -1,4 +1,4 @@
-//! Newcomers and servers that get no further: nobody waits for them for ever.
+//! Newcomers and servers that get no further: the run does not wait for them for ever.
 
 use super::{Coordinator, Kept, Lifecycle, Stage};
 use crate::membership::WorkerId;

@@ -1,11 +1,13 @@
 //! Who keeps a run from getting on, though it says that it lives.
 //!
-//! Members tell where they stand with each heartbeat, and at once when they are asked; they are asked as soon as the run
-//! takes conspicuously longer than it should. Whoever others wait for, directly or not, and who computes, evaluates or
-//! sends for much longer than that ever took, is late. If all wait and nobody works, a connection swallows what it is given.
+//! Members tell where they stand with each heartbeat, and at once when they are asked; they are asked as soon as the
+//! run takes conspicuously longer than it should. A member is late if others wait for it, directly or not, and it
+//! computes, evaluates or sends for much longer than that ever took. If all members wait and none works, a connection
+//! swallows what it is given.
 //!
-//! Nobody is charged with time in which the machine gave it no processor, nor with more than the run stood still while
-//! somebody listened. The limits follow what was measured in this run, so that a slow machine has longer ones.
+//! No member is charged with time in which the machine gave it no processor, nor with more than the run stood still
+//! while the coordinator listened. The limits follow what was measured in this run, so that a slow machine has longer
+//! ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -66,7 +68,7 @@ struct Told {
     since_s: f64,
     /// When people were told.
     told_s: f64,
-    /// It is because nothing is heard of it.
+    /// The reason is that nothing is heard of it.
     silent: bool,
 }
 
@@ -107,14 +109,14 @@ impl Coordinator {
         position.map_or_else(String::new, |(_, position)| position.sentence())
     }
 
-    /// Nobody listened for so long.
+    /// The coordinator itself did not listen for that long.
     pub(super) fn spare_watch(&mut self, seconds: f64) {
         self.watch.moved_s += seconds;
         self.watch.asked_s += seconds;
         for worker in self.workers.values_mut() {
             worker.answered_s += seconds;
             if let Some((told_s, _)) = &mut worker.position {
-                // Where it stood before is no news any more.
+                // Where it stood before no longer matters.
                 *told_s = told_s.min(self.now_s - 2.0 * FRESH_S);
             }
         }
@@ -175,7 +177,7 @@ impl Coordinator {
         }
         let told = self.watch.told.iter().filter(|(_, told)| !told.silent);
         let told: Vec<_> = told.map(|(who, _)| *who).collect();
-        // Another membership is nobody's merit: whoever is late in it, too, is named anew.
+        // Another membership is no excuse: a member that is late in it, too, is named again.
         let trained = mark.committed > before.committed
             || mark.furthest > before.furthest
             || mark.evaluated != before.evaluated;
@@ -234,7 +236,8 @@ impl Coordinator {
         let members = self.relied_on();
         let positions: BTreeMap<WorkerId, Position> =
             members.iter().filter_map(|id| Some((*id, self.position(*id)?.clone()))).collect();
-        // Who is in an exchange and waits for nobody is at work, or stands in the middle of it.
+        // A member that is in an exchange and waits for no other is at work, or stands still in the middle of the
+        // exchange.
         let works = |position: &&Position| position.activity != Activity::Idle && !position.waits();
         let late: Vec<Late> = positions
             .iter()
@@ -248,7 +251,7 @@ impl Coordinator {
         if self.lifecycle == Lifecycle::Asynchronous {
             return self.judge_servers(&positions, quiet_s);
         }
-        // While somebody works, or nobody knows, all may be as it should.
+        // While a member works, or none has told, all may be as it should.
         if positions.len() == members.len() && !positions.values().any(|position| works(&position)) {
             self.judge_links(&positions, quiet_s);
         }
@@ -266,7 +269,7 @@ impl Coordinator {
 
     fn limits_of(&self, position: &Position) -> (f64, f64) {
         if matches!(position.activity, Activity::Forming | Activity::Checkpointing) {
-            // As much as moves, however slowly: whoever makes connections gives up by itself.
+            // Each of these moves, however slowly: a member that makes connections gives up by itself.
             let whole_s = self.transfer_limit_s();
             return (whole_s, 1.5 * whole_s);
         }
@@ -275,9 +278,9 @@ impl Coordinator {
         self.watch.limits.of(position, expected_s)
     }
 
-    /// These keep the others waiting; there are so many members.
+    /// These keep the others waiting; `members` counts all.
     fn blame(&mut self, late: &[Late], members: usize) {
-        // If most are late, the machine or what they all read from is slow. Nobody is lost for that so soon.
+        // If most are late, the machine or what they all read from is slow. No member is lost for that so soon.
         let patience = if 2 * late.len() > members { 4.0 } else { 1.0 };
         let others = members > late.len();
         for one in late {
@@ -295,8 +298,8 @@ impl Coordinator {
         }
     }
 
-    /// Tells people, once, and has the late one write down what its threads are doing. Whether that was long enough ago for
-    /// a second look.
+    /// Tells people, once, and has the late one write down what its threads are doing. Whether that was long enough ago
+    /// for a second look.
     fn tell(&mut self, late: &Late, alone: bool) -> bool {
         let who = (late.worker, late.peer);
         if let Some(told) = self.watch.told.get(&who) {
@@ -306,7 +309,7 @@ impl Coordinator {
         self.watch.told.insert(who, told);
         self.journal_late(
             late,
-            if alone { "nobody could go on without it" } else { "it is replaced if it goes on" },
+            if alone { "the run cannot go on without it" } else { "it is replaced if it goes on" },
         );
         for worker in [Some(late.worker), late.peer].into_iter().flatten() {
             self.send(worker, ToWorker::Inquire { explain: true });

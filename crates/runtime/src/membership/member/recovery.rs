@@ -6,7 +6,8 @@ use super::{Effect, Member, Stage};
 use crate::membership::{FromWorker, Load, Membership, WorkerId};
 
 impl Member {
-    /// Whether nothing more is trained because the loss was not finite: the state that led there replaces no checkpoint.
+    /// Whether nothing more is trained because the loss was not finite: the state that led there replaces no
+    /// checkpoint.
     pub fn has_diverged(&self) -> bool {
         self.halted && self.diverged
     }

@@ -1,4 +1,4 @@
-//! Whom a unit waits for, as others hear of it.
+//! For whom a unit waits, as others hear of it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -50,7 +50,7 @@ impl Shared {
         }
     }
 
-    /// The client waits, and says for whom: now and then anew.
+    /// The client waits, and says for whom, again and again.
     pub(super) fn remark(
         &self,
         wait: Option<Wait>,

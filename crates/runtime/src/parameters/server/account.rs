@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use bellwether_core::record::Staleness;
 
-/// Which units are complete: applied (or, of a step that is not, received) on all pieces of a server. Units that nobody
-/// does, as those without samples, cost the memory of a gap.
+/// Which units are complete: applied (or, of a step that is not, received) on all pieces of a server. Units that no
+/// worker does, such as those without samples, cost the memory of a gap.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Progress {
     /// Begin and end of each range of complete units; none touches another.

@@ -50,7 +50,7 @@ impl Shared {
         }
         let applied = Header::new(Kind::Applied, push.piece, push.stamp);
         let applied = Header { unit: push.unit, step: known.into(), version: staleness, ..applied };
-        let awaits = from.map_or(Awaits::Nobody, |worker| Awaits::Worker(Arc::clone(worker), applied));
+        let awaits = from.map_or(Awaits::NoOne, |worker| Awaits::Worker(Arc::clone(worker), applied));
         // Under the lock of the piece, so that the replica gets its updates in the same order.
         let awaits = match (replica, copy) {
             (None, _) => awaits,

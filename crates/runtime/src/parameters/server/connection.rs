@@ -1,4 +1,5 @@
-//! A worker's connection at its server: what it asks and pushes is read on one thread, what it gets is written on another.
+//! A worker's connection at its server: what it asks and pushes is read on one thread, what it gets is written on
+//! another.
 
 use std::io;
 use std::net::Shutdown;

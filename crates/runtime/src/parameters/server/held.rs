@@ -16,8 +16,8 @@ pub(super) struct Held {
     pub(super) values: Vec<f32>,
     pub(super) slots: Vec<Vec<f32>>,
     /// With [`Rule::Together`](super::Rule::Together): the values of the step before, none before the phase's first. A
-    /// worker may die that has pushed its gradient to some pieces only: whoever does the unit again needs those of its
-    /// step. No piece is further ahead of another.
+    /// worker may die when it has pushed its gradient to some pieces only: the worker that does the unit again needs
+    /// the values of its step. No piece is further ahead of another.
     pub(super) previous: Vec<f32>,
     /// Updates since the server was loaded.
     pub(super) version: u64,
@@ -25,7 +25,7 @@ pub(super) struct Held {
     pub(super) step: u64,
     /// Units that were applied (or gathered); those that are complete may be missing.
     pub(super) applied: BTreeSet<u64>,
-    /// Above so many of them, those that are complete are forgotten.
+    /// Above this number, complete ones are forgotten.
     many: usize,
     /// Gradients of the step's units by their place, until all are there.
     pub(super) gathered: Vec<Option<(Header, Vec<f32>)>>,

@@ -19,7 +19,7 @@ const WAITING_BYTES: usize = 32 << 20;
 /// Who waits for the replica to have a frame.
 #[derive(Debug)]
 pub(super) enum Awaits {
-    Nobody,
+    NoOne,
     /// A worker, for this acknowledgement.
     Worker(Arc<Connection>, Header),
     /// The server itself: all pieces are there.
@@ -79,7 +79,7 @@ impl Replica {
         drop(self.room.wait_while(lock(&self.queue), full).expect("no holder of this lock has panicked"));
     }
 
-    /// Sends a frame after all earlier ones; who still waits for it: nobody, unless the replica is gone.
+    /// Sends a frame after all earlier ones. Returns who still waits for it: no one, unless the replica is gone.
     pub(super) fn forward(&self, header: Header, values: Vec<f32>, awaits: Awaits) -> Awaits {
         let mut queue = lock(&self.queue);
         if queue.closed {
@@ -90,7 +90,7 @@ impl Replica {
         queue.awaiting.push_back(awaits);
         drop(queue);
         self.changed.notify_one();
-        Awaits::Nobody
+        Awaits::NoOne
     }
 
     /// Writes what is forwarded until the replica is closed.
@@ -128,7 +128,7 @@ impl Replica {
         Ok(())
     }
 
-    /// Ends the connection and lets nobody wait for it; whether it was open.
+    /// Ends the connection and releases those that wait for it. Returns whether it was open.
     pub(super) fn close(&self) -> bool {
         let mut queue = lock(&self.queue);
         let open = !std::mem::replace(&mut queue.closed, true);
@@ -169,7 +169,7 @@ impl Shared {
         for (number, range) in ranges {
             let complete = self.to_replica(Kind::Complete, number);
             let complete = Header { unit: range.start, step: range.end, ..complete };
-            replica.forward(complete, Vec::new(), Awaits::Nobody);
+            replica.forward(complete, Vec::new(), Awaits::NoOne);
         }
         for (local, number) in numbers.iter().enumerate() {
             replica.wait_for_room();
@@ -178,7 +178,7 @@ impl Shared {
             let mut frames = self.describe(&held, *number, &before);
             let last = (local + 1 == numbers.len()).then(|| frames.pop()).flatten();
             for (header, values) in frames {
-                replica.forward(header, values, Awaits::Nobody);
+                replica.forward(header, values, Awaits::NoOne);
             }
             if let Some((header, values)) = last {
                 replica.forward(header, values, Awaits::Whole);
@@ -194,7 +194,8 @@ impl Shared {
         Header::new(kind, number, Stamp { job: self.options.job, phase })
     }
 
-    /// The frames that make a replica's piece as this one is; the replica knows that the units of `before` are complete.
+    /// The frames that make a replica's piece as this one is; the replica knows that the units of `before` are
+    /// complete.
     fn describe(&self, held: &Held, number: u32, before: &Progress) -> Vec<(Header, Vec<f32>)> {
         let mut values = held.values.clone();
         held.slots.iter().for_each(|slot| values.extend_from_slice(slot));

@@ -31,8 +31,7 @@ impl Averaging {
         let mut averaging = Averaging { gossip, shared, peers: Vec::new() };
         averaging.meet(&phase.peers);
         if phase.late {
-            // What everybody began from would take the others back.
-            // Where nobody answers, averaging brings it along in time.
+            // The initial values would take the others back. Where no peer answers, averaging brings it along in time.
             let _ = phase.peers.iter().find(|peer| averaging.gossip.copy_from(peer.worker).is_ok());
         }
         Ok(averaging)

@@ -13,8 +13,8 @@ use crate::tree::add_assign;
 use crate::workload::{MicroBatch, Weights, Workload};
 
 impl Engine {
-    /// Fills the accumulator with the sums over `steps`; returns, for each maximal node of this worker's range, the sum of
-    /// the losses and, in steps that are measured, of the square norms of its micro-batches' gradients.
+    /// Fills the accumulator with the sums over `steps`; returns, for each maximal node of this worker's range, the sum
+    /// of the losses and, in steps that are measured, of the square norms of its micro-batches' gradients.
     pub(super) fn gradients(
         &mut self,
         steps: Range<u64>,
@@ -43,8 +43,8 @@ impl Engine {
         Ok(header::triples_per_node(self.order.virtual_nodes, range, &leaves))
     }
 
-    /// Adds one micro-batch to the leaf of its node, or begins the leaf with it (`first`); returns its loss and the square
-    /// norm of its gradient, 0 where nobody measures it.
+    /// Adds one micro-batch to the leaf of its node, or begins the leaf with it (`first`); returns its loss and the
+    /// square norm of its gradient, 0 where it is not measured.
     pub(super) fn micro_batch(&mut self, step: u64, node: u32, first: bool) -> Result<[f64; 2], Fault> {
         self.order.micro_batch(step, node, &mut self.samples);
         let leaf = self.accumulator.leaf();
@@ -71,7 +71,8 @@ impl Engine {
     }
 }
 
-/// Writes the gradient of these samples and the sum of the model states that they leave; returns the sum of their losses.
+/// Writes the gradient of these samples and the sum of the model states that they leave; returns the sum of their
+/// losses.
 pub(super) fn compute(
     workload: &mut dyn Workload,
     state: &TrainingState,

@@ -1,5 +1,5 @@
-//! The control bytes that every member sends with every collective: the membership it offers, and sums
-//! over its virtual nodes (of losses and square norms, or of losses, right predictions and predictions), which all add up along the
+//! The control bytes that every member sends with every collective: the membership it offers, and sums over its virtual
+//! nodes (of losses and square norms, or of losses, right predictions and predictions), which all add up along the
 //! canonical tree as the gradients are.
 
 use std::ops::Range;

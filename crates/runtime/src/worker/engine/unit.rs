@@ -60,8 +60,8 @@ impl Engine {
     }
 
     /// The gradient sum of a unit, taken from and given to `parts` tensor by tensor; `state` is the model state that it
-    /// begins with, and becomes what its samples left: the mean over them, or (`summed`) the sum. Where a unit has several
-    /// virtual nodes nothing is given before all is computed.
+    /// begins with, and becomes what its samples left: the mean over them, or (`summed`) the sum. Where a unit has
+    /// several virtual nodes nothing is given before all is computed.
     pub(in crate::worker) fn unit(
         &mut self,
         step: u64,

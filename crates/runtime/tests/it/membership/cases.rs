@@ -157,7 +157,7 @@ pub(crate) fn running_member(id: WorkerId, workers: &[WorkerId], step: u64) -> M
 }
 
 #[test]
-fn whoever_missed_the_last_result_gets_it_from_one_who_has_it() {
+fn a_member_that_missed_the_last_result_gets_it_from_one_that_has_it() {
     let mut bench = Bench::running(config(3), 3);
     let actions = bench.take(Event::Gone(3, "killed".into()));
     let (next, load) = recovery(&actions, 1).expect("a crash begins a recovery");
@@ -286,7 +286,7 @@ fn a_plan_that_replaces_another_promotes_nobody_who_may_have_begun_anew() {
     let actions = bench.attach(2, None, true);
     let first = plan(&actions, 1).expect("a plan").epoch;
     bench.reports(1, first, 4);
-    // Worker 2 begins anew in this plan, beside worker 3, which dies.
+    // Worker 2 begins again in this plan, beside worker 3, which dies.
     let actions = bench.attach(3, None, true);
     assert!(plan(&actions, 1).is_none(), "a shadow that receives is not disturbed");
     let actions = bench.says(2, FromWorker::CaughtUp { epoch: first, step: 5 });
@@ -337,12 +337,12 @@ fn a_recovery_of_a_recovery_still_loads() {
 }
 
 #[test]
-fn nobody_waits_for_the_dead() {
+fn no_member_waits_for_the_dead() {
     let mut bench = Bench::running(config(1), 1);
     bench.take(Event::Gone(1, "its session broke".into()));
     // It may come back with the state.
     assert!(recovery(&bench.attach(2, None, true), 2).is_none());
-    let (_, load) = recovery(&bench.take(Event::Ended(1)), 2).expect("nobody is waited for");
+    let (_, load) = recovery(&bench.take(Event::Ended(1)), 2).expect("the recovery waits for no member");
     assert_eq!(load, Some(Load::Fresh));
 }
 
@@ -353,7 +353,7 @@ fn late_workers_do_not_bring_their_old_state() {
     let epoch = recovery(&actions, 1).expect("a recovery").0.epoch;
     bench.says(1, ready(epoch, 3));
     let actions = bench.attach(2, Some((1, 3)), true);
-    let next = plan(&actions, 2).expect("it begins anew");
+    let next = plan(&actions, 2).expect("it begins again");
     assert!(next.shadows(2) && next.rank(2).is_none());
 
     let mut member = running_member(2, &[1, 2], 3);
@@ -592,7 +592,7 @@ fn a_straggler_leaves_when_another_has_come_for_it() {
     assert_eq!(active(&swapped), [1, 3, 4]);
     bench.reports(1, swapped.epoch, 7);
     bench.says(2, FromWorker::Left { epoch: swapped.epoch, step: 7 });
-    // Nothing is left to do, and nobody else is started.
+    // Nothing is left to do, and no other worker is started.
     assert_eq!(bench.take(Event::Tick), []);
     assert_eq!(bench.coordinator.wanted(), 3);
 }

@@ -11,8 +11,8 @@ use super::rounds::Kind;
 use super::world::World;
 use crate::digests::{FRESH, applied, contribution};
 
-/// Seconds without a disturbance after which the number of workers must be the one wanted: a newcomer that hangs is given up
-/// after more than ten.
+/// Seconds without a disturbance after which the number of workers must be the one wanted: a newcomer that hangs is
+/// given up after more than ten.
 const SETTLED_S: f64 = 30.0;
 
 /// More plans and recoveries than any run needs: then one brings about the next.
@@ -51,7 +51,7 @@ impl World {
     }
 
     /// An update is reduced to the right result of a right state, and to the same one by every membership that does it
-    /// before a state is loaded anew, as far as the journal counts on it.
+    /// before a state is loaded again, as far as the journal counts on it.
     pub(crate) fn check_result(&mut self, epoch: u64, steps: &Range<u64>, digest: u64, sum: u64) {
         let right = contribution(steps, 0..self.scenario.virtual_nodes, digest);
         if right != sum || self.right.get(&digest) != Some(&steps.start) {
@@ -60,11 +60,11 @@ impl World {
         self.right.insert(applied(digest, steps, sum), steps.end);
         self.watch.reduced.insert(steps.end - 1);
         if epoch < self.watch.journaled.0 {
-            // A member that was given up, and does not know it, trains on for nobody.
+            // A member that was given up, and does not know it, trains on in vain.
             return;
         }
         let before = self.watch.done.insert(steps.end - 1, sum);
-        // Where the batch may move, what nobody has counted on yet may be done anew by other updates.
+        // Where the batch may move, steps on which nothing depends yet may be done again by other updates.
         let counts = self.scenario.max_accumulation == 1 || steps.end <= self.watch.committed;
         if counts && before.is_some_and(|before| before != sum) {
             self.violate(format!("epoch {epoch} does steps {steps:?} otherwise than they were done before"));
@@ -157,7 +157,7 @@ impl World {
         }
     }
 
-    /// A living member, within reach of the coordinator, that holds at least so many steps.
+    /// A living member, within reach of the coordinator, that holds at least this many steps.
     fn holder_of(&self, steps: u64) -> Option<WorkerId> {
         let journaled = self.watch.journaled.0;
         let holds = |id: &WorkerId| {
@@ -282,12 +282,12 @@ impl World {
                 let reason = end.how.reason();
                 let poisoned = self.scenario.poison.is_some() && reason.contains("not committed");
                 let lost = self.scenario.max_barren_crashes < 100 && reason.contains("in a row");
-                let nobody = !self.scenario.calm() && reason.contains("no worker comes up");
+                let no_worker = !self.scenario.calm() && reason.contains("no worker comes up");
                 let corrupt = self.scenario.corruption.is_some() && reason.contains("was applied");
                 // Who asks for an end while the last checkpoint cannot be written gets one.
                 let cut = reason.contains("did not arrive whole");
                 let impatient = (self.scenario.disk_full > 0.0 || cut) && reason.contains("asked for an end");
-                poisoned || lost || nobody || impatient || corrupt
+                poisoned || lost || no_worker || impatient || corrupt
             }
             RunOutcome::Broken(_) => false,
         };
@@ -341,7 +341,7 @@ impl World {
     /// If there was time enough, the wanted number of workers computes in the end.
     fn check_wanted(&mut self, end: &End) {
         let Some(coordinator) = &self.coordinator else { return };
-        // Whoever only waits for the last checkpoint takes nobody in any more.
+        // A coordinator that only waits for the last checkpoint admits no worker any more.
         let quiet = self.watch.committed_s - self.watch.disturbed_s.max(self.scenario.faults_until_s + 0.5);
         let (active, wanted) = (coordinator.membership().active.len(), coordinator.wanted());
         let stopping = end.how != RunOutcome::Finished || self.watch.stopped > 0;

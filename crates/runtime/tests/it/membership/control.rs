@@ -209,7 +209,7 @@ impl World {
                 if let Some(old) = self.attached.insert(worker, number) {
                     self.down(old, Down::Broken);
                 }
-                // Whoever came back is not seen off.
+                // A worker that came back is not ended.
                 self.leaving.remove(&worker);
                 self.down(number, Down::Opened);
                 let address = format!("host:{worker}");
@@ -446,7 +446,7 @@ impl World {
         }
         let generation = self.generation;
         if self.processes.get(&worker).is_some_and(|p| p.alive && p.parent == Some(generation)) {
-            // It has a moment to exit by itself, or to come back if nobody told it to go.
+            // It has a moment to exit by itself, or to come back if it was not told to go.
             let told = self.coordinator.as_ref().is_some_and(|c| c.was_dismissed(worker));
             let delay = self.random.between(0.0, 0.5) + if told { 0.0 } else { GRACE_S };
             let number = self.number();
@@ -461,7 +461,7 @@ impl World {
             return;
         }
         if self.still.is_some() {
-            // Nobody looks.
+            // No observer looks.
             return self.after(0.1, Happening::Killed(id, number));
         }
         self.leaving.remove(&id);
@@ -478,7 +478,8 @@ impl World {
         }
     }
 
-    /// The coordinator goes on, and takes in what came meanwhile. If only the main loop stood still, it knows when that was.
+    /// The coordinator goes on, and takes in what came meanwhile. If only the main loop stood still, it knows when that
+    /// was.
     pub(crate) fn awake(&mut self, generation: u64, behind: bool) {
         let Some(put_off) = self.still.take_if(|_| generation == self.generation) else { return };
         self.note(|| format!("the coordinator goes on, with {} things to take in", put_off.len()));

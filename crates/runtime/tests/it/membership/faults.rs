@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    /// Something goes wrong of which nobody is told.
+    /// Something goes wrong that is not reported.
     fn hide(&mut self, fault: Fault, living: &[WorkerId]) {
         match fault {
             Fault::Hang => {

@@ -1,4 +1,4 @@
-//! Faults that nobody is told of: threads that hang, and packets that vanish while connections stay.
+//! Faults that are not reported: threads that hang, and packets that vanish while connections stay.
 
 use bellwether_runtime::membership::{Activity as Doing, Membership, Position, WorkerId};
 
@@ -6,7 +6,7 @@ use super::process::Activity;
 use super::rounds::pair;
 use super::world::{Down, Happening, World};
 
-/// Seconds after which a worker notices that nobody answers in its session.
+/// Seconds after which a worker notices that its session is silent.
 const PING_S: f64 = 3.0;
 
 impl World {
@@ -81,7 +81,7 @@ impl World {
         }
     }
 
-    /// Nothing arrives any more in the session of a worker, and nobody is told.
+    /// Nothing arrives any more in the session of a worker, and no process is told.
     pub(crate) fn half_open(&mut self, id: WorkerId) {
         let Some(number) = self.processes[&id].session else { return };
         self.sessions.get_mut(&number).expect("it is open").cut = true;
@@ -90,7 +90,7 @@ impl World {
         let (worker_sees, coordinator_sees) =
             (self.random.between(0.5, PING_S), self.random.between(0.5, PING_S));
         self.after(worker_sees, Happening::Down(id, number, Down::Broken));
-        self.after(coordinator_sees, Happening::Noticed(number, "nobody answers".into()));
+        self.after(coordinator_sees, Happening::Noticed(number, "no answer".into()));
     }
 
     /// An active member of this membership from whom nothing arrives.
@@ -131,7 +131,7 @@ impl World {
             Activity::Uploading | Activity::Finishing => (Doing::Checkpointing, 0.01),
         };
         if process.hung {
-            // Who stands in the middle of an exchange waits for nobody.
+            // A member that stands in the middle of an exchange waits for no other.
             waits_for.clear();
         }
         let since_s = self.now - process.since_s;

@@ -64,7 +64,7 @@ fn it_is_asked_for_again_until_it_is_written() {
         let (actions, wait_s) = later(&mut bench);
         assert_eq!(asked(&actions), [holder], "each holder in turn");
         waits_s.push(wait_s);
-        let failed = FromWorker::CheckpointFailed { step: LAST, why: "nobody answers".into() };
+        let failed = FromWorker::CheckpointFailed { step: LAST, why: "no answer".into() };
         let actions = bench.says(holder, failed);
         assert!(actions.iter().any(|action| matches!(action, Action::Journal(_))), "{actions:?}");
     }
@@ -79,13 +79,13 @@ fn a_failure_before_all_are_done_counts_too() {
     let mut bench = Bench::running(config(2), 2);
     let epoch = bench.coordinator.membership().epoch;
     bench.reports(1, epoch, LAST);
-    bench.says(1, FromWorker::CheckpointFailed { step: LAST, why: "nobody answers".into() });
+    bench.says(1, FromWorker::CheckpointFailed { step: LAST, why: "no answer".into() });
     bench.says(1, FromWorker::Finished { step: LAST, digest: [7; 32] });
     bench.reports(2, epoch, LAST);
     bench.says(2, FromWorker::Finished { step: LAST, digest: [7; 32] });
     let (actions, wait_s) = later(&mut bench);
     assert_eq!(asked(&actions), [2]);
-    assert!(wait_s < 1.0, "nobody waits for what will not come: {wait_s}");
+    assert!(wait_s < 1.0, "the run waits for what will not come: {wait_s}");
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn a_run_whose_result_cannot_be_written_has_failed() {
 }
 
 #[test]
-fn whoever_asks_for_an_end_gets_one() {
+fn a_request_for_an_end_is_granted() {
     let mut bench = finished();
     bench.take(Event::Checkpoint(LAST, Err("no space".into())));
     let actions = bench.take(Event::Stop);

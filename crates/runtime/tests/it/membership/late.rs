@@ -119,7 +119,7 @@ fn a_pair_that_cannot_reach_each_other_is_cut() {
 }
 
 #[test]
-fn whoever_waits_for_one_that_computes_is_not_cut_off() {
+fn a_member_that_waits_for_one_that_computes_is_not_cut_off() {
     let stands: [Stand; 3] =
         [(1, Activity::Exchanging, &[2]), (2, Activity::Exchanging, &[1, 3]), (3, Activity::Computing, &[])];
     let mut bench = trained(3);
@@ -132,7 +132,7 @@ fn whoever_waits_for_one_that_computes_is_not_cut_off() {
 }
 
 #[test]
-fn nobody_is_lost_whom_nobody_could_replace() {
+fn a_member_that_cannot_be_replaced_is_not_lost() {
     let all: [Stand; 2] = [(1, Activity::Computing, &[]), (2, Activity::Computing, &[])];
     let mut bench = trained(2);
     let actions = bench.stand(60.0, &all, |_| {});
@@ -159,7 +159,7 @@ fn a_silent_session_is_named_before_it_is_lost_and_what_is_proven_is_committed()
         actions.extend(bench.reports(2, epoch, step));
     }
     assert_eq!(late(&actions), [(3, None)], "{actions:?}");
-    // Whoever has step 79 had everybody's part in it, and 3 had none without step 78.
+    // A holder of step 79 had every member's part in it, and 3 had none without step 78.
     assert_eq!(bench.coordinator.progress().committed(), 78);
     assert!(in_time(&bench.reports(3, epoch, 79)), "it speaks again");
 }

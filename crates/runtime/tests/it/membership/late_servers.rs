@@ -10,7 +10,7 @@ use super::late::{Stand, late};
 
 const SERVER: WorkerId = 9;
 
-/// So many workers of a run that sums at its server, each with a unit.
+/// This many workers of a run that sums at its server, each with a unit.
 fn served(workers: WorkerId) -> Bench {
     let synchronisation =
         Synchronisation { servers: 1, reduce_at_servers: true, ..Synchronisation::default() };
@@ -88,7 +88,7 @@ fn a_worker_that_hangs_with_its_unit_is_lost_even_alone() {
 }
 
 #[test]
-fn whoever_waits_for_a_server_while_another_computes_may_wait_for_its_part() {
+fn a_worker_that_waits_for_a_server_while_another_computes_may_wait_for_its_part() {
     let stands: [Stand; 2] = [(1, Activity::Idle, &[]), (2, Activity::Computing, &[])];
     let mut bench = served(2);
     let actions = bench.stand(9.0, &stands, |p| {

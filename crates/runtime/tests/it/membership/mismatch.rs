@@ -69,7 +69,7 @@ impl World {
         true
     }
 
-    /// Whoever was sent away does not compute again.
+    /// A worker that was sent away does not compute again.
     pub(crate) fn check_quarantine(&mut self, event: &Journal) {
         match event {
             Journal::Quarantined { worker, .. } => {
@@ -110,7 +110,7 @@ fn three(spawns: bool) -> (Bench, Mismatch) {
 }
 
 #[test]
-fn whoever_is_wrong_is_sent_away_and_replaced() {
+fn a_worker_that_is_wrong_is_sent_away_and_replaced() {
     let (mut bench, mismatch) = three(true);
     let actions = bench.says(1, FromWorker::Mismatched(mismatch));
     assert!(

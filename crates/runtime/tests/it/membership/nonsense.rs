@@ -1,4 +1,4 @@
-//! Whoever holds the token may say anything: nothing of it breaks a machine, or makes it grow without bound.
+//! A holder of the token may say anything: nothing breaks a machine, or makes it grow without bound.
 
 use bellwether_core::plan::{Synchronisation, TransmissionOrder};
 use bellwether_core::prediction::Protocol;
@@ -116,7 +116,7 @@ fn from_worker(random: &mut Random) -> FromWorker {
 }
 
 fn event(random: &mut Random) -> Event {
-    // Whoever has no sensible number is not let in.
+    // A worker without a sensible number is not let in.
     let worker = 1 + random.below(9);
     let address = "host:1".to_string();
     match random.below(30) {

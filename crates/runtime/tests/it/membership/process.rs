@@ -30,7 +30,7 @@ pub(crate) enum Activity {
     InRound { task: Task, epoch: u64, index: usize },
     /// Takes in the result of a collective.
     Applying { task: Task, epoch: u64, index: usize },
-    /// Makes all connections anew; `loading` is the first part of it.
+    /// Makes all connections again; `loading` is the first part of that.
     Forming { membership: Membership, load: Option<Load>, loading: bool, loaded: Option<u64> },
     /// Waits for the sources' first chunks.
     BeginningShadow { epoch: u64 },
@@ -167,7 +167,7 @@ impl World {
         }
     }
 
-    /// Something has arrived: the member hears of it at once, or when the main thread is free.
+    /// Something has arrived: the member hears about it at once, or when the main thread is free.
     pub(crate) fn hear(&mut self, id: WorkerId, input: Input) {
         if self.processes[&id].hung {
             return self.process(id).mailbox.push(input);
@@ -695,7 +695,7 @@ impl World {
     }
 
     fn upload(&mut self, id: WorkerId) {
-        // There is room again in the end, and whoever was out of reach is found.
+        // There is room again in the end, and a process that was out of reach is found.
         let full = self.random.chance(self.scenario.disk_full) && self.in_fault_lifecycle();
         let unheard = full && self.random.chance(0.3);
         let generation = self.generation;
@@ -705,7 +705,7 @@ impl World {
         process.uploaded = Some(step);
         if unheard {
             if self.random.chance(0.5) {
-                self.send_up(id, FromWorker::CheckpointFailed { step, why: "nobody answers".into() });
+                self.send_up(id, FromWorker::CheckpointFailed { step, why: "no answer".into() });
             }
         } else if process.session.is_some() {
             let delay = self.random.between(0.01, 0.2);

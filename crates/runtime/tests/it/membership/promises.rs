@@ -1,4 +1,4 @@
-//! Targeted histories of losses: nobody is given up who lives, and no state that somebody holds.
+//! Targeted histories of losses: no living member is given up, and no state that a member holds.
 
 use bellwether_core::plan::Synchronisation;
 use bellwether_core::prediction::Protocol;
@@ -90,7 +90,7 @@ fn two_members_lost_one_after_the_other_are_both_waited_for() {
 }
 
 #[test]
-fn whoever_is_dead_is_not_waited_for() {
+fn a_dead_member_is_not_waited_for() {
     let (mut bench, _) = trained(config(2), 2);
     let mut actions = bench.gone(1);
     actions.extend(bench.take(Event::Ended(1)));
@@ -245,7 +245,7 @@ fn a_newcomer_that_does_not_take_what_it_is_sent_begins_anew_once() {
         let lost = FromWorker::ShadowLost { epoch: next.epoch, shadow: 3 };
         let actions = bench.says(1, lost.clone());
         if given_up == 1 {
-            next = plan(&actions, 3).expect("it is asked in anew");
+            next = plan(&actions, 3).expect("it is asked in again");
             assert!(next.shadows(3));
             // Another member says the same a moment later.
             assert_eq!(bench.says(2, lost), []);
@@ -323,7 +323,7 @@ fn a_state_that_does_not_count_keeps_nobody_from_going_on() {
     let resumed = Resumed { epoch: 9, active: vec![1, 2], committed: 5, ..Resumed::default() };
     let config = Config { max_accumulation: 4, resumed: Some(resumed), ..config(1) };
     let mut bench = Bench::new(config);
-    // Where the batch may move, other steps may have been done since by whoever went on without worker 2.
+    // Where the batch may move, other steps may have been done since by members that went on without worker 2.
     bench.attach(2, Some((3, 5)), true);
     let actions = bench.attach(1, Some((8, 4)), true);
     let (next, load) = recovery(&actions, 1).expect("it holds the latest state");
@@ -361,7 +361,7 @@ fn a_state_of_a_worker_without_which_the_others_went_on_does_not_count() {
 }
 
 #[test]
-fn whoever_asks_for_another_protocol_while_all_stop_for_one_keeps_nobody_waiting() {
+fn a_request_for_another_protocol_while_all_stop_for_one_keeps_no_worker_waiting() {
     let phases = vec![(0, Protocol::Bsp), (90, Protocol::Asp)];
     let synchronisation = Synchronisation { phases, servers: 1, ..Synchronisation::default() };
     for is_known in [false, true] {
@@ -374,7 +374,7 @@ fn whoever_asks_for_another_protocol_while_all_stop_for_one_keeps_nobody_waiting
         (1..=2).for_each(|worker| drop(bench.reports(worker, stops, 90)));
         assert!(bench.coordinator.membership().stop, "they follow the plan that they agreed on");
         let late = if is_known { ask(&mut bench) } else { Vec::new() };
-        assert_eq!(plan(&late, 1), None, "whoever has stopped takes part in no other");
+        assert_eq!(plan(&late, 1), None, "a worker that has stopped takes part in no other plan");
         let mut actions = bench.take(Event::Received(90));
         (1..=2).for_each(|worker| {
             actions.extend(bench.says(worker, FromWorker::Finished { step: 90, digest: [7; 32] }));

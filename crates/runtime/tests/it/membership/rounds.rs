@@ -1,7 +1,7 @@
 //! The data plane: collectives over the members of one epoch, as far as the protocol can see them.
 //!
-//! A round completes when all active members have arrived. Each then gets the result at its own time.
-//! If a member goes away, whoever does not have all of its contribution fails; the others do not.
+//! A round completes when all active members have arrived. Each then gets the result at its own time. If a member goes
+//! away, members that do not have its whole contribution fail; the others do not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -158,7 +158,7 @@ impl World {
         }
     }
 
-    /// An active member that `id` cannot hear, unless it has heard all of it in round `index`.
+    /// An active member that `id` cannot hear, unless it has heard all its parts in round `index`.
     fn unreachable(&mut self, id: WorkerId, number: u64, index: Option<usize>) -> Option<WorkerId> {
         let epoch = &self.data.epochs[&number];
         let mut suspects = Vec::new();
@@ -252,7 +252,7 @@ impl World {
         }
         round.complete = true;
         let lucky: Vec<WorkerId> = round.waiting.difference(&round.doomed).copied().collect();
-        // Whoever has gone on to another epoch is not touched by what happens in this one.
+        // A member that has gone on to another epoch is not touched by what happens in this one.
         let overwritten: Vec<WorkerId> =
             round.doomed.iter().copied().filter(|member| !epoch.out.contains_key(member)).collect();
         let (kind, steps, digest, sum) = (round.kind, round.update_steps(), round.digest, round.sum);

@@ -79,7 +79,7 @@ const FAULTS: [Fault; 20] = [
 /// One history, but for the dice thrown on the way.
 #[derive(Debug, Clone)]
 pub(crate) struct Scenario {
-    /// Seed of all of it.
+    /// Seed of the whole scenario.
     pub(crate) seed: u64,
     /// Virtual nodes of the job.
     pub(crate) virtual_nodes: u32,

@@ -92,7 +92,7 @@ pub(crate) enum Happening {
     Fault(Fault),
     /// Someone wants this many workers.
     Scale(u32),
-    /// An update is to cover so many steps.
+    /// An update is to cover this many steps.
     Accumulate(u32),
     /// Someone wants the run to stop.
     Stop,
@@ -103,7 +103,7 @@ pub(crate) enum Happening {
 }
 
 impl Happening {
-    /// The process in which it happens, unless that is the coordinator or nobody.
+    /// The process in which it happens; none if it is the coordinator or no process.
     fn process(&self) -> Option<WorkerId> {
         match self {
             Happening::Down(id, ..)
@@ -163,7 +163,7 @@ pub(crate) struct World {
     pub(crate) clock: Option<f64>,
     /// Processes that this coordinator has let go, each with the number of that.
     pub(crate) leaving: BTreeMap<WorkerId, u64>,
-    /// The coordinator dies after so many further actions.
+    /// The coordinator dies after this many further actions.
     pub(crate) dies_after: Option<u64>,
     pub(crate) sessions: BTreeMap<u64, Session>,
     /// The session that the coordinator has with each worker.
@@ -172,7 +172,7 @@ pub(crate) struct World {
     pub(crate) journal: Vec<Journal>,
     /// Checkpoints on disk: step and digest.
     pub(crate) stored: BTreeMap<u64, u64>,
-    /// Workers wanted by the last command, for a coordinator that starts anew.
+    /// Workers wanted by the last command, for a coordinator that starts again.
     pub(crate) asked: Option<u32>,
     /// Steps in the state with each digest that is the right result of updates of the right states.
     pub(crate) right: BTreeMap<u64, u64>,

@@ -106,7 +106,7 @@ fn a_lost_server_is_named_and_can_be_replaced() {
     let mut out = vec![0.0; 40];
     let held = |server: u32| group.map.pieces()[group.map.of_server(server)[0] as usize].tensor;
     client.pull(held(0), &mut out).expect("the other server is there");
-    let error = client.pull(held(1), &mut out).expect_err("nobody answers");
+    let error = client.pull(held(1), &mut out).expect_err("no server answers");
     assert!(error.to_string().starts_with("lost parameter server 1: "), "{error}");
     assert_eq!(client.handle().lost().len(), 1);
     client.handle().replace(1, group.dial(&group.servers[1], 0)).expect("replaced");
@@ -131,7 +131,7 @@ fn an_interrupt_ends_every_wait_at_once() {
             handle.interrupt();
         });
         let begin = Instant::now();
-        // Step 1 does not come: nobody did step 0.
+        // Step 1 does not come: no worker did step 0.
         let error = client.pull(0, &mut [0.0; 40]).expect_err("interrupted");
         assert_eq!(error.to_string(), Fault::Interrupted.to_string());
         assert!((0.04..5.0).contains(&begin.elapsed().as_secs_f64()));

@@ -27,7 +27,7 @@ fn arrivals(order: TransmissionOrder) -> Vec<usize> {
             stream.write_all(&Header::new(Kind::Pull, piece as u32, stamp).encode()).expect("asked");
         }
     };
-    // The first tensor fills the connection; nobody reads until all others wait.
+    // The first tensor fills the connection; the peer does not read until all others wait.
     ask(&mut stream, 0);
     std::thread::sleep(Duration::from_millis(100));
     ask(&mut stream, 1);

@@ -15,7 +15,8 @@ use super::harness::{Group, layout, optimizer, plain};
 
 const SAMPLES: u64 = 24;
 
-/// What a virtual node computes: a gradient and model state of widely different exponents, which depend on the parameters.
+/// What a virtual node computes: a gradient and model state of widely different exponents, which depend on the
+/// parameters.
 fn of_node(step: u64, node: u32, parameters: &[f32], out: &mut [f32]) {
     for (place, value) in out.iter_mut().enumerate() {
         let bits = mix(mix(step, node.into()), place as u64);
@@ -35,7 +36,7 @@ fn summed(nodes: u32, range: std::ops::Range<u32>, step: u64, parameters: &[f32]
     out.copy_from_slice(accumulator.partials()[0]);
 }
 
-/// The state after so many steps, as one worker computes them.
+/// The state after this many steps, as one worker computes them.
 fn by_definition(group: &Group, nodes: u32, steps: u64) -> TrainingState {
     let mut state = group.zeros();
     let mut sums = vec![0.0; state.parameters.len() + state.model_state.len()];

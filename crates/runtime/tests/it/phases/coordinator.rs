@@ -78,7 +78,7 @@ impl World {
                 Action::Send(id, message) => match self.processes.get_mut(&id) {
                     Some(process) if process.connected => process.down.push_back(message),
                     Some(_) => {}
-                    None => self.violate(format!("nobody is {id}, who is told {message:?}")),
+                    None => self.violate(format!("no worker has number {id}, which is told {message:?}")),
                 },
                 Action::Spawn(id) => self.create(id, false),
                 Action::SpawnServer(id) => self.create(id, true),
@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    /// Whoever runs the job by hand starts what is lacking.
+    /// A person who runs the job by hand starts what is lacking.
     pub(crate) fn operate(&mut self) {
         if self.plan.spawns || self.end.is_some() {
             return;
@@ -146,7 +146,8 @@ impl World {
         }
     }
 
-    /// The session is closed: the process reads what was sent before, and ends if it was told to; otherwise it comes back.
+    /// The session is closed: the process reads what was sent before, and ends if it was told to; otherwise it comes
+    /// back.
     fn close(&mut self, id: WorkerId) {
         self.notices.retain(|noticed| *noticed != id);
         let told = self.coordinator.as_ref().is_some_and(|coordinator| coordinator.was_dismissed(id));
@@ -243,7 +244,7 @@ impl World {
             }
             Journal::ServerReplaced { shard, lost_updates, checkpoint, .. } => {
                 self.watch.replaced += 1;
-                // Where all wait for all, they are done anew.
+                // Where all wait for all, they are done again.
                 self.watch.stated[*shard as usize] += lost_updates;
                 if checkpoint.is_none() && *lost_updates > 0 {
                     self.violate(format!("a replica has lost {lost_updates} updates"));
@@ -288,7 +289,7 @@ impl World {
             RunOutcome::Stopped => self.watch.stop_asked,
             // Who asks twice for an end while the disk is full means it.
             RunOutcome::Failed(RunFailure::Unsaved { .. }) => self.watch.stop_asked,
-            // Whoever is started by hand is not started again for ever.
+            // A process that is started by hand is not started again for ever.
             RunOutcome::Failed(_) => {
                 let hopeless = ["no worker comes up", "no parameter server comes up"];
                 self.plan.faults > 0 && hopeless.iter().any(|why| end.how.reason().contains(why))
@@ -300,10 +301,10 @@ impl World {
         }
         if end.how != RunOutcome::Stopped {
             self.end = Some(end);
-            // Whoever does not hear of it is ended.
+            // A process that does not hear of it is ended.
             let hang = self.processes.iter().filter(|(_, process)| process.alive && process.hangs);
             hang.map(|(id, _)| *id).collect::<Vec<_>>().into_iter().for_each(|id| self.kill(id));
-            // Whoever knocks at this moment is not let in.
+            // A process that knocks at this moment is not let in.
             let knocks = |process: &&mut Process| process.up.iter().any(|up| !matches!(up, Up::Said(_)));
             self.processes.values_mut().filter(knocks).for_each(|process| process.connected = false);
             return;

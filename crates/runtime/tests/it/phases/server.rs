@@ -86,7 +86,7 @@ impl World {
         self.say(id, FromWorker::Serving { epoch: serve.epoch });
     }
 
-    /// Whoever forwards to this server goes on without.
+    /// A primary that forwards to this server goes on without.
     pub(crate) fn forget_links(&mut self, replica: WorkerId) {
         let forwards = |trade: &Trade| match trade {
             Trade::Server(Server { duty: Some(duty) }) => duty.replica == Some(replica),

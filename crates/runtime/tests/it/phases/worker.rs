@@ -88,7 +88,7 @@ impl World {
         self.processes.get(&id).is_some_and(|process| process.alive)
     }
 
-    /// A worker does what its member says, or a bit of it.
+    /// A worker does what its member says, or a part of that.
     pub(crate) fn worker_works(&mut self, id: WorkerId) {
         let Some(worker) = self.worker(id) else { return };
         if !worker.warm {
@@ -204,7 +204,8 @@ impl World {
         let everyone: Vec<WorkerId> =
             peers.iter().copied().chain(membership.shadows.iter().map(|shadow| shadow.worker)).collect();
         for peer in &peers {
-            // Whoever is in another membership, or gone, or waits for the coordinator, has closed its connections.
+            // A worker that is in another membership, or gone, or waits for the coordinator, has closed its
+            // connections.
             let here = self.worker(*peer).is_some_and(|peer| peer.member.membership().epoch >= epoch.min(1));
             let later = self.worker(*peer).is_none_or(|other| {
                 other.member.membership().epoch > epoch || other.member.phase().is_some()
@@ -249,7 +250,7 @@ impl World {
         let late = self.begun.get(&epoch) != Some(&step);
         let worker = self.worker(id).expect("it works");
         if late {
-            // The others did not wait; it is asked in anew.
+            // The others did not wait; it is asked in again.
             let effects = worker.member.failed(epoch, Some(peers[0]), "too late".into());
             return self.carry_out_effects(id, effects);
         }

@@ -268,7 +268,7 @@ impl World {
                 return self.attach(id);
             }
             if self.end.is_some() {
-                // Nobody coordinates any more.
+                // No coordinator lives any more.
                 self.kill(id);
             }
             return;
@@ -355,7 +355,7 @@ impl World {
             }
             12 => {
                 match self.random.pick(&servers) {
-                    // Whoever does not go when the run is over is killed.
+                    // A process that does not go when the run is over is killed.
                     Some(id) if self.end.is_some() => self.kill(id),
                     Some(id) => self.processes.get_mut(&id).expect("it lives").hangs = true,
                     None => {}
@@ -416,7 +416,7 @@ fn draw(random: &mut Random) -> Plan {
         spawns,
         checkpoint_every: random.pick(&[0, 0, 2, 5]).expect("not empty"),
         evaluate_every: random.pick(&[0, 3]).expect("not empty"),
-        // Whoever starts workers by hand is not told of a schedule.
+        // A person who starts workers by hand is not told of a schedule.
         schedule: if spawns && random.chance(0.3) {
             vec![(2, 1 + random.below(4) as u32), (5, 2)]
         } else {

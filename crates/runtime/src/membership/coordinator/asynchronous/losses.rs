@@ -1,4 +1,4 @@
-//! What goes wrong in a phase: workers and servers that vanish, and nobody who could take their place.
+//! What goes wrong in a phase: workers and servers that vanish while no other process can take their place.
 
 use bellwether_core::prediction::Protocol;
 use bellwether_core::record::{Event as Journal, RunFailure};
@@ -7,9 +7,9 @@ use super::{Coordinator, Part};
 use crate::membership::coordinator::{Action, Lifecycle, Stage};
 use crate::membership::{Reason, WorkerId};
 
-/// A shard whose server is gone without a replica, while its steps are done anew with all others.
+/// A shard whose server is gone without a replica, while its steps are done again with all others.
 #[derive(Debug, Clone)]
-pub(super) struct Anew {
+pub(super) struct Redone {
     shard: u32,
     /// When the server was lost.
     since_s: f64,
@@ -35,7 +35,7 @@ impl Coordinator {
             && self.asynchronous.protocol == Protocol::Gossip
         {
             if self.staged(Stage::Active).is_empty() {
-                // Nobody is left with any of the state.
+                // No process still holds any of the state.
                 self.begin_again(self.checkpoint.unwrap_or(0));
             } else {
                 self.collect(step);
@@ -85,7 +85,7 @@ impl Coordinator {
         self.asynchronous.shards[place] = None;
         let replica = self.asynchronous.replicas.get_mut(place).and_then(Option::take);
         match (&self.asynchronous.part, replica) {
-            // It loads anew, too: the first that calls it is to be the next server of the shard.
+            // It loads again, too: the first that calls it is to be the next server of the shard.
             (Part::Loading { .. }, Some(replica)) => self.stand_by(replica),
             (Part::Loading { .. }, None) => {}
             (Part::Training | Part::Collecting { .. }, Some(replica)) => {
@@ -114,7 +114,7 @@ impl Coordinator {
             .filter(|(_, server)| server.loads_since_s().is_some_and(is_late));
         let mut stuck: Vec<WorkerId> = loading.map(|(id, _)| *id).collect();
         let overdue = match self.asynchronous.part {
-            // While a shard is not held, nobody was asked since.
+            // While no server holds the shard, none was asked since.
             Part::Collecting { step } if self.are_served() && is_late(self.asynchronous.asked_s) => {
                 Some(step)
             }
@@ -172,12 +172,12 @@ impl Coordinator {
         }
     }
 
-    /// Steps that wait for all are done anew from the newest checkpoint, with all shards of it: a shard that stayed
+    /// Steps that wait for all are done again from the newest checkpoint, with all shards of it: a shard that stayed
     /// behind would make other parameters of them.
     fn do_anew(&mut self, shard: u32) {
         let checkpoint = self.checkpoint.unwrap_or(0);
         let updates = self.updates_since(checkpoint);
-        self.asynchronous.anew.push(Anew { shard, since_s: self.now_s, updates, checkpoint });
+        self.asynchronous.redone.push(Redone { shard, since_s: self.now_s, updates, checkpoint });
         self.begin_again(checkpoint);
     }
 
@@ -191,7 +191,7 @@ impl Coordinator {
 
     /// Shards that were lost are held again.
     pub(super) fn tell_anew(&mut self) {
-        for Anew { shard, since_s, updates, checkpoint } in std::mem::take(&mut self.asynchronous.anew) {
+        for Redone { shard, since_s, updates, checkpoint } in std::mem::take(&mut self.asynchronous.redone) {
             let Some(server) = self.asynchronous.shards.get(shard as usize).copied().flatten() else {
                 continue;
             };
@@ -234,13 +234,13 @@ impl Coordinator {
             && self.workers.is_empty()
     }
 
-    /// Ends what nobody can go on with.
+    /// Ends the run if no process can go on with it.
     pub(super) fn end_if_hopeless(&mut self) {
         if self.lifecycle != Lifecycle::Asynchronous {
             return;
         }
         let spawns = self.config.spawns;
-        let no_worker = self.lacks_workers() && (!spawns || self.nobody_comes_up());
+        let no_worker = self.lacks_workers() && (!spawns || self.no_worker_comes_up());
         let no_server = self.lacks_a_server() && !spawns && self.free_servers() == 0;
         if no_worker && spawns && !self.stopping {
             return self.give_up(RunFailure::Other("no worker comes up".into()));

@@ -126,7 +126,7 @@ impl Coordinator {
         Some((server.instance, server.heard_s))
     }
 
-    /// Nobody listened for so long.
+    /// The coordinator itself did not listen for that long.
     pub(in crate::membership::coordinator) fn spare_servers(&mut self, seconds: f64) {
         for server in self.asynchronous.servers.values_mut() {
             server.heard_s += seconds;
@@ -150,7 +150,7 @@ impl Coordinator {
         match message {
             FromWorker::Serving { epoch } => {
                 server.answers_due = server.answers_due.saturating_sub(1);
-                // It answers one by one. What it was told since makes it load anew.
+                // It answers one by one. What it was told since makes it load again.
                 if server.answers_due > 0 || epoch != self.current.epoch {
                     return;
                 }
@@ -192,7 +192,7 @@ impl Coordinator {
         }
     }
 
-    /// Gives shards that nobody holds to servers that are free. At the begin of a phase (`from`) the replicas load
+    /// Gives shards without a server to servers that are free. At the start of a phase (`from`) the replicas load
     /// first, so that those who forward to them find them.
     pub(super) fn assign(&mut self, from: Option<u64>) {
         let shards = self.asynchronous.shards.len();

@@ -8,7 +8,7 @@ use crate::membership::{Report, StepRecord, ToWorker, UnitRecord, WorkerId};
 const COMMIT_PERIOD_S: f64 = 0.02;
 
 impl Coordinator {
-    /// A worker has done units, and would like to hold so many.
+    /// A worker has done units, and asks to hold this many.
     pub(in crate::membership::coordinator) fn units(
         &mut self,
         worker: WorkerId,

@@ -65,7 +65,7 @@ impl Limits {
         }
     }
 
-    /// A question was answered after so many seconds.
+    /// A question was answered after this many seconds.
     pub(super) fn answered(&mut self, seconds: f64) {
         self.answer_s = seconds.max(0.9 * self.answer_s);
     }
@@ -75,7 +75,7 @@ impl Limits {
         5.0 * self.answer_s
     }
 
-    /// Somebody who was asked spoke after so many seconds of silence.
+    /// A member that was asked spoke after this many seconds of silence.
     pub(super) fn spoke(&mut self, after_s: f64, now_s: f64) {
         if after_s >= self.silence_s {
             (self.silence_s, self.spoke_s) = (after_s, now_s);
@@ -87,7 +87,8 @@ impl Limits {
         SILENCE * self.silence_s
     }
 
-    /// Seconds of silence after which somebody is lost: longer than `timeout_s` where those who live were nearly as silent.
+    /// Seconds of silence after which a member is lost: longer than `timeout_s` where living members were nearly as
+    /// silent.
     pub(super) fn loss_s(&self, timeout_s: f64) -> f64 {
         // For people, in tenths of a second.
         let longer_s = (10.0 * LOST * self.silence_s).ceil() / 10.0;
@@ -115,8 +116,8 @@ impl Limits {
         self.patience
     }
 
-    /// Seconds after which people are told of whoever stands here, and after which it is lost. `expected_s` is what a model
-    /// predicts of a step.
+    /// Seconds after which people are told of a member that stands here, and after which it is lost. `expected_s` is
+    /// what a model predicts of a step.
     pub(super) fn of(&self, position: &Position, expected_s: Option<f64>) -> (f64, f64) {
         if let Some(allowance_s) = position.allowance_s {
             return (allowance_s, allowance_s);
@@ -155,11 +156,11 @@ mod tests {
     }
 
     #[test]
-    fn whoever_was_silent_and_lived_makes_patient_for_a_while() {
+    fn a_member_that_was_silent_and_lived_makes_patient_for_a_while() {
         let mut limits = Limits::default();
         assert_eq!((limits.silence_s(), limits.loss_s(5.0)), (0.0, 5.0));
         limits.spoke(0.4, 1.0);
-        assert_eq!(limits.loss_s(5.0), 5.0, "nobody was silent for long");
+        assert_eq!(limits.loss_s(5.0), 5.0, "no member was silent for long");
         limits.spoke(4.0, 2.0);
         limits.spoke(1.0, 3.0);
         assert_eq!((limits.silence_s(), limits.loss_s(5.0)), (6.0, 8.0));

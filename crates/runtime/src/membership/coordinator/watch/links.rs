@@ -13,7 +13,7 @@ fn pair(
 ) -> Option<(WorkerId, WorkerId)> {
     let waits =
         |a: WorkerId, b: WorkerId| positions.get(&a).is_some_and(|p| p.waits() && p.waits_for.contains(&b));
-    // Whoever is further, and waits for nobody, has done its part: what it sent last did not arrive.
+    // A member that is further, and waits for no other, has done its part: what it sent last did not arrive.
     let done = |a: &Position, b: WorkerId| {
         positions.get(&b).is_some_and(|p| !p.waits() && (p.epoch, p.step) > (a.epoch, a.step)) || finished(b)
     };
@@ -30,10 +30,10 @@ fn pair(
         let waiting = || positions.iter().filter(|(_, p)| p.waits() && awaited(p).is_some());
         let told = |b: &WorkerId| positions.get(b).is_some_and(|p| !p.waits());
         if waiting().any(|(_, position)| position.waits_for.iter().any(told)) {
-            // Somebody waits to be told something, and will hear of it.
+            // One of them waits to be told something, and will hear of it.
             return None;
         }
-        // They wait in a ring; whoever has waited longest is next to the gap.
+        // They wait in a ring; the one that has waited longest is next to the gap.
         let (a, position) = waiting().max_by(|a, b| a.1.since_s.total_cmp(&b.1.since_s))?;
         pairs.push((*a, awaited(position)?));
     }
@@ -57,8 +57,8 @@ impl Watch {
 }
 
 impl Coordinator {
-    /// Recoveries fail because these two do not reach each other: one of them has to go for good. If it came back, the next
-    /// recovery would fail as the last ones did.
+    /// Recoveries fail because these two do not reach each other: one of them has to go for good. If it came back, the
+    /// next recovery would fail as the last ones did.
     pub(in crate::membership::coordinator) fn cut_one_of(&mut self, a: WorkerId, b: WorkerId, why: &str) {
         let committed = self.progress.committed();
         let holds = |id: &WorkerId| self.workers.get(id).is_some_and(|w| w.step >= committed);
@@ -88,7 +88,7 @@ impl Coordinator {
         if goes || self.replacing.contains(&id) { 0 } else { nodes }
     }
 
-    /// All members have told where they stand, and nobody works: then somebody's messages do not arrive.
+    /// All members have told where they stand, and none works: then some messages do not arrive.
     pub(super) fn judge_links(&mut self, positions: &BTreeMap<WorkerId, Position>, quiet_s: f64) {
         let waiting = || positions.values().filter(|position| position.waits());
         // What one was kept from, all that wait for it were.
@@ -121,8 +121,8 @@ impl Coordinator {
 }
 
 impl Coordinator {
-    /// Nobody waits for a member: then somebody waits for one that is none any more, and whose end it did not hear of. The
-    /// members form anew.
+    /// No member is waited for: then one waits for a former member whose end it did not hear of. The members form
+    /// again.
     fn judge_those_left_behind(
         &mut self,
         positions: &BTreeMap<WorkerId, Position>,
@@ -168,7 +168,7 @@ mod tests {
     fn a_pair_that_waits_for_each_other_is_found_among_those_who_wait_for_it() {
         assert_eq!(found(&[(1, &[2]), (2, &[1])]), Some((2, 1)));
         assert_eq!(found(&[(1, &[2]), (2, &[1]), (3, &[1, 2]), (4, &[2])]), Some((2, 1)));
-        // The one that reaches nobody goes.
+        // The one that reaches no other goes.
         assert_eq!(found(&[(1, &[2, 3]), (2, &[1]), (3, &[1])]).map(|p| p.0), Some(1));
         // One has done its part, and the other does not hear of it.
         assert_eq!(found(&[(1, &[DONE]), (DONE, &[])]), Some((DONE, 1)));
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(found(&[(1, &[2]), (2, &[])]), None);
         assert_eq!(found(&[(1, &[2]), (2, &[3]), (3, &[1])]).map(|p| p.0.min(p.1)), Some(1));
         assert_eq!(found(&[(1, &[]), (2, &[])]), None);
-        assert_eq!(found(&[(1, &[9])]), None, "nobody knows of 9");
+        assert_eq!(found(&[(1, &[9])]), None, "9 is not a member");
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::{Coordinator, Late, Stage};
 use crate::membership::{Activity, Position, WorkerId};
 
-/// A server and the worker that waits for it, and which of them to cut. `stalled` wait for servers and have got no further
-/// for too long; `others` get on with them.
+/// A server and the worker that waits for it, and which of them to cut. `stalled` wait for servers and have got no
+/// further for too long; `others` get on with them.
 fn culprit(
     stalled: &BTreeMap<WorkerId, Vec<WorkerId>>,
     others: bool,
@@ -19,15 +19,15 @@ fn culprit(
     let (server, workers) = waiting.into_iter().max_by_key(|(server, workers)| (workers.len(), *server))?;
     let worker = workers[0];
     // What a worker holds is done again by others; what a server holds may be lost.
-    let everybody = workers.len() > 1 && !others;
-    Some(if everybody || suspects(server) { (server, worker) } else { (worker, server) })
+    let all = workers.len() > 1 && !others;
+    Some(if all || suspects(server) { (server, worker) } else { (worker, server) })
 }
 
 impl Coordinator {
-    /// Nobody works for too long: then whoever waits for a server waits in vain.
+    /// No worker works for too long: then a worker that waits for a server waits in vain.
     pub(super) fn judge_servers(&mut self, positions: &BTreeMap<WorkerId, Position>, quiet_s: f64) {
         if self.gossips() {
-            // Whoever does not answer there is left out, by and by.
+            // A peer that does not answer there is left out, by and by.
             return;
         }
         let waiting: BTreeMap<WorkerId, Late> = positions
@@ -38,7 +38,7 @@ impl Coordinator {
         if !waiting.values().any(|late| late.seconds > late.warn_s) {
             return;
         }
-        // Whoever has waited for half as long was about to be named, too.
+        // A worker that has waited for half as long was about to be named, too.
         let stalls = |late: &Late| late.seconds > 0.5 * late.warn_s;
         let awaited: BTreeMap<WorkerId, Vec<WorkerId>> = waiting
             .iter()

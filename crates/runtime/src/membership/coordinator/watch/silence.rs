@@ -21,8 +21,8 @@ impl Coordinator {
         entry.heard_s = self.now_s;
     }
 
-    /// Seconds of silence after which a worker or server is lost: the heartbeat's time-out, and more where the machines are so
-    /// busy that some were nearly as silent of late, and spoke.
+    /// Seconds of silence after which a worker or server is lost: the heartbeat's time-out, and more where the machines
+    /// are so busy that some were nearly as silent of late, and spoke.
     pub(in crate::membership::coordinator) fn silence_timeout_s(&self) -> f64 {
         self.watch.limits.loss_s(self.config.heartbeat_timeout_s)
     }
