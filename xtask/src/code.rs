@@ -57,7 +57,7 @@ fn flatten(stream: TokenStream, tokens: &mut Vec<Token>) {
         let mut add = |text: String, kind| tokens.push(Token { text, line, kind });
         match tree {
             TokenTree::Ident(word) => add(word.to_string(), Kind::Word),
-            // What a literal says is no code.
+            // The text of a literal does not count as code.
             TokenTree::Literal(_) => add("0".into(), Kind::Other),
             TokenTree::Punct(mark) => {
                 let mut text = mark.as_char().to_string();
@@ -227,7 +227,7 @@ impl Code {
                     place += 1;
                     while place < end {
                         place = match self.0[place].kind {
-                            // What it is called here is no name there.
+                            // What it is called here does not exist there.
                             Kind::Word if self.text(place) == "as" => place + 2,
                             Kind::Word => self.path(place, &names, found),
                             _ => place + 1,

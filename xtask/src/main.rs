@@ -19,7 +19,7 @@ Usage: cargo xtask <verb>
 
   test [-- ARGUMENTS]  run every test of the workspace, then `tidy`; ARGUMENTS go to the test programs
   tidy                 check the tree against the rules of the house and print its size
-  generate             write the gRPC code anew from proto/bellwether.proto";
+  generate             write the gRPC code again from proto/bellwether.proto";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -142,7 +142,7 @@ fn trial(
 ) -> Result<Outcome, Failure> {
     let economy: &[&str] = if money { &ECONOMY } else { &[] };
     let mut trial = Trial::launch_at(Folder::new("bench")?, &job.text(), range, |mut command| {
-        // A slow moment of this machine is no straggler.
+        // A slow moment of this machine does not make a straggler.
         command.args(["--autoscale", heuristic, "--start-workers", &start.to_string()]);
         command.args(economy).arg("--replace-stragglers=0");
         command

@@ -79,7 +79,7 @@ pub(super) fn measure(arguments: &ChaosArguments, printer: &Printer) -> Result<R
     let schedules: Vec<Schedule> =
         seeds.iter().map(|seed| Schedule::draw(*seed, cases, arguments.full_disks)).collect();
     let digests = digests(&schedules, printer);
-    // Whoever is asked to end says no more of what broke by that.
+    // A benchmark that is asked to end no longer reports what broke by that.
     drop(ending::gate());
     let done = all(schedules, &digests?, arguments, printer);
     drop(ending::gate());
@@ -154,7 +154,7 @@ fn all(
                     let verdict = Subject::start(schedule, patience)
                         .and_then(|subject| subject.suffer(schedule, digest));
                     let seconds = began.elapsed().as_secs_f64();
-                    // Whoever listens does so until all have told.
+                    // The reader listens until all have told.
                     let _ = tell.send(Done { schedule: schedule.clone(), seconds, verdict });
                 }
             });

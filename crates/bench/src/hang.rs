@@ -74,7 +74,7 @@ pub(super) fn measure(arguments: &HangArguments, printer: &Printer) -> Result<Re
     report.note(
         "All times are counted from the fault. It is noticed with the first line that names it; the others train with the \
          first membership after that. The clock is the journal's; a gradient hangs between the last step that is committed and \
-         the one after it, so that up to a step is counted too much. A session of which nothing arrives keeps nobody from \
+         the one after it, so that up to a step is counted too much. A session of which nothing arrives keeps no worker from \
          training: there the next step that is committed counts.",
     );
     Ok(report)
@@ -101,7 +101,7 @@ fn row(report: &mut Report, case: &str, step_ms: u64, load: u32, trials: &[Notic
     }
 }
 
-/// Trains without a fault: whoever is named is named in vain.
+/// Trains without a fault: every worker that is named is a false alarm.
 fn soak(
     report: &mut Report,
     arguments: &HangArguments,

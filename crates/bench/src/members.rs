@@ -195,7 +195,7 @@ fn greet(stream: TcpStream, token: &Token) -> io::Result<(Conversation, Greeting
 ///
 /// # Errors
 ///
-/// When the conductor cannot be reached. Faults of a measurement go to the conductor.
+/// Returns an error if the conductor cannot be reached. Faults of a measurement go to the conductor.
 pub(crate) fn member<C: DeserializeOwned, O: FnMut(C) -> io::Result<Vec<f64>>>(
     arguments: MemberArguments,
     begin: impl FnOnce(u32, Token, &Listener) -> O,
@@ -204,7 +204,7 @@ pub(crate) fn member<C: DeserializeOwned, O: FnMut(C) -> io::Result<Vec<f64>>>(
     let mut conductor = TcpStream::connect(arguments.control).and_then(Conversation::new).map_err(failed)?;
     let token = conductor.expect::<String>().map_err(failed)?;
     let token = Token::parse(&token).ok_or_else(|| failed(io::Error::other("its token is none")))?;
-    // Others of this machine may knock; that is no concern of the measurement.
+    // Others of this machine may knock; that does not concern the measurement.
     let listener =
         Listener::bind_remote(([127, 0, 0, 1], 0).into(), &token, Arc::new(|_| ())).map_err(failed)?;
     let greeting = Greeting { rank: arguments.rank, address: listener.local_addr() };

@@ -144,12 +144,12 @@ fn shape(place: &str, device: &str, rate: &str) -> Result<(), Failure> {
 fn shape_fairly(place: &str, device: &str, other: &str, rate: &str, hosts: u32) -> Result<(), Failure> {
     // Packets larger than a turn would make the turns unequal.
     ip(&format!("-n {place} link set {device} gso_max_size {TURN}"))?;
-    let nobody = hosts + 1;
-    tc(&format!("-n {place} qdisc add dev {device} root handle 1: htb default {nobody:x}"))?;
+    let unused = hosts + 1;
+    tc(&format!("-n {place} qdisc add dev {device} root handle 1: htb default {unused:x}"))?;
     let class = format!("-n {place} class add dev {device}");
     let whole = format!("ceil {rate} burst {TURN} cburst {TURN} quantum {TURN}");
     tc(&format!("{class} parent 1: classid 1:ffff htb rate {rate} {whole}"))?;
-    for queue in 1..=nobody {
+    for queue in 1..=unused {
         // Next to nothing is a queue's own; all else is lent in turns.
         tc(&format!("{class} parent 1:ffff classid 1:{queue:x} htb rate 8kbit {whole}"))?;
         tc(&format!("-n {place} qdisc add dev {device} parent 1:{queue:x} bfifo limit {OWN_QUEUE}"))?;

@@ -64,7 +64,7 @@ pub(super) fn measure(arguments: &OverheadArguments, printer: &Printer) -> Resul
         let (mut elastic, mut bare) = (Vec::new(), Vec::new());
         for round in 0..arguments.rounds {
             printer.note(format_args!("{workers} workers, round {} of {}", round + 1, arguments.rounds));
-            // Whoever goes first may find a calmer machine.
+            // The first to go may find a calmer machine.
             if round % 2 == 0 {
                 elastic.push(of_runtime(arguments, *workers)?);
                 bare.push(of_plain(arguments, *workers)?);

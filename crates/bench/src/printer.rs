@@ -8,7 +8,7 @@ use std::io::Write;
 pub(crate) struct Printer;
 
 impl Printer {
-    /// The report. A reader that hung up wants no more of it, and is no fault.
+    /// The report. A reader that hung up wants no more; that does not count as a fault.
     pub(crate) fn out(&self, text: impl Display) {
         let _ = writeln!(std::io::stdout().lock(), "{text}");
     }

@@ -60,7 +60,7 @@ pub(super) fn load_average() -> Option<[f64; 3]> {
     Some([words.next()?, words.next()?, words.next()?])
 }
 
-/// Random moments and victims. Nobody needs them to be unpredictable, only to be spread evenly.
+/// Random moments and victims. They need not be unpredictable, only spread evenly.
 #[derive(Debug)]
 pub(super) struct Dice {
     state: u64,

@@ -61,7 +61,7 @@ pub(super) fn measure(arguments: &StragglerArguments, printer: &Printer) -> Resu
         row(&mut report, &case, *workers, &trials.collect::<Result<Vec<_>, _>>()?);
     }
     report.note(
-        "A worker turns slow while it trains, which nobody is told. Times count from the commit of the last step before \
+        "A worker turns slow while it trains, without notice. Times count from the commit of the last step before \
          that; the last is that of the membership in which another has taken its place. The clock is the journal's.",
     );
     Ok(report)

@@ -1,9 +1,9 @@
 //! Several links shared max-min fairly by flows that cross some of them.
 //!
-//! Max-min fair means: nobody can get more without taking from somebody who has less or as much. It is found
-//! by progressive filling: all flows grow at the same pace until a link is full; its flows keep what they
-//! have; the others grow on (Bertsekas and Gallager, Data Networks, section 6.5.2). The link at which a flow
-//! stopped growing is its bottleneck, and all flows of one bottleneck have the same rate.
+//! Max-min fair means: no flow can get more without taking from one that has less or as much. It is found by
+//! progressive filling: all flows grow at the same pace until a link is full; its flows keep what they have; the others
+//! grow on (Bertsekas and Gallager, Data Networks, section 6.5.2). The link at which a flow stopped growing is its
+//! bottleneck, and all flows of one bottleneck have the same rate.
 //!
 //! That last sentence makes updates lazy. Each link keeps the virtual time of the flows that it is the
 //! bottleneck of, as [`crate::ProcessorSharing`] does; a change of its rate touches the link and none of its
@@ -98,7 +98,7 @@ impl Link {
     }
 
     fn set_rate(&mut self, now_s: f64, rate: f64) {
-        // Virtual time starts anew where nobody reads it, so that it stays small and exact.
+        // Virtual time restarts where no flow reads it, so that it stays small and exact.
         self.virtual_time = if self.bound == 0 { 0.0 } else { self.virtual_time(now_s) };
         self.since_s = now_s;
         self.rate = rate;
@@ -238,8 +238,8 @@ impl<C> MaxMinFair<C> {
         self.plan_finish(bottleneck);
     }
 
-    /// Gives a flow whose work is done more of it; no rate changes. The same as [`Self::set_work`], without
-    /// the rounding of asking for the time.
+    /// Gives more work to a flow whose work is done; no rate changes. The same as [`Self::set_work`], without the
+    /// rounding of asking for the time.
     ///
     /// # Panics
     ///

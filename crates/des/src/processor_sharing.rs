@@ -1,9 +1,9 @@
-//! One capacity shared equally by whoever is there, at O(log n) per change.
+//! One capacity shared equally by all present customers, at O(log n) per change.
 //!
-//! The trick is virtual time: the work that each customer has received since the resource was last empty is
-//! the same function `v` of time for all of them. A customer who comes at `v₀` with work `s` leaves when `v`
-//! reaches `v₀ + s`, whoever comes and goes meanwhile; only the speed of `v` changes. So an arrival or a
-//! departure moves one number in one heap, and not every customer's departure.
+//! The trick is virtual time: the work that each customer has received since the resource was last empty is the same
+//! function `v` of time for all of them. A customer who comes at `v₀` with work `s` leaves when `v` reaches `v₀ + s`,
+//! no matter which others come and go meanwhile; only the speed of `v` changes. So an arrival or a departure moves one
+//! number in one heap, and not every customer's departure.
 
 use crate::queue::{Queue, Ticket};
 
@@ -62,12 +62,12 @@ impl<C> ProcessorSharing<C> {
         self.customers.len()
     }
 
-    /// Whether nobody is there.
+    /// Whether no customer is there.
     pub fn is_empty(&self) -> bool {
         self.customers.is_empty()
     }
 
-    /// Work per second that each customer gets now; 0 when nobody is there.
+    /// Work per second that each customer gets now; 0 when none is there.
     pub fn rate(&self) -> f64 {
         match self.len() {
             0 => 0.0,
@@ -153,7 +153,7 @@ impl<C> ProcessorSharing<C> {
         self.since_s = now_s;
     }
 
-    /// Starts virtual time anew when nobody is there, so that it stays small and exact.
+    /// Restarts virtual time when no customer is there, so that it stays small and exact.
     fn forget(&mut self) {
         if self.is_empty() {
             self.virtual_time = 0.0;

@@ -1,9 +1,9 @@
 //! Named random streams from one seed, for common random numbers.
 //!
-//! A stream is named by (seed, name, index), whoever asks and in whatever order. Its n-th number is a mixing
-//! function of its key and n: streams need no care that they do not overlap, and a number can be had without
-//! those before it. Every distribution is drawn by inversion and takes exactly one number of the stream, so
-//! that two simulations that differ in one thing use the same luck for all others.
+//! A stream is named by (seed, name, index), independent of the caller and the order of calls. Its n-th number is a
+//! mixing function of its key and n: streams need no care that they do not overlap, and a number can be had without
+//! those before it. Every distribution is drawn by inversion and takes exactly one number of the stream, so that two
+//! simulations that differ in one thing use the same luck for all others.
 //!
 //! The mixing function is the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), applied twice
 //! with two halves of the key. A generator of a crate would be as good; it would not be addressable by

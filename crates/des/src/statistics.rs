@@ -2,8 +2,8 @@
 
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
-/// Degrees of freedom from which on Student's t is reckoned from the normal distribution: with so many, the
-/// inverse of the beta function loses digits, and the first terms of the series are exact to about 1e-11.
+/// Degrees of freedom from which on Student's t is computed from the normal distribution: with this many, the inverse
+/// of the beta function loses digits, and the first terms of the series are exact to about 1e-11.
 const SERIES_FROM: f64 = 1e3;
 
 /// A mean and how far the true one may be from it.

@@ -22,7 +22,7 @@ const LEAST: u64 = 20;
 const RELATIVE: f64 = 0.0099;
 /// Relaxation times of the queues that are not measured, and that are.
 const RELAXATIONS: (f64, f64) = (10.0, 40.0);
-/// Arrivals that a replication measures at least, and those of all of it at most.
+/// Arrivals that a replication measures at least, and those of a whole replication at most.
 const LEAST_ARRIVALS: f64 = 4e4;
 const MOST_ARRIVALS: f64 = 2e6;
 
@@ -112,7 +112,7 @@ fn system(clouds: &Clouds) -> System {
         classes: vec![Class { work, devices: 1, speeds: vec![1.0], transfer_s: 0.0 }],
         sites: clouds.iter().map(site).collect(),
         admission: Admission::Count,
-        priority: Priority::Nobody,
+        priority: Priority::NoOne,
     }
 }
 

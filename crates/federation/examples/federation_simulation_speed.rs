@@ -27,7 +27,7 @@ fn simple(law: Law, sites: &[(f64, u32, u32, f64)]) -> System {
             })
             .collect(),
         admission: Admission::Count,
-        priority: Priority::Nobody,
+        priority: Priority::NoOne,
     }
 }
 

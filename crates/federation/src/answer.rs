@@ -83,9 +83,9 @@ pub struct Valuation {
 pub enum Split {
     /// Each gets its mean contribution.
     Shapley,
-    /// So that nobody gains by leaving, where that is possible.
+    /// So that no member gains by leaving, where that is possible.
     Core,
-    /// So that whoever gains most by leaving gains least.
+    /// So that the largest gain by leaving is as small as possible.
     Nucleolus,
     /// All get the same beyond what they have alone.
     Nash,
@@ -98,7 +98,7 @@ pub enum Split {
 pub struct Wanted {
     /// How the savings are split.
     pub split: Split,
-    /// Show the federation with which nobody gains by leaving instead of that of all.
+    /// Show the federation that no member gains by leaving instead of that of all.
     pub stable: bool,
 }
 
@@ -116,9 +116,9 @@ pub enum Unanswered {
         /// The name of the class.
         class: String,
     },
-    /// One member has nobody to lend to.
+    /// One member has no other to lend to.
     OneMember,
-    /// Of so many members only the Shapley value can be had, by sampling, and another split is wanted.
+    /// For this many members only the Shapley value can be had, by sampling, and another split is wanted.
     OnlySampled {
         /// How many members there are.
         members: usize,
@@ -132,7 +132,7 @@ impl fmt::Display for Unanswered {
             Unanswered::NoJobs => f.write_str("this game needs jobs that queue for servers"),
             Unanswered::NoClasses => f.write_str("this game needs classes of jobs"),
             Unanswered::NoJobLength { .. } => f.write_str("to simulate jobs one must know how long they are"),
-            Unanswered::OneMember => f.write_str("one member has nobody to lend to"),
+            Unanswered::OneMember => f.write_str("one member has no other to lend to"),
             Unanswered::OnlySampled { members } => {
                 write!(f, "with {members} members only the Shapley value can be had, by sampling")
             }

@@ -27,21 +27,21 @@ pub trait Speeds {
     ///
     /// # Errors
     ///
-    /// A table that cannot be read, or does not know the job.
+    /// Returns an error for a table that cannot be read, or does not know the job.
     fn table(&self, path: &str, job: &str) -> Result<BTreeMap<String, f64>, InputError>;
 
     /// Examples per second of one worker, predicted from the profile at `path`.
     ///
     /// # Errors
     ///
-    /// A profile that cannot be read.
+    /// Returns an error for a profile that cannot be read.
     fn profile(&self, path: &str) -> Result<f64, InputError>;
 
     /// Pairs of arrival and work, both in seconds, from the trace at `path`.
     ///
     /// # Errors
     ///
-    /// A trace that cannot be read.
+    /// Returns an error for a trace that cannot be read.
     fn trace(&self, path: &str) -> Result<Vec<(f64, f64)>, InputError>;
 }
 
@@ -114,7 +114,7 @@ pub struct Jobs {
     pub busy_dollars: f64,
     /// What a member's own server costs, in dollars per hour.
     pub server_dollars_per_hour: f64,
-    /// Seconds by which a job takes longer away from home.
+    /// Additional seconds of a job that runs away from home.
     pub transfer_s: f64,
 }
 
@@ -173,8 +173,9 @@ impl Description {
     ///
     /// # Errors
     ///
-    /// No member, two of one name, neither jobs nor classes, a time of no length, more shared than owned, a demand or a
-    /// number of devices that is negative, a class that no device runs, a class that has no public price.
+    /// Returns an error on any of these: no member, two of one name, neither jobs nor classes, a time of no length,
+    /// more shared than owned, a demand or a number of devices that is negative, a class that no device runs, a class
+    /// that has no public price.
     ///
     /// ```
     /// use bellwether_federation::description::{Description, NoFiles};

@@ -57,7 +57,7 @@ const ROUNDING: f64 = 1e-9;
 pub struct Coalition(u32);
 
 impl Coalition {
-    /// Nobody.
+    /// No member.
     pub const EMPTY: Coalition = Coalition(0);
 
     /// The coalition of these members.
@@ -140,12 +140,12 @@ impl Coalition {
         Coalition(self.0 & !other.0)
     }
 
-    /// Whether nobody is in both.
+    /// Whether no member is in both.
     pub const fn is_disjoint(self, other: Coalition) -> bool {
         self.0 & other.0 == 0
     }
 
-    /// Whether all of it is in the other.
+    /// Whether the other contains it.
     pub const fn is_subset_of(self, other: Coalition) -> bool {
         self.0 & !other.0 == 0
     }
@@ -160,7 +160,7 @@ impl Coalition {
         })
     }
 
-    /// All coalitions of its members in order, from nobody to itself.
+    /// All coalitions of its members in order, from the empty one to itself.
     pub fn subsets(self) -> impl Iterator<Item = Coalition> {
         // Counting in the bits of the mask: what is not in it carries on.
         let next = move |&Coalition(bits): &Coalition| {
@@ -225,7 +225,8 @@ impl Game {
     ///
     /// # Errors
     ///
-    /// When there are no members or more than 20, not one finite value per coalition, or nobody is worth something.
+    /// Returns an error on any of these: no members or more than 20, not one finite value per coalition, or the empty
+    /// coalition is worth something.
     pub fn new(members: usize, values: Vec<f64>) -> Result<Game, InputError> {
         let wrong = |what: String| Err(InputError::new("game", what));
         if members == 0 || members > MOST_MEMBERS {
@@ -242,13 +243,13 @@ impl Game {
             return wrong(format!("the value of coalition {who:?} is {}", values[place]));
         }
         if values[0] != 0.0 {
-            return wrong(format!("the coalition of nobody is worth {}, and must be worth 0", values[0]));
+            return wrong(format!("the empty coalition is worth {}, and must be worth 0", values[0]));
         }
         let tolerance = ROUNDING * largest(&values);
         Ok(Game { members, values, tolerance })
     }
 
-    /// A game from a function that gives the value of each coalition; nobody is worth 0.
+    /// A game from a function that gives the value of each coalition; the empty one is worth 0.
     ///
     /// # Errors
     ///
@@ -260,8 +261,8 @@ impl Game {
     }
 
     /// The savings game of costs: what a coalition pays less together than its members pay alone. `costs` is at the
-    /// place that [`Coalition::bits`] says, 0 for nobody. Its tolerance is 1e-9 of the largest cost, as savings are
-    /// differences.
+    /// place that [`Coalition::bits`] says, 0 for the empty coalition. Its tolerance is 1e-9 of the largest cost, as
+    /// savings are differences.
     ///
     /// ```
     /// use bellwether_federation::game::{Coalition, Game};
@@ -328,7 +329,7 @@ impl Game {
         self.tolerance
     }
 
-    /// All coalitions but that of nobody, in order.
+    /// All coalitions but the empty one, in order.
     pub fn coalitions(&self) -> impl Iterator<Item = Coalition> + use<> {
         (1..1_u32 << self.members).map(Coalition)
     }
@@ -344,14 +345,14 @@ impl Game {
     }
 
     /// The linear program of excesses in which each block of a partition of the members is paid what it is worth; with
-    /// `is_rational` nobody is paid less than what it is worth alone.
+    /// `is_rational` no member is paid less than what it is worth alone.
     pub(super) fn excesses(&self, blocks: &[Coalition], is_rational: bool) -> Program {
         let blocks: Vec<u32> = blocks.iter().map(|block| block.bits()).collect();
         Program::new(self.members, &self.values, &blocks, is_rational)
     }
 
-    /// Who would rather leave with this payment, whoever gains most first: coalitions that are worth more alone
-    /// than their members are paid together, by more than the tolerance.
+    /// Who would rather leave with this payment, the largest gain first: coalitions that are worth more alone than
+    /// their members are paid together, by more than the tolerance.
     ///
     /// # Panics
     ///
@@ -433,7 +434,7 @@ impl Game {
         self.everyone().subsets().all(pairs)
     }
 
-    /// Whether nobody's joining ever lowers the value of a coalition.
+    /// Whether a member that joins never lowers the value of a coalition.
     pub fn is_monotone(&self) -> bool {
         let grows = |whole: Coalition| {
             let least = self.value(whole) + self.tolerance;

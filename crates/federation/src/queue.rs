@@ -25,10 +25,9 @@
 //! | Q_i         | longest mean wait that cloud i's requests accept            | s    |
 //! | x_i, x_F    | requests present at cloud i's own servers, and in the pool  | 1    |
 //!
-//! A local queue never sees the pool, so its law is known. Where no local queue overflows into the pool in
-//! bursts (every cloud shares all of its servers or has no demand, or nobody shares any) the pool is a
-//! birth-death chain of its own, in closed form whatever the bounds; the rest is solved as a sparse linear
-//! system.
+//! A local queue never sees the pool, so its law is known. Where no local queue overflows into the pool in bursts
+//! (every cloud shares all of its servers or has no demand, or no cloud shares any) the pool is a birth-death chain of
+//! its own, in closed form whatever the bounds; the rest is solved as a sparse linear system.
 //!
 //! # Source
 //!
@@ -60,7 +59,7 @@
 //!
 //! ```
 //! use bellwether_federation::queue::{Cloud, Federation, Limits, overflow};
-//! // 50 servers under 30 and 50 under 150 requests/s, nobody waits: 100.5/s are forwarded alone, 81.2/s together.
+//! // 50 servers under 30 and 50 under 150 requests/s, no waiting: 100.5/s are forwarded alone, 81.2/s together.
 //! let cloud = |arrivals_per_s| Cloud { arrivals_per_s, servers: 50, shared: 50, longest_wait_s: 0.0 };
 //! let federation = Federation { service_per_s: 1.0, clouds: vec![cloud(30.0), cloud(150.0)] };
 //! let limits = Limits::default();
@@ -239,8 +238,8 @@ impl Federation {
     ///
     /// # Errors
     ///
-    /// No clouds, a service rate of 0, more servers shared than owned, numbers that are negative or not
-    /// finite, queues too long to count.
+    /// Returns an error on any of these: no clouds, a service rate of 0, more servers shared than owned, numbers that
+    /// are negative or not finite, queues too long to count.
     pub fn check(&self) -> Result<(), InputError> {
         check::not_positive("federation", "the service rate of a server in 1/s", self.service_per_s)?;
         if self.clouds.is_empty() {
@@ -271,8 +270,7 @@ impl Federation {
         Federation { service_per_s: self.service_per_s, clouds: clouds.collect() }
     }
 
-    /// The federation of some of the members, by index. One alone has nobody to share with: it keeps all its
-    /// servers.
+    /// The federation of some of the members, by index. One alone has no other to share with: it keeps all its servers.
     ///
     /// # Panics
     ///
@@ -334,7 +332,7 @@ impl Home {
 ///
 /// # Errors
 ///
-/// [`Unsolved`]: bad input, a chain that is too large, or one that was not solved.
+/// Returns [`Unsolved`]: bad input, a chain that is too large, or one that was not solved.
 pub fn overflow(federation: &Federation, limits: &Limits) -> Result<Overflow, Unsolved> {
     federation.check()?;
     let service_per_s = federation.service_per_s;

@@ -217,7 +217,7 @@ fn left_out(data: &Data, choices: &[Chosen]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The choice with each network left out in turn: nothing of it takes part.
+/// The choice with each network left out in turn: none of its rows takes part.
 fn choices(data: &Data) -> Result<Vec<Chosen>, Failure> {
     let without = |rows: &Vec<usize>| {
         let left_out = &data.groups[rows[0]];

@@ -11,7 +11,7 @@
 //! | e      | standard deviation of the logarithm: about the relative error                      | 1    |
 //! | z      | standard normal number of a model that is trained, on a number of devices, by seed | 1    |
 //!
-//! The same kind of job on as many devices is wrong by the same factor for ever, whoever asks; half of the factors
+//! The same kind of job on as many devices is always wrong by the same factor, for every caller; half of the factors
 //! are above 1. Step and interval follow the throughput; efficiency stays.
 //!
 //! # Source
@@ -51,7 +51,7 @@ impl<M: ?Sized> Biased<M> {
     ///
     /// # Errors
     ///
-    /// An error outside of 0 to 3.
+    /// Returns an error for an error outside of 0 to 3.
     pub fn new(model: Box<M>, error: f64, seed: u64) -> Result<Biased<M>, InputError> {
         if !(0.0..=MOST).contains(&error) {
             return Err(InputError::new("noisy model", format!("the relative error is {error}"))

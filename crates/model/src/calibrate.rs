@@ -71,14 +71,15 @@ pub const LEVEL: f64 = 0.95;
 ///
 /// # Errors
 ///
-/// A model of another name, or one that lacks parameters; a configuration that the model cannot speak of.
+/// Returns an error on any of these: a model of another name, or one that lacks parameters; a configuration that the
+/// model cannot speak of.
 pub fn predict(fitted: &FittedModel, configuration: &Configuration) -> Result<Prediction, InputError> {
     if fitted.model == asynchronous::MODEL {
         asynchronous::predict(fitted, configuration)
     } else if fitted.model.starts_with(all_reduce::MODEL_PREFIX) {
         all_reduce::predict(fitted, configuration)
     } else {
-        Err(InputError::new(PLACE, format!("`{}` is no model that was fitted here", fitted.model))
+        Err(InputError::new(PLACE, format!("unknown fitted model `{}`", fitted.model))
             .hint("ask the module that fitted it"))
     }
 }

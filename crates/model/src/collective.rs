@@ -128,7 +128,8 @@ fn levels(workers: u32) -> u32 {
 ///
 /// # Errors
 ///
-/// No worker, or more than a million; a link without bandwidth or with negative latency.
+/// Returns an error on any of these: no worker, or more than a million; a link without bandwidth or with negative
+/// latency.
 pub fn all_reduce_s(algorithm: Algorithm, workers: u32, bytes: u64, link: &Link) -> Result<f64, InputError> {
     check::workers(PLACE, workers)?;
     check::link(PLACE, "the link", link)?;
@@ -143,7 +144,8 @@ pub fn all_reduce_s(algorithm: Algorithm, workers: u32, bytes: u64, link: &Link)
 ///
 /// # Errors
 ///
-/// No worker, or more than a million; a link without bandwidth or with negative latency.
+/// Returns an error on any of these: no worker, or more than a million; a link without bandwidth or with negative
+/// latency.
 pub fn hierarchical_s(
     workers_of_nodes: &[u32],
     bytes: u64,
@@ -182,7 +184,7 @@ pub struct Overlap {
 ///
 /// # Errors
 ///
-/// Negative seconds; a bucket that is ready only after the end of the backward pass.
+/// Returns an error on any of these: negative seconds; a bucket that is ready only after the end of the backward pass.
 pub fn overlap(buckets: &[Bucket], backward_end_s: f64) -> Result<Overlap, InputError> {
     check::negative(PLACE, "the end of the backward pass in seconds", backward_end_s)?;
     let mut free_s: f64 = 0.0;

@@ -14,7 +14,7 @@
 //!
 //! | symbol | meaning                                                                 | unit |
 //! |--------|-------------------------------------------------------------------------|------|
-//! | r      | a resource of the device that nobody has named: 1 to [`RESOURCES`]      |      |
+//! | r      | a resource of the device that has no name: 1 to [`RESOURCES`]           |      |
 //! | u_br   | pressure: how long b occupies r, against what others wait for           | 1    |
 //! | e_ar   | exposure: how much of its own time a then waits for r                   | 1    |
 //! | m_a    | footprint: part of the device's memory                                  | 1    |
@@ -33,14 +33,14 @@
 //!
 //! # Assumes
 //!
-//! Two jobs on one device, nobody faster beside another than alone. Demands do not change with the partner or over
+//! Two jobs on one device, neither faster beside the other than alone. Demands do not change with the partner or over
 //! time. What one resource costs adds to what another one costs.
 //!
 //! # Valid
 //!
 //! For jobs that were measured beside others on the same type of device, as far as three resources describe them. A job
 //! that was not is a [newcomer](Newcomers), whose profile says little: see `docs/accuracy.md`. Footprints are on a
-//! scale where only sums of two were seen; they are no bytes.
+//! scale where only sums of two were seen; they are not bytes.
 //!
 //! # Checked by
 //!
@@ -123,7 +123,8 @@ pub fn together(first: &Demand, second: &Demand) -> Option<[f64; 2]> {
 ///
 /// # Errors
 ///
-/// No pair that shares, a pair of jobs that are not there, or a share that is not within 0 (excluded) and 1.
+/// Returns an error on any of these: no pair that shares, a pair of jobs that are not there, or a share that is not
+/// within 0 (excluded) and 1.
 pub fn fit(jobs: usize, pairs: &[Pair], resources: usize) -> Result<Vec<Demand>, InputError> {
     for (row, pair) in pairs.iter().enumerate() {
         let place = || format!("{PLACE}, row {row}");

@@ -68,7 +68,7 @@ impl Durations {
     ///
     /// # Errors
     ///
-    /// No durations; a negative one; one that is no finite number.
+    /// Returns an error on any of these: no durations; a negative one; one that is not finite.
     pub fn new(seconds: &[f64]) -> Result<Durations, InputError> {
         if seconds.is_empty() {
             return Err(InputError::new(PLACE, "there are no measured steps").hint("measure at least one"));
@@ -83,12 +83,12 @@ impl Durations {
 
     /// The same durations, each `factor` times as long: another share of the work, or another device.
     ///
-    /// The relative spread is kept, as if what slows a step slowed all of it; where the parts of a step vary
+    /// The relative spread is kept, as if what slows a step slowed the whole step; where the parts of a step vary
     /// independently, a small share spreads more, and a sum of many less.
     ///
     /// # Errors
     ///
-    /// A factor that is not positive and finite.
+    /// Returns an error for a factor that is not positive and finite.
     pub fn scaled(&self, factor: f64) -> Result<Durations, InputError> {
         not_positive(PLACE, "the factor of the durations", factor)?;
         Ok(Durations { sorted_s: self.sorted_s.iter().map(|seconds| seconds * factor).collect() })
@@ -148,7 +148,7 @@ impl Durations {
 ///
 /// # Errors
 ///
-/// A negative mean.
+/// Returns an error for a negative mean.
 pub fn exponential_maximum_s(mean_s: f64, workers: u32) -> Result<f64, InputError> {
     negative(PLACE, "the mean in seconds", mean_s)?;
     Ok(mean_s * harmonic_number(workers.max(1)))
@@ -158,7 +158,7 @@ pub fn exponential_maximum_s(mean_s: f64, workers: u32) -> Result<f64, InputErro
 ///
 /// # Errors
 ///
-/// A negative mean or standard deviation.
+/// Returns an error for a negative mean or standard deviation.
 pub fn gaussian_maximum_bound_s(mean_s: f64, sd_s: f64, workers: u32) -> Result<f64, InputError> {
     negative(PLACE, "the mean in seconds", mean_s)?;
     negative(PLACE, "the standard deviation in seconds", sd_s)?;
@@ -201,7 +201,7 @@ impl BatchTime {
     ///
     /// # Errors
     ///
-    /// Fewer than two different batches; durations that are not positive.
+    /// Returns an error on any of these: fewer than two different batches; durations that are not positive.
     pub fn fit(measured: &[(u64, f64)]) -> Result<BatchTime, InputError> {
         for &(_, seconds) in measured {
             not_positive(PLACE, "a step's seconds", seconds)?;
@@ -270,7 +270,7 @@ fn relative_line(points: &[(u64, f64)]) -> (f64, f64) {
 ///
 /// # Errors
 ///
-/// No worker, no virtual node, or more workers than virtual nodes.
+/// Returns an error on any of these: no worker, no virtual node, or more workers than virtual nodes.
 pub fn most_virtual_nodes(virtual_nodes: u32, workers: u32) -> Result<u32, InputError> {
     if virtual_nodes == 0 || workers == 0 || workers > virtual_nodes {
         let what = format!("{workers} workers cannot share {virtual_nodes} virtual nodes");

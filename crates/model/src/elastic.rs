@@ -37,8 +37,8 @@
 //!
 //! # Assumes
 //!
-//! Equal devices, nobody else on the links, learning rate scaled with the batch by the gain rule. Replicas
-//! beyond two slow an exchange linearly; how they are spread over several nodes does not matter.
+//! Equal devices, no other traffic on the links, learning rate scaled with the batch by the gain rule. Replicas beyond
+//! two slow an exchange linearly; how they are spread over several nodes does not matter.
 //!
 //! # Valid
 //!

@@ -23,8 +23,8 @@
 //! - A part that has arrived is parsed, one after another in each process ([`Profile::parsing`]).
 //! - A gradient that has arrived is applied: one after another at each server, or in parallel per part.
 //! - A worker computes one operation at a time in the recorded order, or on several slots whatever is ready.
-//! - The protocol says who waits: nobody, all for all (a part is then updated once, when all its gradients are
-//!   there), or those who are more than K steps ahead of the slowest.
+//! - The protocol says who waits: none, all for all (a part is then updated once, when all its gradients are there), or
+//!   those who are more than K steps ahead of the slowest.
 //!
 //! The interval of X is Student's, from the means of at least 20 batches of consecutive completions.
 //!
@@ -138,7 +138,7 @@ pub enum StepEnd {
 pub enum Sizes {
     /// As large as their part.
     Fixed,
-    /// Exponential with the part's size as mean, each transfer anew: the case that queueing theory solves.
+    /// Exponential with the part's size as mean, drawn again for each transfer: the case that queueing theory solves.
     Exponential,
 }
 
@@ -310,9 +310,9 @@ impl Outcome {
 ///
 /// # Errors
 ///
-/// What [`Profile::check`] complains of; a setting without workers or servers, with a bandwidth that carries
-/// nothing, with as many speeds or levels as there are no workers or parts; a part on a server that does not
-/// exist; gossip; a step that takes no time, or more than a trillion seconds.
+/// Returns an error on any of these: what [`Profile::check`] complains of; a setting without workers or servers, with a
+/// bandwidth that carries nothing, with as many speeds or levels as there are no workers or parts; a part on a server
+/// that does not exist; gossip; a step that takes no time, or more than a trillion seconds.
 pub fn simulate(profile: &Profile, setting: &Setting) -> Result<Outcome, InputError> {
     profile.check()?;
     check::check(profile, setting)?;

@@ -13,7 +13,7 @@
 //!   first). Only the head of the queue places blocks; while none of its blocks fits, all wait. Blocks never move and
 //!   are never interrupted, except by the turns of `time-slice`.
 //! - *Where*: the multiprocessor with the most room, of equals the first in the device's order; the room is computed
-//!   anew after each choice. How many blocks a choice places is a property of the device: [`Issue`].
+//!   again after each choice. How many blocks a choice places is a property of the device: [`Issue`].
 //! - *How fast*: each block uses shares of four resources ([`Demand`]): issue slots and L1 of its multiprocessor,
 //!   memory and bus of the device. Launches take of them in the order in which they reached the device; a launch that
 //!   gets less than it wants runs slower by that factor.

@@ -52,7 +52,7 @@ use crate::common::check;
 
 const PLACE: &str = "stretches";
 
-/// Shares may differ from 1 by so much in all: they were written with so many digits.
+/// The sum of the shares may differ from 1 by this much: they were written with few digits.
 const ROUNDING: f64 = 1e-6;
 
 /// A part of a run under one protocol.
@@ -68,8 +68,8 @@ pub struct Phase {
 ///
 /// # Errors
 ///
-/// No phase; shares below 0 or that do not sum to 1; a rate that is not positive, where there is work; work or
-/// seconds that are no numbers.
+/// Returns an error on any of these: no phase; shares below 0 or that do not sum to 1; a rate that is not positive,
+/// where there is work; work or seconds that are not finite.
 pub fn time_s(work_units: f64, phases: &[Phase], switch_s: f64) -> Result<f64, InputError> {
     check::negative(PLACE, "the work in units", work_units)?;
     check::negative(PLACE, "a switch in seconds", switch_s)?;

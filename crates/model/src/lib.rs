@@ -21,7 +21,7 @@
 //! - [`hybrid`]: the time of a run whose protocol changes;
 //! - [`staleness`]: how stale gradients are, and what that costs.
 //!
-//! Whole jobs, for whoever schedules them:
+//! Whole jobs, for schedulers:
 //!
 //! - [`speedup`]: a declared law of the number of devices;
 //! - [`throughput_table`]: measured tables by type of job, type of device and count;
@@ -42,7 +42,7 @@
 //! From data to models:
 //!
 //! - [`calibrate`]: measured throughput, synchronous or asynchronous, to parameters and intervals;
-//! - [`scaling`]: synchronous training on counts that nobody measured, from a handful that somebody did;
+//! - [`scaling`]: synchronous training on counts of devices that were not measured, from a handful that were;
 //! - [`elastic`]: throughput at any batch, and goodput;
 //! - [`convergence`]: the training that a target loss takes;
 //! - [`regression`]: step and checkpoint times of a network that was never run.

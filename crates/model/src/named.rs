@@ -1,4 +1,4 @@
-//! The models of whole jobs by the words of a command line; whoever reads files makes the models of them.
+//! The models of whole jobs as a command line names them; the caller reads files and makes models of them.
 //!
 //! # Model
 //!

@@ -108,7 +108,7 @@ pub struct Observed {
 
 impl Observed {
     /// Nothing known of any job, on devices of these relative speeds; 1 for a type that is not named, or whose speed is
-    /// no finite number above 0.
+    /// not finite and above 0.
     pub fn new(device_speeds: BTreeMap<String, f64>) -> Observed {
         Observed { device_speeds, kinds: BTreeMap::new() }
     }
@@ -121,8 +121,8 @@ impl Observed {
     /// Introduces a kind of job: samples of a step, the virtual nodes that share them, bytes that workers exchange in
     /// every step, and seconds of one virtual node on a device of speed 1, where somebody has said or measured it.
     ///
-    /// What was observed of a kind that is known already stays, unless it is cut otherwise now. A time that is no
-    /// finite number above 0 is none.
+    /// What was observed of a kind that is known already stays, unless it is cut otherwise now. A time that is not
+    /// finite and above 0 is ignored.
     pub fn describe(&mut self, kind: &str, batch: u64, virtual_nodes: u32, bytes: u64, node_s: Option<f64>) {
         let declared =
             Declared { batch, virtual_nodes, bytes, node_s: node_s.filter(|node_s| is_positive(*node_s)) };
@@ -137,14 +137,14 @@ impl Observed {
     /// Adds steps of `workers` on devices of relative speed `speed`.
     ///
     /// Nothing is learnt from what cannot be: a kind that was not described, more workers than it has virtual nodes, a
-    /// speed that is no finite number above 0; steps that took no time or computed nothing.
+    /// speed that is not finite and above 0; steps that took no time or computed nothing.
     pub fn observe(&mut self, kind: &str, workers: u32, speed: f64, steps: &[StepRecord]) {
         if let Some(known) = self.kinds.get_mut(kind).filter(|_| is_positive(speed)) {
             known.observe(workers, speed, steps);
         }
     }
 
-    /// Whether predictions for this kind rest on its own steps or on a declared time, and are no mere guess.
+    /// Whether predictions for this kind rest on its own steps or on a declared time, rather than on a guess.
     pub fn knows(&self, kind: &str) -> bool {
         self.kinds.get(kind).is_some_and(|kind| kind.node_s().is_some())
     }
@@ -172,7 +172,7 @@ impl Observed {
             }
         };
         let rate = |node_s: f64| speed / (most * node_s);
-        // Of an exchange nothing is known, so more workers may be no faster than one.
+        // The exchange is unknown, so more workers may be no faster than one.
         let alone = speed / (f64::from(kind.declared.virtual_nodes) * slow_s);
         Ok(Forecast {
             rate: Rate { steps_per_s: rate(node_s), low: alone.min(rate(slow_s)), high: rate(fast_s) },
@@ -187,11 +187,7 @@ impl StepModel for Observed {
         let workers = own_devices(configuration)?;
         let kind = self.kinds.get(&job.model).ok_or_else(|| {
             let known: Vec<&str> = self.kinds.keys().map(String::as_str).collect();
-            format!(
-                "`{}` is no kind of job that was described; {}",
-                job.model,
-                did_you_mean(&job.model, &known)
-            )
+            format!("unknown kind of job `{}`; {}", job.model, did_you_mean(&job.model, &known))
         })?;
         if configuration.batch == 0 {
             return Err("a step without samples takes no time".into());

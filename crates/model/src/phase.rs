@@ -68,12 +68,12 @@ use crate::queueing::Shares;
 
 const PLACE: &str = "phase";
 
-/// A step, and what takes most of it.
+/// A step, and what takes the largest part of its time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PhaseTime {
     /// Seconds from one step to the next.
     pub step_s: f64,
-    /// What takes most of it.
+    /// What takes the largest part of its time.
     pub bottleneck: Bottleneck,
 }
 
@@ -103,7 +103,7 @@ pub struct Servers {
 ///
 /// # Errors
 ///
-/// No worker, negative seconds, a link without bandwidth, or a step without any time.
+/// Returns an error on any of these: no worker, negative seconds, a link without bandwidth, or a step without any time.
 pub fn synchronous_servers(
     slowest_compute_s: f64,
     workers: u32,
@@ -130,7 +130,7 @@ pub fn synchronous_servers(
 ///
 /// # Errors
 ///
-/// Negative seconds, or a step without any time.
+/// Returns an error for negative seconds, or a step without any time.
 pub fn synchronous_all_reduce(
     slowest_compute_s: f64,
     update_s: f64,
@@ -182,11 +182,12 @@ pub struct Gossip {
 }
 
 impl Gossip {
-    /// A worker's step. A lone worker has nobody to exchange with.
+    /// A worker's step. A lone worker has no peer to exchange with.
     ///
     /// # Errors
     ///
-    /// No worker, negative seconds, a link without bandwidth, or a step without any time.
+    /// Returns an error on any of these: no worker, negative seconds, a link without bandwidth, or a step without any
+    /// time.
     pub fn step(&self, workers: u32) -> Result<PhaseTime, InputError> {
         check::workers(PLACE, workers)?;
         check::negative(PLACE, "computing in seconds", self.compute_s)?;

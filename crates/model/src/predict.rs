@@ -118,7 +118,7 @@ pub struct ProfileModel {
 /// A step in the making.
 struct Step {
     step_s: f64,
-    /// Part of it that goes over links.
+    /// The part that goes over links.
     link_s: f64,
     bottleneck: Bottleneck,
 }
@@ -128,7 +128,7 @@ impl ProfileModel {
     ///
     /// # Errors
     ///
-    /// A profile that does not pass [`Profile::check`], or in which nothing is computed.
+    /// Returns an error for a profile that does not pass [`Profile::check`], or in which nothing is computed.
     pub fn new(profile: Profile) -> Result<ProfileModel, InputError> {
         profile.check()?;
         let compute = mean(&profile.compute_s());
@@ -149,7 +149,7 @@ impl ProfileModel {
     ///
     /// # Errors
     ///
-    /// A speed that is not positive and finite.
+    /// Returns an error for a speed that is not positive and finite.
     pub fn with_device(mut self, device: &str, speed: f64) -> Result<ProfileModel, InputError> {
         if !(speed.is_finite() && speed > 0.0) {
             return Err(InputError::new(device, format!("a speed of {speed} computes nothing"))
@@ -233,7 +233,7 @@ impl ProfileModel {
         configuration.batch as f64 / own / self.profile.batch as f64
     }
 
-    /// Measured durations of so many of a worker's virtual nodes, wherever they stood in their step.
+    /// Measured durations of this many of a worker's virtual nodes, wherever they stood in their step.
     fn durations(&self, nodes: u32) -> Result<Durations, InputError> {
         if nodes >= self.profile.virtual_nodes {
             return Durations::new(&self.profile.compute_s());
@@ -394,7 +394,7 @@ impl ProfileModel {
         LEVEL_95 * own_error_s.hypot(LINK_UNCERTAINTY * link_s) / step_s
     }
 
-    /// A step of `step_s` with its relative `error` as a prediction; one sentence where these are no numbers.
+    /// A step of `step_s` with its relative `error` as a prediction; an error of one sentence if these are not finite.
     fn prediction(
         &self,
         configuration: &Configuration,

@@ -2,8 +2,8 @@
 //!
 //! # Model
 //!
-//! A closed network: W workers, each in turn computes (a delay, nobody waits) and visits the stations that all
-//! share (a server's downlink, its uplink, its update). One round is one step.
+//! A closed network: W workers, each in turn computes (a delay without waiting) and visits the stations that all share
+//! (a server's downlink, its uplink, its update). One round is one step.
 //!
 //! ```text
 //! exact        R_k(n) = D_k (1 + Q_k(n-1))
@@ -97,7 +97,7 @@ pub struct Solution {
 pub struct Bounds {
     /// Steps per second with every worker always waiting for all others at every station.
     pub lower_per_s: f64,
-    /// Steps per second with nobody ever waiting, or the busiest station never idle.
+    /// Steps per second if no worker ever waits, or if the busiest station is never idle.
     pub upper_per_s: f64,
     /// Workers at which the busiest station would be busy all the time; infinite without stations.
     pub knee: f64,
@@ -108,7 +108,7 @@ impl ClosedNetwork {
     ///
     /// # Errors
     ///
-    /// Negative seconds, or none at all, or more than a number holds.
+    /// Returns an error for negative seconds, or none at all, or more than a number holds.
     pub fn new(delay_s: f64, demands_s: &[f64]) -> Result<ClosedNetwork, InputError> {
         check::negative(PLACE, "the delay in seconds", delay_s)?;
         for &demand_s in demands_s {
@@ -142,7 +142,7 @@ impl ClosedNetwork {
         &self.demands_s
     }
 
-    /// Seconds of a step that meets nobody.
+    /// Seconds of a step that meets no other worker.
     pub fn lone_step_s(&self) -> f64 {
         self.delay_s + self.demands_s.iter().sum::<f64>()
     }
@@ -156,7 +156,7 @@ impl ClosedNetwork {
 ///
 /// # Errors
 ///
-/// No worker, or more than a million.
+/// Returns an error if there is no worker, or more than a million.
 pub fn exact(network: &ClosedNetwork, workers: u32) -> Result<Solution, InputError> {
     solve(network, workers, 1.0, f64::INFINITY)
 }
@@ -166,7 +166,8 @@ pub fn exact(network: &ClosedNetwork, workers: u32) -> Result<Solution, InputErr
 ///
 /// # Errors
 ///
-/// No worker, or more than a million; a variation outside 0 to 1, for which the form is not made.
+/// Returns an error on any of these: no worker, or more than a million; a variation outside 0 to 1, for which the form
+/// is not made.
 pub fn low_variance(
     network: &ClosedNetwork,
     squared_variation: f64,
@@ -229,7 +230,7 @@ fn queue_at_busiest(network: &ClosedNetwork, uncounted: f64, queue_lengths: &mut
 ///
 /// # Errors
 ///
-/// No worker, or more than a million.
+/// Returns an error if there is no worker, or more than a million.
 pub fn bounds(network: &ClosedNetwork, workers: u32) -> Result<Bounds, InputError> {
     check::workers(PLACE, workers)?;
     let (population, largest_s) = (f64::from(workers), network.largest_demand_s());
@@ -245,7 +246,7 @@ pub fn bounds(network: &ClosedNetwork, workers: u32) -> Result<Bounds, InputErro
 ///
 /// # Errors
 ///
-/// No worker, or more than a million.
+/// Returns an error if there is no worker, or more than a million.
 pub fn lockstep_per_s(network: &ClosedNetwork, workers: u32) -> Result<f64, InputError> {
     check::workers(PLACE, workers)?;
     let population = f64::from(workers);

@@ -26,7 +26,7 @@
 //! # Assumes
 //!
 //! The exchange is bound by bytes; on one machine it is the work of its processors, as computing is. Virtual nodes take
-//! equally long but for an independent normal spread, by which the slowest of more workers is slower. At W = W0 the
+//! equally long but for an independent normal spread, so the slowest of more workers is slower. At W = W0 the
 //! prediction is that things go on as they began, so its error says how steady the run was; elsewhere it is a
 //! prediction proper.
 //!
@@ -116,7 +116,8 @@ impl Rescale {
     ///
     /// # Errors
     ///
-    /// Fewer than two steps, steps that took no time or computed nothing, more workers than virtual nodes.
+    /// Returns an error for fewer than two steps, steps that took no time or computed nothing, more workers than
+    /// virtual nodes.
     pub fn fit(
         workers: u32,
         steps: &[StepRecord],
@@ -148,7 +149,7 @@ impl Rescale {
     ///
     /// # Errors
     ///
-    /// Steps that took no time or computed nothing, more workers than virtual nodes.
+    /// Returns an error for steps that took no time or computed nothing, more workers than virtual nodes.
     pub fn from_means(
         workers: u32,
         means: Means,

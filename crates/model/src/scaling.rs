@@ -1,4 +1,4 @@
-//! Throughput of synchronous training at counts of devices that nobody measured, from a handful that somebody did.
+//! Throughput of synchronous training at counts of devices that were not measured, from a handful that were.
 //!
 //! # Model
 //!
@@ -41,7 +41,7 @@
 //!
 //! # Assumes
 //!
-//! Equal devices and nobody else on the links. Links enter only by what was measured on them.
+//! Equal devices and no other traffic on the links. Links enter only by what was measured on them.
 //!
 //! # Valid
 //!
@@ -85,7 +85,7 @@ use fit::Observed;
 use form::Law;
 use validity::Ranges;
 
-/// Rows are left out in at most so many groups.
+/// Rows are left out in at most this many groups.
 const FOLDS: usize = 8;
 /// Error that is believed when no row can be left out: about what the public tables show.
 const UNTESTED_SD: f64 = 0.15;
@@ -124,7 +124,8 @@ impl Scaling {
     ///
     /// # Errors
     ///
-    /// No row, or one that cannot be: no replica, a time or batch that is not positive.
+    /// Returns an error on any of these: no row, or one that cannot be: no replica, a time or batch that is not
+    /// positive.
     pub fn fit(rows: &[Row]) -> Result<Scaling, InputError> {
         Scaling::fit_forms(rows, &Form::ALL)
     }

@@ -103,7 +103,7 @@ impl Speedup {
     ///
     /// # Errors
     ///
-    /// A speed that is no finite number above 0.
+    /// Returns an error for a speed that is not finite above 0.
     pub fn new(law: Law, device_speeds: BTreeMap<String, f64>) -> Result<Speedup, InputError> {
         for (device, speed) in &device_speeds {
             check::not_positive("device speeds", format_args!("the relative speed of `{device}`"), *speed)?;
@@ -183,7 +183,7 @@ fn curve(text: &str) -> Result<Law, String> {
     let value = |field: &str| {
         let field = field.trim();
         let value: Option<f64> = field.parse().ok().filter(|value: &f64| value.is_finite() && *value > 0.0);
-        value.ok_or_else(|| format!("`{field}` is no throughput above 0 in samples/s"))
+        value.ok_or_else(|| format!("invalid throughput `{field}`: expected samples/s above 0"))
     };
     Ok(Law::Curve(text.split(',').map(value).collect::<Result<_, _>>()?))
 }

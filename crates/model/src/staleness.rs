@@ -28,10 +28,10 @@
 //!
 //! # Source
 //!
-//! The mean: each worker's cycle holds one update of every worker, and its own is no staleness. The stability: the
-//! characteristic equation z^(y-1) (z - 1)(z - u) = -a on the unit circle, solved here; without momentum it is the
-//! known bound of delayed recurrences (Kuruklis, J. Math. Anal. Appl. 188, 1994). Momentum from asynchrony: Mitliagkas,
-//! Zhang, Hadjis and Re, Allerton 2016. The noise: McCandlish et al., arXiv 1812.06162.
+//! The mean: each worker's cycle holds one update of every worker, and its own does not count as staleness. The
+//! stability: the characteristic equation z^(y-1) (z - 1)(z - u) = -a on the unit circle, solved here; without momentum
+//! it is the known bound of delayed recurrences (Kuruklis, J. Math. Anal. Appl. 188, 1994). Momentum from asynchrony:
+//! Mitliagkas, Zhang, Hadjis and Re, Allerton 2016. The noise: McCandlish et al., arXiv 1812.06162.
 //!
 //! # Assumes
 //!
@@ -106,7 +106,7 @@ pub fn most(protocol: Protocol, workers: u32) -> Option<u64> {
 ///
 /// # Errors
 ///
-/// A staleness below 0, a momentum that is not from 0 to below 1.
+/// Returns an error for a staleness below 0, a momentum that is not from 0 to below 1.
 pub fn stable_rate(staleness: f64, momentum: f64) -> Result<f64, InputError> {
     check::negative(PLACE, "the staleness in updates", staleness)?;
     check_momentum(momentum)?;
@@ -160,7 +160,8 @@ impl Sensitivity {
     ///
     /// # Errors
     ///
-    /// Samples that are not positive, a noise scale or a staleness below 0, a momentum that is not from 0 to below 1.
+    /// Returns an error for samples that are not positive, a noise scale or a staleness below 0, a momentum that is not
+    /// from 0 to below 1.
     pub fn work_factor(&self, staleness: f64) -> Result<f64, InputError> {
         check::not_positive(PLACE, "the samples of a step", self.batch)?;
         check::not_positive(PLACE, "the samples of an update", self.update)?;

@@ -34,7 +34,7 @@
 /// The most elements: there is a value for each of the 2^20 subsets.
 pub const MOST_ELEMENTS: usize = 20;
 
-/// What is no violation, as part of the largest value.
+/// What does not count as a violation, as part of the largest value.
 const VIOLATION: f64 = 1e-11;
 
 /// Parts of a direction that are zero but for rounding. They are quotients of determinants of zeros and ones.

@@ -157,7 +157,7 @@ pub enum Capacity {
     Stretching,
 }
 
-/// A basic column that is no key.
+/// A basic column that is not a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Basic {
     Slack(usize),
@@ -256,7 +256,7 @@ impl<'a> Simplex<'a> {
         simplex
     }
 
-    /// What the keys use, added up anew: rounding must not add up with the pivots.
+    /// What the keys use, added up again: rounding must not add up with the pivots.
     fn add_up(&mut self) {
         self.load.fill(0.0);
         for &key in &self.keys {

@@ -14,7 +14,7 @@ pub trait System {
 pub struct Progress {
     /// Steps that were taken.
     pub iterations: u32,
-    /// Norm of A x, computed anew from the x that is returned.
+    /// Norm of A x, computed again from the x that is returned.
     pub residual: f64,
 }
 

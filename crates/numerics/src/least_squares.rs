@@ -50,14 +50,14 @@ pub enum Unfit {
         /// Parameters that are asked for.
         parameters: usize,
     },
-    /// Bounds that leave no room, or a start that is no finite number.
+    /// Bounds that leave no room, or a start that is not finite.
     Range {
         /// Which parameter, counted from 0.
         parameter: usize,
         /// Its range.
         range: Range,
     },
-    /// A residual at the start is no finite number.
+    /// A residual at the start is not finite.
     Undefined,
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for Unfit {
             Unfit::Range { range: Range { start, low, high }, .. } => {
                 write!(f, "it starts at {start} between {low} and {high}")
             }
-            Unfit::Undefined => write!(f, "a residual at the start is no finite number"),
+            Unfit::Undefined => write!(f, "a residual at the start is not finite"),
         }
     }
 }
@@ -97,8 +97,8 @@ impl Fit {
 
 /// Variance of a value with this gradient by the parameters (delta method).
 ///
-/// `covariance` is that of the parameters, row by row; both lengths must agree, else it is infinite, as it is where
-/// the covariance holds what is no number.
+/// `covariance` is that of the parameters, row by row; both lengths must agree, else it is infinite, as it is where the
+/// covariance holds a NaN.
 pub fn delta_variance(gradient: &[f64], covariance: &[f64]) -> f64 {
     let count = gradient.len();
     if covariance.len() != count * count || count == 0 {
@@ -109,7 +109,7 @@ pub fn delta_variance(gradient: &[f64], covariance: &[f64]) -> f64 {
         terms.map(|(c, g)| c * g).sum::<f64>()
     };
     let variance = gradient.iter().enumerate().map(|(i, g)| g * row(i)).sum::<f64>();
-    // What is no number says nothing, and must not pass for certainty.
+    // A NaN says nothing, and must not pass for certainty.
     if variance.is_nan() { f64::INFINITY } else { variance.max(0.0) }
 }
 
@@ -119,8 +119,8 @@ pub fn delta_variance(gradient: &[f64], covariance: &[f64]) -> f64 {
 ///
 /// # Errors
 ///
-/// No parameter, or fewer residuals than parameters; bounds that leave no room, or a start that is no finite
-/// number; residuals that are no finite numbers at the start.
+/// Returns an error on any of these: no parameter, or fewer residuals than parameters; bounds that leave no room, or a
+/// start that is not finite; residuals that are not finite at the start.
 pub fn least_squares(
     ranges: &[Range],
     count: usize,

@@ -25,8 +25,8 @@
 //!
 //! # Assumes
 //!
-//! Parameters scaled by the caller, so that a change of 1 matters (take logarithms of quantities that span
-//! orders of magnitude). Values that are no number count as infinitely bad.
+//! Parameters scaled by the caller, so that a change of 1 matters (take logarithms of quantities that span orders of
+//! magnitude). NaN values count as infinitely bad.
 //!
 //! # Valid
 //!
@@ -98,7 +98,7 @@ impl Bounds {
     ///
     /// # Errors
     ///
-    /// Lists of different lengths, an end that is not finite, or a lower end above the upper one.
+    /// Returns an error for lists of different lengths, an end that is not finite, or a lower end above the upper one.
     pub fn new(lower: Vec<f64>, upper: Vec<f64>) -> Result<Bounds, BoundsError> {
         if lower.len() != upper.len() {
             return Err(BoundsError::Lengths { lower: lower.len(), upper: upper.len() });

@@ -67,7 +67,7 @@ pub struct Prices {
     pub highest: Duals,
 }
 
-/// By which part there is more work and less of each resource for [the highest prices](Prices::highest), and the
+/// The part by which there is more work and less of each resource for [the highest prices](Prices::highest), and the
 /// other way round for the lowest.
 const LITTLE: f64 = 1e-7;
 

@@ -76,7 +76,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// What is none, with an example of what is.
+    /// Returns what is none, with an example of what is.
     ///
     /// ```
     /// use bellwether_sim::cluster::Cluster;
@@ -106,7 +106,9 @@ impl Cluster {
         };
         let mut nodes = Vec::new();
         for words in text.split(',') {
-            nodes.push(group(words.trim()).ok_or_else(|| wrong(format!("`{words}` is no group of nodes")))?);
+            nodes.push(
+                group(words.trim()).ok_or_else(|| wrong(format!("`{words}` is not a group of nodes")))?,
+            );
         }
         build(&File { nodes, network: None, restart: None, checkpoint: None, packing: false }, "--cluster")
     }
@@ -115,7 +117,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// What is no such file, or describes nothing that could be.
+    /// Returns an error for a malformed file, or one that describes an impossible cluster.
     pub fn from_file(text: &str, place: &str) -> Result<Cluster, InputError> {
         build(&parse::document(text, place)?, place)
     }
@@ -141,7 +143,7 @@ fn build(file: &File, place: &str) -> Result<Cluster, InputError> {
             .hint(format!("a cluster has 1 to {DEVICES_MAX} devices, and no more nodes than that")));
     }
     if cluster.checkpoint_s.is_some_and(|s| s.is_nan() || s <= 0.0) {
-        return Err(InputError::new(place, "`checkpoint` is no time").hint("write for example \"10min\""));
+        return Err(InputError::new(place, "`checkpoint` is not a time").hint("write for example \"10min\""));
     }
     for (number, group) in file.nodes.iter().enumerate() {
         add(&mut cluster, group)

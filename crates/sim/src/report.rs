@@ -1,4 +1,4 @@
-//! What a simulation says of a policy: the figures by which schedulers are compared.
+//! The report of a simulated policy: the figures that schedulers are compared by.
 //!
 //! | figure                | meaning                                                                                   |
 //! |-----------------------|-------------------------------------------------------------------------------------------|

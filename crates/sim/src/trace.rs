@@ -102,7 +102,7 @@ pub struct ReadOptions<'a> {
 ///
 /// # Errors
 ///
-/// When the format is not recognised, a column is missing or unknown, or no job can be had.
+/// Returns an error if the format is not recognised, a column is missing or unknown, or no job can be had.
 ///
 /// ```
 /// use bellwether_sim::trace::{Format, ReadOptions, read};
@@ -274,6 +274,6 @@ impl FromStr for Format {
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Format::ALL.into_iter().find(|format| format.name() == text);
         let advice = || did_you_mean(text, &Format::ALL.map(Format::name));
-        found.ok_or_else(|| format!("`{text}` is no format of traces; {}", advice()))
+        found.ok_or_else(|| format!("unknown trace format `{text}`; {}", advice()))
     }
 }

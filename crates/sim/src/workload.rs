@@ -98,7 +98,7 @@ impl Workload {
     ///
     /// # Errors
     ///
-    /// What is no such file, or describes nothing that could be drawn.
+    /// Returns an error for a malformed file, or one that describes an impossible workload.
     ///
     /// ```
     /// use bellwether_sim::workload::{Workload, generate};
@@ -134,7 +134,7 @@ impl Workload {
     ///
     /// # Errors
     ///
-    /// The first thing that makes no sense, with its key.
+    /// Returns the first thing that makes no sense, with its key.
     pub fn check(&self) -> Result<(), InputError> {
         let wrong = |key: &str, what: String| Err(InputError::new(key, what));
         match (self.jobs, self.horizon) {
@@ -143,7 +143,7 @@ impl Workload {
                 return wrong("jobs", format!("{jobs} is not between 1 and {JOBS_MAX}"));
             }
             (_, Some(horizon)) if !(horizon.0 > 0.0 && horizon.0 <= 1e12) => {
-                return wrong("horizon", format!("{} s is no time in which jobs could arrive", horizon.0));
+                return wrong("horizon", format!("no jobs can arrive within {} s", horizon.0));
             }
             _ => {}
         }
@@ -162,9 +162,11 @@ impl Workload {
         }
         match (self.load, self.gpus) {
             (Some(load), _) if !(load.is_finite() && load > 0.0) => {
-                wrong("load", format!("{load} is no load"))
+                wrong("load", format!("{load} is not a load"))
             }
-            (Some(_), None | Some(0)) => wrong("gpus", "a load is a share of so many devices".into()),
+            (Some(_), None | Some(0)) => {
+                wrong("gpus", "a load is a share of a number of devices: give it".into())
+            }
             (Some(_), _) if self.device_seconds().is_none() => {
                 wrong("load", "a load needs the durations of all classes".into())
             }
@@ -181,7 +183,7 @@ impl Workload {
         if !(rate.is_finite() && rate > 0.0) {
             return Err(InputError::new(
                 "arrivals",
-                format!("{rate} jobs per second on average are no arrivals"),
+                format!("invalid average arrival rate: {rate} jobs per second"),
             ));
         }
         match self.horizon {
@@ -222,7 +224,7 @@ impl Class {
     fn check(&self) -> Result<(), InputError> {
         let wrong = |key: &str, what: String| Err(InputError::new(key, what));
         if !(self.share.is_finite() && self.share >= 0.0) {
-            return wrong("share", format!("{} is no share", self.share));
+            return wrong("share", format!("{} is not a share", self.share));
         }
         match (&self.duration, &self.work) {
             (Some(law), None) => law.check("duration")?,
@@ -232,7 +234,7 @@ impl Class {
         if let Some(slack) = &self.slack {
             slack.check("slack")?;
             if self.duration.is_none() {
-                return wrong("slack", "a deadline is so many times a duration, and there is none".into());
+                return wrong("slack", "a deadline is a multiple of a duration, and there is none".into());
             }
         }
         let (least, most) = self.range();
@@ -247,7 +249,7 @@ impl Class {
         }
         match self.weight {
             Some(weight) if !(weight.is_finite() && weight > 0.0) => {
-                wrong("weight", format!("{weight} is no weight"))
+                wrong("weight", format!("{weight} is not a weight"))
             }
             _ => Ok(()),
         }

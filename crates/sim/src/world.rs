@@ -25,7 +25,7 @@ pub use belief::{EarlyTermination, Knowledge};
 pub use outage::Outage;
 pub use record::{JobRecord, Recording, Span};
 
-/// Moments in a row that change nothing while nobody runs, after which nothing will change any more.
+/// Idle decision points in a row, with no job running, after which the simulation is considered stuck.
 const IDLE_MOMENTS: u32 = 10_000;
 /// Moments in a row at which no job arrives or ends, after which none ever will: nodes fail faster than jobs restart.
 const STALLED_MOMENTS: u32 = 5_000_000;
@@ -139,7 +139,8 @@ impl<'a> World<'a> {
         assert!(sorted, "a trace is in order of arrival");
         let streams = Streams::new(scenario.seed);
         let mut queue = Queue::new();
-        // The clock begins with the first arrival: dates count from 1970, and nobody waits for what failed since.
+        // The clock begins with the first arrival: dates count from 1970, and failures before the first arrival do not
+        // matter.
         let begin_s = entries.first().map_or(0.0, |entry| entry.job.arrival_s);
         let outages = outage::Outages::new(&scenario.outages, &streams, &mut queue, begin_s);
         let devices = scenario.cluster.devices(None);

@@ -95,7 +95,7 @@ impl StandIn {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let shared = Arc::clone(&connections);
-                // Whoever asks may hang up at any time.
+                // A client may hang up at any time.
                 std::thread::spawn(move || drop(serve(&stream, &shared)));
             }
         });

@@ -25,7 +25,7 @@ fn threads() -> usize {
     told.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
 }
 
-/// Goes through the seeds on all threads until so many have failed. `failure` runs one, counts what it went through,
+/// Goes through the seeds on all threads until this many have failed. `failure` runs one, counts what it went through,
 /// and tells why it fails. Returns those that fail and the counts of all.
 pub fn search(
     range: &Range<u64>,

@@ -17,7 +17,7 @@ use crate::synthetic::Synthetic;
 ///
 /// # Errors
 ///
-/// When a file cannot be read or decoded, when model and data do not fit, or when an epoch has fewer
+/// Returns an error if a file cannot be read or decoded, when model and data do not fit, or when an epoch has fewer
 /// samples than a batch.
 pub fn build(
     job: &Job,

@@ -153,7 +153,7 @@ impl Dataset {
     ///
     /// # Errors
     ///
-    /// When an index is not in the part.
+    /// Returns an error if an index is not in the part.
     pub(crate) fn batch(&self, part: Part, indices: &[u64]) -> Result<Batch, String> {
         let count = self.count(part);
         if let Some(index) = indices.iter().find(|index| **index >= count) {

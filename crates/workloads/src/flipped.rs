@@ -28,7 +28,8 @@ impl FromStr for Flip {
     /// assert!("17".parse::<Flip>().is_err() && "17:3:twice".parse::<Flip>().is_err());
     /// ```
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no gradient; write STEP:NODE or STEP:NODE:once, such as 17:3");
+        let wrong =
+            || format!("invalid gradient `{text}`: expected STEP:NODE or STEP:NODE:once, for example 17:3");
         let (place, once) = match text.strip_suffix(":once") {
             Some(place) => (place, true),
             None => (text, false),
@@ -87,7 +88,7 @@ impl Workload for Flipped {
         let loss = self.workload.gradient(weights, batch, seed, gradient_out, state_out)?;
         if seed == self.seed && !(self.once && self.done) {
             self.done = true;
-            // The lowest bit that there is: whoever looks at the loss or at norms sees nothing.
+            // The lowest bit that there is: neither the loss nor norms show it.
             let middle = gradient_out.len() / 2;
             gradient_out[middle] = f32::from_bits(gradient_out[middle].to_bits() ^ 1);
         }

@@ -41,7 +41,7 @@ pub(crate) trait Network {
 ///
 /// # Errors
 ///
-/// When the network cannot take samples of this shape.
+/// Returns an error if the network cannot take samples of this shape.
 pub(crate) fn network(
     model: &Model,
     image: [usize; 3],
@@ -66,7 +66,7 @@ pub(crate) fn network(
             dropout: *dropout,
         }),
         Model::Synthetic { .. } => {
-            return Err(InputError::new("model.kind", "the synthetic device is no network"));
+            return Err(InputError::new("model.kind", "the synthetic device is not a network"));
         }
     })
 }

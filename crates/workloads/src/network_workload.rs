@@ -49,7 +49,7 @@ impl NetworkTrainee {
         let weights = Weights { parameters: &parameters, state: &state, version: 0 };
         let samples: Vec<u64> = (0..samples.min(self.training_samples())).collect();
         self.gradient(weights, MicroBatch { samples: &samples }, 0, &mut gradient, &mut state_out)?;
-        // The runtime's versions start anew: what was uploaded here must not be taken for one of them.
+        // The runtime's versions start again: what was uploaded here must not be taken for one of them.
         self.uploaded = None;
         let mut hasher = blake3::Hasher::new();
         hasher.update(bytemuck::cast_slice(&gradient)).update(bytemuck::cast_slice(&state_out));

@@ -18,7 +18,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(600);
 pub enum Hang {
     /// It computes for ever: `hang@20s`.
     Computes,
-    /// It waits for ever for a pipe into which nobody writes: `block@20s`.
+    /// It waits for ever for a pipe into which no process writes: `block@20s`.
     Waits,
 }
 
@@ -59,9 +59,9 @@ impl FromStr for Pace {
         }
         match speed.trim().parse::<f64>() {
             Ok(speed) if speed.is_finite() && speed > 0.0 => Ok(Pace { speed, after, hang: None }),
-            _ => {
-                Err(format!("`{text}` is no speed: write a number above 0, or one with a time as in 0.5@20s"))
-            }
+            _ => Err(format!(
+                "invalid speed `{text}`: expected a number above 0, or one with a time as in 0.5@20s"
+            )),
         }
     }
 }

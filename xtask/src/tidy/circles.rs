@@ -7,8 +7,8 @@ use crate::code::Code;
 /// The folder of the verbs.
 const VERBS: &str = "crates/cli/src/cmd/";
 
-/// The imports between the files of all crates, by the paths of the files. What a file takes from one that it is a
-/// part of (`super::`) is no import: a module and its parts are one thing.
+/// The imports between the files of all crates, by the paths of the files. What a file takes from one that it is a part
+/// of (`super::`) does not count as an import: a module and its parts are one thing.
 pub(crate) type Imports = BTreeMap<String, BTreeSet<String>>;
 
 /// Reads the imports out of the sources of all crates, tests left out.

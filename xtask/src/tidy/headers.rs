@@ -26,7 +26,7 @@ pub(crate) fn check(path: &str, text: &str) -> Vec<Problem> {
     let mut problems = Vec::new();
     let paragraph: Vec<&str> = header.iter().copied().take_while(|line| !line.is_empty()).collect();
     if !is_sentence(&paragraph.join(" ")) {
-        let message = "the first paragraph of the header is no sentence; say in a few words what the file holds, \
+        let message = "the first paragraph of the header is not a sentence; say in a few words what the file holds, \
                        and end with a full stop";
         problems.push(Problem::at_line(path, 1, message));
     }

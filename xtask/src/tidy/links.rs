@@ -52,7 +52,7 @@ fn follow(
     if !target.is_empty() && !paths.contains(&target) {
         return Err(format!("there is no `{target}`; mend the link or add the file"));
     }
-    // Anchors of other files (`#L10`) are made by whoever shows them.
+    // Anchors of other files (`#L10`) are made by the site that shows them.
     match (anchor, pages.get(&*target)) {
         (Some(anchor), Some(page)) if !page.anchors.contains(anchor) => {
             let known: Vec<&str> = page.anchors.iter().map(String::as_str).collect();

@@ -73,7 +73,7 @@ fn machine_paths(path: &str, text: &str) -> Vec<Problem> {
     }
     for folder in MACHINE_FOLDERS.map(|folder| format!("/{folder}/")) {
         for (offset, _) in text.match_indices(&folder) {
-            // `$HOME/x/home/y` and `https://host/home/y` are no absolute paths.
+            // `$HOME/x/home/y` and `https://host/home/y` are not absolute paths.
             let inside = text[..offset].chars().next_back();
             if inside.is_some_and(|letter| letter.is_alphanumeric() || "._-~}>*/".contains(letter)) {
                 continue;

@@ -200,7 +200,7 @@ impl Limits {
 struct Group {
     members: members::Group,
     workers: usize,
-    /// Counts the connections made anew.
+    /// Counts the connections that were made again.
     epoch: u64,
 }
 

@@ -41,7 +41,7 @@ impl Disk {
         let _ = fs::remove_file(filler);
     }
 
-    /// Copies all of it to a folder that stays.
+    /// Copies everything to a folder that stays.
     pub(super) fn copy_to(&self, folder: &Path) {
         // What cannot be copied cannot be looked at either.
         let _ = Command::new("cp").arg("-r").arg(&self.place).arg(folder).status();

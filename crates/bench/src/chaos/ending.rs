@@ -18,12 +18,13 @@ static GATE: RwLock<()> = RwLock::new(());
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Whoever starts a process of a run holds this until it is there; when the benchmark ends, nobody gets it any more.
+/// A thread that starts a process of a run holds this until the process is there; when the benchmark ends, no thread
+/// gets it any more.
 pub(super) fn gate() -> RwLockReadGuard<'static, ()> {
     GATE.read().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// From now on, whoever asks the benchmark to end (SIGINT, SIGTERM) ends its runs, too.
+/// From now on, a signal that ends the benchmark (SIGINT, SIGTERM) ends its runs, too.
 pub(super) fn watch() -> Result<(), Failure> {
     let end = || {
         let Ok(code) = wait_until_asked() else { return };

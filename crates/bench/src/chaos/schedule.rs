@@ -18,15 +18,15 @@ const STANDSTILL_MAX_S: f64 = 10.0;
 /// Something that falls on a run.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Fault {
-    /// SIGKILL to so many workers at once.
+    /// SIGKILL to this many workers at once.
     Kill(u64),
     /// SIGKILL to a parameter server, where there is one.
     KillServer,
-    /// SIGSTOP to so many workers, and SIGCONT after this time.
+    /// SIGSTOP to this many workers, and SIGCONT after this time.
     Halt(u64, Duration),
     /// SIGSTOP to the coordinator, and SIGCONT after this time.
     HaltCoordinator(Duration),
-    /// SIGKILL to the coordinator and so many workers; another takes the run up after this time.
+    /// SIGKILL to the coordinator and this many workers; another coordinator resumes the run after this time.
     KillCoordinator(u64, Duration),
     /// SIGKILL to every process; the run is taken up after this time.
     KillAll(Duration),
@@ -38,7 +38,7 @@ pub(super) enum Fault {
     Join,
     /// A worker joins by hand, and is killed after this time.
     JoinAndDie(Duration),
-    /// The control sessions of so many workers break.
+    /// The control sessions of this many workers break.
     BreakSessions(u64),
     /// The run is stopped in good order, and taken up again.
     Stop,
@@ -76,7 +76,7 @@ pub(super) struct Blow {
     /// Time since the one before.
     pub(super) after: Duration,
     pub(super) fault: Fault,
-    /// Chooses among whoever lives by then.
+    /// Chooses among the workers that live by then.
     pub(super) lot: u64,
 }
 

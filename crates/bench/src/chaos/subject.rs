@@ -47,7 +47,7 @@ pub(super) struct Verdict {
     pub(super) problems: Vec<Problem>,
     /// Longest time between two committed steps, in seconds.
     pub(super) longest_pause_s: f64,
-    /// How often steps were done anew.
+    /// How often steps were done again.
     pub(super) rolled_back: usize,
 }
 
@@ -108,7 +108,7 @@ impl Subject {
         Ok(Verdict { problems, longest_pause_s, rolled_back })
     }
 
-    /// `lot` chooses so many of them.
+    /// `lot` chooses this many of them.
     fn choose(&self, role: Role, count: u64, lot: u64) -> Vec<u32> {
         let mut choices = of(self.trial.folder(), role);
         let mut chosen = Vec::new();
@@ -316,7 +316,7 @@ impl Subject {
 }
 
 impl Drop for Subject {
-    /// Nothing of it stays, whatever became of it.
+    /// Nothing remains of the run, whatever became of it.
     fn drop(&mut self) {
         self.trial.kill_coordinator();
         living(self.trial.folder()).iter().for_each(|(process, _)| signal(*process, Signal::KILL));

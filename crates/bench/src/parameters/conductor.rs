@@ -90,12 +90,12 @@ fn check(options: &Options) -> Result<(), Failure> {
     }
     if tensors == 0 || parameter_bytes == 0 || parameter_bytes % (4 * tensors) != 0 {
         let what =
-            format!("{parameter_bytes} bytes are no whole number of values in each of {tensors} tensors");
+            format!("{parameter_bytes} bytes are not a whole number of values in each of {tensors} tensors");
         return Err(Failure::at("--parameters", what));
     }
     // Every parameter counts the units, exactly.
     if u64::from(rounds) * units * u64::from(workers) >= 1 << 22 {
-        return Err(Failure::at("--rounds", "so many units cannot be counted in a value"));
+        return Err(Failure::at("--rounds", "this many units cannot be counted in a value"));
     }
     Ok(())
 }

@@ -89,7 +89,7 @@ pub(super) enum Command {
         batches: u64,
         batch: u64,
     },
-    /// All parameters must have got so many gradients.
+    /// All parameters must have got this many gradients.
     Check {
         units: u64,
     },
@@ -103,7 +103,7 @@ pub(crate) fn member(arguments: MemberArguments) -> Result<(), Failure> {
     })
 }
 
-/// What one process holds; most of it only in one role.
+/// What one process holds; most fields are used in one role only.
 struct Stage {
     rank: u32,
     token: Token,
@@ -151,7 +151,7 @@ impl Stage {
     }
 
     fn worker(&mut self) -> io::Result<&mut Worker> {
-        self.worker.as_mut().ok_or_else(|| io::Error::other("this is no worker"))
+        self.worker.as_mut().ok_or_else(|| io::Error::other("this is not a worker"))
     }
 
     fn host(&mut self, model: Model, follows: bool) -> io::Result<Vec<f64>> {
@@ -162,7 +162,7 @@ impl Stage {
             let order = TransmissionOrder::Fifo;
             let options = ServerOptions { map, me: 0, job: JOB, slots: 0, units_per_step: 1, order };
             let server = Server::start(options, move |news| {
-                // Nobody listens at the end.
+                // No process listens at the end.
                 let _ = tell.send(news);
             });
             server.begin(Phase { number: 1, rule: Rule::Each, step: 0, optimizer: optimizer()? });
@@ -223,7 +223,7 @@ impl Stage {
 
     fn replicate(&mut self, replica: SocketAddr) -> io::Result<Vec<f64>> {
         let stream = self.dial(replica, FORWARD)?;
-        let hosted = self.hosted.as_ref().ok_or_else(|| io::Error::other("this is no server"))?;
+        let hosted = self.hosted.as_ref().ok_or_else(|| io::Error::other("this is not a server"))?;
         hosted.server.replicate_to(stream)?;
         loop {
             match hosted.told.recv_timeout(DEADLINE).map_err(io::Error::other)? {
@@ -251,7 +251,7 @@ impl Stage {
     }
 
     fn check(&self, units: u64) -> io::Result<Vec<f64>> {
-        let hosted = self.hosted.as_ref().ok_or_else(|| io::Error::other("this is no server"))?;
+        let hosted = self.hosted.as_ref().ok_or_else(|| io::Error::other("this is not a server"))?;
         let shard = hosted.server.shard();
         let wrong = shard.parameters.iter().enumerate().find(|(_, value)| **value != -(units as f32));
         match wrong {

@@ -113,7 +113,7 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// The rules by which momentum and rate change at the switch, at the highest rate, where they matter most.
+/// The rules for changing momentum and rate at the switch, at the highest rate, where they matter most.
 pub(super) fn rules(
     arguments: &SyncArguments,
     report: &mut Report,

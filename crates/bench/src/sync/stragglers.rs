@@ -32,7 +32,7 @@ pub(super) fn accuracy(
     printer: &Printer,
 ) -> Result<(), Failure> {
     for task in chosen(arguments) {
-        // Nobody is told about any of them.
+        // None of them is announced.
         let pace = arguments.pace;
         let mut paces = vec![format!("{pace}@0s"); WORKERS as usize];
         paces[1] = format!("{}@0s", SPEED * pace);
@@ -106,7 +106,7 @@ pub(super) fn times(
         );
     }
     report.note(
-        "One of the workers turns slow, which nobody is told. The first half of the steps is to be synchronous, the second \
+        "One of the workers turns slow, without notice. The first half of the steps is to be synchronous, the second \
          asynchronous.",
     );
     Ok(())

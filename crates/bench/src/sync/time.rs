@@ -80,7 +80,7 @@ pub(super) fn measure(
     }
     report.note(
         "Predicted is f·S/r_bsp + (1 − f)·S/r_asp with the rates of the pure runs of the same rounds, and no time for the switch. \
-         Measured is the journal's time from the first membership to the commit of the last step. A stall is the time in which nobody trained for the sake of the switch, as the coordinator saw it.",
+         Measured is the journal's time from the first membership to the commit of the last step. A stall is the time in which no worker trained for the sake of the switch, as the coordinator saw it.",
     );
     Ok(())
 }
@@ -118,13 +118,13 @@ fn spans(outcomes: &[Outcome], steps: u64) -> Vec<f64> {
     outcomes.iter().map(|outcome| span_s(&outcome.lines, steps)).collect()
 }
 
-/// Seconds from the first membership until so many steps were done; NaN where they never were.
+/// Seconds from the first membership until this many steps were done; NaN where they never were.
 pub(super) fn span_s(lines: &[Line], steps: u64) -> f64 {
     let began = lines.iter().find(|line| matches!(line.event, Event::Membership { .. }));
     began.zip(done_s(lines, steps)).map_or(f64::NAN, |(began, done_s)| done_s - began.time_s)
 }
 
-/// When so many steps were done.
+/// When this many steps were done.
 fn done_s(lines: &[Line], steps: u64) -> Option<f64> {
     lines.iter().find_map(|line| match line.event {
         Event::Committed { last, .. } if last + 1 >= steps => Some(line.time_s),
@@ -132,7 +132,7 @@ fn done_s(lines: &[Line], steps: u64) -> Option<f64> {
     })
 }
 
-/// Seconds that each switch stalled; the start of a run is no switch.
+/// Seconds that each switch stalled; the start of a run does not count as a switch.
 fn stalls(outcome: &Outcome) -> impl Iterator<Item = f64> {
     outcome.lines.iter().filter_map(|line| match line.event {
         Event::Protocol { step, stall_s, .. } if step > 0 => Some(stall_s),

@@ -41,7 +41,7 @@ fn a_case_that_is_none_is_refused() {
 }
 
 #[test]
-fn whoever_ends_the_benchmark_ends_its_runs() {
+fn a_signal_that_ends_the_benchmark_ends_its_runs() {
     let scene = TempDir::new().expect("a folder for the test");
     let mut command = command(&["chaos", "--schedules", "9", "--cases", "synthetic"]);
     command.env("TMPDIR", scene.path()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -9,7 +9,7 @@ use serde_json::Value;
 ///
 /// # Panics
 ///
-/// Where nobody has built the command that it measures.
+/// Where the command that it measures was not built.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let program = Path::new(env!("CARGO_BIN_EXE_bellwether-bench"));
     let measured = program.with_file_name("bellwether");

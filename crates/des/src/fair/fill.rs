@@ -93,7 +93,7 @@ impl<C> MaxMinFair<C> {
             .all(|flow| self.flows[*flow as usize].path.iter().all(|hop| hop.link == hub || loose(hop.link)))
     }
 
-    /// Finds all rates anew that the noted starts and stops may have changed.
+    /// Recomputes all rates that the noted starts and stops may have changed.
     pub(super) fn refill(&mut self) {
         if self.changed.is_empty() {
             return;

@@ -99,7 +99,7 @@ impl Pair {
             prop_assert!(close(got, rate), "rate {} instead of {} on {:?}", got, rate, path);
             let got = self.links.left(self.now_s, *flow);
             prop_assert!((got - left.max(0.0)).abs() < 1e-7, "left {} instead of {}", got, left);
-            // Pareto and max-min: some link is full, and nobody there gets more.
+            // Pareto and max-min: some link is full, and no flow there gets more.
             let mut is_bottleneck = |link: &usize| {
                 let full = close(self.links.load(self.ids[*link]), self.capacities[*link]);
                 let mut others = self.flows.iter().zip(&all).filter(|(other, _)| other.1.contains(link));

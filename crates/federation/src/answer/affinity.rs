@@ -15,7 +15,7 @@ use crate::game::affinity::{self, Affinity, Owen, Plan};
 ///
 /// # Errors
 ///
-/// [`Unanswered::NoClasses`], [`Unanswered::NoJobLength`], or what the models refuse.
+/// Returns [`Unanswered::NoClasses`], [`Unanswered::NoJobLength`], or what the models refuse.
 pub fn affinity(federation: &Description, how: &Valuation, wanted: Wanted) -> Result<Report, Unanswered> {
     let (Some(classes), Some(fluid)) = (&federation.affinity, federation.affinity_game()?) else {
         return Err(Unanswered::NoClasses);
@@ -38,7 +38,7 @@ pub fn affinity(federation: &Description, how: &Valuation, wanted: Wanted) -> Re
         report.splits.push(split_row(&named, None, &report.members));
         report.advice.stable = Some(true);
         report.advice.sentence = format!(
-            "Federate all {count}: that saves ${:.2}/h, and nobody gains by leaving when all pay the market's prices.",
+            "Federate all {count}: that saves ${:.2}/h, and no member gains by leaving when all pay the market's prices.",
             report.saved_dollars_per_hour
         );
         report.notes.push(format!("other splits are computed for up to {EXACT_MEMBERS} members"));

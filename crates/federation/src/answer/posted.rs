@@ -62,7 +62,7 @@ pub struct PostedRow {
 ///
 /// # Errors
 ///
-/// [`Unanswered::NoClasses`], or numbers of which no prices can be found.
+/// Returns [`Unanswered::NoClasses`], or an error if no prices can be found for these numbers.
 pub fn posted(federation: &Description) -> Result<PostedReport, Unanswered> {
     let fluid = federation.affinity_game()?.ok_or(Unanswered::NoClasses)?;
     let owen = fluid.owen()?;

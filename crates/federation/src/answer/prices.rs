@@ -10,13 +10,13 @@ use crate::game::play::{Deviation, Ending, Rules};
 use crate::game::prices::{Market, Outcome, Performance, Terms};
 use crate::game::sharing::Effort;
 
-/// Rounds after which nobody waits for an equilibrium any more.
+/// Rounds after which the search for an equilibrium ends.
 const MOST_ROUNDS: u32 = 60;
 /// Choices of all whose welfare is looked at in search of the best.
 const MOST_CHOICES: u64 = 1_500;
 /// Who has at most this many servers looks at every number of them.
 const LOOK_AT_ALL: u32 = 24;
-/// Nobody moves for less than this part of what all forward alone: simulated figures are no more exact.
+/// No member moves for less than this part of what all forward alone: simulated figures are no more exact.
 const LEAST_GAIN: f64 = 0.001;
 
 /// What happens at each of some prices inside. Money is in dollars per hour.
@@ -47,7 +47,7 @@ pub struct PriceRow {
     pub internal_dollars_per_hour: f64,
     /// Servers that each shares in the end.
     pub shared: Vec<u32>,
-    /// What each saves against that nobody shares.
+    /// What each saves compared with no sharing.
     pub saved_dollars_per_hour: Vec<f64>,
     /// `equilibrium`, `near an equilibrium`, `cycle` or `broken off`.
     pub ends: &'static str,
@@ -57,7 +57,7 @@ pub struct PriceRow {
     pub best_shared: Vec<u32>,
     /// Utility of all over the most that was found; absent where there is none to be had.
     pub efficiency: Option<f64>,
-    /// Whether members save something by sharing, and nobody would share more or less.
+    /// Whether members save something by sharing, and none would share more or less.
     pub holds: bool,
 }
 
@@ -65,7 +65,7 @@ pub struct PriceRow {
 ///
 /// # Errors
 ///
-/// [`Unanswered::OneMember`], or what the simulation refuses.
+/// Returns [`Unanswered::OneMember`], or what the simulation refuses.
 pub fn prices(valuer: &Valuer) -> Result<PricesReport, Unanswered> {
     let federation = valuer.federation();
     if federation.members.len() < 2 {

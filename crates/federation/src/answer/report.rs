@@ -94,9 +94,9 @@ pub struct SplitRow {
     pub split: String,
     /// What each member gets, in the order of [`Report::members`].
     pub members: Vec<Share>,
-    /// Whether nobody would rather leave; absent where that was not looked into.
+    /// Whether no member would rather leave; absent where that was not looked into.
     pub stable: Option<bool>,
-    /// Who would rather leave, whoever gains most first.
+    /// Who would rather leave, the largest gain first.
     pub leavers: Vec<Leaver>,
 }
 
@@ -169,7 +169,7 @@ pub struct AdviceRow {
     pub stable: Option<bool>,
     /// Who should federate with whom.
     pub blocks: Vec<Vec<String>>,
-    /// A split with which nobody leaves, in dollars per hour.
+    /// A split with which no member leaves, in dollars per hour.
     pub payment_dollars_per_hour: Vec<f64>,
     /// The advice in one sentence.
     pub sentence: String,
@@ -268,7 +268,7 @@ pub(super) fn advice_row(advice: &Advice, game: &Game, members: &[MemberRow]) ->
         Advice::Together(structure) => row(
             Some(structure),
             format!(
-                "Federate all {}: that saves ${:.2}/h, and there is a split with which nobody gains by leaving.",
+                "Federate all {}: that saves ${:.2}/h, and there is a split with which no member gains by leaving.",
                 game.members(),
                 structure.gain
             ),
@@ -286,7 +286,7 @@ pub(super) fn advice_row(advice: &Advice, game: &Game, members: &[MemberRow]) ->
             row(
                 Some(structure),
                 format!(
-                    "Federate {}{others}: that saves ${:.2}/h, ${beyond_together:.2}/h more than all together, and nobody gains by leaving.",
+                    "Federate {}{others}: that saves ${:.2}/h, ${beyond_together:.2}/h more than all together, and no member gains by leaving.",
                     blocks.join(", and apart from them "),
                     structure.gain
                 ),

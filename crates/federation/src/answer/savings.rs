@@ -18,12 +18,13 @@ const SAMPLED_HALF_WIDTH: f64 = 0.01;
 /// Coalitions that a sample values at most.
 const MOST_SAMPLED: u64 = 200_000;
 
-/// What all save who share so many servers each, how that is split, and who should federate with whom. `alone` is what
-/// [`Valuer::alone`] says. `watch` is told how many coalitions are valued so far, and of how many where that is known.
+/// What all members save that share this many servers each, how that is split, and who should federate with whom.
+/// `alone` is what [`Valuer::alone`] says. `watch` is told how many coalitions are valued so far, and of how many where
+/// that is known.
 ///
 /// # Errors
 ///
-/// [`Unanswered::OnlySampled`] with more than [`EXACT_MEMBERS`] members, or what the models refuse.
+/// Returns [`Unanswered::OnlySampled`] with more than [`EXACT_MEMBERS`] members, or what the models refuse.
 pub fn savings(
     valuer: &Valuer,
     shared: &[u32],
@@ -269,7 +270,7 @@ fn member_rows(
     federation.members.iter().enumerate().map(row).collect()
 }
 
-/// What it is worth that so many jobs per second are not forwarded.
+/// What it is worth that this many jobs per second are not forwarded.
 pub(super) fn dollars_per_hour(jobs: &Jobs, per_s: f64) -> f64 {
     per_s * HOUR_S * jobs.saved_dollars()
 }

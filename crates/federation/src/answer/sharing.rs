@@ -32,7 +32,7 @@ pub struct SavingsMap {
 ///
 /// # Errors
 ///
-/// What the models refuse.
+/// Returns what the models refuse.
 pub fn best_levels(valuer: &Valuer) -> Result<BestLevels, Unanswered> {
     let federation = valuer.federation();
     let most: Vec<u32> = federation.members.iter().map(|member| member.servers).collect();
@@ -62,7 +62,7 @@ pub fn best_levels(valuer: &Valuer) -> Result<BestLevels, Unanswered> {
 ///
 /// # Errors
 ///
-/// What the models refuse.
+/// Returns what the models refuse.
 ///
 /// # Panics
 ///

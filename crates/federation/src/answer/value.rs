@@ -62,7 +62,7 @@ impl<'a> Valuer<'a> {
     ///
     /// # Errors
     ///
-    /// [`Unanswered::NoJobs`].
+    /// Returns [`Unanswered::NoJobs`].
     pub fn new(federation: &'a Description, how: &Valuation) -> Result<Self, Unanswered> {
         let jobs = federation.jobs.as_ref().ok_or(Unanswered::NoJobs)?;
         let poisson = |member: &description::Member| matches!(member.arrivals, Arrivals::Poisson { .. });
@@ -100,11 +100,12 @@ impl<'a> Valuer<'a> {
         self.federation.members.iter().map(|member| member.shared).collect()
     }
 
-    /// Where the jobs of a coalition go, if every member shares as many servers as that. One alone shares with nobody.
+    /// Where the jobs of a coalition go, if every member shares as many servers as that. One alone shares with no
+    /// other.
     ///
     /// # Errors
     ///
-    /// What the models refuse.
+    /// Returns what the models refuse.
     pub(super) fn outcome(&self, members: &[usize], shared: &[u32]) -> Result<Outcome, Unanswered> {
         match self.beyond_the_chain {
             Some(why) => self.simulate(members, shared, why.to_string()),
@@ -112,11 +113,11 @@ impl<'a> Valuer<'a> {
         }
     }
 
-    /// Where the jobs of each go alone, who shares with nobody.
+    /// Where the jobs of each member go if it is alone and shares with no other.
     ///
     /// # Errors
     ///
-    /// What the models refuse.
+    /// Returns what the models refuse.
     pub fn alone(&self) -> Result<Vec<Outcome>, Unanswered> {
         let shared = self.shared();
         (0..shared.len()).into_par_iter().map(|member| self.outcome(&[member], &shared)).collect()
@@ -126,7 +127,7 @@ impl<'a> Valuer<'a> {
     ///
     /// # Errors
     ///
-    /// What the simulation refuses.
+    /// Returns what the simulation refuses.
     pub(super) fn lending(&self, shared: &[u32]) -> Result<Vec<Performance>, Unanswered> {
         let members: Vec<usize> = (0..self.federation.members.len()).collect();
         let system = self.system(false, shared, Priority::Owners);
@@ -149,7 +150,7 @@ impl<'a> Valuer<'a> {
     ///
     /// # Errors
     ///
-    /// The first of the models' refusals.
+    /// Returns the first of the models' refusals.
     pub(super) fn forwarded_per_s(&self, levels: &[Vec<u32>]) -> Result<Vec<f64>, Unanswered> {
         let everyone: Vec<usize> = (0..self.federation.members.len()).collect();
         levels.par_iter().map(|shared| Ok(self.outcome(&everyone, shared)?.total_per_s())).collect()
@@ -186,7 +187,7 @@ impl<'a> Valuer<'a> {
     }
 
     fn simulate(&self, members: &[usize], shared: &[u32], why: String) -> Result<Outcome, Unanswered> {
-        let system = self.system(members.len() == 1, shared, Priority::Nobody);
+        let system = self.system(members.len() == 1, shared, Priority::NoOne);
         let summary = simulate(&system, members, &self.how)?;
         let servers = |member: &usize| f64::from(self.federation.members[*member].servers);
         Ok(Outcome {
@@ -202,7 +203,7 @@ impl<'a> Valuer<'a> {
         })
     }
 
-    /// All members, each of whom shares so many servers; nobody anything where one is alone.
+    /// All members, each of which shares this many servers; one that is alone shares nothing.
     fn system(&self, alone: bool, shared: &[u32], priority: Priority) -> System {
         let site = |(member, shared): (&description::Member, &u32)| Site {
             groups: vec![Group { kind: 0, servers: member.servers, shared: if alone { 0 } else { *shared } }],
@@ -228,7 +229,7 @@ impl<'a> Valuer<'a> {
 ///
 /// # Errors
 ///
-/// What the simulation refuses.
+/// Returns what the simulation refuses.
 pub(super) fn simulate(system: &System, members: &[usize], how: &Valuation) -> Result<Summary, Unanswered> {
     let mut simulator = Simulator::new(system, members, &Length::Suggested)?;
     let relaxation_s = simulator.relaxation_s();

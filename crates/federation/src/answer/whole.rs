@@ -31,7 +31,7 @@ struct Cost {
 ///
 /// # Errors
 ///
-/// A class of which nobody knows how long its jobs are, or what the simulation refuses.
+/// Returns an error for a class whose jobs' length is unknown, or what the simulation refuses.
 pub(super) fn simulated(
     federation: &Description,
     classes: &Classes,
@@ -67,7 +67,7 @@ fn cost(classes: &Classes, system: &System, members: &[usize], how: &Valuation) 
     let found = value::simulate(system, members, how)?;
     for site in &found.sites {
         for (class, forwarded) in classes.classes.iter().zip(&site.class_forwarded_per_s) {
-            // A job is so many examples; one example per second costs the class's price for an hour.
+            // A job is this many examples; one example per second costs the class's price for an hour.
             let dollars = class.public_dollars_per_hour * class.job_examples.unwrap_or(0.0);
             cost.dollars_per_hour += dollars * forwarded.mean;
             cost.half_width += dollars * forwarded.half_width;
@@ -125,7 +125,7 @@ fn planned(
                 .for_each(|(_, speed)| *speed = 0.0);
             continue;
         }
-        // Nothing of it is worth a device here.
+        // None of its work is worth a device here.
         for place in members {
             let price = classes.classes[number].public_dollars_per_hour;
             forwarded += price * federation.members[*place].demand[number];
@@ -139,7 +139,7 @@ fn planned(
 fn system(federation: &Description, classes: &Classes) -> Result<System, Unanswered> {
     let class = |class: &description::Class| {
         let mean = class.job_examples.ok_or_else(|| Unanswered::NoJobLength { class: class.name.clone() })?;
-        // Work away from home takes longer by its transfer; of a mean job that is so many seconds.
+        // Work away from home takes longer by its transfer; of a mean job that is this many seconds.
         let fastest = class.examples_per_s.iter().copied().fold(0.0, f64::max) * f64::from(class.job_devices);
         Ok(Class {
             work: Work { mean, law: Law::Exponential },
@@ -171,6 +171,6 @@ fn system(federation: &Description, classes: &Classes) -> Result<System, Unanswe
         classes: classes.classes.iter().map(class).collect::<Result<_, Unanswered>>()?,
         sites: federation.members.iter().map(site).collect(),
         admission: Admission::Count,
-        priority: Priority::Nobody,
+        priority: Priority::NoOne,
     })
 }

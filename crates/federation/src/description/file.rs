@@ -173,7 +173,7 @@ fn amount(place: &str, what: &str, value: f64) -> Result<f64, InputError> {
     if (0.0..=MOST).contains(&value) {
         return Ok(value);
     }
-    let why = if value < 0.0 { "is negative" } else { "is no number that can be" };
+    let why = if value < 0.0 { "is negative" } else { "is not a finite number" };
     Err(InputError::new(place, format!("{what} {value} {why}")).hint("give a number from 0 on"))
 }
 
@@ -195,7 +195,7 @@ pub(super) fn jobs(file: JobsFile, place: &str) -> Result<Jobs, InputError> {
     let place = format!("{place}: [jobs]");
     let mean_time_s = file.mean_time.get();
     if mean_time_s <= 0.0 {
-        return Err(InputError::new(place, "jobs of no length are no work: mean_time is 0")
+        return Err(InputError::new(place, "jobs of no length cause no work: mean_time is 0")
             .hint("give the mean time of a job on one server, for example \"2h\""));
     }
     let (value, least, name, law) = match file.law {
@@ -383,7 +383,7 @@ fn arrivals(file: &MemberFile, place: &str, speeds: &dyn Speeds) -> Result<Arriv
         }
         RateFile::ByTurns(rates) if rates.len() == file.stay.len() && rates.len() > 1 => {
             if file.stay.iter().any(|stay| stay.get() <= 0.0) {
-                return Err(InputError::new(place, "a stay of no length is no state"));
+                return Err(InputError::new(place, "a state needs a stay longer than 0"));
             }
             let state = |(per_hour, stay): (&f64, &Seconds)| {
                 Ok(State { rate_per_s: rate(per_hour)?, mean_stay_s: stay.get() })

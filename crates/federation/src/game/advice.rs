@@ -29,14 +29,14 @@ pub struct Structure {
     /// to gain by leaving gains least: the nucleolus, with more than [`nucleolus::MOST_MEMBERS`] members some such
     /// payment.
     pub payment: Vec<f64>,
-    /// Who would leave nevertheless; nobody where the structure is stable.
+    /// Who would leave nevertheless; empty where the structure is stable.
     pub blocking: Vec<Blocking>,
 }
 
 /// What to do, and why.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Advice {
-    /// All form one federation: nothing is worth more, and nobody gains by leaving.
+    /// All form one federation: nothing is worth more, and no member gains by leaving.
     Together(Structure),
     /// The blocks form federations of their own, which is worth more than all together.
     Apart {

@@ -61,7 +61,7 @@ use super::{Coalition, Game};
 /// The most members of whom [`Affinity::game`] makes a game: 2^15 linear programs.
 pub const MOST_MEMBERS: usize = 15;
 
-/// Parts of the cost by which the program and its dual may differ by rounding.
+/// How far the program and its dual may differ by rounding, as part of the cost.
 const ROUNDING: f64 = 1e-6;
 
 /// Differences of costs, as parts of the price of all work, that are rounding.
@@ -108,10 +108,10 @@ pub struct Owen {
     /// hour.
     pub charges: Vec<f64>,
     /// What work is charged for each example/s, by member and class, in money per hour. All members alike without
-    /// transfer costs. Of a class that nobody needs, what a little of it would cost.
+    /// transfer costs. Of a class that no member needs, what a little of its work would cost.
     pub work: Vec<Vec<f64>>,
-    /// The rent of a unit, by member and type, in money per hour. All members alike without transfer costs. Of a
-    /// type that nobody owns, what the first unit would save.
+    /// The rent of a unit, by member and type, in money per hour. All members alike without transfer costs. Of a type
+    /// that no member owns, what the first unit would save.
     pub rents: Vec<Vec<f64>>,
     /// The lowest rents at which all is as it should be, by member and type.
     pub lowest_rents: Vec<Vec<f64>>,
@@ -146,8 +146,8 @@ impl Affinity {
     ///
     /// # Errors
     ///
-    /// When a number is negative or not finite, a list has not one entry for each type or class, or somebody needs a
-    /// class that no unit of any member can run: sharing has nothing to say about it.
+    /// Returns an error if a number is negative or not finite, a list has not one entry for each type or class, or a
+    /// member needs a class that no unit of any member can run: sharing has nothing to say about it.
     pub fn new(
         types: Vec<String>,
         classes: Vec<Class>,
@@ -217,7 +217,7 @@ impl Affinity {
     ///
     /// # Errors
     ///
-    /// When there are more than [`MOST_MEMBERS`].
+    /// Returns an error if there are more than [`MOST_MEMBERS`].
     pub fn game(&self) -> Result<Game, InputError> {
         let members = self.members.len();
         if members > MOST_MEMBERS {
@@ -230,7 +230,7 @@ impl Affinity {
         self.game_of(&costs)
     }
 
-    /// The same from the [cost](Affinity::cost) of each coalition, at the place that its bits say: whoever has
+    /// The same from the [cost](Affinity::cost) of each coalition, at the place that its bits say: a caller with
     /// threads asks for those at once.
     ///
     /// # Errors
@@ -245,7 +245,7 @@ impl Affinity {
     ///
     /// # Errors
     ///
-    /// When the numbers lie so many orders of magnitude apart that prices could not be found.
+    /// Returns an error if the numbers lie so many orders of magnitude apart that prices could not be found.
     pub fn owen(&self) -> Result<Owen, InputError> {
         let program = self.program(Coalition::everyone(self.members.len()));
         let production = cheapest(&program.work, &program.capacity);
@@ -374,7 +374,9 @@ fn numbers(at: &str, what: &str, given: &[f64], needed: usize, each: &str) -> Re
         return Err(InputError::new(at, wrong));
     }
     match given.iter().find(|number| !(number.is_finite() && **number >= 0.0)) {
-        Some(number) => Err(InputError::new(at, format!("the {what}: {number} is no number of 0 or more"))),
+        Some(number) => {
+            Err(InputError::new(at, format!("the {what}: {number} is not a number of 0 or more")))
+        }
         None => Ok(()),
     }
 }

@@ -15,7 +15,7 @@ use super::{Coalition, Game};
 /// The most members: with more, weights that are not zero could be as small as rounding.
 pub const MOST_MEMBERS: usize = 15;
 
-/// The nucleolus among the payments with which nobody gets less than alone. `None` where there is no such payment:
+/// The nucleolus among the payments with which no member gets less than alone. `None` where there is no such payment:
 /// all are worth less together than each alone.
 ///
 /// ```
@@ -26,7 +26,7 @@ pub const MOST_MEMBERS: usize = 15;
 ///     let others = (0..3).filter(|&i| !coalition.contains(i)).map(|i| claims[i]).sum::<f64>();
 ///     f64::max(200.0 - others, 0.0)
 /// })?;
-/// let shares = nucleolus::nucleolus(&game).expect("nobody loses");
+/// let shares = nucleolus::nucleolus(&game).expect("no member loses");
 /// assert!(shares.iter().zip([50.0, 75.0, 75.0]).all(|(share, talmud)| (share - talmud).abs() < 1e-9));
 /// # Ok::<(), bellwether_core::InputError>(())
 /// ```

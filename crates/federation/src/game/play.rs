@@ -2,12 +2,11 @@
 //!
 //! # Idea
 //!
-//! Best-response dynamics: in turns, in the order of the members, each goes to the level that is best for it while
-//! the others stay. A round in which nobody moves is a Nash equilibrium (in pure strategies). A round that ends
-//! where an earlier one ended will go on as that one did, for ever: a cycle, and the game may have no equilibrium.
-//! Who has few levels looks at all of them; who has many makes a *tabu search*: from where it is to the best level
-//! some steps away that it has not just been at, be that better or worse, until it has found nothing better for a
-//! while.
+//! Best-response dynamics: in turns, in the order of the members, each goes to the level that is best for it while the
+//! others stay. A round in which no member moves is a Nash equilibrium (in pure strategies). A round that ends where an
+//! earlier one ended will go on as that one did, for ever: a cycle, and the game may have no equilibrium. Who has few
+//! levels looks at all of them; who has many makes a *tabu search*: from where it is to the best level some steps away
+//! that it has not just been at, be that better or worse, until it has found nothing better for a while.
 //!
 //! # Source
 //!
@@ -40,7 +39,7 @@ pub struct Rules {
     pub most: Vec<u32>,
     /// Rounds after which the play is broken off.
     pub most_rounds: u32,
-    /// Nobody moves for a gain of no more than this, in the unit of the utilities.
+    /// No member moves for a gain of no more than this, in the unit of the utilities.
     pub least_gain: f64,
     /// Who has at most this many levels looks at all of them.
     pub look_at_all: u32,
@@ -49,9 +48,9 @@ pub struct Rules {
 /// How a play ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ending {
-    /// Nobody moved in the last round.
+    /// No member moved in the last round.
     Equilibrium {
-        /// Whether everybody looked at all levels, so that nobody can gain by a change of its own.
+        /// Whether every member looked at all levels, so that none can gain by a change of its own.
         proven: bool,
     },
     /// The play goes round: the levels after each round of it, in order.
@@ -69,7 +68,7 @@ pub struct Play {
     pub utilities: Vec<f64>,
     /// How it ended.
     pub ending: Ending,
-    /// Rounds that were played, with the one in which nobody moved.
+    /// Rounds that were played, with the one in which no member moved.
     pub rounds: u32,
     /// At how many levels utilities were asked for.
     pub evaluations: u64,
@@ -138,7 +137,7 @@ pub fn play<E>(
     Ok(Play { levels, utilities, ending, rounds, evaluations: known.evaluations() })
 }
 
-/// Who would gain by a change of its own, and the best change of each: nobody at an equilibrium. All levels of all
+/// Who would gain by a change of its own, and the best change of each: empty at an equilibrium. All levels of all
 /// members are looked at.
 ///
 /// # Errors

@@ -15,8 +15,8 @@
 //! | P_i       | requests that go to the public cloud                             | 1/s                      |
 //! | c_pub     | what the public cloud takes                                      | money for each request   |
 //! | c_fed     | what members take of each other                                  | money for each server-second |
-//! | C_i, C0_i | what member i pays, and what it pays when nobody shares          | money/s                  |
-//! | rho_i     | busy part of its own servers; rho0_i when nobody shares          | 1                        |
+//! | C_i, C0_i | what member i pays, and what it pays when no member shares       | money/s                  |
+//! | rho_i     | busy part of its own servers; rho0_i when no member shares       | 1                        |
 //! | gamma     | how much a member minds the work that others bring, 0 to 1       | 1                        |
 //! | e         | least work that counts                                           | 1                        |
 //!
@@ -94,10 +94,9 @@ impl Default for Terms {
 pub struct Outcome {
     /// The terms.
     pub terms: Terms,
-    /// How the members came to their choices. Where this is no equilibrium, all that follows is of where they were
-    /// last.
+    /// How the members came to their choices. Without an equilibrium, all that follows describes their last choices.
     pub play: Play,
-    /// Who would still gain by a change of its own, after all levels were looked at; nobody at an equilibrium.
+    /// Who would still gain by a change of its own, after all levels were looked at; empty at an equilibrium.
     pub deviations: Vec<Deviation>,
     /// What each member pays, in money/s; less than 0 for who is paid more.
     pub costs: Vec<f64>,
@@ -110,7 +109,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Whether the choices are an equilibrium: nobody would gain by a change of its own.
+    /// Whether the choices are an equilibrium: no member would gain by a change of its own.
     pub fn is_equilibrium(&self) -> bool {
         matches!(self.play.ending, Ending::Equilibrium { .. }) && self.deviations.is_empty()
     }
@@ -126,7 +125,7 @@ pub fn net_cost(of: &Performance, terms: &Terms) -> f64 {
     of.forwarded_per_s * terms.public_price + (of.borrowed - of.lent) * terms.internal_price
 }
 
-/// What a member has of a choice, against that nobody shares.
+/// What a member gains by a choice, compared with no sharing.
 pub fn utility(alone: &Performance, together: &Performance, terms: &Terms) -> f64 {
     let saved = net_cost(alone, terms) - net_cost(together, terms);
     let work = (together.utilisation - alone.utilisation).max(terms.least_work);

@@ -58,7 +58,7 @@ pub struct Sampled {
 }
 
 /// Samples the Shapley value of any number of members. `values` is handed some coalitions, each as its members in
-/// ascending order, and returns the value of each; it may work on them at once. Nobody is worth 0.
+/// ascending order, and returns the value of each; it may work on them at once. The empty coalition is worth 0.
 ///
 /// ```
 /// use bellwether_federation::game::sampling::{Sampling, sample};
@@ -72,7 +72,7 @@ pub struct Sampled {
 ///
 /// # Errors
 ///
-/// Whatever `values` returns.
+/// Returns the error of `values`.
 ///
 /// # Panics
 ///

@@ -4,11 +4,11 @@
 //!
 //! Where all members accept the same wait, sharing everything is best and nothing has to be searched. Where they do
 //! not, the patient members' requests clog the pool and sharing a part can be better. If there are few enough
-//! combinations of levels, all are looked at. Otherwise a pattern search goes down from several starts, as there
-//! can be several valleys: nobody shares, everybody shares everything, one member alone does; or the valleys of a
-//! coarse grid. At each place it looks at all places that are one step away in the level of one member or of two,
-//! goes to the best if that is better, and halves its step if none is, to a step of one server. What it finds has
-//! no better neighbour; it need not be the best, and says so.
+//! combinations of levels, all are looked at. Otherwise a pattern search goes down from several starts, as there can be
+//! several valleys: no member shares, every member shares everything, one member alone does; or the valleys of a coarse
+//! grid. At each place it looks at all places that are one step away in the level of one member or of two, goes to the
+//! best if that is better, and halves its step if none is, to a step of one server. What it finds has no better
+//! neighbour; it need not be the best, and says so.
 //!
 //! # Source
 //!
@@ -172,7 +172,7 @@ fn grid(axes: &[Vec<u32>]) -> Vec<Vec<u32>> {
     })
 }
 
-/// Where to start from: nobody shares, everybody does, each one alone does.
+/// Where to start from: no member shares, all do, each one alone does.
 fn starts(most: &[u32]) -> Vec<Vec<u32>> {
     let alone = |member: usize| {
         let only = move |(other, &most): (usize, &u32)| if other == member { most } else { 0 };

@@ -1,9 +1,9 @@
 //! Splits that do not look at sub-coalitions: Nash's bargain and the simple rules; and what a saving is as a part
 //! of a cost.
 //!
-//! The three rules are the baselines of Song, Paolieri and Golubchik, CLOUD 2022. All of them give shares between 0
-//! and 1, so none can charge a member that does harm, as the Shapley value does; where nobody has anything to
-//! count, the shares are equal.
+//! The three rules are the baselines of Song, Paolieri and Golubchik, CLOUD 2022. All of them give shares between 0 and
+//! 1, so none can charge a member that does harm, as the Shapley value does; where no member has anything to count, the
+//! shares are equal.
 
 use super::Game;
 
@@ -54,7 +54,7 @@ fn in_proportion(total: f64, members: &[Contribution], count: impl Fn(&Contribut
 
 /// Nash's bargaining solution: each gets what it is worth alone, and a part of what all are worth beyond that, in
 /// proportion to positive `weights` (bargaining power; equal ones give equal parts). `None` where all are worth less
-/// together than each alone, as then nobody signs. Sub-coalitions do not count: some may gain by leaving.
+/// together than each alone, as then no member signs. Sub-coalitions do not count: some may gain by leaving.
 ///
 /// # Panics
 ///

@@ -26,12 +26,12 @@
 //!
 //! - *Which free server*: the one that serves the class in the fewest seconds, transfer included. Among equally
 //!   fast ones in the pool the site's own first, then the group with the most free servers (the first of equals).
-//! - *Who waits for it*: first come, first served, among those who can run on it. Nobody overtakes: a gang that
-//!   needs more than is free keeps it, until enough is free.
+//! - *Who waits for it*: first come, first served, among those who can run on it. No gang overtakes: one that needs
+//!   more than is free keeps it, until enough is free.
 //! - *Gangs*: all devices of a job lie in one group of one site. Nothing runs across sites.
-//! - *Owners* ([`Priority`]): without priority a shared server belongs to the pool and to nobody. With owners
-//!   first, the home of site i is all of its servers, and the pool gets those shared ones that are idle and that
-//!   nobody at home waits for. A borrower is not preempted. Homes take servers that they do not share first.
+//! - *Owners* ([`Priority`]): without priority a shared server belongs to the pool and to no site. With owners first,
+//!   the home of site i is all of its servers, and the pool gets those shared ones that are idle and that no job at
+//!   home waits for. A borrower is not preempted. Homes take servers that they do not share first.
 //! - *A job that waits* stays where it waits, and admission neither sees nor counts the transfer.
 //!
 //! # Source
@@ -46,8 +46,8 @@
 //! The arrivals of sites and classes are independent of one another, and do not react to how jobs fare. Servers
 //! do not fail. The public cloud takes everything.
 //!
-//! Every site's arrivals and work are functions of the seed, the replication and the site's place in the
-//! [`System`], whichever members take part: what two coalitions differ in is not luck.
+//! Every site's arrivals and work are functions of the seed, the replication and the site's place in the [`System`], no
+//! matter which members take part: what two coalitions differ in is not luck.
 //!
 //! # Valid
 //!
@@ -183,8 +183,8 @@ pub enum Arrivals {
     Trace {
         /// Their times in seconds, in order, and their work.
         jobs: Vec<(f64, f64)>,
-        /// Seconds after which the trace begins anew, if it does. Then a replication begins at a random point of
-        /// it: the same share of the period at all sites, so that what moves together stays together.
+        /// Seconds after which the trace repeats, if it does. Then a replication begins at a random point of it: the
+        /// same share of the period at all sites, so that what moves together stays together.
         period_s: Option<f64>,
     },
 }
@@ -210,14 +210,14 @@ pub enum Admission {
 /// Who is first at shared servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Priority {
-    /// Nobody: they are the pool's.
-    Nobody,
+    /// No owner: they are the pool's.
+    NoOne,
     /// Their owner, who waits for a borrower to finish but for no other.
     Owners,
 }
 
 impl Arrivals {
-    /// Jobs per second in the mean; of a trace that does not begin anew, until its last job.
+    /// Jobs per second in the mean; of a trace that does not repeat, until its last job.
     pub fn mean_per_s(&self) -> f64 {
         match self {
             Arrivals::Poisson { rate_per_s } => *rate_per_s,

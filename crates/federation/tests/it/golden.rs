@@ -58,7 +58,7 @@ fn savings(all: &[Cloud]) -> Game {
     Game::savings(all.len(), &costs).expect("a game")
 }
 
-/// Numbers that are printed with so many digits after the point.
+/// Numbers that are printed with this many digits after the point.
 #[track_caller]
 fn assert_printed(found: &[f64], printed: &[f64], digits: i32) {
     assert_eq!(found.len(), printed.len());
@@ -118,8 +118,8 @@ fn the_game_of_figure_2_has_an_empty_core_and_a_stable_pair() {
     assert!((lacking.excess - (4.27 - 2.91) / 2.0).abs() < 0.01);
     let who: Vec<Coalition> = lacking.pressing.iter().map(|(coalition, _)| *coalition).collect();
     assert_eq!(who, [Coalition::of([0, 1]), Coalition::of([2])]);
-    // All three may share 2.91 so that nobody loses; but the first two would leave.
-    assert_printed(&nucleolus::nucleolus(&game).expect("nobody loses"), &[1.455, 1.455, 0.0], 2);
+    // All three may share 2.91 so that no member loses; but the first two would leave.
+    assert_printed(&nucleolus::nucleolus(&game).expect("no member loses"), &[1.455, 1.455, 0.0], 2);
     let Advice::Apart { structure, beyond_together } = advise(&game) else { panic!("the pair is stable") };
     assert_eq!(structure.blocks, [Coalition::of([0, 1]), Coalition::of([2])]);
     assert_printed(&[beyond_together], &[4.27 - 2.91], 2);
@@ -234,5 +234,5 @@ fn the_two_site_example_is_split_evenly() {
     // Each forwards 50 alone, and together nothing.
     let game = Game::savings(2, &[0.0, 50.0, 50.0, 0.0]).expect("a game");
     assert_eq!(shapley::exact(&game), [50.0, 50.0]);
-    assert_eq!(nucleolus::nucleolus(&game).expect("nobody loses"), [50.0, 50.0]);
+    assert_eq!(nucleolus::nucleolus(&game).expect("no member loses"), [50.0, 50.0]);
 }

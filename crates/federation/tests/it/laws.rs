@@ -86,8 +86,8 @@ fn least_excess(game: &Game) -> f64 {
     program.optimum().expect("there is a least")
 }
 
-/// Kohlberg's criterion: nobody can be paid more so that the coalitions of high excess all gain or keep, and one
-/// gains. Whom the floor holds may not be paid less.
+/// Kohlberg's criterion: no member can be paid more so that the coalitions of high excess all gain or keep, and one
+/// gains. A member that the floor holds may not be paid less.
 fn is_nucleolus(game: &Game, payment: &[f64], is_rational: bool) -> bool {
     let sums = game.sums(payment);
     let excess = |coalition: Coalition| game.value(coalition) - sums[coalition.bits() as usize];
@@ -258,7 +258,7 @@ proptest! {
         let lost = |paid: &[f64]| paid.iter().zip(game.alone()).any(|(paid, alone)| *paid < alone - CLOSE);
         prop_assert!(!lost(&shapley::exact(&game)));
         prop_assert!(!lost(&nash(&game, &vec![1.0; game.members()]).expect("a surplus")));
-        let nucleolus = nucleolus::nucleolus(&game).expect("nobody loses");
+        let nucleolus = nucleolus::nucleolus(&game).expect("no member loses");
         prop_assert!(!lost(&nucleolus));
         assert_close(&nucleolus::prenucleolus(&game), &nucleolus)?;
     }
@@ -268,7 +268,7 @@ proptest! {
         let game = convex(&game);
         prop_assert!(game.is_convex() && game.is_monotone());
         prop_assert!(game.is_stable(&shapley::exact(&game)));
-        prop_assert!(game.is_stable(&nucleolus::nucleolus(&game).expect("nobody loses")));
+        prop_assert!(game.is_stable(&nucleolus::nucleolus(&game).expect("no member loses")));
     }
 
     #[test]
@@ -395,7 +395,7 @@ fn the_nucleolus_shares_estates_as_the_talmud_does() {
     let cases = [(100.0, [third; 3]), (200.0, [50.0, 75.0, 75.0]), (300.0, [50.0, 100.0, 150.0])];
     for (estate, shares) in cases {
         let game = bankruptcy(estate, &[100.0, 200.0, 300.0]);
-        let found = nucleolus::nucleolus(&game).expect("nobody loses");
+        let found = nucleolus::nucleolus(&game).expect("no member loses");
         assert_close(&found, &shares).expect("the shares");
         assert!(game.is_convex() && game.is_stable(&found));
     }
@@ -408,7 +408,7 @@ fn the_nucleolus_of_fifteen_claims_is_the_talmuds_too() {
     let level = 3.2;
     let shares: Vec<f64> = claims.iter().map(|claim| f64::min(claim / 2.0, level)).collect();
     let game = bankruptcy(shares.iter().sum(), &claims);
-    assert_close(&nucleolus::nucleolus(&game).expect("nobody loses"), &shares).expect("the shares");
+    assert_close(&nucleolus::nucleolus(&game).expect("no member loses"), &shares).expect("the shares");
 }
 
 #[test]
@@ -444,14 +444,14 @@ fn a_bargain_splits_what_is_beyond_each_ones_own() {
 
 #[test]
 fn the_nucleolus_of_an_airport_is_littlechilds() {
-    // A runway costs what the largest of its users needs; costs 1, 2, 4 and 9. Littlechild 1974: the least over k
-    // of the cost of the k smallest over k + 1 (all but the last share it with whoever comes next) is what each of
-    // them pays, and so on.
+    // A runway costs what the largest of its users needs; costs 1, 2, 4 and 9. Littlechild 1974: the least over k of
+    // the cost of the k smallest over k + 1 (all but the last share it with the next one) is what each of them pays,
+    // and so on.
     let needs = [1.0, 2.0, 4.0, 9.0];
     let cost = |coalition: Coalition| coalition.members().map(|member| needs[member]).fold(0.0, f64::max);
     let game = Game::from_values(4, |c| c.members().map(|member| needs[member]).sum::<f64>() - cost(c))
         .expect("a game");
-    let saved = nucleolus::nucleolus(&game).expect("nobody loses");
+    let saved = nucleolus::nucleolus(&game).expect("no member loses");
     let paid: Vec<f64> = needs.iter().zip(&saved).map(|(alone, saved)| alone - saved).collect();
     // 1/2 by the first; then (2 - 1/2)/2 = 3/4 by the second; then (4 - 5/4)/2 = 11/8; the last has the rest.
     assert_close(&paid, &[0.5, 0.75, 1.375, 6.375]).expect("the payments");
@@ -462,7 +462,7 @@ fn the_short_side_of_a_glove_market_has_it_all() {
     // One left glove and three right ones.
     let pairs = |coalition: Coalition| f64::from(u8::from(coalition.contains(0) && coalition.size() > 1));
     let game = Game::from_values(4, pairs).expect("a game");
-    assert_close(&nucleolus::nucleolus(&game).expect("nobody loses"), &[1.0, 0.0, 0.0, 0.0])
+    assert_close(&nucleolus::nucleolus(&game).expect("no member loses"), &[1.0, 0.0, 0.0, 0.0])
         .expect("the shares");
     assert_close(&shapley::exact(&game), &[0.75, 1.0 / 12.0, 1.0 / 12.0, 1.0 / 12.0]).expect("the values");
     assert!(!game.is_stable(&shapley::exact(&game)) && !game.is_convex());
@@ -505,7 +505,7 @@ fn what_is_no_game_is_refused() {
     let wrong =
         |members, values: &[f64]| Game::new(members, values.to_vec()).expect_err("no game").to_string();
     assert_eq!(wrong(2, &[0.0, 1.0]), "game: 2 members have 4 coalitions, and 2 values are given");
-    assert_eq!(wrong(1, &[1.0, 1.0]), "game: the coalition of nobody is worth 1, and must be worth 0");
+    assert_eq!(wrong(1, &[1.0, 1.0]), "game: the empty coalition is worth 1, and must be worth 0");
     assert_eq!(wrong(2, &[0.0, 1.0, 1.0, f64::NAN]), "game: the value of coalition [0, 1] is NaN");
     assert_eq!(wrong(0, &[0.0]), "game: a game has 1 to 20 members, and not 0");
     assert_eq!(wrong(40, &[0.0]), "game: a game has 1 to 20 members, and not 40");

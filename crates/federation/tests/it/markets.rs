@@ -165,7 +165,7 @@ fn a_transfer_cost_eats_the_saving() {
     assert!(between > 0.0 && near(between, general_cost(&with(0.5), both)), "{between}");
 }
 
-/// Rents of types that nobody owns and values of work that nobody has, which no payment depends on.
+/// Rents of types that no member owns and values of work that no member has, which no payment depends on.
 #[test]
 fn what_nobody_has_is_priced_too() {
     let speeds = [vec![1.0, 3.0], vec![1.0, 0.0], vec![0.5, 0.0]];
@@ -233,7 +233,7 @@ fn a_class_that_nobody_can_run_is_named() {
     for (speeds, owned) in [([0.0, 0.0], [1.0, 1.0]), ([0.0, 2.0], [1.0, 0.0])] {
         let error = with(speeds, owned, [1.0, 1.0]).unwrap_err();
         assert!(error.to_string().starts_with("job class yolo: Ost needs it"), "{error}");
-        assert!(with(speeds, owned, [1.0, 0.0]).is_ok(), "nobody needs it");
+        assert!(with(speeds, owned, [1.0, 0.0]).is_ok(), "no member needs it");
     }
     assert!(with([1.0, 1.0], [1.0, 1.0], [1.0, -1.0]).unwrap_err().to_string().contains("demand: -1"));
     assert!(with([f64::NAN, 1.0], [1.0, 1.0], [1.0, 1.0]).unwrap_err().to_string().contains("speeds: NaN"));
@@ -271,7 +271,7 @@ proptest! {
 
     /// Prices are such that no work is worth more than any way to do it costs.
     #[test]
-    fn nobody_can_gain_at_these_prices(federation in federations()) {
+    fn no_member_can_gain_at_these_prices(federation in federations()) {
         let owen = federation.owen().unwrap();
         for (home, values) in owen.work.iter().enumerate() {
             for (class, &value) in federation.classes().iter().zip(values) {
@@ -291,7 +291,7 @@ proptest! {
     fn a_member_without_anything_gets_nothing(federation in federations()) {
         let mut members = federation.members().to_vec();
         members.insert(0, Member {
-            name: "nobody".to_string(),
+            name: "idle".to_string(),
             owned: vec![0.0; federation.types().len()],
             demand: vec![0.0; federation.classes().len()],
         });
@@ -380,7 +380,7 @@ fn a_wrong_split_is_blocked() {
     );
 }
 
-/// All offer everything for Owen's rents: nobody would rather keep something, and all pay the least.
+/// All offer everything for Owen's rents: no member would rather keep something, and all pay the least.
 #[test]
 fn at_owens_rents_the_market_is_efficient() {
     let federations = [swapped(150.0, 1.0), swapped(200.0, 1.0), swapped(230.0, 1.0), three_sites()];
@@ -411,9 +411,9 @@ fn savings(posted: &Posted, all: &[Vec<u32>]) -> Result<Vec<Vec<f64>>, Infallibl
     Ok(all.iter().map(|levels| posted.savings(levels)).collect())
 }
 
-/// Where all offer everything for Owen's rents they stay. Where nobody does, an owner to whom the rent is just what
-/// its unit is worth at home has no reason to begin: another equilibrium, and a worse one. At rents that nobody
-/// pays everybody is alone.
+/// Where all offer everything for Owen's rents they stay. Where none does, an owner to whom the rent is just what its
+/// unit is worth at home has no reason to begin: another equilibrium, and a worse one. At rents that no member pays all
+/// are alone.
 #[test]
 fn rents_alone_do_not_bring_members_together() {
     let federation = three_sites();

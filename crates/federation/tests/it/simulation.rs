@@ -101,7 +101,7 @@ fn what_is_lost_without_waiting_depends_on_no_law() {
     }
 }
 
-/// Pollaczek's formula: one server, and nobody is forwarded.
+/// Pollaczek's formula: one server, and no job is forwarded.
 #[test]
 fn one_server_waits_as_its_second_moment_says() {
     for (law, squared_variation) in [
@@ -163,7 +163,7 @@ fn homes_and_pool_are_the_published_chain() {
             }
         }
     }
-    // States of the pool that nobody reaches with nobody of the second site are reached all the same.
+    // States of the pool that are not reached without jobs of the second site are reached all the same.
     let at = stationary(states.len(), &transitions);
     let probability = |full: &dyn Fn(usize, usize, usize) -> bool| -> f64 {
         states.iter().zip(&at).filter(|((a, b, pool), _)| full(*a, *b, *pool)).map(|(_, p)| p).sum()
@@ -253,7 +253,7 @@ fn a_transfer_is_served_too() {
     near(&summary.sites[0].lent, 18.0 - forwarded);
 }
 
-/// Admission by estimate lets one more wait than by count, when the room is no whole number.
+/// Admission by estimate lets one more wait than by count, when the room is not a whole number.
 #[test]
 fn an_estimate_rounds_up_where_a_count_rounds_down() {
     let system = |admission, wait_s| System { admission, ..chain(&[(5.0, 4, 0, wait_s)]) };

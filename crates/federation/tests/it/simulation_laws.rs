@@ -72,7 +72,7 @@ fn systems() -> impl Strategy<Value = System> {
         .prop_map(|(classes, mut sites, count, owners)| {
             sites[0].groups.push(Group { kind: 0, servers: 6, shared: 3 });
             let admission = if count { Admission::Count } else { Admission::Estimate };
-            let priority = if owners { Priority::Owners } else { Priority::Nobody };
+            let priority = if owners { Priority::Owners } else { Priority::NoOne };
             System { classes, sites, admission, priority }
         })
 }
@@ -106,7 +106,7 @@ proptest! {
     }
 
     #[test]
-    fn nobody_lends_more_than_it_shares_or_works_more_than_it_owns(system in systems()) {
+    fn no_site_lends_more_than_it_shares_or_works_more_than_it_owns(system in systems()) {
         let seen = run(&system, &all(&system));
         for (counts, site) in seen.sites.iter().zip(&system.sites) {
             let shared: u32 = site.groups.iter().map(|group| group.shared).sum();
@@ -212,7 +212,7 @@ fn a_trace_is_served_job_by_job() {
     assert_eq!((counts.wait_s, counts.late, counts.busy_device_s), (0.5, 0, 7.0));
 }
 
-/// A trace that begins anew brings as many jobs per period as it has, wherever it begins.
+/// A trace that repeats brings as many jobs per period as it has, wherever it begins.
 #[test]
 fn a_cyclic_trace_keeps_its_rate() {
     let jobs = vec![(0.0, 1.0), (0.5, 1.0), (3.0, 1.0)];
@@ -256,7 +256,7 @@ fn a_gang_is_not_overtaken() {
     assert_eq!(counts.busy_device_s, 2.0 + 3.0 + 20.0 + 2.0);
 }
 
-/// Nor by borrowers, if the servers are its own: they get what is idle and nobody at home waits for.
+/// Nor by borrowers, if the servers are its own: they get what is idle and no job at home waits for.
 #[test]
 fn an_owners_gang_is_not_overtaken_by_borrowers() {
     let mut system = ones_and_fours(&[(0.0, 4, 4, 100.0), (0.0, 0, 0, 100.0)]);
@@ -307,7 +307,7 @@ fn bad_systems_are_refused_by_what_is_wrong_with_them() {
         (|s| s.sites[1].demands[0].class = 3, "jobs of class 3 arrive, and there are 1 classes"),
         (|s| trace(s, &[(2.0, 1.0), (1.0, 1.0)], None), "arrives at 1 s, after one at 2 s"),
         (|s| trace(s, &[(2.0, -1.0)], None), "the work of job 0 of its trace is -1"),
-        (|s| trace(s, &[(2.0, 1.0)], Some(1.0)), "begins anew after 1 s, and its last job arrives at 2 s"),
+        (|s| trace(s, &[(2.0, 1.0)], Some(1.0)), "repeats after 1 s, and its last job arrives at 2 s"),
         (|s| modulated(s, &[(1.0, 1.0)]), "a modulated law of arrivals has 1 states"),
         (|s| modulated(s, &[(1.0, 1.0), (1.0, 0.0)]), "the mean stay in a state in seconds is 0"),
     ];

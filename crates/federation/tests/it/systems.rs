@@ -26,7 +26,7 @@ pub(crate) fn chain(sites: &[(f64, u32, u32, f64)]) -> System {
         classes: vec![class(Law::Exponential)],
         sites: sites.iter().copied().map(site).collect(),
         admission: Admission::Count,
-        priority: Priority::Nobody,
+        priority: Priority::NoOne,
     }
 }
 

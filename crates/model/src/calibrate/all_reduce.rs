@@ -63,8 +63,8 @@ fn told_apart(points: &[Point], bytes: u64) -> Result<[bool; 4], InputError> {
 ///
 /// # Errors
 ///
-/// No measurement, one with another protocol or with servers, none with several workers, or fewer than terms that
-/// are to be told apart; a negative exchange; noise that is no distribution.
+/// Returns an error on any of these: no measurement, one with another protocol or with servers, none with several
+/// workers, or fewer than terms that are to be told apart; a negative exchange; noise that is not a distribution.
 pub fn fit(
     measurements: &[Measurement],
     bytes: u64,
@@ -177,7 +177,7 @@ fn check_protocol(place: &str, configuration: &Configuration) -> Result<(), Inpu
 ///
 /// # Errors
 ///
-/// Another protocol, or servers; a model that lacks parameters.
+/// Returns an error on any of these: another protocol, or servers; a model that lacks parameters.
 pub fn predict(fitted: &FittedModel, configuration: &Configuration) -> Result<Prediction, InputError> {
     check_protocol(PLACE, configuration)?;
     let workers = configuration.workers();

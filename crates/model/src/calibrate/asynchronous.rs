@@ -112,9 +112,9 @@ impl Candidate {
 ///
 /// # Errors
 ///
-/// No measurement, or one that is not asynchronous through servers; different numbers of servers, or of samples per
-/// worker; fewer than two different numbers of workers where the station's time is unknown; a prior that is no
-/// distribution, or that excludes what was measured.
+/// Returns an error on any of these: no measurement, or one that is not asynchronous through servers; different numbers
+/// of servers, or of samples per worker; fewer than two different numbers of workers where the station's time is
+/// unknown; a prior that is not a distribution, or that excludes what was measured.
 pub fn posterior(measurements: &[Measurement], prior: &Prior) -> Result<Posterior, InputError> {
     prior.noise.check()?;
     let points = points(measurements)?;
@@ -239,7 +239,7 @@ impl Posterior {
     ///
     /// # Errors
     ///
-    /// No worker, or more than a million; a `p` that is not between 0 and 1.
+    /// Returns an error on any of these: no worker, or more than a million; a `p` that is not between 0 and 1.
     pub fn throughput_quantile_per_s(&self, workers: u32, p: f64) -> Result<f64, InputError> {
         if !(p > 0.0 && p < 1.0) {
             return Err(
@@ -334,7 +334,8 @@ pub fn fit(measurements: &[Measurement], prior: &Prior) -> Result<FittedModel, I
 ///
 /// # Errors
 ///
-/// Another protocol, no servers, another number of samples per worker; a model that lacks parameters.
+/// Returns an error on any of these: another protocol, no servers, another number of samples per worker; a model that
+/// lacks parameters.
 pub fn predict(fitted: &FittedModel, configuration: &Configuration) -> Result<Prediction, InputError> {
     check_protocol(PLACE, configuration)?;
     let workers = configuration.workers();

@@ -26,7 +26,7 @@ impl Default for Noise {
 }
 
 impl Noise {
-    /// Refuses what is no distribution.
+    /// Refuses what is not a distribution.
     pub(super) fn check(&self) -> Result<(), InputError> {
         check::not_positive("noise", "the relative standard deviation", self.relative_deviation)?;
         check::not_positive("noise", "the weight in measurements", self.weight)

@@ -37,7 +37,7 @@ impl DirectExchange {
     ///
     /// # Errors
     ///
-    /// No worker; more workers than virtual nodes; more virtual nodes than a million.
+    /// Returns an error on any of these: no worker; more workers than virtual nodes; more virtual nodes than a million.
     pub fn new(virtual_nodes: u32, workers: u32, bytes: u64) -> Result<DirectExchange, InputError> {
         let partial_sums = partial_sums(virtual_nodes, workers)?;
         if workers == 1 {
@@ -84,7 +84,7 @@ impl DirectExchange {
     ///
     /// # Errors
     ///
-    /// A link without bandwidth or with negative latency; negative costs.
+    /// Returns an error on any of these: a link without bandwidth or with negative latency; negative costs.
     pub fn seconds(&self, link: &Link, cost: &CollectiveCost) -> Result<f64, InputError> {
         check::link(PLACE, "the link", link)?;
         check::negative(PLACE, "the cost of handling in seconds per byte", cost.s_per_byte)?;
@@ -101,7 +101,7 @@ impl DirectExchange {
 ///
 /// # Errors
 ///
-/// No worker; more workers than virtual nodes; more virtual nodes than a million.
+/// Returns an error on any of these: no worker; more workers than virtual nodes; more virtual nodes than a million.
 pub fn partial_sums(virtual_nodes: u32, workers: u32) -> Result<Vec<u32>, InputError> {
     if virtual_nodes > VIRTUAL_NODES_MAX || workers == 0 || workers > virtual_nodes {
         let what = format!("{workers} workers cannot share {virtual_nodes} virtual nodes");

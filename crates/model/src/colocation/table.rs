@@ -12,7 +12,7 @@ use crate::throughput_table::GavelTable;
 /// Speeds alone from a table, and what jobs keep of them beside others from demands that were fitted to some of its
 /// pairs.
 ///
-/// Only jobs on one device share it: nobody has measured gangs that do.
+/// Only jobs on one device share it: gangs that do were not measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Colocated {
     table: GavelTable,
@@ -26,7 +26,7 @@ impl Colocated {
     ///
     /// # Errors
     ///
-    /// A type of device of which no accepted pair tells.
+    /// Returns an error for a type of device of which no accepted pair tells.
     pub fn fit(table: GavelTable, keep: impl Fn(&str, [&str; 2]) -> bool) -> Result<Colocated, InputError> {
         let mut demands = BTreeMap::new();
         for device in table.device_types() {
@@ -52,7 +52,7 @@ impl Colocated {
     ///
     /// # Errors
     ///
-    /// A type or kind that the table does not hold.
+    /// Returns an error for a type or kind that the table does not hold.
     pub fn demand(&self, device: &str, kind: &str) -> Result<&Demand, String> {
         let of_device = self
             .demands

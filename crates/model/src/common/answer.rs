@@ -7,7 +7,7 @@ use bellwether_core::prediction::{Bottleneck, Configuration, Prediction, Validit
 ///
 /// # Errors
 ///
-/// When these are no numbers that a prediction may hold: a step would take no time, or for ever.
+/// Returns an error if a prediction may not hold these numbers: a step would take no time, or for ever.
 pub(crate) fn exact(examples_per_s: f64, samples: f64, validity: Validity) -> Result<Prediction, String> {
     let step_s = samples / examples_per_s;
     let fits = |value: f64| value.is_finite() && value > 0.0;
@@ -24,11 +24,11 @@ pub(crate) fn exact(examples_per_s: f64, samples: f64, validity: Validity) -> Re
     })
 }
 
-/// Devices of a configuration that nobody else uses.
+/// Devices of a configuration that no other job uses.
 ///
 /// # Errors
 ///
-/// When there are none, or when others use them too.
+/// Returns an error if there are none, or when others use them too.
 pub(crate) fn own_devices(configuration: &Configuration) -> Result<u32, String> {
     if !configuration.shared_with.is_empty() {
         return Err("this model knows only jobs that have their devices for themselves".into());

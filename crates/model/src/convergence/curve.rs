@@ -69,7 +69,7 @@ impl Curve {
 
 /// Jitter of a curve from point to point, as a standard deviation; outliers do not count.
 pub(super) fn jitter(points: &[Observation]) -> f64 {
-    // Second differences, so that a slope is no jitter: their variance is 6 times that of a point.
+    // Second differences, so that a slope does not count as jitter: their variance is 6 times that of a point.
     let mut sizes: Vec<f64> =
         points.windows(3).map(|w| (w[0].loss - 2.0 * w[1].loss + w[2].loss).abs() / 6.0_f64.sqrt()).collect();
     sizes.sort_by(f64::total_cmp);

@@ -61,7 +61,8 @@ impl CurveFit {
     ///
     /// # Errors
     ///
-    /// Fewer than 4 points, one that is no number or below the floor, or progress that does not grow.
+    /// Returns an error for fewer than 4 points, one that is not finite or below the floor, or progress that does not
+    /// grow.
     pub fn fit(points: &[Observation], floor: f64) -> Result<CurveFit, InputError> {
         check(points, floor)?;
         let jitter = jitter(points);

@@ -42,7 +42,7 @@ pub fn steps_of_progress(
 ///
 /// # Errors
 ///
-/// Fewer than two different batches, or a number that is not positive.
+/// Returns an error for fewer than two different batches, or a number that is not positive.
 pub fn fit_steps(measured: &[(f64, f64)]) -> Result<(f64, f64), InputError> {
     let place = "steps by batch";
     for (batch, steps) in measured {

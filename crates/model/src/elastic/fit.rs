@@ -58,7 +58,7 @@ impl Row {
     ///
     /// # Errors
     ///
-    /// The number of the row and what is wrong with it.
+    /// Returns the number of the row and what is wrong with it.
     fn check(&self, index: usize) -> Result<(), InputError> {
         let place = format!("measurement {}", index + 1);
         if self.nodes == 0 || self.replicas < self.nodes {
@@ -70,7 +70,7 @@ impl Row {
         check::negative(&place, "the exchange in seconds", self.exchange_s.unwrap_or(0.0))?;
         if self.gradient_s().is_some_and(|gradient_s| gradient_s <= 0.0) {
             return Err(InputError::new(place, "the exchange takes as long as the whole step")
-                .hint("give the part of it that nothing hides"));
+                .hint("give the part that nothing hides"));
         }
         Ok(())
     }
@@ -80,7 +80,7 @@ impl Row {
 ///
 /// # Errors
 ///
-/// No row; the number of one that cannot be used, and what is wrong with it.
+/// Returns an error on any of these: no row; the number of one that cannot be used, and what is wrong with it.
 pub(crate) fn check_rows(rows: &[Row]) -> Result<(), InputError> {
     if rows.is_empty() {
         return Err(
@@ -99,7 +99,8 @@ pub(crate) fn check_rows(rows: &[Row]) -> Result<(), InputError> {
 ///
 /// # Errors
 ///
-/// No row, or one that cannot be: no replica, a time or batch that is not positive, an exchange as long as its step.
+/// Returns an error on any of these: no row, or one that cannot be: no replica, a time or batch that is not positive,
+/// an exchange as long as its step.
 pub fn fit(rows: &[Row]) -> Result<Fit, InputError> {
     check_rows(rows)?;
     let (bounds, starts) = search_space(rows);

@@ -1,4 +1,4 @@
-//! Goodput, and the batch and accumulation that give most of it.
+//! Goodput, and the batch and accumulation that maximise it.
 
 use bellwether_core::error::InputError;
 
@@ -49,7 +49,7 @@ pub struct Optimum {
 ///
 /// # Errors
 ///
-/// A statistic that is negative or no number, or a squared norm of 0.
+/// Returns an error for a statistic that is negative or not finite, or a squared norm of 0.
 pub fn noise_scale(initial: u64, gradient_square: f64, gradient_variance: f64) -> Result<f64, InputError> {
     let place = "gradient statistics";
     check::not_positive(place, "the squared norm", gradient_square)?;
@@ -67,7 +67,7 @@ impl Goodput {
     ///
     /// # Errors
     ///
-    /// Limits that leave no batch, or a noise scale that is negative or no number.
+    /// Returns an error for limits that leave no batch, or a noise scale that is negative or not finite.
     pub fn new(throughput: Throughput, noise_scale: f64, limits: BatchLimits) -> Result<Goodput, InputError> {
         let BatchLimits { initial, largest, local: (smallest_local, largest_local) } = limits;
         let place = "batch limits";
@@ -76,7 +76,7 @@ impl Goodput {
         }
         if largest < initial || largest_local < smallest_local {
             let what = format!("{initial}..{largest} samples, {smallest_local}..{largest_local} per replica");
-            return Err(InputError::new(place, what).hint("the largest is no less than the smallest"));
+            return Err(InputError::new(place, what).hint("the largest must be at least the smallest"));
         }
         check::negative("goodput", "the noise scale in samples", noise_scale)?;
         Ok(Goodput { throughput, noise_scale, limits })

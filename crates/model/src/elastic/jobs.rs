@@ -90,7 +90,7 @@ impl Applications {
     ///
     /// # Errors
     ///
-    /// The file and line, and what is wrong with it.
+    /// Returns the file and line, and what is wrong with it.
     pub fn add(&mut self, name: &str, sources: &Sources, place: &str) -> Result<(), InputError> {
         self.by_name.insert(name.to_string(), read::application(sources, place)?);
         Ok(())

@@ -147,7 +147,7 @@ impl Connection {
             let (at, stream) = streams.depart()?;
             (*sent, self.turn) = (at, 0.0);
             if streams.is_empty() {
-                // The count of bytes begins anew, so that it stays small and exact.
+                // The count of bytes restarts at 0, so that it stays small and exact.
                 (*streams, *sent) = (ProcessorSharing::new(1.0), 0.0);
             }
             return Some(stream);

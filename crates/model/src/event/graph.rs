@@ -192,7 +192,8 @@ pub fn with_downloads(profile: &Profile) -> Cow<'_, Profile> {
 ///
 /// # Errors
 ///
-/// A part that was measured on a server that does not exist here; no server at all, or more than a million.
+/// Returns an error on any of these: a part that was measured on a server that does not exist here; no server at all,
+/// or more than a million.
 pub fn place_parts(profile: &Profile, servers: u32) -> Result<Vec<u32>, InputError> {
     check::servers("servers", servers)?;
     for (number, part) in profile.parts.iter().enumerate() {

@@ -12,7 +12,7 @@ const BATCHES: usize = 20;
 /// An early end needs batches of this many steps of each worker, so that they do not depend on each other.
 const STEPS_PER_BATCH: usize = 5;
 const LEVEL: f64 = 0.95;
-/// Staleness that is told apart: more than any worker's turn of so many workers.
+/// Staleness values that are told apart: more than one turn of this many workers.
 const STALENESS_MAX: u32 = 1 << 16;
 
 pub(super) struct Measure {
@@ -81,7 +81,7 @@ impl Measure {
         self.enough |= self.completed >= self.most_steps;
     }
 
-    /// A gradient was applied after so many others since its part was asked for.
+    /// A gradient was applied after this many others since its part was asked for.
     pub(super) fn applied(&mut self, others: u32) {
         if self.completed < self.warm_up {
             return;

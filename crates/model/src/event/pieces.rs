@@ -19,7 +19,7 @@ const VALUE_BYTES: u64 = 4;
 ///
 /// # Errors
 ///
-/// No server at all, or more than a million.
+/// Returns an error if there is no server at all, or more than a million.
 pub fn with_pieces(profile: &Profile, servers: u32) -> Result<(Cow<'_, Profile>, Vec<u32>), InputError> {
     check::servers("servers", servers)?;
     let all = || (0..profile.parts.len() as u32).collect();

@@ -14,7 +14,7 @@ use crate::common::check;
 
 /// Operations times parts at most: so much is kept of what needs what.
 const MOST_NEEDS: usize = 1 << 26;
-/// Operations times squared parts at most, for the timing-aware rule, which takes so many turns.
+/// Operations times squared parts at most, for the timing-aware rule, which takes this many turns.
 const MOST_TURNS: usize = 1 << 36;
 
 /// What each operation needs, directly or through others.
@@ -112,7 +112,7 @@ fn refuse_beyond(most: usize, profile: &Profile, factor: usize) -> Result<(), In
 ///
 /// # Errors
 ///
-/// What [`Profile::check`] complains of; more operations and parts than fit.
+/// Returns an error on any of these: what [`Profile::check`] complains of; more operations and parts than fit.
 pub fn tic(profile: &Profile) -> Result<Vec<u32>, InputError> {
     let needs = Needs::new(profile)?;
     let (_, together) = needs.measures(&needs.downloaded, &vec![1.0; needs.downloaded.len()]);
@@ -132,14 +132,14 @@ pub fn tic(profile: &Profile) -> Result<Vec<u32>, InputError> {
     Ok(levels)
 }
 
-/// Levels by the timing-aware rule: of the parts that have not been sent, part `a` goes before part `b` when
-/// `min(P(b), M(a)) < min(P(a), M(b))`, or, these being equal, when its `M⁺` is smaller; after each choice
-/// everything is computed anew. For [`super::TransmissionOrder::Priority`]; parts that are not downloaded come
-/// last.
+/// Levels by the timing-aware rule: of the parts that have not been sent, part `a` goes before part `b` when `min(P(b),
+/// M(a)) < min(P(a), M(b))`, or, these being equal, when its `M⁺` is smaller; after each choice everything is computed
+/// again. For [`super::TransmissionOrder::Priority`]; parts that are not downloaded come last.
 ///
 /// # Errors
 ///
-/// What [`Profile::check`] complains of; a bandwidth that carries nothing; more operations and parts than fit.
+/// Returns an error on any of these: what [`Profile::check`] complains of; a bandwidth that carries nothing; more
+/// operations and parts than fit.
 pub fn tac(profile: &Profile, bandwidth_bytes_per_s: f64) -> Result<Vec<u32>, InputError> {
     check::not_positive("order", "the bandwidth in bytes/s", bandwidth_bytes_per_s)?;
     refuse_beyond(MOST_TURNS, profile, profile.parts.len().saturating_pow(2))?;

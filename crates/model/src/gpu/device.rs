@@ -80,7 +80,7 @@ pub struct Device {
     pub compute_capability: String,
     /// Streaming multiprocessors.
     pub multiprocessors: u32,
-    /// Boost clock in MHz, by which cycles become time.
+    /// Boost clock in MHz: it converts cycles to time.
     pub clock_mhz: u32,
     /// Most threads of a block.
     pub threads_per_block: u32,
@@ -145,7 +145,7 @@ pub fn built_in() -> Vec<Device> {
 ///
 /// # Errors
 ///
-/// What is no such table, a limit of 0 or beyond reason, and a name that stands in it twice.
+/// Returns an error for a malformed table, a limit of 0 or beyond reason, and a name that stands in it twice.
 pub fn read_devices(text: &str, place: &str) -> Result<Vec<Device>, InputError> {
     let file: File = document(text, place)?;
     for (number, device) in file.gpu.iter().enumerate() {
@@ -161,7 +161,7 @@ pub fn read_devices(text: &str, place: &str) -> Result<Vec<Device>, InputError> 
 ///
 /// # Errors
 ///
-/// A name that none has, with those that come near.
+/// Returns an error for an unknown name; it lists similar names.
 pub fn find<'a>(devices: &'a [Device], name: &str) -> Result<&'a Device, InputError> {
     let wanted = plain(name);
     devices.iter().rev().find(|device| plain(&device.name) == wanted).ok_or_else(|| {

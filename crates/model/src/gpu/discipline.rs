@@ -66,7 +66,7 @@ impl FromStr for Discipline {
 pub struct TimeSlice {
     /// Length of a turn, in microseconds.
     pub slice_us: f64,
-    /// Time in which nobody runs when the turn goes to another process, in microseconds.
+    /// Time in which no process runs when the turn goes to another one, in microseconds.
     pub switch_us: f64,
 }
 
@@ -92,7 +92,7 @@ impl TimeSlice {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Slice {
-    /// By which processes name it.
+    /// The name by which processes refer to it.
     pub name: String,
     /// How many multiprocessors it has: on A100 14 for each seventh, on H100 and H200 16.
     pub multiprocessors: u32,

@@ -8,7 +8,7 @@ use super::device::Device;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kernel {
-    /// By which streams launch it.
+    /// The name by which streams launch it.
     pub name: String,
     /// Blocks of the grid; the shape of the grid does not matter.
     pub blocks: u32,

@@ -96,8 +96,8 @@ pub struct Occupancy {
 ///
 /// # Errors
 ///
-/// A block that fits no multiprocessor (with the resource that it exceeds), more shared memory than a block may
-/// opt in to, more threads or registers than the device allows, or none at all.
+/// Returns an error for a block that fits no multiprocessor (with the resource that it exceeds), more shared memory
+/// than a block may opt in to, more threads or registers than the device allows, or none at all.
 pub fn occupancy(device: &Device, kernel: &Kernel) -> Result<Occupancy, InputError> {
     let place = || format!("kernel `{}`", kernel.name);
     let on = format!("on {}", device.name);

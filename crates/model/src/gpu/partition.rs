@@ -24,7 +24,7 @@ pub(super) struct Partition {
     active: bool,
     /// Rounds of its streams that have arrived and not ended.
     pub(super) rounds: u32,
-    /// Whether rates must be computed anew.
+    /// Whether rates must be computed again.
     stale: bool,
 }
 

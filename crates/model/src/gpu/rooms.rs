@@ -1,9 +1,9 @@
 //! The free part of each multiprocessor, and the one with the most room for a kernel.
 //!
-//! A tournament tree for each kernel keeps the best multiprocessor at its root. A block that comes or goes only
-//! writes down which multiprocessor it changed; a tree reads what it missed when its kernel chooses next, and is built
-//! anew when it missed more changes than there are multiprocessors. So a choice costs O(log multiprocessors),
-//! amortised, for each kernel that takes turns with others.
+//! A tournament tree for each kernel keeps the best multiprocessor at its root. A block that comes or goes only writes
+//! down which multiprocessor it changed; a tree reads what it missed when its kernel chooses next, and is rebuilt when
+//! it missed more changes than there are multiprocessors. So a choice costs O(log multiprocessors), amortised, for each
+//! kernel that takes turns with others.
 
 use super::occupancy::{Amounts, room};
 
@@ -34,7 +34,7 @@ struct Tree {
 /// Bits of a node that hold the rank; above them stands the room.
 const RANK_BITS: u32 = 16;
 
-/// A node that says that so much room is at this rank: more room is larger, then the lower rank; 0 is no room.
+/// A node that says that this much room is at this rank: more room is larger, then the lower rank; 0 means no room.
 fn node(room: u32, rank: usize) -> u32 {
     match room {
         0 => 0,

@@ -45,12 +45,12 @@ pub struct TracedRun {
 ///
 /// # Errors
 ///
-/// Another header, a row that is no such row, a grid whose length differs from its list, or an empty one.
+/// Returns an error for another header, a malformed row, a grid whose length differs from its list, or an empty one.
 pub fn read_trace(text: &str, place: &str) -> Result<Vec<TracedRun>, InputError> {
     let mut lines = text.lines().enumerate();
     let header = lines.next().map_or("", |(_, line)| line.trim());
     if header != TRACE_HEADER {
-        return Err(InputError::new(format!("{place}, line 1"), "this is no trace of blocks")
+        return Err(InputError::new(format!("{place}, line 1"), "not a trace of blocks")
             .hint(format!("the first line must be {TRACE_HEADER}")));
     }
     let mut runs: Vec<TracedRun> = Vec::new();
@@ -85,7 +85,8 @@ pub fn read_trace(text: &str, place: &str) -> Result<Vec<TracedRun>, InputError>
 }
 
 fn whole(text: &str, place: &str) -> Result<u32, InputError> {
-    text.parse().map_err(|_| InputError::new(place, format!("`{text}` is no whole number")))
+    text.parse()
+        .map_err(|_| InputError::new(place, format!("invalid number `{text}`: expected a whole number")))
 }
 
 /// How a model did on one launch of a trace.
@@ -141,7 +142,7 @@ impl RunScore {
 ///
 /// # Errors
 ///
-/// A kernel that the device cannot run.
+/// Returns an error for a kernel that the device cannot run.
 pub fn compare(trace: &[TracedRun], device: &Device) -> Result<Vec<RunScore>, InputError> {
     trace.iter().map(|run| score(run, device)).collect()
 }

@@ -197,7 +197,7 @@ impl Kernel {
 const TIME_LEAST: f64 = 1e-3;
 const TIME_MOST: f64 = 1e12;
 
-/// Refuses what is no number from 0 to `most`.
+/// Refuses a value outside 0 to `most`.
 fn number(place: &str, key: &str, value: f64, most: f64) -> Result<(), InputError> {
     if (0.0..=most).contains(&value) {
         return Ok(());
@@ -246,7 +246,8 @@ impl Workload {
     ///
     /// # Errors
     ///
-    /// No kernel, a kernel that does not fit, a number out of range, a name that nothing has or two have.
+    /// Returns an error on any of these: no kernel, a kernel that does not fit, a number out of range, a name that
+    /// nothing has or two have.
     pub fn check(&self, device: &Device) -> Result<(), InputError> {
         if self.kernels.is_empty() {
             return Err(InputError::new("the workload", "it has no kernel").hint("add [[kernel]]"));

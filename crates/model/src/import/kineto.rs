@@ -392,7 +392,7 @@ fn named(ready: &[Ready], name: &str) -> Vec<(String, u64)> {
     ready.iter().enumerate().map(|(number, gradient)| (format!("{name} {number}"), gradient.bytes)).collect()
 }
 
-/// How much a layer's record of a communication tells, 0 the most; `None` for what is no communication.
+/// How much a layer's record of a communication tells, 0 the most; `None` for other records.
 fn communication_layer(name: &str) -> Option<usize> {
     if name == "record_param_comms" {
         return Some(0);

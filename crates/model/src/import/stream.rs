@@ -12,7 +12,7 @@ use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
 
-/// A point in time or a duration beyond this is no measurement: 300 years in microseconds.
+/// A point in time or a duration beyond this cannot be a measurement: 300 years in microseconds.
 const LARGEST_US: f64 = 1e16;
 
 /// One event of a trace.
@@ -124,7 +124,7 @@ pub(super) fn walk<'de>(
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let header = Trace { visit }.deserialize(&mut json).and_then(|header| json.end().map(|()| header));
     header.map_err(|error| {
-        InputError::new(place, format!("this is no trace: {error}"))
+        InputError::new(place, format!("not a trace: {error}"))
             .hint("a trace is the JSON file that the profiler of PyTorch or of TensorFlow writes, unpacked")
     })
 }

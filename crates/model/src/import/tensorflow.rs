@@ -331,7 +331,7 @@ fn source(phase: Phase, kind: &str) -> Option<Source> {
     }
 }
 
-/// Bytes of the largest tensor of real numbers in `(float[256,384];;int32[2])`; counters are no gradients.
+/// Bytes of the largest tensor of real numbers in `(float[256,384];;int32[2])`; counters are not gradients.
 fn largest_tensor(shapes: &str) -> Option<u64> {
     let operands = shapes.trim_start_matches('(').trim_end_matches(')').split(';');
     let bytes = |operand: &str| {

@@ -1,4 +1,4 @@
-//! What the coarse models say of training in which nobody, or not everybody, waits.
+//! What the coarse models say of training in which no worker waits, or not all do.
 
 use bellwether_core::InputError;
 use bellwether_core::prediction::{Bottleneck, Configuration, Protocol};

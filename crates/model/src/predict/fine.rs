@@ -31,8 +31,8 @@ impl ProfileModel {
     ///
     /// # Errors
     ///
-    /// A configuration without workers, samples, servers or bandwidth, of unknown devices, too large to simulate, or
-    /// of gossip.
+    /// Returns an error for a configuration without workers, samples, servers or bandwidth, of unknown devices, too
+    /// large to simulate, or of gossip.
     pub fn predict_fine(
         &self,
         configuration: &Configuration,

@@ -19,8 +19,8 @@ struct Turn {
 }
 
 impl ProfileModel {
-    /// The configuration of `workers` that exchange something after every `nodes` virtual nodes: nobody waits, or not
-    /// everybody, or all wait for all at servers.
+    /// The configuration of `workers` that exchange something after every `nodes` virtual nodes: no worker waits, or
+    /// only some do, or all wait for all at servers.
     pub fn in_units(&self, configuration: Configuration, nodes: u32) -> Configuration {
         configuration.in_units(self.profile.batch, self.profile.virtual_nodes, nodes)
     }
@@ -44,7 +44,7 @@ impl ProfileModel {
     ///
     /// # Errors
     ///
-    /// More workers than units.
+    /// Returns an error for more workers than units.
     pub(super) fn synchronous_units(&self, configuration: &Configuration) -> Result<(u32, u32), InputError> {
         let (virtual_nodes, workers) = (self.profile.virtual_nodes, configuration.workers().max(1));
         let unit = configuration.accumulation.clamp(1, virtual_nodes);
@@ -63,7 +63,7 @@ impl ProfileModel {
     ///
     /// # Errors
     ///
-    /// More operations than can be simulated.
+    /// Returns an error for more operations than can be simulated.
     pub(super) fn turn(&self, configuration: &Configuration) -> Result<(Cow<'_, Profile>, f64), InputError> {
         let profile = &self.profile;
         let virtual_nodes = profile.virtual_nodes;

@@ -54,8 +54,8 @@ pub fn multiclass(classes: &[Class]) -> Result<MulticlassSolution, InputError> {
 ///
 /// # Errors
 ///
-/// No kind; kinds with different numbers of stations; negative seconds; a step without any time; no worker at
-/// all; more population vectors than [`STATES_MAX`] allows.
+/// Returns an error on any of these: no kind; kinds with different numbers of stations; negative seconds; a step
+/// without any time; no worker at all; more population vectors than [`STATES_MAX`] allows.
 pub fn multiclass_exact(classes: &[Class]) -> Result<MulticlassSolution, InputError> {
     let stations = checked(classes)?;
     let Some(states) = states(classes, stations) else {

@@ -19,7 +19,7 @@ impl Shares {
     ///
     /// # Errors
     ///
-    /// No server; negative bytes; no bytes at all.
+    /// Returns an error on any of these: no server; negative bytes; no bytes at all.
     pub fn new(bytes: &[f64]) -> Result<Shares, InputError> {
         for &held in bytes {
             check::negative(PLACE, "what a server holds, in bytes,", held)?;
@@ -36,7 +36,7 @@ impl Shares {
     ///
     /// # Errors
     ///
-    /// No server, or more than a million.
+    /// Returns an error if there is no server, or more than a million.
     pub fn equal(servers: u32) -> Result<Shares, InputError> {
         check::servers(PLACE, servers)?;
         Ok(Shares { shares: vec![1.0 / f64::from(servers); servers as usize] })
@@ -64,7 +64,7 @@ impl Shares {
 ///
 /// # Errors
 ///
-/// Negative seconds, or none at all.
+/// Returns an error for negative seconds, or none at all.
 pub fn fork_join(delay_s: f64, visits_s: &[f64], shares: &Shares) -> Result<ClosedNetwork, InputError> {
     check::negative(PLACE, "the delay in seconds", delay_s)?;
     let largest = shares.largest();

@@ -144,7 +144,7 @@ impl Fitted {
     ///
     /// # Errors
     ///
-    /// A feature that does not exist, or a logarithm of what is not positive.
+    /// Returns an error for a feature that does not exist, or a logarithm of what is not positive.
     pub fn predict(&self, features: &[f64]) -> Result<f64, InputError> {
         let row = self.candidate.row(features)?;
         let value = match &self.form {
@@ -227,8 +227,8 @@ pub fn leave_one_group_out(candidate: &Candidate, samples: &[Sample]) -> Result<
 ///
 /// # Errors
 ///
-/// Fewer than three groups, a target that is not positive, samples with different numbers of features, or no
-/// candidate that can be fitted.
+/// Returns an error for fewer than three groups, a target that is not positive, samples with different numbers of
+/// features, or no candidate that can be fitted.
 pub fn choose(samples: &[Sample], candidates: &[Candidate]) -> Result<Chosen, InputError> {
     for sample in samples {
         let place = format!("{PLACE}, `{}`", sample.group);

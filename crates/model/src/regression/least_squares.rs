@@ -25,8 +25,8 @@ impl LeastSquares {
     ///
     /// # Errors
     ///
-    /// Fewer rows than coefficients, rows of unequal length, numbers that are not finite, or features that depend
-    /// on each other.
+    /// Returns an error for fewer rows than coefficients, rows of unequal length, numbers that are not finite, or
+    /// features that depend on each other.
     pub fn fit(rows: &[Vec<f64>], targets: &[f64]) -> Result<LeastSquares, InputError> {
         Self::fit_weighted(rows, targets, &vec![1.0; targets.len()])
     }

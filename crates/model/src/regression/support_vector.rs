@@ -96,8 +96,8 @@ impl SupportVector {
     ///
     /// # Errors
     ///
-    /// Rows of unequal length, none or too many of them, numbers that are not finite,
-    /// parameters out of range, or no convergence.
+    /// Returns an error for rows of unequal length, none or too many of them, numbers that are not finite, parameters
+    /// out of range, or no convergence.
     pub fn fit(
         rows: &[Vec<f64>],
         targets: &[f64],
@@ -126,9 +126,9 @@ impl SupportVector {
         self.bias + pairs.map(|(b, x)| b * self.parameters.kernel.value(x, row)).sum::<f64>()
     }
 
-    /// By how much the fit to `targets` misses its optimality conditions, in units of the target; computed
-    /// anew from the coefficients. At an optimum a residual inside the zone has coefficient 0, one on its
-    /// border any, one outside `±C`, and the coefficients add up to 0.
+    /// By how much the fit to `targets` misses its optimality conditions, in units of the target; computed again from
+    /// the coefficients. At an optimum a residual inside the zone has coefficient 0, one on its border any, one outside
+    /// `±C`, and the coefficients add up to 0.
     pub fn violation(&self, targets: &[f64]) -> f64 {
         let SupportVectorParameters { cost, epsilon, .. } = self.parameters;
         let of_row = |((row, y), b): ((&Vec<f64>, &f64), &f64)| {

@@ -65,7 +65,7 @@ pub fn by_group(groups: &[String]) -> Vec<Vec<usize>> {
 ///
 /// # Errors
 ///
-/// The first error of a fit.
+/// Returns the first error of a fit.
 pub fn cross_validate(
     rows: &[Vec<f64>],
     targets: &[f64],
@@ -101,7 +101,7 @@ pub fn support_vector(parameters: SupportVectorParameters) -> Fit<'static> {
 ///
 /// # Errors
 ///
-/// An empty grid, or the first error of a fit.
+/// Returns an error for an empty grid, or the first error of a fit.
 pub fn grid_search(
     rows: &[Vec<f64>],
     targets: &[f64],

@@ -13,8 +13,8 @@ const MODEL: &str = "scaling";
 impl Scaling {
     /// The model as data: `<form>.<parameter>` for each law, then what the interval and the range of validity need.
     ///
-    /// The covariance is left open: parameters of different laws are no draw from one distribution, and the
-    /// interval comes from rows left out.
+    /// The covariance is left open: parameters of different laws are not drawn from one distribution, and the interval
+    /// comes from rows left out.
     pub fn to_fitted(&self) -> FittedModel {
         let mut parameters = Vec::new();
         for law in &self.laws {
@@ -54,7 +54,7 @@ impl Scaling {
     ///
     /// # Errors
     ///
-    /// Another model, a parameter that is missing, or one that cannot be.
+    /// Returns an error for another model, a parameter that is missing, or one that cannot be.
     pub fn from_fitted(fitted: &FittedModel) -> Result<Scaling, InputError> {
         kind(MODEL, fitted, MODEL)?;
         let value = |name: &str| needed(MODEL, fitted, name, 0.0);

@@ -31,7 +31,7 @@ impl ElasticFlowTables {
     ///
     /// # Errors
     ///
-    /// The line and what is wrong with it.
+    /// Returns the line and what is wrong with it.
     pub fn add(&mut self, device: &str, network: &str, csv: &str, place: &str) -> Result<(), InputError> {
         let mut lines = csv.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let head = lines.next().map_or("", |(_, line)| line);
@@ -41,7 +41,7 @@ impl ElasticFlowTables {
             .collect::<Option<_>>()
             .filter(|columns: &Vec<u32>| !columns.is_empty())
             .ok_or_else(|| {
-                InputError::new(format!("{place}, line 1"), format!("`{head}` is no head of a table"))
+                InputError::new(format!("{place}, line 1"), format!("invalid table head `{head}`"))
                     .hint("write global_batch_size,1,2,4: after the first column numbers of devices")
             })?;
         let mut counts = Counts::new();
@@ -49,7 +49,7 @@ impl ElasticFlowTables {
             let at = || format!("{place}, line {}", number + 1);
             let (batch, fields) = line.split_once(',').unwrap_or((line, ""));
             let batch: u32 = batch.trim().parse().ok().filter(|&batch| batch > 0).ok_or_else(|| {
-                InputError::new(at(), format!("`{batch}` is no global batch"))
+                InputError::new(at(), format!("invalid global batch `{batch}`"))
                     .hint("write a whole number of samples above 0")
             })?;
             if fields.split(',').count() > columns.len() {
@@ -78,7 +78,7 @@ impl ElasticFlowTables {
     ///
     /// # Errors
     ///
-    /// What was not measured, and what was.
+    /// Returns what was not measured, and what was.
     pub fn examples_per_s(
         &self,
         device: &str,
@@ -135,7 +135,7 @@ fn measured(field: &str, at: impl Fn() -> String) -> Result<Option<f64>, InputEr
         Ok(0.0) => Ok(None),
         // Outside of these a step would overflow.
         Ok(rate) if (1e-100..1e100).contains(&rate) => Ok(Some(rate)),
-        _ => Err(InputError::new(at(), format!("`{field}` is no throughput in steps/s"))
+        _ => Err(InputError::new(at(), format!("invalid throughput `{field}`"))
             .hint("write a number above 0, or leave the cell empty")),
     }
 }

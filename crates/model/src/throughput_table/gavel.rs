@@ -53,11 +53,11 @@ impl GavelTable {
     ///
     /// # Errors
     ///
-    /// Text that is no such table, or a throughput that cannot be.
+    /// Returns an error for text that is no such table, or a throughput that cannot be.
     pub fn parse(json: &[u8], place: &str) -> Result<GavelTable, InputError> {
         let file: BTreeMap<String, BTreeMap<String, Entry>> =
             serde_json::from_slice(json).map_err(|error| {
-                InputError::new(place, format!("this is no table of throughputs: {error}"))
+                InputError::new(place, format!("not a table of throughputs: {error}"))
                     .hint("expected is {type of device: {\"('kind of job', devices)\": {\"null\": steps/s}}}")
             })?;
         let mut types: BTreeMap<String, DeviceType> = BTreeMap::new();
@@ -98,7 +98,7 @@ impl GavelTable {
     ///
     /// # Errors
     ///
-    /// What was not measured, and what was; a job that does not run there.
+    /// Returns what was not measured, and what was; a job that does not run there.
     pub fn steps_per_s(&self, device: &str, kind: &str, devices: u32, spread: bool) -> Result<f64, String> {
         self.cell(device, kind, devices, spread).map(|cell| cell.alone)
     }
@@ -117,7 +117,7 @@ impl GavelTable {
             .beside
             .get(second)
             .ok_or_else(|| format!("`{first}` was not measured beside `{second}` on {devices} {device}"))?;
-        // Nobody is helped by another job: what is above the speed alone is noise.
+        // No job is helped by another: a speed above the speed alone is noise.
         let part = |place: usize, alone: f64| (together[place] / alone).min(1.0);
         Ok((together[0] > 0.0 && together[1] > 0.0).then(|| [part(0, own.alone), part(1, other.alone)]))
     }

@@ -42,11 +42,12 @@ pub fn daly_s(mean_s: f64, checkpoint_s: f64) -> f64 {
 
 /// The best fixed period of work between checkpoints in seconds, by search: the one whose complete periods add up to
 /// the most work within the life of a cluster that ends with the first loss among `workers` servers, and then begins
-/// anew with others. `None` when none is worth writing: no server is lost.
+/// again with others. `None` when none is worth writing: no server is lost.
 ///
 /// # Errors
 ///
-/// No workers, or a time of a checkpoint that is not above 0: then there is no best period, but the shorter the better.
+/// Returns an error on any of these: no workers, or a time of a checkpoint that is not above 0: then there is no best
+/// period, but the shorter the better.
 ///
 /// ```
 /// use bellwether_model::transient::{Law, best_period_s, daly_s};

@@ -6,7 +6,7 @@ use super::job::{Effect, Job, PLACE, Servers, Speeds};
 use super::law::Law;
 use crate::common::check;
 
-/// Points of time between the request of the servers and the end at which the expected course is reckoned.
+/// Points of time between the request of the servers and the end at which the expected course is computed.
 const STEPS: usize = 128;
 /// Most servers of a group whose number at work is taken as a distribution; of more, only the mean counts.
 const SPREAD_MAX: u32 = 512;
@@ -106,15 +106,14 @@ struct Course {
     at_work: Vec<f64>,
 }
 
-/// The expected course of a job without Monte Carlo: the time at which the work that is expected by then is all of it.
-/// `None` when that is not reached within the horizon, or no run can finish. `speed` is as for
-/// [`simulate`](super::simulate).
+/// The expected course of a job without Monte Carlo: the time at which the expected work reaches the whole work. `None`
+/// when that is not reached within the horizon, or no run can finish. `speed` is as for [`simulate`](super::simulate).
 ///
 /// Good where no single loss decides: see the module. That all workers are lost at once does not count.
 ///
 /// # Errors
 ///
-/// A job that cannot be run, a speed that is negative or no finite number.
+/// Returns an error for a job that cannot be run, a speed that is negative or not finite.
 pub fn expected(job: &Job, speed: impl Fn(&[u32]) -> f64) -> Result<Option<Expected>, InputError> {
     job.check()?;
     let speeds = Speeds::new(job, speed)?;

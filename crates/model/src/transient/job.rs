@@ -32,7 +32,7 @@ pub struct Servers {
 pub struct Checkpoints {
     /// Seconds of work between two.
     pub period_s: f64,
-    /// Seconds of one, during which nobody works.
+    /// Seconds of one, during which no worker works.
     pub time_s: f64,
 }
 
@@ -62,10 +62,10 @@ impl Losses {
     /// Every worker holds the whole state: only when all are lost at once does the last checkpoint count.
     pub const ELASTIC: Losses =
         Losses { worker: Effect::GoesOn, chief: Effect::GoesOn, last: Effect::RollsBack };
-    /// Parameter servers that nobody takes away hold the state, but only the chief writes checkpoints and ends the
-    /// run: the design of the transient servers of ICAC 2019.
+    /// Parameter servers that are never revoked hold the state, but only the chief writes checkpoints and ends the run:
+    /// the design of the transient servers of ICAC 2019.
     pub const CHIEF: Losses = Losses { worker: Effect::GoesOn, chief: Effect::Ends, last: Effect::GoesOn };
-    /// The collective of all workers breaks with each of them and begins anew at the last checkpoint.
+    /// The collective of all workers breaks with each of them and begins again at the last checkpoint.
     pub const RIGID: Losses =
         Losses { worker: Effect::RollsBack, chief: Effect::RollsBack, last: Effect::RollsBack };
 }
@@ -141,7 +141,7 @@ impl Speeds {
     ///
     /// # Errors
     ///
-    /// Too many states, or a speed that is negative or no finite number.
+    /// Returns an error for too many states, or a speed that is negative or no finite number.
     pub(super) fn new(job: &Job, speed: impl Fn(&[u32]) -> f64) -> Result<Speeds, InputError> {
         let mut strides = vec![0; job.servers.len()];
         let mut states = 1usize;
@@ -156,7 +156,7 @@ impl Speeds {
         }
         let mut per_s = Vec::with_capacity(states);
         let mut counts = vec![0; job.servers.len()];
-        // Nobody at work does nothing, whatever a law would say.
+        // No workers do no work, whatever a law would say.
         per_s.push(0.0);
         for state in 1..states {
             for ((count, stride), group) in counts.iter_mut().zip(&strides).zip(&job.servers) {

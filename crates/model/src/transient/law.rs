@@ -57,7 +57,7 @@ pub struct Observed {
 }
 
 impl Law {
-    /// A server that nobody takes away: on demand.
+    /// A server that is never revoked: on demand.
     pub fn never() -> Law {
         Law(Form::Never)
     }
@@ -67,7 +67,8 @@ impl Law {
     ///
     /// # Errors
     ///
-    /// No points; times that do not grow, or lie beyond the limit; shares below 0, above 1, or that fall.
+    /// Returns an error on any of these: no points; times that do not grow, or lie beyond the limit; shares below 0,
+    /// above 1, or that fall.
     pub fn points(points: &[(f64, f64)], limit_s: f64) -> Result<Law, InputError> {
         check::not_positive(PLACE, "the limit of a lifetime in seconds", limit_s)?;
         let wrong = |what: String, hint: &str| Err(InputError::new(PLACE, what).hint(hint));
@@ -109,7 +110,7 @@ impl Law {
     ///
     /// # Errors
     ///
-    /// A mean that is no finite number above 0, a limit that is not above 0.
+    /// Returns an error for a mean that is not finite above 0, a limit that is not above 0.
     pub fn exponential(mean_s: f64, limit_s: f64) -> Result<Law, InputError> {
         check::not_positive(PLACE, "the mean lifetime in seconds", mean_s)?;
         if !limit_s.is_infinite() || limit_s < 0.0 {
@@ -122,8 +123,8 @@ impl Law {
     ///
     /// # Errors
     ///
-    /// Shares that are no probabilities or exceed 1 together, times that are no finite numbers above 0, a growth
-    /// time beyond the limit.
+    /// Returns an error for shares that are not probabilities or exceed 1 together, times that are not finite and above
+    /// 0, a growth time beyond the limit.
     pub fn bathtub(bathtub: Bathtub) -> Result<Law, InputError> {
         let Bathtub { early_share, early_mean_s, late_share, late_growth_s, limit_s } = bathtub;
         check::not_positive(PLACE, "the mean lifetime of early ones in seconds", early_mean_s)?;
@@ -150,7 +151,7 @@ impl Law {
     ///
     /// # Errors
     ///
-    /// No observations, or a time that is no finite number above 0.
+    /// Returns an error on any of these: no observations, or a time that is not finite above 0.
     pub fn samples(observed: &[Observed]) -> Result<Law, InputError> {
         if observed.is_empty() {
             return Err(InputError::new(PLACE, "it has no samples").hint("give one lifetime per server"));

@@ -82,7 +82,8 @@ impl Outcomes {
         self.runs.iter().map(|run| f64::from(run.losses)).collect::<Tally>().interval(LEVEL)
     }
 
-    /// Seconds by which a share `p` of all runs has finished. A run that did not finish takes infinitely long.
+    /// The time in seconds at which a share `p` of all runs has finished. A run that did not finish takes infinitely
+    /// long.
     pub fn time_quantile_s(&self, p: f64) -> Estimate {
         quantile(&self.end_s, self.runs.len(), p)
     }

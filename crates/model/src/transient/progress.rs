@@ -29,7 +29,7 @@ impl Progress {
         }
     }
 
-    /// Works at the present speed until a time that is no later than the end of the work.
+    /// Works at the present speed until a time not after the end of the work.
     pub(super) fn advance(&mut self, to_s: f64) {
         let span_s = (to_s - self.now_s.max(self.paused_until_s)).max(0.0);
         self.now_s = to_s;
@@ -52,7 +52,7 @@ impl Progress {
         self.cycle_s = place_s;
     }
 
-    /// When `work` will be done at the present speed; never, when nobody works.
+    /// When `work` will be done at the present speed; never, when no worker works.
     pub(super) fn end_s(&self, work: f64) -> f64 {
         if self.per_s <= 0.0 {
             return f64::INFINITY;
@@ -76,7 +76,7 @@ impl Progress {
         self.per_s = per_s;
     }
 
-    /// Nobody works for these seconds from now; pauses at one time overlap.
+    /// No worker works for these seconds from now; pauses at one time overlap.
     pub(super) fn pause(&mut self, pause_s: f64) {
         self.paused_until_s = self.paused_until_s.max(self.now_s + pause_s);
     }

@@ -8,7 +8,7 @@ use super::outcome::{Outcomes, Run};
 use super::progress::Progress;
 use crate::common::check;
 
-/// A run that has lost so many servers is given up: its servers are gone before they can do anything.
+/// A run that has lost this many servers is given up: its servers are gone before they can do anything.
 const LOSSES_MAX: u32 = 100_000;
 const HOUR_S: f64 = 3600.0;
 
@@ -49,7 +49,8 @@ struct Running<'a> {
 ///
 /// # Errors
 ///
-/// A job that cannot be run (see [`Job`]'s fields), no runs, a speed that is negative or no finite number.
+/// Returns an error for a job that cannot be run (see [`Job`]'s fields), no runs, a speed that is negative or no finite
+/// number.
 pub fn simulate(
     job: &Job,
     speed: impl Fn(&[u32]) -> f64,
@@ -123,7 +124,7 @@ impl<'a> Running<'a> {
                 return self.close(end_s, true);
             }
             let Some((slot, what)) = self.clock.step() else {
-                // Whoever works now does so to the horizon; when nobody does or will, the run is over at once.
+                // Workers that work now do so to the horizon; when none does or will, the run is over at once.
                 let last_s = if self.working > 0 { self.job.horizon_s } else { self.clock.now() };
                 return self.close(last_s, false);
             };

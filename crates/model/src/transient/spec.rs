@@ -84,7 +84,8 @@ fn bathtub(text: &str) -> Result<Law, String> {
 
 fn points(text: &str) -> Result<Law, String> {
     let point = |part: &str| {
-        let (time, gone) = part.split_once('=').ok_or_else(|| format!("`{part}` is no TIME=SHARE"))?;
+        let (time, gone) =
+            part.split_once('=').ok_or_else(|| format!("invalid point `{part}`: expected TIME=SHARE"))?;
         Ok::<_, String>((duration_s(time)?, share(gone)?))
     };
     let points: Vec<(f64, f64)> = text.split(',').map(point).collect::<Result<_, _>>()?;
@@ -98,14 +99,14 @@ fn one_line(error: &InputError) -> String {
 
 fn share(text: &str) -> Result<f64, String> {
     let text = text.trim();
-    text.parse().map_err(|_| format!("`{text}` is no share from 0 to 1"))
+    text.parse().map_err(|_| format!("invalid share `{text}`: expected a number from 0 to 1"))
 }
 
 /// Seconds of a duration above 0 as people write it: `90s`, `30min`, `2h`, `1.5d`; without a unit, seconds.
 ///
 /// # Errors
 ///
-/// What is no number, or not above 0 and finite, or has another unit.
+/// Returns what is no number, or not above 0 and finite, or has another unit.
 ///
 /// ```
 /// use bellwether_model::transient::duration_s;
@@ -124,9 +125,9 @@ pub fn duration_s(text: &str) -> Result<f64, String> {
         _ => return Err(format!("`{text}` has no known unit of time; write s, min, h or d")),
     };
     let seconds = number.trim().parse::<f64>().ok().map(|number| number * factor);
-    seconds
-        .filter(|seconds| seconds.is_finite() && *seconds > 0.0)
-        .ok_or_else(|| format!("`{text}` is no duration above 0, for example 90s, 30min or 2h"))
+    seconds.filter(|seconds| seconds.is_finite() && *seconds > 0.0).ok_or_else(|| {
+        format!("invalid duration `{text}`: expected one above 0, for example 90s, 30min or 2h")
+    })
 }
 
 /// Reads the lifetimes of a user's own servers: one per line, as [`duration_s`] reads it, with a `+` behind it for a
@@ -135,7 +136,7 @@ pub fn duration_s(text: &str) -> Result<f64, String> {
 ///
 /// # Errors
 ///
-/// A line that is no duration, or no line at all.
+/// Returns an error for a line that is no duration, or no line at all.
 ///
 /// ```
 /// use bellwether_model::transient::samples;

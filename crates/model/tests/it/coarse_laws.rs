@@ -132,7 +132,7 @@ proptest! {
             let seconds = |workers, link| all_reduce_s(algorithm, workers, bytes, link).unwrap();
             prop_assert_eq!(seconds(1, &link), 0.0);
             prop_assert!(seconds(workers + 1, &link) >= seconds(workers, &link) * (1.0 - ROUNDING));
-            // Nobody can have the sum before as much has come in as one vector less the own share.
+            // No worker can have the sum before it has received one vector less its own share.
             let least_s = whole_s * (1.0 - 1.0 / f64::from(workers));
             prop_assert!(seconds(workers, &link) >= least_s * (1.0 - ROUNDING) + link.latency_s);
             prop_assert_eq!(Algorithm::of_name(algorithm.name()), Some(algorithm));

@@ -28,7 +28,7 @@ fn the_table_says_what_its_file_says() {
     assert_eq!(table.shared(&small, &on("k80", 1), &large), Ok(None));
     // No gang was measured that shares.
     assert_eq!(table.shared(&small, &on("k80", 2), &small), Ok(None));
-    assert!(table.shared(&small, &on("k80", 1), &job("nobody")).is_err());
+    assert!(table.shared(&small, &on("k80", 1), &job("unknown")).is_err());
     // An error of speeds is none of shares.
     let biased = Biased::new(Box::new(table.clone()), 0.3, 1).unwrap();
     assert_eq!(biased.shared(&small, &on("k80", 1), &small), Ok(Some(kept)));

@@ -268,7 +268,7 @@ fn the_bottleneck_is_named() {
 }
 
 #[test]
-fn nobody_gets_ahead_of_the_bound() {
+fn no_worker_gets_ahead_of_the_bound() {
     // One worker is four times as slow as the others, whose steps take 0.25 s.
     let profile = phases(1, &[1.0], 1e9);
     let run = |protocol| {

@@ -19,7 +19,7 @@ fn kernel(text: &str) -> Kernel {
     document(text, "kernel").expect("a kernel")
 }
 
-/// A kernel of so many blocks and threads, each block for 1000 us.
+/// A kernel of this many blocks and threads, each block for 1000 us.
 fn grid(name: &str, blocks: u32, threads: u32) -> Kernel {
     kernel(&format!("name = '{name}'\nblocks = {blocks}\nthreads_per_block = {threads}\ntime_us = 1000.0"))
 }

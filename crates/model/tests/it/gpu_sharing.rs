@@ -83,7 +83,7 @@ fn turns_are_of_the_stated_length() {
     near(outcome.launches[0].end_us, 5290.0);
     near(outcome.launches[1].end_us, 6435.0);
     assert!(!outcome.launches[0].colocated);
-    // Whoever is alone pays nothing.
+    // A process that is alone pays nothing.
     let alone = workload(&text[..text.rfind("[[stream]]").unwrap()]);
     near(place("v100", &alone, Discipline::TimeSlice).end_us, 3000.0);
 }

@@ -29,7 +29,7 @@ fn published_runs_are_predicted() {
 fn phases_add_up() {
     let seconds = |phases: &[Phase], switch_s| time_s(1000.0, phases, switch_s).unwrap();
     assert_eq!(seconds(&[phase(1.0, 10.0)], 5.0), 100.0);
-    // A phase without work is no switch, and its rate does not count.
+    // A phase without work causes no switch, and its rate does not count.
     assert_eq!(seconds(&[phase(0.0, 0.0), phase(1.0, 10.0)], 5.0), 100.0);
     let three = [phase(0.25, 10.0), phase(0.25, 50.0), phase(0.5, 100.0)];
     assert_eq!(seconds(&three, 2.0), 25.0 + 5.0 + 5.0 + 4.0);

@@ -281,7 +281,7 @@ fn traces_of_other_tools_are_refused_by_name_of_what_was_sought() {
     assert!(packed.contains("gunzip"), "{packed}");
     for bad in ["", "{", "nul", "\"text\"", "{\"traceEvents\": 5}", "{\"traceEvents\": []} x"] {
         let error = read(bad.as_bytes(), "t.json").unwrap_err().to_string();
-        assert!(error.starts_with("t.json: this is no trace"), "{bad}: {error}");
+        assert!(error.starts_with("t.json: not a trace"), "{bad}: {error}");
     }
 }
 
@@ -300,7 +300,7 @@ fn times_without_meaning_are_skipped() {
     assert!(notes.iter().any(|note| note.starts_with("5 events without a usable time")), "{notes:?}");
     assert!(all_near(&ms(&profile, "forward"), 2.0));
     let text = gpu_trace().to_string().replacen("\"dur\":2000.0", "\"dur\":NaN", 1);
-    assert!(read(text.as_bytes(), "t").is_err(), "NaN is no JSON");
+    assert!(read(text.as_bytes(), "t").is_err(), "NaN is not valid JSON");
 }
 
 #[test]

@@ -159,7 +159,7 @@ fn intervals_stay_finite() {
     let (low, high) = forecast.interval;
     assert!(0.0 < low && low < forecast.examples_per_s, "{forecast:?}");
     assert!(forecast.examples_per_s < high && high.is_finite(), "{forecast:?}");
-    // Nodes that nobody counted are one.
+    // Nodes that were not counted are one.
     let model = Scaling::fit(&exact_rows()).unwrap();
     assert_eq!(model.predict(0, 4, 64.0, 0).step_s, model.predict(1, 4, 64.0, 0).step_s);
 }

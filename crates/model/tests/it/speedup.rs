@@ -61,7 +61,7 @@ fn a_gang_goes_as_fast_as_its_slowest_device() {
     assert_eq!(rate(&[("a100", 2)]), 3.0);
     assert_eq!(rate(&[("other", 2)]), 1.0);
     assert_eq!(rate(&[("a100", 2), ("k80", 2)]), 0.5);
-    // An empty group slows nobody.
+    // An empty group slows no other.
     assert_eq!(rate(&[("a100", 2), ("k80", 0)]), 3.0);
 }
 

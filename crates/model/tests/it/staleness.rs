@@ -85,7 +85,7 @@ fn the_best_rates_slow_down_as_the_law_says() {
     }
 }
 
-/// Delays drawn anew for every update, geometric with mean W - 1: the mean path is that of the implicit momentum.
+/// Delays drawn again for every update, geometric with mean W - 1: the mean path is that of the implicit momentum.
 #[test]
 fn asynchrony_begets_momentum() {
     const WORKERS: u32 = 4;

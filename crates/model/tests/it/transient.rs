@@ -66,7 +66,7 @@ fn the_published_tables_come_back() {
     assert_eq!((revoked, servers), (206, 396));
 }
 
-/// The same time, but before the provider ends whoever is left.
+/// The same time, but before the provider ends the remaining servers.
 fn before_limit(time_s: f64) -> f64 {
     time_s.min(DAY_S * (1.0 - 1e-12))
 }

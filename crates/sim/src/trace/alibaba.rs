@@ -2,7 +2,7 @@
 
 use super::job_builder::{Gathered, JobBuilder};
 
-/// A task of a job: so many instances, each with so many percent of a device.
+/// A task of a job: a number of instances, each with a percentage of a device.
 #[derive(Debug, Default)]
 pub(super) struct Task {
     pub(super) draft: JobBuilder,

@@ -84,7 +84,7 @@ fn time(text: Option<&str>) -> Result<Option<f64>, String> {
         None | Some("" | "None") => Ok(None),
         Some(text) => match value::time(text)? {
             (seconds, true) => Ok(Some(seconds)),
-            (_, false) => Err(format!("`{text}` is no date")),
+            (_, false) => Err(format!("`{text}` is not a date")),
         },
     }
 }

@@ -37,7 +37,7 @@ pub(super) struct Schema {
     pub(super) format: Format,
     /// In the order of a file without a header.
     pub(super) columns: &'static [(&'static str, Field)],
-    /// Columns by which a header is recognised; empty where there is never one.
+    /// Columns that identify a header; empty for formats without one.
     pub(super) needed: &'static [&'static str],
     /// Whether a file may come without a header, and is read by the order of columns then.
     pub(super) bare: bool,

@@ -225,7 +225,7 @@ impl Table {
                 draft.range = Some((1, most.max(draft.devices.unwrap_or(1))));
             }
             Format::Gavel => {
-                // `ResNet-18 (batch size 32)`: the model keeps its whole name, by which tables know it.
+                // `ResNet-18 (batch size 32)`: the model keeps its whole name, as tables spell it.
                 let size =
                     draft.model.rsplit_once("(batch size ").and_then(|(_, size)| size.strip_suffix(')'));
                 draft.batch = size.and_then(|size| value::batch(size).ok());

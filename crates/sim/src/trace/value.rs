@@ -2,7 +2,7 @@
 
 use bellwether_core::units::Seconds;
 
-/// A time beyond this is no time of a trace: thirty thousand years. (Milliseconds since 1970 are beyond it.)
+/// A time beyond this cannot belong to a trace: thirty thousand years. (Milliseconds since 1970 are beyond it.)
 const LATEST_S: f64 = 1e12;
 
 pub(super) const DAY_S: f64 = 86_400.0;
@@ -16,7 +16,9 @@ pub(super) fn time(text: &str) -> Result<(f64, bool), String> {
         return Ok((seconds, true));
     }
     let seconds = text.parse::<Seconds>().map_err(|_| {
-        format!("`{text}` is no time: neither seconds, nor with a unit as in `2h`, nor `2020-06-09 18:41:01`")
+        format!(
+            "invalid time `{text}`: expected seconds, a time with a unit as in `2h`, or `2020-06-09 18:41:01`"
+        )
     })?;
     limited(text, seconds.get()).map(|seconds| (seconds, false))
 }
@@ -72,7 +74,7 @@ pub(super) fn count(text: &str) -> Result<u32, String> {
         Ok(number) if number < 0.0 => Err(format!("`{text}` is negative")),
         Ok(number) if number > f64::from(u32::MAX) => Err(format!("`{text}` is more devices than there are")),
         Ok(number) if number.fract() == 0.0 => Ok(number as u32),
-        _ => Err(format!("`{text}` is no whole number of devices")),
+        _ => Err(format!("`{text}` is not a whole number of devices")),
     }
 }
 
@@ -80,7 +82,7 @@ pub(super) fn count(text: &str) -> Result<u32, String> {
 pub(super) fn amount(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(number) if number.is_finite() && number >= 0.0 => Ok(number),
-        _ => Err(format!("`{text}` is no number that is zero or more")),
+        _ => Err(format!("`{text}` is not a number of zero or more")),
     }
 }
 
@@ -88,7 +90,7 @@ pub(super) fn amount(text: &str) -> Result<f64, String> {
 pub(super) fn batch(text: &str) -> Result<u64, String> {
     match amount(text)? {
         number if number >= 1.0 && number.fract() == 0.0 && number <= 1e15 => Ok(number as u64),
-        _ => Err(format!("`{text}` is no whole number of samples from 1 on")),
+        _ => Err(format!("`{text}` is not a whole number of samples from 1 on")),
     }
 }
 

@@ -62,15 +62,15 @@ impl Arrivals {
         let wrong = |what: &str| Err(InputError::new("arrivals", what));
         let rate = |rate: &f64| rate.is_finite() && (0.0..=1e12).contains(rate);
         match self {
-            Arrivals::Poisson { per_hour } if !per_hour.iter().all(rate) => wrong("`per_hour` is no rate"),
+            Arrivals::Poisson { per_hour } if !per_hour.iter().all(rate) => wrong("`per_hour` is not a rate"),
             Arrivals::Mmpp { states } if states.len() < 2 => wrong("a modulated law has two states or more"),
             Arrivals::Mmpp { states } if !states.iter().all(|state| rate(&state.per_hour)) => {
-                wrong("`per_hour` of a state is no rate")
+                wrong("`per_hour` of a state is not a rate")
             }
             Arrivals::Mmpp { states }
                 if !states.iter().all(|state| state.stay.0 > 0.0 && state.stay.0 <= 1e12) =>
             {
-                wrong("`stay` of a state is no time")
+                wrong("`stay` of a state is not a time")
             }
             Arrivals::Diurnal { per_hour, days }
                 if per_hour.len() != 24 || !(days.is_empty() || days.len() == 7) =>
@@ -78,7 +78,7 @@ impl Arrivals {
                 wrong("a day has 24 hours, and a week seven days")
             }
             Arrivals::Diurnal { per_hour, days } if !per_hour.iter().chain(days).all(rate) => {
-                wrong("`per_hour` or `days` holds what is no rate")
+                wrong("`per_hour` or `days` holds a value that is not a rate")
             }
             _ => Ok(()),
         }
@@ -168,7 +168,7 @@ impl<'a> Clock<'a> {
         match self.law {
             Arrivals::Poisson { .. } => {}
             Arrivals::Mmpp { states } => {
-                // One of the others: so many places further on.
+                // One of the others: this many places further on.
                 let further = 1 + self.states.below(states.len() - 1) as u64;
                 self.index = (self.index + further) % states.len() as u64;
             }
@@ -196,7 +196,7 @@ impl<'a> Clock<'a> {
         }
     }
 
-    /// Whole weeks in which nobody arrives need no step for each hour.
+    /// Whole weeks without arrivals need no step for each hour.
     fn skip_weeks(&mut self, left: &mut f64) {
         if let Arrivals::Diurnal { .. } = self.law {
             let of_a_week = self.law.mean_per_s() * self.scale * 168.0 * HOUR_S;

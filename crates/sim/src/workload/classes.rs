@@ -9,7 +9,7 @@ use crate::trace::{Entry, Trace};
 /// More kinds than this are told apart by their devices only.
 const CLASSES_MAX: usize = 64;
 
-/// So many samples stand for the work of a class.
+/// This many samples stand for the work of a class.
 const SAMPLES_MAX: usize = 100;
 
 /// What jobs of a class have in common. Bits of the weight, so that it can be compared.

@@ -18,7 +18,7 @@ const HOUR_S: f64 = 3600.0;
 /// Fewer arrivals than this say nothing about their law.
 const JOBS_MIN: usize = 20;
 
-/// So many bins make a likelihood, if bins need not be longer than an hour for it.
+/// The number of bins of a likelihood, if bins need not be longer than an hour for it.
 const BINS_MIN: f64 = 200.0;
 
 /// More bins than this are made longer.

@@ -21,7 +21,8 @@ use crate::trace::{Entry, Format, Trace};
 ///
 /// # Errors
 ///
-/// When the workload makes no sense, names a type that is not there, or no job arrives before its horizon.
+/// Returns an error if the workload makes no sense, names a type that is not there, or no job arrives before its
+/// horizon.
 pub fn generate(workload: &Workload, seed: u64, device_types: &[String]) -> Result<Trace, InputError> {
     workload.check()?;
     let device_types = types_of(workload, device_types);

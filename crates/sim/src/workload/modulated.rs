@@ -46,7 +46,7 @@ pub(super) struct TwoStates {
     pub(super) stays_s: [f64; 2],
 }
 
-/// Counts with each different one once, for what is reckoned from them is the same.
+/// The distinct counts: what is computed from equal ones is the same.
 struct Counts {
     bin_s: f64,
     /// Each different bin.
@@ -219,7 +219,7 @@ impl Counts {
             state = next.map(|probability| probability / scale);
             product *= scale;
             log_likelihood += log;
-            // Logarithms are dear: one for as many bins as a number can hold.
+            // Logarithms are expensive: one for as many bins as a number can hold.
             if !(1e-150..1e150).contains(&product) {
                 log_likelihood += libm::log(product);
                 product = 1.0;

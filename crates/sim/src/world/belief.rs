@@ -37,10 +37,10 @@ impl EarlyTermination {
     ///
     /// # Errors
     ///
-    /// What is no probability, or parameters outside of 0.01 to 1000.
+    /// Returns an error for an invalid probability, or parameters outside of 0.01 to 1000.
     pub fn new(probability: f64, a: f64, b: f64) -> Result<EarlyTermination, String> {
         if !(0.0..=1.0).contains(&probability) {
-            return Err(format!("{probability} is no probability; write a number from 0 to 1"));
+            return Err(format!("invalid probability {probability}: expected a number from 0 to 1"));
         }
         let sound = |parameter: f64| (0.01..=1000.0).contains(&parameter);
         let law = Beta::new(a, b).ok().filter(|_| sound(a) && sound(b));
@@ -94,7 +94,7 @@ impl FromStr for EarlyTermination {
     /// assert!("1.3".parse::<EarlyTermination>().is_err());
     /// ```
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no law of early ends; write for example 0.3, or 0.3:2,5");
+        let wrong = || format!("invalid law of early ends `{text}`: expected for example 0.3, or 0.3:2,5");
         let (probability, law) = text.split_once(':').unwrap_or((text, "1,1"));
         let (a, b) = law.split_once(',').ok_or_else(wrong)?;
         let number = |text: &str| text.trim().parse().map_err(|_| wrong());
@@ -124,7 +124,7 @@ impl Knowledge {
         }
     }
 
-    /// Says anew what remains where that is known better after some progress.
+    /// Updates what remains where that is known better after some progress.
     pub(super) fn renew(self, seen: &mut JobView, work: f64, nominal: f64, scenario: &Scenario) {
         match (self, scenario.early_termination) {
             // Free of the rounding that subtraction piles up.
@@ -157,10 +157,12 @@ impl FromStr for Knowledge {
             ("estimated", None) => Ok(Knowledge::Estimated(0.5)),
             ("estimated", Some(value)) => match value.parse() {
                 Ok(deviation) if (0.0..=5.0).contains(&deviation) => Ok(Knowledge::Estimated(deviation)),
-                _ => Err(format!("`{value}` is no deviation of a logarithm; write a number from 0 to 5")),
+                _ => {
+                    Err(format!("invalid deviation of a logarithm `{value}`: expected a number from 0 to 5"))
+                }
             },
             _ => Err(format!(
-                "`{text}` is no knowledge of remaining work; write exact, nominal, expected, estimated, estimated:0.3 \
+                "invalid knowledge of remaining work `{text}`: expected exact, nominal, expected, estimated, estimated:0.3 \
                  or unknown"
             )),
         }

@@ -53,7 +53,7 @@ impl Outages {
 }
 
 impl World<'_> {
-    /// A node goes away: whoever holds one of its devices waits again, and may lose work.
+    /// A node goes away: a job that holds one of its devices waits again, and may lose work.
     pub(super) fn node_down(&mut self, id: NodeId) {
         let down_s = self.outages.down_s(id);
         self.queue.schedule(self.now_s + down_s, Event::NodeUp(id));

@@ -42,8 +42,8 @@ impl World<'_> {
         self.view.packs && is_mutual && one.is_running() && one.allocation == two.allocation
     }
 
-    /// The part of its speed alone that a job keeps beside another: all of it, or nothing for the one that came later,
-    /// where there is no memory for both.
+    /// The part of its speed alone that a job keeps beside another: the whole speed, or nothing for the one that came
+    /// later, where there is no memory for both.
     pub(super) fn kept(&self, id: JobId, configuration: &Configuration, other: JobId) -> Result<f64, String> {
         let [own, beside] = [id, other].map(|id| &self.view.jobs[&id].job.description);
         let is_guest = self.truths.get(&id).is_some_and(|truth| truth.is_guest);

@@ -1,4 +1,4 @@
-//! Two jobs on one device: the world keeps its laws, policies gain by it, and nothing changes where nobody shares.
+//! Two jobs on one device: the world keeps its laws, policies gain by it, and nothing changes where no job shares.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl<F: Fn(u64, u64) -> Option<f64>> StepModel for Kept<F> {
 
     fn predict(&self, job: &JobDescription, on: &Configuration) -> Result<Prediction, String> {
         if on.workers() != job.devices {
-            return Err("it cannot run on so many".into());
+            return Err("it cannot run on this many".into());
         }
         let validity = Validity::Interpolated;
         let bottleneck = Bottleneck::Compute;
@@ -171,7 +171,7 @@ fn speeds_change_when_the_other_one_comes_and_goes() {
     assert_eq!(recording.jobs[0].restarts + recording.jobs[1].restarts, 0);
 }
 
-/// Who finds no memory waits again, and nobody tries that again; what hurts is undone.
+/// A job that finds no memory waits again, and no policy tries that again; what hurts is undone.
 #[test]
 fn wrong_beliefs_are_found_out() {
     let optimist = Kept(|_, _| Some(0.9));
@@ -357,7 +357,7 @@ proptest! {
         for (with, without) in PACKING {
             let recording = run(with, &entries, &scenario, &kept(seed), &kept(seed / 3));
             prop_assert!(recording.jobs.iter().all(|job| job.end_s.is_some()), "{with}");
-            // Where nobody shares, nothing differs.
+            // Where no job shares, nothing differs.
             let mut alone = scenario.clone();
             alone.cluster.packs = false;
             let [off, plain] = [with, without].map(|name| run(name, &entries, &alone, &kept(seed), &kept(seed)));

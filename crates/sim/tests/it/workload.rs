@@ -217,7 +217,7 @@ fn what_makes_no_sense_is_refused_with_its_key() {
     assert!(law("kind = \"samples\", values = []").contains("positive"));
     let arrivals = |arrivals: &str| message(format!("jobs = 5\n[arrivals]\n{arrivals}\n{class}"));
     assert!(arrivals("kind = \"poisson\"").contains("neither `per_hour` nor `load`"));
-    assert!(arrivals("kind = \"poisson\"\nper_hour = 0").contains("are no arrivals"));
+    assert!(arrivals("kind = \"poisson\"\nper_hour = 0").contains("invalid average arrival rate"));
     assert!(arrivals("kind = \"diurnal\"\nper_hour = [1, 2]").contains("24 hours"));
     assert!(arrivals("kind = \"mmpp\"\nstates = []").contains("two states"));
     let of_class = |line: &str| message(format!("jobs = 5\n{poisson}{class}{line}\n"));

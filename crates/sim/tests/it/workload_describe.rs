@@ -171,7 +171,7 @@ fn a_modulated_law_is_found_again() {
     for described in [&description, &again(&description, 11)] {
         let Arrivals::Mmpp { states } = best(described) else { panic!("{:?}", described.arrivals) };
         for (found, state) in states.iter().zip(&truth) {
-            // Rates are known well. A stay is known as well as the mean of so many stays: some 80 here.
+            // Rates are known well. A stay is known as well as the mean of that many stays: some 80 here.
             assert!(close(found.per_hour, state.per_hour, 0.1), "{states:?}");
             assert!(close(found.stay.0, state.stay.0, 0.5), "{states:?}");
         }
@@ -179,7 +179,7 @@ fn a_modulated_law_is_found_again() {
     assert!(description.arrivals.unwrap().dispersion.index > 5.0);
 }
 
-/// Both states of a modulated law; bursts last so long, and bring so many jobs.
+/// Both states of a modulated law; how long bursts last, and how many jobs they bring.
 fn bursts(description: &Description) -> (State, State, f64) {
     let Arrivals::Mmpp { states } = best(description) else { panic!("{:?}", description.arrivals) };
     (states[0], states[1], states[1].per_hour * states[1].stay.0 / 3600.0)

@@ -15,7 +15,7 @@ pub(super) fn decode(name: &str, bytes: &[u8]) -> Result<Table, InputError> {
         return Err(InputError::new(
             name,
             format!(
-                "is no CIFAR-10 binary batch: {} bytes are not a multiple of {RECORD_BYTES}",
+                "is not a CIFAR-10 binary batch: {} bytes are not a multiple of {RECORD_BYTES}",
                 bytes.len()
             ),
         )

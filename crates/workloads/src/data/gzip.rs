@@ -12,7 +12,7 @@ const LIMIT_BYTES: u64 = 4 << 30;
 ///
 /// # Errors
 ///
-/// A damaged file, or one that expands to more than 4 GiB.
+/// Returns an error for a damaged file, or one that expands to more than 4 GiB.
 pub fn expand(name: &str, bytes: Vec<u8>) -> Result<Vec<u8>, InputError> {
     if bytes.starts_with(&[0x1f, 0x8b]) { expand_within(name, &bytes, LIMIT_BYTES) } else { Ok(bytes) }
 }

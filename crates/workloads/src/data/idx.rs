@@ -37,7 +37,7 @@ fn array<'a, const D: usize>(
     if bytes.get(..4) != Some(magic.as_slice()) {
         return Err(InputError::new(
             name,
-            format!("is no IDX{D} file of {holds}: it does not start with 00 00 08 {D:02x}"),
+            format!("is not an IDX{D} file of {holds}: it does not start with 00 00 08 {D:02x}"),
         )
         .hint("check that images and labels are not swapped"));
     }

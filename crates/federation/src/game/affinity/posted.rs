@@ -6,9 +6,9 @@
 //! of the pool that is in use, in proportion to what they offer.
 //!
 //! At the rents of [Owen's payments](super::Owen), and without transfer costs, that all offer everything is an
-//! equilibrium that pays the least: nobody can use a unit so that it saves more than its rent, and all units with a
-//! rent are in use. At other rents some trade is missed, because it does not pay for the owner or not for the one
-//! who rents. With transfer costs, a unit of the pool is away from home for everyone.
+//! equilibrium that pays the least: no member can use a unit so that it saves more than its rent, and all units with a
+//! rent are in use. At other rents some trade is missed, because it does not pay for the owner or not for the one who
+//! rents. With transfer costs, a unit of the pool is away from home for everyone.
 
 use bellwether_core::InputError;
 use bellwether_numerics::production::{Way, Work, cheapest};
@@ -16,7 +16,7 @@ use bellwether_numerics::production::{Way, Work, cheapest};
 use super::Affinity;
 use crate::game::Coalition;
 
-/// By which part a rent is less in the eyes of who is to pay it, so that who is indifferent rents.
+/// The part by which a rent looks lower to the member that pays it, so that an indifferent member rents.
 const EAGER: f64 = 1e-7;
 
 /// Choices that a member may have.
@@ -37,8 +37,8 @@ impl<'a> Posted<'a> {
     ///
     /// # Errors
     ///
-    /// When the rents are not one number of 0 or more for each type, there are no parts, or a member would have
-    /// more than a million choices.
+    /// Returns an error if the rents are not one number of 0 or more for each type, there are no parts, or a member
+    /// would have more than a million choices.
     pub fn new(federation: &'a Affinity, rents: Vec<f64>, parts: u32) -> Result<Posted<'a>, InputError> {
         super::numbers("rents", "rents", &rents, federation.types.len(), "type of unit")?;
         if parts == 0 {

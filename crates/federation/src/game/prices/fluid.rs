@@ -11,11 +11,11 @@ pub struct Site {
     pub load: f64,
 }
 
-/// What each member has of sharing so many servers each. A member serves its own first and lends what it has left and
-/// shares; what all have left is parted among who needs it in proportion to the need, and taken in proportion to what
-/// is left. A busy server completes `service_per_s` requests per second.
+/// What each member gains if each shares this many servers. A member serves its own first and lends what it has left
+/// and shares; what all have left is parted among who needs it in proportion to the need, and taken in proportion to
+/// what is left. A busy server completes `service_per_s` requests per second.
 ///
-/// The limit of large members whose requests arrive evenly; without chance nobody waits.
+/// The limit of large members whose requests arrive evenly; without chance no request waits.
 pub fn fluid(sites: &[Site], service_per_s: f64, shared: &[u32]) -> Vec<Performance> {
     let spare = |(site, &shared): (&Site, &u32)| {
         let idle = (f64::from(site.servers) - site.load).max(0.0);

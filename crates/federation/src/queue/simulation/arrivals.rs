@@ -32,8 +32,8 @@ struct Modulated<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// The jobs of demand `demand` of site `site` of the whole system; `phase`, between 0 and 1, is where traces
-    /// that begin anew begin.
+    /// The jobs of demand `demand` of site `site` of the whole system; `phase`, between 0 and 1, is where repeating
+    /// traces begin.
     pub(super) fn new(
         arrivals: &'a Arrivals,
         work: Work,
@@ -117,7 +117,7 @@ impl<'a> Modulated<'a> {
                 self.now_s = next_s;
                 return next_s;
             }
-            // The gap has no memory: it begins anew with the state.
+            // The gap has no memory: it begins again with the state.
             self.now_s = self.until_s;
             let step = 1 + self.changes.below(self.states.len() - 1);
             self.state = (self.state + step) % self.states.len();

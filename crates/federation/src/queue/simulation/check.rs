@@ -197,8 +197,7 @@ fn check_trace(place: &str, jobs: &[(f64, f64)], period_s: Option<f64>) -> Resul
     let Some(period_s) = period_s else { return Ok(()) };
     positive(place, "the period of its trace in seconds", period_s)?;
     if period_s < before_s {
-        let what =
-            format!("its trace begins anew after {period_s} s, and its last job arrives at {before_s} s");
+        let what = format!("its trace repeats after {period_s} s, and its last job arrives at {before_s} s");
         return Err(InputError::new(place, what).hint("give a longer period, or cut the trace"));
     }
     Ok(())

@@ -242,7 +242,7 @@ impl<'a> Engine<'a> {
 
     /// Whether somebody waits who comes before a newcomer on this group.
     fn claimed(&self, place: usize, group: usize) -> bool {
-        // A server is free only when nobody waits who needs no more than one.
+        // A server is free only when no waiting job needs just one.
         if !self.plan.gangs {
             return false;
         }
@@ -313,12 +313,12 @@ impl<'a> Engine<'a> {
         counts.in_system -= 1;
         counts.finished += 1;
         if self.serve(group) && self.plan.gangs {
-            // Whoever started may have been in the way elsewhere.
+            // A job that started may have been in the way elsewhere.
             while (0..self.plan.groups.len()).any(|group| self.serve(group)) {}
         }
     }
 
-    /// Starts whoever waits for a group, as long as there is enough free; whether anybody started.
+    /// Starts the jobs that wait for a group, as long as enough is free; returns whether one started.
     fn serve(&mut self, group: usize) -> bool {
         let home = self.plan.groups[group].member as usize;
         let (blocked, any) = self.serve_place(home, group);

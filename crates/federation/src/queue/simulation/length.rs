@@ -26,7 +26,7 @@ pub enum Length {
     /// so long that 200,000 jobs are measured, and at most two million arrive. Where that cuts it, what is measured
     /// depends on empty queues at the beginning.
     ///
-    /// Where a trace does not begin anew, nothing warms up, and the longest such trace is measured to its end.
+    /// Where a trace does not repeat, nothing warms up, and the longest such trace is measured to its end.
     Suggested,
     /// Simulated seconds.
     Seconds {
@@ -35,7 +35,7 @@ pub enum Length {
         /// Seconds that are measured after those.
         measured: f64,
     },
-    /// As many seconds as the whole system, whichever members take part, takes for this many arrivals in the mean.
+    /// As many seconds as the whole system takes for this many arrivals in the mean, no matter which members take part.
     Arrivals {
         /// Arrivals that are not measured, while queues fill.
         warm_up: f64,
@@ -153,8 +153,8 @@ impl Simulator {
     }
 }
 
-/// Seconds in which a queue forgets that finishes so many jobs per second and has room for this wait: the slowest mode
-/// of a random walk between two walls, or that of one with this drift, whichever is faster.
+/// Seconds in which a queue forgets its start, if it finishes this many jobs per second and has room for this wait: the
+/// slowest mode of a random walk between two walls, or that of one with this drift, whichever is faster.
 fn walk_s(arrive_per_s: f64, finish_per_s: f64, room_s: f64) -> f64 {
     if finish_per_s <= 0.0 {
         return 0.0;

@@ -56,12 +56,12 @@ pub(super) struct Candidate {
 
 impl Simulator {
     /// Prepares the simulation of the coalition of `members`, the numbers of sites of the system in order. One alone
-    /// has nobody to share with: it keeps all its servers.
+    /// has no other to share with: it keeps all its servers.
     ///
     /// # Errors
     ///
-    /// A system that makes no sense (rates, speeds, shares, traces), a class with demand that no site of the
-    /// system can run, an unknown member, a length that is no length.
+    /// Returns an error for a system that makes no sense (rates, speeds, shares, traces), a class with demand that no
+    /// site of the system can run, an unknown member, an invalid length.
     pub fn new(system: &System, members: &[usize], run: &Length) -> Result<Simulator, InputError> {
         check::system(system)?;
         check::members(system, members)?;

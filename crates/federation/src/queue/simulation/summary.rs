@@ -240,7 +240,7 @@ impl<'a> Reader<'a> {
         let servers = first.servers[number] as f64;
         let arrivals =
             self.replications.iter().map(|run| run.sites[number].total().arrivals as f64 / measured_s);
-        // Not by what is known of them: that would be no finding.
+        // Not by what is known of them: that would not be a finding.
         let arrivals_per_s = arrivals.collect::<Tally>().interval(LEVEL);
         let forwarded_per_s = self.forwarded(&|run| run.sites[number].total());
         let forwarded_share = if forwarded_per_s.mean > 0.0 {
@@ -307,7 +307,7 @@ pub fn saving(alone: &[&[Replication]], together: &[Replication]) -> Interval {
     control::interval(&saved.collect::<Vec<f64>>(), &reader.controls, LEVEL)
 }
 
-/// Whether so many replications are enough for a target.
+/// Whether this many replications are enough for a target.
 pub fn enough(replications: &[Replication], target: &Target) -> bool {
     let count = replications.len() as u64;
     count >= target.most.max(1)

@@ -47,7 +47,7 @@ impl Application {
         Ok(Shares { replicas, local_batch: share / accumulation, accumulation })
     }
 
-    /// The epoch of a job, and the end of it where another follows.
+    /// The epoch of a job, and its end where another follows.
     fn under_way(&self, job: &JobDescription, progress: f64) -> (usize, Option<f64>) {
         let epoch = self.epoch(job.batch, progress);
         let another = epoch + 1 < self.ends.len();

@@ -74,7 +74,7 @@ impl Steps {
     ///
     /// # Errors
     ///
-    /// What was not measured, and what was.
+    /// Returns what was not measured, and what was.
     pub(super) fn around(&self, placement: &[u32]) -> Result<Around<'_>, String> {
         let nodes = placement.len() as u32;
         if nodes > self.most_nodes {

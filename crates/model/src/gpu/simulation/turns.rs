@@ -17,7 +17,7 @@ pub(super) struct Turns {
 }
 
 impl Simulation<'_> {
-    /// Gives the device to a process that has work when nobody has it or its process has none.
+    /// Schedules the next process with work if the device is idle or its process has no work.
     ///
     /// A process has work while a round of one of its streams has arrived and not ended: in the gaps between
     /// launches that depend on each other it keeps its turn.

@@ -1,7 +1,7 @@
 //! Published times of two kernels that run one after the other, beside each other, and on the same multiprocessors
 //! (Gilman et al., Performance 2020), and what the model makes of them.
 
-// Tests and examples each use a part of it.
+// Tests and examples each use some of this module.
 #![allow(dead_code)]
 
 pub(crate) mod mechanisms;
@@ -102,7 +102,7 @@ impl Row {
         ])
     }
 
-    /// Times of A and B in ms when B has so many threads, and whether B shared no multiprocessor with A.
+    /// Times of A and B in ms when B has this many threads, and whether B shared no multiprocessor with A.
     pub(crate) fn predict(&self, b_threads: u32, strength: f64) -> (Times, bool) {
         let options = Options { explain: None, skip_alone: true };
         let workload = self.workload(b_threads, strength);

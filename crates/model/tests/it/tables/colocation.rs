@@ -47,13 +47,13 @@ pub fn model_of(kind: &str) -> &str {
 /// How slowdowns are foreseen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rule {
-    /// Nobody is slowed down.
+    /// No job is slowed down.
     NoInterference,
     /// Everybody is slowed down as the training pairs are on average.
     Mean,
     /// Each job suffers so much and causes so much, and the logarithms add.
     Additive,
-    /// The model, with so many resources.
+    /// The model, with this many resources.
     Demands(usize),
 }
 
@@ -320,7 +320,7 @@ impl Rooms {
         1.0 - f64::from(wrong) / f64::from(self.pairs)
     }
 
-    /// Accuracy of whoever says that all have room.
+    /// Accuracy of a rule that says that all have room.
     pub fn base_rate(&self) -> f64 {
         1.0 - f64::from(self.none) / f64::from(self.pairs)
     }

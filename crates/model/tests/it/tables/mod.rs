@@ -125,7 +125,7 @@ pub struct Placed {
 }
 
 fn number(field: &str) -> f64 {
-    field.trim().parse().unwrap_or_else(|_| panic!("`{field}` in a table of data/ is no number"))
+    field.trim().parse().unwrap_or_else(|_| panic!("`{field}` in a table of data/ is not a number"))
 }
 
 fn lines(table: &str) -> impl Iterator<Item = Vec<&str>> {
@@ -163,7 +163,7 @@ pub fn elasticflow(table: &str, node_size: u32) -> Vec<(u64, Row)> {
     for fields in lines(table) {
         let batch = number(fields[0]) as u64;
         for (&replicas, field) in counts.iter().zip(&fields[1..]) {
-            // Cells that nobody measured are empty, 0 or `nan`.
+            // Cells that were not measured are empty, 0 or `nan`.
             let steps_per_s: f64 = field.trim().parse().unwrap_or(f64::NAN);
             if steps_per_s > 0.0 {
                 let (nodes, local_batch) = (replicas.div_ceil(node_size), batch as f64 / f64::from(replicas));

@@ -35,7 +35,7 @@ impl<F: Fn(u32, u32) -> Option<f64>> StepModel for ByCount<F> {
     }
 
     fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
-        let rate = (self.0)(configuration.workers(), job.devices).ok_or("it cannot run on so many")?;
+        let rate = (self.0)(configuration.workers(), job.devices).ok_or("it cannot run on this many")?;
         Ok(Prediction {
             examples_per_s: rate,
             low: rate,

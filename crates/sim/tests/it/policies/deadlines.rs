@@ -28,7 +28,7 @@ fn met(recording: &Recording, entries: &[Entry], job: usize) -> bool {
     recording.jobs[job].end_s.is_some_and(|end_s| end_s <= deadline_s + 1e-5)
 }
 
-/// Jobs of all kinds; most have a deadline, some of which nobody could meet.
+/// Jobs of all kinds; most have a deadline, some of which cannot be met.
 fn traces() -> impl Strategy<Value = Vec<Entry>> {
     let job = (0_u32..60, 0_u32..4, 1_u32..400, any::<bool>(), 0_u32..60);
     proptest::collection::vec(job, 1..40).prop_map(|jobs| {

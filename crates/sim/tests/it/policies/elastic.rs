@@ -25,7 +25,7 @@ const POLICIES: [&str; 11] = [
     "elasticflow:refuse=1",
 ];
 
-/// Makes the policy anew for every decision, and tells it of all that is there as if it had just come.
+/// Makes a new policy for every decision, and tells it of all that is there as if it had just come.
 pub(crate) struct Forgetful(pub(crate) &'static str);
 
 impl Policy for Forgetful {
@@ -46,7 +46,7 @@ proptest! {
 
     /// A model that speaks of some numbers of devices only, and falls beyond its peak; and memory changes nothing.
     #[test]
-    fn nobody_runs_where_the_model_is_silent(
+    fn no_job_runs_where_the_model_is_silent(
         jobs in proptest::collection::vec((0_u32..30, 0_u32..4, 1_u32..50, any::<bool>()), 1..20),
         speaks in proptest::collection::vec(any::<bool>(), 16),
         peak in 1_u32..10,
@@ -85,7 +85,7 @@ proptest! {
             prop_assert!(recording.is_ok(), "{}: {:?}", name, recording.err());
             let recording = recording.expect("it was good just now");
             if !name.starts_with("elasticflow") {
-                // Its promises are what it remembers; all others remember only what they would see anew.
+                // Its promises are what it remembers; all others remember only what they would see again.
                 let twin = run(&mut Forgetful(name), &entries, &scenario, &ByCount(rate));
                 prop_assert_eq!(&recording, &twin.expect("no law is broken"), "{}", name);
             }
@@ -114,7 +114,7 @@ fn fair_shares_are_proportional() {
     assert_eq!(held, [2, 4, 10]);
 }
 
-/// Jobs that are all there from the start, on so many devices that rounding hardly matters: the mean is that of the
+/// Jobs that are all there from the start, on enough devices that rounding hardly matters: the mean is that of the
 /// theory, where shares are real numbers, and no other policy's is less.
 #[test]
 fn hesrpt_is_the_fluid_optimum() {

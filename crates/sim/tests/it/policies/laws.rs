@@ -94,7 +94,7 @@ impl StepModel for Jagged {
         let (devices, nodes) = (u64::from(configuration.workers()), configuration.nodes());
         let luck = (self.seed ^ devices.wrapping_mul(0x9e37_79b9_7f4a_7c15)).rotate_left(23) % 8;
         if luck == 0 && devices != u64::from(job.devices) {
-            return Err("nobody has measured that".into());
+            return Err("that was not measured".into());
         }
         let rate = &mut prediction.examples_per_s;
         *rate *= self.scale * (1.0 + luck as f64) / 4.0 / (1.0 + 0.125 * f64::from(nodes - 1));

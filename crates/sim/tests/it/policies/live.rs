@@ -30,7 +30,7 @@ impl StepModel for Belief {
     }
 }
 
-/// More devices may be slower, and of numbers that nobody asks for it may not speak.
+/// More devices may be slower, and the model need not know numbers that no job asks for.
 pub(crate) fn jagged(salt: u64, devices: u32, kind: &str) -> Option<f64> {
     let salt = salt ^ (u64::from(devices) << 8 | kind.len() as u64);
     let luck = salt.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23) % 8;
@@ -42,7 +42,7 @@ pub(crate) fn jagged(salt: u64, devices: u32, kind: &str) -> Option<f64> {
 pub(crate) const NUMBERS: [u32; 7] = [1, 2, 3, 4, 6, 8, 12];
 
 /// What happens. Jobs are named by their place among those that are there (or are suspended), nodes and policies by
-/// theirs; numbers that are too large begin anew.
+/// theirs; numbers that are too large wrap around.
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
     /// A job of so much work arrives.

@@ -86,8 +86,8 @@ impl Policy for Watched {
         let Changes { ended, arrived, lost, nodes, relearnt, .. } = changes;
         let somebody = !(ended.is_empty() && arrived.is_empty() && lost.is_empty());
         if FORGETFUL.contains(&self.name) && (somebody || !nodes.is_empty() || *relearnt) {
-            let anew = Forgetful(self.name).decide(input);
-            assert_eq!(decision, anew, "{} at {now_s} s, after {changes:#?}", self.name);
+            let fresh = Forgetful(self.name).decide(input);
+            assert_eq!(decision, fresh, "{} at {now_s} s, after {changes:#?}", self.name);
         }
         if FORGETFUL[..4].contains(&self.name) {
             let undisturbed =
@@ -202,7 +202,7 @@ fn cases() -> impl Strategy<Value = Case> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(60) })]
 
-    /// No law is broken, promises are kept, nobody is forgotten or there twice, and everybody ends.
+    /// No law is broken, promises are kept, no job is forgotten or there twice, and all jobs end.
     #[test]
     fn every_policy_stands_upheaval(case in cases()) {
         for first in 0..names().len() {
@@ -356,7 +356,7 @@ fn fairness_counts_what_was_done_under_another_policy() {
     assert_eq!((held(&notes, 89.0, 0), held(&notes, 90.0, 1)), (1, 1));
 }
 
-/// Eight jobs hold a device each, and then it is learnt that nobody runs on one.
+/// Eight jobs hold a device each, and then it is learnt that no job runs on one.
 #[test]
 fn who_needs_more_than_it_holds_is_admitted_anew() {
     let pairs = |salt: u64, devices: u32, _: &str| (salt == 0 || devices > 1).then_some(f64::from(devices));

@@ -96,7 +96,7 @@ fn three_jobs_change_as_in_the_paper() {
 
 /// A light job comes in only where no heavier one would lose devices; a heavy one takes them from lighter ones.
 #[test]
-fn nobody_loses_devices_to_a_lighter_job() {
+fn no_job_loses_devices_to_a_lighter_one() {
     let ends = |first: f64, second: f64| {
         let entries = [weighted(0, 0.0, 8, 100.0, first), weighted(1, 10.0, 8, 50.0, second)];
         let recording = simulate("wfs", &entries, 8, 0.0, &power(1.0));
