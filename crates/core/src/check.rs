@@ -8,7 +8,7 @@ use crate::InputError;
 ///
 /// # Errors
 ///
-/// Such a number, at `place`, where it is said to be `what`.
+/// Returns an error for such a number, at `place`, where it is said to be `what`.
 pub fn negative(place: impl Display, what: impl Display, value: f64) -> Result<(), InputError> {
     if value.is_finite() && value >= 0.0 {
         return Ok(());
@@ -21,7 +21,7 @@ pub fn negative(place: impl Display, what: impl Display, value: f64) -> Result<(
 ///
 /// # Errors
 ///
-/// Such a number, at `place`, where it is said to be `what`.
+/// Returns an error for such a number, at `place`, where it is said to be `what`.
 pub fn not_positive(place: impl Display, what: impl Display, value: f64) -> Result<(), InputError> {
     if value.is_finite() && value > 0.0 {
         return Ok(());

@@ -89,8 +89,8 @@ impl Allocation {
         Allocation(shares)
     }
 
-    /// `devices` devices out of rooms (nodes and how many they have), each filled before the next; `None` when these are
-    /// too few.
+    /// `devices` devices out of rooms (nodes and how many they have), each filled before the next; `None` when these
+    /// are too few.
     ///
     /// ```
     /// use bellwether_core::cluster::{Allocation, NodeId};
@@ -325,7 +325,7 @@ impl ClusterView {
     ///
     /// # Errors
     ///
-    /// What is against it, to be said after the job's name.
+    /// Returns what is against it, to be said after the job's name.
     pub fn check(&self, seen: &JobView, allocation: &Allocation) -> Result<(), String> {
         let job = &seen.job;
         let devices = allocation.devices();
@@ -361,12 +361,12 @@ impl ClusterView {
         Ok(())
     }
 
-    /// Whether the job `id` may use `allocation`, all devices of the job `beside`, together with that, in place of what it
-    /// holds.
+    /// Whether the job `id` may use `allocation`, all devices of the job `beside`, together with that, in place of what
+    /// it holds.
     ///
     /// # Errors
     ///
-    /// What is against it, to be said after the job's name.
+    /// Returns what is against it, to be said after the job's name.
     pub fn check_beside(&self, id: JobId, allocation: &Allocation, beside: JobId) -> Result<(), String> {
         let broken = |what: &str| Err(format!("is put beside job number {}, {what}", beside.0));
         if !self.packs {
@@ -391,8 +391,8 @@ impl ClusterView {
         Ok(())
     }
 
-    /// The job holds nothing any more. What is free by that, which is nothing where another job uses the same devices: it
-    /// has them for itself now.
+    /// Releases the job's devices. Returns those freed: none if another job uses the same devices, which now has them
+    /// for itself.
     pub fn vacate(&mut self, id: JobId) -> Allocation {
         let Some(seen) = self.jobs.get_mut(&id) else { return Allocation::none() };
         let held = std::mem::take(&mut seen.allocation);

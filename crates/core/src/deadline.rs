@@ -21,7 +21,7 @@ impl Deadline {
     ///
     /// # Errors
     ///
-    /// None are left.
+    /// Returns an error if the deadline has passed.
     ///
     /// ```
     /// use bellwether_core::deadline::Deadline;

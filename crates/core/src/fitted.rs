@@ -9,7 +9,7 @@ use crate::prediction::Configuration;
 pub struct Measurement {
     /// Where and how the job ran.
     pub configuration: Configuration,
-    /// Mean seconds of a step (of one worker's step where nobody waits).
+    /// Mean seconds of a step (of one worker's step where no worker waits).
     pub step_s: f64,
     /// Seconds of it spent on exchanging gradients, where that was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]

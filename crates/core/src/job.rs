@@ -3,8 +3,8 @@
 //! [`Job`] is what a user writes in TOML. A value of it has been checked ([`Job::check`]), so that
 //! later stages need not ask again whether a batch divides or a rate is finite.
 //!
-//! The part of it that decides bits (everything but `name`, `workers`, `evaluation` and
-//! `checkpoint`) is the job's identity, see [`Job::identity`].
+//! The part of a job that decides bits (everything but `name`, `workers`, `evaluation` and `checkpoint`) is the job's
+//! identity, see [`Job::identity`].
 
 use std::path::PathBuf;
 
@@ -64,7 +64,7 @@ pub struct Job {
     /// How the learning rate moves over the run.
     #[serde(default)]
     pub schedule: Schedule,
-    /// Who waits for whom: nobody goes ahead of the others unless this table says so.
+    /// Which workers wait for which: none goes ahead of the others unless this table says so.
     #[serde(default, skip_serializing_if = "is_default")]
     pub sync: Sync,
     /// When the held-out set is evaluated.
@@ -387,8 +387,8 @@ pub struct Evaluation {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
-    /// Time between checkpoints, so that a run never loses more; longer where writing one takes more than a tenth of it, and
-    /// `"0s"` for none by time.
+    /// Time between checkpoints, so that a run never loses more; longer where writing one takes more than a tenth of
+    /// it, and `"0s"` for none by time.
     #[serde(default = "period")]
     pub every: Seconds,
     /// Steps between further checkpoints; 0 for none by steps.
@@ -474,7 +474,7 @@ impl Job {
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong, with the key it concerns.
+    /// Returns the first thing that is wrong, with the key it concerns.
     pub fn check(&self) -> Result<(), InputError> {
         check::job(self)
     }

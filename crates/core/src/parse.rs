@@ -10,7 +10,7 @@ use crate::job::Job;
 ///
 /// # Errors
 ///
-/// What is wrong first: the syntax, an unknown or misspelt key, a value out of range.
+/// Returns what is wrong first: the syntax, an unknown or misspelt key, a value out of range.
 ///
 /// ```
 /// # use bellwether_core::parse::job;
@@ -51,7 +51,7 @@ pub fn job(text: &str, place: &str, overrides: &[(String, String)]) -> Result<Jo
 ///
 /// # Errors
 ///
-/// What is no TOML, or not of this form.
+/// Returns an error for text that is not TOML, or not of this form.
 pub fn document<T: serde::de::DeserializeOwned>(text: &str, place: &str) -> Result<T, InputError> {
     toml::from_str(text).map_err(|e| located(&e, text, place))
 }
@@ -148,7 +148,8 @@ pub fn did_you_mean(word: &str, known: &[&str]) -> String {
 
 /// The known word that is spelt most like `word`, if any comes near.
 pub fn nearest<'a>(word: &str, known: &'a [String]) -> Option<&'a String> {
-    // The distance takes time and memory for both lengths, and words come from strangers. A character has up to 4 bytes.
+    // The distance takes time and memory for both lengths, and words come from strangers. A character has up to 4
+    // bytes.
     let may_be = |candidate: &&String| word.len() <= 4 * (candidate.len() + 1 + candidate.len() / 3);
     known
         .iter()

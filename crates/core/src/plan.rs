@@ -1,8 +1,8 @@
 //! The machines that one job should have, and what else it might have: the third arrow of the road, from modelling to
 //! running.
 //!
-//! A plan is a file of JSON: what was wished, the configurations of which none is better than another in everything, the
-//! one that was chosen, and why. Where nothing fits there is no choice, but what would have to be given up.
+//! A plan is a file of JSON: what was wished, the configurations of which none is better than another in everything,
+//! the one that was chosen, and why. Where nothing fits there is no choice, but what would have to be given up.
 
 use std::fmt;
 
@@ -92,8 +92,8 @@ pub struct Plan {
     /// When nothing fits: what would, each by giving up one wish.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub relaxations: Vec<Relaxation>,
-    /// The Pareto set: no configuration that was looked at is better than one of these in one figure and no worse in the
-    /// others (expected time, time of 95 % of runs, expected cost, and with a deadline the probability to meet it).
+    /// The Pareto set: no configuration that was looked at is better than one of these in one figure and no worse in
+    /// the others (expected time, time of 95 % of runs, expected cost, and with a deadline the probability to meet it).
     /// Fastest first.
     pub candidates: Vec<Candidate>,
     /// The same of machines on demand alone, for comparison; empty where nothing else was allowed.
@@ -102,7 +102,7 @@ pub struct Plan {
     /// How the workers are to be kept together; as the job file says when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub synchronisation: Option<Synchronisation>,
-    /// Configurations whose expected time and cost were reckoned.
+    /// Configurations whose expected time and cost were computed.
     pub searched: u64,
     /// Of those, how many were simulated.
     pub simulated: u64,
@@ -120,7 +120,7 @@ pub struct Constraints {
     pub budget_dollars: Option<f64>,
     /// The probability with which the deadline must be met, 0 to 1.
     pub confidence: f64,
-    /// Whether servers may be such as the provider takes away.
+    /// Whether servers may be transient: the provider may take them away.
     pub transient: bool,
     /// Most workers.
     pub max_workers: u32,
@@ -163,7 +163,7 @@ pub struct Candidate {
     /// Updates by others, on average, between reading parameters and applying a gradient, at their stalest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub staleness: Option<f64>,
-    /// With a target loss: samples that the whole run is reckoned to take over those of a synchronous one.
+    /// With a target loss: samples that the whole run is predicted to take over those of a synchronous one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_factor: Option<f64>,
     /// Why its speed lies beyond what was measured, if it does.
@@ -224,7 +224,8 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// No JSON of this form, another version, a choice that is not among the candidates.
+    /// Returns an error on any of these: no JSON of this form, another version, a choice that is not among the
+    /// candidates.
     pub fn read(text: &str, place: &str) -> Result<Plan, InputError> {
         let again = "make it again with `bellwether plan … --format json`";
         let plan: Plan = serde_json::from_str(text)

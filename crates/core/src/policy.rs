@@ -12,14 +12,15 @@ use crate::prediction::{Prediction, StepModel};
 /// A policy may be put in place while jobs run. Its first changes name all jobs of the view as arrived.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Changes {
-    /// Jobs that ended, done or not, as they were last seen; the view holds them no more, unless they arrived again. What
-    /// one held is free now, unless it shared that.
+    /// Jobs that ended, done or not, as they were last seen; the view holds them no more, unless they arrived again.
+    /// What one held is free now, unless it shared that.
     pub ended: Vec<(JobId, JobView)>,
     /// Jobs that arrived, in order: for the first time, or again after they had ended. They wait, except in a policy's
     /// first changes.
     pub arrived: Vec<JobId>,
-    /// Jobs that lost their devices, and what that freed, which is all that they held where nobody shared it: they wait now,
-    /// or have ended without any. A job for which there is no memory beside the one that it was put beside loses them.
+    /// Jobs that lost their devices, and what that freed, which is all that they held where no job shared it: they wait
+    /// now, or have ended without any. A job for which there is no memory beside the one that it was put beside loses
+    /// them.
     pub lost: Vec<(JobId, Allocation)>,
     /// Nodes that went up or down.
     pub nodes: Vec<NodeId>,
@@ -34,8 +35,8 @@ impl Changes {
     /// Whether nothing happened.
     pub fn is_empty(&self) -> bool {
         let Changes { ended, arrived, lost, nodes, revised, relearnt } = self;
-        let nobody = ended.is_empty() && arrived.is_empty() && lost.is_empty() && revised.is_empty();
-        nobody && nodes.is_empty() && !relearnt
+        let same_jobs = ended.is_empty() && arrived.is_empty() && lost.is_empty() && revised.is_empty();
+        same_jobs && nodes.is_empty() && !relearnt
     }
 
     /// Forgets everything, and keeps the memory.
@@ -190,7 +191,7 @@ pub struct Promises {
 /// A backend's failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// A decision that breaks a law of [`Policy`]: nothing of it after the action that it names was done.
+    /// A decision that breaks a law of [`Policy`]: nothing after the action that it names was done.
     Broken(String),
     /// The world failed.
     World(String),
@@ -203,7 +204,7 @@ pub enum Fault {
 /// - Time never goes back. What a moment's view shows is what the actions so far and the changes named so far
 ///   lead to.
 /// - Every job in a view could run: some type of device that it accepts has as many as its
-///   [`max_devices`](crate::cluster::Job::max_devices) if all nodes are up and nobody else holds any.
+///   [`max_devices`](crate::cluster::Job::max_devices) if all nodes are up and no other job holds any.
 /// - An action that breaks a law of [`Policy`] is refused with [`Fault::Broken`], and changes nothing.
 /// - What an action expects is written down beside what is measured.
 pub trait Backend {
@@ -212,7 +213,7 @@ pub trait Backend {
     ///
     /// # Errors
     ///
-    /// When the world fails.
+    /// Returns an error if the world fails.
     fn next<'a>(
         &'a mut self,
         wakeup_s: Option<f64>,
@@ -228,7 +229,7 @@ pub trait Backend {
     ///
     /// # Errors
     ///
-    /// When it breaks a law, or when the world fails.
+    /// Returns an error if it breaks a law, or when the world fails.
     fn apply(&mut self, decision: Decision) -> Result<(), Fault>;
 }
 

@@ -1,4 +1,4 @@
-//! The seam between models and whoever asks them: a job and a configuration in, a prediction out.
+//! The seam between models and their callers: a job and a configuration in, a prediction out.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,7 +27,7 @@ pub struct JobDescription {
 pub struct Configuration {
     /// Devices, grouped by the node that holds them.
     pub devices: Vec<DeviceGroup>,
-    /// Samples of a step of all workers together (of one worker's step times the workers, where nobody waits).
+    /// Samples of a step of all workers together (of one worker's step times the workers, where no worker waits).
     pub batch: u64,
     /// Micro-batches that each worker computes one after another before it exchanges anything.
     pub accumulation: u32,
@@ -102,11 +102,11 @@ impl NetworkFile {
 pub enum Protocol {
     /// All wait for all, every step.
     Bsp,
-    /// Nobody waits.
+    /// No worker waits.
     Asp,
-    /// Nobody is more than this many steps ahead of the slowest.
+    /// No worker is more than this many steps ahead of the slowest.
     Ssp(u32),
-    /// Nobody waits; pairs average their parameters, and there is no server.
+    /// No worker waits; pairs average their parameters, and there is no server.
     Gossip,
 }
 
@@ -149,7 +149,7 @@ pub struct Prediction {
     pub examples_per_s: f64,
     /// Lower end of the 95 % interval of `examples_per_s`.
     pub low: f64,
-    /// Upper end of it.
+    /// Upper end of the interval.
     pub high: f64,
     /// Seconds from one step of a worker to its next.
     pub step_s: f64,
@@ -165,14 +165,14 @@ pub struct Prediction {
 ///
 /// - Everything in a [`Prediction`] is finite and positive, and `low <= examples_per_s <= high`.
 /// - The same question gets the same answer.
-/// - What is [kept](StepModel::shared) beside another job is above 0 and at most 1, and where one of two keeps nothing the
-///   other one keeps nothing either.
+/// - What is [kept](StepModel::shared) beside another job is above 0 and at most 1, and where one of two keeps nothing
+///   the other one keeps nothing either.
 pub trait StepModel {
     /// Throughput and step time of `job` in `configuration`.
     ///
     /// # Errors
     ///
-    /// One sentence, when the model cannot speak of such a configuration at all.
+    /// Returns one sentence if the model cannot speak of such a configuration at all.
     fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String>;
 
     /// Progress per sample at `batch`, relative to that at the job's own batch, after `progress` samples.
@@ -185,13 +185,13 @@ pub trait StepModel {
         false
     }
 
-    /// The part of its speed alone in `configuration` that `job` keeps while `beside` trains on just the same devices;
-    /// `None` when the two cannot share them, for want of memory as a rule. A model that knows nothing of sharing says
-    /// that nobody can.
+    /// The fraction of its speed alone in `configuration` that `job` keeps while `beside` trains on the same devices;
+    /// `None` if the two cannot share them, usually for want of memory. A model that knows nothing of sharing says that
+    /// no two jobs can.
     ///
     /// # Errors
     ///
-    /// One sentence, when the model cannot speak of such a pair or configuration at all.
+    /// Returns one sentence if the model cannot speak of such a pair or configuration at all.
     fn shared(
         &self,
         _job: &JobDescription,
@@ -270,8 +270,8 @@ impl Configuration {
         }
     }
 
-    /// The same in units of `nodes` virtual nodes, after which a worker pushes and pulls: of a job that shares a batch of
-    /// `batch` samples among `virtual_nodes`. Where not everybody waits, a worker's step is one unit.
+    /// The same in units of `nodes` virtual nodes, after which a worker pushes and pulls: of a job that shares a batch
+    /// of `batch` samples among `virtual_nodes`. Where not all workers wait, a worker's step is one unit.
     pub fn in_units(mut self, batch: u64, virtual_nodes: u32, nodes: u32) -> Configuration {
         self.accumulation = nodes.clamp(1, virtual_nodes.max(1));
         if virtual_nodes > 1 && self.protocol != Protocol::Bsp {

@@ -23,7 +23,7 @@ pub struct Profile {
     pub job: String,
     /// Who measured: `bellwether 0.1.0`, `pytorch`, `tensorflow`.
     pub source: String,
-    /// The device on which it was measured, in the words of whoever measured.
+    /// The device on which it was measured, in the words of the person who measured.
     pub device: String,
     /// Samples that one worker processes in one step of this profile.
     pub batch: u64,
@@ -137,8 +137,8 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// No JSON, another version, negative or absent durations, operations in a circle, numbers of parts or
-    /// operations that do not exist, sizes beyond any machine.
+    /// Returns an error on any of these: no JSON, another version, negative or absent durations, operations in a
+    /// circle, numbers of parts or operations that do not exist, sizes beyond any machine.
     pub fn read(text: &str, place: &str) -> Result<Profile, InputError> {
         check::read(text, place)
     }
@@ -147,7 +147,7 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong, with its place in the profile.
+    /// Returns the first thing that is wrong, with its place in the profile.
     pub fn check(&self) -> Result<(), InputError> {
         check::check(self)
     }

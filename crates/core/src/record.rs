@@ -52,7 +52,7 @@ pub enum Event {
     },
     /// What workers on different machines say to each other is not encrypted, because somebody asked for it.
     PlainTransport {
-        /// Why, in the words of whoever asked.
+        /// Why, in the words of the caller.
         reason: String,
     },
     /// A run that is taken up again goes on with other data or other kernels, because somebody asked for it.
@@ -144,7 +144,7 @@ pub enum Event {
         /// Who asked.
         by: String,
     },
-    /// Whoever steers the run decided something, or not to change anything for a new reason.
+    /// The run's director decided something, or not to change anything for a new reason.
     Decided(Decision),
     /// A worker computes slower than the others for no known reason.
     Straggler {
@@ -287,7 +287,7 @@ pub enum Event {
         protocol: Protocol,
         /// Parameter servers, replicas left out; 0 where the workers reduce among themselves.
         servers: u32,
-        /// Seconds that nobody trained for the sake of it.
+        /// Seconds in which no worker trained because of it.
         stall_s: f64,
         /// Why.
         reason: String,
@@ -331,8 +331,8 @@ pub enum Event {
         server: u64,
         /// The shard.
         shard: u32,
-        /// Updates of the shard that are lost, at most: those since the checkpoint that it was restored from, with those
-        /// that were under way; 0 from a replica. Where all wait for all, their steps are done anew.
+        /// Updates of the shard that are lost, at most: those since the checkpoint that it was restored from, with
+        /// those that were under way; 0 from a replica. Where all wait for all, their steps are done again.
         lost_updates: u64,
         /// The checkpoint; absent for a replica.
         #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -1,9 +1,9 @@
 //! The shape of the canonical summation tree over virtual nodes, and how workers share its leaves.
 //!
-//! Adding `f32` is not associative, so the order of additions decides bits. Every sum of a job therefore
-//! follows one binary tree over its virtual nodes (the leaves `0..V`), whoever holds them: a node `[lo, hi)` with more
-//! than one leaf splits at the largest power of two below its number of leaves. The runtime adds along it;
-//! models count what it makes travel.
+//! Adding `f32` is not associative, so the order of additions decides bits. Every sum of a job therefore follows one
+//! binary tree over its virtual nodes (the leaves `0..V`), no matter which worker holds them: a node `[lo, hi)` with
+//! more than one leaf splits at the largest power of two below its number of leaves. The runtime adds along it; models
+//! count what it makes travel.
 
 use std::ops::Range;
 
@@ -33,8 +33,8 @@ pub fn ranges(virtual_nodes: u32, workers: u32) -> Vec<Range<u32>> {
     (0..workers).map(|i| bound(i)..bound(i + 1)).collect()
 }
 
-/// The leaves of workers that compute at these speeds, so that the one that takes longest takes as little as it can; with
-/// equal speeds as [`ranges`] has them. Each worker has at least one leaf when there are enough.
+/// The leaves of workers that compute at these speeds, so that the one that takes longest takes as little as it can;
+/// with equal speeds as [`ranges`] has them. Each worker has at least one leaf when there are enough.
 ///
 /// ```
 /// use bellwether_core::tree::{ranges, ranges_by_speed};

@@ -4,9 +4,9 @@
 //!
 //! 160 jobs over the tables of bert, cifar10, deepspeech2 and ncf on 16 nodes of 4 GPUs; restart 30 s, p = -1.
 //!
-//! - *Driven*: jobs arrive by a Poisson process over 40 minutes, a decision every 60 s. The genetic algorithm (population
-//!   100, 100 generations a decision, population kept from decision to decision) decides what is done; the optimiser is
-//!   asked the same question each time.
+//! - *Driven*: jobs arrive by a Poisson process over 40 minutes, a decision every 60 s. The genetic algorithm
+//!   (population 100, 100 generations a decision, population kept from decision to decision) decides what is done; the
+//!   optimiser is asked the same question each time.
 //! - *Snapshots*: 10 to 160 jobs of different ages hold nothing, or what an earlier decision gave them; the genetic
 //!   algorithm starts with what they hold and gets 100 generations, then 900 more.
 
@@ -105,7 +105,7 @@ fn ask(
     generations: u32,
 ) -> (Answer, Vec<bellwether_core::cluster::Allocation>) {
     world.with_problem(|problem| {
-        // It answers the same each time: the least of several times is that which nobody disturbed.
+        // It answers the same each time: the least of several times is the least disturbed one.
         let (mut found, mut ours_s) = (Vec::new(), f64::INFINITY);
         for _ in 0..REPEATS {
             let begin = Instant::now();

@@ -4,9 +4,9 @@
 //!
 //! Catalogues hold kinds of machines with one device, of five types in eight regions, each on demand and transient with
 //! a limit of 24 h; their prices and lifetimes differ. The job has 64 virtual nodes of 0.1 s that share a batch, or a
-//! batch for each worker, and 100,000 steps. `searched` are configurations reckoned in closed form, `simulated` those of them
-//! with transient servers that were run 1,000 times. Seconds are those of one thread's CPU time, where the system tells it
-//! (Linux), the mean of three plans.
+//! batch for each worker, and 100,000 steps. `searched` are configurations computed in closed form, `simulated` those
+//! of them with transient servers that were run 1,000 times. Seconds are those of one thread's CPU time, where the
+//! system tells it (Linux), the mean of three plans.
 
 #![allow(clippy::print_stdout)]
 
@@ -39,12 +39,12 @@ fn profile(nodes: usize) -> Profile {
     Profile::read(&text, "bench").expect("a profile")
 }
 
-/// So many kinds of machines.
+/// This many kinds of machines.
 fn catalogue(kinds: usize) -> Catalogue {
     let machine = |number: usize| {
         let (device, region) = (number / REGIONS % DEVICES.len(), number % REGIONS);
         let speed = DEVICES[device];
-        // Dearer by the region, up to a tenth.
+        // More expensive by region, up to a tenth.
         let price = (0.3 + 0.6 * speed) * (1.0 + 0.1 * region as f64 / REGIONS as f64);
         format!(
             "[[machine]]\nname = \"m{number}\"\ndevice = \"d{device}\"\nregion = \"r{region}\"\nspeed = {speed}\n\

@@ -1,4 +1,4 @@
-//! From how many devices each job is to hold to a decision: whoever keeps its number keeps its devices.
+//! Turns target device counts into a decision; jobs whose count is unchanged are not moved.
 
 use std::cmp::Reverse;
 
@@ -22,7 +22,7 @@ pub struct Target {
     pub devices: u32,
 }
 
-/// What a policy that deals devices out anew each time remembers: who holds what, and how fast each job would be.
+/// What a policy that deals devices out again each time remembers: which job holds what, and how fast each would be.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct AllocationState {
     board: FreeDevices,
@@ -46,7 +46,7 @@ impl AllocationState {
         self.curves.of(id)
     }
 
-    /// By type: devices of nodes that are up, as if nobody held any.
+    /// By type: devices of nodes that are up, as if no job held any.
     pub fn devices(&self) -> Vec<u32> {
         (0..self.board.device_types()).map(|device_type| self.board.devices(device_type)).collect()
     }
@@ -60,7 +60,7 @@ impl AllocationState {
 
     /// The decision that leads to `targets`: who is not among them waits.
     ///
-    /// Running jobs whose target is what they hold are left alone. All others that have one are placed anew, the
+    /// Running jobs whose target is what they hold are left alone. All others that have one are placed again, the
     /// largest first.
     ///
     /// # Panics

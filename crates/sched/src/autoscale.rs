@@ -1,8 +1,8 @@
 //! How many workers one job that runs should have, decided from what its steps took so far.
 //!
-//! A heuristic is a plain function of a [`Situation`]: it keeps nothing, so all state is the [`History`], and a decision
-//! can be made again from what was written down. [`decide`] is what a runtime calls at a step boundary when no resize is
-//! under way; [`named`] finds a heuristic as a user writes it: `efficiency:0.1`.
+//! A heuristic is a plain function of a [`Situation`]: it keeps nothing, so all state is the [`History`], and a
+//! decision can be made again from what was written down. [`decide`] is what a runtime calls at a step boundary when no
+//! resize is under way; [`named`] finds a heuristic as a user writes it: `efficiency:0.1`.
 //!
 //! - [`efficiency`]: grow while a further worker still does a given part of its work;
 //! - [`cost_benefit`]: grow while finishing earlier is worth more than the workers cost;
@@ -10,8 +10,8 @@
 //! - [`curve_fitting`]: follow a curve through the measured sizes;
 //! - [`fitted`]: weigh every size by a model of the step that knows how little it knows.
 //!
-//! Source of the first four: Or, Zhang and Freedman, Resource Elasticity in Distributed Deep Learning, MLSys 2020. Unlike
-//! theirs the times are of samples left, not of batches, and measurements age.
+//! Source of the first four: Or, Zhang and Freedman, Resource Elasticity in Distributed Deep Learning, MLSys 2020.
+//! Unlike theirs the times are of samples left, not of batches, and measurements age.
 
 mod belief;
 pub mod cost_benefit;
@@ -52,9 +52,9 @@ pub struct Bounds {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BatchRule {
-    /// So many samples, whatever the workers.
+    /// This many samples, whatever the workers.
     Fixed(u64),
-    /// So many samples for each worker, up to a most.
+    /// This many samples for each worker, up to a maximum.
     Rising {
         /// Samples of a worker.
         per_worker: u64,
@@ -68,9 +68,9 @@ pub enum BatchRule {
 pub struct ResizeCost {
     /// Seconds that new workers take until they join: they are paid, and the others train on.
     pub boot_s: f64,
-    /// Seconds that nobody trains when workers join.
+    /// Seconds in which no worker trains when workers join.
     pub grow_stall_s: f64,
-    /// Seconds that nobody trains when workers leave.
+    /// Seconds in which no worker trains when workers leave.
     pub shrink_stall_s: f64,
 }
 
@@ -99,7 +99,7 @@ pub struct Situation<'a> {
 }
 
 impl Situation<'_> {
-    /// Samples of the worker that has the most of them, of `batch` among so many workers.
+    /// Samples of the worker that has the most, of `batch` among this many workers.
     fn share(&self, batch: u64, workers: u32) -> f64 {
         let batch = batch as f64;
         match self.virtual_nodes {
@@ -111,8 +111,8 @@ impl Situation<'_> {
 
 /// A way to choose the number of workers.
 pub trait Heuristic: std::fmt::Debug + Send {
-    /// Decides in a situation whose present size was measured for [`LEAST_STEPS`] or more. Sizes outside the bounds may be
-    /// answered: [`decide`] brings them inside.
+    /// Decides in a situation whose present size was measured for [`LEAST_STEPS`] or more. Sizes outside the bounds may
+    /// be answered: [`decide`] brings them inside.
     fn decide(&self, situation: &Situation) -> Decision;
 }
 
@@ -121,7 +121,7 @@ impl Bounds {
     ///
     /// # Errors
     ///
-    /// No worker at least, fewer at most than at least, no increment.
+    /// Returns an error if `least` or `increment` is 0, or `most` is below `least`.
     pub fn new(least: u32, most: u32, increment: u32) -> Result<Bounds, InputError> {
         if least == 0 || most < least || increment == 0 {
             let what = format!("{least} to {most} workers in steps of {increment}");
@@ -154,7 +154,8 @@ impl BatchRule {
     }
 }
 
-/// What to do now: inside the bounds at once, then nothing until the present size is measured, then as the heuristic says.
+/// What to do now: inside the bounds at once, then nothing until the present size is measured, then as the heuristic
+/// says.
 pub fn decide(heuristic: &dyn Heuristic, situation: &Situation) -> Decision {
     let Situation { workers, bounds, history, .. } = *situation;
     let inside = workers.clamp(bounds.least, bounds.most);
@@ -253,7 +254,7 @@ const THRESHOLD: (&str, f64, &str) =
 ///
 /// # Errors
 ///
-/// A name that nobody has, an option that it has not, a threshold outside 0 to 1.
+/// Returns an error for an unknown name or option, or a threshold outside 0 to 1.
 pub fn named(text: &str) -> Result<Box<dyn Heuristic>, InputError> {
     let options = text.split_once(':').map_or("", |(_, options)| options);
     let error = |what: String, hint: String| InputError::new(format!("heuristic `{text}`"), what).hint(hint);
@@ -270,7 +271,7 @@ pub fn named(text: &str) -> Result<Box<dyn Heuristic>, InputError> {
 ///
 /// # Errors
 ///
-/// A name that nobody has.
+/// Returns an error for an unknown name.
 pub fn entry(text: &str) -> Result<&'static Entry, InputError> {
     let name = text.split(':').next().unwrap_or(text);
     CATALOGUE.iter().find(|entry| entry.name == name).ok_or_else(|| {

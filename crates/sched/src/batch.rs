@@ -14,13 +14,13 @@
 //! | u      | all that an update takes once                                | s       |
 //! | s      | noise scale: trace of the covariance over the squared norm of the gradient | samples |
 //!
-//! Goodput rises up to a = sqrt(u s / (g B)) and falls beyond it. Source: Qiao et al., Pollux, OSDI 2021, for a fixed number
-//! of workers; the efficiency is that of McCandlish et al., 2018. Progress is measured against the job's own batch, and the
-//! learning rate is taken to follow as AdaScale has it.
+//! Goodput rises up to a = sqrt(u s / (g B)) and falls beyond it. Source: Qiao et al., Pollux, OSDI 2021, for a fixed
+//! number of workers; the efficiency is that of McCandlish et al., 2018. Progress is measured against the job's own
+//! batch, and the learning rate is taken to follow as AdaScale has it.
 //!
-//! What one batch size shows is split by what the workers tell of it. That is a guess: part of what seems to come once per
-//! update may be waiting that grows with the work. As soon as two sizes are known, the line through them counts; a size that
-//! proved useless is tried again only after thousands of updates.
+//! What one batch size shows is split by what the workers tell of it. That is a guess: part of what seems to come once
+//! per update may be waiting that grows with the work. As soon as two sizes are known, the line through them counts; a
+//! size that proved useless is tried again only after thousands of updates.
 
 use std::collections::VecDeque;
 
@@ -71,7 +71,7 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// An update over so many steps of `batch` samples, at a noise scale in samples.
+    /// An update over this many steps of `batch` samples, at a noise scale in samples.
     ///
     /// ```
     /// use bellwether_sched::batch::{Choice, Times};
@@ -153,7 +153,7 @@ impl Governor {
         self.seen = 0;
     }
 
-    /// Takes in an update over so many steps, and the noise scale after it in samples.
+    /// Takes in an update over this many steps, and the noise scale after it in samples.
     pub fn saw(&mut self, accumulation: u32, times: Times, noise_scale: f64) {
         if accumulation != self.present {
             if self.window.len() >= WINDOW.min(self.limits.pause as usize) {
@@ -173,8 +173,8 @@ impl Governor {
         }
     }
 
-    /// The present batch as it is measured and a better one, after so many steps of the job; `None` while nothing should
-    /// change. A batch at most doubles at a time, because the noise is measured with the present one.
+    /// The present batch as it is measured and a better one, after this many steps of the job; `None` while nothing
+    /// should change. A batch at most doubles at a time, because the noise is measured with the present one.
     pub fn decide(&mut self, step: u64) -> Option<(Choice, Choice)> {
         let Limits { most, pause, first, least_gain } = self.limits;
         let noise_scale = self.noise_scale.filter(|_| self.seen >= pause && step >= first)?;

@@ -84,7 +84,7 @@ impl Curve {
     /// Seconds that a unit of work takes, divided by how well the devices are used compared with the fewest.
     pub fn cost(&self, devices: u32) -> f64 {
         let rate = self.rate(devices);
-        // One division after the other: the square of a very small or large rate is no number that it can be divided by.
+        // One division after the other: the square of a very small or large rate underflows or overflows.
         if rate > 0.0 { self.per_device / rate * (f64::from(devices) / rate) } else { f64::INFINITY }
     }
 }
@@ -106,8 +106,8 @@ pub struct Curves {
 }
 
 impl Curves {
-    /// Takes in the jobs that came, changed or went, and asks a model anew that has learnt; says whether the curves of a
-    /// job that was there before are others now.
+    /// Takes in the jobs that came, changed or went, and asks a model again that has learnt; says whether the curves of
+    /// a job that was there before are others now.
     pub fn follow(&mut self, view: &ClusterView, changes: &Changes, model: &dyn StepModel) -> bool {
         for id in changes.gone(view) {
             self.of_job.remove(&id);

@@ -54,8 +54,8 @@ impl<'a> DecisionBuilder<'a> {
         found
     }
 
-    /// Frees a running job's devices, so that it can be placed anew by [`change`](DecisionBuilder::change). Those that it shares are
-    /// free when both have gone.
+    /// Frees a running job's devices, so that it can be placed again by [`change`](DecisionBuilder::change). Those that
+    /// it shares are free when both have gone.
     pub fn lift(&mut self, id: JobId, seen: &JobView) {
         match seen.beside {
             Some(other) if !self.left.contains(&other) => {

@@ -9,7 +9,7 @@ use bellwether_core::prediction::{Prediction, StepModel};
 ///
 /// # Errors
 ///
-/// When the policy breaks a law, or the backend fails.
+/// Returns an error if the policy breaks a law, or the backend fails.
 pub fn drive(policy: &mut dyn Policy, backend: &mut dyn Backend, model: &dyn StepModel) -> Result<(), Fault> {
     let expects = backend.wants_expectations();
     let mut wakeup_s = None;

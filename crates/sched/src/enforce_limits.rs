@@ -1,8 +1,8 @@
-//! Whoever gave a job its devices: those that do not suit it are taken from it before a policy is asked.
+//! Takes unsuitable devices from jobs before a policy is asked, no matter which policy assigned them.
 //!
 //! A policy may be put in place where another one dealt devices out, and a user may change the limits of a job that
-//! runs. So that each policy need not know of this, a job that holds what it may not hold is shown to it as one that has
-//! just lost its devices, in a cluster where they are free. If the policy gives it others at once, it goes on with
+//! runs. So that each policy need not know of this, a job that holds what it may not hold is shown to it as one that
+//! has just lost its devices, in a cluster where they are free. If the policy gives it others at once, it goes on with
 //! those after a restart; if not, it waits.
 
 use std::collections::BTreeSet;

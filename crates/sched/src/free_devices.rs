@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Free devices by type, node and count, so that a place is found in O(log nodes) per node that it takes.
 ///
-/// A policy keeps one from call to call with [`follow`](FreeDevices::follow), or makes one anew from the view.
+/// A policy keeps one from call to call with [`follow`](FreeDevices::follow), or makes a new one from the view.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct FreeDevices {
     nodes: Vec<Node>,
@@ -36,7 +36,7 @@ impl FreeDevices {
         board
     }
 
-    /// What would be free in `view` if nobody held anything.
+    /// What would be free in `view` if no job held anything.
     pub fn empty(view: &ClusterView) -> FreeDevices {
         let mut board = FreeDevices::new(view);
         // Two that share devices hold them once.

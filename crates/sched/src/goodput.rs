@@ -55,7 +55,7 @@ pub struct Problem<'a> {
     pub nodes: &'a [u32],
     /// The jobs.
     pub jobs: &'a [Candidate],
-    /// Goodput of a job on so many nodes and devices, in the unit of its fair one; 0 where it cannot run.
+    /// Goodput of a job on this many nodes and devices, in the unit of its fair one; 0 where it cannot run.
     pub goodput: &'a dyn Fn(usize, u32, u32) -> f64,
     /// The exponent of the power mean.
     pub power: f64,
@@ -63,8 +63,8 @@ pub struct Problem<'a> {
     pub restart_s: f64,
 }
 
-/// Nodes and devices of a fair share: one part in `jobs` of `devices` devices, rounded up, on as few of `nodes` nodes as
-/// hold it.
+/// Nodes and devices of a fair share: one part in `jobs` of `devices` devices, rounded up, on as few of `nodes` nodes
+/// as hold it.
 ///
 /// ```
 /// assert_eq!(bellwether_sched::goodput::fair_share(16, 64, 10), (2, 7));

@@ -73,7 +73,7 @@ fn fate(view: &ClusterView, seen: &JobView, rooms: &mut [u32]) -> Fate {
 /// Where a job stands in the order: a smaller number goes first, and of equal ones the job that arrived earlier.
 pub type Place = (u64, JobId);
 
-/// Bits that order as the numbers do, for the first half of a [`Place`]; what is no number comes last.
+/// Bits that order as the numbers do, for the first half of a [`Place`]; NaN comes last.
 pub fn bits(value: f64) -> u64 {
     if value.is_nan() {
         return u64::MAX;
@@ -162,15 +162,15 @@ impl Gangs {
 
     /// Walks the order on `devices` devices; `rule` turns width and mark of a running job into its place.
     ///
-    /// Up to the first place where the walk would start a waiting job or stop a running one, all stays as it is. So that
-    /// place is looked for, and then the next one after it. Each costs O(widths² log n) at worst, and O(widths log n)
-    /// where the first waiting job finds no room.
+    /// Up to the first place where the walk would start a waiting job or stop a running one, all stays as it is. So
+    /// that place is looked for, and then the next one after it. Each costs O(widths² log n) at worst, and O(widths log
+    /// n) where the first waiting job finds no room.
     pub fn turn(&mut self, devices: u32, rule: impl Fn(u32, Place) -> Place) -> Turn {
         let mut turn = Turn::default();
         let mut room = i64::from(devices);
         let mut after = (0, JobId(0));
         loop {
-            // Who fits stands before the first for whom there is no room: behind it nobody fits.
+            // A job that fits stands before the first one without room: behind that one none fits.
             if let Some((place, width)) = self.first_that_fits(room, after, &rule) {
                 self.remove_waiting(width, place);
                 // It stands before all that the walk still comes to.

@@ -12,9 +12,9 @@
 //! | m_i    | most virtual nodes of worker i; 0 when none fits its memory | 1  |
 //! | t_sync | time of a step that every worker waits for                | s    |
 //!
-//! Exact: for each number U of used workers the least makespan T is found by bisection, since U workers manage
-//! within T if and only if the U largest of `min(floor(T / t_i), m_i)` are positive and sum to V or more. `t_sync` may be
-//! any function, so a slow worker is left out where waiting for it, or exchanging with it, costs more than it helps.
+//! Exact: for each number U of used workers the least makespan T is found by bisection, since U workers manage within T
+//! if and only if the U largest of `min(floor(T / t_i), m_i)` are positive and sum to V or more. `t_sync` may be any
+//! function, so a slow worker is left out where waiting for it, or exchanging with it, costs more than it helps.
 //!
 //! [`pair`] has the variant in which the batch of a virtual node may differ by type of device.
 
@@ -104,8 +104,8 @@ impl fmt::Display for Slower {
 ///
 /// # Errors
 ///
-/// No virtual nodes, workers without a positive finite time, a time of exchange that is negative or not finite, or
-/// workers that cannot hold all virtual nodes.
+/// Returns an error on any of these: no virtual nodes, workers without a positive finite time, a time of exchange that
+/// is negative or not finite, or workers that cannot hold all virtual nodes.
 pub fn solve(problem: &Problem) -> Result<Mapping, InputError> {
     check(problem)?;
     let Problem { workers, virtual_nodes, sync_s } = *problem;
@@ -175,7 +175,7 @@ pub fn refused(problem: &Problem, counts: &[u32]) -> Result<Option<Slower>, Inpu
     for worker in problem.workers {
         parts.entry(worker.device_type).or_default().push(*worker);
     }
-    // A part that cannot hold the job by itself is no alternative.
+    // A part that cannot hold the job by itself is not an alternative.
     let alone = parts.iter().filter_map(|(&device_type, workers)| {
         let part = solve(&Problem { workers, ..*problem }).ok()?;
         Some((part.step_s, device_type))

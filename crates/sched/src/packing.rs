@@ -24,8 +24,8 @@ pub struct Together {
 }
 
 impl Together {
-    /// Takes in what happened: a job that was put beside another and lost its devices, though they work, had no room. Says
-    /// whether that has taught anything.
+    /// Takes in what happened: a job that was put beside another and lost its devices, though they work, had no room.
+    /// Says whether that has taught anything.
     pub fn follow(&mut self, view: &ClusterView, changes: &Changes) -> bool {
         let before = self.refused.len();
         if changes.relearnt {
@@ -43,8 +43,8 @@ impl Together {
         self.refused.len() > before
     }
 
-    /// The parts of their speeds alone that two jobs keep on the same `devices` devices of a type; `None` where that cannot
-    /// be, by their limits, by the model, or as trying has shown.
+    /// The parts of their speeds alone that two jobs keep on the same `devices` devices of a type; `None` where that
+    /// cannot be, by their limits, by the model, or as trying has shown.
     pub fn kept(
         &mut self,
         speeds: &mut Speeds,

@@ -3,18 +3,21 @@
 //! [`plan`] is a pure function of a [`Question`], a [`Catalogue`] and a step model. It
 //!
 //! 1. lists configurations: kinds, numbers, on demand, transient or both, and two kinds of devices together;
-//! 2. reckons expected time and cost of each in closed form ([`transient::expected`](bellwether_model::transient::expected));
-//! 3. simulates those near the best, and whatever the choice needs ([`transient::simulate`](bellwether_model::transient::simulate)),
-//!    all with the same luck; from there on only simulated figures count;
+//! 2. computes expected time and cost of each in closed form
+//!    ([`transient::expected`](bellwether_model::transient::expected));
+//! 3. simulates those near the best, and whatever the choice needs
+//!    ([`transient::simulate`](bellwether_model::transient::simulate)), all with the same luck; from there on only
+//!    simulated figures count;
 //! 4. chooses: with a deadline the cheapest that meets it with the wished probability (and fits the budget, if there is
-//!    one); with a budget alone the fastest that is expected to fit it, of nearly equal ones the cheapest; with neither the one with the least product of
-//!    expected time and expected cost, so that a per cent of time is worth a per cent of money;
+//!    one); with a budget alone the fastest that is expected to fit it, of nearly equal ones the cheapest; with neither
+//!    the one with the least product of expected time and expected cost, so that a per cent of time is worth a per cent
+//!    of money;
 //! 5. where nothing fits, finds out which one wish would have to be relaxed, and to what.
 //!
-//! Training is synchronous and elastic, unless the question names other [`SyncStrategy`]s: all wait for all, every worker holds the
-//! whole state, a lost one is replaced while the others go on. Each way is a configuration of its own ([`ways`]); a run
-//! that switches is as fast as its phases in their shares. Parameter servers run on the machines of the workers, one on
-//! each at most, and cost nothing more.
+//! Training is synchronous and elastic, unless the question names other [`SyncStrategy`]s: all wait for all, every
+//! worker holds the whole state, a lost one is replaced while the others go on. Each way is a configuration of its own
+//! ([`ways`]); a run that switches is as fast as its phases in their shares. Parameter servers run on the machines of
+//! the workers, one on each at most, and cost nothing more.
 //!
 //! [`local`] chooses the number of workers on one machine, without a catalogue.
 
@@ -109,7 +112,7 @@ impl Question<'_> {
         let wrong = |flag: &str, what: String, hint: &str| Err(InputError::new(flag, what).hint(hint));
         let positive = |value: f64| value.is_finite() && value > 0.0;
         if !positive(self.samples) || self.batch == 0 {
-            let what = format!("{} samples in steps of {} are no work", self.samples, self.batch);
+            let what = format!("{} samples in steps of {} do not make any work", self.samples, self.batch);
             return wrong("work", what, "train for at least one step");
         }
         if let Some(deadline_s) = self.deadline_s.filter(|deadline_s| !positive(*deadline_s)) {
@@ -121,7 +124,7 @@ impl Question<'_> {
             return wrong("--budget", what, "write for example '$20', or leave it out");
         }
         if !(self.confidence > 0.0 && self.confidence < 1.0) {
-            let what = format!("{} is no probability above 0 and below 1", self.confidence);
+            let what = format!("{} is not a probability above 0 and below 1", self.confidence);
             return wrong("--confidence", what, "write for example 0.95");
         }
         if self.max_workers == 0 || self.max_workers > WORKERS_MAX {
@@ -141,8 +144,8 @@ impl Question<'_> {
 ///
 /// # Errors
 ///
-/// A question without sense, a machine that the model cannot speak of, no machine that may be had at all. That nothing fits
-/// the wishes is no error, but a plan without a choice.
+/// Returns an error for a question without sense, a machine that the model cannot speak of, no machine that may be had
+/// at all. If nothing fits the constraints, the result is not an error but a plan without a choice.
 pub fn plan(question: &Question, catalogue: &Catalogue, model: &dyn StepModel) -> Result<Plan, InputError> {
     let mut search = begin(question, catalogue, model)?;
     search.simulate_near()?;

@@ -37,8 +37,8 @@ pub struct About {
     pub options: &'static [(&'static str, f64, &'static str)],
     /// When it is a bad choice.
     pub bad_when: &'static str,
-    /// Whether a running job holds as many devices as its author asked for, whoever gave it those; else any number within
-    /// its limits will do.
+    /// Whether a running job holds as many devices as its author asked for, no matter which policy gave it those; else
+    /// any number within its limits will do.
     pub gangs: bool,
     /// Whether it needs to know the work that remains.
     pub needs_remaining: bool,
@@ -86,7 +86,7 @@ pub const CATALOGUE: &[&About] = &[
 ///
 /// # Errors
 ///
-/// A name or an option that is not there, with the nearest that is, or a value that cannot be.
+/// Returns an error for a name or an option that is not there, with the nearest that is, or a value that cannot be.
 ///
 /// ```
 /// use bellwether_sched::policy;

@@ -1,7 +1,8 @@
 //! Linear and integer programs of scheduling, as functions of numbers: they know no cluster and no policy.
 //!
-//! All of them but one are one problem in disguise, that of [`grouped`](bellwether_numerics::grouped): each job takes one of a few columns (or a mixture of them), every column
-//! takes something of a handful of types of device, and types have capacities.
+//! All of them but one are one problem in disguise, that of [`grouped`](bellwether_numerics::grouped): each job takes
+//! one of a few columns (or a mixture of them), every column takes something of a handful of types of device, and types
+//! have capacities.
 //!
 //! - [`shares`]: which share of time each job should spend on each type (Gavel's programs);
 //! - [`packed`]: the same of pairs of jobs that share devices, by a general solver;

@@ -88,7 +88,7 @@ impl Speeds {
     }
 }
 
-/// `devices` devices of a type on as few nodes as can be, as if nobody held any; the largest nodes first, down or not.
+/// `devices` devices of a type on as few nodes as can be, as if no job held any; the largest nodes first, down or not.
 pub fn packed(view: &ClusterView, device_type: u16, devices: u32) -> Option<Allocation> {
     let mut rooms: Vec<(NodeId, u32)> = view.nodes_of(device_type).collect();
     rooms.sort_by_key(|&(node, devices)| (Reverse(devices), node));

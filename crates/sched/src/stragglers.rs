@@ -7,13 +7,14 @@
 //!          and mean < average - d deviations of the means of the workers of the step
 //! ```
 //!
-//! Only time of computing counts, as whoever waits for a straggler takes as long as it. A worker that falls from 1 to a
-//! part f is below the threshold H after `ln((H - f) / (1 - f)) / ln(1 - a)` steps. A replacement is started first, and
-//! the straggler leaves when it has joined, so the job never dips below its size. So many replacements are started in an
-//! hour at most: a fault of the job and not of its workers must not make workers come and go for ever.
+//! Only time of computing counts, as a worker that waits for a straggler takes as long as the straggler. A worker that
+//! falls from 1 to a part f is below the threshold H after `ln((H - f) / (1 - f)) / ln(1 - a)` steps. A replacement is
+//! started first, and the straggler leaves when it has joined, so the job never dips below its size. A fixed number of
+//! replacements is started in an hour at most: a fault of the job and not of its workers must not make workers come and
+//! go for ever.
 //!
-//! A plain state machine: time is told to it, and all of it can be written down. Source: the detection of Or, Zhang and
-//! Freedman, MLSys 2020, with guards of ours: least steps, steps in a row, a budget.
+//! A plain state machine: time is told to it, and its whole state can be written down. Source: the detection of Or,
+//! Zhang and Freedman, MLSys 2020, with guards of ours: least steps, steps in a row, a budget.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,7 +31,7 @@ pub struct Limits {
     pub weight: f64,
     /// Pace below which a worker is slow, between 0 and 1.
     pub threshold: f64,
-    /// Standard deviations of all workers' means by which its own must also be below their average. With 1, nobody
+    /// Standard deviations of all workers' means by which its own must also be below their average. With 1, no worker
     /// is slow where half of the workers would be. 0 asks for nothing.
     #[serde(default)]
     pub deviations: f64,
@@ -127,11 +128,11 @@ impl Pace {
 }
 
 impl Stragglers {
-    /// Nobody known yet.
+    /// No worker known yet.
     ///
     /// # Errors
     ///
-    /// A weight or a threshold outside 0 to 1, or fewer than no deviations.
+    /// Returns an error for a weight or a threshold outside 0 to 1, or fewer than no deviations.
     pub fn new(limits: Limits) -> Result<Stragglers, InputError> {
         let Limits { weight, threshold, deviations, .. } = limits;
         if !(weight > 0.0 && weight <= 1.0 && threshold > 0.0 && threshold < 1.0) {
@@ -149,8 +150,8 @@ impl Stragglers {
 
     /// Takes in a step that ended at `now_s`; answers which replacements to start, the slowest worker first.
     ///
-    /// Observations without positive finite numbers are passed over, as are all when there are fewer than two: one worker
-    /// is its own median.
+    /// Observations without positive finite numbers are passed over, as are all when there are fewer than two: one
+    /// worker is its own median.
     pub fn observe(&mut self, now_s: f64, step: &[Observation]) -> Vec<Action> {
         if !self.watch(step) {
             return Vec::new();
@@ -185,8 +186,8 @@ impl Stragglers {
         slow
     }
 
-    /// A replacement for `worker` has joined: the answer is whether `worker` is there and must leave now. It is not known
-    /// any more afterwards.
+    /// A replacement for `worker` has joined: the answer is whether `worker` is there and must leave now. It is not
+    /// known any more afterwards.
     pub fn joined(&mut self, worker: u32) -> bool {
         self.paces.remove(&worker).is_some()
     }

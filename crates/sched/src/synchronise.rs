@@ -1,29 +1,30 @@
 //! When the workers of a job that runs wait for each other, and what is done about those who keep the others waiting.
 //!
-//! A run is synchronous first, for a *quota* of its steps, and then asynchronous: stale gradients hurt while the loss falls
-//! quickly, and hardly do when it has settled. The quota is
+//! A run is synchronous first, for a *quota* of its steps, and then asynchronous: stale gradients hurt while the loss
+//! falls quickly, and hardly do when it has settled. The quota is
 //!
 //! - what the job file says (`switch_at = 0.0625`);
 //! - with `auto`, what an earlier search ([`tune`](crate::tune)) found for this job;
-//! - else with `auto`, the steps until the loss falls slowly: its relative improvement over the last 5 % of all steps is
-//!   less than a tenth of the largest over any 5 % so far. That is at 5 % at the earliest and at half of the steps at the
-//!   latest. It is a rule of thumb of ours, and says nothing about the accuracy at the end.
+//! - else with `auto`, the steps until the loss falls slowly: its relative improvement over the last 5 % of all steps
+//!   is less than a tenth of the largest over any 5 % so far. That is at 5 % at the earliest and at half of the steps
+//!   at the latest. It is a rule of thumb of ours, and says nothing about the accuracy at the end.
 //!
 //! What is done about a straggler, in synchronous steps only:
 //!
 //! - *ignore*: nothing;
-//! - *greedy*: the job is asynchronous as long as anybody is slow, and synchronous again afterwards until the quota is met;
-//! - *elastic*: the slow ones are evicted until the synchronous steps are done, and then all are restored. Evicted are those
-//!   without whom a step of computing is shortest; the virtual nodes of one that goes fall to others, so that one that is
-//!   a little slow stays. Two workers at least remain.
+//! - *greedy*: the job is asynchronous as long as any worker is slow, and synchronous again afterwards until the quota
+//!   is met;
+//! - *elastic*: the slow ones are evicted until the synchronous steps are done, and then all are restored. Evicted are
+//!   those without whom a step of computing is shortest; the virtual nodes of one that goes fall to others, so that one
+//!   that is a little slow stays. Two workers at least remain.
 //!
-//! A worker is slow by [`stragglers`](crate::stragglers), whose mean must be below the average by a standard deviation too.
-//! Its pace is that of computing virtual nodes: a worker whose link is slow is not seen.
+//! A worker is slow by [`stragglers`](crate::stragglers), whose mean must be below the average by a standard deviation
+//! too. Its pace is that of computing virtual nodes: a worker whose link is slow is not seen.
 //!
-//! Source: Li, Mangoubi, Xu and Guo, Sync-Switch, ICDCS 2021, for the order of protocols and the two policies; the margin,
-//! the guard against evictions that cost time, and the rule of `auto` are ours.
+//! Source: Li, Mangoubi, Xu and Guo, Sync-Switch, ICDCS 2021, for the order of protocols and the two policies; the
+//! margin, the guard against evictions that cost time, and the rule of `auto` are ours.
 //!
-//! A plain state machine: steps are told to it, and all of it can be written down.
+//! A plain state machine: steps are told to it, and its whole state can be written down.
 
 mod reason;
 mod slowing;
@@ -74,7 +75,7 @@ pub struct Command {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Timing {
-    /// So many synchronous steps.
+    /// This many synchronous steps.
     Given(u64),
     /// A share of the steps that a search found, 0…1.
     Tuned(f64),
@@ -103,7 +104,8 @@ impl Setup {
     ///
     /// # Errors
     ///
-    /// A policy against stragglers together with phases other than synchronous first, then one other protocol.
+    /// Returns an error for a policy against stragglers together with phases other than synchronous first, then one
+    /// other protocol.
     pub fn of(
         sync: &Sync,
         total_steps: u64,
@@ -121,15 +123,15 @@ impl Setup {
         match sync.policy.phases(total_steps)[..] {
             [(_, Protocol::Bsp)] => setup(Timing::Given(total_steps), Protocol::Asp),
             [(_, Protocol::Bsp), (at, then)] => setup(Timing::Given(at), then),
-            // Nobody waits for anybody.
+            // No worker waits for another.
             [_] => Ok(None),
             _ => Err(InputError::new("sync.stragglers", "these phases have no one synchronous beginning")
                 .hint("use `ignore`, or a policy that is synchronous first and then has one other protocol")),
         }
     }
 
-    /// The protocol of each phase as far as it is known before the run: the first step of it, rising. A run has to begin
-    /// so; the [`Synchroniser`] takes it as commanded.
+    /// The protocol of each phase as far as it is known before the run: the first step of it, rising. A run has to
+    /// begin so; the [`Synchroniser`] takes it as commanded.
     pub fn phases(&self) -> Vec<(u64, Protocol)> {
         let steps = match self.timing {
             Timing::Given(steps) => steps,
@@ -172,7 +174,7 @@ pub struct Synchroniser {
     evicted: BTreeSet<u32>,
     /// The straggler for which the job is asynchronous.
     greedy: Option<Slow>,
-    /// Windows in a row in which nobody was slow.
+    /// Windows in a row in which no worker was slow.
     quiet: u64,
 }
 
@@ -205,8 +207,8 @@ impl Synchroniser {
         }
     }
 
-    /// These workers train from now on; the others are not known any more. One that was evicted may be among them until it
-    /// pauses, and does not count.
+    /// These workers train from now on; the others are not known any more. One that was evicted may be among them until
+    /// it pauses, and does not count.
     pub fn members(&mut self, workers: &[u32]) {
         let members: BTreeSet<u32> =
             workers.iter().filter(|worker| !self.evicted.contains(worker)).copied().collect();
@@ -223,8 +225,8 @@ impl Synchroniser {
         self.quiet = if self.detector.slow().is_empty() { self.quiet + 1 } else { 0 };
     }
 
-    /// Takes in a step that is done, the protocol by which it was, and its training loss. After a step that is not the
-    /// next one, those from it on count as not done before.
+    /// Takes in a step that is done, its protocol, and its training loss. After a step that is not the next one, those
+    /// from it on count as not done before.
     pub fn committed(&mut self, step: u64, protocol: Protocol, loss: f64) {
         self.past.retain(|(first, _)| *first < step);
         if self.past.last().is_none_or(|(_, last)| *last != protocol) {
@@ -307,7 +309,8 @@ impl Synchroniser {
             .filter(|end| *end < self.setup.total_steps)
             .map(|end| (end, then));
         let commanded_end = self.commanded.iter().find(|(first, _)| *first > step).copied();
-        // A command takes a boundary or two to come: until then synchronous steps are still to be done, and their end moves.
+        // A command takes a boundary or two to come: until then synchronous steps are still to be done, and their end
+        // moves.
         let coming = self.past.last().is_some_and(|(_, protocol)| *protocol != present);
         if present == wanted && (commanded_end == end || coming) {
             return Vec::new();
@@ -335,7 +338,7 @@ impl Synchroniser {
         }
         let mut slow = self.detector.slow();
         slow.truncate(self.members.len().saturating_sub(LEAST_WORKERS));
-        // The time of the slowest that remains when so many go, with the largest share of the virtual nodes.
+        // The time of the slowest that remains when this many go, with the largest share of the virtual nodes.
         let time = |gone: usize| {
             let stays = |worker: &&u32| slow[..gone].iter().all(|slow| slow.worker != **worker);
             let paces = self.members.iter().filter(stays).filter_map(|worker| self.detector.pace(*worker));

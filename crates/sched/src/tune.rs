@@ -11,16 +11,18 @@
 //! | A      | the accuracy that is wanted: given, or the mean of R sessions of which all steps are synchronous |
 //! | b      | the margin; of a loss a relative one: the mean loss is at most A (1 + b)                        |
 //!
-//! The ladder is 1/2, 1/4, 1/8 and so on as long as the sessions pass, and halves the rest after one that did not. A session
-//! that diverges fails its setting, and the rest of that setting's sessions are spared. The search pays when the job recurs:
-//! its cost is the time of all sessions, those that found A too, and a recurrence saves T(1) - T(best). Where A was given,
-//! nobody measured T(1): it is then taken from the line through the mean times of the settings, as T is linear in f.
+//! The ladder is 1/2, 1/4, 1/8 and so on as long as the sessions pass, and halves the rest after one that did not. A
+//! session that diverges fails its setting, and the rest of that setting's sessions are spared. The search pays when
+//! the job recurs: its cost is the time of all sessions, those that found A too, and a recurrence saves T(1) - T(best).
+//! Where A was given, T(1) was not measured: it is then taken from the line through the mean times of the settings, as
+//! T is linear in f.
 //!
-//! A mean over R sessions has an error, and the search knows nothing of it: where accuracy hardly depends on f, neighbours
-//! are told apart by chance. It assumes that more synchronous steps are no worse. Source: Li, Mangoubi, Xu and Guo,
-//! Sync-Switch, ICDCS 2021; what a diverged session spares and the margin of a loss are ours.
+//! A mean over R sessions has an error, and the search knows nothing of it: where accuracy hardly depends on f,
+//! neighbours are told apart by chance. It assumes that more synchronous steps are no worse. Source: Li, Mangoubi, Xu
+//! and Guo, Sync-Switch, ICDCS 2021; what a diverged session spares and the margin of a loss are ours.
 //!
-//! A plain value: sessions are told to it, all of it can be written down, and what to train next follows from the sessions.
+//! A plain value: sessions are told to it, its whole state can be written down, and what to train next follows from the
+//! sessions.
 
 use bellwether_core::InputError;
 use serde::{Deserialize, Serialize};
@@ -67,7 +69,7 @@ pub enum Ask {
         run: u32,
     },
     /// The search is over. The least share that passed; 1 where none did, and `None` where synchronous training itself
-    /// diverged, so that nobody knows what is wanted.
+    /// diverged, so that no target accuracy can be derived.
     Done(Option<f64>),
 }
 
@@ -125,7 +127,8 @@ impl Search {
     ///
     /// # Errors
     ///
-    /// A margin or a target outside 0 to 1, no session per setting or more than 1000, no setting or more than 40.
+    /// Returns an error for a margin or a target outside 0 to 1, no session per setting or more than 1000, no setting
+    /// or more than 40.
     pub fn new(
         margin: f64,
         runs_per_setting: u32,
@@ -140,7 +143,7 @@ impl Search {
     ///
     /// # Errors
     ///
-    /// What [`Search::new`] and [`Search::tell`] refuse.
+    /// Returns what [`Search::new`] and [`Search::tell`] refuse.
     pub fn again(written: &Search) -> Result<Search, InputError> {
         let Search { margin, runs_per_setting, max_settings, target, .. } = *written;
         let mut search = Search::new(margin, runs_per_setting, max_settings, target)?;
@@ -190,12 +193,13 @@ impl Search {
         self.replay().ask
     }
 
-    /// Takes in the session that was asked for. An accuracy or a loss that is no number counts as divergence.
+    /// Takes in the session that was asked for. An accuracy or a loss that is NaN counts as divergence.
     ///
     /// # Errors
     ///
-    /// Another session than [`Search::next`] asks for; an accuracy outside 0 to 1; accuracies and losses in one search, or a
-    /// loss where an accuracy is wanted; a time or a loss that is negative, or a time that is no number.
+    /// Returns an error on any of these: another session than [`Search::next`] asks for; an accuracy outside 0 to 1;
+    /// accuracies and losses in one search, or a loss where an accuracy is wanted; a time or a loss that is negative,
+    /// or a time that is not finite.
     pub fn tell(&mut self, session: Session) -> Result<(), InputError> {
         let Session { fraction, run, seconds, .. } = session;
         let refuse = |what: String, hint: &str| {
@@ -203,7 +207,7 @@ impl Search {
         };
         if self.next() != (Ask::Run { fraction, run }) {
             return refuse(
-                "nobody asked for it".into(),
+                "it was not asked for".into(),
                 "sessions are told in the order in which the search asks",
             );
         }

@@ -1,8 +1,8 @@
 //! The HTTP API: what clients see of the engine and ask of it, as JSON over HTTP/1.1.
 //!
 //! One [table](routes) of routes makes both the router and the OpenAPI document, so neither can say what the other does
-//! not. Every request passes the [gate]; every answer that is no success has an [`ErrorBody`](crate::snapshot::ErrorBody).
-//! Questions go over the [`EngineHandle`]; answers come from its snapshots, and from the files of a job's run.
+//! not. Every request passes the [gate]; every error answer has an [`ErrorBody`](crate::snapshot::ErrorBody). Questions
+//! go over the [`EngineHandle`]; answers come from its snapshots, and from the files of a job's run.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -45,9 +45,9 @@ mod tail;
 /// How the API is served.
 #[derive(Clone)]
 pub struct ApiOptions {
-    /// Makes whoever brings it the owner, where it may be sent.
+    /// Makes the client that brings it the owner, where it may be sent.
     pub token: Secret,
-    /// Those of browsers; they end when nobody keeps this.
+    /// Those of browsers; they end when this is dropped.
     pub sessions: Arc<Sessions>,
     /// Learns the size of a job's task.
     pub describe: Describe,
@@ -67,7 +67,8 @@ pub struct Doors {
 /// What keeps others from overhearing what is sent to a port, and from answering there in the daemon's place.
 #[derive(Debug, Clone)]
 pub enum Security {
-    /// Nothing. So only what is of no use after the daemon's death is taken: sessions of browsers, and the token for metrics.
+    /// Nothing. So only what is of no use after the daemon's death is taken: sessions of browsers, and the token for
+    /// metrics.
     Sessions,
     /// Somebody else, in front of it. Tokens are taken.
     Elsewhere,
@@ -132,7 +133,7 @@ struct Api {
 ///
 /// # Errors
 ///
-/// When a listener cannot be used, or the system gives no thread.
+/// Returns an error if a listener cannot be used, or the system gives no thread.
 pub fn serve(doors: Doors, engine: EngineHandle, options: ApiOptions) -> io::Result<Serving> {
     let address = doors.web.local_addr()?;
     let is_secure = matches!(doors.security, Security::Tls(_));

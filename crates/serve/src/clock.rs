@@ -1,5 +1,5 @@
-//! Time as the engine sees it. It is given to the engine like everything else that comes from outside, so that a history
-//! with a played clock replays from its seed.
+//! Time as the engine sees it. It is given to the engine like everything else that comes from outside, so that a
+//! history with a played clock replays from its seed.
 
 use std::io;
 use std::time::Duration;
@@ -68,7 +68,7 @@ impl Inbox {
             Some(request) = self.requests.recv() => self.came.0 = Some(request),
             Some(report) = self.reports.recv() => self.came.1 = Some(report),
             Ok(()) = self.stop.changed() => {}
-            // Nobody is there any more who could say anything.
+            // No sender is left.
             else => std::future::pending().await,
         }
     }
@@ -83,7 +83,7 @@ impl SystemClock {
     ///
     /// # Errors
     ///
-    /// When the system does not give what waiting needs.
+    /// Returns an error if the system does not give what waiting needs.
     pub fn new() -> io::Result<SystemClock> {
         tokio::runtime::Builder::new_current_thread().enable_time().build().map(SystemClock)
     }
@@ -102,7 +102,7 @@ impl Clock for SystemClock {
 
     fn wait(&mut self, inbox: &mut Inbox, patience: Duration) {
         self.0.block_on(async {
-            // That nothing came in time is no fault.
+            // That nothing came in time is not a fault.
             let _ = tokio::time::timeout(patience, inbox.news()).await;
         });
     }

@@ -1,7 +1,8 @@
 //! The daemon: engine, processes and API put together around one state directory.
 //!
-//! Its own files lie in `STATE_DIR/.serve/`, a private folder: `ledger.jsonl`, `token`, `metrics_token`, `lock` (held while a
-//! daemon lives), `connection.json` (for clients elsewhere), `socket` (where its user's clients come in) and `endpoint.json`. No run can have such a name.
+//! Its own files lie in `STATE_DIR/.serve/`, a private folder: `ledger.jsonl`, `token`, `metrics_token`, `lock` (held
+//! while a daemon lives), `connection.json` (for clients elsewhere), `socket` (where its user's clients come in) and
+//! `endpoint.json`. No run can have such a name.
 
 use std::fs::{self, File};
 use std::io;
@@ -57,7 +58,8 @@ pub struct Options {
 /// What keeps others from overhearing what is sent to the port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Protection {
-    /// On loopback nothing, so only browsers' sessions are taken; elsewhere HTTPS with a certificate of the daemon's own.
+    /// On loopback nothing, so only browsers' sessions are taken; elsewhere HTTPS with a certificate of the daemon's
+    /// own.
     Usual,
     /// HTTPS, with the certificate and the key in these files, or with one of the daemon's own.
     Https(Option<(PathBuf, PathBuf)>),
@@ -129,7 +131,8 @@ impl Daemon {
     ///
     /// # Errors
     ///
-    /// Another daemon that is at work there; files and addresses that cannot be used; slots or policies that are missing.
+    /// Returns an error on any of these: another daemon that is at work there; files and addresses that cannot be used;
+    /// slots or policies that are missing.
     pub fn open(options: Options) -> Result<Daemon, DaemonError> {
         let folder = options.state_dir.join(FOLDER);
         private::folder(&folder).and_then(|()| private::restrict(&folder)).map_err(failed(&folder))?;
@@ -225,7 +228,7 @@ impl Daemon {
         std::thread::spawn(move || wait_for_signal(&stop));
         let result = engine.run();
         drop(serving);
-        // Nobody should look for it here any more; where a crash leaves the files, nobody answers.
+        // Clients should not look for it here any more; where a crash leaves the files, no daemon answers.
         let _ = fs::remove_file(folder.join("endpoint.json"));
         let _ = fs::remove_file(folder.join("socket"));
         Ok(result?)

@@ -1,8 +1,8 @@
 //! The local engine: a [`Backend`] whose jobs are processes of this machine.
 //!
-//! One thread does everything in order: it takes in what clients ask and what processes report, writes it down, and only
-//! then answers, gives orders, and asks the policy. It never waits for a process: what is wanted of one is said again until
-//! it is so.
+//! One thread does everything in order: it takes in what clients ask and what processes report, writes it down, and
+//! only then answers, gives orders, and asks the policy. It never waits for a process: what is wanted of one is said
+//! again until it is so.
 
 mod orders;
 mod publish;
@@ -163,7 +163,7 @@ impl<C: JobRunner> Engine<C> {
     ///
     /// # Errors
     ///
-    /// A ledger that cannot be read; a policy that is not there.
+    /// Returns an error on any of these: a ledger that cannot be read; a policy that is not there.
     pub fn open(
         options: Options,
         runner: impl FnOnce(mpsc::UnboundedSender<Report>) -> C,
@@ -282,7 +282,8 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
     ///
     /// # Errors
     ///
-    /// A policy that breaks a law, a ledger that cannot be written: the daemon cannot go on, jobs do.
+    /// Returns an error for a policy that breaks a law, a ledger that cannot be written: the daemon cannot go on, jobs
+    /// do.
     pub fn run(mut self) -> Result<(), EngineError> {
         self.is_patient = true;
         while !self.inbox.is_stopping() {
@@ -345,14 +346,15 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         Ok(())
     }
 
-    /// Nothing happens as long as the disk is full, and whoever asks for something hears of that; jobs go on by themselves.
+    /// Nothing happens as long as the disk is full, and clients that ask for something hear of that; jobs go on by
+    /// themselves.
     fn await_room(&mut self, error: &io::Error) {
         let refusal = |what: &str| {
             let error =
                 InputError::new(self.options.ledger.display().to_string(), format!("{what}: {error}"));
             Err(Refusal { kind: RefusalKind::Unavailable, error: error.hint("make room on its disk") })
         };
-        // Whoever asked may be gone.
+        // The client may be gone.
         for Answer { to, .. } in std::mem::take(&mut self.answers) {
             drop(to.send(refusal("what you asked for is done once it can be written")));
         }
@@ -372,7 +374,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             let Some((request, to)) = self.inbox.request() else { break };
             match self.request(request)? {
                 Ok(what) => self.answers.push(Answer { to, what }),
-                // Whoever asked may be gone.
+                // The client may be gone.
                 Err(refusal) => drop(to.send(Err(refusal))),
             }
         }
@@ -388,7 +390,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
                 }
             };
             if let Some(reply) = reply {
-                // Whoever asked may be gone.
+                // The client may be gone.
                 let _ = to.send(Ok(reply));
             }
         }
@@ -488,7 +490,7 @@ fn same_world(options: &Options, state: &State) -> Result<(), InputError> {
     let other = |place, what: &str| {
         let error =
             InputError::new(place, format!("the ledger of this state directory was begun with {what}"));
-        Err(error.hint(format!("leave {place} out to go on as before; --state-dir begins anew elsewhere")))
+        Err(error.hint(format!("leave {place} out to go on as before; --state-dir starts over elsewhere")))
     };
     if options.machine.as_ref().is_some_and(|machine| *machine != state.machine) {
         return other("--slots", "other slots");

@@ -2,8 +2,8 @@
 
 use bellwether_core::job::Job;
 
-/// The kind of a job: a digest of its model, data, batch and update rule. Jobs of one kind take equally long for a step on
-/// the same workers, so what is learnt of one holds for the others.
+/// The kind of a job: a digest of its model, data, batch and update rule. Jobs of one kind take equally long for a step
+/// on the same workers, so what is learnt of one holds for the others.
 ///
 /// # Panics
 ///

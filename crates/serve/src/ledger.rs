@@ -46,8 +46,8 @@ pub enum Entry {
         /// Its process.
         process: u32,
     },
-    /// Lines that were damaged, or could not be, were set aside. What they said of processes is not known: all leave, each with
-    /// a checkpoint, and a fresh policy decides when they are gone.
+    /// Lines that were damaged, or could not be, were set aside. What they said of processes is not known: all leave,
+    /// each with a checkpoint, and a fresh policy decides when they are gone.
     Repaired {
         /// How many lines.
         lines: u64,
@@ -127,7 +127,7 @@ pub enum Entry {
         /// The slots, in ascending order.
         slots: Vec<Slot>,
     },
-    /// A job trains with so many workers since now.
+    /// A job trains with this many workers since now.
     Training {
         /// The job.
         job: JobId,
@@ -188,7 +188,8 @@ pub enum Entry {
         /// Training loss of the last step that was heard of.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         loss: Option<f64>,
-        /// When its processes ended, in seconds since the Unix epoch, where that was before this line: while no daemon lived.
+        /// When its processes ended, in seconds since the Unix epoch, where that was before this line: while no daemon
+        /// lived.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         unix_s: Option<f64>,
     },
@@ -233,7 +234,8 @@ pub struct Progress {
     pub job: JobId,
     /// Committed samples.
     pub done: f64,
-    /// Samples per second of the daemon's clock, as measured since its workers changed; absent where too few steps were.
+    /// Samples per second of the daemon's clock, as measured since its workers changed; absent where too few steps
+    /// were.
     pub rate: Option<f64>,
 }
 

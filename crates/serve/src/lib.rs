@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The [`state`] is a pure fold of the [`ledger`]'s lines, and nothing else changes it. So a daemon that was killed is
-//! where it was as soon as it has read its ledger, and whoever replays the ledger sees what the policy saw.
+//! where it was as soon as it has read its ledger, and a replay of the ledger sees what the policy saw.
 //!
 //! Each running job is coordinated by a process of its own, which does not notice when the daemon dies. The daemon
 //! follows the files that it writes, and steers it over the control plane of [`bellwether_runtime`].

@@ -1,7 +1,7 @@
 //! Learns the size of a job's task in a process of its own, which has a limit of memory and of time.
 //!
-//! Clients name data, and the path of a file can be that of anything: larger than all memory, or on a file system that does
-//! not answer. What goes wrong there ends with the process that tried, and the daemon goes on.
+//! Clients name data, and the path of a file can be that of anything: larger than all memory, or on a file system that
+//! does not answer. What goes wrong there ends with the process that tried, and the daemon goes on.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -45,8 +45,8 @@ pub type Describe = Arc<dyn Fn(&Job) -> Result<Task, InputError> + Send + Sync>;
 /// What the process answers: the size of the task, or what is wrong with it.
 pub type Answer = Result<Task, ErrorBody>;
 
-/// Learns the size of tasks with `PROGRAM describe --memory SIZE`, which gets a job as JSON on its standard input and writes
-/// an [`Answer`] as JSON to its standard output.
+/// Learns the size of tasks with `PROGRAM describe --memory SIZE`, which gets a job as JSON on its standard input and
+/// writes an [`Answer`] as JSON to its standard output.
 pub fn in_process(program: PathBuf, limits: LoadLimits) -> Describe {
     Arc::new(move |job| {
         load(&program, limits, job).unwrap_or_else(|error| {

@@ -1,7 +1,7 @@
 //! The daemon's Unix socket: the way in for clients of its own user on its own machine, without any secret.
 //!
-//! It lies in the daemon's private folder, and only processes of the same user, or root's, are let in. When the daemon is
-//! dead its file stays and refuses, and nobody else can listen there: a port can be taken over, this cannot.
+//! It lies in the daemon's private folder, and only processes of the same user, or root's, are let in. When the daemon
+//! is dead its file stays and refuses, and no other process can listen there: a port can be taken over, this cannot.
 
 use std::fs;
 use std::io;
@@ -40,7 +40,7 @@ fn shortened<T>(path: &Path, work: impl FnOnce(&Path) -> io::Result<T>) -> io::R
 ///
 /// # Errors
 ///
-/// When the file system has no sockets, or nothing may be written there.
+/// Returns an error if the file system has no sockets, or nothing may be written there.
 pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
     // It takes the old one's place in one step, private from the first moment on.
     let part = path.with_extension("part");
@@ -58,12 +58,13 @@ pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
 ///
 /// # Errors
 ///
-/// Nobody listens there ([`NotFound`](io::ErrorKind::NotFound), [`ConnectionRefused`](io::ErrorKind::ConnectionRefused)), or
-/// the file is somebody else's, who could be anybody ([`PermissionDenied`](io::ErrorKind::PermissionDenied)).
+/// Returns an error if no process listens there ([`NotFound`](io::ErrorKind::NotFound),
+/// [`ConnectionRefused`](io::ErrorKind::ConnectionRefused)), or the file belongs to another user
+/// ([`PermissionDenied`](io::ErrorKind::PermissionDenied)).
 pub fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     let about = fs::symlink_metadata(path)?;
     if !about.file_type().is_socket() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no socket"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a socket"));
     }
     let me = rustix::process::geteuid().as_raw();
     if me != 0 && about.uid() != me {
@@ -73,7 +74,7 @@ pub fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     shortened(path, |path| {
         let socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        // A daemon that stands still accepts nobody.
+        // A daemon that stands still accepts no client.
         set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
         Ok(UnixStream::from(socket))

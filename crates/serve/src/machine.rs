@@ -67,7 +67,7 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// What cannot be.
+    /// Returns what cannot be.
     pub(crate) fn check(&self) -> Result<(), String> {
         let types = self.device_types.len();
         if self.nodes.iter().any(|node| usize::from(node.device_type) >= types) {

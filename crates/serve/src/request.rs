@@ -116,7 +116,7 @@ impl EngineHandle {
     ///
     /// # Errors
     ///
-    /// What the engine refuses; [`RefusalKind::Unavailable`] when it is gone.
+    /// Returns what the engine refuses; [`RefusalKind::Unavailable`] when it is gone.
     pub async fn ask(&self, request: Request) -> Result<Reply, Refusal> {
         let gone = || Refusal {
             kind: RefusalKind::Unavailable,

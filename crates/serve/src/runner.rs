@@ -20,11 +20,11 @@ pub struct Wanted {
     pub workers: u32,
     /// Speed of their slots, relative to the fastest; below 1 they are slowed down.
     pub speed: f64,
-    /// Whether there are no processes as far as is known, so that some begin; else a change of those that are there is wanted,
-    /// and nothing when they have ended meanwhile.
+    /// Whether there are no processes as far as is known, so that some begin; else a change of those that are there is
+    /// wanted, and nothing when they have ended meanwhile.
     pub begins: bool,
-    /// When the run ended as far as is known, in seconds since the Unix epoch as it says itself. Where it says that it was
-    /// stopped at another time, somebody did that by hand, and it is not started again.
+    /// When the run ended as far as is known, in seconds since the Unix epoch as it says itself. Where it says that it
+    /// was stopped at another time, that was done by hand, and it is not started again.
     pub known_end_unix_s: Option<f64>,
 }
 
@@ -34,10 +34,10 @@ pub struct Wanted {
 ///
 /// - Nothing here waits: what is wanted is noted, and done in the background; the newest wish for a job counts.
 /// - A change that finds the run ended, because the report of that is still on its way, begins nothing.
-/// - Where a coordinator lives for the run, whoever started it, it is taken over; two never train one run.
-/// - Every run that was wanted with workers is [reported](Report) to have ended sometime, with exactly one
-///   [`Report::Ended`] or [`Report::Lost`]; after that nothing is reported of it until it is wanted again. Both come after
-///   everything else that was to be said of it.
+/// - Where a coordinator lives for the run, no matter who started it, it is taken over; two never train one run.
+/// - Every run that was wanted with workers is [reported](Report) to have ended at some time, with exactly one
+///   [`Report::Ended`] or [`Report::Lost`]; after that nothing is reported of it until it is wanted again. Both come
+///   after everything else that was to be said of it.
 /// - Processes outlive the runner.
 pub trait JobRunner {
     /// Wants something of a job's processes from now on.
@@ -47,7 +47,7 @@ pub trait JobRunner {
 /// What happened to a job's processes. Times are seconds since the Unix epoch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Report {
-    /// So many workers are active since then.
+    /// This many workers are active since then.
     Training {
         /// The job.
         job: JobId,
@@ -56,8 +56,8 @@ pub enum Report {
         /// Since when.
         unix_s: f64,
     },
-    /// The coordinator knows that so many workers are wanted, and no more are at work, those that start or leave included.
-    /// It comes once after each wish with workers, unless the run ends or another wish comes before.
+    /// The coordinator knows that this many workers are wanted, and no more are at work, those that start or leave
+    /// included. It comes once after each wish with workers, unless the run ends or another wish comes before.
     Settled {
         /// The job.
         job: JobId,

@@ -6,7 +6,7 @@ use std::io;
 
 use ring::rand::{SecureRandom, SystemRandom};
 
-/// 32 bytes that nobody guesses.
+/// 32 bytes that cannot be guessed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret([u8; 32]);
 
@@ -15,7 +15,7 @@ impl Secret {
     ///
     /// # Errors
     ///
-    /// When the system has no randomness to give.
+    /// Returns an error if the system has no randomness to give.
     pub fn random() -> io::Result<Secret> {
         let mut bytes = [0; 32];
         let filled = SystemRandom::new().fill(&mut bytes);

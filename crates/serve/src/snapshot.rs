@@ -162,7 +162,7 @@ pub struct JobState {
     pub predicted_examples_per_s: Option<f64>,
     /// Lower end of its 95 % interval.
     pub predicted_low: Option<f64>,
-    /// Upper end of it.
+    /// Upper end of the interval.
     pub predicted_high: Option<f64>,
     /// How often it lost all workers before its end because the policy or its user wanted it.
     pub preemptions: u32,
@@ -243,7 +243,7 @@ pub struct CurvePoint {
     pub workers: u32,
 }
 
-/// The body of every answer that is no success.
+/// The body of every error answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorBody {
     /// What is wrong, in one sentence.

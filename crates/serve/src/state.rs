@@ -1,7 +1,7 @@
 //! The state of all jobs: a pure fold of the ledger's lines.
 //!
-//! Two things are kept apart. The *view* is what was decided: policies see it. The *slots* are what processes hold; they
-//! follow the view as soon as processes start and leave.
+//! Two things are kept apart. The *view* is what was decided: policies see it. The *slots* are what processes hold;
+//! they follow the view as soon as processes start and leave.
 
 mod decided;
 mod record;
@@ -38,7 +38,7 @@ pub struct State {
     pub now_s: f64,
     /// The policy that decides; empty before the first was chosen.
     pub policy: String,
-    /// How often a policy began to decide: whoever holds one from before has to make a fresh one.
+    /// How often a policy began to decide: the holder of an older policy has to make a fresh one.
     pub policies: u64,
     /// What was decided.
     pub view: ClusterView,
@@ -52,7 +52,8 @@ pub struct State {
     pub keys: BTreeMap<String, JobId>,
     /// Who holds which slot.
     pub slots: Slots,
-    /// Jobs of whose processes nothing is known since lines of the ledger were lost; no processes start until these left.
+    /// Jobs of whose processes nothing is known since lines of the ledger were lost; no processes start until these
+    /// left.
     pub unsettled: BTreeSet<JobId>,
     /// What is believed of speeds.
     pub belief: Belief,
@@ -73,7 +74,7 @@ impl State {
     ///
     /// # Errors
     ///
-    /// When it is none.
+    /// Returns an error if it is none.
     pub fn open(line: &Line) -> Result<State, String> {
         let Entry::Opened { unix_s, time_scale, machine, .. } = &line.entry else {
             return Err("the first line does not open a ledger".into());
@@ -125,8 +126,8 @@ impl State {
     ///
     /// # Errors
     ///
-    /// What cannot be true after the lines before it. It is as if the line had not been there, but for progress that was told
-    /// together with what cannot be.
+    /// Returns what cannot be true after the lines before it. It is as if the line had not been there, but for progress
+    /// that was told together with what cannot be.
     pub fn apply(&mut self, line: &Line) -> Result<(), String> {
         if !line.time_s.is_finite() || line.time_s < self.now_s {
             return Err(format!("time goes back from {} to {}", self.now_s, line.time_s));
@@ -168,7 +169,7 @@ impl State {
         }
     }
 
-    /// Times of all that ever was are read anew: how long ago it was has not changed.
+    /// All past times are read again: how long ago they were has not changed.
     fn correct_clock(&mut self, unix_s: f64) -> Result<(), String> {
         if !unix_s.is_finite() {
             return Err("its clock makes no sense".into());
@@ -186,7 +187,8 @@ impl State {
         self.unix_s + time_s / self.time_scale
     }
 
-    /// The number of the next job. Where a line was lost, that of its job is not given again as long as later ones are there.
+    /// The number of the next job. Where a line was lost, that of its job is not given again as long as later ones are
+    /// there.
     pub fn next_job(&self) -> JobId {
         JobId(self.jobs.last_key_value().map_or(0, |(last, _)| last.0 + 1))
     }

@@ -1,8 +1,8 @@
-//! HTTPS: the daemon's certificate, given or made, and the fingerprint by which its clients know it again.
+//! HTTPS: the daemon's certificate, given or made, and the fingerprint that its clients recognise it by.
 //!
-//! A client has the fingerprint from the file that also holds the token, and takes no other certificate, whoever signed it.
-//! So a generated one is as good as one that was bought, and nobody has to be trusted but the daemon. TLS 1.3 only: both
-//! ends are ours.
+//! A client has the fingerprint from the file that also holds the token, and takes no other certificate, no matter who
+//! signed it. So a generated one is as good as one that was bought, and only the daemon has to be trusted. TLS 1.3
+//! only: both ends are ours.
 
 use std::fmt;
 use std::fs;
@@ -76,7 +76,7 @@ fn provider() -> Arc<CryptoProvider> {
 ///
 /// # Errors
 ///
-/// Files that cannot be read, hold something else, or do not belong together.
+/// Returns an error for files that cannot be read, hold something else, or do not belong together.
 pub fn given(certificate: &Path, key: &Path) -> Result<Identity, InputError> {
     let read = |path: &Path| {
         fs::read(path).map_err(|error| InputError::new(path.display().to_string(), error.to_string()))
@@ -87,11 +87,11 @@ pub fn given(certificate: &Path, key: &Path) -> Result<Identity, InputError> {
 
 /// The identity that was made for this folder, or a new one for a server at `address`.
 ///
-/// `identity.pem` is private; `certificate.pem` is the part of it that others may have.
+/// `identity.pem` is private; `certificate.pem` is the part that others may have.
 ///
 /// # Errors
 ///
-/// Files that cannot be read or written.
+/// Returns an error for files that cannot be read or written.
 pub(crate) fn own(folder: &Path, address: IpAddr) -> Result<Identity, InputError> {
     let (path, shown) = (folder.join("identity.pem"), folder.join("certificate.pem"));
     let place = path.display().to_string();

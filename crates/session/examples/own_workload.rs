@@ -1,5 +1,5 @@
-//! A workload of one's own, trained elastically on threads: the run grows from one worker to three, loses one
-//! of them, and ends with the same bits as with one worker that nobody disturbs.
+//! A workload of one's own, trained elastically on threads: the run grows from one worker to three, loses one of them,
+//! and ends with the same bits as with one undisturbed worker.
 
 use std::thread::sleep;
 use std::time::Duration;

@@ -10,7 +10,7 @@ pub(crate) mod stragglers;
 pub(crate) mod synchronise;
 mod windows;
 
-/// Several directors as one; nobody has to be shown anything where there are none.
+/// Several directors as one; without any, nothing has to be shown.
 pub(crate) fn together(directors: Vec<Box<dyn Director>>) -> Option<Box<dyn Director>> {
     (!directors.is_empty()).then(|| Box::new(Together(directors)) as Box<dyn Director>)
 }

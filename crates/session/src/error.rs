@@ -6,8 +6,7 @@ use bellwether_core::InputError;
 use bellwether_runtime::coordinator::CoordinatorError;
 use bellwether_runtime::run_dir::{RunDir, RunDirError};
 
-/// A run could not begin. How one that began ended is no error: see
-/// [`Session::run`](crate::Session::run).
+/// A run could not begin. How a run that began ended is not an error: see [`Session::run`](crate::Session::run).
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The job, what it names, or this machine cannot be used.

@@ -13,7 +13,7 @@ use bellwether_runtime::run_dir::RunDir;
 
 use crate::error::RunError;
 
-/// Where a coordinator listens that nobody on another machine is to reach.
+/// Where a coordinator listens that is not to be reached from other machines.
 pub(crate) const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// How long a run waits for what.
@@ -79,10 +79,10 @@ pub(crate) fn options(
 ///
 /// # Errors
 ///
-/// Such an address, as the option `listen`.
+/// Returns an error for such an address, as the option `listen`.
 pub fn reachable(address: SocketAddr) -> Result<(), RunError> {
     if address.ip().is_unspecified() {
-        let what = format!("{} is no address that others can reach", address.ip());
+        let what = format!("{} is not an address that others can reach", address.ip());
         return Err(RunError::Option(
             InputError::new("listen", what)
                 .hint("name one address of this machine, for example its address in your private network"),

@@ -39,7 +39,7 @@ pub struct How {
 ///
 /// # Errors
 ///
-/// What keeps it from being trained.
+/// Returns what keeps it from being trained.
 pub fn measure(
     job: &Job,
     build: impl Fn(&Job) -> Result<Box<dyn Workload>, InputError> + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! What whoever begins a run hears of it while it goes on.
+//! What the caller that begins a run hears of it while it goes on.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,17 +12,17 @@ pub type Observe<'o> = dyn FnMut(Progress<'_>) + Send + 'o;
 /// What happens.
 #[derive(Debug)]
 pub enum Progress<'a> {
-    /// Something that whoever began it should know.
+    /// Something that its caller should know.
     Note(Note),
     /// The run has its folder; it is coordinated from now on.
     Begins(&'a RunDir),
     /// The coordinator shows what happens.
     Observed(Observation<'a>),
-    /// Nobody coordinates the run any more.
+    /// No coordinator leads the run any more.
     Ends,
 }
 
-/// Something that whoever began a run or a measurement should know.
+/// Something that the caller of a run or a measurement should know.
 #[derive(Debug)]
 pub enum Note {
     /// The run's token file held no token, as after a power cut; the run has a new one, in this file.

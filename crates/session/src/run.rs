@@ -80,7 +80,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// When the run cannot begin. What goes wrong later is in the summary.
+    /// Returns an error if the run cannot begin. What goes wrong later is in the summary.
     pub fn run(mut self, observe: &mut Observe<'_>) -> Result<(Summary, RunOutcome), RunError> {
         self.check()?;
         let begun = self.begin(observe)?;
@@ -207,14 +207,14 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// More workers than virtual nodes, or scheduled steps that do not rise.
+    /// Returns an error for more workers than virtual nodes, or scheduled steps that do not rise.
     pub fn check(&self) -> Result<(), RunError> {
         let (nodes, workers) = (self.job.batch.virtual_nodes, self.range());
         let wrong = |place: &str, what: String, hint: String| {
             Err(RunError::Option(InputError::new(place, what).hint(hint)))
         };
         if workers.min == 0 || workers.min > workers.max {
-            return wrong("workers", format!("{workers} is no range of numbers from 1 on"), String::new());
+            return wrong("workers", format!("{workers} is not a range of numbers from 1 on"), String::new());
         }
         if workers.max > nodes {
             let what = format!("{} workers cannot share {nodes} virtual nodes", workers.max);

@@ -91,7 +91,7 @@ pub fn sessions_folder(path: &Path) -> PathBuf {
 ///
 /// # Errors
 ///
-/// A session that cannot be trained or was stopped, a file that cannot be written.
+/// Returns an error for a session that cannot be trained or was stopped, a file that cannot be written.
 pub fn search(
     state: &mut State,
     job: &Job,

@@ -1,4 +1,4 @@
-//! What a session trains, as whoever begins it gives it.
+//! What a session trains, as its caller gives it.
 
 use std::fmt;
 use std::sync::Arc;

@@ -315,7 +315,7 @@ fn a_daemon_is_named_by_a_socket() {
     let asked = ["policy", "--format", "json", "--server", &server];
     assert_eq!(value(&scene.call(&asked)), json!({ "policy": "srtf" }));
     let file = format!("unix:{}", scene.path("job.toml").display());
-    scene.call(&["policy", "--server", &file]).refused_with(&["no daemon answers", "it is no socket"]);
+    scene.call(&["policy", "--server", &file]).refused_with(&["no daemon answers", "it is not a socket"]);
 }
 
 #[test]

@@ -169,5 +169,5 @@ fn a_search_is_about_one_job() {
     // A file that somebody changed.
     let text = fs::read_to_string(scene.path("search.json")).expect("the search is there");
     scene.write("search.json", text.replacen("\"run\": 0", "\"run\": 4", 1));
-    again(&[], &["search.json", "nobody asked for it"]);
+    again(&[], &["search.json", "it was not asked for"]);
 }

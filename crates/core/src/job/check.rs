@@ -122,7 +122,7 @@ fn sync(job: &Job) -> Check {
     ensure(
         !at_servers || part.is_power_of_two() || part == nodes,
         "sync.nodes_per_update",
-        format!("gradients of {part} virtual nodes are no part of the sum that all-reduce makes"),
+        format!("gradients of {part} virtual nodes do not form a part of the sum that all-reduce makes"),
         "with reduce = \"servers\" use a power of two, or all virtual nodes",
     )?;
     ensure(

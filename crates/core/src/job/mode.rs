@@ -24,8 +24,8 @@ pub struct Goodput {
     /// How the learning rate follows the batch; by default `"adascale"` for SGD and `"square-root"` for Adam.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<RateRule>,
-    /// The batch from given steps on, as pairs `[step, factor on batch.size]`; without it the batch is chosen by what is
-    /// measured while the job is trained.
+    /// The batch from given steps on, as pairs `[step, factor on batch.size]`; without it the batch is chosen by what
+    /// is measured while the job is trained.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub schedule: Vec<(u64, u32)>,
 }

@@ -185,8 +185,8 @@ impl SyncPolicy {
 }
 
 impl SyncPolicy {
-    /// Shares of the steps and their protocols, in order, those without steps left out; `None` where the switch is decided
-    /// only while the job is trained.
+    /// Shares of the steps and their protocols, in order, those without steps left out; `None` where the switch is
+    /// decided only while the job is trained.
     ///
     /// ```
     /// use bellwether_core::job::SyncPolicy;
@@ -206,8 +206,8 @@ impl SyncPolicy {
 impl FromStr for SyncPolicy {
     type Err = String;
 
-    /// Reads what stands on a command line: a protocol, `auto`, `switch:SHARE` or `switch:SHARE:PROTOCOL`, or a table as in the
-    /// job file.
+    /// Reads what stands on a command line: a protocol, `auto`, `switch:SHARE` or `switch:SHARE:PROTOCOL`, or a table
+    /// as in the job file.
     ///
     /// ```
     /// use bellwether_core::job::SyncPolicy;
@@ -320,7 +320,7 @@ pub enum StragglerPolicy {
 pub enum Order {
     /// The one that was asked for first, to its end.
     Fifo,
-    /// In turns of so many bytes.
+    /// In turns of this many bytes.
     Window(u64),
     /// The one that computing needs first, worked out from the profile.
     Priority,

@@ -13,8 +13,8 @@ pub enum OnMismatch {
     /// The run ends as failed, with the state from before the step.
     #[default]
     Stop,
-    /// A third worker computes the virtual node too; whoever computed what no other did is sent away and replaced. Where
-    /// nobody can tell, the run ends as with `stop`.
+    /// A third worker computes the virtual node too; a worker whose result no other confirms is sent away and replaced.
+    /// Where that cannot be told, the run ends as with `stop`.
     Quarantine,
 }
 

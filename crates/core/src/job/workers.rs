@@ -25,7 +25,7 @@ impl Default for WorkerRange {
 }
 
 impl WorkerRange {
-    /// The number of workers a run starts with where nobody chooses one: 2 where the range allows it.
+    /// The number of workers a run starts with where none is chosen: 2 where the range allows it.
     pub fn initial(self) -> u32 {
         2.clamp(self.min, self.max)
     }

@@ -62,10 +62,10 @@ pub(super) fn check(profile: &Profile) -> Result<(), InputError> {
             return wrong(&place, format!("{has} durations for {wants} operations"));
         }
         if let Some(bad) = step.operations_s.iter().find(|seconds| !is_duration(**seconds)) {
-            return wrong(&place, format!("{bad} is no duration in seconds"));
+            return wrong(&place, format!("{bad} is not a duration in seconds"));
         }
         if !is_duration(step.step_s) || step.step_s == 0.0 {
-            return wrong(&place, format!("a step of {} s is no step", step.step_s));
+            return wrong(&place, format!("a step cannot take {} s", step.step_s));
         }
     }
     check_costs(profile)
@@ -142,7 +142,7 @@ fn check_costs(profile: &Profile) -> Result<(), InputError> {
     costs.extend(profile.checkpoint_s.map(|seconds| ("checkpoint_s", seconds)));
     match costs.into_iter().find(|(_, seconds)| !is_duration(*seconds)) {
         Some((place, seconds)) => {
-            Err(InputError::new(place, format!("{seconds} is no duration in seconds")).hint(AGAIN))
+            Err(InputError::new(place, format!("{seconds} is not a duration in seconds")).hint(AGAIN))
         }
         None => Ok(()),
     }

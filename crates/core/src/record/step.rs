@@ -24,7 +24,7 @@ pub struct StepRecord {
     pub duration_s: f64,
     /// Seconds of it spent on gradients.
     pub compute_s: f64,
-    /// Seconds of it spent in the exchange. A worker counts its waiting for others; in a file nobody waits any more.
+    /// Seconds of it spent in the exchange. A worker counts its waiting for others; in a file no waiting is counted.
     pub exchange_s: f64,
     /// Seconds of it spent on the update.
     pub update_s: f64,

@@ -49,7 +49,7 @@ pub struct PhaseSummary {
     pub servers: u32,
     /// Seconds from the first step's begin to the last one's end.
     pub seconds: f64,
-    /// Seconds that nobody trained before the first step, for the sake of the change.
+    /// Seconds before the first step in which no worker trained, because of the change.
     pub stall_s: f64,
 }
 
@@ -67,7 +67,7 @@ pub struct Crash {
 /// A virtual node that two workers computed differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mismatch {
-    /// The step, the first is 0. Nothing of it was applied.
+    /// The step, the first is 0. It was not applied.
     pub step: u64,
     /// Which virtual node.
     pub node: u32,
@@ -91,7 +91,7 @@ pub struct Comparison {
     pub predicted_examples_per_s: f64,
     /// Lower end of its 95 % interval.
     pub low: f64,
-    /// Upper end of it.
+    /// Upper end of the interval.
     pub high: f64,
     /// Measured samples per second.
     pub measured_examples_per_s: f64,
@@ -108,14 +108,14 @@ pub struct Planned {
     pub examples_per_s: f64,
     /// Lower end of the interval.
     pub low: f64,
-    /// Upper end of it.
+    /// Upper end of the interval.
     pub high: f64,
     /// Why, in a sentence.
     pub reason: String,
 }
 
-/// A run on servers that were taken away by a law: what it took beside what that law lets expect. Times and prices are on
-/// the law's clock.
+/// A run on servers that were taken away by a law: what it took beside what that law lets expect. Times and prices are
+/// on the law's clock.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Revocations {
     /// The law, as the user named it.
@@ -150,7 +150,7 @@ pub struct ExpectedRun {
     pub server_hours: f64,
 }
 
-/// What whoever steered a run decided.
+/// What the director of a run decided.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
     /// Who: the heuristic, as the user named it.
@@ -225,7 +225,7 @@ pub struct Summary {
     /// Servers that were taken away on purpose, and what that was expected to cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revocations: Option<Revocations>,
-    /// What was decided about the number of workers; empty where nobody steered.
+    /// What was decided about the number of workers; empty without a director.
     #[serde(default)]
     pub decisions: Vec<Decision>,
 }

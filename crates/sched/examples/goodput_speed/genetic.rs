@@ -34,8 +34,8 @@ struct Context {
 }
 
 impl Population {
-    /// So many generations from the last members, or from what the jobs hold; the allocation of the best. `names` are
-    /// the jobs' names, by which members are carried over.
+    /// Runs this many generations from the last members, or from what the jobs hold; returns the allocation of the
+    /// best. `names` are the jobs' names, which carry members over.
     pub(crate) fn evolve(
         &mut self,
         problem: &Problem,

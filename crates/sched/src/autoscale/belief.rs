@@ -1,11 +1,11 @@
 //! What the steps of every size may take, given those that were measured: many step models, each with its weight.
 //!
-//! The prior is a lattice of [`Throughput`] models, equally likely: how much of a step does not shrink with the share of
-//! a worker, how much the exchange takes between two, how much it has grown at the largest size, and how well it hides.
-//! The scale of each is the one that fits best. A measured size errs by its own spread and by [`MODEL_SD`], as no model
-//! is exact; where the exchange was measured apart, so is the gradient. A size that was measured is believed as measured,
-//! and others as the model says, corrected by how far it misses its measured neighbours: else every size that nobody tried
-//! would look better by as much as a model is too quick.
+//! The prior is a lattice of [`Throughput`] models, equally likely: how much of a step does not shrink with the share
+//! of a worker, how much the exchange takes between two, how much it has grown at the largest size, and how well it
+//! hides. The scale of each is the one that fits best. A measured size errs by its own spread and by [`MODEL_SD`], as
+//! no model is exact; where the exchange was measured apart, so is the gradient. A size that was measured is believed
+//! as measured, and others as the model says, corrected by how far it misses its measured neighbours: else every
+//! untried size would look better by as much as a model is too quick.
 
 use bellwether_model::elastic::Throughput;
 
@@ -106,7 +106,8 @@ impl Belief {
     }
 }
 
-/// The value at `x` on straight lines between points in ascending order; beyond them that of the nearest, and 0 of none.
+/// The value at `x` on straight lines between points in ascending order; beyond them that of the nearest, and 0 of
+/// none.
 fn between(points: &[(f64, f64)], x: f64) -> f64 {
     let right = points.partition_point(|point| point.0 < x);
     match (right.checked_sub(1).map(|left| points[left]), points.get(right)) {

@@ -2,9 +2,9 @@
 //!
 //! # Idea
 //!
-//! `U(T_k) - U(T_j) > P (k n / R_k - j n / R_j)` with `T_k = e + n / R_k`: n samples are left after e seconds, R samples
-//! are processed per second, and P is the price of a worker-second. What was paid already is the same on both sides. Only
-//! the ratio of utility and price matters.
+//! `U(T_k) - U(T_j) > P (k n / R_k - j n / R_j)` with `T_k = e + n / R_k`: n samples are left after e seconds, R
+//! samples are processed per second, and P is the price of a worker-second. What was paid already is the same on both
+//! sides. Only the ratio of utility and price matters.
 //!
 //! # Bad when
 //!

@@ -2,9 +2,9 @@
 //!
 //! # Idea
 //!
-//! From three sizes on, `a k + b`, `a - b / k` and `a ln k + b` are fitted to the throughput, and the one with the least
-//! squared error says which increments pay. A round at most doubles the workers; what the curve chose is tested against the
-//! increment below it by measurement.
+//! From three sizes on, `a k + b`, `a - b / k` and `a ln k + b` are fitted to the throughput, and the one with the
+//! least squared error says which increments pay. A round at most doubles the workers; what the curve chose is tested
+//! against the increment below it by measurement.
 //!
 //! # Bad when
 //!

@@ -17,15 +17,15 @@
 //! | e      | time since the beginning                                                         | s    |
 //! | S      | exchange rate: k times the workers are worth k^S times the speed; near an optimum the same as a throughput scaling efficiency of S | 1 |
 //!
-//! The expectation is over step models that agree with what was measured, see [`super::belief`]. An outcome is a group of
-//! models that say much the same of k, so that going there tells which group is right, and the size after it may be
+//! The expectation is over step models that agree with what was measured, see [`super::belief`]. An outcome is a group
+//! of models that say much the same of k, so that going there tells which group is right, and the size after it may be
 //! chosen knowing that. A trial is charged with everything that it costs, hence one is made only if the information is
-//! worth it. A measured size must save more than two standard deviations, so noise moves nobody.
+//! worth it. A measured size must save more than two standard deviations, so noise does not move the size.
 //!
 //! # Bad when
 //!
-//! A step has cliffs that no smooth model has; the true step lies outside the prior; one trial alone is worth nothing and
-//! two are (the look ahead is one trial deep).
+//! A step has cliffs that no smooth model has; the true step lies outside the prior; one trial alone is worth nothing
+//! and two are (the look ahead is one trial deep).
 
 use super::belief::{Belief, Hypothesis};
 use super::{Decision, Heuristic, LEAST_STEPS, Reason, Situation};
@@ -36,7 +36,7 @@ const OUTCOMES: usize = 8;
 const SIZES: usize = 48;
 /// Sizes that are tried, at most; of more a geometric selection is.
 const TRIALS: usize = 12;
-/// Standard deviations by which a size must be better to be taken without a trial.
+/// The margin in standard deviations that a size needs to be taken without a trial.
 const SURE: f64 = 2.0;
 
 /// Chooses the size with the best expected worth.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The weight of a step is never less than one part in so many, so that what was measured long ago fades.
+/// The weight of a step is never less than one part in this many, so that what was measured long ago fades.
 const MEMORY: u64 = 1000;
 
 /// What was measured at one size.
@@ -53,11 +53,11 @@ impl Measured {
 }
 
 impl History {
-    /// Takes in a step of so many workers with a global batch of `batch` samples that took `step_s` seconds from boundary
-    /// to boundary; in `exchange_s` of them the slowest worker only exchanged, where that was measured.
+    /// Takes in a step of this many workers with a global batch of `batch` samples that took `step_s` seconds from
+    /// boundary to boundary; in `exchange_s` of them the slowest worker only exchanged, where that was measured.
     ///
     /// The first step after a change of size is dropped, as is one that took no time or did nothing; a changed batch
-    /// starts the size anew.
+    /// discards what the size has measured.
     pub fn record(&mut self, workers: u32, batch: u64, step_s: f64, exchange_s: Option<f64>) {
         if workers != self.present {
             self.present = workers;
@@ -91,7 +91,7 @@ impl History {
         if workers == self.present { self.since_change } else { 0 }
     }
 
-    /// Seconds that so many samples would take at the slowest measured pace; 0 when nothing is known.
+    /// Seconds that this many samples would take at the slowest measured pace; 0 when nothing is known.
     pub(super) fn slowest_s(&self, samples: f64) -> f64 {
         self.sizes.values().map(|measured| samples / measured.examples_per_s()).fold(0.0, f64::max)
     }

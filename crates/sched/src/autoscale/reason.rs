@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub enum Decision {
     /// Keep the size.
     Stay(Reason),
-    /// Go to so many workers.
+    /// Go to this many workers.
     Resize(u32, Reason),
 }
 
@@ -177,7 +177,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Three decimals, or so many that a small amount of money is still one.
+/// Three decimals, or enough to show a small amount of money.
 fn figure(value: f64) -> String {
     if value == 0.0 || value.abs() >= 1e-2 { format!("{value:.3}") } else { format!("{value:.2e}") }
 }

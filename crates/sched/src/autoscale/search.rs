@@ -39,8 +39,8 @@ pub(super) fn tests<'a>(
     sizes.windows(2).map(pair).collect()
 }
 
-/// Up while every test passes; down until the curve surely rises at the bottom; else to the smaller side of the first test
-/// that fails.
+/// Up while every test passes; down until the curve surely rises at the bottom; else to the smaller side of the first
+/// test that fails.
 pub(super) fn walk(situation: &Situation, test: impl Fn(Size, Size) -> Test) -> Decision {
     let (bounds, workers) = (situation.bounds, situation.workers);
     if bounds.least == bounds.most {

@@ -17,8 +17,8 @@ pub enum Utility {
         /// Seconds after which it is worth nothing.
         horizon_s: f64,
     },
-    /// Constant until the first end, then straight lines between the points, then a line to 0 where the slowest known pace
-    /// would end: without that slope nothing would draw a late job towards its deadline.
+    /// Constant until the first end, then straight lines between the points, then a line to 0 where the slowest known
+    /// pace would end: without that slope nothing would draw a late job towards its deadline.
     Step {
         /// Worth and seconds until which it holds; worth falls and seconds rise.
         points: Vec<(f64, f64)>,
@@ -79,7 +79,8 @@ impl Utility {
     ///
     /// # Errors
     ///
-    /// Numbers that are not positive and finite, points that do not fall in worth and rise in time, none at all.
+    /// Returns an error for numbers that are not positive and finite, points that do not fall in worth and rise in
+    /// time, none at all.
     pub fn check(&self) -> Result<(), InputError> {
         let positive = |value: f64| value.is_finite() && value > 0.0;
         let good = match self {

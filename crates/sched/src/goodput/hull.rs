@@ -53,7 +53,7 @@ impl Tables {
         self.packed[job].len() as u32 - 1
     }
 
-    /// Worth of so many new devices on as few nodes as hold them; the job may be given so many.
+    /// Worth of this many new devices on as few nodes as hold them; the job may be given that many.
     pub(super) fn packed(&self, job: usize, devices: u32) -> f64 {
         self.packed[job][devices as usize]
     }
@@ -63,7 +63,7 @@ impl Tables {
         self.kept[job] > 0.0
     }
 
-    /// Worth of new devices on so many nodes.
+    /// Worth of new devices on this many nodes.
     pub(super) fn fresh(&self, problem: &Problem, job: usize, nodes: u32, devices: u32) -> f64 {
         let Some(&packed) = self.packed[job].get(devices as usize) else { return self.nothing };
         if self.fewest[devices as usize] == nodes || devices < problem.jobs[job].min_devices {

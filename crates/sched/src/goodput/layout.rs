@@ -18,7 +18,7 @@ pub(super) struct Layout {
     pub(super) rows: Vec<Row>,
     /// By job: what they are worth.
     pub(super) worths: Vec<f64>,
-    /// By node: devices that nobody holds.
+    /// By node: devices that no job holds.
     pub(super) free: Vec<u32>,
     /// By node: jobs that hold some, ascending.
     pub(super) guests: Vec<Vec<usize>>,
@@ -27,7 +27,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Nobody holds anything.
+    /// No job holds anything.
     pub(super) fn empty(problem: &Problem, tables: &Tables) -> Layout {
         Layout {
             rows: vec![Row::new(); problem.jobs.len()],
@@ -130,7 +130,7 @@ impl Layout {
     }
 }
 
-/// So many free devices: of the node where least is left over, else of as few nodes as possible.
+/// This many free devices: of the node where least is left over, else of as few nodes as possible.
 fn place(layout: &Layout, devices: u32) -> Option<Row> {
     let share = |node: usize, devices: u32| Share { node: NodeId(node as u32), devices };
     let fitting = (0..layout.free.len()).filter(|&node| layout.free[node] >= devices);

@@ -15,9 +15,9 @@ struct Choice {
     worth: f64,
 }
 
-/// Shares two nodes out anew among their guests in the best of all ways; `false` when they have that already. What guests
-/// hold of other nodes stays, unless too little would be left. Without `spanning`, who spans nodes keeps its
-/// shares, and nobody else begins to.
+/// Shares two nodes out again among their guests in the best of all ways; `false` when they have that already. What
+/// guests hold of other nodes stays, unless too little would be left. Without `spanning`, a job that spans nodes keeps
+/// its shares, and no other begins to.
 pub(super) fn repack(
     problem: &Problem,
     tables: &Tables,

@@ -7,20 +7,20 @@ use super::hull::Tables;
 use super::layout::{Layout, Row, gains};
 use super::pairs::repack;
 
-/// Rounds over all jobs at most; a search that still gains after so many gains little.
+/// Rounds over all jobs at most; a search that still gains after this many gains little.
 const ROUNDS: usize = 30;
 /// Wishes that are tried, times jobs: one takes the longer, the more jobs there are.
 const WISHES: usize = 40;
 /// Pairs of nodes that are packed with jobs that span nodes: each takes some 20 us.
 const SPANNING_PAIRS: u64 = 150;
-/// Goes uphill until neither a job, two jobs nor a pair of nodes gains, or until `goal` is reached, beyond which there is
-/// nothing.
+/// Goes uphill until neither a job, two jobs nor a pair of nodes gains, or until `goal` is reached, beyond which there
+/// is nothing.
 pub(super) fn climb(problem: &Problem, tables: &Tables, layout: &mut Layout, goal: f64) {
     Climber::new(problem, tables, layout).settle(goal, 0);
 }
 
-/// Lets jobs take what they would like best, without a price, those first who miss most; the others find a way around it.
-/// Where that gains in the end it stays.
+/// Lets jobs take what they would like best, without a price, those first who miss most; the others find a way around
+/// it. Where that gains in the end it stays.
 pub(super) fn wish(problem: &Problem, tables: &Tables, layout: &mut Layout, goal: f64) {
     let jobs = problem.jobs.len();
     let mut climber = Climber::new(problem, tables, layout);
@@ -222,7 +222,7 @@ impl<'a> Climber<'a> {
         devices == 0 || (self.problem.jobs[job].min_devices..=self.tables.most(job)).contains(&devices)
     }
 
-    /// Packs each pair of nodes anew of which one changed at move `since` or later; `false` when no pair gains.
+    /// Packs each pair of nodes again if one of them changed at move `since` or later; `false` when no pair gains.
     fn repack(&mut self, since: u64) -> bool {
         let spanning = self.layout.spread.iter().any(Option::is_some);
         let begin = self.moves;
@@ -254,8 +254,8 @@ impl<'a> Climber<'a> {
         }
     }
 
-    /// Carries an offer out: holders give up what is needed, and look for something else among what is free then.
-    /// Whoever changes is added to `undo` as it was before.
+    /// Carries an offer out: holders give up what is needed, and look for something else among what is free then. Each
+    /// job that changes is added to `undo` as it was before.
     fn take(&mut self, job: usize, offer: Offer, undo: &mut Vec<(usize, Row, f64)>) {
         for share in &offer.row {
             let node = share.node.0 as usize;

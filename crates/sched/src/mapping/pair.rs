@@ -14,8 +14,9 @@
 //! | t_k(b)  | measured time of a virtual node                               | s       |
 //!
 //! For jobs whose batch may move: where the batch of a virtual node belongs to the job's identity,
-//! [`solve`](super::solve) is the one to ask. A gradient counts with the weight `n_k b_k / B` of its device. Source: the
-//! search of Or et al., VirtualFlow, MLSys 2022; here it is exhaustive over loads of a device, each at its best batch.
+//! [`solve`](super::solve) is the one to ask. A gradient counts with the weight `n_k b_k / B` of its device. Source:
+//! the search of Or et al., VirtualFlow, MLSys 2022; here it is exhaustive over loads of a device, each at its best
+//! batch.
 
 use bellwether_core::InputError;
 use serde::{Deserialize, Serialize};
@@ -67,8 +68,8 @@ struct Load {
 ///
 /// # Errors
 ///
-/// No type, a batch of 0 or beyond 2^20 samples, times or batches that are not positive, or no split that sums to the
-/// batch.
+/// Returns an error on any of these: no type, a batch of 0 or beyond 2^20 samples, times or batches that are not
+/// positive, or no split that sums to the batch.
 pub fn solve(types: &[DeviceType], batch: u32, sync_s: &dyn Fn(u32) -> f64) -> Result<Split, InputError> {
     check(types, batch)?;
     let loads: Vec<Vec<Option<Load>>> = types.iter().map(|of_type| loads(of_type, batch)).collect();

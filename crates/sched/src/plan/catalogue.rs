@@ -100,7 +100,8 @@ struct MachineFile {
     price: Option<DollarsPerHour>,
     /// Price of a machine that the provider may take away; without it, there are none.
     transient_price: Option<DollarsPerHour>,
-    /// How long such a machine lives: k80:us-east1, exponential:15h, points:1h=0.1,24h=0.5, bathtub:…, samples:FILE, never.
+    /// How long such a machine lives: k80:us-east1, exponential:15h, points:1h=0.1,24h=0.5, bathtub:…, samples:FILE,
+    /// never.
     revocations: Option<String>,
     /// Time from the request of a machine until it runs, and is paid.
     #[serde(default)]
@@ -125,8 +126,9 @@ impl Catalogue {
     ///
     /// # Errors
     ///
-    /// What is no such file: no machine, one without a price or without devices, a speed that is not positive, a
-    /// transient one without a law, a law whose probabilities are none, two of one name, one device of two speeds.
+    /// Returns an error for a malformed file: no machine, one without a price or without devices, a speed that is not
+    /// positive, a transient one without a law, a law whose probabilities are none, two of one name, one device of two
+    /// speeds.
     ///
     /// ```
     /// use bellwether_sched::plan::Catalogue;
@@ -194,7 +196,7 @@ impl Catalogue {
     ///
     /// # Errors
     ///
-    /// The first such region, and those that there are.
+    /// Returns the first such region, and those that there are.
     pub fn check_regions(&self, regions: &[String]) -> Result<(), InputError> {
         let known = self.regions();
         for region in regions {
@@ -236,7 +238,7 @@ fn machine(read: MachineFile, place: &str, read_file: ReadFile) -> Result<Machin
         (Some(bandwidth), latency) => Some(Link::new(bandwidth, latency)),
         (None, None) => None,
         (None, Some(_)) => {
-            return wrong("a latency without a bandwidth is no link".into(), "say bandwidth too");
+            return wrong("a latency without a bandwidth does not make a link".into(), "say bandwidth too");
         }
     };
     let transient = transient(&read, place, read_file)?;

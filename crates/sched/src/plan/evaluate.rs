@@ -13,7 +13,7 @@ use super::catalogue::Catalogue;
 use super::space::{Group, Setup};
 use super::speed::{Speed, Speeds};
 
-/// A run that takes so many times what it would without losses is given up.
+/// A run that takes this many times what it would without losses is given up.
 const HORIZON: f64 = 100.0;
 /// Longer than this no job is planned: a hundred years.
 const LONGEST_S: f64 = 3.2e9;
@@ -53,7 +53,7 @@ impl Figures {
         self.ends_s.get(rank - 1).copied().unwrap_or(f64::INFINITY)
     }
 
-    /// Whether 95 of 100 runs end: what does so less often is no choice.
+    /// Whether 95 of 100 runs end: a configuration that does so less often is not a choice.
     pub(super) fn usually_ends(&self) -> bool {
         self.quantile_s(0.95).is_finite()
     }
@@ -86,7 +86,7 @@ impl<'a> Evaluator<'a> {
     ///
     /// # Errors
     ///
-    /// Numbers beyond all measure.
+    /// Returns an error for numbers beyond all measure.
     pub(super) fn rough(&mut self, setup: &Setup) -> Result<Option<Rough>, InputError> {
         let mut job = self.job(setup);
         if !setup.is_transient() {
@@ -121,7 +121,7 @@ impl<'a> Evaluator<'a> {
     ///
     /// # Errors
     ///
-    /// Numbers beyond all measure.
+    /// Returns an error for numbers beyond all measure.
     pub(super) fn figures(&self, setup: &Setup, rough: &Rough) -> Result<Figures, InputError> {
         let mut job = self.job(setup);
         job.checkpoints = self.checkpoints(rough.checkpoint_period_s);

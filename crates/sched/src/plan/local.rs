@@ -33,13 +33,13 @@ pub struct Local {
 }
 
 /// Chooses how many of `workers` a job should have: of those whose expected throughput is within [`NEARLY_FASTEST`] of
-/// the best the fewest. A `price` of a worker does not move the choice, as without a deadline or a budget nobody says what
-/// time is worth; it is reported. `configuration` says where so many workers run; numbers of which the model cannot
+/// the best the fewest. A `price` of a worker does not move the choice, as without a deadline or a budget the worth of
+/// time is unknown; it is reported. `configuration` says where this many workers run; numbers of which the model cannot
 /// speak are left out, and so is what lies [`WORKERS_MAX`](super::WORKERS_MAX) or more above the fewest.
 ///
 /// # Errors
 ///
-/// None of the numbers can be predicted: why the fewest cannot.
+/// Returns why the fewest workers cannot be predicted if no number of workers can.
 ///
 /// ```
 /// # use bellwether_core::job::WorkerRange;

@@ -154,7 +154,7 @@ fn otherwise<'q>(question: &Question<'q>, search: &Search) -> Vec<(String, Quest
         .max()
         .unwrap_or(0);
     let more = question.max_workers.saturating_mul(2).min(super::WORKERS_MAX);
-    // Where the limit is not what holds them back, a larger one is no advice.
+    // Where the limit is not what holds them back, a larger one does not help.
     if usable == question.max_workers && more > question.max_workers {
         all.push((format!("--max-workers {more}"), Question { max_workers: more, ..question.clone() }));
     }

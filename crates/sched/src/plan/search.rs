@@ -21,7 +21,7 @@ const HOPE: f64 = 1.25;
 const NEAR_MAX: usize = 100;
 /// The same where much happens in each: no fewer than this, ...
 const NEAR_MIN: usize = 10;
-/// ... and beyond that only so many events: some seconds' work.
+/// ... and beyond that only this many events: some seconds' work.
 const EVENTS_MAX: f64 = 2e7;
 /// Most configurations that are simulated in search of one best.
 const VISITS_MAX: usize = 300;
@@ -195,8 +195,8 @@ impl<'a> Search<'a> {
         Ok(best.map(|best| if only_budget { self.as_fast_and_cheapest(best, counts, fits) } else { best }))
     }
 
-    /// The cheapest of those that were simulated and take hardly longer than `fastest`: nobody would pay for a moment
-    /// only because the budget allows it.
+    /// The cheapest of those that were simulated and take hardly longer than `fastest`: a small gain in time is not
+    /// worth its price only because the budget allows it.
     fn as_fast_and_cheapest(
         &self,
         fastest: usize,
@@ -215,7 +215,7 @@ impl<'a> Search<'a> {
     }
 
     /// The configuration with the least `exact` value. Those with a `rough` value are simulated in its order, until the
-    /// rest cannot be better any more; `None` for such as do not count.
+    /// rest cannot be better any more; `None` for those that do not count.
     pub(super) fn least(
         &mut self,
         rough: impl Fn(&Setup, &Rough) -> Option<f64>,
@@ -274,7 +274,7 @@ impl<'a> Search<'a> {
                 (*place, [figures.time_s, figures.cost, figures.quantile_s(0.95), misses])
             })
             .collect();
-        // Of equal ones the choice comes first: whoever comes later and is no better is beaten.
+        // Of equal ones the choice comes first: a later one that is no better is beaten.
         let by_figures = |a: &[f64; 4], b: &[f64; 4]| {
             a.iter()
                 .zip(b)

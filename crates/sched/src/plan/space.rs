@@ -1,9 +1,10 @@
 //! Which configurations are looked at.
 //!
-//! Of each kind of machine every number up to 32, and above it steps of a sixteenth; on demand, transient, or 1, 2, 4, 8, …
-//! of them on demand and the others transient. Of two kinds in one region, of other devices, up to 8 machines each. Kinds are paired if one of them alone comes
-//! near the best or is scarce: a pair of others would not come near either. All that in each way that the question names, but
-//! pairs only in the first that is synchronous without servers.
+//! Of each kind of machine every number up to 32, and above it steps of a sixteenth; on demand, transient, or 1, 2, 4,
+//! 8, … of them on demand and the others transient. Of two kinds in one region, of other devices, up to 8 machines
+//! each. Kinds are paired if one of them alone comes near the best or is scarce: a pair of others would not come near
+//! either. All that in each way that the question names, but pairs only in the first that is synchronous without
+//! servers.
 
 use bellwether_core::plan::Market;
 

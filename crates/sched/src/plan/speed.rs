@@ -1,8 +1,8 @@
 //! How fast machines of the catalogue are together: asked of the step model once for each number of workers.
 //!
-//! Machines of one kind are the model's own question. Where two types of devices share one batch, virtual nodes are mapped
-//! unevenly by [`mapping::solve`]: a virtual node takes a device the time by which a step of a lone device grows when the
-//! batch doubles, over V; the rest of a step of U workers is that of U equal ones (the slower of both types).
+//! Machines of one kind are the model's own question. Where two types of devices share one batch, virtual nodes are
+//! mapped unevenly by [`mapping::solve`]: a virtual node takes a device as long as a step of a lone device grows when
+//! the batch doubles, over V; the rest of a step of U workers is that of U equal ones (the slower of both types).
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ impl<'a> Speeds<'a> {
     ///
     /// # Errors
     ///
-    /// A machine of which not even one can be predicted, and why.
+    /// Returns an error for a machine of which not even one can be predicted, and why.
     pub(super) fn new(
         question: &'a Question<'a>,
         catalogue: &'a Catalogue,
@@ -96,18 +96,18 @@ impl<'a> Speeds<'a> {
         (0..self.alone.len()).map(|way| self.most(way, kind)).max().unwrap_or(0)
     }
 
-    /// So many machines of one kind.
+    /// This many machines of one kind.
     pub(super) fn alone(&self, way: usize, kind: usize, machines: u32) -> Option<&Speed> {
         let workers = machines.saturating_mul(self.catalogue.machines[kind].devices);
         self.alone[way][kind].get(workers as usize)?.as_ref()
     }
 
-    /// So many workers of one kind that all wait for all.
+    /// This many workers of one kind that all wait for all.
     fn of_workers(&self, kind: usize, workers: u32) -> Option<&Speed> {
         self.alone[self.together_way()?][kind].get(workers as usize)?.as_ref()
     }
 
-    /// Samples per second of so many machines of each of two kinds; at most [`prepare`](Speeds::prepare) says.
+    /// Samples per second of this many machines of each of two kinds; at most [`prepare`](Speeds::prepare) says.
     pub(super) fn together(&self, kinds: (usize, usize), machines: (u32, u32)) -> f64 {
         let pair = &self.pairs[&kinds];
         pair.examples_per_s[machines.0 as usize * pair.second + machines.1 as usize]
@@ -124,7 +124,7 @@ impl<'a> Speeds<'a> {
         self.together(kinds, machines) > best * (1.0 + 1e-9) && !(self.question.shares_batch() && idle())
     }
 
-    /// Finds out the speed of up to so many machines of each of two kinds together.
+    /// Finds out the speed of up to this many machines of each of two kinds together.
     pub(super) fn prepare(&mut self, kinds: (usize, usize), most: (u32, u32)) {
         let second = most.1 as usize + 1;
         let mut examples_per_s = Vec::with_capacity((most.0 as usize + 1) * second);
@@ -190,7 +190,7 @@ impl<'a> Speeds<'a> {
                 let step_s = self.of_workers(kind, used)?.step_s;
                 Some((step_s - f64::from(virtual_nodes.div_ceil(used)) * node_s[place]).max(0.0))
             };
-            // So many workers of which nothing is known are never the fastest.
+            // A number of workers of which nothing is known is never the fastest.
             kinds.into_iter().enumerate().filter_map(rest_s).reduce(f64::max).unwrap_or(UNKNOWN_S)
         };
         let problem = Problem { workers: &workers, virtual_nodes, sync_s: &sync_s };

@@ -1,7 +1,7 @@
 //! How workers may be kept together: what each way makes of the speed of a whole run.
 //!
-//! A run that switches is as fast as its phases in their shares of the work. With a target loss, samples in a phase with
-//! stale updates count less, by [`Sensitivity::work_factor`] for the mean staleness that is expected there.
+//! A run that switches is as fast as its phases in their shares of the work. With a target loss, samples in a phase
+//! with stale updates count less, by [`Sensitivity::work_factor`] for the mean staleness that is expected there.
 
 use bellwether_core::InputError;
 use bellwether_core::job::SyncPolicy;
@@ -122,7 +122,7 @@ pub(super) fn run(
     Ok(Run { examples_per_s, staleness, work_factor, extrapolated })
 }
 
-/// The words of a chosen way for whoever runs the job.
+/// The words of a chosen strategy, as the run's command line takes them.
 pub(super) fn synchronisation(question: &Question, chosen: &Candidate) -> Synchronisation {
     let Some(way) = &chosen.way else { return Synchronisation::default() };
     let own = if question.shares_batch() { 1 } else { u64::from(chosen.workers) };

@@ -2,15 +2,15 @@
 //!
 //! # Idea
 //!
-//! Devices are dealt out one after another, and each to the job that wins against the others, two at a time. Let job a end before job b
-//! on what they have, p be the speed and p' the speed with the next number of devices. Suppose that b gets that number
-//! when a has ended. Giving it to b now is better for the sum of both completion times if and only if
+//! Devices are dealt out one after another, and each to the job that wins against the others, two at a time. Let job a
+//! end before job b on what they have, p be the speed and p' the speed with the next number of devices. Suppose that b
+//! gets that number when a has ended. Giving it to b now is better for the sum of both completion times if and only if
 //! (p'_b - p_b) / p'_b > (p'_a - p_a) / p_a. Of two jobs without devices the one that would end first wins.
 //!
 //! # Source
 //!
-//! Hwang et al., Elastic resource sharing for distributed deep learning, NSDI 2021, the variant that knows the lengths of
-//! jobs (AFS-L). The rule was derived from its argument for two jobs, and agrees with another implementation of it.
+//! Hwang et al., Elastic resource sharing for distributed deep learning, NSDI 2021, the variant that knows the lengths
+//! of jobs (AFS-L). The rule was derived from its argument for two jobs, and agrees with another implementation of it.
 //!
 //! # Reads
 //!
@@ -22,8 +22,8 @@
 //!
 //! # Bad when
 //!
-//! Restarts are dear: every event may change many jobs' devices. Where speed grows in proportion to devices the shortest
-//! job gets all of them, and long ones starve while short ones keep coming.
+//! Restarts are expensive: every event may change many jobs' devices. Where speed grows in proportion to devices the
+//! shortest job gets them all, and long ones starve while short ones keep coming.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ pub const ABOUT: About = About {
     name: "afs",
     idea: "each device goes to the short job or to the one that uses it better, whichever ends both sooner",
     options: &[],
-    bad_when: "restarts are dear, or long jobs must not wait behind short ones that scale well",
+    bad_when: "restarts are expensive, or long jobs must not wait behind short ones that scale well",
     gangs: false,
     needs_remaining: true,
     promises: Promises { work_conserving: true, starvation_free: false },
@@ -97,7 +97,7 @@ impl Policy for Afs {
 }
 
 impl Afs {
-    /// A job with so many devices; `None` when more are of no use to it.
+    /// A job with this many devices; `None` when more are of no use to it.
     fn rival(&self, job: JobId, device_type: usize, remaining: f64, devices: u32) -> Option<Rival> {
         let curve = &self.table.curves(job)[device_type];
         let next = curve.next(devices)?;

@@ -3,7 +3,7 @@
 //! # Idea
 //!
 //! At every arrival and completion jobs are walked in the order of their deadlines, those without one last and in the
-//! order of arrival. Whoever fits into what is left runs; the others stop or wait.
+//! order of arrival. Each job that fits into what is left runs; the others stop or wait.
 //!
 //! # Source
 //!

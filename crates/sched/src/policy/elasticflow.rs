@@ -6,16 +6,15 @@
 //! A job's least satisfactory share is the lowest limit, in powers of two, such that it is done in time with what is
 //! free up to that limit, after all with earlier deadlines have taken theirs. If every admitted job and the new one has
 //! such a share, the new one is admitted. What no share needs now goes first to those who would wait, then, device by
-//! device, to the job that it helps most: a device-second given now saves so many device-seconds of its fewest devices
-//! later. Jobs without a deadline, and those that cannot be admitted (yet), run on what is left; with `refuse=1` those
-//! that cannot be admitted when they arrive are refused.
+//! device, to the job that it helps most: a device-second given now saves that many device-seconds of its fewest
+//! devices later. Jobs without a deadline, and those that cannot be admitted (yet), run on what is left; with
+//! `refuse=1` those that cannot be admitted when they arrive are refused.
 //!
 //! # Source
 //!
-//! Gu and others, ElasticFlow: an elastic serverless training platform for distributed deep learning, ASPLOS 2023:
-//! its progressive filling, here without time slots. Shares dealt out anew may fail where yesterday's still hold, so
-//! these are kept as a plan to fall back on: that makes the promise hold. A gang stays within one type of device for all of
-//! its plan.
+//! Gu and others, ElasticFlow: an elastic serverless training platform for distributed deep learning, ASPLOS 2023: its
+//! progressive filling, here without time slots. New shares may fail where yesterday's still hold, so these are kept as
+//! a plan to fall back on: that makes the promise hold. A gang stays within one type of device for its whole plan.
 //!
 //! # Reads
 //!
@@ -29,8 +28,8 @@
 //!
 //! # Bad when
 //!
-//! Remaining work is badly known, nodes fail or restarts are dear: then deadlines are missed. Jobs without a deadline
-//! may wait long.
+//! Remaining work is badly known, nodes fail or restarts are expensive: then deadlines are missed. Jobs without a
+//! deadline may wait long.
 
 mod plan;
 
@@ -55,7 +54,7 @@ pub const ABOUT: About = About {
         0.0,
         "1: refuse jobs whose deadlines cannot be promised; 0: run them on what is left",
     )],
-    bad_when: "remaining work is badly known, nodes fail or restarts are dear; without deadlines jobs may wait long",
+    bad_when: "remaining work is badly known, nodes fail or restarts are expensive; without deadlines jobs may wait long",
     gangs: false,
     needs_remaining: true,
     promises: Promises { work_conserving: true, starvation_free: false },
@@ -114,7 +113,7 @@ impl Policy for ElasticFlow {
 }
 
 impl ElasticFlow {
-    /// Plans anew, and promises what can be; returns who is refused.
+    /// Plans again, and promises what can be kept; returns the jobs that are refused.
     fn promise(&mut self, now_s: f64, view: &ClusterView, changes: &Changes) -> Vec<JobId> {
         let mut timetable = self.renew(now_s, view, changes);
         let open = view.jobs.iter().filter(|(id, _)| !timetable.plans.contains_key(id));

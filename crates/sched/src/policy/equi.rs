@@ -1,8 +1,8 @@
-//! Everybody has the same: one device at a time, to whoever has the fewest; or the fewest for its weight.
+//! All jobs have the same: one device at a time, to the job that has the fewest; or the fewest for its weight.
 //!
 //! # Idea
 //!
-//! *EQUI*: devices are dealt out one at a time over all jobs, the oldest first, until none is left or all jobs have as
+//! *EQUI*: devices are dealt out one at a time over all jobs, the oldest first, until all are used or all jobs have as
 //! many as they can use. *Fair* does the same by weight: the next device goes to the job with the fewest devices
 //! divided by its weight (progressive filling, weighted max-min). A job's first device is a gang of the fewest that it
 //! runs on; one that runs on certain numbers only goes from one to the next. Where the gang does not fit, the job is
@@ -42,7 +42,7 @@ pub const ABOUT: About = About {
     name: "equi",
     idea: "everybody has equally many devices, and who came first has the odd ones",
     options: &[],
-    bad_when: "jobs are many, so that all run and all run long, and restarts are dear",
+    bad_when: "jobs are many, so that all run and all run long, and restarts are expensive",
     gangs: false,
     needs_remaining: false,
     promises: Promises { work_conserving: true, starvation_free: true },
@@ -54,7 +54,7 @@ pub const FAIR: About = About {
     name: "fair",
     idea: "everybody has devices in proportion to its weight",
     options: &[],
-    bad_when: "jobs are many, so that all run and all run long, and restarts are dear",
+    bad_when: "jobs are many, so that all run and all run long, and restarts are expensive",
     gangs: false,
     needs_remaining: false,
     promises: Promises { work_conserving: true, starvation_free: true },

@@ -6,9 +6,9 @@
 //! does not fit. *Skip* passes over it. *EASY* passes over it too, but only with jobs that will not delay it: those
 //! that end before the first in line can start, or that leave it enough devices then.
 //!
-//! Whoever runs keeps what it holds, also where another policy gave it that or its author asks for another number now.
-//! Only what its limits no longer allow is taken from it: it then waits at its place in the order of arrival, and starts
-//! again on what it asks for.
+//! A running job keeps what it holds, even if another policy gave it that or its author now asks for another number.
+//! Only what its limits no longer allow is taken from it: it then waits at its place in the order of arrival, and
+//! starts again on what it asks for.
 //!
 //! # Source
 //!
@@ -43,7 +43,7 @@ use crate::speed::Speeds;
 /// Strict order of arrival.
 pub const STRICT: About = About {
     name: "fifo",
-    idea: "jobs start in order of arrival, and nobody passes one that does not fit",
+    idea: "jobs start in order of arrival, and no job passes one that does not fit",
     options: &[],
     bad_when: "short jobs wait behind long ones, and devices stand idle before a wide one",
     gangs: false,
@@ -67,7 +67,7 @@ pub const SKIP: About = About {
 /// Order of arrival with a reservation for the first in line.
 pub const EASY: About = About {
     name: "easy",
-    idea: "as fifo_skip, but nobody may delay the first in line",
+    idea: "as fifo_skip, but no job may delay the first in line",
     options: &[],
     bad_when: "remaining times are badly known, or short jobs are many",
     gangs: false,

@@ -3,17 +3,18 @@
 //! # Idea
 //!
 //! Jobs start in the order of their arrival, as with `fifo_skip`. A job that finds no room joins a running one on its
-//! devices: of those that hold as many as it asks for, the one with which both together keep most of their speeds alone,
-//! if that is more than `gain` of one speed. What a pair does is measured: if both together are slower than one after the
-//! other, the later one leaves, and such jobs are not put together again. When devices are free and nobody waits, the
-//! later ones move to them, out of the worst pairs first, as long as that makes them faster.
+//! devices: of those that hold as many as it asks for, the one with which both together keep most of their speeds
+//! alone, if that is more than `gain` of one speed. What a pair does is measured: if both together are slower than one
+//! after the other, the later one leaves, and such jobs are not put together again. When devices are free and no job
+//! waits, the later ones move to them, out of the worst pairs first, as long as that makes them faster.
 //!
 //! In a cluster whose devices are not shared this is `fifo_skip`.
 //!
 //! # Source
 //!
-//! Xiao et al., "Gandiva: introspective cluster scheduling for deep learning", OSDI 2018: its packing by trial, and unpacking.
-//! Its time slicing is left out, and the pair is chosen by what is believed of it, where Gandiva takes jobs of low utilisation.
+//! Xiao et al., "Gandiva: introspective cluster scheduling for deep learning", OSDI 2018: its packing by trial, and
+//! unpacking. Its time slicing is left out, and the pair is chosen by what is believed of it, where Gandiva takes jobs
+//! of low utilisation.
 //!
 //! # Reads
 //!
@@ -25,8 +26,8 @@
 //!
 //! # Bad when
 //!
-//! Short jobs wait behind long ones, as with all orders of arrival; the model is wrong about memory: a job that finds none
-//! has started in vain. Wide jobs starve while narrow ones keep coming.
+//! Short jobs wait behind long ones, as with all orders of arrival; the model is wrong about memory: a job that finds
+//! none has started in vain. Wide jobs starve while narrow ones keep coming.
 
 use std::collections::{BTreeMap, BTreeSet};
 

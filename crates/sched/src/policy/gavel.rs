@@ -3,21 +3,23 @@
 //! # Idea
 //!
 //! A program says which share of its time each job should spend on each type of device, as if time could be shared out
-//! at will. In rounds of fixed length jobs then take turns: at the start of each round, jobs come in the order
-//! of their share over the time that they had of late, and each gang takes its devices if they are free. Nobody starts or
-//! moves inside a round. Shares are computed anew when jobs have come or gone, but not too often. A round ends early
-//! where a running job may not keep its devices because its limits were revised.
+//! at will. In rounds of fixed length jobs then take turns: at the start of each round, jobs come in the order of their
+//! share over the time that they had of late, and each gang takes its devices if they are free. No job starts or moves
+//! inside a round. Shares are computed again when jobs have come or gone, but not too often. A round ends early where a
+//! running job may not keep its devices because its limits were revised.
 //!
 //! With `packing=1`, and where the cluster lets jobs share devices, pairs have shares of time beside single jobs.
 //!
 //! # Source
 //!
-//! Narayanan et al., "Heterogeneity-aware cluster scheduling policies for deep learning workloads", OSDI 2020, and
-//! its code, also for packing; finish-time fairness: Mahajan et al., Themis, NSDI 2020. The programs: [`shares`](crate::program::shares).
+//! Narayanan et al., "Heterogeneity-aware cluster scheduling policies for deep learning workloads", OSDI 2020, and its
+//! code, also for packing; finish-time fairness: Mahajan et al., Themis, NSDI 2020. The programs:
+//! [`shares`](crate::program::shares).
 //!
 //! # Reads
 //!
-//! Speed on each type with the devices asked for, and weights; with packing, what pairs keep of them; `gavel_ftf` and `gavel_makespan` also remaining work.
+//! Speed on each type with the devices asked for, and weights; with packing, what pairs keep of them; `gavel_ftf` and
+//! `gavel_makespan` also remaining work.
 //!
 //! # Complexity
 //!
@@ -25,7 +27,7 @@
 //!
 //! # Bad when
 //!
-//! Jobs are shorter than a round: devices stand idle to its end. Restarts are dear: jobs alternate. `gavel_sum`
+//! Jobs are shorter than a round: devices stand idle to its end. Restarts are expensive: jobs alternate. `gavel_sum`
 //! gives slow jobs next to nothing.
 
 use std::collections::BTreeMap;
@@ -106,7 +108,7 @@ const fn about(
         name,
         idea,
         options,
-        bad_when: "jobs are shorter than a round, or restarts are dear",
+        bad_when: "jobs are shorter than a round, or restarts are expensive",
         gangs: true,
         needs_remaining,
         promises: Promises { work_conserving: false, starvation_free: true },
@@ -205,7 +207,7 @@ impl Policy for Gavel {
             self.begin_round(now_s, view, model, &mut draft);
         }
         let waiting = self.jobs.len() - self.ledger.running();
-        // Where nobody can run, only an event can change that.
+        // Where no job can run, only an event can change that.
         let wakeup_s = self.ledger.anybody_runs().then_some(self.round_end_s);
         draft.finish(Rule::Rounds, waiting, wakeup_s)
     }
@@ -242,8 +244,8 @@ impl Gavel {
             }
         }
         let Changes { ended, arrived, nodes, revised, relearnt, .. } = changes;
-        let nobody = ended.is_empty() && arrived.is_empty() && revised.is_empty();
-        self.is_stale |= !nobody || !nodes.is_empty() || *relearnt;
+        let same_jobs = ended.is_empty() && arrived.is_empty() && revised.is_empty();
+        self.is_stale |= !same_jobs || !nodes.is_empty() || *relearnt;
     }
 
     /// Pairs that had no room have no turn again.
@@ -316,7 +318,7 @@ impl Gavel {
         }
     }
 
-    /// Shares of single jobs and of pairs; `None` where nobody shares devices.
+    /// Shares of single jobs and of pairs; `None` where no job shares devices.
     fn solve_pairs(
         &mut self,
         view: &ClusterView,

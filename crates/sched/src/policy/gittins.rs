@@ -5,12 +5,13 @@
 //! Queues as in [`las2d`](super::las). Within a queue, jobs are ordered by the Gittins index of what they have had, a
 //! device-seconds: of the jobs that needed more than a, the share that needed no more than `quantum` beyond it, over
 //! what they took of the quantum on average. The distribution of what jobs need is learnt from the jobs that have ended
-//! so far: nothing is known of those that have not. Where nobody is known who needed more, the index is 0; of equal
+//! so far: nothing is known of those that have not. Where no job is known that needed more, the index is 0; of equal
 //! indices those that run go first, then in the order of the queue.
 //!
 //! # Source
 //!
-//! Gittins, Bandit processes and dynamic allocation indices, 1979; for gangs of devices: Gu et al., Tiresias, NSDI 2019.
+//! Gittins, Bandit processes and dynamic allocation indices, 1979; for gangs of devices: Gu et al., Tiresias, NSDI
+//! 2019.
 //!
 //! # Reads
 //!

@@ -41,7 +41,7 @@ pub const ABOUT: About = About {
     name: "hell",
     idea: "small jobs that use their devices well go first, each on the number that suits it best",
     options: &[],
-    bad_when: "large jobs wait while small ones keep coming, and restarts are dear",
+    bad_when: "large jobs wait while small ones keep coming, and restarts are expensive",
     gangs: false,
     needs_remaining: true,
     promises: Promises { work_conserving: true, starvation_free: false },
@@ -107,7 +107,7 @@ impl Hell {
         best(types(view, seen).filter_map(offer))
     }
 
-    /// Whoever needs the fewest more to be as fast as it can with what is free gets them.
+    /// The job that needs the fewest more to be as fast as it can with what is free gets them.
     fn fill(&self, targets: &mut [Target], free: &mut [u32]) {
         for (device_type, free) in free.iter_mut().enumerate() {
             let extra = |target: &Target, free: u32| {
@@ -123,7 +123,7 @@ impl Hell {
             while let Some((devices, _, place)) = wishes.pop_first() {
                 targets[place].devices += devices;
                 *free -= devices;
-                // Whoever wanted more than is left wants something else now.
+                // A job that wanted more than is left wants something else now.
                 for (_, job, place) in wishes.split_off(&(*free + 1, JobId(0), 0)) {
                     wishes.insert((extra(&targets[place], *free), job, place));
                 }

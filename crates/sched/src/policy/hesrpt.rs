@@ -2,17 +2,17 @@
 //!
 //! # Idea
 //!
-//! If k devices are k^p times as fast as one for every job, and m jobs are there, the mean completion time is least when
-//! the i-th largest has the part (i/m)^(1/(1-p)) - ((i-1)/m)^(1/(1-p)) of all devices.
+//! If k devices are k^p times as fast as one for every job, and m jobs are there, the mean completion time is least
+//! when the i-th largest has the part (i/m)^(1/(1-p)) - ((i-1)/m)^(1/(1-p)) of all devices.
 //!
 //! # Source
 //!
 //! Berg, Vesilo, Harchol-Balter, heSRPT: parallel scheduling to minimize mean slowdown, Performance Evaluation 2020.
 //! Parts become whole devices by rounding their running sums to the nearest whole, so that they add up to all. A job
 //! whose part is below what it needs at least waits, and of a part beyond what makes it fastest the rest is free. What
-//! is free goes, smallest job first, to those who wait and then to those who can still become faster. Of several types of
-//! device the parts are those among the jobs of a type: the jobs are shared out, smallest first, each to the type that
-//! has most devices left over by the fewest that the others need; who runs leaves its type only for twice as many.
+//! is free goes, smallest job first, to those who wait and then to those who can still become faster. Of several types
+//! of device the parts are those among the jobs of a type: the jobs are shared out, smallest first, each to the type
+//! that has most devices left over by the fewest that the others need; who runs leaves its type only for twice as many.
 //!
 //! # Reads
 //!
@@ -42,7 +42,7 @@ pub const ABOUT: About = About {
     name: "hesrpt",
     idea: "everybody runs at once, and small jobs have more devices, best where k devices are k^p times as fast",
     options: &[("p", 0.5, "exponent of the speed-up, above 0 and below 1")],
-    bad_when: "speed-up is another, jobs keep coming, or restarts are dear",
+    bad_when: "speed-up is another, jobs keep coming, or restarts are expensive",
     gangs: false,
     needs_remaining: true,
     promises: Promises { work_conserving: true, starvation_free: false },

@@ -4,7 +4,7 @@
 //!
 //! A job's knee is the fewest devices beyond which one more shortens its run time by less than a given part. Jobs are
 //! served in the order of their knees, each with its knee, or, where fewer are free, with those of them that make it
-//! fastest. Nobody gets more, even if devices stand idle.
+//! fastest. No job gets more, even if devices stand idle.
 //!
 //! # Source
 //!

@@ -2,10 +2,11 @@
 //!
 //! # Idea
 //!
-//! A job enters the first queue whose threshold it has not reached: one that has not run the very first. It moves down to the tail of the next at the very instant at which it has run for a
-//! threshold of seconds (LAS), or of device-seconds, rounded up to whole seconds (2D-LAS). The queues are walked from
-//! the first to the last, each from its head, and each job runs that fits into what is left. After a decision those that
-//! run stand before those that wait in every queue, so that nobody is stopped for an equal.
+//! A job enters the first queue whose threshold it has not reached: one that has not run the very first. It moves down
+//! to the tail of the next at the very instant at which it has run for a threshold of seconds (LAS), or of
+//! device-seconds, rounded up to whole seconds (2D-LAS). The queues are walked from the first to the last, each from
+//! its head, and each job runs that fits into what is left. After a decision those that run stand before those that
+//! wait in every queue, so that no job is stopped for an equal.
 //!
 //! With `promote=f`, a job that has waited f times as long as it had run goes back to the first queue, as if it had
 //! not run yet.
@@ -27,7 +28,7 @@
 //! # Bad when
 //!
 //! Most jobs are alike (they share the devices by turns, and all end late); restarts are costly; long jobs must not
-//! starve, without promotion. With promotion and restarts that take longer than a queue lasts, nobody gets on.
+//! starve, without promotion. With promotion and restarts that take longer than a queue lasts, no job makes progress.
 
 mod queues;
 mod whole;

@@ -14,7 +14,8 @@
 //!
 //! # Reads
 //!
-//! Order of arrival, remaining work (where it is unknown, all count alike) and the model's speed at the job's own batch.
+//! Order of arrival, remaining work (where it is unknown, all count alike) and the model's speed at the job's own
+//! batch.
 //!
 //! # Complexity
 //!
@@ -22,7 +23,8 @@
 //!
 //! # Bad when
 //!
-//! Restarts are dear: every event may change many jobs' devices. Long jobs save most time, so short ones stay narrow.
+//! Restarts are expensive: every event may change many jobs' devices. Long jobs save most time, so short ones stay
+//! narrow.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -40,7 +42,7 @@ pub const ABOUT: About = About {
     name: "optimus",
     idea: "everybody runs on a few devices, and each further one goes where it saves most time",
     options: &[],
-    bad_when: "restarts are dear, or short jobs should go first",
+    bad_when: "restarts are expensive, or short jobs should go first",
     gangs: false,
     needs_remaining: true,
     promises: Promises { work_conserving: true, starvation_free: true },
@@ -77,7 +79,7 @@ impl Policy for Optimus {
     }
 }
 
-/// Whether jobs or devices came or went. That less work is known to remain is no reason to restart anybody.
+/// Whether jobs or devices came or went. That less work is known to remain is not a reason to restart a job.
 pub(super) fn is_due(changes: &Changes) -> bool {
     let Changes { ended, arrived, lost, nodes, .. } = changes;
     !(ended.is_empty() && arrived.is_empty() && lost.is_empty() && nodes.is_empty())

@@ -2,16 +2,16 @@
 //!
 //! # Idea
 //!
-//! Every interval the cluster is shared out anew by [`goodput`](crate::goodput): each job's speed-up against a fair share
-//! counts, made smaller by what a restart costs it, and the power mean of all is made as large as can be found. A job
-//! whose batch may change trains with the one that makes most progress on what it gets. A job gets at most twice the
-//! devices that it had at most so far, because nothing is known of it beyond. The interval ends at once where a running
-//! job may not keep its devices because its limits were revised.
+//! Every interval the cluster is shared out again by [`goodput`](crate::goodput): each job's speed-up against a fair
+//! share counts, made smaller by what a restart costs it, and the power mean of all is made as large as can be found. A
+//! job whose batch may change trains with the one that makes most progress on what it gets. A job gets at most twice
+//! the devices that it had at most so far, because nothing is known of it beyond. The interval ends at once where a
+//! running job may not keep its devices because its limits were revised.
 //!
 //! # Source
 //!
-//! Qiao et al., Pollux, OSDI 2021, and its implementation. There a random search looks for the shares, here one that draws
-//! no random numbers; and a fair share is taken on as many nodes as hold it, not always on one.
+//! Qiao et al., Pollux, OSDI 2021, and its implementation. There a random search looks for the shares, here one that
+//! draws no random numbers; and a fair share is taken on as many nodes as hold it, not always on one.
 //!
 //! # Reads
 //!
@@ -23,8 +23,8 @@
 //!
 //! # Bad when
 //!
-//! Jobs are rigid or short against the interval: each waits for the next one, and for its age to pay for a start. Types of
-//! device are not weighed against each other: a job stays with the type where it began.
+//! Jobs are rigid or short against the interval: each waits for the next one, and for its age to pay for a start. Types
+//! of device are not weighed against each other: a job stays with the type where it began.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -65,7 +65,7 @@ pub const ABOUT: About = About {
     },
 };
 
-/// Beyond this exponent powers of speed-ups are no numbers any more.
+/// Beyond this exponent powers of speed-ups overflow.
 const MOST_POWER: f64 = 50.0;
 
 /// A batch is changed only for at least this part of the goodput more, so that rounding alone changes none.
@@ -165,7 +165,7 @@ impl Pollux {
             let seen = &view.jobs[id];
             // Another policy may have given it what it holds.
             let largest = self.largest.get(id).copied().unwrap_or(0).max(seen.allocation.devices());
-            // Where the fair share is no number of devices that it runs on, the nearest that is one.
+            // Where it cannot run on its fair share of devices, the nearest number that it runs on.
             let packed = |devices: &u32| goodput(place, shapes.fewest(*devices), *devices);
             let fewest = seen.job.min_devices.max(1);
             let least = (fewest..=seen.job.max_devices.min(total)).find(|devices| packed(devices) > 0.0);
@@ -344,7 +344,7 @@ impl Shapes {
         Shapes(nodes)
     }
 
-    /// The fewest nodes that hold so many devices, or one more than there are.
+    /// The fewest nodes that hold this many devices, or one more than there are.
     fn fewest(&self, devices: u32) -> u32 {
         let mut left = devices;
         let full = self.0.iter().take_while(|(_, room)| {
@@ -356,7 +356,7 @@ impl Shapes {
         if left > 0 { self.0.len() as u32 + 1 } else { nodes }
     }
 
-    /// So many devices on so many nodes, as full as possible; `None` when that cannot be.
+    /// This many devices on this many nodes, as full as possible; `None` when that cannot be.
     fn spread(&self, nodes: u32, devices: u32) -> Option<Allocation> {
         if nodes == 0 || nodes as usize > self.0.len() || devices < nodes {
             return None;

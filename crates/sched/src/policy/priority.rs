@@ -3,8 +3,8 @@
 //! # Idea
 //!
 //! Waiting jobs stand in the order of their weights, equal ones in the order of arrival. The first starts when all that
-//! it asks for is free; nobody passes it, and who runs is not disturbed, whoever placed it. What its limits no longer
-//! allow is taken from it, as in [`fifo`](super::fifo).
+//! it asks for is free; no job passes it, and running jobs are not disturbed, no matter which policy placed them. What
+//! its limits no longer allow is taken from it, as in [`fifo`](super::fifo).
 //!
 //! # Source
 //!
@@ -38,7 +38,7 @@ use crate::greedy::bits;
 /// Strict priority.
 pub const ABOUT: About = About {
     name: "priority",
-    idea: "jobs start in order of their weights, and nobody passes one that does not fit or disturbs one that runs",
+    idea: "jobs start in order of their weights, and no job passes one that does not fit or disturbs one that runs",
     options: &[],
     bad_when: "devices stand idle before a wide job, and low weights starve",
     gangs: false,

@@ -23,7 +23,7 @@
 //!
 //! # Bad when
 //!
-//! Restarts are dear, or jobs are so many that most wait: who has small configurations goes first.
+//! Restarts are expensive, or there are more jobs than can run: those with small configurations go first.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ pub const ABOUT: About = About {
         ("p", -0.5, "power of goodput; the smaller, the fairer"),
         ("lambda", 1.1, "what a job costs that gets nothing"),
     ],
-    bad_when: "restarts are dear, or jobs are so many that most wait",
+    bad_when: "restarts are expensive, or there are far more jobs than can run",
     gangs: false,
     needs_remaining: false,
     promises: Promises { work_conserving: false, starvation_free: true },
@@ -245,8 +245,8 @@ fn enact(view: &ClusterView, chosen: &BTreeMap<JobId, Offer>, draft: &mut Decisi
     }
 }
 
-/// Where chosen jobs run: on what they hold if it is of the chosen kind, unless another of that type would have to spread
-/// over more nodes than it needs; then all of that type are placed anew, the widest first.
+/// Where chosen jobs run: on what they hold if it is of the chosen kind, unless another of that type would have to
+/// spread over more nodes than it needs; then all of that type are placed again, the widest first.
 fn place(view: &ClusterView, chosen: &BTreeMap<JobId, Offer>) -> BTreeMap<JobId, Allocation> {
     let nodes = largest_nodes(view);
     let mut board = FreeDevices::empty(view);
@@ -275,8 +275,8 @@ fn place(view: &ClusterView, chosen: &BTreeMap<JobId, Offer>) -> BTreeMap<JobId,
         }
         if is_spread {
             trial = board;
-            let anew = |&(id, devices): &(JobId, u32)| Some((id, trial.place(device_type, devices)?));
-            kept = jobs.iter().filter_map(anew).collect();
+            let again = |&(id, devices): &(JobId, u32)| Some((id, trial.place(device_type, devices)?));
+            kept = jobs.iter().filter_map(again).collect();
         }
         places.extend(kept);
         board = trial;

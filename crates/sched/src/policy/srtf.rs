@@ -2,9 +2,9 @@
 //!
 //! # Idea
 //!
-//! At each event all jobs are sorted by the seconds that they still take (SRTF), or by those times the devices that they
-//! ask for (SRSF). In this order each runs that fits into what is left; the rest wait, and are stopped for it if they
-//! ran. Of equals the one that arrived first goes first.
+//! At each event all jobs are sorted by the seconds that they still take (SRTF), or by those times the devices that
+//! they ask for (SRSF). In this order each runs that fits into what is left; the rest wait, and are stopped for it if
+//! they ran. Of equals the one that arrived first goes first.
 //!
 //! # Source
 //!
@@ -13,9 +13,9 @@
 //!
 //! # Reads
 //!
-//! Remaining work and speed: of a running job its expected end, with what a restart costs; of a waiting job its speed on
-//! the devices that it asks for. A job that should have ended by what is believed goes first, and one of which nothing
-//! is known goes last.
+//! Remaining work and speed: of a running job its expected end, with what a restart costs; of a waiting job its speed
+//! on the devices that it asks for. A job that should have ended by what is believed goes first, and one of which
+//! nothing is known goes last.
 //!
 //! # Complexity
 //!
@@ -136,8 +136,8 @@ impl Policy for WholeView {
 struct Shortest {
     whole: WholeView,
     gangs: Gangs,
-    /// Of each job in `gangs` its width, whether it runs, and its place, or its mark, the bits of its expected end, when it
-    /// does.
+    /// Of each job in `gangs` its width, whether it runs, and its place, or its mark, the bits of its expected end,
+    /// when it does.
     places: BTreeMap<JobId, (u32, bool, Place)>,
     /// Started or stopped by the last decision: what is known of them then is seen in the next view.
     touched: Vec<JobId>,

@@ -5,7 +5,7 @@
 //! Jobs of a pool of G devices get G times their part of the weights, rounded down to a power of two, and at least the
 //! fewest that they run on. If that is too much, shares are halved, the lowest weight first. Jobs whose share reaches
 //! their demand get just that, and leave the rest to another round among the others. What rounding left over doubles
-//! shares, the highest weight first. A job is admitted, the highest weight first, as long as nobody of higher weight
+//! shares, the highest weight first. A job is admitted, the highest weight first, as long as no job of higher weight
 //! would lose devices.
 //!
 //! # Source
@@ -24,7 +24,7 @@
 //!
 //! # Bad when
 //!
-//! Weights are equal and jobs many: all run on one device, and nobody overtakes. Low weights starve while higher ones
+//! Weights are equal and jobs many: all run on one device, and none overtakes. Low weights starve while higher ones
 //! fill the cluster. Devices that no power of two fits stand idle.
 
 use bellwether_core::cluster::{ClusterView, JobId};
@@ -39,7 +39,7 @@ pub const ABOUT: About = About {
     name: "wfs",
     idea: "elastic jobs share devices by weight, in powers of two, and are resized at every arrival and completion",
     options: &[],
-    bad_when: "weights are equal and jobs many, low weights must not wait, or restarts are dear",
+    bad_when: "weights are equal and jobs many, low weights must not wait, or restarts are expensive",
     gangs: false,
     needs_remaining: false,
     promises: Promises { work_conserving: false, starvation_free: false },
@@ -72,7 +72,7 @@ impl Policy for Wfs {
         for (&job, seen) in &view.jobs {
             let held = held_type(view, seen).map(usize::from);
             let member = held.and_then(|pool| Some((pool, self.member(view, job, pool)?)));
-            // Who needs more than it holds, by what is known now, has to be admitted anew.
+            // A job that needs more than it holds, by what is known now, has to be admitted again.
             match member.filter(|(_, member)| member.least <= member.held) {
                 Some((pool, member)) => pools[pool].push(member),
                 None => queue.push(job),
@@ -210,7 +210,8 @@ mod tests {
     fn shares_are_powers_of_two_by_weight() {
         // 8 devices by 10, 5 and 1: 5, 2.5 and 0.5 become 4, 2 and 1; one is left, and only the last can double.
         assert_eq!(shares(&pool(&[(10.0, 1, 8), (5.0, 1, 8), (1.0, 1, 8)]), 8), [4, 2, 2]);
-        // A demand of 2 is met, and its surplus shared by the others: 6 by 5 and 1 are 5 and 1, so 4 and 1, then 4 and 2.
+        // A demand of 2 is met, and its surplus shared by the others: 6 by 5 and 1 are 5 and 1, so 4 and 1, then 4 and
+        // 2.
         assert_eq!(shares(&pool(&[(10.0, 1, 2), (5.0, 1, 8), (1.0, 1, 8)]), 8), [2, 4, 2]);
         // Everybody gets at least one, and the heaviest gives way last.
         assert_eq!(shares(&pool(&[(10.0, 1, 4), (1.0, 1, 4), (1.0, 1, 4), (1.0, 1, 4)]), 4), [1, 1, 1, 1]);

@@ -5,13 +5,13 @@
 //! subject to  at most one candidate per job; of each type no more devices than there are
 //! ```
 //!
-//! This is the integer program of Sia (Subramanya et al., SOSP 2023), a multiple-choice knapsack with a capacity per type.
-//! The linear relaxation gives a price per device of each type. At these prices every candidate has a
-//! *regret*: what is lost against the job's best one; so has every device that stays idle: its price. What a choice
-//! loses against the bound of the relaxation is the sum of its regrets, so a candidate whose regret alone is
-//! above what a known choice loses cannot be part of a better one. Few candidates remain, and over
-//! these a dynamic program goes job by job, whose states are the devices used. It keeps a limited number of states,
-//! the least lossy; what it dropped bounds what it may have missed, and that gap is part of the answer.
+//! This is the integer program of Sia (Subramanya et al., SOSP 2023), a multiple-choice knapsack with a capacity per
+//! type. The linear relaxation gives a price per device of each type. At these prices every candidate has a *regret*:
+//! what is lost against the job's best one; so has every device that stays idle: its price. What a choice loses against
+//! the bound of the relaxation is the sum of its regrets, so a candidate whose regret alone is above what a known
+//! choice loses cannot be part of a better one. Few candidates remain, and over these a dynamic program goes job by
+//! job, whose states are the devices used. It keeps a limited number of states, the least lossy; what it dropped bounds
+//! what it may have missed, and that gap is part of the answer.
 
 use bellwether_numerics::grouped::{Capacity, Columns, minimise};
 
@@ -44,8 +44,8 @@ const WIDTHS: [usize; 3] = [32, 512, 8_192];
 const ROUNDING: f64 = 1e-10;
 
 /// The choice with the largest sum of values, or one and how far it may be from that. The same input gives the same
-/// choice; of equally good ones it is any, but always the same. Where there are so many types and devices that the ways
-/// to use them cannot be numbered (more than 10^19), greed has to do.
+/// choice; of equally good ones it is any, but always the same. Where the ways to use the types and devices cannot be
+/// numbered (more than 10^19), a greedy choice has to do.
 ///
 /// # Panics
 ///
@@ -84,7 +84,7 @@ struct Problem<'a> {
     most: Vec<f64>,
     /// What the relaxation takes whole.
     whole: Vec<Option<usize>>,
-    /// What is no difference.
+    /// What does not count as a difference.
     rounding: f64,
 }
 
@@ -202,8 +202,8 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// What each job may have in a choice that loses less than `limit`; first those jobs for whom another choice loses most,
-    /// so that states stay few for long.
+    /// What each job may have in a choice that loses less than `limit`; first those jobs for whom another choice loses
+    /// most, so that states stay few for long.
     fn alternatives(&self, limit: f64) -> Vec<(usize, Vec<Alternative>)> {
         let of_job = |job: usize| {
             let places = (0..self.jobs[job].len()).map(Some).chain([None]);
@@ -306,7 +306,7 @@ impl<'a> Problem<'a> {
         fits.then(|| used + u64::from(devices) * strides[k])
     }
 
-    /// What idle devices lose at least when others can still take so many.
+    /// What idle devices lose at least when others can still take this many.
     fn idle(&self, used: u64, strides: &[u64], reach: &[u32]) -> f64 {
         let of_type = |k: usize| {
             let left = self.devices[k] - self.used(used, k, strides);

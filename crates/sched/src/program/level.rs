@@ -76,8 +76,8 @@ impl Cluster {
         let mut corners = Vec::new();
         let mut level = most;
         let mut is_near = false;
-        // Prices that showed a level to be too high are as good as any at the root of their line, if that is the highest
-        // level; those of the program there may be about what holds at lower levels as well.
+        // Prices that showed a level to be too high are as good as any at the root of their line, if that is the
+        // highest level; those of the program there may be about what holds at lower levels as well.
         let mut lowering = None;
         loop {
             columns.clear();
@@ -170,8 +170,8 @@ impl Cluster {
         columns.end_group();
     }
 
-    /// Whether a job that runs at `speed` at a highest level can have no more, whatever others leave of theirs: it is as fast
-    /// as it can be, or more would take devices that are worth something.
+    /// Whether a job that runs at `speed` at a highest level can have no more, whatever others leave: it is as fast as
+    /// it can be, or more would take devices that are worth something.
     pub(super) fn is_held(&self, job: usize, speed: f64, highest: &Highest) -> bool {
         let paid = |corner: &Corner| -> f64 {
             highest.prices.iter().enumerate().map(|(k, price)| price * corner.on(k)).sum()

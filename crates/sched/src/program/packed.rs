@@ -1,7 +1,7 @@
 //! Shares of time of single jobs and of pairs that share devices.
 //!
-//! Notation as in [`shares`](super::shares), with `Y_ijk` for the part of their time that jobs i and j spend together on
-//! devices of type k, at `T_ik g_ijk` and `T_jk g_jik` steps per second:
+//! Notation as in [`shares`](super::shares), with `Y_ijk` for the part of their time that jobs i and j spend together
+//! on devices of type k, at `T_ik g_ijk` and `T_jk g_jik` steps per second:
 //!
 //! ```text
 //! maximise    z
@@ -10,9 +10,9 @@
 //!             sum_j sf_j X_jk + sum_{i<j} sf_j Y_ijk <= N_k                  for each type
 //! ```
 //!
-//! Jobs of a kind are one class with a common row, so the program grows with kinds and not with jobs; an average over a class
-//! can be had by each of its members, who take turns. Only pairs that keep more than one speed in all are columns: less is no
-//! better than one after the other. The program is solved by `microlp`, to its optimum.
+//! Jobs of a kind are one class with a common row, so the program grows with kinds and not with jobs; an average over a
+//! class can be had by each of its members, who take turns. Only pairs that keep more than one speed in all are
+//! columns: less is no better than one after the other. The program is solved by `microlp`, to its optimum.
 
 use microlp::{ComparisonOp, OptimizationDirection, Problem, Solution, SolveOptions, Variable};
 

@@ -1,12 +1,12 @@
 //! Which share of its time each job should spend on each type of device.
 //!
-//! Notation: job j runs at `T_jk` steps per second on its `sf_j` devices of type k, of which there are `N_k`. Shares `X_jk`
-//! are not negative, `sum_k X_jk <= 1`, `sum_j sf_j X_jk <= N_k`; job j then runs at `thr_j = sum_k T_jk X_jk`.
+//! Notation: job j runs at `T_jk` steps per second on its `sf_j` devices of type k, of which there are `N_k`. Shares
+//! `X_jk` are not negative, `sum_k X_jk <= 1`, `sum_j sf_j X_jk <= N_k`; job j then runs at `thr_j = sum_k T_jk X_jk`.
 //!
 //! The programs are those of Narayanan et al., "Heterogeneity-aware cluster scheduling policies for deep learning
-//! workloads", OSDI 2020, and of Mahajan et al., "Themis", NSDI 2020. Each is solved to its optimum, at a basic solution
-//! of its relaxation: in addition to one corner per job at most as many are in use as there are types, so
-//! few shares are fractions of more than one kind. The same input gives the same bits.
+//! workloads", OSDI 2020, and of Mahajan et al., "Themis", NSDI 2020. Each is solved to its optimum, at a basic
+//! solution of its relaxation: in addition to one corner per job at most as many are in use as there are types, so few
+//! shares are fractions of more than one kind. The same input gives the same bits.
 //!
 //! A job that can run nowhere has no share, and no part in the objective.
 
@@ -89,13 +89,14 @@ pub fn max_min_agnostic(jobs: &[Job], devices: &[f64]) -> Shares {
     .max_min()
 }
 
-/// As [`max_min`], and then the same again for the jobs that can have more, and so on. The objective is the least level.
+/// As [`max_min`], and then the same again for the jobs that can have more, and so on. The objective is the least
+/// level.
 pub fn water_filling(jobs: &[Job], devices: &[f64]) -> Shares {
     Program::of_classes(jobs, devices, |job| normalised(job, devices)).fill()
 }
 
-/// Maximises the rate `z` at which all jobs would end together: `thr_j >= z rem_j`. The objective is the makespan `1 / z`,
-/// in seconds; 0 when nothing remains.
+/// Maximises the rate `z` at which all jobs would end together: `thr_j >= z rem_j`. The objective is the makespan `1 /
+/// z`, in seconds; 0 when nothing remains.
 pub fn makespan(jobs: &[Job], devices: &[f64]) -> Shares {
     let program = Program::of_classes(jobs, devices, |job| {
         let remains = job.remaining > 0.0;
@@ -106,9 +107,9 @@ pub fn makespan(jobs: &[Job], devices: &[f64]) -> Shares {
     shares
 }
 
-/// Minimises the largest `rho_j = (age_j + rem_j / thr_j) / (C_j + rem_j / I_j)`, the finish-time fairness, where `I_j` is
-/// the speed in [isolation](isolated) and `C_j` the time there for what is done. The objective is that `rho`; 0
-/// when nothing remains.
+/// Minimises the largest `rho_j = (age_j + rem_j / thr_j) / (C_j + rem_j / I_j)`, the finish-time fairness, where `I_j`
+/// is the speed in [isolation](isolated) and `C_j` the time there for what is done. The objective is that `rho`; 0 when
+/// nothing remains.
 pub fn finish_time_fairness(jobs: &[Job], devices: &[f64]) -> Shares {
     let alone = isolated(jobs, devices);
     let program = Program::new(jobs, devices, |job| job.speeds.clone());

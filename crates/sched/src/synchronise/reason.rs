@@ -27,7 +27,7 @@ pub enum Reason {
         /// The largest of any span before.
         fastest: f64,
     },
-    /// No more than half of the steps are synchronous where nobody knows better.
+    /// No more than half of the steps are synchronous where nothing better is known.
     Half {
         /// Half of the steps.
         steps: u64,
@@ -52,14 +52,14 @@ pub enum Reason {
         /// Time of computing a step when all that are evicted now are gone, relative to now.
         time: f64,
     },
-    /// Nobody has been slow for a while.
+    /// No worker has been slow for a while.
     Recovered {
-        /// For so many windows.
+        /// For this many windows.
         windows: u64,
         /// Synchronous steps that are still to be done.
         remaining: u64,
     },
-    /// Nobody waits for the slow ones any more.
+    /// No worker waits for the slow ones any more.
     Asynchronous,
 }
 
@@ -86,7 +86,7 @@ impl fmt::Display for Reason {
             Reason::Straggler { worker, pace, windows } => {
                 write!(
                     f,
-                    "worker {worker} computes at {pace:.2} of the median pace for {windows} windows: nobody waits for it"
+                    "worker {worker} computes at {pace:.2} of the median pace for {windows} windows: no worker waits for it"
                 )
             }
             Reason::Faster { worker, pace, windows, time } => write!(
@@ -96,10 +96,10 @@ impl fmt::Display for Reason {
             ),
             Reason::Recovered { windows, remaining } => write!(
                 f,
-                "nobody has been slow for {windows} windows, and {remaining} synchronous steps are still to be done"
+                "no worker has been slow for {windows} windows, and {remaining} synchronous steps are still to be done"
             ),
             Reason::Asynchronous => {
-                f.write_str("the synchronous steps are done, and nobody waits for a slow worker any more")
+                f.write_str("the synchronous steps are done, and no worker waits for a slow one any more")
             }
         }
     }

@@ -32,14 +32,14 @@ pub(super) struct Losses {
 }
 
 impl Losses {
-    /// For a run of so many steps. A short one is looked at in spans of ten steps.
+    /// For a run of this many steps. A short one is looked at in spans of ten steps.
     pub(super) fn new(total_steps: u64) -> Losses {
         let block = (SPAN * total_steps as f64 / BLOCKS as f64).ceil().max(1.0) as u64;
         Losses { block, means: Vec::new(), sum: 0.0, count: 0, fastest: 0.0 }
     }
 
-    /// Takes in the loss of the next step; answers the falls when the newest is slow. A loss that is no number is passed
-    /// over, and nothing is slow before something was quick.
+    /// Takes in the loss of the next step; answers the falls when the newest is slow. A NaN loss is passed over, and
+    /// nothing is slow before something was quick.
     pub(super) fn take(&mut self, loss: f64) -> Option<Fall> {
         if !loss.is_finite() {
             return None;

@@ -165,8 +165,8 @@ fn cliffs() -> Recorded {
 
 type Case = (&'static str, Recorded, u32, Vec<(u32, f64)>);
 
-/// Both recorded jobs: the right size, and by starting size the worker-seconds that the engine of the authors took beyond
-/// those of the right size held from the start.
+/// Both recorded jobs: the right size, and by starting size the worker-seconds that the engine of the authors took
+/// beyond those of the right size held from the start.
 fn recorded() -> [Case; 2] {
     let beyond =
         |right: f64, rows: &[(u32, f64)]| rows.iter().map(|&(start, all)| (start, all - right)).collect();
@@ -281,7 +281,7 @@ fn only_the_ratio_of_worth_and_price_counts_and_the_dearer_worker_is_never_used_
             );
             last = (one.workers, one.time_s);
         }
-        assert!(last.0 < 50, "a price of as much as the worth is no reason to use them all");
+        assert!(last.0 < 50, "a price of as much as the worth is not a reason to use them all");
     }
 }
 

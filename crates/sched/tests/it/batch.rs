@@ -37,7 +37,7 @@ proptest! {
 
 const TIMES: Times = Times { gradients_s: 0.01, update_s: 0.04 };
 
-/// Lets a governor watch updates over so many steps until it wants something else.
+/// Lets a governor watch updates over this many steps until it wants something else.
 fn until_changed(governor: &mut Governor, accumulation: u32, noise: f64) -> Option<u32> {
     (0..200).find_map(|n| {
         governor.saw(accumulation, TIMES, noise);

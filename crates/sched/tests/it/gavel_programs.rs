@@ -165,7 +165,7 @@ fn nothing_and_the_impossible_have_no_shares() {
         let shares = program(&jobs, &devices);
         assert_near(shares.of(0)[0], 1.0, 1e-9);
         assert_eq!(shares.of(1), [0.0, 0.0]);
-        // And with no devices at all, nobody has anything.
+        // And with no devices at all, no job has anything.
         let shares = program(&jobs, &[0.0, 0.0]);
         assert_eq!((shares.objective, shares.of(0), shares.of(1)), (0.0, &[0.0, 0.0][..], &[0.0, 0.0][..]));
     }
@@ -231,7 +231,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(40) })]
 
-    /// Nobody can have more without somebody poorer, or as poor, having less.
+    /// No job can have more without a poorer one, or one as poor, having less.
     #[test]
     fn water_filling_leaves_nothing_to_the_poor((jobs, devices) in instance()) {
         let filled = shares::water_filling(&jobs, &devices);

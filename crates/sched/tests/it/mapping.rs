@@ -112,7 +112,7 @@ proptest! {
     }
 }
 
-/// What one type may do: nothing, or so many devices with so many virtual nodes of such a batch.
+/// What one type may do: nothing, or a number of devices with a number of virtual nodes of a given batch.
 fn choices(devices: u32, batch: u32) -> Vec<(u32, u32, u32)> {
     let mut choices = vec![(0, 0, 0)];
     for used in 1..=devices {
@@ -123,8 +123,8 @@ fn choices(devices: u32, batch: u32) -> Vec<(u32, u32, u32)> {
     choices
 }
 
-/// ResNet-50 at a global batch of 8192, measured by the authors of VirtualFlow: devices (V100, P100), samples of each, and
-/// images per second.
+/// ResNet-50 at a global batch of 8192, measured by the authors of VirtualFlow: devices (V100, P100), samples of each,
+/// and images per second.
 const MEASURED: [Row; 9] = [
     ((1, 0), (8192, 0), 1223.0),
     ((0, 2), (0, 4096), 533.0),
@@ -195,7 +195,7 @@ fn with_coarse_virtual_nodes_the_slow_devices_are_left_out() {
     let workers = measured_workers((2, 2), 1024);
     let mapping = solve(&Problem { workers: &workers, virtual_nodes: 8, sync_s: &sync_s }).unwrap();
     assert_eq!(mapping.counts, [4, 4, 0, 0]);
-    // With 256 the model finds one that nobody measured: 3328 : 768, and says that it would win.
+    // With 256 the model finds one that was not measured: 3328 : 768, and says that it would win.
     let workers = measured_workers((2, 2), 256);
     let mapping = solve(&Problem { workers: &workers, virtual_nodes: 32, sync_s: &sync_s }).unwrap();
     assert_eq!(mapping.counts, [13, 13, 3, 3]);

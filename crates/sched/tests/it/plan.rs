@@ -268,8 +268,8 @@ fn published() -> Catalogue {
     catalogue(&std::fs::read_to_string(path).expect("the example"))
 }
 
-/// ResNet-32 on one K80: 64,000 steps of 128 samples in 14,081 s, for each worker a batch of its own. The published runs
-/// did not wait for each other; ours do, so that the slowest and the exchange count.
+/// ResNet-32 on one K80: 64,000 steps of 128 samples in 14,081 s, for each worker a batch of its own. The published
+/// runs did not wait for each other; ours do, so that the slowest and the exchange count.
 #[test]
 fn eight_transient_k80_are_as_much_cheaper_as_published() {
     let mut catalogue = published();

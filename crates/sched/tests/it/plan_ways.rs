@@ -84,7 +84,7 @@ fn checked(found: Plan) -> Plan {
     found
 }
 
-/// Seconds and dollars of one kind of machine in one way, reckoned apart from the planner.
+/// Seconds and dollars of one kind of machine with one strategy, computed independently of the planner.
 fn by_hand(
     model: &ProfileModel,
     (device, price, begin_s): (&str, f64, f64),

@@ -1,4 +1,4 @@
-//! Slow workers are found and replaced, and nobody else is.
+//! Slow workers are found and replaced, and no others are.
 
 use bellwether_sched::stragglers::{Action, Limits, Observation, Stragglers};
 use proptest::prelude::*;

@@ -213,7 +213,7 @@ fn greedy_leaves_and_comes_back_and_the_quota_is_exactly_met() {
         assert!((55..=64).contains(&first), "{first}");
         assert!(job.evicted().is_empty());
     }
-    // One that is slow to the end: the quota is not met, and nobody waits.
+    // One that is slow to the end: the quota is not met, and no worker waits.
     let mut job = Job::new(setup(StragglerPolicy::Greedy, 300, 200), 8, 0);
     job.train(|_| 1.0, slow(3, 50..300));
     assert!(job.synchronous() < 70 && job.protocols[299] == Asp);
@@ -233,14 +233,14 @@ fn elastic_evicts_until_the_synchronous_steps_are_done_and_restores_then() {
         "worker 1 computes at 0.60 of the median pace for 5 windows, and a step takes 0.90 of its time without those \
          that are slow"
     );
-    // All steps synchronous: nobody is restored, and nobody switches.
+    // All steps synchronous: no worker is restored, and none switches.
     let mut job = Job::new(setup(StragglerPolicy::Elastic, 300, 300), 8, 0);
     job.train(|_| 1.0, slow(0, 20..300));
     assert_eq!((job.evicted(), job.commands.len(), job.synchronous()), (vec![0], 1, 300));
 }
 
 #[test]
-fn nobody_is_evicted_whose_virtual_nodes_would_take_the_others_longer() {
+fn no_worker_is_evicted_whose_virtual_nodes_would_take_the_others_longer() {
     let run = |virtual_nodes, workers, pace: f64| {
         let all = Setup { virtual_nodes, ..setup(StragglerPolicy::Elastic, 200, 200) };
         let mut job = Job::new(all, workers, 0);
@@ -259,7 +259,7 @@ fn nobody_is_evicted_whose_virtual_nodes_would_take_the_others_longer() {
     let mut job = Job::new(half, 4, 0);
     job.train(|_| 1.0, |_, worker| if worker < 2 { 0.4 } else { 1.0 });
     assert_eq!(job.evicted(), [0_u32; 0]);
-    // Of two, nobody can say which is slow.
+    // Of two, it cannot be said which is slow.
     assert_eq!(run(60, 2, 0.2), [0_u32; 0]);
 }
 
@@ -325,7 +325,7 @@ proptest! {
         if elastic {
             prop_assert_eq!(done, quota);
             prop_assert!(job.commands.iter().all(|c| !matches!(c.command, SyncCommand::Protocol(_))));
-            // Nobody goes twice, and all are there in the end.
+            // No worker goes twice, and all are there in the end.
             let mut evicted = job.evicted();
             evicted.sort_unstable();
             prop_assert!(evicted.windows(2).all(|pair| pair[0] != pair[1]));

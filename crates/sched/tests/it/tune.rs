@@ -80,8 +80,8 @@ fn the_published_tables_give_the_published_choices() {
     assert_eq!(best(FIRST, 4), Ask::Done(Some(0.0625)));
     assert_eq!(best(SECOND, 4), Ask::Done(Some(0.125)));
     assert_eq!(best(THIRD, 4), Ask::Done(Some(0.5)));
-    // A fifth setting asks for accuracies that lie between published ones, on straight lines: the first set-up then passes
-    // at half of the published choice by 0.006 points, and the second between the last two settings.
+    // A fifth setting asks for accuracies that lie between published ones, on straight lines: the first set-up then
+    // passes at half of the published choice by 0.006 points, and the second between the last two settings.
     assert_eq!(best(FIRST, 5), Ask::Done(Some(0.03125)));
     assert_eq!(best(SECOND, 5), Ask::Done(Some(0.09375)));
     assert_eq!(best(THIRD, 5), Ask::Done(Some(0.5)));
@@ -97,7 +97,8 @@ fn the_cost_is_all_sessions_and_is_paid_back_by_the_difference() {
     let gain = search.gain().unwrap();
     let recurrences = cost / (10_647.0 - 2083.0);
     assert!((gain.recurrences.unwrap() - recurrences).abs() < 1e-9 && !gain.extrapolated);
-    // A diverged session spares the rest of its setting: 10 sessions that passed, and one for each of 1/4, 3/8 and 7/16.
+    // A diverged session spares the rest of its setting: 10 sessions that passed, and one for each of 1/4, 3/8 and
+    // 7/16.
     let third = published(THIRD, 4);
     assert_eq!(third.sessions().len(), 13);
     assert_eq!(third.settings().last().map(|s| (s.diverged, s.passed)), Some((1, Some(false))));
@@ -188,8 +189,8 @@ fn nonsense_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
 
-    /// Accuracy rises with the share, and each session's has an error: the result is within a step of the ladder of a share
-    /// whose accuracy is the wanted one, give or take the error.
+    /// Accuracy rises with the share, and each session's has an error: the result is within a step of the ladder of a
+    /// share whose accuracy is the wanted one, give or take the error.
     #[test]
     fn the_boundary_is_found(
         settings in 1_u32..8, steepness in 0.1_f64..20.0, error in 0.0_f64..0.01, seed: u64,

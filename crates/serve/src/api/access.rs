@@ -3,7 +3,7 @@
 /// Who may ask something; who may ask more may also ask less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Access {
-    /// Whoever reaches the server.
+    /// Every client that reaches the server.
     Everybody,
     /// Who knows the token for metrics.
     Scraper,

@@ -37,7 +37,8 @@ pub struct Submit {
     /// Numbers of workers that it may have, where they are not those of the job file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<Workers>,
-    /// Its share against those of others, above 0; 1 where nothing is said. The policy `priority` puts the highest first.
+    /// Its share against those of others, above 0; 1 where none is given. The policy `priority` puts the highest
+    /// first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("exclusiveMinimum" = 0))]
     pub priority: Option<f64>,
@@ -236,7 +237,7 @@ pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
         let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
         if !error.is_data() {
             let place = format!("body, line {} column {}", error.line(), error.column());
-            return Failure::new(StatusCode::BAD_REQUEST, place, format!("it is no JSON: {message}"));
+            return Failure::new(StatusCode::BAD_REQUEST, place, format!("it is not JSON: {message}"));
         }
         let place =
             if path == "." { "body".to_owned() } else { format!("body, `{}`", super::failure::echo(&path)) };

@@ -26,7 +26,7 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// One update of batches of so many samples.
+    /// One update of batches of this many samples.
     fn of(line: &StepRecord, batch: u64, time_s: Option<f64>) -> Bucket {
         let loss = line.loss.filter(|loss| loss.is_finite());
         Bucket {

@@ -50,7 +50,7 @@ impl Describer {
 
     /// The size of the job's task.
     ///
-    /// Whoever asked may leave meanwhile: the work goes on, and so it is the work that has the permit.
+    /// The client may leave meanwhile: the work goes on, and so it is the work that has the permit.
     pub(super) async fn task(&self, job: &Job) -> Result<Task, Failure> {
         let paths: Vec<PathBuf> = job.clone().paths_mut().into_iter().map(|path| path.clone()).collect();
         let mut key = serde_json::json!([job.model, job.data, job.batch]).to_string();

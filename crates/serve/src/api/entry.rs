@@ -1,4 +1,4 @@
-//! How a browser gets in: whoever is known asks for a code, and the page exchanges it for a session.
+//! How a browser gets in: a known client asks for a code, and the page exchanges it for a session.
 
 use std::io;
 use std::time::Instant;

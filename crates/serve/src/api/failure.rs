@@ -1,4 +1,4 @@
-//! Answers that are no success: a status, and a body that says what to do.
+//! Error answers: a status, and a body that says what to do.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -10,7 +10,7 @@ use crate::snapshot::ErrorBody;
 /// Most bytes of a client's words that are said back to it.
 const ECHO_BYTES: usize = 200;
 
-/// An answer that is no success.
+/// An error answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) status: StatusCode,
@@ -23,7 +23,7 @@ impl Failure {
         Failure { status, error: InputError::new(place, what) }
     }
 
-    /// What was sent can be done by nobody.
+    /// What was sent cannot be done.
     pub(super) fn invalid(place: impl Into<String>, what: impl Into<String>) -> Failure {
         Failure::new(StatusCode::UNPROCESSABLE_ENTITY, place, what)
     }

@@ -1,8 +1,8 @@
 //! The gate that every request passes first: the name under which it reached this server, and who sent it.
 //!
-//! By the Unix socket its owner comes, who needs no secret. On a port the token makes one the owner, but only where it
-//! cannot be overheard; where it could be, because nothing is encrypted there, only what is worthless to others counts: the
-//! session of a browser, and the token for metrics.
+//! The owner comes by the Unix socket, and needs no secret. On a port the token makes one the owner, but only where it
+//! cannot be overheard; where it could be, because nothing is encrypted there, only what is worthless to others counts:
+//! the session of a browser, and the token for metrics.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::places::Place;
 use super::sessions::Sessions;
 use crate::secret::Secret;
 
-/// The name of this server at its Unix socket. Whoever lets a port lead there lets browsers in, which say another name.
+/// The name of this server at its Unix socket. A port that is forwarded there lets browsers in, which say another name.
 const SOCKET_HOST: &str = "localhost";
 
 /// What the token for metrics is derived for.
@@ -39,7 +39,8 @@ pub fn metrics_token(token: &Secret) -> String {
 }
 
 impl Gate {
-    /// For a server at `address`, which may have any name where `is_secure`: what it is called there, clients know better.
+    /// For a server at `address`, which may have any name where `is_secure`: what it is called there, clients know
+    /// better.
     pub(super) fn new(token: &Secret, sessions: Arc<Sessions>, address: SocketAddr, is_secure: bool) -> Gate {
         let port = address.port();
         let names = ["localhost", "127.0.0.1", "[::1]"];
@@ -57,7 +58,7 @@ impl Gate {
         }
     }
 
-    /// Whether whoever sent this may ask what needs `access`.
+    /// Whether the sender of this may ask what needs `access`.
     pub(super) fn check(
         &self,
         access: Access,
@@ -74,7 +75,7 @@ impl Gate {
                 self.known(door, bearer(headers)).map_err(|what| unauthorized(door, what))?
             }
         };
-        // Whoever is known keeps the place at the door.
+        // A known client keeps its place at the door.
         if let Some(place) = extensions.get::<Arc<Place>>() {
             place.keep();
         }
@@ -100,7 +101,7 @@ impl Gate {
             (true, ..) => Ok(Access::Owner),
             (_, true, _) => Ok(Access::Session),
             (.., true) => Ok(Access::Scraper),
-            _ if door == Door::Plain => Err("this is no session of this daemon"),
+            _ if door == Door::Plain => Err("this is not a session of this daemon"),
             _ => Err("the token is not that of this daemon"),
         }
     }

@@ -40,7 +40,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// How long answers that are under way may hold up the end.
 const DRAINING_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a client may go on sending what nobody wants.
+/// How long a client may go on sending what the server does not want.
 const LINGERING_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Pause after the system had no connection to give.
@@ -52,7 +52,7 @@ pub(super) enum Listener {
     Web(TcpListener, Option<TlsAcceptor>, Door),
 }
 
-/// By which door a request came.
+/// The door through which a request came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Door {
     /// The Unix socket, which lets only this user and root in.
@@ -164,7 +164,7 @@ async fn secure(
         accepted = timeout(HEAD_PATIENCE, tls.accept(stream)) => accepted,
         () = place.is_needed() => return,
     };
-    // Whoever cannot speak TLS has been told so.
+    // A client that cannot speak TLS has been told so.
     if let Ok(Ok(stream)) = accepted {
         connection(stream, door, api, router, place).await;
     }
@@ -193,7 +193,7 @@ async fn serve(
     let mut told = false;
     loop {
         tokio::select! {
-            // Errors are the client's: a torn connection, a head that is no HTTP, which it has been told.
+            // Errors are the client's: a torn connection, a malformed HTTP head, which it has been told.
             _ = poll_fn(|context| connection.poll_without_shutdown(context)) => break,
             _ = &mut stop, if !told => {
                 told = true;
@@ -204,8 +204,8 @@ async fn serve(
     linger(connection.into_parts().io.into_inner()).await;
 }
 
-/// Reads what the client still sends, for a while: a connection that is closed with unread bytes is reset, and the client
-/// loses the answer that says why.
+/// Reads what the client still sends, for a while: a connection that is closed with unread bytes is reset, and the
+/// client loses the answer that says why.
 async fn linger(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     let ended = poll_fn(|context| Pin::new(&mut stream).poll_shutdown(context)).await;
     let mut unwanted = [0; 16 << 10];

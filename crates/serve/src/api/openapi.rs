@@ -33,10 +33,10 @@ pub(super) fn document(table: &[Route]) -> Value {
             "title": "bellwether serve",
             "version": env!("CARGO_PKG_VERSION"),
             "description": "Many training jobs share one machine. Times are seconds since the Unix epoch. \
-                            Every answer that is no success has an ErrorBody. Paths that are not listed are \
+                            Every error answer has an ErrorBody. Paths that are not listed are \
                             answered with 404, methods that are not listed with 405. Over the Unix socket \
-                            `.serve/socket` of the daemon's state directory nobody needs any of the security \
-                            schemes, and the server's name is `localhost`.",
+                            `.serve/socket` of the daemon's state directory none of the security schemes \
+                            is needed, and the server's name is `localhost`.",
             "license": { "name": env!("CARGO_PKG_LICENSE"), "identifier": env!("CARGO_PKG_LICENSE") }
         },
         "paths": paths,

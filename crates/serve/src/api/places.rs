@@ -1,8 +1,8 @@
 //! Places at a door: how many connections there are, and who leaves when somebody comes and finds none.
 //!
-//! Whoever has shown who they are keep their place. All others may be anybody: of the peer that has most of them, the one
-//! that has been there for longest leaves. So places that are held for nothing keep nobody out, and one peer cannot take
-//! those of all others.
+//! Clients that have shown who they are keep their places. All others may be anyone: of the peer that has most of them,
+//! the one that has been there for longest leaves. So places that are held for nothing keep no client out, and one peer
+//! cannot take those of all others.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ pub(super) struct Places {
     strangers: Mutex<Strangers>,
 }
 
-/// Connections of which nobody knows whose they are.
+/// Connections whose clients are unknown.
 #[derive(Default)]
 struct Strangers {
     next: u64,
@@ -64,7 +64,7 @@ impl Places {
 
     /// Waits until all have left.
     pub(super) async fn empty(&self) {
-        // It is never closed, and nobody else takes places any more.
+        // It is never closed, and no other connection takes places any more.
         let _ = self.free.acquire_many(self.count).await;
     }
 
@@ -87,7 +87,7 @@ impl Strangers {
 }
 
 impl Place {
-    /// It is known whose it is: nobody is preferred to them.
+    /// Its client is known: no other is preferred to it.
     pub(super) fn keep(&self) {
         self.places.strangers().all.remove(&self.number);
     }
@@ -128,7 +128,7 @@ mod tests {
         known.keep();
         let (first, second) = (places.take(peer(1)).await, places.take(peer(1)).await);
         let coming = tokio::time::timeout(Duration::from_millis(1), places.take(peer(3))).await;
-        assert!(coming.is_err(), "nobody has left yet");
+        assert!(coming.is_err(), "no connection has left yet");
         assert!(is_needed(&first) && ![&other, &known, &second].into_iter().any(is_needed));
         drop(first);
         let third = places.take(peer(3)).await;

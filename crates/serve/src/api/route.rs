@@ -25,7 +25,7 @@ pub(super) type Answering = Pin<Box<dyn Future<Output = Result<Response, Failure
 /// Writes the schema of a type.
 pub(super) type WriteSchema = fn(&mut SchemaGenerator) -> Schema;
 
-/// Tells whoever counts answers which route made one.
+/// Tells the counter of answers which route made one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Template(pub(super) &'static str);
 
@@ -200,7 +200,7 @@ async fn handle(api: Arc<Api>, route: &Route, request: Request<Body>) -> Result<
     let (mut parts, incoming) = request.into_parts();
     let path = RawPathParams::from_request_parts(&mut parts, &()).await;
     let name = path.ok().and_then(|path| path.iter().next().map(|(_, value)| value.to_owned()));
-    // Whoever only looks at a page may add what keeps it from being cached.
+    // A client that only looks at a page may add what keeps it from being cached.
     let query = if route.access == Access::Everybody {
         Query::default()
     } else {

@@ -1,9 +1,9 @@
 //! Sessions of browsers: a one-time code buys one, and all end with the daemon's process.
 //!
-//! What crosses a port without encryption must be of no use to whoever binds that port later. So a browser never has the
-//! token; it has a session, which nobody knows any more when the daemon is dead. It sends the session in a header and not in
-//! a cookie: cookies go to every port of a machine, also to those of its other users, and along with requests of other
-//! sites.
+//! What crosses a port without encryption must be of no use to a process that binds that port later. So a browser never
+//! has the token; it has a session, which no process knows any more when the daemon is dead. It sends the session in a
+//! header and not in a cookie: cookies go to every port of a machine, also to those of its other users, and along with
+//! requests of other sites.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,7 +21,7 @@ const CODES: usize = 16;
 /// Sessions at a time; the one that was used longest ago goes first.
 const SESSIONS: usize = 32;
 
-/// Hexadecimal digits of a code: 128 bits, which nobody guesses in two minutes.
+/// Hexadecimal digits of a code: 128 bits, which cannot be guessed in two minutes.
 const CODE_DIGITS: usize = 32;
 
 /// The sessions of one daemon. Hashes are compared, in a time that does not depend on where they differ.
@@ -48,7 +48,7 @@ impl Sessions {
     ///
     /// # Errors
     ///
-    /// When the system has no randomness to give.
+    /// Returns an error if the system has no randomness to give.
     pub fn code(&self) -> io::Result<String> {
         self.code_at(Instant::now())
     }
@@ -104,7 +104,7 @@ mod tests {
         let session = sessions.open(&code, now + CODE_LIFE / 2).unwrap().unwrap();
         assert_eq!(sessions.open(&code, now).unwrap(), None, "it is used up");
         assert!(sessions.knows(&blake3::hash(session.as_bytes())));
-        assert!(!sessions.knows(&blake3::hash(code.as_bytes())), "a code is no session");
+        assert!(!sessions.knows(&blake3::hash(code.as_bytes())), "a code does not serve as a session");
         let late = sessions.code_at(now).unwrap();
         assert_eq!(sessions.open(&late, now + CODE_LIFE).unwrap(), None);
         assert_eq!(sessions.open(&late, now).unwrap(), None, "who came too late has used it up");

@@ -36,7 +36,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Time without an event after which a comment keeps the connection alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// Where events go. Whoever sends waits until the client has taken those before, so a slow one costs no memory.
+/// Where events go. The sender waits until the client has taken those before, so a slow one costs no memory.
 type Sender = mpsc::Sender<Event>;
 
 /// The client is gone.
@@ -114,7 +114,7 @@ struct Words {
 }
 
 impl Words {
-    /// From the last so many lines on, in the journal those that are worth reading.
+    /// From this many lines before the end on, in the journal those that are worth reading.
     fn new(folder: PathBuf, lines: usize) -> Words {
         let mut journal = RunDir::at(&folder).follow_journal();
         // Most lines are of no interest, so those that are may be far back.

@@ -12,7 +12,7 @@ const LINE_BYTES: usize = 64 << 10;
 /// Log files of one run that are followed.
 const FILES: usize = 256;
 
-/// The next lines of a file; `None` when no more are there. Bytes that are no text are replaced.
+/// The next lines of a file; `None` when no more are there. Bytes that are not text are replaced.
 pub(super) fn lines(tail: &mut Tail) -> Option<Vec<String>> {
     // A file that cannot be read now is read at the next look.
     let bytes = tail.read().ok().filter(|bytes| !bytes.is_empty())?;

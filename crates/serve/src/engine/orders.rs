@@ -65,7 +65,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
     fn give_up(&mut self, job: JobId, allocation: &Allocation) -> Result<(), Fault> {
         let target = allocation.devices();
         let Some((workers, speed)) = self.live.get(&job).and_then(|live| live.order) else {
-            // Its processes failed, and before they were tried again nobody wanted them any more.
+            // Its processes failed, and before they were tried again the wish was withdrawn.
             if target == 0 && !self.state.slots.of(job).is_empty() {
                 let step = self.step(job);
                 self.write(Entry::Stopped { job, step, why: String::new(), unix_s: None })?;
@@ -82,7 +82,8 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             self.order(job, target, speed);
         }
         let held = self.state.slots.of(job);
-        // That so few train does not say that the others are gone: some may be starting, of whom nothing has been heard.
+        // That so few train does not say that the others are gone: some may be starting, of whom nothing has been
+        // heard.
         let is_settled = self
             .live
             .get(&job)
@@ -137,7 +138,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         if slots != held {
             self.write(Entry::Held { job, slots })?;
         }
-        // Whoever reads the ledger must know of processes before there are any.
+        // A reader of the ledger must know of processes before there are any.
         self.commit()?;
         self.order(job, target, speed);
         Ok(())

@@ -1,4 +1,4 @@
-//! What clients see: built anew only where something changed.
+//! What clients see: rebuilt only where something changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

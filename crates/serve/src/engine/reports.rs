@@ -67,7 +67,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             Report::Lost { job, why } => {
                 self.processes_gone(job);
                 if self.state.jobs.get(&job).is_some_and(|record| record.leaving) {
-                    // They were to go: what ended them, a kill of ours perhaps, is no failure of the job.
+                    // They were to go: what ended them, perhaps a kill of ours, does not count as a failure of the job.
                     let step = self.step(job);
                     return self.write(Entry::Stopped { job, step, why, unix_s: None });
                 }
@@ -100,7 +100,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         let live = self.live.entry(job).or_default();
         (live.training_since, live.examples_per_s) = (Some(now), None);
         if live.order.is_none() {
-            // A wish crossed an end on its way, and the run began anew: nobody wants that any more.
+            // A wish crossed an end on its way, and the run began again: that wish is out of date.
             return self.order_leave(job, 1.0);
         }
         if self.state.jobs.get(&job).is_none_or(|record| record.training != workers) {
@@ -162,8 +162,8 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         let is_leaving = self.state.jobs.get(&job).is_some_and(|record| record.leaving);
         let by_hand = !is_leaving && self.state.view.jobs.contains_key(&job);
         if by_hand {
-            // Somebody stopped the run by hand: until they resume the job, it waits. In this order: of the two lines the second
-            // may be lost with a daemon that is killed.
+            // The run was stopped by hand: until they resume the job, it waits. In this order: of the two lines the
+            // second may be lost with a daemon that is killed.
             self.write(Entry::Suspended { job, by: "`bellwether stop`".into() })?;
         }
         self.write(Entry::Stopped { job, step, why: String::new(), unix_s })

@@ -113,7 +113,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             .fitting(workers.unwrap_or(job.workers), nodes)
             .map_err(|error| refused(RefusalKind::Invalid, error))?;
         if !(weight.is_finite() && weight > 0.0 && weight <= 1e6) {
-            let error = InputError::new("priority", format!("{weight} is no weight"));
+            let error = InputError::new("priority", format!("{weight} is not a weight"));
             return Err(invalid(error.hint("write a number above 0, up to a million; 1 is usual")));
         }
         if deadline_s.is_some_and(|s| !(s.is_finite() && s > 0.0)) {
@@ -139,9 +139,8 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         let types = 0..self.state.machine.device_types.len() as u16;
         let widest = types.map(|kind| self.state.view.devices(Some(kind))).max().unwrap_or(0);
         if workers.min == 0 || workers.min > workers.max {
-            return Err(
-                InputError::new("workers", format!("{workers} is no range")).hint("write for example 1..4")
-            );
+            return Err(InputError::new("workers", format!("{workers} is not a range"))
+                .hint("write for example 1..4"));
         }
         if workers.max > virtual_nodes {
             let what = format!("{} workers cannot share {virtual_nodes} virtual nodes", workers.max);
@@ -187,7 +186,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         let workers = match wanted {
             Ok(workers) if weight.is_finite() && weight > 0.0 && weight <= 1e6 => workers,
             Ok(_) => {
-                let error = InputError::new("weight", format!("{weight} is no weight"));
+                let error = InputError::new("weight", format!("{weight} is not a weight"));
                 let error = error.hint("write a number above 0, up to a million; 1 is usual");
                 return Ok(Err(refused(RefusalKind::Invalid, error)));
             }
@@ -218,6 +217,6 @@ fn over(name: &str, outcome: Outcome) -> Refusal {
         Outcome::Cancelled => "was cancelled",
     };
     let error =
-        InputError::new(name, format!("the job {how}")).hint("submit it anew with `bellwether submit`");
+        InputError::new(name, format!("the job {how}")).hint("submit it again with `bellwether submit`");
     refused(RefusalKind::Conflict, error)
 }

@@ -16,7 +16,7 @@ pub trait Store: Send {
     /// As whatever keeps them says; so in all others.
     fn read(&mut self) -> io::Result<Box<dyn Read>>;
 
-    /// Leaves out what comes after so many bytes.
+    /// Leaves out what comes after this many bytes.
     ///
     /// # Errors
     ///
@@ -134,9 +134,9 @@ pub struct LedgerFile {
 }
 
 impl LedgerFile {
-    /// Opens a ledger: `each` makes something of its lines, beginning anew whenever it gets none. What a crash cut short at
-    /// the end is removed. Lines that are damaged or cannot be are set aside, and the ledger is written anew without them;
-    /// the damage is returned.
+    /// Opens a ledger: `each` makes something of its lines, starting over whenever it gets `None`. What a crash cut
+    /// short at the end is removed. Lines that are damaged or cannot be are set aside, and the ledger is rewritten
+    /// without them; the damage is returned.
     ///
     /// # Errors
     ///
@@ -167,12 +167,12 @@ impl LedgerFile {
         Ok((LedgerFile { store, written, pending: Vec::new(), must_last: false }, made, damage))
     }
 
-    /// Adds a line; it is written with the next [`commit`](LedgerFile::commit). With `must_last` it is on disk then, and
-    /// survives the machine's end, not only the daemon's.
+    /// Adds a line; it is written with the next [`commit`](LedgerFile::commit). With `must_last` it is on disk then,
+    /// and survives the machine's end, not only the daemon's.
     ///
     /// # Errors
     ///
-    /// When it cannot be put into JSON: a number that is none.
+    /// Returns an error if it cannot be put into JSON: a number that is none.
     pub fn add(&mut self, line: &Line, must_last: bool) -> io::Result<()> {
         serde_json::to_writer(&mut self.pending, line)?;
         self.pending.push(b'\n');

@@ -35,7 +35,7 @@ impl From<Unread> for io::Error {
 
 /// The entry in a line.
 pub(super) fn parse(text: &[u8]) -> Result<Line, String> {
-    serde_json::from_slice(text).map_err(|error| format!("is no entry: {error}"))
+    serde_json::from_slice(text).map_err(|error| format!("is not an entry: {error}"))
 }
 
 /// Takes the number and the text of a line.

@@ -87,7 +87,7 @@ impl<S> Mender<S> {
         if number == 1 {
             let what = format!(
                 "is the first one, with the slots and the clock, and is damaged ({what}); move the folder of the ledger away to \
-                 begin anew: each job is a run in a folder of its own, which `bellwether run --resume NAME` goes on with"
+                 start over: each job is a run in a folder of its own, which `bellwether run --resume NAME` goes on with"
             );
             return Err(Unread::Line(number, what));
         }

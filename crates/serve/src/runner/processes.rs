@@ -1,8 +1,8 @@
 //! Real processes: for each job that is wanted, a thread that watches over its coordinator.
 //!
-//! A job's coordinator is `PROGRAM run --resume NAME`, a process of its own that goes on when this one ends. Whether one
-//! lives is asked of the lock in the run's folder and of nothing else; what it does is read from the files it writes; it
-//! is steered over its control plane.
+//! A job's coordinator is `PROGRAM run --resume NAME`, a process of its own that goes on when this one ends. Whether
+//! one lives is asked of the lock in the run's folder and of nothing else; what it does is read from the files it
+//! writes; it is steered over its control plane.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -26,8 +26,8 @@ type Tell = Arc<dyn Fn(Report) + Send + Sync>;
 
 /// The processes of this machine.
 ///
-/// Dropping it ends the threads, not the processes: the next one takes them over. A speed counts from the next start of a
-/// job's coordinator on.
+/// Dropping it ends the threads, not the processes: the next one takes them over. A speed counts from the next start of
+/// a job's coordinator on.
 pub struct Processes {
     program: PathBuf,
     patience: Patience,
@@ -37,8 +37,8 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// Coordinators are processes of `program`, which is this same command; `tell` is called from many threads and must not
-    /// wait.
+    /// Coordinators are processes of `program`, which is this same command; `tell` is called from many threads and must
+    /// not wait.
     pub fn new(program: PathBuf, tell: impl Fn(Report) + Send + Sync + 'static) -> Processes {
         let patience = Patience::default();
         Processes { program, patience, tell: Arc::new(tell), posts: BTreeMap::new(), threads: Vec::new() }
@@ -76,7 +76,7 @@ impl JobRunner for Processes {
             // It has ended, which was reported, and that report is on its way.
             return;
         }
-        // That it begins must not be lost with a wish that nobody has seen yet.
+        // That it begins must not be lost with a wish that no thread has seen yet.
         wanted.begins |= inbox.wish.as_ref().is_some_and(|wish| wish.begins);
         inbox.wish = Some(wanted);
         let attended = std::mem::replace(&mut inbox.attended, true);
@@ -116,15 +116,15 @@ struct Mailbox {
 
 #[derive(Debug, Default)]
 struct Inbox {
-    /// The newest wish that nobody has seen yet.
+    /// The newest wish that no thread has seen yet.
     wish: Option<Wanted>,
     /// Whether a thread sees to the job.
     attended: bool,
-    /// Nobody hears reports any more.
+    /// No receiver of reports is left.
     closing: bool,
 }
 
-/// Nobody hears reports any more.
+/// No receiver of reports is left.
 #[derive(Debug)]
 struct Closing;
 
@@ -142,7 +142,7 @@ impl Mailbox {
         if inbox.closing { Err(Closing) } else { Ok(inbox.wish.take()) }
     }
 
-    /// The wish that is there to begin anew; without one, nobody attends to the job from now on.
+    /// The wish that is there to begin again; without one, no thread attends to the job from now on.
     fn leave(&self) -> Option<Wanted> {
         let mut inbox = self.lock();
         let wish = inbox.wish.take().filter(|wish| wish.begins && !inbox.closing);

@@ -14,7 +14,7 @@ impl State {
     ///
     /// # Errors
     ///
-    /// The law that it breaks.
+    /// Returns the law that it breaks.
     fn check(&self, decision: &Decision) -> Result<(), String> {
         let ClusterView { device_types, nodes, .. } = &self.view;
         let mut view = ClusterView {
@@ -60,7 +60,7 @@ impl State {
             match action {
                 Action::Allocate { job, allocation, expected, .. } => {
                     let Some(seen) = self.view.jobs.get_mut(job) else { continue };
-                    // A guess is no expectation.
+                    // A guess does not count as an expectation.
                     let knows = self.belief.knows(&seen.job.description.model);
                     let before = std::mem::replace(&mut seen.allocation, allocation.clone());
                     self.view.release(&before);
@@ -98,7 +98,7 @@ impl State {
         actions.extend(refused);
         self.changes.clear();
         self.decisions_changed = true;
-        // That nothing is to be done is in the ledger; nobody wants to read it again and again.
+        // That nothing is to be done is in the ledger once; it need not be repeated.
         if actions.is_empty() {
             return Ok(());
         }
@@ -161,7 +161,7 @@ impl State {
         })
     }
 
-    /// So many workers of the job train: the decision that wanted it has been carried out.
+    /// This many workers of the job train: the decision that wanted it has been carried out.
     pub(super) fn took_effect(&mut self, job: JobId, workers: u32) {
         let unix_s = self.unix_s(self.now_s);
         if let Some((_, time_s, action)) = self.last_action(job)

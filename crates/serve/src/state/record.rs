@@ -81,8 +81,8 @@ impl Record {
         }
     }
 
-    /// Samples of the whole job: of its last epoch's last step as many as of the others, so that it is a whole number of
-    /// batches.
+    /// Samples of the whole job: of its last epoch's last step as many as of the others, so that it is a whole number
+    /// of batches.
     pub fn work(&self) -> f64 {
         self.total_steps as f64 * self.submitted.job.batch.size as f64
     }

@@ -69,7 +69,7 @@ impl Slots {
     ///
     /// # Errors
     ///
-    /// When another job holds one of them.
+    /// Returns an error if another job holds one of them.
     pub(super) fn hold(&mut self, job: JobId, slots: &[Slot], now_s: f64) -> Result<(), String> {
         for slot in slots {
             if let Some(other) = self.holder(*slot).filter(|other| *other != job) {
@@ -110,8 +110,8 @@ impl Slots {
 
     /// Slots for `allocation`: those that the job holds there already before free ones; `None` when too few are free.
     ///
-    /// Where a node has too few, others of its type lend theirs: two jobs that change places would otherwise each wait for
-    /// the other for ever, and others for both.
+    /// Where a node has too few, others of its type lend theirs: two jobs that change places would otherwise each wait
+    /// for the other for ever, and others for both.
     pub fn find(&self, machine: &Machine, job: JobId, allocation: &Allocation) -> Option<Vec<Slot>> {
         let mut found = BTreeSet::new();
         let mut lent = Vec::new();

@@ -1,4 +1,5 @@
-//! The OpenAPI document against the server: requests that are made from the document, right ones, damaged ones and noise.
+//! The OpenAPI document against the server: requests that are made from the document, right ones, damaged ones and
+//! noise.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

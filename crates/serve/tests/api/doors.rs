@@ -1,4 +1,4 @@
-//! Who may do what by which door.
+//! Who may do what through which door.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;

@@ -1,4 +1,4 @@
-//! Requests that are too much: bodies of 100 MB, heads that are no HTTP, connections by the hundred.
+//! Requests that are too much: bodies of 100 MB, malformed HTTP heads, connections by the hundred.
 
 use std::io::{BufReader, Read, Write};
 use std::net::Shutdown;
@@ -127,7 +127,7 @@ fn submissions_that_take_for_ever_are_in_nobodys_way() {
     let mut slow = job("slow");
     slow["data"]["samples"] = json!(SLOW);
     for seed in 0..12 {
-        // Each is another task, and whoever sent it does not wait for the answer.
+        // Each is another task, and its sender does not wait for the answer.
         slow["batch"]["size"] = json!(64 + 4 * seed);
         let mut stream = connect(server.address());
         let text = server.text("POST", "/v1/jobs", Some(&json!({ "job": slow }).to_string()));
@@ -191,7 +191,7 @@ fn places_that_are_held_for_nothing_keep_nobody_out() {
     let mut idle: Vec<_> = (0..430).map(|_| connect(server.address())).collect();
     idle.last_mut().unwrap().write_all(b"GET /health HTTP/1.1\r\nHost:").unwrap();
     assert_eq!(server.get("/health").status, 200);
-    // Who came first has left; nobody waited until their time was over.
+    // The first clients have left; none waited until its time was over.
     let began = Instant::now();
     assert_eq!(idle[0].read(&mut [0; 8]).unwrap_or(0), 0);
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
@@ -205,7 +205,7 @@ fn places_that_are_held_for_nothing_keep_nobody_out() {
 }
 
 #[test]
-fn whoever_sends_no_request_is_let_go_when_the_server_stops() {
+fn a_client_that_sends_no_request_is_let_go_when_the_server_stops() {
     let mut server = Server::start();
     let mut stream = connect(server.address());
     let began = Instant::now();

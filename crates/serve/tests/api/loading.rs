@@ -8,7 +8,8 @@ use bellwether_core::{InputError, parse};
 use bellwether_serve::ledger::Task;
 use bellwether_serve::loading::{LoadLimits, in_process};
 
-/// A program that is being written cannot be started, and a process that is being started by another thread has all files open.
+/// A program that is being written cannot be started, and a process that is being started by another thread has all
+/// files open.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn ask(script: &str, patience: Duration) -> Result<Task, InputError> {

@@ -121,7 +121,7 @@ fn is_a(value: &Value, kind: &Value) -> bool {
         "string" => value.is_string(),
         "array" => value.is_array(),
         "object" => value.is_object(),
-        other => panic!("{other} is no type"),
+        other => panic!("{other} is not a type"),
     }
 }
 
@@ -143,7 +143,7 @@ fn items_hold(document: &Value, schema: &Value, value: &Value) -> Result<(), Str
     Ok(())
 }
 
-/// A value that is right, where every part of it may be extreme.
+/// A value that is right, each part of which may be extreme.
 pub(crate) fn invent(document: &Value, schema: &Value, dice: &mut Dice) -> Value {
     let schema = resolve(document, schema);
     for choice in ["oneOf", "anyOf"] {

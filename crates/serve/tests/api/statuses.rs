@@ -99,7 +99,7 @@ fn a_body_that_is_none_is_refused() {
     server.send("POST", "/v1/jobs", "{} {}").refused(400);
     server.send("POST", "/v1/jobs", "[".repeat(100_000)).refused(422);
     server.send("POST", "/v1/jobs", "{\"a\":".repeat(100_000)).refused(422);
-    // A list is no object, even if it has the right values in the right order.
+    // A list does not serve as an object, even if it has the right values in the right order.
     server.send("PUT", "/v1/policy", "[\"fifo\"]").refused(422);
     server.ask("POST", "/v1/jobs").refused(415);
     let text = server.text("POST", "/v1/jobs", Some("{}"));

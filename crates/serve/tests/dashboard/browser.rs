@@ -27,8 +27,8 @@ const SCREENSHOTS: &str = "BELLWETHER_SCREENSHOTS";
 /// How long the page may take for anything.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Runs the driver, and when nobody holds the other end of its input any more, however that came about, ends it, the
-/// browser, which is in the same group of processes, and their files.
+/// Runs the driver, and when the other end of its input is closed, for whatever reason, ends it, the browser, which is
+/// in the same group of processes, and their files.
 const KEEPER: &str = r#"
     TMPDIR=$(mktemp -d); export TMPDIR; trap '' TERM
     (trap - TERM; exec chromedriver --port=0 --log-level=SEVERE) </dev/null 2>/dev/null &

@@ -67,7 +67,7 @@ fn jobs_slots_and_decisions_are_shown() {
     assert_eq!(browser.value("document.title"), "3 active, 1 waiting · Bellwether");
     assert_eq!(browser.value("document.querySelector('#policy').value"), "wfs");
     assert!(browser.text("#utilization").ends_with(" %"));
-    // What 4 slots did in 15 minutes: all of it but some seconds and the minute before the last bars.
+    // What 4 slots did in 15 minutes: everything but some seconds and the minute before the last bars.
     let mean: f64 = browser.text("#utilization").trim_end_matches(" %").parse().unwrap();
     assert!((93.0..=100.0).contains(&mean), "{mean}");
     assert_eq!(browser.value("document.querySelectorAll('#gantt .track').length"), 4);
@@ -337,7 +337,7 @@ fn an_address_opens_one_session_which_ends_with_the_daemon() {
     shut("session has ended");
 }
 
-/// What whoever listens at the address hears of the page, until it has brought its session.
+/// What a process that listens at the address hears of the page, until the page has brought its session.
 fn overheard(address: std::net::SocketAddr) -> String {
     let port = std::net::TcpListener::bind(address).unwrap();
     loop {
@@ -353,7 +353,7 @@ fn overheard(address: std::net::SocketAddr) -> String {
 }
 
 #[test]
-fn whoever_takes_the_port_hears_nothing_of_use() {
+fn a_process_that_takes_the_port_hears_nothing_of_use() {
     let Some(browser) = Browser::start() else { return };
     let mut stage = Stage::five();
     open(&browser, &stage);
@@ -478,7 +478,7 @@ fn it_is_legible_on_every_screen() {
     was_quiet(&browser, &stage);
 }
 
-/// Pairs of colours whose contrast is less than WCAG's AA asks for: 4.5 for text, 3 for what is no text.
+/// Pairs of colours whose contrast is less than WCAG's AA asks for: 4.5 for text, 3 for other elements.
 const CONTRAST: &str = r##"
     const style = getComputedStyle(document.documentElement);
     const luminance = (name) => {

@@ -95,7 +95,7 @@ impl Stage {
         stage
     }
 
-    /// The same daemon with so many more jobs, most of which wait.
+    /// The same daemon with this many more jobs, most of which wait.
     pub(crate) fn with_more(count: usize) -> Stage {
         let stage = Stage::five();
         let folder = stage.folder.path().to_owned();

@@ -1,5 +1,5 @@
-//! The engine with processes that are played: what it wants of them, what clients see, and that a daemon that comes back
-//! takes everything up.
+//! The engine with processes that are played: what it wants of them, what clients see, and that a daemon that comes
+//! back takes everything up.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -329,7 +329,7 @@ fn a_kill_by_policy_is_no_failure_of_the_job() {
         daemon.ask(Request::Resume { job: "a".into() }).unwrap();
     }
     daemon.until("it starts once more", |d| d.wanted(0) == Some(2));
-    // One that nobody told to leave failed.
+    // One that was not told to leave failed.
     daemon.report(killed());
     daemon.until("that counts", |d| d.job("a").failures == 1);
     daemon.until("it is tried again", |d| d.wishes() == 10);
@@ -401,21 +401,21 @@ fn a_clock_that_is_set_moves_no_time() {
     assert_eq!((since_s(&daemon), daemon.job("a").submitted_s), (SINCE_S, SINCE_S));
     // An hour forward while 20 s pass: somebody set the clock.
     clock.set(520, SINCE_S + 3620.0);
-    daemon.until("times are read anew", |d| since_s(d) == SINCE_S + 3600.0);
+    daemon.until("times are read again", |d| since_s(d) == SINCE_S + 3600.0);
     assert_eq!(daemon.job("a").submitted_s, SINCE_S + 3600.0, "it is 20 s ago");
     daemon.submit("b", "1").unwrap();
     // And back again.
     clock.set(540, SINCE_S + 40.0);
-    daemon.until("times are read anew", |d| since_s(d) == SINCE_S);
+    daemon.until("times are read again", |d| since_s(d) == SINCE_S);
     daemon.submit("c", "1").unwrap();
     daemon.stop();
-    // The next daemon finds a clock that was set back, on a machine that began anew: time goes on.
+    // The next daemon finds a clock that was set back, on a machine that was restarted: time goes on.
     clock.set(3, SINCE_S - 1000.0);
     let daemon = Daemon::start_with(clock.clone(), folder.path(), None, 2);
     daemon.submit("d", "1").unwrap();
     assert_eq!(daemon.job("d").submitted_s, SINCE_S - 1000.0);
     daemon.stop();
-    // And one that is later: so long nobody looked.
+    // And one that is later: for that long no daemon looked.
     clock.set(5, SINCE_S - 900.0);
     let daemon = Daemon::start_with(clock, folder.path(), None, 2);
     daemon.submit("e", "1").unwrap();
@@ -448,7 +448,7 @@ impl Store for FullStore {
 
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.full.load(Ordering::Relaxed) {
-            // Some of it finds room.
+            // A part finds room.
             self.file.append(&bytes[..bytes.len() / 2])?;
             return Err(io::ErrorKind::StorageFull.into());
         }
@@ -613,7 +613,7 @@ fn a_damaged_line_in_the_ledger_costs_that_line() {
                 let number = ["done", "a", "b"].iter().position(|known| known == name).unwrap() as u32;
                 assert_eq!(daemon.wanted(number), Some(0), "line {place}: {name} was {:?}", job.state);
             }
-            // Nobody starts before all are gone who may be there.
+            // No job starts before all processes are gone that may be there.
             let wanted = daemon.wishes.lock().unwrap().all.iter().map(|wanted| wanted.workers).max();
             assert!(!repaired || wanted.is_none_or(|workers| workers == 0), "line {place}: {wanted:?}");
             let seen = Cell::new(0);

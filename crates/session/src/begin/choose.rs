@@ -65,7 +65,7 @@ fn sensible(job: &Job, workers: WorkerRange) -> WorkerRange {
 pub(crate) struct InitialSize(Option<Planned>);
 
 impl InitialSize {
-    /// Whoever writes this choice down.
+    /// The writer of this choice.
     pub(crate) fn director(planned: &Planned) -> Box<dyn Director> {
         Box::new(InitialSize(Some(planned.clone())))
     }

@@ -35,7 +35,7 @@ impl Outset {
     ///
     /// # Errors
     ///
-    /// A run that is finished, or whose journal cannot be read.
+    /// Returns an error for a run that is finished, or whose journal cannot be read.
     pub(crate) fn find(
         asked: &Asked<'_>,
         resumed: Option<&RunDir>,

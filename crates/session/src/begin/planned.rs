@@ -1,4 +1,4 @@
-//! A run as a plan says: so many workers, kept together in this way.
+//! A run as a plan says: its number of workers and its sync strategy.
 
 use bellwether_core::InputError;
 use bellwether_core::job::{Job, WorkerRange};
@@ -12,7 +12,7 @@ use crate::error::RunError;
 ///
 /// # Errors
 ///
-/// A plan that chose nothing, or for another job.
+/// Returns an error for a plan that chose nothing, or for another job.
 pub fn apply(plan: &Plan, job: &mut Job, asked: Option<WorkerRange>) -> Result<(), RunError> {
     let Some(chosen) = plan.chosen() else {
         let what = "nothing fits the wishes of this plan, so it chose no machines";

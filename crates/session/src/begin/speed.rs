@@ -10,12 +10,12 @@ use bellwether_sched::mapping::{self, Problem, Worker};
 
 use crate::error::RunError;
 
-/// The speeds by which the first `workers` workers, and those that are named, share the job's virtual nodes;
-/// those beyond the named ones are taken for 1. None where none is named.
+/// The speeds with which the first `workers` workers, and those that are named, share the job's virtual nodes; those
+/// beyond the named ones are taken for 1. None where none is named.
 ///
 /// # Errors
 ///
-/// An honest no where the workers of one speed would be faster without the others.
+/// Returns an error for an honest no where the workers of one speed would be faster without the others.
 pub(crate) fn known(job: &Job, workers: u32, named: &[f64]) -> Result<BTreeMap<WorkerId, f64>, RunError> {
     if named.is_empty() {
         return Ok(BTreeMap::new());
@@ -25,9 +25,8 @@ pub(crate) fn known(job: &Job, workers: u32, named: &[f64]) -> Result<BTreeMap<W
     Ok(numbered(named.len().max(workers as usize)).collect())
 }
 
-/// Times are in units of one virtual node on the fastest worker: what the exchange takes is not known yet.
-/// The mapping of the solver is the one that the coordinator makes of the speeds, as long as nobody is left
-/// out.
+/// Times are in units of one virtual node on the fastest worker: what the exchange takes is not known yet. The mapping
+/// of the solver is the one that the coordinator makes of the speeds, as long as no worker is left out.
 fn refuse_slower(virtual_nodes: u32, speeds: &BTreeMap<WorkerId, f64>) -> Result<(), RunError> {
     let all: Vec<f64> = speeds.values().copied().collect();
     let worker = |speed: &f64| Worker { device_type: 0, node_s: 1.0 / speed, most: virtual_nodes };

@@ -18,7 +18,7 @@ use crate::metrics;
 
 /// Time between two decisions.
 const PERIOD_S: f64 = 0.05;
-/// The same in times that a decision took: nobody else is heard meanwhile.
+/// Minimum pause between decisions, as a multiple of the last decision's cost: the run stands still meanwhile.
 const PAUSE: f64 = 20.0;
 /// What a resize is taken to cost until the run has seen one: a worker process starts in less than a second.
 const FIRST_COST: ResizeCost = ResizeCost { boot_s: 1.0, grow_stall_s: 0.01, shrink_stall_s: 0.01 };
@@ -59,7 +59,7 @@ impl Autoscaler {
     ///
     /// # Errors
     ///
-    /// No such heuristic, or bounds that are none.
+    /// Returns an error on any of these: no such heuristic, or bounds that are none.
     pub(crate) fn new(
         asked: &Autoscale,
         job: &Job,
@@ -113,7 +113,7 @@ fn settled(now: &RunStatus<'_>) -> bool {
 }
 
 impl Autoscaler {
-    /// A step in which newcomers received the state tells nothing about steps in which nobody does.
+    /// A step in which newcomers received the state tells nothing about steps in which none does.
     fn record(&mut self, record: &StepRecord) {
         let Some(began) = self.memberships.at(record.step).filter(|began| !began.receiving) else { return };
         let (workers, batch) = (began.workers.len() as u32, self.samples * record.steps());

@@ -6,7 +6,7 @@ use bellwether_core::record::{Event, StepRecord};
 use bellwether_runtime::coordinator::{BatchPlan, Director, DirectorCommand, RunEvent, RunStatus};
 use bellwether_sched::batch::{Governor, Limits, Times};
 
-/// Who chooses the batch of this job; nobody does where it never moves or is fixed in advance.
+/// Who chooses the batch of this job; `None` where it never moves or is fixed in advance.
 pub(crate) fn director(job: &Job) -> Option<Box<dyn Director>> {
     let goodput = job.mode.goodput().filter(|goodput| goodput.schedule.is_empty())?;
     let batch = job.batch.size;

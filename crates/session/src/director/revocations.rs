@@ -17,7 +17,7 @@ use crate::compare::Learnt;
 /// Runs of the expectation.
 const RUNS: u32 = 2000;
 
-/// A run that takes so many times as long as without losses is given up in the expectation.
+/// Simulated runs longer than this multiple of the failure-free time are censored.
 const HORIZON: f64 = 100.0;
 
 const HOUR_S: f64 = 3600.0;
@@ -38,7 +38,7 @@ pub struct Vanishing {
     pub notice_s: f64,
 }
 
-/// Whoever owns the servers.
+/// The owner of the servers.
 #[derive(Debug, Clone)]
 pub(crate) struct RevocationDirector {
     asked: Vanishing,

@@ -9,7 +9,7 @@ use bellwether_sched::stragglers::{Action, Limits, Slow, Stragglers};
 
 use super::windows::Windows;
 
-/// Of two workers nobody can say which is slow and which is quick.
+/// Of two workers it cannot be said which is slow and which is quick.
 const LEAST_WORKERS: usize = 3;
 
 /// Replaces stragglers.
@@ -20,7 +20,7 @@ pub(crate) struct Replacer {
 }
 
 impl Replacer {
-    /// Replaces so many workers within an hour at most. Of workers without a known speed it is taken for 1.
+    /// Replaces at most this many workers within an hour. Of workers without a known speed it is taken for 1.
     pub(crate) fn new(per_hour: u32, speeds: BTreeMap<WorkerId, f64>) -> Replacer {
         let limits = Limits { per_hour, ..Limits::default() };
         Replacer {

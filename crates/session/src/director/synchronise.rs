@@ -17,7 +17,7 @@ use crate::begin::planned;
 use crate::error::RunError;
 use crate::tune::Tuned;
 
-/// Of two workers nobody can say which is slow and which is quick.
+/// Of two workers it cannot be said which is slow and which is quick.
 const LEAST_WORKERS: usize = 3;
 
 /// What the job's file leaves to be decided. A search may have found the share of synchronous steps for this
@@ -25,7 +25,7 @@ const LEAST_WORKERS: usize = 3;
 ///
 /// # Errors
 ///
-/// A policy against stragglers that does not fit the phases.
+/// Returns an error for a policy against stragglers that does not fit the phases.
 pub(crate) fn setup(
     job: &Job,
     description: &WorkloadDescription,
@@ -40,7 +40,7 @@ pub(crate) fn setup(
 ///
 /// # Errors
 ///
-/// A plan for another job.
+/// Returns an error for a plan for another job.
 pub(crate) fn synchronisation(
     job: &Job,
     description: &WorkloadDescription,
@@ -67,7 +67,7 @@ pub(crate) fn synchronisation(
     Ok(synchronisation)
 }
 
-/// Whoever decides when the workers wait for each other, where the job's file does not say it all.
+/// Decides when the workers wait for each other, where the job's file leaves it open.
 pub(crate) fn director(setup: Setup) -> Box<dyn Director> {
     Box::new(SyncDirector {
         decider: Synchroniser::new(setup),

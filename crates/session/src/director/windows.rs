@@ -34,7 +34,7 @@ pub(crate) struct Windows {
 }
 
 impl Windows {
-    /// Windows with at least so many workers.
+    /// Windows with at least this many workers.
     pub(crate) fn new(speeds: BTreeMap<WorkerId, f64>, least_workers: usize) -> Windows {
         Windows {
             memberships: Memberships::default(),

@@ -27,7 +27,7 @@ use crate::{Note, Observe, Progress, Role, Spawn, WorkloadBuilder};
 ///
 /// # Errors
 ///
-/// What keeps it from being trained.
+/// Returns what keeps it from being trained.
 pub(super) fn measure(
     original: &Job,
     (description, workload): (&WorkloadDescription, &WorkloadBuilder),
@@ -37,8 +37,7 @@ pub(super) fn measure(
     let mut job = original.clone();
     endless(&mut job);
     job.workers = WorkerRange { min: 1, max: 1 };
-    // With one worker nobody waits for anybody, whatever the job says, and the order changes nothing that is
-    // kept.
+    // A single worker waits for no other, whatever the job says, and the order changes nothing that is kept.
     job.sync.policy = SyncPolicy::Phases(vec![(0.0, Protocol::Asp)]);
     (job.sync.servers, job.sync.replica, job.sync.order) = (1, false, Order::Fifo);
     let scratch = Scratch::new()?;

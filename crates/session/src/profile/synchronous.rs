@@ -46,7 +46,7 @@ enum Part {
 ///
 /// # Errors
 ///
-/// What keeps it from being trained.
+/// Returns what keeps it from being trained.
 pub(crate) fn measure(
     original: &Job,
     (description, workload): (&WorkloadDescription, &WorkloadBuilder),

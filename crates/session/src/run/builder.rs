@@ -91,8 +91,8 @@ impl Session {
         Session { start: Some(workers), ..self }
     }
 
-    /// Measures the job before it begins, and begins with the number of workers that is best by a model,
-    /// where there is a choice and nobody has made it.
+    /// Measures the job before it begins, and begins with the number of workers that is best by a model, where there is
+    /// a choice that was not made.
     #[must_use]
     pub fn choose_start(self) -> Session {
         Session { chooses: true, ..self }
@@ -137,8 +137,7 @@ impl Session {
         Session { autoscale: Some(autoscale), ..self }
     }
 
-    /// Replaces workers that compute slower than the others for no known reason: so many within an hour at
-    /// most.
+    /// Replaces workers that compute slower than the others for no known reason: at most this many within an hour.
     #[must_use]
     pub fn replace_stragglers(self, per_hour: u32) -> Session {
         Session { stragglers_per_hour: Some(per_hour), ..self }
@@ -163,8 +162,7 @@ impl Session {
         Session { timeouts, ..self }
     }
 
-    /// Replaces a worker that hangs even if nobody could go on without it; the run goes back to its last
-    /// checkpoint.
+    /// Replaces a worker that hangs even if the run cannot go on without it; the run goes back to its last checkpoint.
     #[must_use]
     pub fn replace_lone_worker(self) -> Session {
         Session { replaces_alone: true, ..self }

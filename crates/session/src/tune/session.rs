@@ -76,7 +76,7 @@ pub(super) fn train(
     }
 }
 
-/// Takes the run up, from the beginning where there is nothing of it yet.
+/// Resumes the run, from the beginning if nothing exists yet.
 fn start(folder: &StateDir, run: &RunDir, program: &Path) -> Result<Child, SearchError> {
     let said = run.said_file();
     let file = File::create(&said).map_err(|e| at(said.display().to_string(), e))?;

@@ -65,19 +65,19 @@ impl State {
     ///
     /// # Errors
     ///
-    /// A file that cannot be read, or holds something else.
+    /// Returns an error for a file that cannot be read, or holds something else.
     pub fn read(path: &Path) -> Result<State, SearchError> {
         let place = path.display().to_string();
         let text = fs::read(path).map_err(|source| SearchError::Unreadable { path: path.into(), source })?;
         let read: State = serde_json::from_slice(&text).map_err(|e| {
-            InputError::new(&place, format!("is no search: {e}")).hint("remove the file to begin anew")
+            InputError::new(&place, format!("is not a search: {e}")).hint("remove the file to start over")
         })?;
         if read.version != VERSION {
             let what = format!("is a search of version {}, and this program knows {VERSION}", read.version);
-            return Err(InputError::new(place, what).hint("remove the file to begin anew").into());
+            return Err(InputError::new(place, what).hint("remove the file to start over").into());
         }
         let search = Search::again(&read.search).map_err(|error| {
-            InputError::new(&place, format!("is no search that this program wrote: {error}"))
+            InputError::new(&place, format!("is not a search that this program wrote: {error}"))
         })?;
         Ok(State { search, ..read })
     }
@@ -86,7 +86,7 @@ impl State {
     ///
     /// # Errors
     ///
-    /// The first thing that is otherwise.
+    /// Returns the first thing that is otherwise.
     pub fn check<const N: usize>(&self, job: &Job, asked: [(&str, bool); N]) -> Result<(), SearchError> {
         let own = [
             ("the job", self.job == common(job)),

@@ -166,9 +166,9 @@ impl Ledger {
     }
 }
 
-/// Moves jobs to the types that were chosen for them. Who is there already stays where it is; wide gangs are placed first,
-/// so that they need few nodes. Of two that are to share devices the one that stays is joined by the other. Returns who
-/// joined whom.
+/// Moves jobs to the types that were chosen for them. A job that is there already stays where it is; wide gangs are
+/// placed first, so that they need few nodes. Of two that are to share devices the one that stays is joined by the
+/// other. Returns who joined whom.
 pub(super) fn enact(
     view: &ClusterView,
     chosen: &BTreeMap<Crew, usize>,
@@ -213,8 +213,8 @@ pub(super) fn enact(
     joining
 }
 
-/// Jobs that keep the devices that they hold: of two that share them now and are no longer to, the earlier one; of two that
-/// are to share and do not yet, one.
+/// Jobs that keep the devices that they hold: of two that share them now and are no longer to, the earlier one; of two
+/// that are to share and do not yet, one.
 fn staying(view: &ClusterView, chosen: &BTreeMap<Crew, usize>) -> BTreeSet<JobId> {
     let kind_of = |seen: &JobView| held_type(view, seen).map(usize::from);
     let mut target: BTreeMap<JobId, (usize, Option<JobId>)> = BTreeMap::new();

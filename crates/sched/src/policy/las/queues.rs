@@ -37,7 +37,7 @@ impl Queues {
     ///
     /// # Errors
     ///
-    /// When the thresholds are not positive and ascending or are too many, or the factor is negative.
+    /// Returns an error if the thresholds are not positive and ascending or are too many, or the factor is negative.
     pub fn new(attained: Attained, thresholds: Vec<f64>, promote: f64) -> Result<Queues, String> {
         if thresholds.first().is_some_and(|first| *first <= 0.0) || !thresholds.is_sorted_by(|a, b| a < b) {
             return Err("its thresholds must be above 0, each above the one before".to_owned());

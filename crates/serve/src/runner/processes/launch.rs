@@ -36,7 +36,7 @@ pub(super) fn launch(program: &Path, wanted: &Wanted) -> Result<Launched> {
     let run = RunDir::at(&path);
     let log = File::options().create(true).append(true).open(run.coordinator_log())?;
     let log_bytes = log.metadata()?.len();
-    // Empty until the last line of all: whoever finds no whole JSON value in it finds none that is old.
+    // Empty until the very last line: a reader that finds no whole JSON value in it does not find an old one either.
     let summary = File::options().create(true).append(true).open(run.summary_file())?;
     summary.set_len(0)?;
     let mut resume = OsString::from("--resume=");

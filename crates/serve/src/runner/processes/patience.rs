@@ -8,7 +8,7 @@ const PARAMETER_BYTES: f64 = 12.0;
 /// Steps that may pass until all have reached the same boundary, the one in flight among them.
 const STEPS: f64 = 4.0;
 
-/// Patience with processes that were told to leave. News of them, as a step or a checkpoint, begin it anew.
+/// Patience with processes that were told to leave. News of them, such as a step or a checkpoint, restart it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Patience {
     /// What every job has, beside its steps and its state.
@@ -17,7 +17,7 @@ pub struct Patience {
     pub first_step: Duration,
     /// Bytes per second at which the state is handed over and written at least.
     pub state_bytes_per_s: f64,
-    /// Who has news for so many times its patience and still does not leave never will.
+    /// A run that has news for this many times its patience and still does not leave never will.
     pub most: u32,
 }
 
@@ -33,8 +33,8 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// Without news, with processes whose step takes this long (`None` if that is unknown) and whose model has so many
-    /// parameters.
+    /// Without news, with processes whose step takes this long (`None` if that is unknown) and whose model has this
+    /// many parameters.
     pub(super) fn with(&self, step_s: Option<f64>, parameters: u64) -> Duration {
         let steps_s = step_s.map_or(self.first_step.as_secs_f64(), |step_s| STEPS * step_s);
         let state_s = parameters as f64 * PARAMETER_BYTES / self.state_bytes_per_s;
@@ -42,10 +42,10 @@ impl Patience {
     }
 }
 
-/// How long a step takes: the longest of the last ones, whoever shares it.
+/// How long a step takes: the longest of the last ones, no matter how many workers share it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct LongestStep {
-    /// Seconds of one worker for all of it.
+    /// Seconds that one worker takes for the whole step.
     alone_s: Option<f64>,
 }
 
@@ -58,7 +58,7 @@ impl LongestStep {
         self.alone_s = Some(alone_s.max(before_s)).filter(|s| s.is_finite());
     }
 
-    /// Seconds that one takes at most with so many workers, as far as is known.
+    /// Seconds that one takes at most with this many workers, as far as is known.
     pub(super) fn shared_by(&self, workers: u32) -> Option<f64> {
         self.alone_s.map(|alone_s| alone_s / f64::from(workers.max(1)))
     }

@@ -23,7 +23,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// From now on so many workers train.
+    /// From now on this many workers train.
     pub(super) fn changed(&mut self, workers: u32) {
         *self = Pace { workers, ..Pace::default() };
     }

@@ -18,7 +18,8 @@ use crate::runner::{Report, Wanted};
 
 mod steer;
 
-/// Time between two looks at the files: while something begins or ends, while steps are done, and while nothing happens.
+/// Time between two looks at the files: while something begins or ends, while steps are done, and while nothing
+/// happens.
 const TICK_EAGER: Duration = Duration::from_millis(5);
 const TICK: Duration = Duration::from_millis(20);
 const TICK_QUIET: Duration = Duration::from_millis(50);
@@ -54,7 +55,7 @@ impl Supervisor {
         Supervisor { program, patience, tell, post, child: None }
     }
 
-    /// Sees to the job until it has ended and nobody wants it again.
+    /// Sees to the job until it has ended and is not wanted again.
     pub(super) fn attend(mut self) {
         while let Ok(Some(wish)) = self.idle() {
             let Ok(last) = Attempt::new(&mut self, wish).play() else { return };
@@ -62,7 +63,7 @@ impl Supervisor {
         }
     }
 
-    /// Waits until the last coordinator is gone, or for the next wish; `None` when nobody has to wait for anything.
+    /// Waits until the last coordinator is gone, or for the next wish; `None` when there is nothing to wait for.
     fn idle(&mut self) -> Result<Option<Wanted>, Closing> {
         let since = Instant::now();
         loop {
@@ -138,7 +139,7 @@ fn longest_step(run: &Path) -> LongestStep {
 enum Startup {
     /// Somebody coordinates it.
     Coordinator,
-    /// Nobody does, and nobody should.
+    /// None does, and none should.
     Over(Report),
 }
 
@@ -209,7 +210,7 @@ impl<'s> Attempt<'s> {
         }
     }
 
-    /// Finds out who coordinates the run; starts somebody if that is wanted and nobody does.
+    /// Finds the coordinator of the run; starts one if that is wanted and none lives.
     fn meet(&mut self) -> Result<Startup, Closing> {
         let since = Instant::now();
         loop {
@@ -241,7 +242,7 @@ impl<'s> Attempt<'s> {
                 (false, Some(ending)) if ending.outcome == RunOutcome::Finished || self.wish.workers == 0 => {
                     return Ok(Startup::Over(self.ended(ending)));
                 }
-                // Somebody stopped it by hand while nobody looked.
+                // It was stopped by hand while no daemon looked.
                 (false, Some(ending)) if ending.outcome == RunOutcome::Stopped && !self.is_known(&ending) => {
                     return Ok(Startup::Over(self.ended(ending)));
                 }
@@ -251,12 +252,12 @@ impl<'s> Attempt<'s> {
         }
     }
 
-    /// Whether this end is known to whoever wants something of the run.
+    /// Whether this end is known to the one that wants something of the run.
     fn is_known(&self, ending: &Ending) -> bool {
         [self.left_unix_s, self.wish.known_end_unix_s].contains(&Some(ending.unix_s))
     }
 
-    /// Reads what the journal says and reports none of it.
+    /// Reads what the journal says without reporting it.
     fn read_past(&mut self) {
         while let Ok(lines) = self.journal.read()
             && !lines.is_empty()
@@ -414,7 +415,7 @@ impl<'s> Attempt<'s> {
         Report::Ended { job: self.wish.job, outcome, step, digest, unix_s }
     }
 
-    /// Nobody coordinates the run any more, and nobody should.
+    /// No coordinator leads the run any more, and none should.
     fn gone(&self) -> Report {
         if self.history.process.is_some() {
             return self.lost();

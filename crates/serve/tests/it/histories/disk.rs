@@ -75,7 +75,7 @@ impl Store for PlayedStore {
         world.disk.appends_left = world.disk.appends_left.and_then(|left| left.checked_sub(1));
         let has_no_room = world.elapsed < world.disk.full_until;
         if !was_dead && (is_full || has_no_room || world.dead) {
-            // Some of it may be there.
+            // A part may be there.
             written = world.random.below(bytes.len() as u64 + 1) as usize;
         }
         world.disk.bytes.extend_from_slice(&bytes[..written]);

@@ -41,7 +41,7 @@ impl Followed {
     }
 }
 
-/// The moments of a ledger, at which policies are asked anew.
+/// The moments of a ledger, at which policies are asked again.
 struct Replay<'a> {
     lines: Iter<'a, Line>,
     state: State,
@@ -83,8 +83,8 @@ impl Backend for Replay<'_> {
     }
 }
 
-/// Fresh policies that are asked at the moments of a ledger decide as those of its daemons did: what they were shown is what
-/// the ledger says. How often that was compared is returned.
+/// Fresh policies that are asked at the moments of a ledger decide as those of its daemons did: what they were shown is
+/// what the ledger says. How often that was compared is returned.
 pub(crate) fn decisions_follow(ledger: &[u8]) -> Result<u64, Fault> {
     let lines = lines(ledger);
     let mut lines = lines.iter();

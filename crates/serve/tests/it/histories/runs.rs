@@ -31,7 +31,7 @@ pub(crate) struct Run {
     silent_until: Duration,
     /// How often it broke by itself.
     pub(crate) crashes: u32,
-    /// Somebody stopped it by hand, and nobody has wanted it to leave or to go on since.
+    /// It was stopped by hand, and no wish to leave or to go on has come since.
     pub(crate) stopped_by_hand: bool,
 }
 
@@ -73,7 +73,7 @@ impl World {
         post.attended = true;
     }
 
-    /// The machine ends and begins anew: no process is left.
+    /// The machine ends and starts again: no process is left.
     pub(crate) fn lose_power(&mut self) {
         self.tell(|| "the machine loses its power".into());
         self.count("power lost", 1);

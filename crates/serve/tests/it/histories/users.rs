@@ -114,7 +114,7 @@ impl World {
             self.ask(Request::Submit(Box::new(submission)));
         }
         if self.calm {
-            // Whoever waits for somebody's word gets it.
+            // Every user that waits for an answer gets it.
             if self.calm_turns % 200 == 1 {
                 (0..self.users.sent).for_each(|job| self.ask(Request::Resume { job: format!("job-{job}") }));
             }

@@ -121,7 +121,7 @@ impl World {
         self.runs.values_mut().for_each(|run| run.stopped_by_hand = false);
         match serde_json::from_str(&line) {
             Ok(Line { entry: Entry::Submitted(submitted), .. }) => {
-                // Whoever sees that a job is lost ends its run.
+                // The one that sees that a job is lost ends its run.
                 self.runs.remove(&submitted.id);
                 Some(submitted.name)
             }
@@ -191,7 +191,7 @@ impl World {
         self.count("clocks set", 1);
     }
 
-    /// A moment passes in which nobody waits.
+    /// A moment passes in which no one waits.
     pub(crate) fn turn(&mut self, patience: Duration) {
         let pause = match self.random.below(200) {
             // The daemon gets no time itself, or the machine sleeps.

@@ -82,7 +82,7 @@ impl Attempt<'_> {
     /// Ends what should leave, and has had no news for too long.
     fn kill_if_late(&mut self, now: Instant) {
         let since = *self.leave_since.get_or_insert(now);
-        // Nothing has to be waited for where nobody computes.
+        // Nothing has to be waited for where no worker computes.
         let step_s = match self.history.workers {
             0 => Some(0.0),
             workers => self.longest.shared_by(workers),
@@ -90,7 +90,7 @@ impl Attempt<'_> {
         let patience =
             self.of.patience.with(step_s, self.history.task.as_ref().map_or(0, |task| task.parameters));
         if now.duration_since(since.max(self.news_at)) > patience && self.waits_for_room() {
-            // A full disk takes no news; whoever holds the state until it has room is at work.
+            // A full disk takes no news; a worker that holds the state until it has room is at work.
             self.news_at = now;
         }
         let silent = now.duration_since(since.max(self.news_at));
