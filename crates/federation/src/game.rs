@@ -19,7 +19,7 @@
 //!
 //! Beneath `least_core` and `nucleolus` is the linear program of [`excess`].
 //!
-//! | split     | exists                    | nobody loses      | stable when anything is | members |
+//! | split     | exists                    | no member loses   | stable when anything is | members |
 //! |-----------|---------------------------|-------------------|-------------------------|---------|
 //! | Shapley   | always                    | if superadditive  | if convex               | any, sampled beyond 20 |
 //! | nucleolus | where v(N) >= sum v({i})  | always            | always                  | 15      |

@@ -66,7 +66,7 @@ impl Fault {
     }
 
     /// Whether the others train on as if nothing had happened.
-    fn disturbs_nobody(self) -> bool {
+    fn is_harmless(self) -> bool {
         self == Fault::HalfOpen
     }
 
@@ -106,7 +106,7 @@ impl Fault {
             }
             _ => hosts.swallow(2, 1)?,
         }
-        let noticed = noticed(&mut trial, mark, Some(began_s), self.disturbs_nobody());
+        let noticed = noticed(&mut trial, mark, Some(began_s), self.is_harmless());
         drop(others);
         noticed
     }
@@ -143,7 +143,7 @@ fn noticed(
     trial: &mut Trial,
     mark: usize,
     began_s: Option<f64>,
-    disturbs_nobody: bool,
+    is_harmless: bool,
 ) -> Result<Noticed, Failure> {
     let named_s = trial.wait("a line that names the fault", |trial| {
         let names = |line: &&Line| matches!(line.event, Event::Late { .. } | Event::Crashed { .. });
@@ -152,7 +152,7 @@ fn noticed(
     let training_s = trial.wait("the others to go on", |trial| {
         let begins = |line: &&Line| match line.event {
             Event::Membership { .. } => line.time_s >= named_s,
-            Event::Committed { .. } => disturbs_nobody && line.time_s >= named_s,
+            Event::Committed { .. } => is_harmless && line.time_s >= named_s,
             _ => false,
         };
         trial.since(mark).iter().find(begins).map(|line| line.time_s)

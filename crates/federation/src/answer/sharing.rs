@@ -66,7 +66,7 @@ pub fn best_levels(valuer: &Valuer) -> Result<BestLevels, Unanswered> {
 ///
 /// # Panics
 ///
-/// When the two are no members, or one is named twice.
+/// Returns an error if the two are not members, or one is named twice.
 pub fn map(
     valuer: &Valuer,
     shared: &[u32],

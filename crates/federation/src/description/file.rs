@@ -99,7 +99,8 @@ enum LawFile {
 pub(super) struct JobsFile {
     /// Mean time of a job on a server.
     mean_time: Seconds,
-    /// Law of that time: "exponential", "deterministic", { lognormal = 1.5 }, { hyperexponential = 4.0 }, { pareto = 2.5 }.
+    /// Law of that time: "exponential", "deterministic", { lognormal = 1.5 }, { hyperexponential = 4.0 }, { pareto =
+    /// 2.5 }.
     #[serde(default)]
     law: LawFile,
     /// What the public cloud takes for one job.
@@ -156,8 +157,8 @@ pub(super) struct DevicesFile {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct PricesFile {
-    /// Prices of a lent server, each relative to what the public cloud takes for its time; of lent devices (where there is
-    /// no [jobs]), relative to the market's rents.
+    /// Prices of a lent server, each relative to what the public cloud takes for its time; of lent devices (where there
+    /// is no [jobs]), relative to the market's rents.
     internal: Vec<f64>,
     /// How much a member minds that its servers are busier, 0 (not) to 1.
     gamma: f64,
@@ -371,7 +372,7 @@ fn arrivals(file: &MemberFile, place: &str, speeds: &dyn Speeds) -> Result<Arriv
             );
         }
         let jobs = speeds.trace(path)?;
-        // One gap after the last job, the trace begins anew.
+        // One gap after the last job, the trace repeats.
         let last_s = jobs.last().map_or(0.0, |job| job.0);
         let gap_s = last_s / (jobs.len().max(2) - 1) as f64;
         return Ok(Arrivals::Trace { jobs, period_s: Some(last_s + gap_s) });

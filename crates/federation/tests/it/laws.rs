@@ -252,7 +252,7 @@ proptest! {
     }
 
     #[test]
-    fn of_a_superadditive_game_nobody_loses(game in games(2..=6)) {
+    fn of_a_superadditive_game_no_member_loses(game in games(2..=6)) {
         let game = superadditive(&game);
         prop_assert_eq!(game.superadditivity().violations, 0);
         let lost = |paid: &[f64]| paid.iter().zip(game.alone()).any(|(paid, alone)| *paid < alone - CLOSE);

@@ -167,7 +167,7 @@ fn a_transfer_cost_eats_the_saving() {
 
 /// Rents of types that no member owns and values of work that no member has, which no payment depends on.
 #[test]
-fn what_nobody_has_is_priced_too() {
+fn what_no_member_has_is_priced_too() {
     let speeds = [vec![1.0, 3.0], vec![1.0, 0.0], vec![0.5, 0.0]];
     let owen = federation(&speeds, &[2.0, 10.0, 3.0], 0.0, &[vec![1.0, 0.0]], &[vec![5.0, 0.0, 0.0]])
         .owen()
@@ -211,7 +211,7 @@ fn measured_affinity_saves() {
 }
 
 #[test]
-fn a_class_that_nobody_can_run_is_named() {
+fn a_class_that_no_member_can_run_is_named() {
     let class = |name: &str, speeds: [f64; 2]| Class {
         name: name.to_string(),
         speeds: speeds.to_vec(),

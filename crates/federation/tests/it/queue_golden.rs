@@ -203,7 +203,7 @@ fn a_large_patient_cloud_is_tolerable_in_a_federation_of_more_than_ten() {
 }
 
 #[test]
-fn a_member_alone_shares_with_nobody() {
+fn a_member_alone_shares_with_no_other() {
     let partly = federation(&[(50.0, 50, 20, 0.0), (60.0, 50, 10, 1.0)]);
     for member in [0, 1] {
         let alone = partly.coalition(&[member]);

@@ -119,7 +119,7 @@ proptest! {
     }
 
     #[test]
-    fn who_asks_for_nothing_borrows_nothing_and_changes_nobody_elses_arrivals(system in systems()) {
+    fn who_asks_for_nothing_borrows_nothing_and_changes_no_other_arrivals(system in systems()) {
         let mut idle = system.clone();
         let last = idle.sites.len() - 1;
         idle.sites[last].demands.clear();
@@ -331,7 +331,7 @@ fn modulated(system: &mut System, states: &[(f64, f64)]) {
 }
 
 #[test]
-fn a_class_that_nobody_can_run_is_refused_but_a_coalition_without_its_servers_forwards_it() {
+fn a_class_that_no_site_can_run_is_refused_but_a_coalition_without_its_servers_forwards_it() {
     let mut system = chain(&[(5.0, 10, 5, 0.0), (5.0, 10, 5, 0.0)]);
     system.classes[0].speeds = vec![0.0, 1.0];
     assert!(refusal(&system).contains("no member owns a server on which it can run"));

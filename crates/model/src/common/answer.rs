@@ -80,5 +80,5 @@ pub(crate) fn least_kept(
 /// A word that is none of `known`: a sentence that names the nearest, or all of them.
 pub(crate) fn unknown<'a>(word: &str, what: &str, known: impl Iterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.collect();
-    format!("`{word}` is no {what}; {}", did_you_mean(word, &known))
+    format!("unknown {what} `{word}`; {}", did_you_mean(word, &known))
 }

@@ -53,7 +53,7 @@ impl GavelTable {
     ///
     /// # Errors
     ///
-    /// Returns an error for text that is no such table, or a throughput that cannot be.
+    /// Returns an error for malformed text, or a throughput that cannot be.
     pub fn parse(json: &[u8], place: &str) -> Result<GavelTable, InputError> {
         let file: BTreeMap<String, BTreeMap<String, Entry>> =
             serde_json::from_slice(json).map_err(|error| {

@@ -106,7 +106,7 @@ fn share(text: &str) -> Result<f64, String> {
 ///
 /// # Errors
 ///
-/// Returns what is no number, or not above 0 and finite, or has another unit.
+/// Returns an error for a value that is not a number, not above 0 and finite, or has another unit.
 ///
 /// ```
 /// use bellwether_model::transient::duration_s;
@@ -136,7 +136,7 @@ pub fn duration_s(text: &str) -> Result<f64, String> {
 ///
 /// # Errors
 ///
-/// Returns an error for a line that is no duration, or no line at all.
+/// Returns an error for a line that is not a duration, or no line at all.
 ///
 /// ```
 /// use bellwether_model::transient::samples;

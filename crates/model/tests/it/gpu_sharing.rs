@@ -89,7 +89,7 @@ fn turns_are_of_the_stated_length() {
 }
 
 #[test]
-fn a_higher_level_goes_first_but_interrupts_nobody() {
+fn a_higher_level_goes_first_but_does_not_interrupt() {
     let text = "[[kernel]]
         name = 'full'\nblocks = 480\nthreads_per_block = 1024\ntime_us = 100.0
         [[stream]]\nname = 'low'\nlaunch = [{ kernel = 'full' }]

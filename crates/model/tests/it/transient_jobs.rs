@@ -100,7 +100,7 @@ fn what_a_loss_does_is_what_the_design_says() {
 }
 
 #[test]
-fn when_all_are_lost_the_checkpoint_counts_or_nobody_is_left() {
+fn when_all_are_lost_the_checkpoint_counts_or_no_server_is_left() {
     let mut job = Job::new(5000.0, vec![servers(4, exactly(1000.0), true)], DAY_S);
     job.servers[0].join_s = 100.0;
     job.checkpoints = Some(Checkpoints { period_s: 500.0, time_s: 20.0 });

@@ -372,7 +372,7 @@ fn cut_and_changed_first_words_are_refused_without_harm() {
 }
 
 #[test]
-fn garbage_and_early_ends_harm_nobody() {
+fn garbage_and_early_ends_do_no_harm() {
     let token = token("6");
     let (listener, refusals) = listen(&token);
     for length in [1usize, 7, 8, 15, 16, 88, 300, 5000] {

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_make_the_whole_whoever_comes_first() {
+    fn shards_make_the_whole_in_any_order() {
         let workload = workload();
         let whole = numbered(&workload);
         let map = ShardMap::new(&workload.layout, 2);

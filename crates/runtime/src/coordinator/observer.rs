@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_observer_that_takes_nothing_holds_up_nobody_and_hears_how_much_it_missed() {
+    fn an_observer_that_takes_nothing_does_not_hold_up_the_run_and_hears_how_much_it_missed() {
         let (mut observer, lines) = observer();
         let line = |n: usize| Journaled::Warning { message: n.to_string() };
         (0..WAITING_MAX + 7).for_each(|n| observer.journal(&line(n)));

@@ -367,7 +367,7 @@ impl Coordinator {
     fn want(&mut self, workers: u32) {
         self.wanted = workers.clamp(1, self.config.virtual_nodes);
         self.wanted_since_s = self.now_s;
-        self.starts.begin_anew();
+        self.starts.restart();
     }
 
     fn said(&mut self, worker: WorkerId, message: FromWorker) {

@@ -131,11 +131,11 @@ fn one_provider_is_not_taken_for_the_other() {
     assert!(matches!(&error, NoticeError::Garbled { what, .. } if what == "status 401"), "{error}");
 }
 
-/// What [`watch`] said in `it_says_once_that_nobody_answers`.
+/// What [`watch`] said in `it_says_once_that_no_server_answers`.
 static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 #[test]
-fn it_says_once_that_nobody_answers() {
+fn it_says_once_that_no_server_answers() {
     let server = StandIn::start(Play::Close);
     let listening = Listening {
         sources: vec![Source::Ec2(server.url())],

@@ -456,7 +456,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn every_piece_of_every_unit_is_applied_once_whoever_dies(setting in settings()) {
+    fn every_piece_of_every_unit_is_applied_once_whatever_dies(setting in settings()) {
         let mut phase = Phase::new(setting);
         phase.run();
         phase.check_the_end();

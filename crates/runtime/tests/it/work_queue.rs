@@ -423,7 +423,7 @@ fn a_unit_that_was_never_granted_is_an_error_and_changes_nothing() {
 }
 
 #[test]
-fn a_work_queue_begun_anew_knows_what_is_done() {
+fn a_work_queue_begun_again_knows_what_is_done() {
     let done = BTreeSet::from([3, 8, 9, 12, 20, 21]);
     let mut work_queue = WorkQueue::resume(8..20, 4, Rule::Free, &done);
     assert_eq!((work_queue.watermark(), work_queue.completed(), work_queue.steps_complete()), (10, 3, 2));

@@ -46,7 +46,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(60) })]
 
     #[test]
-    fn shares_can_be_had_and_nobody_is_worse_off(
+    fn shares_can_be_had_and_no_job_is_worse_off(
         (jobs, kinds) in jobs(),
         devices in prop::collection::vec(2_u32..8, 3),
         seed in any::<u64>(),

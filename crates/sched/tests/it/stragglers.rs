@@ -166,7 +166,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_alone_replaces_nobody(paces in prop::collection::vec(prop::collection::vec(0.88_f64..1.08, 5), 1..100)) {
+    fn noise_alone_replaces_no_worker(paces in prop::collection::vec(prop::collection::vec(0.88_f64..1.08, 5), 1..100)) {
         let mut stragglers = watcher(Limits::default());
         for step_paces in paces {
             prop_assert_eq!(stragglers.observe(0.0, &step(&step_paces)), Vec::new());

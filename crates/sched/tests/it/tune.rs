@@ -135,7 +135,7 @@ fn a_loss_may_be_larger_by_the_margin() {
 }
 
 #[test]
-fn where_synchronous_training_diverges_nobody_knows_what_is_wanted() {
+fn where_synchronous_training_diverges_no_target_is_known() {
     let done = search(new(3), &mut |_, _| Outcome::Accuracy(f64::NAN), |_| 1.0);
     assert_eq!((done.next(), done.sessions().len(), done.gain()), (Ask::Done(None), 1, None));
     assert_eq!(done.target(), None);

@@ -54,7 +54,7 @@ fn runner(cases: u32) -> TestRunner {
 /// The path and the headers of a request, from the document.
 fn address(operation: &Operation, dice: &mut Dice) -> (String, String) {
     let files = ["index.html", "jobs.js", "icon.svg", "nothing"];
-    let names = ["x-0", "x-0", "x-1", "x-4", "nobody", "%00", "..", "%F0%9F%92%A9"];
+    let names = ["x-0", "x-0", "x-1", "x-4", "unknown", "%00", "..", "%F0%9F%92%A9"];
     let mut path =
         operation.path.replace("{name}", names[dice.below(8)]).replace("{file}", files[dice.below(4)]);
     let mut headers = String::new();
@@ -221,7 +221,7 @@ fn noise_is_refused_as_documented() {
     let result = runner.run(&noise, |(seed, bytes)| {
         let mut dice = Dice::new(seed);
         let operation = dice.of(&operations);
-        let path = operation.path.replace("{name}", "nobody").replace("{file}", "nothing");
+        let path = operation.path.replace("{name}", "unknown").replace("{file}", "nothing");
         let before = server.granted();
         if path != "/v1/events" {
             try_out(&server, &document, operation, &path, "", Some(&bytes));

@@ -119,7 +119,7 @@ fn several_requests_on_one_connection() {
 }
 
 #[test]
-fn submissions_that_take_for_ever_are_in_nobodys_way() {
+fn submissions_that_take_for_ever_are_in_no_ones_way() {
     let server = Server::start();
     server.fill(1);
     let run = server.run("x-0");
@@ -178,7 +178,7 @@ fn three_hundred_connections_at_a_time() {
 }
 
 #[test]
-fn places_that_are_held_for_nothing_keep_nobody_out() {
+fn places_that_are_held_for_nothing_keep_no_client_out() {
     many_files();
     let server = Server::start();
     // They came before all others and are known.

@@ -165,7 +165,7 @@ fn an_unknown_job_is_no_path_on_disk() {
         "{\"step\":1,\"duration_s\":1,\"compute_s\":1,\"workers\":1}\n",
     )
     .unwrap();
-    for name in ["nobody", "..", "%2e%2e", "..%2f..", "%00", "%ff", &"x".repeat(5000), "a%2Fb", "ä", "."] {
+    for name in ["unknown", "..", "%2e%2e", "..%2f..", "%00", "%ff", &"x".repeat(5000), "a%2Fb", "ä", "."] {
         for part in ["", "/curve", "/logs", "/metrics"] {
             server.get(&format!("/v1/jobs/{name}{part}")).refused(404);
         }

@@ -528,17 +528,17 @@ fn slots_are_free_when_processes_have_left_and_not_before() {
 }
 
 /// A failure of a run.
-fn nobody() -> RunOutcome {
+fn failure() -> RunOutcome {
     RunOutcome::Failed(RunFailure::Other("no worker comes up".into()))
 }
 
 #[test]
-fn a_failure_that_is_known_is_told_to_whoever_starts_the_run() {
+fn a_failure_that_is_known_is_told_to_the_one_that_starts_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(folder.path(), Some("fifo"), 2);
     daemon.submit("a", "2").unwrap();
     daemon.until("it starts", |d| d.wanted(0) == Some(2));
-    daemon.report(Report::Ended { job: JobId(0), outcome: nobody(), step: 5, digest: None, unix_s: 7.0 });
+    daemon.report(Report::Ended { job: JobId(0), outcome: failure(), step: 5, digest: None, unix_s: 7.0 });
     daemon.until("it is tried again", |d| d.wishes() == 2);
     let known = |daemon: &Daemon| daemon.wishes.lock().unwrap().last[&JobId(0)].known_end_unix_s;
     assert_eq!(known(&daemon), Some(7.0));
@@ -556,7 +556,7 @@ fn a_failure_is_told_once() {
     let mut journal = Journal::open(&folder.path().join("journal.jsonl")).unwrap();
     let began = Event::CoordinatorStarted { process: 1, version: String::new(), resumed: false };
     journal.write(100.0, &began).unwrap();
-    journal.write(200.0, &Event::Ended { step: 7, outcome: nobody(), params_digest: None }).unwrap();
+    journal.write(200.0, &Event::Ended { step: 7, outcome: failure(), params_digest: None }).unwrap();
     // What the runner of a daemon says that wants nothing of the run but that it leaves.
     let told = |known_end_unix_s| {
         let (tell, told) = std::sync::mpsc::channel();
@@ -568,8 +568,8 @@ fn a_failure_is_told_once() {
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!(told(None), nobody());
-    assert_eq!(told(Some(100.0)), nobody(), "it went on after that end, and failed then");
+    assert_eq!(told(None), failure());
+    assert_eq!(told(Some(100.0)), failure(), "it went on after that end, and failed then");
     assert_eq!(told(Some(200.0)), RunOutcome::Stopped, "that it failed is known");
 }
 

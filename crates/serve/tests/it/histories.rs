@@ -113,7 +113,7 @@ fn live_through(seed: u64, shared: &Shared) {
         if daemon < DAEMONS && world.random.below(5) == 0 {
             world.lose_power();
         }
-        // In one of eight histories the disk is no good.
+        // In one of eight histories the disk is faulty.
         if daemon < DAEMONS && seed.is_multiple_of(8) {
             lost_jobs.extend(world.damage_ledger());
         }

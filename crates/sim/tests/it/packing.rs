@@ -126,7 +126,7 @@ fn packing_ends_jobs_earlier_with_the_truth_and_with_what_was_fitted() {
 }
 
 #[test]
-fn nothing_changes_where_nobody_shares_or_sharing_gains_nothing() {
+fn nothing_changes_where_no_job_shares_or_sharing_gains_nothing() {
     let table = table();
     for (with, without) in PACKING {
         let (plain, _) = g120(without, false, &table, &table);

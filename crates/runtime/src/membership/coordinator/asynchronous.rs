@@ -275,7 +275,7 @@ impl Coordinator {
         self.asynchronous.part = Part::Training;
         self.asynchronous.boundary_s = self.now_s;
         let stall_s = self.now_s - self.asynchronous.idle_since_s;
-        self.tell_anew();
+        self.tell_redone();
         self.enter_phase(step, self.asynchronous.protocol, stall_s);
         // Units are granted as soon as workers have come and asked.
         self.admit();

@@ -160,7 +160,7 @@ impl Coordinator {
         {
             return self.refuse(worker, difference);
         }
-        self.starts.begin_anew();
+        self.starts.restart();
         let entry = self.workers.get_mut(&worker).expect("only a known worker warms up");
         entry.workload = Some(workload.clone());
         if entry.stage == Stage::Booting {

@@ -39,7 +39,7 @@ impl LastCheckpoint {
     }
 
     /// Everything that is not committed is done again: workers that waited no longer do.
-    pub(super) fn begin_anew(&mut self) {
+    pub(super) fn restart(&mut self) {
         self.waits = None;
     }
 

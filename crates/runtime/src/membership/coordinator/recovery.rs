@@ -298,7 +298,7 @@ impl Coordinator {
         self.suspect_at_s = None;
         self.settled.clear();
         self.received.clear();
-        self.last_checkpoint.begin_anew();
+        self.last_checkpoint.restart();
         self.recovery_reason = reason;
         self.lifecycle = Lifecycle::Recovering { load, ready: BTreeMap::new() };
         for (worker, replace) in std::mem::take(&mut self.parting) {

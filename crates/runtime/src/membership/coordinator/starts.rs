@@ -37,7 +37,7 @@ impl Starts {
     }
 
     /// One came up, or somebody wants another number of them.
-    pub(super) fn begin_anew(&mut self) {
+    pub(super) fn restart(&mut self) {
         *self = Starts::default();
     }
 }

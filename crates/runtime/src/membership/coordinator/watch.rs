@@ -177,7 +177,7 @@ impl Coordinator {
         }
         let told = self.watch.told.iter().filter(|(_, told)| !told.silent);
         let told: Vec<_> = told.map(|(who, _)| *who).collect();
-        // Another membership is no excuse: a member that is late in it, too, is named again.
+        // A new membership does not clear it: a member that is late in it, too, is named again.
         let trained = mark.committed > before.committed
             || mark.furthest > before.furthest
             || mark.evaluated != before.evaluated;

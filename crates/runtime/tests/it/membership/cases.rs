@@ -228,7 +228,7 @@ fn a_worker_that_is_asked_twice_leaves_once() {
 }
 
 #[test]
-fn a_shadow_whose_connection_broke_begins_anew() {
+fn a_shadow_whose_connection_broke_begins_again() {
     let mut bench = Bench::running(config(1), 1);
     bench.take(Event::Scale(2));
     let actions = bench.attach(2, None, true);
@@ -280,7 +280,7 @@ fn a_joiner_that_dies_around_its_promotion_begins_a_recovery() {
 }
 
 #[test]
-fn a_plan_that_replaces_another_promotes_nobody_who_may_have_begun_anew() {
+fn a_plan_that_replaces_another_promotes_no_worker_that_may_have_begun_again() {
     let mut bench = Bench::running(config(1), 1);
     bench.take(Event::Scale(3));
     let actions = bench.attach(2, None, true);
@@ -543,7 +543,7 @@ fn the_only_worker_leaves_when_another_has_taken_its_place() {
 }
 
 #[test]
-fn a_worker_that_is_asked_to_go_while_nobody_trains_hands_on_its_state_first() {
+fn a_worker_that_is_asked_to_go_while_none_trains_hands_on_its_state_first() {
     let resumed = Resumed {
         epoch: 1,
         last_worker: 2,

@@ -165,7 +165,7 @@ fn a_silent_session_is_named_before_it_is_lost_and_what_is_proven_is_committed()
 }
 
 #[test]
-fn a_coordinator_that_stood_still_calls_nobody_late() {
+fn a_coordinator_that_stood_still_calls_no_worker_late() {
     let stands: [Stand; 2] = [(1, Activity::Exchanging, &[2]), (2, Activity::Computing, &[])];
     let mut bench = trained(2);
     bench.now_s += 30.0;
@@ -174,7 +174,7 @@ fn a_coordinator_that_stood_still_calls_nobody_late() {
 }
 
 #[test]
-fn a_plan_that_fails_twice_for_a_newcomer_is_made_anew_once() {
+fn a_plan_that_fails_twice_for_a_newcomer_is_made_again_once() {
     let mut bench = Bench::running(config(1), 1);
     bench.take(Event::Scale(2));
     let plans = |actions: &[Action]| -> Vec<u64> {

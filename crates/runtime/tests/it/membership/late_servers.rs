@@ -71,7 +71,7 @@ fn a_worker_whose_server_does_not_answer_is_cut_off_where_others_are_answered() 
 }
 
 #[test]
-fn a_server_that_answers_nobody_is_lost() {
+fn a_server_that_answers_no_worker_is_lost() {
     let stands: [Stand; 2] = [(1, Activity::Exchanging, &[SERVER]), (2, Activity::Exchanging, &[SERVER])];
     let mut bench = served(2);
     let actions = bench.stand(2.0, &stands, |_| {});

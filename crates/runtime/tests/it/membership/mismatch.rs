@@ -139,7 +139,7 @@ fn a_worker_that_is_wrong_is_sent_away_and_replaced() {
 }
 
 #[test]
-fn where_nobody_can_tell_the_run_ends_before_the_step() {
+fn where_it_cannot_be_told_the_run_ends_before_the_step() {
     let (mut bench, mismatch) = three(false);
     let open = FromWorker::Mismatched(Mismatch { verdict: Verdict::Open, ..mismatch });
     let mut actions = Vec::new();

@@ -64,7 +64,7 @@ fn trained(config: Config, workers: WorkerId) -> (Bench, u64) {
 }
 
 #[test]
-fn a_coordinator_that_stood_still_charges_nobody_with_silence() {
+fn a_coordinator_that_stood_still_charges_no_worker_with_silence() {
     let mut bench = Bench::running(Config { heartbeat_timeout_s: 1.0, ..config(2) }, 2);
     bench.now_s += 7.0;
     let mut actions = bench.take(Event::Tick);
@@ -219,7 +219,7 @@ fn a_job_whose_workers_never_come_up_ends_with_the_reason() {
 }
 
 #[test]
-fn a_newcomer_that_gets_no_further_has_to_go_and_nobody_waits_for_it() {
+fn a_newcomer_that_gets_no_further_has_to_go_and_no_worker_waits_for_it() {
     let (mut bench, _) = trained(config(2), 2);
     bench.take(Event::Scale(3));
     let shadowed = plan(&bench.attach(3, None, true), 1).expect("a plan").epoch;
@@ -235,7 +235,7 @@ fn a_newcomer_that_gets_no_further_has_to_go_and_nobody_waits_for_it() {
 }
 
 #[test]
-fn a_newcomer_that_does_not_take_what_it_is_sent_begins_anew_once() {
+fn a_newcomer_that_does_not_take_what_it_is_sent_begins_again_once() {
     let (mut bench, _) = trained(config(2), 2);
     bench.take(Event::Scale(3));
     let mut next = plan(&bench.attach(3, None, true), 1).expect("a plan");
@@ -281,7 +281,7 @@ fn a_start_from_before_its_own_step_makes_a_member_wait_for_another() {
 }
 
 #[test]
-fn a_caught_up_message_that_leaves_its_sender_out_harms_nobody() {
+fn a_caught_up_message_that_leaves_its_sender_out_does_no_harm() {
     let (mut bench, _) = trained(config(2), 2);
     bench.take(Event::Scale(3));
     let shadowed = plan(&bench.attach(3, None, true), 1).expect("a plan");
@@ -319,7 +319,7 @@ fn a_state_that_is_being_written_is_waited_for() {
 }
 
 #[test]
-fn a_state_that_does_not_count_keeps_nobody_from_going_on() {
+fn a_state_that_does_not_count_keeps_no_worker_from_going_on() {
     let resumed = Resumed { epoch: 9, active: vec![1, 2], committed: 5, ..Resumed::default() };
     let config = Config { max_accumulation: 4, resumed: Some(resumed), ..config(1) };
     let mut bench = Bench::new(config);

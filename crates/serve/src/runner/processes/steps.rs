@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn warm_up_begins_anew_with_a_coordinator() {
+    fn warm_up_begins_again_with_a_coordinator() {
         let mut lesson = CalmSteps::default();
         (0..20).for_each(|step| assert!(lesson.see(line(step, 1, 0)).is_none()));
         lesson.started();

@@ -271,7 +271,7 @@ impl<'s> Attempt<'s> {
         // Metrics that cannot be read tell nothing.
         let _ = self.metrics.skip(LAST_STEPS_BYTES);
         (self.asked, self.launched) = (None, None);
-        self.follow_anew();
+        self.follow_again();
         if self.history.workers > 0 {
             self.report_workers();
         }
@@ -285,7 +285,7 @@ impl<'s> Attempt<'s> {
                 (self.asked, self.exit) = (Some(self.wish.workers), None);
                 self.launched = Some(log_bytes);
                 self.history.expect_coordinator();
-                self.follow_anew();
+                self.follow_again();
                 Startup::Coordinator
             }
             Err(error) => {
@@ -296,7 +296,7 @@ impl<'s> Attempt<'s> {
         }
     }
 
-    fn follow_anew(&mut self) {
+    fn follow_again(&mut self) {
         self.lesson.started();
         self.pace.changed(0);
         (self.leave_since, self.killed, self.settled) = (None, None, false);

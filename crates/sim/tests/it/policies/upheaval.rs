@@ -358,7 +358,7 @@ fn fairness_counts_what_was_done_under_another_policy() {
 
 /// Eight jobs hold a device each, and then it is learnt that no job runs on one.
 #[test]
-fn who_needs_more_than_it_holds_is_admitted_anew() {
+fn who_needs_more_than_it_holds_is_admitted_again() {
     let pairs = |salt: u64, devices: u32, _: &str| (salt == 0 || devices > 1).then_some(f64::from(devices));
     let mut script: Vec<_> = (0..8).map(|_| arrival(0.0, 1, 8, 100.0)).collect();
     script.push((10.0, Event::Learn(1)));

@@ -96,7 +96,7 @@ impl Coordinator {
             }
             (Part::Training | Part::Collecting { .. }, None) => {
                 if self.asynchronous.protocol == Protocol::Bsp {
-                    self.do_anew(shard);
+                    self.redo(shard);
                 }
             }
         }
@@ -174,7 +174,7 @@ impl Coordinator {
 
     /// Steps that wait for all are done again from the newest checkpoint, with all shards of it: a shard that stayed
     /// behind would make other parameters of them.
-    fn do_anew(&mut self, shard: u32) {
+    fn redo(&mut self, shard: u32) {
         let checkpoint = self.checkpoint.unwrap_or(0);
         let updates = self.updates_since(checkpoint);
         self.asynchronous.redone.push(Redone { shard, since_s: self.now_s, updates, checkpoint });
@@ -190,7 +190,7 @@ impl Coordinator {
     }
 
     /// Shards that were lost are held again.
-    pub(super) fn tell_anew(&mut self) {
+    pub(super) fn tell_redone(&mut self) {
         for Redone { shard, since_s, updates, checkpoint } in std::mem::take(&mut self.asynchronous.redone) {
             let Some(server) = self.asynchronous.shards.get(shard as usize).copied().flatten() else {
                 continue;

@@ -107,7 +107,7 @@ impl Coordinator {
             // The process lives, and nothing of what it held.
             self.server_lost(server, "it opened a new session");
         }
-        self.asynchronous.server_starts.begin_anew();
+        self.asynchronous.server_starts.restart();
         self.journal(Journal::ServerAttached { server, address: address.clone(), process });
         let (heard_s, started_s) = (self.now_s + waited_s, self.now_s);
         let entry =

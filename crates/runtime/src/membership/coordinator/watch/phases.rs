@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_goes_unless_nobody_gets_an_answer() {
+    fn a_worker_goes_unless_none_gets_an_answer() {
         assert_eq!(found(&[(1, &[8])], false, 0), Some((1, 8)), "its units are done by another");
         assert_eq!(found(&[(1, &[8])], true, 0), Some((1, 8)));
         assert_eq!(found(&[(1, &[8]), (2, &[8, 9])], false, 0), Some((8, 1)));
