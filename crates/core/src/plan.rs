@@ -224,7 +224,7 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// Returns an error on any of these: no JSON of this form, another version, a choice that is not among the
+    /// Returns an error for JSON that is not of this form, another version, a choice that is not among the
     /// candidates.
     pub fn read(text: &str, place: &str) -> Result<Plan, InputError> {
         let again = "make it again with `bellwether plan … --format json`";

@@ -137,7 +137,7 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// Returns an error on any of these: no JSON, another version, negative or absent durations, operations in a
+    /// Returns an error for text that is not JSON, another version, negative or absent durations, operations in a
     /// circle, numbers of parts or operations that do not exist, sizes beyond any machine.
     pub fn read(text: &str, place: &str) -> Result<Profile, InputError> {
         check::read(text, place)

@@ -311,8 +311,8 @@ impl Outcome {
 /// # Errors
 ///
 /// Returns an error on any of these: what [`Profile::check`] complains of; a setting without workers or servers, with a
-/// bandwidth that carries nothing, with as many speeds or levels as there are no workers or parts; a part on a server
-/// that does not exist; gossip; a step that takes no time, or more than a trillion seconds.
+/// bandwidth that carries nothing, whose numbers of speeds or levels differ from those of workers or parts; a part on a
+/// server that does not exist; gossip; a step that takes no time, or more than a trillion seconds.
 pub fn simulate(profile: &Profile, setting: &Setting) -> Result<Outcome, InputError> {
     profile.check()?;
     check::check(profile, setting)?;

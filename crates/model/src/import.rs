@@ -96,8 +96,8 @@ const MOST_NAMES: usize = 4_096;
 ///
 /// # Errors
 ///
-/// Returns an error on any of these: no JSON, a trace of neither tool, and what a trace lacks: marks of steps, a
-/// backward pass, sizes.
+/// Returns an error for text that is not JSON, a trace of neither tool, or one that lacks marks of steps, a backward
+/// pass or sizes.
 pub fn read(bytes: &[u8], place: &str) -> Result<Profile, InputError> {
     read_with_notes(bytes, place).map(|imported| imported.profile)
 }

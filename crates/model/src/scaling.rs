@@ -124,8 +124,7 @@ impl Scaling {
     ///
     /// # Errors
     ///
-    /// Returns an error on any of these: no row, or one that cannot be: no replica, a time or batch that is not
-    /// positive.
+    /// Returns an error if there are no rows, or for an invalid one: no replica, a time or batch that is not positive.
     pub fn fit(rows: &[Row]) -> Result<Scaling, InputError> {
         Scaling::fit_forms(rows, &Form::ALL)
     }

@@ -103,7 +103,7 @@ impl Speedup {
     ///
     /// # Errors
     ///
-    /// Returns an error for a speed that is not finite above 0.
+    /// Returns an error for a speed that is not finite and above 0.
     pub fn new(law: Law, device_speeds: BTreeMap<String, f64>) -> Result<Speedup, InputError> {
         for (device, speed) in &device_speeds {
             check::not_positive("device speeds", format_args!("the relative speed of `{device}`"), *speed)?;

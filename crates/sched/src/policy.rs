@@ -86,7 +86,7 @@ pub const CATALOGUE: &[&About] = &[
 ///
 /// # Errors
 ///
-/// Returns an error for a name or an option that is not there, with the nearest that is, or a value that cannot be.
+/// Returns an error for an unknown name or option, with the nearest known one, or an invalid value.
 ///
 /// ```
 /// use bellwether_sched::policy;

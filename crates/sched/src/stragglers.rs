@@ -132,7 +132,7 @@ impl Stragglers {
     ///
     /// # Errors
     ///
-    /// Returns an error for a weight or a threshold outside 0 to 1, or fewer than no deviations.
+    /// Returns an error for a weight or a threshold outside 0 to 1, or a negative number of deviations.
     pub fn new(limits: Limits) -> Result<Stragglers, InputError> {
         let Limits { weight, threshold, deviations, .. } = limits;
         if !(weight > 0.0 && weight <= 1.0 && threshold > 0.0 && threshold < 1.0) {

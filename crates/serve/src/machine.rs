@@ -67,7 +67,7 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// Returns what cannot be.
+    /// Returns what is impossible about it.
     pub(crate) fn check(&self) -> Result<(), String> {
         let types = self.device_types.len();
         if self.nodes.iter().any(|node| usize::from(node.device_type) >= types) {

@@ -76,7 +76,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// Returns what is none, with an example of what is.
+    /// Returns the words that do not describe a group of nodes, with an example of some that do.
     ///
     /// ```
     /// use bellwether_sim::cluster::Cluster;

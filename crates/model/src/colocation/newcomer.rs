@@ -37,8 +37,8 @@ impl Newcomers {
     ///
     /// # Errors
     ///
-    /// Returns an error on any of these: no job, other numbers of profiles than of demands, or numbers of profiles that
-    /// are not finite.
+    /// Returns an error on any of these: no job, other numbers of profiles than of demands, or profiles with numbers
+    /// that are not finite.
     pub fn fit(demands: &[Demand], profiles: &[Vec<f64>]) -> Result<Newcomers, InputError> {
         let width = profiles.first().map_or(0, Vec::len);
         let is_sound = |profile: &Vec<f64>| profile.len() == width && profile.iter().all(|x| x.is_finite());

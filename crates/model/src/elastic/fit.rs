@@ -80,7 +80,7 @@ impl Row {
 ///
 /// # Errors
 ///
-/// Returns an error on any of these: no row; the number of one that cannot be used, and what is wrong with it.
+/// Returns an error if there are no rows, or the number of a row that cannot be used and what is wrong with it.
 pub(crate) fn check_rows(rows: &[Row]) -> Result<(), InputError> {
     if rows.is_empty() {
         return Err(
@@ -99,8 +99,8 @@ pub(crate) fn check_rows(rows: &[Row]) -> Result<(), InputError> {
 ///
 /// # Errors
 ///
-/// Returns an error on any of these: no row, or one that cannot be: no replica, a time or batch that is not positive,
-/// an exchange as long as its step.
+/// Returns an error if there are no rows, or for an invalid one: no replica, a time or batch that is not positive, an
+/// exchange as long as its step.
 pub fn fit(rows: &[Row]) -> Result<Fit, InputError> {
     check_rows(rows)?;
     let (bounds, starts) = search_space(rows);

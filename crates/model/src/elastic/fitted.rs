@@ -36,7 +36,7 @@ impl Throughput {
     ///
     /// # Errors
     ///
-    /// Returns an error for another model, a parameter that is missing, or one that cannot be.
+    /// Returns an error for another model, or a missing or invalid parameter.
     pub fn from_fitted(fitted: &FittedModel) -> Result<Throughput, InputError> {
         kind(MODEL, fitted, MODEL)?;
         let mut values = [0.0; COUNT];

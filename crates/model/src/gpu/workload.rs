@@ -246,8 +246,8 @@ impl Workload {
     ///
     /// # Errors
     ///
-    /// Returns an error on any of these: no kernel, a kernel that does not fit, a number out of range, a name that
-    /// nothing has or two have.
+    /// Returns an error on any of these: no kernel, a kernel that does not fit, a number out of range, an unknown or a
+    /// duplicate name.
     pub fn check(&self, device: &Device) -> Result<(), InputError> {
         if self.kernels.is_empty() {
             return Err(InputError::new("the workload", "it has no kernel").hint("add [[kernel]]"));

@@ -54,7 +54,7 @@ impl Scaling {
     ///
     /// # Errors
     ///
-    /// Returns an error for another model, a parameter that is missing, or one that cannot be.
+    /// Returns an error for another model, or a missing or invalid parameter.
     pub fn from_fitted(fitted: &FittedModel) -> Result<Scaling, InputError> {
         kind(MODEL, fitted, MODEL)?;
         let value = |name: &str| needed(MODEL, fitted, name, 0.0);

@@ -110,7 +110,7 @@ impl Law {
     ///
     /// # Errors
     ///
-    /// Returns an error for a mean that is not finite above 0, a limit that is not above 0.
+    /// Returns an error for a mean that is not finite and above 0, a limit that is not above 0.
     pub fn exponential(mean_s: f64, limit_s: f64) -> Result<Law, InputError> {
         check::not_positive(PLACE, "the mean lifetime in seconds", mean_s)?;
         if !limit_s.is_infinite() || limit_s < 0.0 {
@@ -151,7 +151,7 @@ impl Law {
     ///
     /// # Errors
     ///
-    /// Returns an error on any of these: no observations, or a time that is not finite above 0.
+    /// Returns an error on any of these: no observations, or a time that is not finite and above 0.
     pub fn samples(observed: &[Observed]) -> Result<Law, InputError> {
         if observed.is_empty() {
             return Err(InputError::new(PLACE, "it has no samples").hint("give one lifetime per server"));

@@ -84,7 +84,7 @@ pub const JOINS: [(&str, f64, f64); 4] = [
 ///
 /// # Errors
 ///
-/// Returns an error for a device that is not known: all that are.
+/// Returns an error for an unknown device; it lists the known ones.
 pub fn device(name: &str) -> Result<&'static Device, String> {
     let found = DEVICES.iter().find(|device| device.name == name);
     found.ok_or_else(|| unknown(name, "device with published lifetimes", devices()))
@@ -104,7 +104,7 @@ pub fn regions(device: &str) -> impl Iterator<Item = &'static str> {
 ///
 /// # Errors
 ///
-/// Returns an error for a device or a region that is not known: all that are.
+/// Returns an error for an unknown device or region; it lists the known ones.
 pub fn regional(name: &str, region: &str) -> Result<Law, String> {
     device(name)?;
     let row = REGIONS.iter().find(|row| row.0 == name && row.1 == region);
@@ -122,7 +122,7 @@ pub fn regional(name: &str, region: &str) -> Result<Law, String> {
 ///
 /// # Errors
 ///
-/// Returns an error for a device that is not known: all that are.
+/// Returns an error for an unknown device; it lists the known ones.
 pub fn hourly(name: &str) -> Result<Law, String> {
     let device = device(name)?;
     let mut gone = 0;

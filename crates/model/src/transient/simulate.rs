@@ -49,8 +49,8 @@ struct Running<'a> {
 ///
 /// # Errors
 ///
-/// Returns an error for a job that cannot be run (see [`Job`]'s fields), no runs, a speed that is negative or no finite
-/// number.
+/// Returns an error for a job that cannot be run (see [`Job`]'s fields), no runs, a speed that is negative or not
+/// finite.
 pub fn simulate(
     job: &Job,
     speed: impl Fn(&[u32]) -> f64,

@@ -127,7 +127,7 @@ impl Catalogue {
     /// # Errors
     ///
     /// Returns an error for a malformed file: no machine, one without a price or without devices, a speed that is not
-    /// positive, a transient one without a law, a law whose probabilities are none, two of one name, one device of two
+    /// positive, a transient one without a law, a law with invalid probabilities, two of one name, one device of two
     /// speeds.
     ///
     /// ```

@@ -51,7 +51,7 @@ impl<'a> Speeds<'a> {
     ///
     /// # Errors
     ///
-    /// Returns an error for a machine of which not even one can be predicted, and why.
+    /// Returns a machine of which not even one can be predicted, and why.
     pub(super) fn new(
         question: &'a Question<'a>,
         catalogue: &'a Catalogue,

@@ -15,7 +15,7 @@ use crate::error::RunError;
 ///
 /// # Errors
 ///
-/// Returns an error for an honest no where the workers of one speed would be faster without the others.
+/// Returns an error if the workers of one speed would be faster without the others.
 pub(crate) fn known(job: &Job, workers: u32, named: &[f64]) -> Result<BTreeMap<WorkerId, f64>, RunError> {
     if named.is_empty() {
         return Ok(BTreeMap::new());

@@ -86,7 +86,7 @@ impl State {
     ///
     /// # Errors
     ///
-    /// Returns the first thing that is otherwise.
+    /// Returns the first difference.
     pub fn check<const N: usize>(&self, job: &Job, asked: [(&str, bool); N]) -> Result<(), SearchError> {
         let own = [
             ("the job", self.job == common(job)),
