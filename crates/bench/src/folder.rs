@@ -29,7 +29,7 @@ impl Folder {
         &self.path
     }
 
-    /// It stays: somebody should look into it.
+    /// It stays: a person should look into it.
     pub(crate) fn keep(&mut self) {
         self.kept = true;
     }

@@ -1,7 +1,7 @@
 //! Hosts of our own on this machine: network namespaces behind one switch, each with a shaped link.
 //!
-//! Who sends to whom at the same time shares a link as its queue says: all wait in one (a token bucket), or those of
-//! each other host in a queue of their own, served in turns (a hierarchy of token buckets).
+//! Simultaneous transfers share a link as its queue says: all wait in one (a token bucket), or those of each other host
+//! in a queue of their own, served in turns (a hierarchy of token buckets).
 
 use std::process::{Child, Command, Stdio};
 

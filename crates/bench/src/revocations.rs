@@ -95,8 +95,8 @@ fn train(text: &str, workers: u32, more: &[&str]) -> Result<Run, Failure> {
     Ok(Run { summary, least_losses })
 }
 
-/// A place is a chain of servers, each requested when the one before it was lost: who comes next has the place that has
-/// been empty longest.
+/// A place is a chain of servers, each requested when the one before it was lost: the next newcomer gets the place that
+/// has been empty longest.
 fn least_losses(events: impl Iterator<Item = Event>, workers: u32) -> u64 {
     let mut empty: std::collections::VecDeque<usize> = (0..workers as usize).collect();
     let mut places = std::collections::BTreeMap::new();

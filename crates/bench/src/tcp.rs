@@ -24,7 +24,7 @@ pub(crate) fn round_trips(
     })
 }
 
-/// Sends writes of `bytes` one way; who receives confirms each batch with a byte. Seconds of a write.
+/// Sends writes of `bytes` one way; the receiver confirms each batch with a byte. Seconds of a write.
 pub(crate) fn copies(
     stream: &mut Stream,
     sends: bool,

@@ -246,7 +246,7 @@ impl JobView {
         self.remaining.map(|work| (work - self.progress(now_s)).max(0.0))
     }
 
-    /// Adds up what was done with `before`, the devices that it held since `allocated_s`; who used them
+    /// Adds up what was done with `before`, the devices that it held since `allocated_s`; a job that used them
     /// [beside](JobView::beside) it still stands there.
     pub fn settle(&mut self, before: &Allocation, now_s: f64) {
         if before.is_empty() {

@@ -89,19 +89,19 @@ pub enum Action {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
-    /// Who came first goes first.
+    /// In order of arrival.
     ArrivalOrder,
-    /// Who came first goes first; others may go ahead as long as they do not delay it.
+    /// In order of arrival; others may go ahead as long as they do not delay the first.
     Reservation,
-    /// Who has least left goes first.
+    /// Least remaining work first.
     ShortestRemaining,
-    /// Who has had least goes first.
+    /// Least attained service first.
     LeastAttained,
-    /// Who is likeliest to end soon for what it takes goes first.
+    /// The job that is likeliest to end soon for what it takes goes first.
     GittinsIndex,
-    /// Everybody has the same.
+    /// Equal shares.
     EqualShares,
-    /// Everybody has a share by weight.
+    /// Shares in proportion to weights.
     WeightedShares,
     /// A device goes where it saves most.
     MarginalGain,
@@ -109,11 +109,11 @@ pub enum Rule {
     SpeedupRatio,
     /// Up to the knee of the speed-up curve.
     Knee,
-    /// The solution of a program that is best for everybody together.
+    /// The solution of a program that is best for all jobs together.
     Program,
     /// Shares of time by a program, taken in rounds.
     Rounds,
-    /// Who came first goes first; who finds no devices joins whom it slows down least.
+    /// In order of arrival; a job that finds no devices joins the one that it slows down least.
     Packing,
     /// The nearest deadline goes first.
     Deadline,

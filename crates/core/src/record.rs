@@ -50,12 +50,12 @@ pub enum Event {
         /// It.
         id: String,
     },
-    /// What workers on different machines say to each other is not encrypted, because somebody asked for it.
+    /// What workers on different machines say to each other is not encrypted, as the user asked.
     PlainTransport {
         /// Why, in the words of the caller.
         reason: String,
     },
-    /// A run that is taken up again goes on with other data or other kernels, because somebody asked for it.
+    /// A run that is taken up again goes on with other data or other kernels, as the user asked.
     OtherDataAccepted {
         /// What it was trained with so far.
         before: String,
@@ -211,7 +211,7 @@ pub enum Event {
         doing: String,
         /// For how long.
         seconds: f64,
-        /// How long that may take before anybody is told.
+        /// How long that may take before people are told.
         limit_s: f64,
         /// What happens if it goes on.
         next: String,

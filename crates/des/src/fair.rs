@@ -5,11 +5,11 @@
 //! grow on (Bertsekas and Gallager, Data Networks, section 6.5.2). The link at which a flow stopped growing is its
 //! bottleneck, and all flows of one bottleneck have the same rate.
 //!
-//! That last sentence makes updates lazy. Each link keeps the virtual time of the flows that it is the
-//! bottleneck of, as [`crate::ProcessorSharing`] does; a change of its rate touches the link and none of its
-//! flows. A flow that starts or stops touches only the links and flows that are connected with it through
-//! others; and where every flow of its bottleneck has that bottleneck, and keeps it, not even those. What
-//! starts and stops at one time is filled in once, when somebody asks for a rate or a time.
+//! That last sentence makes updates lazy. Each link keeps the virtual time of the flows that it is the bottleneck of,
+//! as [`crate::ProcessorSharing`] does; a change of its rate touches the link and none of its flows. A flow that starts
+//! or stops touches only the links and flows that are connected with it through others; and where every flow of its
+//! bottleneck has that bottleneck, and keeps it, not even those. What starts and stops at one time is filled in once,
+//! when a rate or a time is asked for.
 
 mod fill;
 
@@ -38,7 +38,7 @@ pub struct FlowId(u32);
 /// let narrow = links.start(0.0, &[trunk, branch], 8.0, "narrow");
 /// let wide = links.start(0.0, &[trunk], 16.0, "wide");
 /// assert_eq!((links.rate(narrow), links.rate(wide)), (2.0, 8.0));
-/// let (time_s, first) = links.finish().expect("somebody finishes");
+/// let (time_s, first) = links.finish().expect("a flow finishes");
 /// assert_eq!((time_s, *links.customer(first)), (2.0, "wide"));
 /// links.stop(time_s, first);
 /// assert_eq!(links.next_time(), Some(4.0));

@@ -28,8 +28,8 @@
 //! # Assumes
 //!
 //! Every slot is a device of its own: workers do not crowd each other's processors. A gang over several types of device
-//! is as slow as if all were of the slowest. A step takes longer in proportion to its batch. Who was only seen
-//! alone has no exchange, unless a larger number of workers was seen, too.
+//! is as slow as if all were of the slowest. A step takes longer in proportion to its batch. A job that was only seen
+//! with one worker has no exchange, unless a larger number of workers was seen, too.
 //!
 //! What is predicted between two observed numbers lies between their means and follows the lower one's own forecast in
 //! order: it never says that a worker more makes a step slower unless that forecast or the two means say so.
@@ -119,7 +119,7 @@ impl Observed {
     }
 
     /// Introduces a kind of job: samples of a step, the virtual nodes that share them, bytes that workers exchange in
-    /// every step, and seconds of one virtual node on a device of speed 1, where somebody has said or measured it.
+    /// every step, and seconds of one virtual node on a device of speed 1, where it was declared or measured.
     ///
     /// What was observed of a kind that is known already stays, unless it is cut otherwise now. A time that is not
     /// finite and above 0 is ignored.

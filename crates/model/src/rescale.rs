@@ -145,7 +145,7 @@ impl Rescale {
         Rescale::from_means(workers, means, virtual_nodes, bytes, processors)
     }
 
-    /// The same from steps that somebody else has added up.
+    /// The same from steps that the caller has added up.
     ///
     /// # Errors
     ///

@@ -46,7 +46,7 @@
 //! Servers live independently of each other and of the hour of the day. The published ones did not: those of one region
 //! and hour often went together, which leaves the mean number of losses as it is and makes runs differ more. Between
 //! the points of a table nothing is known; straight lines spread the revocations of the first hour evenly over it. A
-//! replacement is always to be had, and lives by the same law.
+//! replacement is always available, and lives by the same law.
 //!
 //! # Valid
 //!

@@ -68,7 +68,7 @@ fn descriptor_bounds() -> (usize, RawFd) {
 pub(crate) fn raise_descriptor_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // Who may not have more goes on with what there is.
+    // A connection that may not have more goes on with what there is.
     let _ = setrlimit(Resource::Nofile, limit);
 }
 

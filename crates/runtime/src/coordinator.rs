@@ -95,7 +95,7 @@ pub struct Options {
     pub last_checkpoint_wait: Duration,
     /// Whether to go on though data or kernels are not those that the run was trained with.
     pub accept_other_data: bool,
-    /// Why connections between machines are not encrypted, where somebody asks for that; the token says so, too.
+    /// Why connections between machines are not encrypted, where the user asks for that; the token says so, too.
     pub plain_transport: Option<String>,
     /// Seconds that a model predicts of a step.
     pub expected_step_s: Option<f64>,

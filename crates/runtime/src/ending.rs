@@ -4,7 +4,7 @@ use std::io;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Waits until somebody asks this process to end (SIGINT, SIGTERM); returns the exit code of one that did so.
+/// Waits until this process is asked to end (SIGINT, SIGTERM); returns the exit code of one that did so.
 ///
 /// # Errors
 ///

@@ -16,7 +16,7 @@ const KEPT: usize = 128;
 /// The usual duration is as long as this share of them at most: one in twenty may be a hiccup.
 const USUAL: f64 = 0.95;
 
-/// Who has got no further for as long is looked at more closely.
+/// A thread that has got no further for this long is looked at more closely.
 const LONG: Duration = Duration::from_millis(250);
 
 /// Where a thread stands.
@@ -178,7 +178,7 @@ fn usual(durations: &VecDeque<f64>) -> Option<f64> {
     sorted.get(place.checked_sub(1)?).copied()
 }
 
-/// Who tells where a thread stands, and whether it was kept from running there.
+/// What tells where a thread stands, and whether it was kept from running there.
 #[derive(Debug)]
 pub(crate) struct Witness {
     progress: Arc<Progress>,

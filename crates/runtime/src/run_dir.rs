@@ -58,7 +58,7 @@ const SAID: &str = "said";
 /// The folder of one run. It need not be there yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunDir {
-    /// The run's name: `JOB-NUMBER`, unless somebody chose another.
+    /// The run's name: `JOB-NUMBER`, unless another was chosen.
     pub name: String,
     /// The folder.
     pub path: PathBuf,

@@ -193,7 +193,7 @@ impl Process {
             while !over.load(Ordering::Acquire) {
                 let deadline = Instant::now() + Duration::from_millis(50);
                 match inbox.take_any(ConnectionKind::Parameters, deadline) {
-                    // Of an earlier phase, or for a later one: who dialled sees it closed, and tries again.
+                    // Of an earlier phase, or for a later one: the dialer sees it closed, and tries again.
                     Ok((arrival, _)) if arrival.epoch != epoch => {}
                     Ok((arrival, stream)) => {
                         let first = std::mem::take(&mut follows);

@@ -101,7 +101,7 @@ pub fn run(
     options: Options,
     build: impl FnOnce(&Job, &Stages<'_>) -> Result<Box<dyn Workload>, String>,
 ) -> Result<(), WorkerError> {
-    // Who knocks without the token is the coordinator's to log; a worker only shuts the door.
+    // The coordinator logs dialers without the token; a worker only shuts the door.
     let listener = Listener::bind(options.listen, &options.token, Arc::new(|_| {}))
         .map_err(system("listen for peers"))?;
     let (waker, wake) = wake_pair().map_err(system("make a waker"))?;

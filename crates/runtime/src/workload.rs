@@ -95,7 +95,7 @@ impl std::error::Error for WorkloadError {}
 
 /// Parameters that come tensor by tensor while a gradient is computed, and gradients that leave so.
 ///
-/// Who says early what it needs, and late what it has, lets the network work while it computes.
+/// A workload that says early what it needs, and late what it has, lets the network work while it computes.
 pub trait TensorExchange {
     /// Waits until the parameters of this tensor (its number in the layout) are here, and copies them to `out`.
     ///

@@ -58,7 +58,7 @@ impl AllocationState {
         seen.remaining(now_s).unwrap_or(1.0) * unit
     }
 
-    /// The decision that leads to `targets`: who is not among them waits.
+    /// The decision that leads to `targets`: a job that is not among them waits.
     ///
     /// Running jobs whose target is what they hold are left alone. All others that have one are placed again, the
     /// largest first.

@@ -279,7 +279,7 @@ impl Synchroniser {
         now.map_or(Protocol::Bsp, |(_, protocol)| *protocol)
     }
 
-    /// Whether anybody keeps the others waiting; answers why that is otherwise than before.
+    /// Whether a worker keeps the others waiting; answers why that differs from before.
     fn attend(&mut self) -> Option<Reason> {
         if self.remaining() == 0 {
             self.greedy = None;

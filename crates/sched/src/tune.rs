@@ -271,7 +271,7 @@ impl Search {
         self.runs_per_setting * (self.max_settings + u32::from(self.target.is_none()))
     }
 
-    /// Whether the sessions have accuracies; `None` before anybody knows.
+    /// Whether the sessions have accuracies; `None` before that is known.
     pub fn accuracies(&self) -> Option<bool> {
         let known = |session: &Session| match session.outcome {
             Outcome::Accuracy(_) => Some(true),

@@ -70,7 +70,7 @@ pub enum Security {
     /// Nothing. So only what is of no use after the daemon's death is taken: sessions of browsers, and the token for
     /// metrics.
     Sessions,
-    /// Somebody else, in front of it. Tokens are taken.
+    /// A proxy in front of it. Tokens are taken.
     Elsewhere,
     /// TLS. Tokens are taken.
     Tls(Identity),

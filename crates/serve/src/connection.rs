@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Connection {
     /// Address of the daemon, as clients write it.
     pub url: String,
-    /// Of its certificate, as [`Fingerprint`](crate::tls::Fingerprint) writes it; none where somebody else encrypts.
+    /// Of its certificate, as [`Fingerprint`](crate::tls::Fingerprint) writes it; `None` where a proxy encrypts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
     /// The token, as 64 hexadecimal digits.

@@ -63,7 +63,7 @@ pub enum Protection {
     Usual,
     /// HTTPS, with the certificate and the key in these files, or with one of the daemon's own.
     Https(Option<(PathBuf, PathBuf)>),
-    /// Somebody else.
+    /// A proxy.
     Elsewhere,
 }
 
@@ -131,8 +131,8 @@ impl Daemon {
     ///
     /// # Errors
     ///
-    /// Returns an error on any of these: another daemon that is at work there; files and addresses that cannot be used;
-    /// slots or policies that are missing.
+    /// Returns an error if another daemon is at work there, if files or addresses cannot be used, or if slots or policies
+    /// are missing.
     pub fn open(options: Options) -> Result<Daemon, DaemonError> {
         let folder = options.state_dir.join(FOLDER);
         private::folder(&folder).and_then(|()| private::restrict(&folder)).map_err(failed(&folder))?;

@@ -163,7 +163,7 @@ impl<C: JobRunner> Engine<C> {
     ///
     /// # Errors
     ///
-    /// Returns an error on any of these: a ledger that cannot be read; a policy that is not there.
+    /// Returns an error if the ledger cannot be read or the policy does not exist.
     pub fn open(
         options: Options,
         runner: impl FnOnce(mpsc::UnboundedSender<Report>) -> C,
@@ -278,12 +278,11 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         self.damage.as_ref()
     }
 
-    /// Lets policies decide until somebody stops the daemon. Processes go on after it.
+    /// Lets policies decide until the daemon is stopped. Processes go on after it.
     ///
     /// # Errors
     ///
-    /// Returns an error for a policy that breaks a law, a ledger that cannot be written: the daemon cannot go on, jobs
-    /// do.
+    /// Returns an error if a policy breaks a law or the ledger cannot be written. Jobs go on without the daemon.
     pub fn run(mut self) -> Result<(), EngineError> {
         self.is_patient = true;
         while !self.inbox.is_stopping() {
@@ -346,8 +345,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         Ok(())
     }
 
-    /// Nothing happens as long as the disk is full, and clients that ask for something hear of that; jobs go on by
-    /// themselves.
+    /// Waits while the disk is full: clients that ask for something are told so, and jobs go on by themselves.
     fn await_room(&mut self, error: &io::Error) {
         let refusal = |what: &str| {
             let error =

@@ -81,7 +81,7 @@ fn load(program: &Path, limits: LoadLimits, job: &Job) -> io::Result<Result<Task
     })
 }
 
-/// Who gets no memory has no words left.
+/// A process that gets no memory cannot report it.
 fn unanswered(status: ExitStatus, limits: LoadLimits) -> InputError {
     let memory = limits.memory;
     let what =

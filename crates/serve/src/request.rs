@@ -89,7 +89,7 @@ pub struct Refusal {
 /// Kinds of mistakes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefusalKind {
-    /// What was sent cannot be done by anybody: HTTP 422.
+    /// What was sent cannot be done: HTTP 422.
     Invalid,
     /// There is no such job: HTTP 404.
     Unknown,

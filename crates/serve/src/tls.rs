@@ -159,7 +159,7 @@ pub fn pinned(fingerprint: Fingerprint) -> Arc<ClientConfig> {
     Arc::new(config)
 }
 
-/// Compares fingerprints. Names and dates do not count: they are what somebody else says.
+/// Compares fingerprints. Names and dates do not count: they are what a third party says.
 #[derive(Debug)]
 struct Pinned {
     fingerprint: Fingerprint,
@@ -196,7 +196,7 @@ impl ServerCertVerifier for Pinned {
         Err(rustls::Error::General("only TLS 1.3 is spoken here".into()))
     }
 
-    /// Who shows the certificate has its key.
+    /// The peer that shows the certificate has its key.
     fn verify_tls13_signature(
         &self,
         message: &[u8],

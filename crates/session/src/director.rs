@@ -1,4 +1,4 @@
-//! Who steers a run while it goes on: everything that happens is shown to each director in turn.
+//! Directors steer a run while it goes on: everything that happens is shown to each director in turn.
 
 use bellwether_runtime::coordinator::{Director, DirectorCommand, RunEvent, RunStatus};
 

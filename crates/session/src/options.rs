@@ -40,7 +40,7 @@ impl Default for Timeouts {
     }
 }
 
-/// Those of a run in `run` of one worker that joins by hand, without anybody who steers it.
+/// Those of a run in `run` of one worker that joins by hand, without a director.
 pub(crate) fn options(
     run: &RunDir,
     job: Job,

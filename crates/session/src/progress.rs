@@ -45,7 +45,7 @@ pub enum Note {
         /// Updates to measure.
         updates: u64,
     },
-    /// Somebody should start this by hand now.
+    /// The user should start this by hand now.
     Invitation {
         /// What.
         role: Role,

@@ -40,7 +40,7 @@ pub enum SearchError {
         /// What is otherwise.
         what: String,
     },
-    /// Somebody stopped a session.
+    /// A session was stopped.
     #[error("{run} was stopped")]
     Stopped {
         /// The session's run.

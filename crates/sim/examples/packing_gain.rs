@@ -22,7 +22,7 @@ const TABLE: &[u8] = include_bytes!("../../../data/gavel/simulation_throughputs.
 /// Other orders of arrival of the same jobs.
 const ORDERS: u64 = 20;
 
-/// Speeds alone from the table, and the same part of them beside anybody.
+/// Speeds alone from the table, and the same part of them beside any other.
 struct Flat(GavelTable, f64);
 
 impl StepModel for Flat {

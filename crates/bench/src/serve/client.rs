@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Time for a connection, and time without a byte of an answer.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// Somebody who asks the daemon of a state directory.
+/// A client of the daemon of a state directory.
 pub(super) struct Client {
     socket: PathBuf,
 }

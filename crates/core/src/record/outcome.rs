@@ -42,7 +42,7 @@ pub enum RunFailure {
     Unsaved {
         /// Steps of that state.
         step: u64,
-        /// Seconds that the workers held it; none where somebody asked for an end before.
+        /// Seconds that the workers held it; `None` where the user asked for an end before.
         waited_s: Option<f64>,
         /// Why its checkpoint could not be written.
         why: String,

@@ -13,7 +13,7 @@ use crate::game::play::{Rules, deviations, play};
 /// Parts in which a member offers its devices of a type.
 const PARTS: u32 = 4;
 const MOST_ROUNDS: u32 = 60;
-/// Who has at most this many choices looks at all of them.
+/// A member with at most this many choices looks at all of them.
 const LOOK_AT_ALL: u32 = 1_024;
 /// Gains that are rounding, as parts of what all pay alone.
 const ROUNDING: f64 = 1e-6;

@@ -14,7 +14,7 @@ use crate::game::sharing::Effort;
 const MOST_ROUNDS: u32 = 60;
 /// Choices of all whose welfare is looked at in search of the best.
 const MOST_CHOICES: u64 = 1_500;
-/// Who has at most this many servers looks at every number of them.
+/// A member with at most this many servers looks at every number of them.
 const LOOK_AT_ALL: u32 = 24;
 /// No member moves for less than this part of what all forward alone: simulated figures are no more exact.
 const LEAST_GAIN: f64 = 0.001;
@@ -55,7 +55,7 @@ pub struct PriceRow {
     pub rounds: u32,
     /// What each would share if welfare were largest.
     pub best_shared: Vec<u32>,
-    /// Utility of all over the most that was found; absent where there is none to be had.
+    /// Utility of all over the most that was found; absent where none was found.
     pub efficiency: Option<f64>,
     /// Whether members save something by sharing, and none would share more or less.
     pub holds: bool,

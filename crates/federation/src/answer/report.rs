@@ -83,7 +83,7 @@ pub struct MemberRow {
     pub forwarded_per_hour: f64,
     /// What it costs alone: its own servers, and the public cloud.
     pub alone_dollars_per_hour: f64,
-    /// What it saves on its own bills in the federation of all, before anybody pays anybody.
+    /// What it saves on its own bills in the federation of all, before any payments.
     pub spared_dollars_per_hour: f64,
 }
 

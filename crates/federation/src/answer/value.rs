@@ -174,7 +174,7 @@ impl<'a> Valuer<'a> {
             Err(Unsolved::Input(error)) => return Err(error.into()),
             Err(unsolved) => return self.simulate(members, shared, unsolved.to_string()),
         };
-        // Who shares more does more of what the pool does.
+        // A member that shares more does more of the pool's work.
         let pool: f64 = found.in_pool_per_s.iter().sum();
         let all: f64 = federation.clouds.iter().map(|cloud| f64::from(cloud.shared)).sum();
         let part = |cloud: &Cloud| if all > 0.0 { f64::from(cloud.shared) / all } else { 0.0 };

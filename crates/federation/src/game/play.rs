@@ -4,9 +4,9 @@
 //!
 //! Best-response dynamics: in turns, in the order of the members, each goes to the level that is best for it while the
 //! others stay. A round in which no member moves is a Nash equilibrium (in pure strategies). A round that ends where an
-//! earlier one ended will go on as that one did, for ever: a cycle, and the game may have no equilibrium. Who has few
-//! levels looks at all of them; who has many makes a *tabu search*: from where it is to the best level some steps away
-//! that it has not just been at, be that better or worse, until it has found nothing better for a while.
+//! earlier one ended will go on as that one did, for ever: a cycle, and the game may have no equilibrium. A member with
+//! few levels looks at all of them; one with many makes a *tabu search*: from where it is to the best level some steps
+//! away that it has not just been at, be that better or worse, until it has found nothing better for a while.
 //!
 //! # Source
 //!
@@ -41,7 +41,7 @@ pub struct Rules {
     pub most_rounds: u32,
     /// No member moves for a gain of no more than this, in the unit of the utilities.
     pub least_gain: f64,
-    /// Who has at most this many levels looks at all of them.
+    /// A member with at most this many levels looks at all of them.
     pub look_at_all: u32,
 }
 

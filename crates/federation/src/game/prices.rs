@@ -1,4 +1,5 @@
-//! Federations with a price inside: who lends a server is paid for it, and each member shares what is best for itself.
+//! Federations with an internal price: a member that lends a server is paid for it, and each member shares what is best
+//! for itself.
 //!
 //! # Model
 //!
@@ -39,8 +40,8 @@
 //!
 //! # Assumes
 //!
-//! Everybody knows what each choice would bring. Members borrow whenever they can: with a price inside above the public
-//! one they lose by it, which the utilities show.
+//! Every member knows what each choice would bring. Members borrow whenever they can: with a price inside above the
+//! public one they lose by it, which the utilities show.
 //!
 //! # Complexity
 //!
@@ -104,7 +105,7 @@ pub struct Outcome {
     pub welfare: f64,
     /// The choices of most welfare; its cost is that welfare, below zero.
     pub best: Sharing,
-    /// Welfare over the most welfare that was found; nothing where there is none to be had.
+    /// Welfare over the most welfare that was found; `None` where none was found.
     pub efficiency: Option<f64>,
 }
 

@@ -62,7 +62,7 @@ pub struct Sampled {
 ///
 /// ```
 /// use bellwether_federation::game::sampling::{Sampling, sample};
-/// // Everyone brings 1, and all together 25 more.
+/// // Each member brings 1, and all together 25 more.
 /// let value = |coalition: &Vec<usize>| coalition.len() as f64 + if coalition.len() == 50 { 25.0 } else { 0.0 };
 /// let wish = Sampling { half_width: 0.01, most_values: 1_000_000, seed: 1 };
 /// let found = sample(50, &wish, |coalitions| Ok::<_, ()>(coalitions.iter().map(value).collect())).unwrap();

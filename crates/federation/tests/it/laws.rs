@@ -35,7 +35,7 @@ fn superadditive(game: &Game) -> Game {
     self::game(game.members(), &values)
 }
 
-/// A convex game: a sum of games in which everybody of some coalition is needed, with values of at least 0.
+/// A convex game: a sum of games in which every member of some coalition is needed, with values of at least 0.
 fn convex(game: &Game) -> Game {
     let sum = |whole: Coalition| whole.subsets().map(|part| game.value(part).max(0.0)).sum();
     Game::from_values(game.members(), sum).expect("a game")

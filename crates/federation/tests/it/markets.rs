@@ -131,7 +131,7 @@ fn two_sites_swap_their_work() {
     let owen = federation.owen().unwrap();
     assert_eq!(payments(&federation, &owen.charges), [50.0 * price; 2]);
     let plan = federation.plan();
-    // All stay at home who can without anyone's paying for it: 50 of each, on slower units.
+    // All work stays at home that can do so without a payment: 50 of each, on slower units.
     assert_eq!(plan.cost, 0.0);
     assert!(near(plan.lent(0, 1), 50.0) && near(plan.lent(1, 0), 50.0), "{plan:?}");
 }
@@ -286,7 +286,7 @@ proptest! {
         }
     }
 
-    /// Who brings nothing and needs nothing gets nothing and pays nothing.
+    /// A member that brings nothing and needs nothing gets nothing and pays nothing.
     #[test]
     fn a_member_without_anything_gets_nothing(federation in federations()) {
         let mut members = federation.members().to_vec();
@@ -615,7 +615,7 @@ proptest! {
         prop_assert!(near(outcome.costs.iter().sum(), forwarded * terms.public_price), "{outcome:?}");
         prop_assert_eq!(outcome.best.found, Found::Best);
         prop_assert!(outcome.efficiency.is_none_or(|part| part <= 1.0 + 1e-9), "{outcome:?}");
-        // The check sees a choice from which somebody would go.
+        // The check sees a choice that a member would leave.
         for level in 0..=sites[0].servers {
             let mut moved = outcome.play.levels.clone();
             moved[0] = level;

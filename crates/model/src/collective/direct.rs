@@ -1,8 +1,8 @@
 //! The exchange of this project's runtime: a full mesh, in which partial sums travel to the owners of pieces.
 //!
-//! Gradients are summed along one canonical tree over virtual nodes, so a worker whose range is not one
-//! complete subtree sends several partial sums, and the exchange then carries more than a ring would. Small
-//! vectors skip the owners: everybody sends everybody everything, in one hop.
+//! Gradients are summed along one canonical tree over virtual nodes, so a worker whose range is not one complete
+//! subtree sends several partial sums, and the exchange then carries more than a ring would. Small vectors skip the
+//! owners: every worker sends everything to every other, in one hop.
 
 use bellwether_core::InputError;
 use bellwether_core::prediction::Link;
@@ -12,7 +12,7 @@ use bellwether_core::tree::{maximal_nodes, ranges};
 use super::PLACE;
 use crate::common::check;
 
-/// Partial sums of up to this many bytes per worker go to everybody, ...
+/// Partial sums of up to this many bytes per worker go to all workers, ...
 const SMALL_BYTES_MAX: u64 = 64 * 1024;
 
 /// ... if a worker sends no more than this in all. (Both are the runtime's own sizes.)
@@ -61,7 +61,7 @@ impl DirectExchange {
             let (sent, received) = if small {
                 (own * vector * peers, (all - own) * vector)
             } else {
-                // Contributions to the other segments, and the results of the own one to everybody; and back.
+                // Contributions to the other segments, and the results of the own one to all workers; and back.
                 let result = segment * peers;
                 (own * (vector - segment) + result, (all - own) * segment + (vector - segment))
             };

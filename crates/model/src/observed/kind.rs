@@ -21,7 +21,7 @@ pub(super) struct Declared {
     pub(super) virtual_nodes: u32,
     /// Bytes that workers exchange in every step.
     pub(super) bytes: u64,
-    /// Seconds of one virtual node on a device of speed 1, where somebody has said or measured it before.
+    /// Seconds of one virtual node on a device of speed 1, where it was declared or measured before.
     pub(super) node_s: Option<f64>,
 }
 

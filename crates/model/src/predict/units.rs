@@ -25,7 +25,7 @@ impl ProfileModel {
         configuration.in_units(self.profile.batch, self.profile.virtual_nodes, nodes)
     }
 
-    /// Virtual nodes of a unit, as the batch of a configuration in which not everybody waits says.
+    /// Virtual nodes of a unit, as the batch of a configuration in which not all workers wait says.
     pub(super) fn unit_nodes(&self, configuration: &Configuration) -> u32 {
         let virtual_nodes = self.profile.virtual_nodes;
         let nodes = (self.batch_factor(configuration) * f64::from(virtual_nodes)).round();

@@ -42,7 +42,7 @@ fn workers_beyond_the_processors_compute_slower() {
     let observed = steps(4, 4, 0.01, 0.001);
     let crowded = Rescale::fit(2, &observed, 8, 4, Some(2)).unwrap();
     let spread = Rescale::fit(2, &observed, 8, 4, None).unwrap();
-    // Two virtual nodes each and an exchange of everything to everybody, with two workers per processor.
+    // Two virtual nodes each and an exchange of everything with all, with two workers per processor.
     assert!((crowded.step_s(4).unwrap() - spread.step_s(4).unwrap() - 0.02 - 0.003).abs() < 1e-9);
     assert_eq!(crowded.step_s(2), spread.step_s(2));
 }

@@ -138,7 +138,7 @@ fn simulated_workers_are_as_stale_as_expected() {
             let asp = trained(Protocol::Asp, workers, bandwidth).mean_staleness().unwrap();
             let law = expected(Protocol::Asp, workers).unwrap();
             assert!((asp - law).abs() <= 0.01 * law, "{workers} workers: {asp} of {law}");
-            // Who is blocked has not asked yet, so that its gradient is less stale.
+            // A blocked worker has not asked yet, so that its gradient is less stale.
             for bound in [1, 4, 100] {
                 let mean = trained(Protocol::Ssp(bound), workers, bandwidth).mean_staleness().unwrap();
                 let least = if bound == 100 { 0.99 * law } else { 0.5 * law };

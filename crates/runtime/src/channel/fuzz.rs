@@ -1,5 +1,4 @@
-//! What the channel makes of bytes that somebody sent, without a network: for the benchmark that throws bytes at
-//! decoders.
+//! What the channel makes of arbitrary bytes, without a network: for the benchmark that throws bytes at decoders.
 
 use std::io::{IoSlice, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};

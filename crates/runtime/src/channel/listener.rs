@@ -2,8 +2,8 @@
 //!
 //! A dialer that stays silent, sends garbage or holds another token costs one short-lived thread for at most
 //! [`HANDSHAKE_DEADLINE`], is reported, and touches nothing else. When all places are taken, the oldest dialer that has
-//! proved nothing gives its place to the newest, from the address that has most of them: who floods a listener
-//! displaces itself. A process has some descriptors that no stranger gets, however many come.
+//! proved nothing gives its place to the newest, from the address that has most of them: a dialer that floods a
+//! listener displaces itself. A process has some descriptors that no stranger gets, however many come.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -56,7 +56,8 @@ struct Gate {
     on_arrival: OnArrival,
     on_refusal: OnRefusal,
     places: Mutex<Places>,
-    /// Descriptors are given lowest first: who gets this one or a later one takes what is kept for the run itself.
+    /// Descriptors are given lowest first: a connection that gets this one or a later one takes what is kept for the
+    /// run itself.
     first_reserved: RawFd,
 }
 

@@ -1,7 +1,7 @@
 //! The short way between two processes of one user on one machine: a Unix socket in a private folder.
 //!
-//! Every listener has one beside its port, in a folder named after the run and under the name of its address. Who
-//! dials that address looks there first; where nothing is found it dials over the network, so nothing depends on it.
+//! Every listener has one beside its port, in a folder named after the run and under the name of its address. A dialer
+//! of that address looks there first; where nothing is found it dials over the network, so nothing depends on it.
 
 use std::fs;
 use std::io;

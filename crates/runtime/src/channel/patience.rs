@@ -12,7 +12,7 @@ use socket2::{SockRef, TcpKeepalive};
 /// Rest after which a connection asks whether the other end is there, and the time between two such questions.
 const QUESTION: Duration = Duration::from_secs(5);
 
-/// How long what was sent may stay without an answer, and a question too, where somebody always reads.
+/// How long what was sent may stay without an answer, and a question too, where the peer always reads.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The same between workers whose computing times are not known yet.

@@ -6,7 +6,7 @@ use crate::state::hex;
 /// Digits of the secret in a token's text.
 const DIGITS: usize = 64;
 
-/// The run's token: who holds it may join and steer.
+/// The run's token: its holders may join and steer.
 ///
 /// It also names the run's cipher, so that all processes of a run use the same one and no peer can negotiate another.
 #[derive(Clone, PartialEq, Eq)]

@@ -24,7 +24,7 @@ const ROUNDS_PER_LOOK: u32 = 64;
 /// 90 us). Large vectors gain nothing, and lose where other programs want the cores.
 const YIELDING: Duration = Duration::from_micros(30);
 
-/// Who waits for longer says for whom.
+/// A member that waits for longer says for whom.
 const UNREMARKABLE: Duration = Duration::from_millis(50);
 
 /// What a collective leaves besides the sum.

@@ -34,8 +34,8 @@ pub enum ClientError {
         /// Why.
         why: String,
     },
-    /// Who listens at the address is not the coordinator of this run. Nothing proves what it says: a coordinator that
-    /// was there may come back.
+    /// The process that listens at the address is not the coordinator of this run. Nothing proves what it says: a
+    /// coordinator that was there may come back.
     #[error("the process at {address} is not a coordinator of this run: {why}")]
     Stranger {
         /// The address.

@@ -7,7 +7,7 @@ use super::Run;
 use crate::membership::StepRecord;
 use crate::membership::coordinator::Event;
 
-/// A batch that somebody asks for.
+/// A batch that is asked for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BatchPlan {
     /// Steps that an update is to cover.

@@ -60,7 +60,7 @@ pub(super) struct Checkpoints {
     task: Mutex<Option<Task>>,
     /// One checkpoint is written at a time: they are of rising steps, and the newest is what counts.
     writing: Mutex<()>,
-    /// Whether somebody may fetch a state as soon as it came.
+    /// Whether a worker may fetch a state as soon as it came.
     holds: bool,
     /// The newest state that came.
     held: Mutex<Option<Arc<TrainingState>>>,

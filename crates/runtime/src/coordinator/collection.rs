@@ -37,7 +37,7 @@ impl Collection {
         self.holders = holders.to_vec();
     }
 
-    /// What this holder's part looks like; none from somebody who was not asked.
+    /// What this holder's part looks like; `None` from a worker that was not asked.
     pub(super) fn blank(
         &self,
         holder: WorkerId,

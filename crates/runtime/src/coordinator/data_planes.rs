@@ -73,7 +73,7 @@ fn serve_probes(inbox: Arc<Inbox>) -> std::io::Result<()> {
     let serve = move || {
         loop {
             match inbox.take_any(ConnectionKind::Probe, Instant::now() + Duration::from_secs(3600)) {
-                // Who measures notices a probe that fails.
+                // The measuring worker notices a probe that fails.
                 Ok((_, stream)) => drop(probe::serve(stream)),
                 Err(InboxError::TimedOut) => {}
                 Err(InboxError::Closed) => return,

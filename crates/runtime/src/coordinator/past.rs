@@ -25,7 +25,7 @@ pub(super) struct Past {
     /// The run's random name; none for runs of releases that gave none.
     pub(super) id: Option<String>,
     pub(super) store: Store,
-    /// Other data or kernels than before, which somebody accepted: before and now.
+    /// Other data or kernels than before, which the user accepted: before and now.
     pub(super) accepted: Option<(String, String)>,
     /// Why connections between machines are not encrypted, where they are not.
     pub(super) plain_transport: Option<String>,

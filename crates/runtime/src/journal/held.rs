@@ -47,7 +47,7 @@ impl Held {
         let (since_s, _) = self.commits.as_ref()?;
         let age_s = now_s - self.began_s.unwrap_or(now_s);
         let longest_s = if age_s < YOUNG_S { 0.0 } else { (age_s * SHARE).min(LONGEST_S) };
-        // Somebody may set the clock back.
+        // The clock may be set back.
         let waits = (0.0..longest_s).contains(&(now_s - since_s));
         if waits { None } else { self.release() }
     }

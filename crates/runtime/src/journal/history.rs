@@ -51,7 +51,7 @@ pub struct RunHistory {
     pub workers: u32,
     /// Since when there are as many, in seconds since the Unix epoch.
     pub workers_since_unix_s: f64,
-    /// The number of workers that somebody asked for last while the run went on.
+    /// The number of workers that was asked for last while the run went on.
     pub scaled_to: Option<u32>,
     /// The last evaluation.
     pub evaluation: Option<Evaluation>,

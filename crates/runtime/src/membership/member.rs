@@ -191,8 +191,8 @@ impl Member {
             Stage::Forming(load) => Task::Form { membership: self.membership.clone(), load: *load },
             Stage::Running => self.boundary(),
             Stage::Asynchronous => self.asynchronous.next_task(),
-            // A newcomer follows the latest plan; the members may still be at an earlier one. Who is asked
-            // in as a newcomer has been given up as a member.
+            // A newcomer follows the latest plan; the members may still be at an earlier one. A worker that is asked in
+            // as a newcomer has been given up as a member.
             Stage::Standby | Stage::Joining | Stage::Broken => match self.prepared.last() {
                 Some(next) if next.shadows(self.id) => Task::Switch(next.clone()),
                 _ if self.stage == Stage::Joining => Task::BeginShadow,
@@ -281,8 +281,8 @@ impl Member {
                     self.stage = Stage::Running;
                     self.membership.accumulation = accumulation;
                     self.trained = (epoch, accumulation);
-                    // What was evaluated or sent before the crash may be lost: do it again. So is a step that
-                    // was not finite, because not everyone may have seen it.
+                    // What was evaluated or sent before the crash may be lost: do it again. So is a step that was not
+                    // finite, because not all members may have seen it.
                     self.evaluated_at = None;
                     self.checkpointed_at = None;
                     self.halted = false;

@@ -192,7 +192,7 @@ impl WorkQueue {
     /// Grants what may be granted now, the smallest units first, each to the one that holds the fewest.
     pub fn grants(&mut self) -> Vec<(WorkerId, Vec<u64>)> {
         let mut granted: BTreeMap<WorkerId, Vec<u64>> = BTreeMap::new();
-        // Everyone who can be granted a unit counts already: the slowest clock stays what it is meanwhile.
+        // Every worker that can be granted a unit counts already: the slowest clock stays what it is meanwhile.
         let furthest = match self.rule {
             Rule::Bounded(bound) => self.slowest().map_or(0, |slowest| slowest + u64::from(bound)),
             Rule::Free | Rule::Together => u64::MAX,

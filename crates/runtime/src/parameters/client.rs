@@ -57,7 +57,7 @@ pub struct Work {
 /// Why a wait ended without what was waited for. The client is as good as before.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Fault {
-    /// Somebody interrupted it.
+    /// It was interrupted.
     #[error("interrupted")]
     Interrupted,
     /// A connection broke and was not replaced in time.

@@ -203,7 +203,7 @@ impl Server {
         let connection = Connection::new(stream, worker, &self.shared.options.order)?;
         {
             let mut connections = lock(&self.shared.connections);
-            // Under the lock: who ends all connections finds this one, or this finds that it was done.
+            // Under the lock: a thread that ends all connections finds this one, or this one finds that it was done.
             self.shared.check_stopped()?;
             connections.push(Arc::clone(&connection));
         }
@@ -397,7 +397,7 @@ impl Shared {
         let map = &self.options.map;
         if let Ok(local) = map.of_server(self.options.me).binary_search(&pull.piece) {
             let held = lock(&self.pieces[local]);
-            // Of a step that this piece has behind it: who asks does a unit again, and does not find it everywhere.
+            // Of a step that this piece has behind it: the worker does a unit again, and does not find it everywhere.
             let before = pull.step < held.step && !held.previous.is_empty();
             values.extend_from_slice(if before { &held.previous } else { &held.values });
             data.version = held.version.saturating_sub(before.into());

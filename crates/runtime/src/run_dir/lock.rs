@@ -31,7 +31,7 @@ pub(super) fn take(path: &Path) -> Result<Option<File>> {
     Ok(Some(file))
 }
 
-/// Whether somebody holds the lock at `path`.
+/// Whether a process holds the lock at `path`.
 pub(super) fn is_held(path: &Path) -> Result<bool> {
     // Closed, and so unlocked, at once. Shared, so that two who ask at once do not take each other for a coordinator.
     open(path).map(|file| !locked(&file, FlockOperation::NonBlockingLockShared))

@@ -77,7 +77,7 @@ fn spread(nodes: &[Node]) -> f32 {
     (0..all[0].len()).map(range).fold(0.0, f32::max)
 }
 
-/// Fails when `body` is not over in a minute: somebody waits for ever.
+/// Fails when `body` is not over in a minute: a thread waits for ever.
 fn watched(body: impl FnOnce() + Send + 'static) {
     let (sender, over) = mpsc::channel();
     let thread = std::thread::spawn(move || {

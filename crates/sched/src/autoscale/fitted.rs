@@ -165,7 +165,7 @@ impl Weighing<'_> {
         sum
     }
 
-    /// The course after a resize: who is there trains on while others boot.
+    /// The course after a resize: present workers train on while others boot.
     fn resized(&self, course: Course, hypothesis: &Hypothesis, place: usize) -> Course {
         let workers = self.belief.sizes[place];
         let resize = &self.situation.resize;

@@ -47,8 +47,8 @@ impl Layout {
         layout
     }
 
-    /// Places counts that were chosen as if devices had no place, as far as that is possible: first who keeps what it
-    /// holds, then the others, the largest first. Who finds no place gets nothing.
+    /// Places counts that were chosen as if devices had no place, as far as that is possible: first the jobs that keep
+    /// what they hold, then the others, the largest first. A job that finds no place gets nothing.
     pub(super) fn planned(problem: &Problem, tables: &Tables, counts: &Counts) -> Layout {
         let mut layout = Layout::empty(problem, tables);
         let mut others = Vec::new();

@@ -49,7 +49,7 @@ struct Price {
     shared: Vec<f64>,
 }
 
-/// Devices for a job, what they are worth, and what is left of that after everybody is paid.
+/// Devices for a job, what they are worth, and what is left of that after all others are paid.
 struct Offer {
     row: Row,
     worth: f64,
@@ -149,7 +149,8 @@ impl<'a> Climber<'a> {
 
     /// Gives a job the best devices that it can pay for; `false` when that gains nothing.
     ///
-    /// Who holds nothing also tries what it would like best: its holders may find another place, which no price tells.
+    /// A job that holds nothing also tries what it would like best: its holders may find another place, which no price
+    /// tells.
     fn improve(&mut self, job: usize) -> bool {
         self.attempt(job, Terms::Paid)
             || (self.layout.rows[job].is_empty() && self.attempt(job, Terms::Taken))
@@ -294,7 +295,7 @@ impl<'a> Climber<'a> {
             let worth = self.tables.held[job];
             best.consider(worth - current.iter().map(ask).sum::<f64>(), || (current.to_vec(), worth));
         }
-        // Who would keep nothing of its speed is worth nothing on any other devices.
+        // A job that would keep nothing of its speed is worth nothing on any other devices.
         if self.tables.moves(job) {
             self.offer_one(job, terms, &mut best);
             self.offer_several(job, terms, &mut best);

@@ -96,7 +96,7 @@ struct MachineFile {
     region: Option<String>,
     /// How fast a device computes relative to the profiled one: 2 is twice as fast.
     speed: Option<f64>,
-    /// Price of a machine on demand; without it, it is not to be had on demand.
+    /// Price of a machine on demand; without it, it is not offered on demand.
     price: Option<DollarsPerHour>,
     /// Price of a machine that the provider may take away; without it, there are none.
     transient_price: Option<DollarsPerHour>,

@@ -157,7 +157,7 @@ impl<'a> Evaluator<'a> {
         let begin_s = servers.iter().map(|group| group.provision_s + group.join_s).fold(0.0, f64::max);
         let work_s = question.samples / examples_per_s;
         let mut job = Job::new(question.samples, servers, HORIZON * (begin_s + work_s));
-        // A loss costs the others the step in flight; who joins waits for the next one.
+        // A loss costs the others the step in flight; a newcomer waits for the next one.
         job.regroup_s = step_s;
         job.restore_s = question.checkpoint_s;
         job.fixed_price_per_hour = self.catalogue.fixed_dollars_per_hour;

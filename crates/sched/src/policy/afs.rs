@@ -74,7 +74,8 @@ impl Policy for Afs {
         let mut free = self.table.devices();
         let mut targets: Vec<Target> = Vec::new();
         let mut open: Vec<JobId> = view.jobs.keys().copied().collect();
-        // Who holds devices is asked for their type first. Who loses them there may have what is left of another.
+        // A job that holds devices is considered for their type first. If it loses them there it may have what is left
+        // of another.
         for stays in [true, false] {
             for (device_type, free) in free.iter_mut().enumerate() {
                 let is_elsewhere = |job: &JobId| {
@@ -105,7 +106,7 @@ impl Afs {
         (next_rate > rate).then_some(Rival { job, remaining, devices, rate, next, next_rate })
     }
 
-    /// Deals devices out as long as somebody can use what is free: who gets how many, in the order of the rivals.
+    /// Deals devices out as long as a job can use what is free: who gets how many, in the order of the rivals.
     fn deal(&self, rivals: Vec<Rival>, device_type: usize, free: &mut u32) -> Vec<(JobId, u32)> {
         let mut shares: Vec<(JobId, u32)> = rivals.iter().map(|rival| (rival.job, 0)).collect();
         let more = |rival: &Rival| rival.next - rival.devices;
@@ -131,7 +132,7 @@ impl Afs {
     }
 }
 
-/// Rivals in pairs, their winners in pairs, and so on: who changes meets only O(log rivals) others.
+/// Rivals in pairs, their winners in pairs, and so on: a rival that changes meets only O(log rivals) others.
 struct Contest {
     rivals: Vec<Option<Rival>>,
     /// A binary tree, the root at 1: who wins below each node. Its last half are the rivals, and empty places.

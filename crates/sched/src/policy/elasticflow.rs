@@ -176,7 +176,7 @@ impl ElasticFlow {
         Timetable { outlooks: outlooks.collect(), plans: BTreeMap::new(), last: None }
     }
 
-    /// The least shares of all jobs in this order, if everybody has one.
+    /// The least shares of all jobs in this order, if every job has one.
     fn plan_all(&self, now_s: f64, view: &ClusterView, order: Vec<JobId>) -> Option<Timetable> {
         let mut timetable = self.nothing(now_s);
         for job in order {
@@ -203,7 +203,7 @@ impl ElasticFlow {
         best((0..outlooks.len()).filter_map(plan).map(|plan| (-end_s(&plan), plan)))
     }
 
-    /// How many devices everybody has now.
+    /// How many devices each job has now.
     fn deal(&self, view: &ClusterView, refused: &[JobId]) -> Vec<Target> {
         let mut free = self.table.devices();
         let mut targets = Vec::new();

@@ -251,7 +251,7 @@ impl Fifo {
     }
 }
 
-/// Jobs that no longer wait where they waited. Who runs waits nowhere.
+/// Jobs that no longer wait where they waited. A running job waits nowhere.
 pub(super) fn leave<'a>(view: &'a ClusterView, changes: &'a Changes) -> impl Iterator<Item = JobId> + 'a {
     let waited = changes.ended.iter().filter(|(_, seen)| !seen.is_running()).map(|(id, _)| *id);
     let runs = |id: &JobId| view.jobs.get(id).is_some_and(JobView::is_running);

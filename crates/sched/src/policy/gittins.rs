@@ -1,4 +1,4 @@
-//! Who is likeliest to end soon for what it takes goes first: 2D-Gittins.
+//! The job that is likeliest to end soon for what it takes goes first: 2D-Gittins.
 //!
 //! # Idea
 //!
@@ -145,7 +145,7 @@ impl Gittins {
 impl Policy for Gittins {
     fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
         let PolicyInput { now_s, view, changes, .. } = *input;
-        // Who ended without devices was not done.
+        // A job that ended without devices was not done.
         for (_, seen) in changes.ended.iter().filter(|(_, seen)| seen.is_running()) {
             self.samples.add(seen.device_s);
         }

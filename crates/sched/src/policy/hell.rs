@@ -22,7 +22,7 @@
 //!
 //! # Bad when
 //!
-//! Large jobs wait as long as small ones keep coming. Every event may change everybody's devices, so restarts must be
+//! Large jobs wait as long as small ones keep coming. Every event may change all jobs' devices, so restarts must be
 //! cheap.
 
 use std::cmp::Reverse;

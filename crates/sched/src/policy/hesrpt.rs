@@ -1,4 +1,4 @@
-//! heSRPT: everybody runs at once, and small jobs have more devices, by the law that is best for a speed-up of k^p.
+//! heSRPT: all jobs run at once, and small ones have more devices, by the law that is best for a speed-up of k^p.
 //!
 //! # Idea
 //!
@@ -12,7 +12,8 @@
 //! whose part is below what it needs at least waits, and of a part beyond what makes it fastest the rest is free. What
 //! is free goes, smallest job first, to those who wait and then to those who can still become faster. Of several types
 //! of device the parts are those among the jobs of a type: the jobs are shared out, smallest first, each to the type
-//! that has most devices left over by the fewest that the others need; who runs leaves its type only for twice as many.
+//! that has most devices left over by the fewest that the others need; a running job leaves its type only for twice as
+//! many.
 //!
 //! # Reads
 //!
@@ -25,7 +26,7 @@
 //! # Bad when
 //!
 //! Speed-up is not k^p with the given p, or new jobs keep coming: the law is the best only for jobs that are all there.
-//! Every event changes everybody's devices, so restarts must be cheap.
+//! Every event changes all jobs' devices, so restarts must be cheap.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Who has had least goes first: least attained time or service, in queues.
+//! Least attained time or service first, in queues.
 //!
 //! # Idea
 //!

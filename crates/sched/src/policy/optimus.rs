@@ -1,15 +1,15 @@
-//! Optimus: everybody runs on a few devices, and each further device goes to the job that it saves most time.
+//! Optimus: every job runs on a few devices, and each further device goes to the job that it saves most time.
 //!
 //! # Idea
 //!
 //! In order of arrival each job gets the fewest devices that it runs on, as long as there are any. Then one job after
 //! another gets the next number of devices that it can use: always the one whose remaining time becomes shorter by most
-//! per device. Who would become slower gets no more.
+//! per device. A job that would become slower gets no more.
 //!
 //! # Source
 //!
-//! Peng et al., Optimus, EuroSys 2018. Who keeps its number of devices keeps its place, as there; the others are placed
-//! on few nodes, the largest first, as everywhere here. It decides whenever jobs or devices come or go, and not
+//! Peng et al., Optimus, EuroSys 2018. A job that keeps its number of devices keeps its place, as there; the others are
+//! placed on few nodes, the largest first, as everywhere here. It decides whenever jobs or devices come or go, and not
 //! every ten minutes.
 //!
 //! # Reads
@@ -85,7 +85,7 @@ pub(super) fn is_due(changes: &Changes) -> bool {
     !(ended.is_empty() && arrived.is_empty() && lost.is_empty() && nodes.is_empty())
 }
 
-/// Everybody keeps what it holds.
+/// Every job keeps what it holds.
 pub(super) fn nothing_new(view: &ClusterView) -> Decision {
     let waiting = view.jobs.values().filter(|seen| !seen.is_running()).count() as u32;
     let reason = Reason { rule: Rule::MarginalGain, started: 0, stopped: 0, resized: 0, waiting };
@@ -108,7 +108,7 @@ impl Optimus {
         while let Some((_, Reverse(place), devices)) = heap.pop() {
             let target = &mut targets[place];
             let free = &mut free[usize::from(target.device_type)];
-            // Who cannot have its next number now never can: free devices only become fewer.
+            // A job that cannot have its next number now never can: free devices only become fewer.
             if devices - target.devices <= *free {
                 *free -= devices - target.devices;
                 target.devices = devices;

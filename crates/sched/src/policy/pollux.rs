@@ -1,4 +1,4 @@
-//! Pollux: devices and batches of elastic jobs are chosen together, so that everybody's progress is large and fair.
+//! Pollux: devices and batches of elastic jobs are chosen together, so that every job's progress is large and fair.
 //!
 //! # Idea
 //!
@@ -109,8 +109,8 @@ impl Policy for Pollux {
     }
 }
 
-/// By type of device: the jobs that compete for it. Who holds devices stays with their type; who waits goes where most
-/// devices are for those who are there.
+/// By type of device: the jobs that compete for it. A job that holds devices stays with their type; one that waits goes
+/// where there are most devices per competing job.
 fn pools(view: &ClusterView) -> Vec<Vec<JobId>> {
     let mut pools = vec![Vec::new(); view.device_types.len()];
     for (&id, seen) in view.jobs.iter().filter(|(_, seen)| seen.is_running()) {

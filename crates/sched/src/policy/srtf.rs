@@ -1,4 +1,4 @@
-//! Who has least left goes first: shortest remaining time, and shortest remaining service.
+//! Least remaining first: shortest remaining time, and shortest remaining service.
 //!
 //! # Idea
 //!

@@ -11,8 +11,8 @@
 //! # Source
 //!
 //! Or, Zhang, Freedman, VirtualFlow: decoupling deep learning models from the underlying hardware, MLSys 2022, and its
-//! code. The demand is the most that a job can use. Each type of device is a pool of its own: who waits enters the pool
-//! where it would get most, and stays there.
+//! code. The demand is the most that a job can use. Each type of device is a pool of its own: a waiting job enters the
+//! pool where it would get most, and stays there.
 //!
 //! # Reads
 //!
@@ -213,7 +213,7 @@ mod tests {
         // A demand of 2 is met, and its surplus shared by the others: 6 by 5 and 1 are 5 and 1, so 4 and 1, then 4 and
         // 2.
         assert_eq!(shares(&pool(&[(10.0, 1, 2), (5.0, 1, 8), (1.0, 1, 8)]), 8), [2, 4, 2]);
-        // Everybody gets at least one, and the heaviest gives way last.
+        // Every job gets at least one, and the heaviest gives way last.
         assert_eq!(shares(&pool(&[(10.0, 1, 4), (1.0, 1, 4), (1.0, 1, 4), (1.0, 1, 4)]), 4), [1, 1, 1, 1]);
         // A rigid job has all that it asks for.
         assert_eq!(shares(&pool(&[(10.0, 1, 8), (1.0, 4, 4)]), 8), [4, 4]);

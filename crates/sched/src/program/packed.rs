@@ -10,8 +10,8 @@
 //!             sum_j sf_j X_jk + sum_{i<j} sf_j Y_ijk <= N_k                  for each type
 //! ```
 //!
-//! Jobs of a kind are one class with a common row, so the program grows with kinds and not with jobs; an average over a
-//! class can be had by each of its members, who take turns. Only pairs that keep more than one speed in all are
+//! Jobs of a kind are one class with a common row, so the program grows with kinds and not with jobs; each member of a
+//! class can have the average over the class, by taking turns. Only pairs that keep more than one speed in all are
 //! columns: less is no better than one after the other. The program is solved by `microlp`, to its optimum.
 
 use microlp::{ComparisonOp, OptimizationDirection, Problem, Solution, SolveOptions, Variable};

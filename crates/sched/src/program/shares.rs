@@ -257,7 +257,7 @@ impl Program {
         let held = open.iter().filter(|&&job| self.cluster.is_held(job, highest.level, highest));
         let mut held: Vec<usize> = held.copied().collect();
         if held.is_empty() {
-            // Rounding hid who holds the level: everybody stays where they are.
+            // Rounding hid which jobs hold the level: all stay where they are.
             held = open;
         }
         held.into_iter().for_each(|job| fixed[job] = Some(highest.level));

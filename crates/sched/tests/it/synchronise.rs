@@ -274,7 +274,7 @@ fn a_straggler_just_before_the_end_of_the_synchronous_steps_does_not_put_it_off(
     }
 }
 
-/// Part of runs of 8 workers over 500 windows in which anybody was found slow, though all are alike but for noise.
+/// Part of runs of 8 workers over 500 windows in which a worker was found slow, though all are alike but for noise.
 fn false_alarms(limits: Limits, spread: f64) -> f64 {
     const RUNS: u32 = 200;
     let alarmed = (0..RUNS).filter(|seed| {
@@ -298,7 +298,7 @@ fn noise_alone_is_no_straggler() {
     let ours = Limits { deviations: 1.0, ..Limits::default() };
     let rates = [0.1, 0.2, 0.3].map(|spread| false_alarms(ours, spread));
     assert!(rates[0] == 0.0 && rates[1] <= 0.02 && rates[2] <= 0.2, "{rates:?}");
-    // A standard deviation alone, as it was published, finds somebody in almost every second run.
+    // A standard deviation alone, as it was published, finds a worker in almost every second run.
     let published = Limits { threshold: 0.999, weight: 1.0, least_steps: 1, ..ours };
     assert!(false_alarms(published, 0.1) > 0.3);
 }
@@ -332,7 +332,7 @@ proptest! {
             let spare = quota + latency < 600;
             prop_assert!(!spare || job.active().len() as u32 == workers);
         } else if done < quota {
-            // Somebody was slow when it was too late to come back.
+            // A worker was slow when it was too late to come back.
             let slow = job.commands.iter().any(|c| matches!(c.reason, Reason::Straggler { .. }));
             prop_assert!(slow);
         }

@@ -177,7 +177,7 @@ fn nonsense_is_refused() {
     assert!(one.tell(Session { run: 1, outcome: Outcome::Loss(0.1), ..session }).is_err());
     let mut given = Search::new(0.01, 1, 1, Some(0.9)).unwrap();
     assert!(given.tell(Session { fraction: 0.5, outcome: Outcome::Loss(0.1), ..session }).is_err());
-    // A file that somebody changed.
+    // A file that was changed.
     let text = serde_json::to_string(&one).unwrap();
     for (from, to) in [("\"run\":0", "\"run\":3"), ("0.01", "7"), ("\"seconds\":1.0", "\"seconds\":-1")] {
         let changed = text.replace(from, to);

@@ -1,14 +1,14 @@
 //! Who may ask what.
 
-/// Who may ask something; who may ask more may also ask less.
+/// Who may ask something; a client that may ask more may also ask less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Access {
     /// Every client that reaches the server.
     Everybody,
-    /// Who knows the token for metrics.
+    /// Clients that know the token for metrics.
     Scraper,
     /// A browser with a session.
     Session,
-    /// Who comes by the socket, or knows the token.
+    /// Clients that come by the socket, or know the token.
     Owner,
 }

@@ -61,7 +61,7 @@ impl Describer {
             return Ok(task);
         }
         let permit = permit(&self.learners, QUEUE_PATIENCE).await?;
-        // Somebody else may have learnt it meanwhile.
+        // Another thread may have learnt it meanwhile.
         if let Some(task) = self.known(&key) {
             return Ok(task);
         }

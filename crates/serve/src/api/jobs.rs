@@ -75,7 +75,7 @@ pub(super) async fn get(call: Call) -> Result<Response, Failure> {
 
 pub(super) async fn submit(call: Call) -> Result<Response, Failure> {
     let (bytes, header_key) = (call.body.clone(), key_of_header(&call)?);
-    // Reading a megabyte of somebody else's TOML may take a while.
+    // Reading a megabyte of a client's TOML may take a while.
     let mut wanted = blocking(move || read(&bytes, header_key)).await??;
     wanted.task = call.api.describer.task(&wanted.job).await?;
     let (job, created) = call.ask_for_job(Request::Submit(Box::new(wanted))).await?;

@@ -57,9 +57,9 @@ pub(super) enum Listener {
 pub(super) enum Door {
     /// The Unix socket, which lets only this user and root in.
     Socket,
-    /// A port where nothing is encrypted, which lets everybody in.
+    /// A port where nothing is encrypted, which lets every client in.
     Plain,
-    /// A port where a token may be sent: somebody encrypts.
+    /// A port where a token may be sent: the connection is encrypted, here or by a proxy.
     Secure,
 }
 
@@ -136,7 +136,7 @@ impl Listener {
     }
 }
 
-/// Serves one connection until either end closes it, or somebody needs its place.
+/// Serves one connection until either end closes it, or another client needs its place.
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     door: Door,

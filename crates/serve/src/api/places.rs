@@ -1,4 +1,4 @@
-//! Places at a door: how many connections there are, and who leaves when somebody comes and finds none.
+//! Places at a door: how many connections there are, and which leaves when a client comes and finds none.
 //!
 //! Clients that have shown who they are keep their places. All others may be anyone: of the peer that has most of them,
 //! the one that has been there for longest leaves. So places that are held for nothing keep no client out, and one peer
@@ -42,7 +42,7 @@ impl Places {
         })
     }
 
-    /// A place for somebody who came from `peer`; a stranger loses one for it if there is no other.
+    /// A place for a client that came from `peer`; a stranger loses one for it if there is no other.
     pub(super) async fn take(self: &Arc<Places>, peer: Option<IpAddr>) -> Place {
         let permit = match self.free.clone().try_acquire_owned() {
             Ok(permit) => permit,
@@ -92,7 +92,7 @@ impl Place {
         self.places.strangers().all.remove(&self.number);
     }
 
-    /// Waits until somebody else needs it.
+    /// Waits until another client needs it.
     pub(super) async fn is_needed(&self) {
         self.leave.notified().await;
     }

@@ -69,7 +69,7 @@ pub(super) fn table() -> Vec<Route> {
     table
 }
 
-/// What is for everybody.
+/// What is for every client.
 fn public() -> Vec<Route> {
     let get = Method::GET;
     vec![

@@ -40,7 +40,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         // Those who are not in the view any more may still have processes.
         jobs.extend(self.live.keys().filter(|job| !self.state.view.jobs.contains_key(job)));
         jobs.sort_unstable();
-        // Who gives slots up comes before who takes them.
+        // Jobs that give slots up come before those that take them.
         let target = |engine: &Engine<C, T>, job: &JobId| engine.state.target(*job);
         for job in &jobs {
             let allocation = target(self, job);

@@ -16,7 +16,7 @@ use crate::runner::JobRunner;
 use crate::snapshot::{ClusterState, JobState, NodeState, Phase, Snapshot, Span};
 use crate::state::{Record, State};
 
-/// Time between two snapshots, unless somebody waits for an answer.
+/// Time between two snapshots, unless a client waits for an answer.
 const PERIOD: Duration = Duration::from_millis(50);
 
 /// Makes snapshots.
@@ -59,7 +59,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         if self.has_news() { self.publisher.patience(self.clock.elapsed()) } else { Duration::MAX }
     }
 
-    /// Shows clients what changed, when it is time or somebody waits for it.
+    /// Shows clients what changed, when it is time or a client waits for it.
     pub(super) fn publish(&mut self, now: Duration) {
         let is_time = self.publisher.patience(now).is_zero() || !self.answers.is_empty();
         if !is_time || !self.has_news() {

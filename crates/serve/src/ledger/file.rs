@@ -129,7 +129,7 @@ pub struct LedgerFile {
     /// Bytes of whole lines that the store has.
     written: u64,
     pending: Vec<u8>,
-    /// Whether something pending must be on disk before anybody hears of it.
+    /// Whether something pending must be on disk before any client hears of it.
     must_last: bool,
 }
 

@@ -49,7 +49,7 @@ pub(crate) fn connect(address: SocketAddr) -> TcpStream {
 /// Sends bytes as they are, and reads the answer.
 pub(crate) fn raw(address: SocketAddr, bytes: &[u8]) -> Answer {
     let mut stream = connect(address);
-    // Who refuses early need not read all.
+    // A server that refuses early need not read all.
     let _ = stream.write_all(bytes);
     read(&mut BufReader::new(stream))
 }

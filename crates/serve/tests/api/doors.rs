@@ -50,7 +50,7 @@ fn the_owner_comes_by_the_socket_without_a_token() {
     let server = Server::secured_by(Security::Sessions);
     assert_eq!(server.by_socket("POST", "/v1/jobs", Some(&submission())).status, 201);
     assert_eq!(server.by_socket("GET", "/metrics", None).status, 200);
-    // Somebody let a port lead there: a page of any site could come that way.
+    // A port was forwarded there: a page of any site could come that way.
     let text = server.text("GET", "/v1/cluster", None);
     for host in ["127.0.0.1:7070", "localhost:7070", "evil.example"] {
         let text = text.replace(&server.address().to_string(), host);

@@ -26,7 +26,7 @@ pub(crate) const PANICKING: u64 = 14;
 /// Samples of a task that takes as long to describe as the server's [`Gate`] is closed.
 pub(crate) const SLOW: u64 = 15;
 
-/// Who describes slow tasks waits here.
+/// A request that describes slow tasks waits here.
 #[derive(Default)]
 pub(crate) struct Gate {
     open: Mutex<bool>,

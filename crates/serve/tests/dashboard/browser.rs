@@ -203,7 +203,7 @@ impl Browser {
         self.command("Emulation.setEmulatedMedia", features);
     }
 
-    /// Takes a picture if somebody wants to look at it.
+    /// Takes a picture if one is asked for.
     pub(crate) fn picture(&self, name: &str) {
         let Some(folder) = std::env::var_os(SCREENSHOTS) else { return };
         let picture = self.command("Page.captureScreenshot", json!({ "format": "png" }));

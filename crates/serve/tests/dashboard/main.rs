@@ -33,7 +33,7 @@ fn cell(browser: &Browser, job: &str, column: &str) -> String {
     browser.text(&format!("tr[data-job='{job}'] .column-{column}"))
 }
 
-/// No fault, nothing refused by the page's own policy, and nothing asked of anybody else.
+/// No fault, nothing refused by the page's own policy, and nothing asked of any other server.
 #[track_caller]
 fn was_quiet(browser: &Browser, stage: &Stage) {
     // The driver's log may hold what another page of another test complained of.
@@ -268,7 +268,7 @@ fn a_policy_is_chosen_after_a_question() {
     browser.click("#question-yes");
     browser.until("!document.querySelector('#question').open");
     browser.until("document.querySelector('#policy').value === 'srtf'");
-    // Somebody else chooses too.
+    // Another client chooses too.
     stage.publish(|snapshot| std::sync::Arc::make_mut(&mut snapshot.cluster).policy = "las:queues=2".into());
     browser.until("document.querySelector('#policy').value === 'las:queues=2'");
     assert_eq!(stage.wishes(), [Request::Choose { policy: "srtf".into() }]);

@@ -399,7 +399,7 @@ fn a_clock_that_is_set_moves_no_time() {
     daemon.submit("a", "1").unwrap();
     let since_s = |daemon: &Daemon| daemon.ends.engine.now().cluster.since_s;
     assert_eq!((since_s(&daemon), daemon.job("a").submitted_s), (SINCE_S, SINCE_S));
-    // An hour forward while 20 s pass: somebody set the clock.
+    // An hour forward while 20 s pass: the clock was set.
     clock.set(520, SINCE_S + 3620.0);
     daemon.until("times are read again", |d| since_s(d) == SINCE_S + 3600.0);
     assert_eq!(daemon.job("a").submitted_s, SINCE_S + 3600.0, "it is 20 s ago");

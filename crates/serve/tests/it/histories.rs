@@ -117,7 +117,7 @@ fn live_through(seed: u64, shared: &Shared) {
         if daemon < DAEMONS && seed.is_multiple_of(8) {
             lost_jobs.extend(world.damage_ledger());
         }
-        // Time passes until somebody starts the next one, and jobs go on.
+        // Time passes until the next one is started, and jobs go on.
         for _ in 0..world.random.below(30) {
             world.turn(Duration::from_millis(100));
         }

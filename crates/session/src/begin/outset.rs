@@ -20,7 +20,7 @@ pub(crate) struct Outset {
 
 /// What was asked for.
 pub(crate) struct Asked<'s> {
-    /// The allowed numbers of workers, if anybody named them now.
+    /// The allowed numbers of workers, if they were given now.
     pub(crate) workers: Option<WorkerRange>,
     /// Those of the job.
     pub(crate) range: WorkerRange,

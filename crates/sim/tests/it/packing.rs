@@ -137,7 +137,7 @@ fn nothing_changes_where_no_job_shares_or_sharing_gains_nothing() {
     }
 }
 
-/// Speeds of the table, and half of them beside anybody.
+/// Speeds of the table, and half of them beside any other.
 struct Half(GavelTable);
 
 impl StepModel for Half {
@@ -333,7 +333,7 @@ proptest! {
         }
     }
 
-    /// Outages, restarts, gangs and many devices in a node: all laws hold, and everybody ends.
+    /// Outages, restarts, gangs and many devices in a node: all laws hold, and all jobs end.
     #[test]
     fn everybody_ends(
         entries in entries(),

@@ -1,9 +1,9 @@
-//! The linear production game played by everybody for itself: units are offered at posted rents.
+//! The linear production game with each member playing for itself: units are offered at posted rents.
 //!
-//! Each member says what part of its units of each type it offers. What is offered is one pool, in which a unit of
-//! type k costs the rent y_k, its owner too; what is kept runs the owner's work only. Then work goes where it is
-//! done for least, the public price and the rents together; who is indifferent rents. Owners are paid for the part
-//! of the pool that is in use, in proportion to what they offer.
+//! Each member says what part of its units of each type it offers. What is offered is one pool, in which a unit of type
+//! k costs the rent y_k, its owner too; what is kept runs the owner's work only. Then work goes where it is done for
+//! least, the public price and the rents together; an indifferent member rents. Owners are paid for the part of the
+//! pool that is in use, in proportion to what they offer.
 //!
 //! At the rents of [Owen's payments](super::Owen), and without transfer costs, that all offer everything is an
 //! equilibrium that pays the least: no member can use a unit so that it saves more than its rent, and all units with a

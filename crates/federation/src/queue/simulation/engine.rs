@@ -240,7 +240,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Whether somebody waits who comes before a newcomer on this group.
+    /// Whether a job waits that comes before a newcomer on this group.
     fn claimed(&self, place: usize, group: usize) -> bool {
         // A server is free only when no waiting job needs just one.
         if !self.plan.gangs {

@@ -1,4 +1,4 @@
-//! Launches of one process: who launches ahead of the device fills its queue, and holds up the others.
+//! Launches of one process: a process that launches ahead of the device fills its queue, and holds up the others.
 
 use std::collections::VecDeque;
 

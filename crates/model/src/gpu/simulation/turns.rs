@@ -48,7 +48,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Ends a turn; who is alone goes on.
+    /// Ends a turn; a process that is alone goes on.
     pub(super) fn end_turn(&mut self) {
         let Some(turns) = &mut self.turns else { return };
         turns.end = None;

@@ -49,7 +49,7 @@ pub fn model_of(kind: &str) -> &str {
 pub enum Rule {
     /// No job is slowed down.
     NoInterference,
-    /// Everybody is slowed down as the training pairs are on average.
+    /// All jobs are slowed down as the training pairs are on average.
     Mean,
     /// Each job suffers so much and causes so much, and the logarithms add.
     Additive,

@@ -151,7 +151,7 @@ impl Coordinator {
         Some((next, Reason::Protocol { next: protocol.to_string() }))
     }
 
-    /// Who waits for whom from a boundary on, as somebody asks; what was planned for later is void.
+    /// Who waits for whom from a boundary on, as asked; what was planned for later is void.
     pub(super) fn ask_protocol(&mut self, at_step: u64, protocol: Protocol) {
         let upcoming = &mut self.asynchronous.upcoming;
         upcoming.retain(|(step, _)| *step < at_step);
@@ -292,7 +292,7 @@ impl Coordinator {
         total.min(change).min(checkpoint)
     }
 
-    /// Ends the phase at the next possible boundary when somebody asked for it.
+    /// Ends the phase at the next possible boundary when that was asked for.
     fn halt_if_asked(&mut self) {
         let asked = self
             .asynchronous
@@ -359,7 +359,7 @@ impl Coordinator {
 
     fn send_phase(&mut self, worker: WorkerId) {
         if self.asynchronous.shards.iter().any(Option::is_none) {
-            // Everyone is told once somebody holds each shard again.
+            // All workers are told once each shard has a holder again.
             return;
         }
         let peer = |id: &WorkerId| Peer { worker: *id, address: self.address(*id) };

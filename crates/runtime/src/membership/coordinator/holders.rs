@@ -20,7 +20,7 @@ impl Coordinator {
         if Some(newest) < self.checkpoint && holding.iter().all(exact) {
             return Vec::new();
         }
-        // Who may be further than is known will tell when it is ready.
+        // A worker that may be further than is known will tell when it is ready.
         let (mut members, others): (Vec<WorkerId>, Vec<WorkerId>) =
             holding.iter().copied().partition(|id| step(id) == newest || !exact(id));
         // Of those behind, only members of the same epoch can be sure that the last result was kept for them.

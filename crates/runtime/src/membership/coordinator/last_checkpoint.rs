@@ -26,7 +26,7 @@ pub(super) struct LastCheckpoint {
     /// The last failure, with its step, and how many there were in a row.
     failed: Option<(u64, String)>,
     failures: u32,
-    /// How many times somebody asked for an end meanwhile.
+    /// How many times an end was asked for meanwhile.
     stops: u32,
     /// Whether the journal says that they wait.
     told: bool,
@@ -103,7 +103,7 @@ impl Coordinator {
             (step, self.now_s)
         });
         let overdue = last.has_failed(step);
-        // Who stops a run whose last checkpoint is on its way may have meant the run.
+        // A user who stops a run whose last checkpoint is on its way may have meant the run.
         let abandoned = last.stops > u32::from(!overdue);
         if abandoned || self.now_s - since_s > wait_s {
             let why = match last.failed.take() {

@@ -179,7 +179,7 @@ impl Coordinator {
             shadows.extend(self.staged(Stage::CaughtUp));
             (self.compose(members, &shadows), Reason::Resize { wanted: self.wanted })
         };
-        // Somebody asked for another change than the one for which the members wait.
+        // Another change was asked for than the one for which the members wait.
         let in_vain = |at: u64| next.is_none_or(|next| at < next);
         if settled && self.current.hold_at.is_some_and(in_vain) {
             return Some(go_on(shadows));
@@ -321,7 +321,7 @@ impl Coordinator {
         2 * update + self.progress.mean_step_s().map_or(0, |step_s| (UNHEARD_S / step_s.max(1e-6)) as u64)
     }
 
-    /// Whether everyone in it is there and still as it was when the plan was made.
+    /// Whether every worker in it is there and still as it was when the plan was made.
     fn intact(&self, proposal: &Proposal) -> bool {
         let as_before =
             |id: WorkerId| self.workers.get(&id).is_some_and(|w| w.incarnation <= proposal.incarnation);

@@ -86,7 +86,7 @@ impl Coordinator {
         (!is_step(step)).then_some("a step beyond the last")
     }
 
-    /// A verdict of somebody about one of two others.
+    /// A worker's verdict about one of two others.
     fn is_mismatch(&self, mismatch: &Mismatch) -> bool {
         let Mismatch { node, worker, checker, verdict, .. } = mismatch;
         let two = [worker, checker];

@@ -36,7 +36,7 @@ impl Starts {
         self.failures == 0 || now_s >= self.next_s
     }
 
-    /// One came up, or somebody wants another number of them.
+    /// One came up, or another number is wanted.
     pub(super) fn restart(&mut self) {
         *self = Starts::default();
     }

@@ -6,7 +6,7 @@ use crate::membership::WorkerId;
 /// Least seconds within which a state is to arrive.
 const LEAST_S: f64 = 10.0;
 
-/// Slower than this no network is that somebody trains over.
+/// No network that is used for training is slower than this.
 const FLOOR_BYTES_PER_S: f64 = 125_000.0;
 
 /// How many times as long as ever before a state may take.

@@ -62,7 +62,7 @@ pub(super) struct Watch {
     turned_away: BTreeSet<WorkerId>,
 }
 
-/// That somebody is late.
+/// That a member is late.
 #[derive(Debug, Clone)]
 struct Told {
     since_s: f64,
@@ -190,7 +190,7 @@ impl Coordinator {
         }
     }
 
-    /// Somebody whom people were told of got on, or is gone.
+    /// A member that people were told of got on, or is gone.
     fn is_in_time(&mut self, who: (WorkerId, Option<WorkerId>)) {
         let Some(told) = self.watch.told.remove(&who) else { return };
         if self.workers.contains_key(&who.0) || self.is_server(who.0) {

@@ -208,7 +208,7 @@ fn a_plan_that_cannot_be_prepared_is_replaced() {
     let actions = bench.reports(1, first, 4);
     let second = plan(&actions, 1).expect("a plan without worker 3");
     assert_eq!((active(&second), second.shadows(4)), (vec![1], true));
-    // Not everyone can connect to the newcomer, so not everyone can agree to the plan.
+    // Not all members can connect to the newcomer, so not all can agree to the plan.
     let actions = bench.take(Event::Gone(4, "killed".into()));
     let third = plan(&actions, 1).expect("the same without the newcomer");
     assert_eq!((active(&third), third.shadows.len()), (vec![1], 0));

@@ -284,7 +284,7 @@ impl World {
                 let lost = self.scenario.max_barren_crashes < 100 && reason.contains("in a row");
                 let no_worker = !self.scenario.calm() && reason.contains("no worker comes up");
                 let corrupt = self.scenario.corruption.is_some() && reason.contains("was applied");
-                // Who asks for an end while the last checkpoint cannot be written gets one.
+                // A user who asks for an end while the last checkpoint cannot be written gets one.
                 let cut = reason.contains("did not arrive whole");
                 let impatient = (self.scenario.disk_full > 0.0 || cut) && reason.contains("asked for an end");
                 poisoned || lost || no_worker || impatient || corrupt

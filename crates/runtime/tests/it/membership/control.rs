@@ -501,7 +501,7 @@ impl World {
     fn ended(&mut self, end: End) {
         self.check_outcome(&end);
         if end.how == RunOutcome::Stopped && self.violation.is_none() {
-            // It is resumed when everyone has gone home.
+            // It is resumed when all processes have ended.
             self.watch.stopped += 1;
             self.watch.stop_asked = false;
             self.coordinator = None;

@@ -105,7 +105,7 @@ impl World {
         }
     }
 
-    /// Somebody wants something.
+    /// A user wants something.
     fn ask(&mut self, fault: Fault, living: &[WorkerId]) {
         match fault {
             Fault::Leave => {

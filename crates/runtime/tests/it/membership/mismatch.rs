@@ -53,7 +53,7 @@ impl World {
             mismatch.verdict = Verdict::Awaited;
             self.send_up(id, FromWorker::Mismatched(mismatch));
             if self.in_fault_lifecycle() && self.random.chance(0.2) {
-                // Somebody went away before the third worker was heard.
+                // A worker went away before the third one was heard.
                 let effects = self.process(id).member.failed(epoch, None, "connection lost".into());
                 self.carry_out_effects(id, effects);
                 return true;

@@ -71,7 +71,7 @@ fn a_coordinator_that_stood_still_charges_no_worker_with_silence() {
     actions.extend(bench.says(1, FromWorker::Heartbeat));
     actions.extend(bench.pass(0.8, &[1]));
     assert!(crashed(&actions).is_empty(), "{actions:?}");
-    // Who says nothing while somebody listens is silent.
+    // A member that says nothing while the coordinator listens is silent.
     assert_eq!(crashed(&bench.pass(0.5, &[1])), [2]);
 }
 
@@ -195,7 +195,7 @@ fn starts_that_fail_are_tried_again_for_ever_and_ever_more_rarely() {
     let waits: Vec<f64> = tries.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(waits.windows(2).all(|pair| pair[1] > pair[0] || pair[1] > 59.0), "{waits:?}");
     assert!(waits[0] < 0.5 && waits.iter().all(|wait| *wait < 61.0), "{waits:?}");
-    // Somebody wants another number: no longer wait.
+    // Another number is wanted: no longer wait.
     assert_eq!(spawned(&bench.take(Event::Scale(4))).len(), 2);
 }
 

@@ -326,7 +326,7 @@ impl World {
         }
     }
 
-    /// Everyone (or `only`) who waits for the active member `lost` in this epoch may notice.
+    /// Every member (or `only`) that waits for the active member `lost` in this epoch may notice.
     fn disturb(&mut self, number: u64, lost: WorkerId, only: Option<WorkerId>, gracefully: bool) {
         let epoch = &self.data.epochs[&number];
         let last = epoch.rounds.len().saturating_sub(2);
@@ -385,7 +385,7 @@ impl World {
         }
     }
 
-    /// A worker listens and dials for a recovery; all who have everyone get on.
+    /// A worker listens and dials for a recovery; members that have all connections get on.
     pub(crate) fn listen(&mut self, id: WorkerId, membership: &Membership) {
         self.epoch(membership).forming.insert(id);
         let peers: Vec<WorkerId> = membership.peers(id).iter().map(|p| p.0).collect();

@@ -207,7 +207,7 @@ impl Scenario {
         scenario
     }
 
-    /// The batch may move: as somebody wants while the run goes on, or by the job's own schedule.
+    /// The batch may move: as a user wants while the run goes on, or by the job's own schedule.
     fn draw_batches(&mut self, random: &mut Random) {
         self.max_accumulation = 2 + random.below(6) as u32;
         let any = |random: &mut Random, most: u32| 1 + random.below(u64::from(most)) as u32;

@@ -1,4 +1,4 @@
-//! The simulated world: a clock, a queue of happenings, and everyone who lives in it.
+//! The simulated world: a clock, a queue of happenings, and all processes in it.
 
 use std::collections::BTreeMap;
 
@@ -82,7 +82,7 @@ pub(crate) enum Happening {
     LinkSpeaks(WorkerId, WorkerId),
     /// A process that was let go, with the number of that, is ended unless it came back.
     Killed(WorkerId, u64),
-    /// Somebody tells the coordinator something.
+    /// A user tells the coordinator something.
     Told(Event),
     /// The coordinator goes on: it stood still, or only its main loop did (`true`).
     Awake(u64, bool),
@@ -238,7 +238,7 @@ impl World {
             }
         }
         if !self.scenario.calm() {
-            // Whatever the faults left behind, somebody looks after the run in the end.
+            // Whatever the faults left behind, a user looks after the run in the end.
             let limit = u64::from(self.scenario.virtual_nodes.min(6));
             let workers = 1 + self.random.below(limit) as u32;
             let workers = if self.scenario.spawns { workers } else { self.scenario.wanted };
@@ -284,7 +284,7 @@ impl World {
         }
     }
 
-    /// Runs until the run is over and everyone has gone home.
+    /// Runs until the run is over and all processes have ended.
     pub(crate) fn run(&mut self) {
         let limit = self.scenario.faults_until_s.max(10.0) + PATIENCE_S;
         let mut ends = f64::INFINITY;
@@ -388,7 +388,7 @@ impl World {
         }
     }
 
-    /// Where everyone is, for the report of a run that is stuck.
+    /// Where every process is, for the report of a run that is stuck.
     pub(crate) fn everyone(&self) -> String {
         let mut lines = vec![match &self.coordinator {
             Some(coordinator) => format!(

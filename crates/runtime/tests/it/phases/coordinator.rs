@@ -287,7 +287,7 @@ impl World {
         let right = match end.how {
             RunOutcome::Finished => self.watch.committed == self.plan.total_steps,
             RunOutcome::Stopped => self.watch.stop_asked,
-            // Who asks twice for an end while the disk is full means it.
+            // A user who asks twice for an end while the disk is full means it.
             RunOutcome::Failed(RunFailure::Unsaved { .. }) => self.watch.stop_asked,
             // A process that is started by hand is not started again for ever.
             RunOutcome::Failed(_) => {
@@ -309,7 +309,7 @@ impl World {
             self.processes.values_mut().filter(knocks).for_each(|process| process.connected = false);
             return;
         }
-        // It is resumed when everyone has gone home.
+        // It is resumed when all processes have ended.
         self.watch.stop_asked = false;
         while !self.writing.is_empty() {
             self.write_one();

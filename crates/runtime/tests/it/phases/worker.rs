@@ -193,7 +193,7 @@ impl World {
         self.carry_out_effects(id, effects);
     }
 
-    /// A collective: it ends for all at once when everyone is there, and fails for who waits for the dead.
+    /// A collective: it ends for all at once when every worker is there, and fails for those that wait for the dead.
     fn together(&mut self, id: WorkerId, task: Task) {
         let membership = self.worker(id).expect("it works").member.membership().clone();
         let epoch = membership.epoch;

@@ -1,4 +1,4 @@
-//! Everyone there is, and the dice that say who is next.
+//! All processes, and the dice that say which is next.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -150,7 +150,7 @@ impl World {
         trace[trace.len().saturating_sub(count)..].join("\n")
     }
 
-    /// Runs until the run has ended and everyone has gone.
+    /// Runs until the run has ended and all processes have gone.
     pub(crate) fn run(&mut self) {
         while self.violation.is_none() {
             self.moves += 1;
@@ -377,7 +377,7 @@ impl World {
         self.coordinate(Event::Protocol(at, protocol));
     }
 
-    /// Where everyone is, for the report of a run that is stuck.
+    /// Where every process is, for the report of a run that is stuck.
     fn everyone(&self) -> String {
         let mut lines = Vec::new();
         if let Some(c) = &self.coordinator {

@@ -67,7 +67,7 @@ impl Ledger {
         self.reset_s.unwrap_or(f64::NEG_INFINITY)
     }
 
-    /// A job runs no more in this round; who shared its devices goes on alone.
+    /// A job runs no more in this round; the job that shared its devices goes on alone.
     pub(super) fn stop(&mut self, now_s: f64, job: JobId) {
         let alone = (job, None);
         let is_there = self.running.contains_key(&alone);

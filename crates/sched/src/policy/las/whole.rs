@@ -58,7 +58,7 @@ impl WholeView {
         for id in changes.gone(view) {
             self.forgiven_s.remove(&id);
         }
-        // Who was suspended and resumed at once may be named twice.
+        // A job that was suspended and resumed at once may be named twice.
         let mut met = BTreeSet::new();
         let arrived = changes.arrived.iter().filter(|id| met.insert(**id));
         let arrived = arrived.filter_map(|&id| Some((id, view.jobs.get(&id)?)));

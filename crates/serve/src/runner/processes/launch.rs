@@ -54,7 +54,7 @@ pub(super) fn launch(program: &Path, wanted: &Wanted) -> Result<Launched> {
     Ok(Launched { child, log_bytes })
 }
 
-/// Where the coordinator that died listened, if somebody else listens there now: its workers will never find another
+/// Where the coordinator that died listened, if another process listens there now: its workers will never find another
 /// coordinator, and end.
 fn lost_address(run: &RunDir) -> Option<SocketAddr> {
     let address = run.endpoint()?.control;

@@ -73,7 +73,7 @@ impl CalmSteps {
         // One that was handed on to a worker has no times.
         let told = line.steps() == 1 && line.duration_s > 0.0 && !line.nodes_s.is_empty();
         if self.calm.tells(line.workers, line.shadows) && told && self.steps.len() < LESSON_STEPS_MAX {
-            // Who exchanged how much with whom teaches nothing here.
+            // How much each worker exchanged with which other teaches nothing here.
             self.steps.push(StepRecord { traffic: Vec::new(), ..line });
         }
         before

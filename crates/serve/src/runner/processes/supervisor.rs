@@ -24,7 +24,7 @@ const TICK_EAGER: Duration = Duration::from_millis(5);
 const TICK: Duration = Duration::from_millis(20);
 const TICK_QUIET: Duration = Duration::from_millis(50);
 
-/// Nothing happens when there was no news for so long.
+/// Nothing happens when there was no news for this long.
 const QUIET: Duration = Duration::from_millis(250);
 
 /// Time between two looks at the coordinator's process, or at the lock where it is not ours.
@@ -137,7 +137,7 @@ fn longest_step(run: &Path) -> LongestStep {
 
 /// What there is when a job is wanted.
 enum Startup {
-    /// Somebody coordinates it.
+    /// A coordinator leads it.
     Coordinator,
     /// None does, and none should.
     Over(Report),

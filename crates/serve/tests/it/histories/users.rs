@@ -70,7 +70,7 @@ impl Users {
         }
     }
 
-    /// Whether anybody has asked something, and no answer.
+    /// Whether a user has asked something and has no answer.
     pub(crate) fn are_waiting(&self) -> bool {
         !self.waiting.is_empty() || !self.unanswered.is_empty()
     }
@@ -99,7 +99,7 @@ impl Users {
 }
 
 impl World {
-    /// The daemon is dead: who waits for an answer has heard none.
+    /// The daemon is dead: users that wait for an answer have heard none.
     pub(crate) fn hang_up(&mut self) {
         self.users.hear();
         for (request, _) in std::mem::take(&mut self.users.waiting) {

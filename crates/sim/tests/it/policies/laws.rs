@@ -180,7 +180,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(40) })]
 
     /// Jagged speeds, scales of work far from 1, wrong or no knowledge, extreme weights, deadlines that are over, and
-    /// jobs bound to a type: no law is broken, and everybody ends.
+    /// jobs bound to a type: no law is broken, and all jobs end.
     #[test]
     fn every_policy_bears_extremes(
         entries in entries(),

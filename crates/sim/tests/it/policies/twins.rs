@@ -162,7 +162,8 @@ proptest! {
 
     #[test]
     fn least_attained(mut case in cases(), promotes in any::<bool>()) {
-        // Who is promoted again and again, and pays for each restart more than its queue lasts, never gets on.
+        // A job that is promoted again and again, and pays for each restart more than its queue lasts, never makes
+        // progress.
         case.scenario.cluster.restart_s *= f64::from(u8::from(!promotes));
         let (promote, suffix) = if promotes { (1.5, ",promote=1.5") } else { (0.0, "") };
         for (thresholds, text) in [(vec![90.0], "90"), (vec![60.0, 61.0, 250.0], "60,61,250")] {

@@ -19,7 +19,7 @@ impl Coordinator {
         }
     }
 
-    /// Whether units are granted, and somebody holds every shard of what they begin with.
+    /// Whether units are granted, and every shard of what they begin with has a holder.
     pub(in crate::membership::coordinator) fn grants_units(&self) -> bool {
         self.lifecycle == Lifecycle::Asynchronous
             && self.asynchronous.part == Part::Training

@@ -143,7 +143,7 @@ impl Coordinator {
         if let Some(replica) = self.asynchronous.replicas[shard].take() {
             self.stand_by(replica);
         }
-        // While nothing is trained another can be had, and the server of the shard must begin with it.
+        // While nothing is trained another can be started, and the server of the shard must begin with it.
         if matches!(self.asynchronous.part, Part::Loading { .. })
             && let Some(holder) = self.asynchronous.shards[shard].take()
         {
@@ -157,7 +157,7 @@ impl Coordinator {
         }
     }
 
-    /// A shard is held again: everyone is told where.
+    /// A shard is held again: all workers are told where.
     pub(super) fn took_over(&mut self, id: WorkerId, shard: u32, lost: (u64, Option<u64>), since_s: f64) {
         let (lost_updates, checkpoint) = lost;
         let seconds = self.now_s - since_s;
@@ -246,7 +246,7 @@ impl Coordinator {
             return self.give_up(RunFailure::Other("no worker comes up".into()));
         }
         if self.stopping && (no_worker || no_server) {
-            // Who waits for others to join by hand would wait for ever.
+            // A worker that waits for others to join by hand would wait for ever.
             let checkpoint = self.checkpoint.unwrap_or(0);
             self.go_back_to(checkpoint);
             self.leave_asynchronous(checkpoint);

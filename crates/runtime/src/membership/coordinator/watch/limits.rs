@@ -16,7 +16,7 @@ const FIRST_S: f64 = 10.0;
 /// How often patience may double.
 const PATIENCE_MAX: f64 = 16.0;
 
-/// How many times the longest silence of late somebody may say nothing before people are told, and before it is lost.
+/// How many times the longest recent silence a member may be silent before people are told, and before it is lost.
 const SILENCE: f64 = 1.5;
 const LOST: f64 = 2.0;
 
@@ -31,12 +31,12 @@ const CALM_S: f64 = 600.0;
 pub(super) struct Limits {
     /// The longest that is usual for any member.
     usual_s: BTreeMap<Activity, f64>,
-    /// Grows when somebody was late and got on by itself.
+    /// Grows when a member was late and got on by itself.
     patience: f64,
     wrong_s: f64,
     /// What an answer takes, the longest of late.
     answer_s: f64,
-    /// The longest of late that somebody said nothing who was asked, and then spoke.
+    /// The longest recent silence of a member that was asked, and then spoke.
     silence_s: f64,
     /// When that was.
     spoke_s: f64,
@@ -82,7 +82,7 @@ impl Limits {
         }
     }
 
-    /// Seconds that somebody who lives may say nothing, from how long that happened of late.
+    /// Seconds that a living member may be silent, from how long that happened recently.
     pub(super) fn silence_s(&self) -> f64 {
         SILENCE * self.silence_s
     }
@@ -95,13 +95,13 @@ impl Limits {
         longer_s.clamp(timeout_s, LOST_MAX * timeout_s)
     }
 
-    /// Somebody was late and got on by itself.
+    /// A member was late and got on by itself.
     pub(super) fn was_wrong(&mut self, now_s: f64) {
         self.patience = (2.0 * self.patience()).min(PATIENCE_MAX);
         self.wrong_s = now_s;
     }
 
-    /// Time passes without anybody being late.
+    /// Time passes without a late member.
     pub(super) fn calm_down(&mut self, now_s: f64) {
         if now_s - self.wrong_s > CALM_S {
             self.patience = (0.5 * self.patience).max(1.0);

@@ -22,7 +22,7 @@ impl Attempt<'_> {
     /// Asks the coordinator for what is wanted, until it has heard it.
     pub(super) fn steer(&mut self) {
         let now = Instant::now();
-        // Who was asked to leave does not stay.
+        // A worker that was asked to leave does not stay.
         let wanted = if self.asked == Some(0) { 0 } else { self.wish.workers };
         if wanted > 0 {
             self.leave_since = None;
