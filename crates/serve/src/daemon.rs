@@ -131,8 +131,8 @@ impl Daemon {
     ///
     /// # Errors
     ///
-    /// Returns an error if another daemon is at work there, if files or addresses cannot be used, or if slots or policies
-    /// are missing.
+    /// Returns an error if another daemon is at work there, if files or addresses cannot be used, or if slots or
+    /// policies are missing.
     pub fn open(options: Options) -> Result<Daemon, DaemonError> {
         let folder = options.state_dir.join(FOLDER);
         private::folder(&folder).and_then(|()| private::restrict(&folder)).map_err(failed(&folder))?;
