@@ -245,7 +245,7 @@ fn malformed_traces_are_refused() {
         scene.write("t.csv", text);
         scene.call(&["place", "--compare", "t.csv"]).refused_with(words);
     };
-    refused("", &["t.csv, line 1", "no trace of blocks"]);
+    refused("", &["t.csv, line 1", "not a trace of blocks"]);
     refused(HEADER, &["t.csv", "no launch"]);
     refused(
         &format!("{HEADER}\nv100,1,t,k,3,32,32,0,0 2\n"),

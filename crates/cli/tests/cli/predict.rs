@@ -525,8 +525,8 @@ fn damaged_profiles_are_refused() {
         refused(&profile.to_string(), words);
     };
     edited("/version", json!(2), &["version 2", "reads version 1"]);
-    edited("/steps/3/operations_s/2", json!(-0.01), &["steps[3]", "-0.01", "no duration"]);
-    edited("/steps/4/step_s", json!(0.0), &["steps[4]", "no step"]);
+    edited("/steps/3/operations_s/2", json!(-0.01), &["steps[3]", "-0.01", "not a duration"]);
+    edited("/steps/4/step_s", json!(0.0), &["steps[4]", "a step cannot take"]);
     edited("/steps/5/operations_s", json!([0.1]), &["steps[5]", "1 durations for 16 operations"]);
     edited("/steps", json!([]), &["no measured step"]);
     edited("/operations/0/after", json!([7]), &["operations[", "circle", "virtual node"]);
@@ -534,8 +534,8 @@ fn damaged_profiles_are_refused() {
     edited("/operations/9/kind", json!({ "upload": 7 }), &["operations[9]", "no part 7"]);
     edited("/operations/9/kind", json!("sleep"), &["sleep"]);
     edited("/network/bandwidth_bytes_per_s", json!(0.0), &["network", "carries nothing"]);
-    edited("/network/latency_s", json!(-1.0), &["network.latency_s", "no duration"]);
-    edited("/collective/s_per_byte", json!(-1.0), &["collective.s_per_byte", "no duration"]);
+    edited("/network/latency_s", json!(-1.0), &["network.latency_s", "not a duration"]);
+    edited("/collective/s_per_byte", json!(-1.0), &["collective.s_per_byte", "not a duration"]);
     edited("/batch", json!(0), &["batch", "at least one sample"]);
     edited("/batch", json!(u64::MAX), &["batch", "no step has"]);
     edited("/virtual_nodes", json!(0), &["one virtual node"]);

@@ -463,14 +463,14 @@ fn a_job_is_told_of_with_the_decisions_about_it() {
 fn jobs_are_suspended_resumed_and_cancelled() {
     let scene = scene();
     let play = |asked: &Asked, _: usize| match asked.what.as_str() {
-        "POST /v1/jobs/b/suspend" => refuse(409, "the job has finished", "b", "submit it anew"),
+        "POST /v1/jobs/b/suspend" => refuse(409, "the job has finished", "b", "submit it again"),
         "POST /v1/jobs/c/suspend" => refuse(404, "there is no job `c`", "path", "GET /v1/jobs lists all"),
         _ => ok(&state("a", json!({ "state": "stopping", "why": "its user wants it to wait" }))),
     };
     let daemon = Played::in_state(&scene, play);
     let ended = scene.call(&["suspend", "b", "c", "a"]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), "a is stopping\n"));
-    ended.says(&["error: b: the job has finished", "hint: submit it anew", "error: c: there is no job"]);
+    ended.says(&["error: b: the job has finished", "hint: submit it again", "error: c: there is no job"]);
     assert_eq!(value(&scene.call(&["resume", "a", "--format", "json"]))[0]["name"], "a");
     assert_eq!(value(&scene.call(&["cancel", "a", "--format", "json"]))[0]["state"], "stopping");
     assert_eq!(daemon.paths()[3..], ["POST /v1/jobs/a/resume", "POST /v1/jobs/a/cancel"]);

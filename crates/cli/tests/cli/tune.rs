@@ -145,7 +145,7 @@ fn bad_input_is_refused_before_anything_is_trained() {
     refused(&["job.toml", "--resume"], &["cannot be read", "without --resume"]);
     refused(&["job.toml", "-o", "no/search.json"], &["no/search.json", "there is no folder"]);
     scene.write("broken.json", "{");
-    refused(&["job.toml", "--resume", "-o", "broken.json"], &["broken.json", "is no search"]);
+    refused(&["job.toml", "--resume", "-o", "broken.json"], &["broken.json", "is not a search"]);
     let state = scene.path("state/bellwether");
     let left: Vec<_> = fs::read_dir(&state).into_iter().flatten().flatten().collect();
     assert!(left.is_empty(), "{left:?}");

@@ -413,7 +413,7 @@ fn nonsense_is_refused_with_its_place() {
         (Question { budget_dollars: Some(0.0), ..base.clone() }, "--budget", "buys nothing"),
         (Question { confidence: 1.0, ..base.clone() }, "--confidence", "probability"),
         (Question { max_workers: 0, ..base.clone() }, "--max-workers", "0 workers"),
-        (Question { samples: 0.0, ..base.clone() }, "work", "no work"),
+        (Question { samples: 0.0, ..base.clone() }, "work", "do not make any work"),
         (Question { regions: &elsewhere, ..base.clone() }, "--region", "did you mean `here`"),
         (Question { transient: false, ..base.clone() }, "catalogue", "--transient"),
     ];

@@ -124,7 +124,7 @@ mod tests {
         assert!(time("nan").unwrap_err().contains("finite"));
         assert!(time("inf").unwrap_err().contains("finite"));
         assert!(time("1600000000000").unwrap_err().contains("milliseconds"));
-        assert!(time("soon").unwrap_err().contains("no time"));
+        assert!(time("soon").unwrap_err().contains("invalid time"));
     }
 
     #[test]

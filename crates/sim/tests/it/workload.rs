@@ -205,7 +205,7 @@ fn what_makes_no_sense_is_refused_with_its_key() {
     assert!(top("horizon = \"-5s\"").contains("w.toml"));
     assert!(top("horizon = 1e12").contains("can be drawn"));
     assert!(top("jobs = 5\nload = 0.5").contains("w.toml: gpus"));
-    assert!(top("jobs = 5\nload = nan\ngpus = 4").contains("no load"));
+    assert!(top("jobs = 5\nload = nan\ngpus = 4").contains("not a load"));
     let law =
         |law: &str| message(format!("jobs = 5\n{poisson}[[class]]\ngpus = 1\nduration = {{ {law} }}\n"));
     assert!(law("kind = \"fixed\", value = 0").contains("class 1: duration"));
@@ -222,8 +222,8 @@ fn what_makes_no_sense_is_refused_with_its_key() {
     assert!(arrivals("kind = \"mmpp\"\nstates = []").contains("two states"));
     let of_class = |line: &str| message(format!("jobs = 5\n{poisson}{class}{line}\n"));
     assert!(of_class("min_gpu = 2").contains("can use 2 to 1"));
-    assert!(of_class("weight = 0").contains("no weight"));
-    assert!(of_class("share = -1").contains("no share"));
+    assert!(of_class("weight = 0").contains("not a weight"));
+    assert!(of_class("share = -1").contains("not a share"));
     assert!(of_class("work = { kind = \"fixed\", value = 60 }").contains("either a `duration` or a `work`"));
     let fast = "jobs = 5\n[arrivals]\nkind = \"mmpp\"\nstates = [{ per_hour = 1, stay = 1e-9 }, { per_hour = 2, stay = 1e-9 }]\n";
     let fast = Workload::parse(&format!("{fast}{class}"), "w").unwrap();

@@ -100,7 +100,8 @@ pub(super) mod tests {
     fn faults_are_named() {
         let (images, labels) = files(20, 4, 3);
         assert!(
-            message(&labels, &images).contains("no IDX3 file of images: it does not start with 00 00 08 03")
+            message(&labels, &images)
+                .contains("is not an IDX3 file of images: it does not start with 00 00 08 03")
         );
         assert!(
             message(&images[..images.len() - 1], &labels)
