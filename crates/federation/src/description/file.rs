@@ -99,8 +99,8 @@ enum LawFile {
 pub(super) struct JobsFile {
     /// Mean time of a job on a server.
     mean_time: Seconds,
-    /// Law of that time: "exponential", "deterministic", { lognormal = 1.5 }, { hyperexponential = 4.0 }, { pareto =
-    /// 2.5 }.
+    /// Law of that time: "exponential", "deterministic", { lognormal = 1.5 }, { hyperexponential = 4.0 },
+    /// { pareto = 2.5 }.
     #[serde(default)]
     law: LawFile,
     /// What the public cloud takes for one job.
