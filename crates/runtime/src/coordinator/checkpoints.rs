@@ -234,7 +234,8 @@ impl Checkpoints {
     }
 }
 
-/// Whether the state that this worker handed over counts; it does not once the run has ended and cannot say.
+/// Whether the state that this worker handed over counts; it does not if the run's main loop has ended and cannot
+/// answer.
 fn asked(from: WorkerId, step: u64, tell: &dyn Fn(Told)) -> bool {
     let (counts, answer) = mpsc::channel();
     tell(Told::Received { from, step, counts });

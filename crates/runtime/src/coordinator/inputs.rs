@@ -52,7 +52,7 @@ impl Run {
                 };
                 if accepted {
                     self.scale(workers, "control".into());
-                    // A client that has the answer and then asks for the status sees one that includes it.
+                    // A client that has the answer and then asks for the status sees one that includes the change.
                     self.show_now();
                 }
                 let _ = answer.send(wire::Reply { accepted, message });

@@ -269,7 +269,7 @@ impl Member {
             ToWorker::Start { epoch, step, behind, source, accumulation } => {
                 if self.stage == Stage::Ready && self.membership.epoch == epoch {
                     if step < self.step {
-                        // No worker goes back: the sender of this message is out of date, and will ask for another
+                        // No worker goes back: a coordinator that knows no more than this is asked for another
                         // membership.
                         let why = format!("it was told to go on from step {step} and holds {}", self.step);
                         return self.broken(None, why);

@@ -105,7 +105,7 @@ impl Mailbox {
             *latest = Some(phase.clone());
         }
         events.push_back(event);
-        // Before the lock is free, so that the reader of the events has seen the session's end.
+        // Before the lock is free, so that the flag is set when a reader takes the event.
         if urgent {
             self.urgent.store(true, Ordering::Release);
             self.waker.wake();

@@ -30,7 +30,7 @@ fn pair(
         let waiting = || positions.iter().filter(|(_, p)| p.waits() && awaited(p).is_some());
         let told = |b: &WorkerId| positions.get(b).is_some_and(|p| !p.waits());
         if waiting().any(|(_, position)| position.waits_for.iter().any(told)) {
-            // One of them waits to be told something, and will hear of it.
+            // One waits for a member that is not waiting itself, and will hear from it.
             return None;
         }
         // They wait in a ring; the one that has waited longest is next to the gap.
