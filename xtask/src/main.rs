@@ -1,4 +1,4 @@
-//! Tasks of the house, run as `cargo xtask <verb>`: `test`, `tidy` and `generate`.
+//! Tasks of the house, run as `cargo xtask <verb>`: `test`, `tidy`, `generate` and `modes`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "these tasks are a command line of their own")]
 
@@ -19,7 +19,8 @@ Usage: cargo xtask <verb>
 
   test [-- ARGUMENTS]  run every test of the workspace, then `tidy`; ARGUMENTS go to the test programs
   tidy                 check the tree against the rules of the house and print its size
-  generate             write the gRPC code again from proto/bellwether.proto";
+  generate             write the gRPC code again from proto/bellwether.proto
+  modes                write docs/modes.md from the table of training modes";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -41,6 +42,7 @@ fn run(arguments: &[String]) -> Result<bool> {
         ["test", "--", extra @ ..] => test::run(extra),
         ["tidy"] => tidy::run(),
         ["generate"] => generate::run(),
+        ["modes"] => tidy::modes::run(),
         ["help" | "-h" | "--help"] => {
             println!("{USAGE}");
             Ok(true)

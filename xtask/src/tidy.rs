@@ -6,6 +6,7 @@ mod dialect;
 mod edges;
 mod headers;
 mod links;
+pub(crate) mod modes;
 mod pages;
 mod paths;
 mod ratchet;
@@ -80,6 +81,7 @@ fn findings(tree: &Tree, metadata: &str) -> Result<Findings> {
     problems.extend(links::check(&tree.texts, &tree.paths));
     problems.extend(pages::check_examples(&tree.texts));
     problems.extend(generate::check(&tree.texts));
+    problems.extend(modes::check(&tree.texts, &codes));
     problems.sort();
     Ok(Findings { problems, table: census.table(&imports), listed: ratchet::lowered(&measures, listed) })
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use bellwether_core::InputError;
 use bellwether_core::record::RunOutcome;
 use bellwether_runtime::control::client::{ClientError, Control};
-use bellwether_runtime::control::generated::{Reply, Status};
+use bellwether_runtime::control::{Answer, Status};
 use bellwether_runtime::metrics;
 use serde::Serialize;
 
@@ -46,7 +46,7 @@ fn steer(
     job: &str,
     state: &StateArguments,
     printer: &Printer,
-    call: impl FnOnce(&mut Control) -> Result<Reply, ClientError>,
+    call: impl FnOnce(&mut Control) -> Result<Answer, ClientError>,
 ) -> Result<ExitCode, Failure> {
     let run = StateDir::find(state.state_dir.clone())?.run(job)?;
     let reply = call(&mut connect(&run)?)?;

@@ -1,7 +1,9 @@
 //! The job file: what is trained, on what, how, and by how many workers.
 //!
-//! [`Job`] is what a user writes in TOML. A value of it has been checked ([`Job::check`]), so that
-//! later stages need not ask again whether a batch divides or a rate is finite.
+//! [`Job`] is what a user writes in TOML, and any code may change it. [`Job::check`] makes a [`CheckedJob`] of it,
+//! which is what is trained: later stages need not ask again whether a batch divides or a rate is finite.
+//!
+//! What a job may ask for in which training mode is one table ([`TrainingMode`], [`Feature`]).
 //!
 //! The part of a job that decides bits (everything but `name`, `workers`, `evaluation` and `checkpoint`) is the job's
 //! identity, see [`Job::identity`].
@@ -11,16 +13,19 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::error::InputError;
 use crate::units::{Bytes, Seconds};
 
 mod check;
+mod checked;
 mod mode;
+mod support;
 mod sync;
 mod verify;
 mod workers;
 
+pub use checked::CheckedJob;
 pub use mode::{Goodput, Mode, RateRule};
+pub use support::{Feature, Support, TrainingMode};
 pub use sync::{AsyncMomentum, AsyncRateScaling, Order, Reduce, StragglerPolicy, Sync, SyncPolicy};
 pub use verify::OnMismatch;
 pub use workers::WorkerRange;
@@ -468,14 +473,5 @@ impl Job {
         };
         paths.extend(self.checkpoint.folder.as_mut());
         paths
-    }
-
-    /// Checks what the type system cannot: ranges, divisibility, what fits together.
-    ///
-    /// # Errors
-    ///
-    /// Returns the first thing that is wrong, with the key it concerns.
-    pub fn check(&self) -> Result<(), InputError> {
-        check::job(self)
     }
 }

@@ -3,7 +3,7 @@
 use toml::{Table, Value};
 
 use crate::error::InputError;
-use crate::job::Job;
+use crate::job::{CheckedJob, Job};
 
 /// Reads a job from the text of a TOML file. `place` names the file in errors; `overrides` are pairs of a
 /// dotted key and a value as they would stand in the file (a bare word counts as a string).
@@ -18,7 +18,7 @@ use crate::job::Job;
 /// assert_eq!(error.place, "job.toml, line 1");
 /// assert!(error.hint.contains("`name`"), "{error}");
 /// ```
-pub fn job(text: &str, place: &str, overrides: &[(String, String)]) -> Result<Job, InputError> {
+pub fn job(text: &str, place: &str, overrides: &[(String, String)]) -> Result<CheckedJob, InputError> {
     let mut table: Table = toml::from_str(text).map_err(|e| located(&e, text, place))?;
     let mut source = text.to_string();
     let mut place = place.to_string();
@@ -43,8 +43,7 @@ pub fn job(text: &str, place: &str, overrides: &[(String, String)]) -> Result<Jo
         }
         InputError { place: culprit(text, overrides).unwrap_or(place.clone()), ..error }
     })?;
-    job.check().map_err(|e| InputError { place: format!("{place}: {}", e.place), ..e })?;
-    Ok(job)
+    job.check().map_err(|e| InputError { place: format!("{place}: {}", e.place), ..e })
 }
 
 /// Reads any TOML document of ours; an error names its line, and the nearest known word.

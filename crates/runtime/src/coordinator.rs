@@ -8,14 +8,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use bellwether_core::job::Job;
+use bellwether_core::job::{CheckedJob, Job};
 use bellwether_core::plan::Synchronisation;
 use bellwether_core::record::{Event as Journaled, RunOutcome, Summary};
 
 use crate::checkpoint::CheckpointError;
-use crate::control::Token;
-use crate::control::generated as wire;
 use crate::control::server::{Input, Outgoing, envelope};
+use crate::control::{Status, Token};
 use crate::membership::coordinator::{Action, Config, Coordinator, End, Event, Resumed};
 use crate::membership::{WorkerId, WorkloadDescription};
 use crate::optimizer::Optimizer;
@@ -61,8 +60,8 @@ const REFUSAL_PERIOD: Duration = Duration::from_secs(10);
 
 /// How a run is coordinated.
 pub struct Options {
-    /// The job, checked.
-    pub job: Job,
+    /// The job.
+    pub job: CheckedJob,
     /// Name of the run, for people.
     pub run: String,
     /// The run's folder; it exists.
@@ -116,7 +115,7 @@ pub enum Observation<'a> {
     /// A line was written to the journal.
     Journal(&'a Journaled),
     /// The state of things, at most ten times a second.
-    Status(&'a wire::Status),
+    Status(&'a Status),
 }
 
 /// The run could not be coordinated at all.

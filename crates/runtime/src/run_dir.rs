@@ -158,7 +158,7 @@ impl RunDir {
         self.name.rsplit_once('-').map_or(&self.name, |(name, _)| name)
     }
 
-    /// The job as it was when the run was made.
+    /// The job as it was when the run was made, not checked: readers of old runs need less than trainers.
     ///
     /// # Errors
     ///

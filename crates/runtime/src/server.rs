@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use bellwether_core::job::Job;
+use bellwether_core::job::CheckedJob;
 use bellwether_core::prediction::Protocol;
 
 use crate::channel::{ConnectionKind, Inbox, InboxError, Listener, Stream};
@@ -51,7 +51,7 @@ pub fn run(options: Options) -> Result<(), WorkerError> {
     .map_err(system("start the session"))?;
     let welcome = welcomed(&connection)?;
     listener.set_number(welcome.worker);
-    let job: Job = serde_json::from_str(&welcome.job)
+    let job: CheckedJob = serde_json::from_str(&welcome.job)
         .map_err(|e| WorkerError::Task(format!("the coordinator's job cannot be read: {e}")))?;
     let connector = Connector { me: welcome.worker, token: options.token.clone(), inbox: listener.inbox() };
     let process = Process {
@@ -83,7 +83,7 @@ impl Drop for Holding {
 }
 
 struct Process {
-    job: Job,
+    job: CheckedJob,
     connection: Connection,
     connector: Connector,
     data_address: String,

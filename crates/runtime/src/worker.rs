@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use bellwether_core::job::Job;
+use bellwether_core::job::{CheckedJob, Job};
 
 use crate::channel::Listener;
 use crate::collective::wake_pair;
@@ -124,7 +124,7 @@ pub fn run(
     .map_err(system("start the session"))?;
     let welcome = welcomed(&connection)?;
     listener.set_number(welcome.worker);
-    let job: Job = serde_json::from_str(&welcome.job)
+    let job: CheckedJob = serde_json::from_str(&welcome.job)
         .map_err(|e| WorkerError::Task(format!("the coordinator's job cannot be read: {e}")))?;
     let fail = |what: String| {
         connection.say(FromWorker::Failed { what: what.clone() });

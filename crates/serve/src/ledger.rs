@@ -202,7 +202,7 @@ pub struct Submitted {
     pub id: JobId,
     /// Its name, which is also that of its run's folder.
     pub name: String,
-    /// What is trained; checked.
+    /// What is trained. It was checked when it was accepted; a ledger is read whatever later releases check.
     pub job: Job,
     /// Numbers of workers that it may have.
     pub workers: WorkerRange,

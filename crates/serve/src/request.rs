@@ -1,7 +1,7 @@
 //! What clients ask of the engine, and what it answers.
 
 use bellwether_core::InputError;
-use bellwether_core::job::{Job, WorkerRange};
+use bellwether_core::job::{CheckedJob, WorkerRange};
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -47,8 +47,8 @@ pub enum Request {
 /// A job to be accepted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Submission {
-    /// What is trained; checked, its paths absolute.
-    pub job: Job,
+    /// What is trained; its paths are absolute.
+    pub job: CheckedJob,
     /// The name that it shall have; without one it gets its job's, and a number.
     pub name: Option<String>,
     /// Numbers of workers, where they are not those of the job file.

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use bellwether_core::InputError;
-use bellwether_core::job::Job;
+use bellwether_core::job::CheckedJob;
 use bellwether_core::plan::Synchronisation;
 use bellwether_runtime::coordinator::Options;
 use bellwether_runtime::membership::WorkloadDescription;
@@ -43,7 +43,7 @@ impl Default for Timeouts {
 /// Those of a run in `run` of one worker that joins by hand, without a director.
 pub(crate) fn options(
     run: &RunDir,
-    job: Job,
+    job: CheckedJob,
     description: &WorkloadDescription,
     listen: SocketAddr,
 ) -> Result<Options, RunError> {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use bellwether_core::InputError;
-use bellwether_core::job::Job;
+use bellwether_core::job::{CheckedJob, Job};
 use bellwether_core::prediction::Protocol;
 use bellwether_core::profile::Profile;
 use bellwether_runtime::membership::WorkloadDescription;
@@ -41,7 +41,7 @@ pub struct How {
 ///
 /// Returns what keeps it from being trained.
 pub fn measure(
-    job: &Job,
+    job: &CheckedJob,
     build: impl Fn(&Job) -> Result<Box<dyn Workload>, InputError> + Send + Sync + 'static,
     how: &How,
     observe: &mut Observe<'_>,

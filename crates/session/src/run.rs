@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use bellwether_core::InputError;
-use bellwether_core::job::{Job, WorkerRange};
+use bellwether_core::job::{CheckedJob, WorkerRange};
 use bellwether_core::plan::Plan;
 use bellwether_core::record::{Planned, RunOutcome, Summary};
 use bellwether_core::units::DollarsPerHour;
@@ -41,7 +41,7 @@ pub(crate) mod builder;
 ///   depend on the number of threads in a kernel must fix it), the file descriptors, and the peak of resident
 ///   memory that the summary names.
 pub struct Session {
-    job: Job,
+    job: CheckedJob,
     workload: WorkloadBuilder,
     state_dir: Option<StateDir>,
     resumed: Option<RunDir>,

@@ -16,7 +16,7 @@ const TABLE: &str = "xtask/src/tidy/counts.rs";
 
 /// Lines that a crate may have, tests and generated code left out, and what they are for.
 const BUDGETS: &[(&str, usize, &str)] = &[
-    ("core", 5500, "the words of all crates: job file, profile, prediction, plan, events, and their checks"),
+    ("core", 6300, "the words of all crates and their checks; the table of what each training mode can do"),
     ("des", 2000, "an engine that knows no domain"),
     ("numerics", 2500, "fits, searches, matrices and programs that know no domain"),
     ("model", 20000, "a model per file, each with its specification in its header"),
@@ -30,7 +30,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("cli", 13000, "arguments, files, streams, tables and plots of all verbs"),
     ("bench", 8000, "sixteen measurements of real processes, and what they share"),
     ("testkit", 600, "what tests of several crates share"),
-    ("xtask", 2000, "the checks of this house"),
+    ("xtask", 2300, "the checks of this house, the page of training modes"),
 ];
 
 /// What is counted of a crate.
@@ -265,14 +265,14 @@ mod tests {
             let table = census.table(imports);
             let numbers: Vec<Vec<&str>> =
                 table.lines().map(|line| line.split_whitespace().collect()).collect();
-            assert_eq!(numbers[1], ["core", "4", "2", "5500", "6", "1", "1", "2", "0"]);
+            assert_eq!(numbers[1], ["core", "4", "2", "6300", "6", "1", "1", "2", "0"]);
             assert_eq!(numbers[2][..3], ["total", "4", "2"]);
         });
     }
 
     #[test]
     fn circles_and_lines_are_limited() {
-        let long = "//! A.\n".repeat(5501);
+        let long = "//! A.\n".repeat(6301);
         let files = [
             ("crates/core/src/lib.rs", &*long),
             ("crates/core/src/a.rs", "use crate::b::B;"),
@@ -286,11 +286,11 @@ mod tests {
                 problems[0].contains("files that import one another in a circle (crates/core/src/a.rs, ")
             );
             assert!(
-                problems[1].contains(": 5503, and 5500 are allowed; move what is none of that"),
+                problems[1].contains(": 6303, and 6300 are allowed; move what is none of that"),
                 "{problems:?}"
             );
             assert!(
-                ratchet::check(&measures, "crates/core:lines 5503 x\ncrates/core:circles 2 x\n").is_empty()
+                ratchet::check(&measures, "crates/core:lines 6303 x\ncrates/core:circles 2 x\n").is_empty()
             );
         });
     }

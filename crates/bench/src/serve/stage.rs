@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use bellwether_core::job::Job;
+use bellwether_core::job::CheckedJob;
 use bellwether_core::parse;
 use bellwether_serve::daemon;
 use bellwether_serve::snapshot::JobState;
@@ -65,7 +65,7 @@ impl Stage {
         self.client.get::<Value>("/v1/cluster").map(drop)
     }
 
-    pub(super) fn submit(&self, name: &str, job: &Job, workers: &str) -> Result<JobState, Failure> {
+    pub(super) fn submit(&self, name: &str, job: &CheckedJob, workers: &str) -> Result<JobState, Failure> {
         let body = json!({ "name": name, "job": job, "workers": workers, "key": name });
         self.client.post("/v1/jobs", Some(&body))
     }
@@ -117,13 +117,13 @@ fn text(seed: u64, steps: u64, node_ms: f64) -> String {
 }
 
 /// Such a job.
-pub(super) fn synthetic(seed: u64, steps: u64, node_ms: f64) -> Result<Job, Failure> {
+pub(super) fn synthetic(seed: u64, steps: u64, node_ms: f64) -> Result<CheckedJob, Failure> {
     Ok(parse::job(&text(seed, steps, node_ms), "bench", &[])?)
 }
 
 /// How many of the jobs trained what an undisturbed run of the same job trains. How long the device sleeps
 /// decides no bit.
-pub(super) fn same_digests(jobs: &[JobState], described: &[(String, Job)]) -> Result<u64, Failure> {
+pub(super) fn same_digests(jobs: &[JobState], described: &[(String, CheckedJob)]) -> Result<u64, Failure> {
     let folder = Folder::new("undisturbed")?;
     let mut same = 0;
     for (name, job) in described {

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bellwether_core::InputError;
+use bellwether_core::job::CheckedJob;
 use bellwether_core::record::{Mismatch, RunFailure, RunOutcome, Summary};
 use bellwether_runtime::coordinator::CoordinatorError;
 use bellwether_session::{Program, RunError, Session, Spawn, Timeouts};
@@ -28,7 +29,7 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     let resumed = arguments.resume.as_deref().map(|name| state_dir.run(name)).transpose()?;
     let plan = arguments.plan.as_deref().map(job::read_plan).transpose()?;
     let job = match (&resumed, &arguments.job) {
-        (Some(run), _) => run.job()?,
+        (Some(run), _) => stored(run)?,
         (None, Some(path)) => job::read(path, &arguments, plan.as_ref())?,
         (None, None) => return Err(Failure::at("run", "no job file is named")),
     };
@@ -72,6 +73,12 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     let (summary, outcome) = session.run(&mut |seen| show.see(seen))?;
     report(&summary, arguments.state.format, printer);
     Ok(conclude(&summary, &outcome, printer))
+}
+
+/// The job of a run that is taken up again.
+fn stored(run: &RunDir) -> Result<CheckedJob, Failure> {
+    let located = |error: InputError| InputError { place: format!("{}: {}", run.name, error.place), ..error };
+    Ok(run.job()?.check().map_err(located)?)
 }
 
 fn timeouts(arguments: &RunArguments) -> Timeouts {

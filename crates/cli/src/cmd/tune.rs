@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use bellwether_core::InputError;
-use bellwether_core::job::{Job, Mode, WorkerRange};
+use bellwether_core::job::{CheckedJob, Feature, Job, WorkerRange};
 use bellwether_core::units::DollarsPerHour;
 use bellwether_sched::tune::{Outcome, Search};
 use bellwether_session::tune::{self as search, Progress, SearchError, State, Tuned, sessions_folder};
@@ -105,25 +105,21 @@ pub(crate) fn tune(arguments: &TuneArguments, printer: &Printer) -> Result<ExitC
 }
 
 /// The job as it is trained, with the workers that it has in every session.
-fn job(arguments: &SyncArguments) -> Result<Job, Failure> {
-    let mut job = job::read(&arguments.job, &arguments.set)?;
-    if !matches!(job.mode, Mode::Exact) {
-        let hint =
-            "the batch may move only while all wait for all: leave [mode.goodput] out, or --set mode=exact";
-        return Err(InputError::new(arguments.job.display().to_string(), "the job's mode is `goodput`")
-            .hint(hint)
-            .into());
-    }
+fn job(arguments: &SyncArguments) -> Result<CheckedJob, Failure> {
+    let job = job::read(&arguments.job, &arguments.set)?;
+    let place = || arguments.job.display().to_string();
+    Feature::TuneSync.check(&job).map_err(|error| InputError { place: place(), ..error })?;
     let workers = arguments.workers.unwrap_or(job.workers.initial());
     let nodes = job.batch.virtual_nodes;
     if workers > nodes {
         let what = format!("{workers} workers cannot share {nodes} virtual nodes");
         return Err(InputError::new("--workers", what).hint(format!("use at most {nodes}")).into());
     }
-    job.workers = WorkerRange { min: workers, max: workers };
-    // The sessions' checkpoints go with them.
-    job.checkpoint.folder = None;
-    Ok(job)
+    Ok(job.edit(|job| {
+        job.workers = WorkerRange { min: workers, max: workers };
+        // The sessions' checkpoints go with them.
+        job.checkpoint.folder = None;
+    })?)
 }
 
 /// A new search, or the one that is there.

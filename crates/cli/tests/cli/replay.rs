@@ -47,7 +47,7 @@ impl Written {
         let submitted = Submitted {
             id,
             name: name.into(),
-            job: parse::job(&text, name, &[]).expect("a job"),
+            job: parse::job(&text, name, &[]).expect("a job").into_job(),
             workers: WorkerRange { min: 1, max: most },
             weight: 1.0,
             deadline_s: None,

@@ -29,7 +29,7 @@ fn prepare(recipe: &Recipe) -> Scene {
 fn prepare_text(scene: Scene, text: &str) -> Scene {
     let folder = scene.run_folder();
     fs::create_dir_all(&folder).expect("the test's folder can be written");
-    let mut job = parse::job(text, "job.toml", &[]).expect("the recipe is right");
+    let mut job = parse::job(text, "job.toml", &[]).expect("the recipe is right").into_job();
     job.paths_mut().into_iter().for_each(|path| *path = scene.path("").join(&*path));
     let text = serde_json::to_vec(&job).expect("a job is plain data");
     fs::write(folder.join("job.json"), text).expect("the test's folder can be written");

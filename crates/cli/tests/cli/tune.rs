@@ -83,7 +83,7 @@ fn the_least_share_that_is_good_enough_is_found_and_kept() {
 /// The policy as somebody would copy it into a job file.
 fn read_policy(policy: &str) -> Sync {
     let text = format!("{}[sync]\npolicy = {policy}\n", job(60));
-    bellwether_core::parse::job(&text, "job.toml", &[]).expect("it belongs into a job file").sync
+    bellwether_core::parse::job(&text, "job.toml", &[]).expect("it belongs into a job file").into_job().sync
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The checks that a job file must pass, beyond its shape.
 
-use super::{Data, Goodput, Job, Mode, Model, Optimizer, RateRule, Reduce, Schedule, verify};
+use super::{Data, Feature, Goodput, Job, Mode, Model, Optimizer, RateRule, Reduce, Schedule, verify};
 use crate::error::InputError;
 
 type Check = Result<(), InputError>;
@@ -59,6 +59,7 @@ pub(super) fn job(job: &Job) -> Check {
     pairing(job)?;
     optimizer(&job.optimizer)?;
     sync(job)?;
+    Feature::asked(job).try_for_each(|feature| feature.check(job))?;
     verify::check(job)?;
     schedule(&job.schedule)?;
     ensure(
@@ -109,33 +110,11 @@ fn sync(job: &Job) -> Check {
         format!("{} is not in 1…1024", sync.servers),
         "synchronous training among the workers uses none of them",
     )?;
-    let (Optimizer::Sgd { clip_norm, .. }
-    | Optimizer::Adam { clip_norm, .. }
-    | Optimizer::Adamw { clip_norm, .. }) = job.optimizer;
-    let at_servers = sync.reduce == Reduce::Servers;
     ensure(
-        !at_servers || clip_norm.is_none(),
-        "sync.reduce",
-        "no server has the whole gradient, whose norm optimizer.clip_norm limits",
-        "use \"all-reduce\", or do without optimizer.clip_norm",
-    )?;
-    ensure(
-        !at_servers || part.is_power_of_two() || part == nodes,
+        sync.reduce != Reduce::Servers || part.is_power_of_two() || part == nodes,
         "sync.nodes_per_update",
         format!("gradients of {part} virtual nodes do not form a part of the sum that all-reduce makes"),
         "with reduce = \"servers\" use a power of two, or all virtual nodes",
-    )?;
-    ensure(
-        matches!(job.mode, Mode::Exact) || !at_servers,
-        "sync.reduce",
-        "the batch may move only where gradients are summed among the workers",
-        "use \"all-reduce\" with mode `goodput`",
-    )?;
-    ensure(
-        sync.is_synchronous() || matches!(job.mode, Mode::Exact),
-        "sync.policy",
-        "the batch may move only while all wait for all",
-        "use mode \"exact\" with asynchronous phases, or policy \"bsp\" with mode `goodput`",
     )
 }
 

@@ -1,7 +1,9 @@
 //! What a job file may say, and what a person reads when it says something else.
 
 use bellwether_core::InputError;
-use bellwether_core::job::{Data, Job, Model, Optimizer, WorkerRange};
+use bellwether_core::job::{
+    CheckedJob, Data, Feature, Job, Model, Optimizer, Support, TrainingMode, WorkerRange,
+};
 use bellwether_core::parse;
 use bellwether_core::units::{Bytes, Seconds};
 use proptest::prelude::*;
@@ -29,7 +31,7 @@ momentum = 0.9
 nesterov = true
 "#;
 
-fn read(text: &str) -> Result<Job, InputError> {
+fn read(text: &str) -> Result<CheckedJob, InputError> {
     parse::job(text, "job.toml", &[])
 }
 
@@ -39,7 +41,7 @@ fn with(from: &str, to: &str) -> InputError {
     read(&text).expect_err("the changed file is bad")
 }
 
-fn set(key: &str, value: &str) -> Result<Job, InputError> {
+fn set(key: &str, value: &str) -> Result<CheckedJob, InputError> {
     parse::job(GOOD, "job.toml", &[(key.into(), value.into())])
 }
 
@@ -58,7 +60,7 @@ fn a_good_file_is_read_with_its_defaults() {
 fn a_job_survives_its_own_serialisation() {
     let job = read(GOOD).unwrap();
     let json = serde_json::to_string(&job).unwrap();
-    assert_eq!(serde_json::from_str::<Job>(&json).unwrap(), job);
+    assert_eq!(serde_json::from_str::<CheckedJob>(&json).unwrap(), job);
     assert_eq!(read(&toml::to_string(&job).unwrap()).unwrap(), job);
 }
 
@@ -122,10 +124,52 @@ fn overrides_are_read_as_they_would_stand_in_the_file() {
     assert_eq!(set("workers", "\"2..3\"").unwrap().workers, WorkerRange { min: 2, max: 3 });
     assert_eq!(set("workers", "2..3").unwrap().workers, WorkerRange { min: 2, max: 3 });
     assert_eq!(set("name", "other").unwrap().name, "other");
-    assert!(matches!(set("model.hidden", "[8]").unwrap().model, Model::Mlp { hidden, .. } if hidden == [8]));
+    let narrow = set("model.hidden", "[8]").unwrap();
+    assert!(matches!(&narrow.model, Model::Mlp { hidden, .. } if *hidden == [8]));
     assert!(set("optimizer.learning_rat", "1").unwrap_err().hint.contains("learning_rate"));
     assert!(set("", "1").is_err());
     assert!(set("name.x", "1").is_err());
+}
+
+#[test]
+fn a_checked_job_is_changed_only_where_it_stays_right() {
+    let job = read(GOOD).unwrap();
+    let wider = job.clone().edit(|job| job.batch.size = 128).unwrap();
+    assert_eq!((wider.batch.size, wider.name.as_str()), (128, "digits"));
+    let error = job.clone().edit(|job| job.batch.size = 60).unwrap_err();
+    assert_eq!(error.place, "batch.size");
+    let written = serde_json::to_string(&job).unwrap();
+    assert_eq!(written, serde_json::to_string(&job.into_job()).unwrap());
+    let broken = written.replace("\"size\":64", "\"size\":60");
+    let refused = serde_json::from_str::<CheckedJob>(&broken).unwrap_err().to_string();
+    assert!(refused.contains("60 samples do not divide into 8"), "{refused}");
+}
+
+#[test]
+fn what_a_mode_cannot_do_is_refused_as_its_table_says() {
+    let (goodput, servers) = (("mode.goodput.max_batch", "128"), ("sync.reduce", "servers"));
+    let (asp, gossip) = (("sync.policy", "asp"), ("sync.policy", "gossip"));
+    let (clip, verify) = (("optimizer.clip_norm", "1.0"), ("verify_every", "10"));
+    for (sets, mode, feature) in [
+        ([goodput, servers], TrainingMode::Servers, Feature::MovingBatch),
+        ([goodput, asp], TrainingMode::Asynchronous, Feature::MovingBatch),
+        ([goodput, gossip], TrainingMode::Gossip, Feature::MovingBatch),
+        ([clip, servers], TrainingMode::Servers, Feature::ClipNorm),
+        ([verify, servers], TrainingMode::Servers, Feature::Verify),
+        ([verify, asp], TrainingMode::Asynchronous, Feature::Verify),
+        ([verify, gossip], TrainingMode::Gossip, Feature::Verify),
+    ] {
+        let sets = sets.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let error = parse::job(GOOD, "job.toml", &sets).expect_err("a combination that cannot be");
+        let Support::Refused { key, reason, hint } = mode.support(feature) else { panic!("{mode:?}") };
+        assert_eq!((error.what.as_str(), error.hint.as_str()), (reason, hint));
+        assert!(error.place.ends_with(key), "{error}");
+    }
+    let exact = read(GOOD).unwrap();
+    assert!(TrainingMode::of(&exact).eq([TrainingMode::Exact]));
+    assert!(Feature::MovingBatch.check(&exact).is_err() && Feature::Resize.check(&exact).is_ok());
+    let phases = set("sync.policy", "{ phases = [[0.0, \"bsp\"], [0.5, \"gossip\"]] }").unwrap();
+    assert!(TrainingMode::of(&phases).eq([TrainingMode::Gossip, TrainingMode::Exact]));
 }
 
 #[test]

@@ -7,13 +7,13 @@ use hyper_util::rt::TokioIo;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::Status;
+use tonic::Status as Refusal;
 use tonic::codegen::http::Uri;
 use tonic::transport::{Channel, Endpoint};
 
 use super::generated::control_client::ControlClient;
 use super::generated::membership_client::MembershipClient;
-use super::{ANSWER, QUESTION, Token, convert, generated as wire};
+use super::{ANSWER, Answer, QUESTION, Status, Token, convert, generated as wire};
 use crate::channel::{AsyncStream, ConnectionKind, DialError, Hello, Stream, dial, random_number, resolve};
 use crate::membership::FromWorker;
 
@@ -112,7 +112,7 @@ fn source_of(error: &dyn std::error::Error) -> String {
     innermost.to_string()
 }
 
-fn refused(address: &str, status: &Status) -> ClientError {
+fn refused(address: &str, status: &Refusal) -> ClientError {
     match status.code() {
         tonic::Code::Unauthenticated | tonic::Code::FailedPrecondition | tonic::Code::PermissionDenied => {
             ClientError::Refused { address: address.into(), why: status.message().into() }
@@ -122,13 +122,13 @@ fn refused(address: &str, status: &Status) -> ClientError {
 }
 
 /// An open session of a worker.
-pub struct Session {
+pub(crate) struct Session {
     /// What the coordinator says; ends when the session does.
-    pub incoming: tonic::Streaming<wire::ToWorker>,
+    pub(crate) incoming: tonic::Streaming<wire::ToWorker>,
     /// Where the worker speaks.
-    pub outgoing: mpsc::UnboundedSender<wire::FromWorker>,
+    pub(crate) outgoing: mpsc::UnboundedSender<wire::FromWorker>,
     /// The coordinator's first message.
-    pub welcome: wire::Welcome,
+    pub(crate) welcome: wire::Welcome,
 }
 
 /// Opens a worker's session.
@@ -136,7 +136,7 @@ pub struct Session {
 /// # Errors
 ///
 /// Returns an error if no coordinator answers within `patience`, or it refuses the worker.
-pub async fn open_session(
+pub(crate) async fn open_session(
     address: &str,
     token: &Token,
     attach: wire::Attach,
@@ -171,13 +171,13 @@ async fn attach_to(address: &str, token: &Token, attach: wire::Attach) -> Result
 }
 
 /// Wraps a word of the protocol for [`Session::outgoing`].
-pub fn envelope(message: &FromWorker) -> wire::FromWorker {
+pub(crate) fn envelope(message: &FromWorker) -> wire::FromWorker {
     convert::write_from_worker(message)
 }
 
 /// Waits for an answer, not for ever.
 async fn answer<T>(
-    call: impl Future<Output = Result<tonic::Response<T>, Status>>,
+    call: impl Future<Output = Result<tonic::Response<T>, Refusal>>,
     address: &str,
 ) -> Result<T, ClientError> {
     match tokio::time::timeout(ANSWER_PATIENCE, call).await {
@@ -216,9 +216,9 @@ impl Control {
     /// # Errors
     ///
     /// Returns an error if the coordinator is gone, refuses, or does not answer within 3 s.
-    pub fn status(&mut self) -> Result<wire::Status, ClientError> {
+    pub fn status(&mut self) -> Result<Status, ClientError> {
         let call = self.client.get_status(wire::StatusRequest {});
-        self.runtime.block_on(answer(call, &self.address))
+        self.runtime.block_on(answer(call, &self.address)).map(Into::into)
     }
 
     /// Asks for this many workers; the answer says what will happen.
@@ -226,9 +226,9 @@ impl Control {
     /// # Errors
     ///
     /// As for [`Control::status`].
-    pub fn scale(&mut self, workers: u32) -> Result<wire::Reply, ClientError> {
+    pub fn scale(&mut self, workers: u32) -> Result<Answer, ClientError> {
         let call = self.client.scale(wire::ScaleRequest { workers });
-        self.runtime.block_on(answer(call, &self.address))
+        self.runtime.block_on(answer(call, &self.address)).map(Into::into)
     }
 
     /// Asks the run to stop with a checkpoint.
@@ -236,9 +236,9 @@ impl Control {
     /// # Errors
     ///
     /// As for [`Control::status`].
-    pub fn stop(&mut self) -> Result<wire::Reply, ClientError> {
+    pub fn stop(&mut self) -> Result<Answer, ClientError> {
         let call = self.client.stop(wire::StopRequest {});
-        self.runtime.block_on(answer(call, &self.address))
+        self.runtime.block_on(answer(call, &self.address)).map(Into::into)
     }
 
     /// Calls `each` with every status until the run ends or `each` returns false.
@@ -246,13 +246,13 @@ impl Control {
     /// # Errors
     ///
     /// Returns an error if the coordinator refuses; its end ends the watch without an error.
-    pub fn watch(&mut self, mut each: impl FnMut(wire::Status) -> bool) -> Result<(), ClientError> {
+    pub fn watch(&mut self, mut each: impl FnMut(Status) -> bool) -> Result<(), ClientError> {
         let Control { runtime, client, address } = self;
         runtime.block_on(async {
             let response = client.watch(wire::StatusRequest {}).await.map_err(|s| refused(address, &s))?;
             let mut stream = response.into_inner();
             while let Some(Ok(status)) = stream.next().await {
-                if !each(status) {
+                if !each(status.into()) {
                     break;
                 }
             }

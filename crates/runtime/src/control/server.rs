@@ -35,11 +35,11 @@ const CALLS_MAX: u32 = 16;
 const HEADERS_BYTES_MAX: u32 = 16 * 1024;
 
 /// How the coordinator speaks to one worker; dropping it ends the session.
-pub type Outgoing = mpsc::UnboundedSender<Result<wire::ToWorker, Status>>;
+pub(crate) type Outgoing = mpsc::UnboundedSender<Result<wire::ToWorker, Status>>;
 
 /// What the control plane tells the coordinator.
 #[derive(Debug)]
-pub enum Input {
+pub(crate) enum Input {
     /// A worker opened a session. The answer is its number, or why it is not let in.
     Opened {
         /// Names the session: a worker may open a new one before the end of the old one is noticed.
@@ -70,7 +70,7 @@ pub enum Input {
 
 /// A running server; dropping it ends all sessions.
 #[derive(Debug)]
-pub struct Server {
+pub(crate) struct Server {
     listener: Listener,
     shutdown: Option<oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -82,7 +82,7 @@ impl Server {
     /// # Errors
     ///
     /// Returns an error if the address cannot be bound or the system gives no thread.
-    pub fn start(
+    pub(crate) fn start(
         address: SocketAddr,
         token: Token,
         inputs: Sender<Input>,
@@ -113,7 +113,7 @@ impl Server {
     }
 
     /// The bound address.
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.listener.local_addr()
     }
 }
@@ -258,11 +258,11 @@ impl Control for Service {
 }
 
 /// Wraps a word of the protocol for [`Outgoing`].
-pub fn envelope(message: &crate::membership::ToWorker) -> wire::ToWorker {
+pub(crate) fn envelope(message: &crate::membership::ToWorker) -> wire::ToWorker {
     convert::write_to_worker(message)
 }
 
 /// The first message of a session.
-pub fn welcome(welcome: wire::Welcome) -> wire::ToWorker {
+pub(crate) fn welcome(welcome: wire::Welcome) -> wire::ToWorker {
     wire::ToWorker { body: Some(wire::to_worker::Body::Welcome(welcome)) }
 }

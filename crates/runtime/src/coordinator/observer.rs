@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use bellwether_core::record::Event as Journaled;
 
 use super::Observation;
-use crate::control::generated as wire;
+use crate::control::Status;
 
 /// Most lines that wait for an observer; further ones are not shown.
 const WAITING_MAX: usize = 10_000;
@@ -13,7 +13,7 @@ const WAITING_MAX: usize = 10_000;
 /// What waits to be shown.
 enum Shown {
     Journal(Box<Journaled>),
-    Status(Box<wire::Status>),
+    Status(Box<Status>),
 }
 
 /// The main loop's end: never waits.
@@ -48,7 +48,7 @@ impl Observer {
     }
 
     /// Shows the state of things, unless there is no room: the next one says more.
-    pub(super) fn status(&mut self, status: &wire::Status) {
+    pub(super) fn status(&mut self, status: &Status) {
         self.try_show(Shown::Status(Box::new(status.clone())));
     }
 
@@ -78,7 +78,7 @@ mod tests {
         let (mut observer, lines) = observer();
         let line = |n: usize| Journaled::Warning { message: n.to_string() };
         (0..WAITING_MAX + 7).for_each(|n| observer.journal(&line(n)));
-        observer.status(&wire::Status::default());
+        observer.status(&Status::default());
         let shown = &lines.0;
         for _ in 0..10 {
             assert!(shown.try_recv().is_ok());

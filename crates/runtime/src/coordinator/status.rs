@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Run;
-use crate::control::{convert, generated as wire};
+use crate::control::{Status, WorkerStatus};
 use crate::membership::coordinator::Stage;
 
 /// The stage of a worker that waits without a part in the training, and without any claim to one.
@@ -24,7 +24,7 @@ impl Run {
         self.shown = Instant::now();
         let status = self.current_status();
         self.observer.status(&status);
-        self.planes.status.send_replace(status);
+        self.planes.status.send_replace(status.into());
     }
 
     /// Steps of the whole run; 0 until the size of the task is known.
@@ -33,7 +33,7 @@ impl Run {
         workload.map_or(0, |t| self.options.job.total_steps(t.training_samples))
     }
 
-    pub(super) fn current_status(&self) -> wire::Status {
+    pub(super) fn current_status(&self) -> Status {
         let (machine, progress) = (&self.machine, self.machine.progress());
         let total_steps = self.total_steps();
         let step = progress.committed();
@@ -43,7 +43,7 @@ impl Run {
             |worker| membership.rank(worker).map_or(0, |rank| membership.active[rank].nodes.len() as u32);
         let members = machine
             .workers()
-            .map(|(worker, stage, address, process, step)| wire::WorkerStatus {
+            .map(|(worker, stage, address, process, step)| WorkerStatus {
                 doing: machine.doing(worker),
                 worker,
                 stage: stage_name(stage).into(),
@@ -53,7 +53,7 @@ impl Run {
                 step,
             })
             .collect();
-        wire::Status {
+        Status {
             run: self.options.run.clone(),
             lifecycle: machine.lifecycle().into(),
             epoch: membership.epoch,
@@ -64,7 +64,7 @@ impl Run {
             workers: membership.active.len() as u32,
             wanted: machine.wanted(),
             members,
-            evaluation: progress.evaluation.as_ref().map(convert::write_evaluation),
+            evaluation: progress.evaluation,
             elapsed_s: self.began.elapsed().as_secs_f64(),
             examples: self.order.map_or(0, |order| order.samples_before(step)),
             batch: if self.options.job.mode.goodput().is_some() { self.batches.samples() } else { 0 },

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 fn job(rule: Rule, schedule: Schedule) -> Job {
     let text = "name='x'\nsteps=100\n[model]\nkind='mlp'\nhidden=[]\n[data]\nkind='digits'\n\
                 [batch]\nsize=8\nvirtual_nodes=4\n[optimizer]\nkind='sgd'\nlearning_rate=0.1";
-    Job { optimizer: rule, schedule, ..parse::job(text, "", &[]).expect("a good job file") }
+    Job { optimizer: rule, schedule, ..parse::job(text, "", &[]).expect("a good job file").into_job() }
 }
 
 fn rules() -> Vec<Rule> {

@@ -89,12 +89,11 @@ pub(super) async fn submit(call: Call) -> Result<Response, Failure> {
 /// The submission in a body, its task not yet known.
 fn read(bytes: &[u8], header_key: Option<String>) -> Result<Submission, Failure> {
     let Submit { job, job_toml, name, workers, priority, deadline, key } = body::read(bytes)?;
-    let mut job = match (job, job_toml) {
+    let job = match (job, job_toml) {
         (Some(job), None) => {
             let located =
                 |error: InputError| InputError { place: format!("body, `job.{}`", error.place), ..error };
-            job.check().map_err(located)?;
-            job
+            job.check().map_err(located)?
         }
         (None, Some(text)) => bellwether_core::parse::job(&text, "body, `job_toml`", &[])?,
         _ => {
@@ -102,14 +101,14 @@ fn read(bytes: &[u8], header_key: Option<String>) -> Result<Submission, Failure>
             return Err(failure.hint("give the job file as JSON in `job`, or its text in `job_toml`"));
         }
     };
-    if let Some(path) = job.paths_mut().into_iter().find(|path| !path.is_absolute()) {
+    if let Some(path) = Job::clone(&job).paths_mut().into_iter().find(|path| !path.is_absolute()) {
         let what = format!("the path `{}` is not absolute", echo(&path.to_string_lossy()));
         let hint = "the daemon works in another folder than you; `bellwether submit` makes paths absolute";
         return Err(Failure::invalid("body, `job`", what).hint(hint));
     }
     if let Some(name) = &name {
-        let named = Job { name: name.clone(), ..job.clone() };
-        named.check().map_err(|error| InputError { place: "body, `name`".into(), ..error })?;
+        let named = job.clone().edit(|job| job.name.clone_from(name));
+        named.map_err(|error| InputError { place: "body, `name`".into(), ..error })?;
     }
     let key = match (key, header_key) {
         (Some(body), Some(header)) if body != header => {

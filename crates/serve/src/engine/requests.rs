@@ -93,9 +93,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         let invalid = |error| refused(RefusalKind::Invalid, error);
         let name = match name {
             Some(name) => {
-                let mut named = job.clone();
-                named.name.clone_from(&name);
-                named.check().map_err(invalid)?;
+                job.clone().edit(|job| job.name.clone_from(&name)).map_err(invalid)?;
                 if self.is_taken(&name) {
                     let error = InputError::new("name", format!("`{name}` is taken"));
                     let hint = "choose another name, or leave it out: the job gets a number then";
@@ -130,7 +128,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             weight,
             task,
             key,
-            job,
+            job: job.into_job(),
         })
     }
 

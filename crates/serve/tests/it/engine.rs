@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bellwether_core::cluster::JobId;
-use bellwether_core::job::{Job, WorkerRange};
+use bellwether_core::job::{CheckedJob, WorkerRange};
 use bellwether_core::parse;
 use bellwether_core::record::{Event, RunFailure, RunOutcome};
 use bellwether_runtime::journal::Journal;
@@ -186,7 +186,7 @@ fn options(folder: &Path, policy: Option<&str>, slots: u32) -> Options {
     }
 }
 
-fn job(name: &str) -> Job {
+fn job(name: &str) -> CheckedJob {
     let text = format!(
         "name = \"{name}\"\nsteps = 100\n[model]\nkind = \"synthetic\"\nstep_time = \"10ms\"\nparameters = \"1KiB\"\n\
          [data]\nkind = \"indices\"\nsamples = 800\n[batch]\nsize = 8\nvirtual_nodes = 8\n\

@@ -1,7 +1,7 @@
 //! The number of workers that a run begins with, where the job leaves a range: measured, predicted and chosen
 //! before it begins.
 
-use bellwether_core::job::{Job, Model, WorkerRange};
+use bellwether_core::job::{CheckedJob, Job, Model, WorkerRange};
 use bellwether_core::prediction::Link;
 use bellwether_core::record::{Decision, Event, Planned};
 use bellwether_core::units::DollarsPerHour;
@@ -23,7 +23,7 @@ const STEPS: u64 = 10;
 ///
 /// As when a job is measured, or none of the numbers can be predicted.
 pub(crate) fn choose(
-    job: &Job,
+    job: &CheckedJob,
     (description, workload): (&WorkloadDescription, &WorkloadBuilder),
     spawn: &Spawn,
     workers: WorkerRange,

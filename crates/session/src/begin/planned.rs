@@ -1,7 +1,7 @@
 //! A run as a plan says: its number of workers and its sync strategy.
 
 use bellwether_core::InputError;
-use bellwether_core::job::{Job, WorkerRange};
+use bellwether_core::job::{CheckedJob, WorkerRange};
 use bellwether_core::plan::{Plan, Synchronisation, TransmissionOrder};
 use bellwether_runtime::membership::WorkloadDescription;
 
@@ -13,20 +13,22 @@ use crate::error::RunError;
 /// # Errors
 ///
 /// Returns an error for a plan that chose nothing, or for another job.
-pub fn apply(plan: &Plan, job: &mut Job, asked: Option<WorkerRange>) -> Result<(), RunError> {
+pub fn apply(plan: &Plan, job: CheckedJob, asked: Option<WorkerRange>) -> Result<CheckedJob, RunError> {
     let Some(chosen) = plan.chosen() else {
         let what = "nothing fits the wishes of this plan, so it chose no machines";
         return Err(RunError::Option(InputError::new("plan", what).hint("make another with other wishes")));
     };
-    if asked.is_none() {
-        job.workers = WorkerRange { min: chosen.workers, max: chosen.workers };
-    }
-    if let Some(way) = &chosen.way {
-        job.sync.policy = way.policy.clone();
-        job.sync.servers = way.servers.max(1);
-    }
+    let planned = job.edit(|job| {
+        if asked.is_none() {
+            job.workers = WorkerRange { min: chosen.workers, max: chosen.workers };
+        }
+        if let Some(way) = &chosen.way {
+            job.sync.policy = way.policy.clone();
+            job.sync.servers = way.servers.max(1);
+        }
+    });
     let place = |error: InputError| InputError { place: format!("plan: {}", error.place), ..error };
-    job.check().map_err(|error| RunError::Option(place(error)))
+    planned.map_err(|error| RunError::Option(place(error)))
 }
 
 /// The order in which parts travel as the plan worked it out, for a job of its layout.

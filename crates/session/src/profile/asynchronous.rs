@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::mpsc::channel;
 
-use bellwether_core::job::{Job, Order, SyncPolicy, WorkerRange};
+use bellwether_core::job::{CheckedJob, Job, Order, SyncPolicy, WorkerRange};
 use bellwether_core::plan::{Synchronisation, TransmissionOrder};
 use bellwether_core::prediction::Protocol;
 use bellwether_core::profile::{Network, Profile};
@@ -29,17 +29,18 @@ use crate::{Note, Observe, Progress, Role, Spawn, WorkloadBuilder};
 ///
 /// Returns what keeps it from being trained.
 pub(super) fn measure(
-    original: &Job,
+    original: &CheckedJob,
     (description, workload): (&WorkloadDescription, &WorkloadBuilder),
     how: &How,
     observe: &mut Observe<'_>,
 ) -> Result<Profile, RunError> {
-    let mut job = original.clone();
-    endless(&mut job);
-    job.workers = WorkerRange { min: 1, max: 1 };
-    // A single worker waits for no other, whatever the job says, and the order changes nothing that is kept.
-    job.sync.policy = SyncPolicy::Phases(vec![(0.0, Protocol::Asp)]);
-    (job.sync.servers, job.sync.replica, job.sync.order) = (1, false, Order::Fifo);
+    let job = original.clone().edit(|job| {
+        endless(job);
+        job.workers = WorkerRange { min: 1, max: 1 };
+        // A single worker waits for no other, whatever the job says, and the order changes nothing that is kept.
+        job.sync.policy = SyncPolicy::Phases(vec![(0.0, Protocol::Asp)]);
+        (job.sync.servers, job.sync.replica, job.sync.order) = (1, false, Order::Fifo);
+    })?;
     let scratch = Scratch::new()?;
     let run = StateDir::find(Some(scratch.0.clone()))?.create(&job, false)?;
     let listen = how.listen.unwrap_or(LOOPBACK);

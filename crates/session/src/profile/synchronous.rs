@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::channel;
 
-use bellwether_core::job::Job;
+use bellwether_core::job::CheckedJob;
 use bellwether_core::profile::{Network, Profile};
 use bellwether_core::record::{Event, RunOutcome};
 use bellwether_runtime::coordinator::{self, Observation, Options, Spawn};
@@ -48,13 +48,12 @@ enum Part {
 ///
 /// Returns what keeps it from being trained.
 pub(crate) fn measure(
-    original: &Job,
+    original: &CheckedJob,
     (description, workload): (&WorkloadDescription, &WorkloadBuilder),
     how: &How,
     observe: &mut Observe<'_>,
 ) -> Result<Profile, RunError> {
-    let mut job = original.clone();
-    endless(&mut job);
+    let job = original.clone().edit(endless)?;
     let scratch = Scratch::new()?;
     let run = StateDir::find(Some(scratch.0.clone()))?.create(&job, false)?;
     let listen = how.listen.unwrap_or(LOOPBACK);

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use bellwether_core::InputError;
-use bellwether_core::job::{Job, WorkerRange};
+use bellwether_core::job::{CheckedJob, Job, WorkerRange};
 use bellwether_core::plan::Plan;
 use bellwether_core::units::DollarsPerHour;
 use bellwether_runtime::coordinator::Director;
@@ -18,7 +18,7 @@ use crate::{Spawn, WorkloadBuilder};
 
 /// A job that needs what it trains to become a [`Session`].
 #[derive(Debug)]
-pub struct Builder(Job);
+pub struct Builder(CheckedJob);
 
 impl Builder {
     /// What is trained. `build` makes it from the job: once here, where nothing is begun yet, so that what
@@ -54,8 +54,8 @@ impl Builder {
 }
 
 impl Session {
-    /// A session that trains `job`, which is checked.
-    pub fn builder(job: Job) -> Builder {
+    /// A session that trains `job`.
+    pub fn builder(job: CheckedJob) -> Builder {
         Builder(job)
     }
 

@@ -71,7 +71,7 @@ mod tests {
             "name = \"job\"\nsteps = 64\n[batch]\nsize = 8\nvirtual_nodes = 4\n[model]\nkind = \"mlp\"\nhidden = [4]\n\
              [data]\nkind = \"digits\"\n[optimizer]\nkind = \"sgd\"\nlearning_rate = 0.1\n{more}"
         );
-        bellwether_core::parse::job(&text, "job.toml", &[]).unwrap()
+        bellwether_core::parse::job(&text, "job.toml", &[]).unwrap().into_job()
     }
 
     #[test]

@@ -14,8 +14,7 @@ fn folder() -> PathBuf {
 fn load(name: &str) -> Job {
     let text = std::fs::read_to_string(folder().join(name)).unwrap();
     let job: Job = toml::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
-    job.check().unwrap();
-    job
+    job.check().unwrap().into_job()
 }
 
 fn run(name: &str) -> Outcome {

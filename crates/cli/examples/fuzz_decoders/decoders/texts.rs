@@ -1,6 +1,6 @@
 //! Decoders of texts: job files, what the daemon reads, and the descriptions that other verbs read.
 
-use bellwether_core::job::Job;
+use bellwether_core::job::CheckedJob;
 use bellwether_core::plan::Plan;
 use bellwether_core::profile::Profile;
 use bellwether_core::{InputError, parse};
@@ -67,7 +67,7 @@ pub(super) fn job_json() -> String {
 
 /// What is made of the job in a `job.json` or a welcome.
 pub(super) fn is_job(bytes: &[u8]) -> bool {
-    serde_json::from_slice::<Job>(bytes).is_ok_and(|job| job.check().is_ok())
+    serde_json::from_slice::<CheckedJob>(bytes).is_ok()
 }
 
 pub(super) fn all() -> Vec<Decoder> {

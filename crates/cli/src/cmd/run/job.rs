@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use bellwether_core::InputError;
-use bellwether_core::job::{Job, Mode};
+use bellwether_core::job::{CheckedJob, Feature, Mode};
 use bellwether_core::plan::Plan;
 use bellwether_session::apply_plan;
 
@@ -12,7 +12,11 @@ use crate::failure::Failure;
 use crate::job;
 
 /// Reads the job, and sets anew what was asked for.
-pub(super) fn read(path: &Path, arguments: &RunArguments, plan: Option<&Plan>) -> Result<Job, Failure> {
+pub(super) fn read(
+    path: &Path,
+    arguments: &RunArguments,
+    plan: Option<&Plan>,
+) -> Result<CheckedJob, Failure> {
     let mut overrides = arguments.set.clone();
     if let Some(range) = arguments.workers {
         overrides.push(("workers".into(), format!("\"{range}\"")));
@@ -23,35 +27,32 @@ pub(super) fn read(path: &Path, arguments: &RunArguments, plan: Option<&Plan>) -
         }
         (_, failure) => failure,
     })?;
-    fix_batch(&mut job, &arguments.batch_schedule)?;
-    plan.map_or(Ok(()), |plan| apply_plan(plan, &mut job, arguments.workers))?;
+    if !arguments.batch_schedule.is_empty() {
+        job = fix_batch(job, &arguments.batch_schedule)?;
+    }
+    if let Some(plan) = plan {
+        job = apply_plan(plan, job, arguments.workers)?;
+    }
     if let Some(steps) = arguments.steps {
-        (job.steps, job.epochs) = (Some(steps), None);
-        job.check().map_err(|error| InputError { place: format!("--{}", error.place), ..error })?;
+        let longer = job.edit(|job| (job.steps, job.epochs) = (Some(steps), None));
+        job = longer.map_err(|error| InputError { place: format!("--{}", error.place), ..error })?;
     }
     Ok(job)
 }
 
-/// Fixes the batch from given steps on; empty leaves the job as it is.
+/// Fixes the batch from given steps on.
 ///
 /// # Errors
 ///
 /// A job whose batch may not move, or not so.
-fn fix_batch(job: &mut Job, schedule: &[(u64, u32)]) -> Result<(), InputError> {
-    if schedule.is_empty() {
-        return Ok(());
-    }
-    let Mode::Goodput(goodput) = &mut job.mode else {
-        let hint = "a batch may only move in mode `goodput`: write max_batch under [mode.goodput] in the job file, or \
-                    --set mode.goodput.max_batch=N";
-        return Err(InputError::new(
-            "--batch-schedule",
-            "the job's mode is `exact`: its batch never changes",
-        )
-        .hint(hint));
-    };
-    goodput.schedule = schedule.to_vec();
-    job.check().map_err(|error| InputError { place: format!("--batch-schedule: {}", error.place), ..error })
+fn fix_batch(job: CheckedJob, schedule: &[(u64, u32)]) -> Result<CheckedJob, InputError> {
+    Feature::MovingBatch.check(&job).map_err(|e| InputError { place: "--batch-schedule".into(), ..e })?;
+    let fixed = job.edit(|job| {
+        if let Mode::Goodput(goodput) = &mut job.mode {
+            goodput.schedule = schedule.to_vec();
+        }
+    });
+    fixed.map_err(|error| InputError { place: format!("--batch-schedule: {}", error.place), ..error })
 }
 
 /// Reads a plan.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bellwether_core::record::{
     BatchChange, Comparison, Event, ExpectedRun, PhaseSummary, Revocations, Summary,
 };
-use bellwether_runtime::control::generated::Status;
+use bellwether_runtime::control::Status;
 use bellwether_runtime::coordinator::Observation;
 use bellwether_session::Progress;
 use indicatif::{ProgressBar, ProgressStyle};

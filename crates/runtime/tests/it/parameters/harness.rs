@@ -38,7 +38,8 @@ pub(crate) fn optimizer(rule: Update) -> Optimizer {
     let text = "name='x'\nsteps=100\n[model]\nkind='mlp'\nhidden=[]\n[data]\nkind='digits'\n\
                 [batch]\nsize=8\nvirtual_nodes=4\n[optimizer]\nkind='sgd'\nlearning_rate=0.1";
     let schedule = Schedule::Cosine { warm_up_steps: 2, floor: 0.1 };
-    let job = Job { optimizer: rule, schedule, ..parse::job(text, "", &[]).expect("a good job file") };
+    let job =
+        Job { optimizer: rule, schedule, ..parse::job(text, "", &[]).expect("a good job file").into_job() };
     Optimizer::new(&job, 100)
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bellwether_core::job::{Job, WorkerRange};
+use bellwether_core::job::{CheckedJob, WorkerRange};
 use bellwether_core::parse;
 use bellwether_serve::ledger::Task;
 use bellwether_serve::request::{Refusal, Reply, Request, Submission};
@@ -29,11 +29,11 @@ pub(crate) struct Users {
     pub(crate) accepted: BTreeSet<String>,
     /// Names that were asked to be cancelled, whether that was answered or not.
     pub(crate) cancelled: BTreeSet<String>,
-    template: Option<Job>,
+    template: Option<CheckedJob>,
 }
 
 impl Users {
-    fn job(&mut self) -> Job {
+    fn job(&mut self) -> CheckedJob {
         let text = "name = \"job\"\nsteps = 100\n[model]\nkind = \"synthetic\"\nstep_time = \"10ms\"\nparameters = \"1KiB\"\n\
             [data]\nkind = \"indices\"\nsamples = 800\n[batch]\nsize = 8\nvirtual_nodes = 8\n\
             [optimizer]\nkind = \"sgd\"\nlearning_rate = 0.1\n";

@@ -17,8 +17,7 @@ pub fn job(model: &str, data: &str) -> Job {
          batch = {{ size = 2, virtual_nodes = 1 }}\noptimizer = {{ kind = \"sgd\", learning_rate = 0.1 }}\n"
     );
     let job: Job = toml::from_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    job.check().unwrap();
-    job
+    job.check().unwrap().into_job()
 }
 
 /// A workload whose files lie in memory.

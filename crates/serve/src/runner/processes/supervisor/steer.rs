@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use bellwether_runtime::control::Status;
 use bellwether_runtime::control::client::{ClientError, Control};
-use bellwether_runtime::control::generated::Status;
 use bellwether_runtime::coordinator::STANDBY;
 use bellwether_runtime::membership::coordinator::WAITS_FOR_CHECKPOINT;
 use bellwether_runtime::run_dir::RunDir;

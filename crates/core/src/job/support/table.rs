@@ -1,0 +1,338 @@
+//! The table of training modes and features; `cargo xtask modes` makes `docs/modes.md` of it.
+
+use super::Support::{self, Later, NoEffect, Refused, Supported};
+use super::{Feature, TrainingMode};
+
+/// A feature, its title on the page, and its support by mode in the order of [`MODES`].
+pub(super) struct Row {
+    pub(super) feature: Feature,
+    pub(super) title: &'static str,
+    /// By mode.
+    pub(super) cells: [Support; MODES.len()],
+}
+
+/// All modes, with their titles on the page, in the order of the cells.
+pub(super) const MODES: [(TrainingMode, &str); 5] = [
+    (TrainingMode::Exact, "exact"),
+    (TrainingMode::Goodput, "goodput"),
+    (TrainingMode::Servers, "servers"),
+    (TrainingMode::Asynchronous, "asynchronous"),
+    (TrainingMode::Gossip, "gossip"),
+];
+
+const NO_TEST: &str = "it is accepted, and no test shows it yet";
+const NOT_BUILT: &str = "it is not built yet";
+const NO_SERVERS: &str = "there are no servers";
+const NO_WAIT: &str = "no worker waits for another";
+
+/// The table, by feature.
+pub(super) const TABLE: [Row; 22] = [
+    Row {
+        feature: Feature::SameBits,
+        title: "the same bytes on any workers",
+        cells: [
+            Supported { test: "momentum_is_the_same_for_any_number_of_workers" },
+            Supported { test: "a_fixed_batch_gives_the_same_bits_for_any_workers" },
+            Supported { test: "through_servers_the_parameters_are_the_same" },
+            Refused {
+                key: "sync.policy",
+                reason: "an update depends on when its worker took the parameters",
+                hint: "use \"bsp\"",
+            },
+            Refused {
+                key: "sync.policy",
+                reason: "an update depends on when its worker took the parameters",
+                hint: "use \"bsp\"",
+            },
+        ],
+    },
+    Row {
+        feature: Feature::MovingBatch,
+        title: "a batch that moves",
+        cells: [
+            Refused {
+                key: "mode",
+                reason: "the job's mode is `exact`: its batch never changes",
+                hint: "a batch may only move in mode `goodput`: write max_batch under [mode.goodput] in the job \
+                       file, or --set mode.goodput.max_batch=N",
+            },
+            Supported { test: "a_measured_batch_grows_and_every_sample_counts_once" },
+            Refused {
+                key: "sync.reduce",
+                reason: "the batch may move only where gradients are summed among the workers",
+                hint: "use \"all-reduce\" with mode `goodput`",
+            },
+            Refused {
+                key: "sync.policy",
+                reason: "the batch may move only while all wait for all",
+                hint: "use mode \"exact\" with asynchronous phases, or policy \"bsp\" with mode `goodput`",
+            },
+            Refused {
+                key: "sync.policy",
+                reason: "the batch may move only while all wait for all",
+                hint: "use mode \"exact\" with asynchronous phases, or policy \"bsp\" with mode `goodput`",
+            },
+        ],
+    },
+    Row {
+        feature: Feature::Verify,
+        title: "checks for silent corruption (`verify_every`)",
+        cells: [
+            Supported { test: "what_is_verified_is_the_same" },
+            Supported { test: "a_batch_that_moves_is_verified_too" },
+            Refused {
+                key: "verify_every",
+                reason: "gradients leave for the servers tensor by tensor while they are computed, so that they \
+                         cannot be compared before they are applied",
+                hint: "leave it out, or use sync.reduce = \"all-reduce\"",
+            },
+            Refused {
+                key: "verify_every",
+                reason: "asynchronous updates have no equal bits: a gradient depends on when its worker took the \
+                         parameters, so that no other worker can compute it again",
+                hint: "leave it out, or use sync.policy = \"bsp\" (without sync.stragglers = \"greedy\")",
+            },
+            Refused {
+                key: "verify_every",
+                reason: "asynchronous updates have no equal bits: a gradient depends on when its worker took the \
+                         parameters, so that no other worker can compute it again",
+                hint: "leave it out, or use sync.policy = \"bsp\" (without sync.stragglers = \"greedy\")",
+            },
+        ],
+    },
+    Row {
+        feature: Feature::ClipNorm,
+        title: "clipping by norm (`optimizer.clip_norm`)",
+        cells: [
+            Supported { test: "clipping_scales_the_mean_gradient_to_the_limit" },
+            Later { what: NO_TEST },
+            Refused {
+                key: "sync.reduce",
+                reason: "no server has the whole gradient, whose norm optimizer.clip_norm limits",
+                hint: "use \"all-reduce\", or do without optimizer.clip_norm",
+            },
+            Later { what: NO_TEST },
+            Later { what: NO_TEST },
+        ],
+    },
+    Row {
+        feature: Feature::Resize,
+        title: "workers that join and leave",
+        cells: [
+            Supported { test: "scheduled_changes_happen_exactly_at_their_steps" },
+            Supported { test: "a_fixed_batch_gives_the_same_bits_for_any_workers" },
+            Supported { test: "phases_with_faults_keep_every_promise" },
+            Supported { test: "a_phase_follows_its_schedule_and_can_be_stopped" },
+            Supported { test: "peers_come_and_go_while_others_average" },
+        ],
+    },
+    Row {
+        feature: Feature::WorkerLoss,
+        title: "workers that die",
+        cells: [
+            Supported { test: "kills_between_short_steps" },
+            Supported { test: "a_fixed_batch_survives_the_death_of_workers_and_of_the_coordinator" },
+            Supported { test: "phases_with_faults_keep_every_promise" },
+            Supported { test: "workers_that_are_killed_lose_no_update" },
+            Supported { test: "who_dies_in_the_middle_costs_nothing_but_that_exchange" },
+        ],
+    },
+    Row {
+        feature: Feature::CoordinatorLoss,
+        title: "a coordinator that dies",
+        cells: [
+            Supported { test: "coordinator_and_all_workers_die" },
+            Supported { test: "a_measured_batch_survives_the_death_of_workers_and_of_the_coordinator" },
+            Supported { test: "phases_with_faults_keep_every_promise" },
+            Supported { test: "a_run_whose_coordinator_is_killed_goes_back_to_its_checkpoint" },
+            Later { what: NO_TEST },
+        ],
+    },
+    Row {
+        feature: Feature::StopAndResume,
+        title: "a run that is stopped and taken up again",
+        cells: [
+            Supported { test: "a_stopped_run_goes_on_where_it_ended" },
+            Later { what: NO_TEST },
+            Later { what: NO_TEST },
+            Supported { test: "a_phase_follows_its_schedule_and_can_be_stopped" },
+            Later { what: NO_TEST },
+        ],
+    },
+    Row {
+        feature: Feature::Replicas,
+        title: "replicas of servers (`sync.replica`)",
+        cells: [
+            NoEffect { reason: NO_SERVERS },
+            NoEffect { reason: NO_SERVERS },
+            Supported { test: "a_replica_takes_the_place_of_a_server" },
+            Supported { test: "a_replica_takes_the_place_of_a_server" },
+            NoEffect { reason: NO_SERVERS },
+        ],
+    },
+    Row {
+        feature: Feature::StragglerPolicy,
+        title: "a policy against stragglers (`sync.stragglers`)",
+        cells: [
+            Supported { test: "elastic_evicts_until_the_synchronous_steps_are_done_and_restores_then" },
+            Later { what: NO_TEST },
+            Later { what: NO_TEST },
+            NoEffect { reason: NO_WAIT },
+            NoEffect { reason: NO_WAIT },
+        ],
+    },
+    Row {
+        feature: Feature::ReplaceStragglers,
+        title: "stragglers that are replaced (`--replace-stragglers`)",
+        cells: [
+            Supported { test: "a_straggler_is_replaced_before_it_leaves" },
+            Later { what: NO_TEST },
+            Later { what: NO_TEST },
+            Later { what: NO_TEST },
+            Later { what: NO_TEST },
+        ],
+    },
+    Row {
+        feature: Feature::Liveness,
+        title: "workers that hang",
+        cells: [
+            Supported { test: "a_worker_whose_gradient_never_returns_is_replaced" },
+            Later { what: NO_TEST },
+            Supported { test: "a_worker_whose_server_does_not_answer_is_cut_off_where_others_are_answered" },
+            Supported { test: "a_worker_that_hangs_with_its_unit_is_lost_even_alone" },
+            Supported { test: "a_peer_that_answers_nonsense_half_or_never_is_left_out" },
+        ],
+    },
+    Row {
+        feature: Feature::Autoscale,
+        title: "a run that finds its size (`--autoscale`)",
+        cells: [
+            Supported { test: "autoscaling_settles_at_the_best_size_from_one_worker" },
+            Later { what: NO_TEST },
+            Later { what: NO_TEST },
+            Later { what: NO_TEST },
+            Later { what: NO_TEST },
+        ],
+    },
+    Row {
+        feature: Feature::Revocations,
+        title: "servers that vanish by a law (`--revocations`)",
+        cells: [
+            Supported { test: "every_server_vanishes_twice_and_the_bits_are_the_same" },
+            Later { what: NO_TEST },
+            Later { what: NO_TEST },
+            Later { what: NO_TEST },
+            Later { what: NO_TEST },
+        ],
+    },
+    Row {
+        feature: Feature::Notices,
+        title: "a provider's notice (`worker --notices`)",
+        cells: [
+            Supported { test: "a_worker_whose_server_is_taken_away_leaves_between_two_steps" },
+            Later { what: NO_TEST },
+            Later { what: NO_TEST },
+            Supported { test: "a_phase_follows_its_schedule_and_can_be_stopped" },
+            Later { what: NO_TEST },
+        ],
+    },
+    Row {
+        feature: Feature::Audit,
+        title: "a proof that each sample was used once (`audit`)",
+        cells: [
+            Supported { test: "the_ledger_holds_for_whole_histories_and_for_rollbacks" },
+            Supported { test: "a_measured_batch_grows_and_every_sample_counts_once" },
+            Supported { test: "a_replica_takes_the_place_of_a_server" },
+            Supported { test: "workers_that_are_killed_lose_no_update" },
+            Later { what: NO_TEST },
+        ],
+    },
+    Row {
+        feature: Feature::Profile,
+        title: "a profile (`profile`)",
+        cells: [
+            Supported { test: "a_synthetic_job_is_measured" },
+            NoEffect { reason: "it is measured as mode `exact`" },
+            NoEffect { reason: "it is measured among the workers" },
+            Later { what: NO_TEST },
+            NoEffect { reason: "it is measured as if all waited for all" },
+        ],
+    },
+    Row {
+        feature: Feature::Predict,
+        title: "a prediction (`predict`)",
+        cells: [
+            Supported { test: "a_lone_worker_does_what_was_measured" },
+            Supported { test: "another_batch_is_extrapolated" },
+            Supported { test: "every_protocol_is_answered_and_none_beats_perfect_scaling" },
+            Supported { test: "every_protocol_is_answered_and_none_beats_perfect_scaling" },
+            Supported { test: "every_protocol_is_answered_and_none_beats_perfect_scaling" },
+        ],
+    },
+    Row {
+        feature: Feature::TuneSync,
+        title: "a search for the share of synchronous steps (`tune sync`)",
+        cells: [
+            Supported { test: "the_least_share_that_is_good_enough_is_found_and_kept" },
+            Refused {
+                key: "mode",
+                reason: "the job's mode is `goodput`",
+                hint: "the batch may move only while all wait for all: leave [mode.goodput] out, or --set \
+                       mode=exact",
+            },
+            Later { what: NO_TEST },
+            Later { what: NO_TEST },
+            Later { what: NO_TEST },
+        ],
+    },
+    Row {
+        feature: Feature::Serve,
+        title: "a daemon that shares slots among jobs (`serve`)",
+        cells: [
+            Supported { test: "elastic_jobs_share_the_slots_and_train_the_same_bits" },
+            Later { what: NO_TEST },
+            Later { what: NO_TEST },
+            Later { what: NO_TEST },
+            Later { what: NO_TEST },
+        ],
+    },
+    Row {
+        feature: Feature::Threads,
+        title: "workers that are threads",
+        cells: [
+            Supported {
+                test: "a_workload_of_ones_own_keeps_its_digest_when_it_is_resized_and_loses_a_worker",
+            },
+            Later { what: NO_TEST },
+            Later { what: NO_TEST },
+            Supported { test: "parameter_servers_are_threads_too" },
+            Later { what: NO_TEST },
+        ],
+    },
+    Row {
+        feature: Feature::Python,
+        title: "a workload in Python",
+        cells: [
+            Later { what: NOT_BUILT },
+            Later { what: NOT_BUILT },
+            Later { what: NOT_BUILT },
+            Later { what: NOT_BUILT },
+            Later { what: NOT_BUILT },
+        ],
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_row_and_column_stands_in_its_place() {
+        for (place, row) in TABLE.iter().enumerate() {
+            assert_eq!(row.feature as usize, place, "{}", row.title);
+        }
+        for (place, (mode, title)) in MODES.iter().enumerate() {
+            assert_eq!(*mode as usize, place, "{title}");
+        }
+    }
+}
