@@ -211,7 +211,7 @@ pub trait StepModel {
     ///
     /// # Errors
     ///
-    /// As [`predict`](StepModel::predict).
+    /// Same errors as [`predict`](StepModel::predict).
     fn best_batch(
         &self,
         job: &JobDescription,

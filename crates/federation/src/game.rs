@@ -253,7 +253,7 @@ impl Game {
     ///
     /// # Errors
     ///
-    /// As [`Game::new`].
+    /// Same errors as [`Game::new`].
     pub fn from_values(members: usize, mut value: impl FnMut(Coalition) -> f64) -> Result<Game, InputError> {
         let count = 1_u32 << members.min(MOST_MEMBERS);
         let values = (0..count).map(|bits| if bits == 0 { 0.0 } else { value(Coalition(bits)) }).collect();
@@ -273,7 +273,7 @@ impl Game {
     ///
     /// # Errors
     ///
-    /// As [`Game::new`].
+    /// Same errors as [`Game::new`].
     pub fn savings(members: usize, costs: &[f64]) -> Result<Game, InputError> {
         let game = Game::new(members, costs.to_vec())?;
         let alone: Vec<f64> = (0..members).map(|member| costs[1 << member]).collect();

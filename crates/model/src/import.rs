@@ -106,7 +106,7 @@ pub fn read(bytes: &[u8], place: &str) -> Result<Profile, InputError> {
 ///
 /// # Errors
 ///
-/// As [`read`].
+/// Same errors as [`read`].
 pub fn read_with_notes(bytes: &[u8], place: &str) -> Result<Imported, InputError> {
     if bytes.starts_with(&[0x1f, 0x8b]) {
         return Err(InputError::new(place, "the trace is packed by gzip").hint("unpack it with `gunzip`"));

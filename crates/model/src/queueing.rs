@@ -126,7 +126,7 @@ impl ClosedNetwork {
     ///
     /// # Errors
     ///
-    /// As [`new`](ClosedNetwork::new).
+    /// Same errors as [`new`](ClosedNetwork::new).
     pub fn of_lone_step(step_s: f64, demands_s: &[f64]) -> Result<ClosedNetwork, InputError> {
         check::negative(PLACE, "the step of a lone worker in seconds", step_s)?;
         ClosedNetwork::new((step_s - demands_s.iter().sum::<f64>()).max(0.0), demands_s)

@@ -133,7 +133,7 @@ impl Scaling {
     ///
     /// # Errors
     ///
-    /// As [`Scaling::fit`]; or no law at all.
+    /// Same errors as [`Scaling::fit`]; also if there is no law at all.
     pub fn fit_forms(rows: &[Row], forms: &[Form]) -> Result<Scaling, InputError> {
         check_rows(rows)?;
         if forms.is_empty() {

@@ -128,7 +128,7 @@ pub fn stable_rate(staleness: f64, momentum: f64) -> Result<f64, InputError> {
 ///
 /// # Errors
 ///
-/// As [`stable_rate`].
+/// Same errors as [`stable_rate`].
 pub fn slowdown(staleness: f64, momentum: f64, synchronous_momentum: f64) -> Result<f64, InputError> {
     let pace = |staleness, momentum: f64| Ok(stable_rate(staleness, momentum)? / (1.0 - momentum));
     Ok(pace(0.0, synchronous_momentum)? / pace(staleness, momentum)?)

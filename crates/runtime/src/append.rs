@@ -14,14 +14,14 @@ pub trait Medium: Write {
     ///
     /// # Errors
     ///
-    /// As the file system says.
+    /// Returns the file system's error.
     fn length(&self) -> io::Result<u64>;
 
     /// Takes everything behind the first `length` bytes away; what is shorter stays as it is.
     ///
     /// # Errors
     ///
-    /// As the file system says.
+    /// Returns the file system's error.
     fn cut(&mut self, length: u64) -> io::Result<()>;
 }
 
@@ -48,7 +48,7 @@ impl Appender {
     ///
     /// # Errors
     ///
-    /// As the file system says.
+    /// Returns the file system's error.
     pub fn open(path: &Path) -> io::Result<Appender> {
         let file = File::options().create(true).read(true).append(true).mode(0o600).open(path)?;
         let whole = whole_lines(&file)?;
@@ -62,7 +62,7 @@ impl Appender {
     ///
     /// # Errors
     ///
-    /// As the system says.
+    /// Returns the system's error.
     pub fn again(&self) -> io::Result<File> {
         self.medium.try_clone()
     }
@@ -78,7 +78,7 @@ impl<M: Medium> Appender<M> {
     ///
     /// # Errors
     ///
-    /// As the file system says; nothing was appended then, and the same lines can be tried again.
+    /// Returns the file system's error; nothing was appended then, and the same lines can be tried again.
     pub fn append(&mut self, lines: &[u8]) -> io::Result<()> {
         self.mend();
         let whole = self.torn.map_or_else(|| self.medium.length(), Ok)?;

@@ -315,7 +315,7 @@ fn fill(
 ///
 /// # Errors
 ///
-/// As the file system says; `path` has its old content then, and no `temporary` file is left.
+/// Returns the file system's error; `path` has its old content then, and no `temporary` file is left.
 pub fn write_atomically(temporary: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let written = private::file(temporary).and_then(|mut file| {
         file.write_all(bytes)?;

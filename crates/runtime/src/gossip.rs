@@ -148,7 +148,7 @@ impl Gossip {
     ///
     /// # Errors
     ///
-    /// As [`Gossip::exchange`].
+    /// Same errors as [`Gossip::exchange`].
     pub fn exchange_with(&self, peer: WorkerId) -> Result<Exchanged, Skipped> {
         self.talk(peer, exchange::lead)
     }
@@ -158,7 +158,7 @@ impl Gossip {
     ///
     /// # Errors
     ///
-    /// As [`Gossip::exchange`]; the values are then of no use.
+    /// Same errors as [`Gossip::exchange`]; the values are then of no use.
     pub fn copy_from(&self, peer: WorkerId) -> Result<(), Skipped> {
         self.talk(peer, exchange::copy)
     }

@@ -52,7 +52,7 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// As the file system says.
+    /// Returns the file system's error.
     pub fn open(path: &Path) -> io::Result<Journal> {
         Journal::resume(path, RunHistory::default())
     }
@@ -61,7 +61,7 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// As the file system says.
+    /// Returns the file system's error.
     pub fn resume(path: &Path, history: RunHistory) -> io::Result<Journal> {
         Ok(Journal { history, ..Journal::over(Appender::open(path)?) })
     }
@@ -119,7 +119,7 @@ impl<M: Medium> Journal<M> {
     ///
     /// # Errors
     ///
-    /// As the file system says; the line waits then for the next call of this or of [`Journal::flush`].
+    /// Returns the file system's error; the line waits then for the next call of this or of [`Journal::flush`].
     pub fn write(&mut self, time_s: f64, event: &Event) -> io::Result<()> {
         self.held.take(Line { time_s, event: event.clone() }).for_each(|line| self.wait(line));
         self.write_waiting()
@@ -129,7 +129,7 @@ impl<M: Medium> Journal<M> {
     ///
     /// # Errors
     ///
-    /// As for [`Journal::write`].
+    /// Same errors as [`Journal::write`].
     pub fn flush_due(&mut self, now_s: f64) -> io::Result<()> {
         match self.held.due(now_s) {
             Some(line) => {
@@ -149,7 +149,7 @@ impl<M: Medium> Journal<M> {
     ///
     /// # Errors
     ///
-    /// As the file system says; what could not be written still waits.
+    /// Returns the file system's error; what could not be written still waits.
     pub fn flush(&mut self) -> io::Result<()> {
         if let Some(line) = self.held.release() {
             self.wait(line);
@@ -250,7 +250,7 @@ impl Tail {
     ///
     /// # Errors
     ///
-    /// As the file system says.
+    /// Returns the file system's error.
     pub fn skip_to_last(&mut self, lines: usize) -> io::Result<()> {
         self.0.skip_to_last(lines)
     }
@@ -260,7 +260,7 @@ impl Tail {
     ///
     /// # Errors
     ///
-    /// As the file system says.
+    /// Returns the file system's error.
     pub fn read(&mut self) -> io::Result<Vec<Line>> {
         self.0.values()
     }

@@ -52,7 +52,7 @@ impl Tail {
     ///
     /// # Errors
     ///
-    /// As the file system says.
+    /// Returns the file system's error.
     pub fn skip(&mut self, bytes: u64) -> Result<()> {
         self.0.skip(bytes)
     }
@@ -62,7 +62,7 @@ impl Tail {
     ///
     /// # Errors
     ///
-    /// As the file system says.
+    /// Returns the file system's error.
     pub fn read(&mut self) -> Result<Vec<StepRecord>> {
         self.0.values()
     }

@@ -11,7 +11,7 @@ use rustix::process::geteuid;
 ///
 /// # Errors
 ///
-/// As the file system says.
+/// Returns the file system's error.
 pub fn folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
@@ -20,7 +20,7 @@ pub fn folder(path: &Path) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// As the file system says; a folder that is not this user's alone.
+/// Returns the file system's error, or one if other users may enter the folder.
 pub fn own_folder(path: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
@@ -32,7 +32,7 @@ pub fn own_folder(path: &Path) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// As the file system says.
+/// Returns the file system's error.
 pub fn file(path: &Path) -> io::Result<File> {
     File::options().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
@@ -42,7 +42,7 @@ pub fn file(path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 ///
-/// As the file system says.
+/// Returns the file system's error.
 pub fn restrict(path: &Path) -> io::Result<()> {
     let mode = if fs::metadata(path)?.is_dir() { 0o700 } else { 0o600 };
     fs::set_permissions(path, Permissions::from_mode(mode))

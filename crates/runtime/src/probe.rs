@@ -35,7 +35,7 @@ const BLOCK: usize = 256 << 10;
 ///
 /// # Errors
 ///
-/// As the connection says, or when too little arrives to tell a rate.
+/// Returns the connection's error, or one if too little arrives to tell a rate.
 pub fn measure(mut stream: Stream) -> io::Result<Network> {
     prepare(&stream)?;
     let mut round_trips_s = Vec::with_capacity(ECHOES);
@@ -65,7 +65,7 @@ pub fn measure(mut stream: Stream) -> io::Result<Network> {
 ///
 /// # Errors
 ///
-/// As the connection says.
+/// Returns the connection's error.
 pub fn serve(mut stream: Stream) -> io::Result<()> {
     prepare(&stream)?;
     for _ in 0..ECHOES {

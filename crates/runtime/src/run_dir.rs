@@ -93,7 +93,7 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// As the file system says; a folder that is there already has the kind [`io::ErrorKind::AlreadyExists`].
+    /// Returns the file system's error; a folder that is there already has the kind [`io::ErrorKind::AlreadyExists`].
     pub fn create(path: impl Into<PathBuf>, job: &Job, plain: bool) -> Result<RunDir, RunDirError> {
         let run = RunDir::at(path);
         DirBuilder::new().mode(0o700).create(&run.path).map_err(RunDirError::io(&run.path))?;
@@ -105,7 +105,7 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// As the file system says.
+    /// Returns the file system's error.
     pub fn complete(&self, job: &Job) -> Result<(), RunDirError> {
         if self.is_run() && self.token_file().is_file() {
             return Ok(());
@@ -131,7 +131,7 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// As the file system says.
+    /// Returns the file system's error.
     pub fn renew_token(&self) -> Result<bool, RunDirError> {
         let path = self.token_file();
         let is_token = fs::read_to_string(&path).is_ok_and(|text| Token::parse(&text).is_some());
@@ -196,7 +196,7 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// As the file system says.
+    /// Returns the file system's error.
     pub fn keep_schedule(&self, schedule: &[(u64, u32)]) -> Result<(), RunDirError> {
         write_json(&self.path.join(SCHEDULE), &schedule, false)
     }
@@ -218,7 +218,7 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// As the file system says; no folder is an error.
+    /// Returns the file system's error; a missing folder is an error.
     pub fn is_alive(&self) -> io::Result<bool> {
         lock::is_held(&self.lock_file())
     }
@@ -232,7 +232,7 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// As the file system says; a run that never began has none.
+    /// Returns the file system's error; a run that never began has none.
     pub fn journal(&self) -> io::Result<Reader> {
         Reader::open(&self.journal_file())
     }
@@ -246,7 +246,7 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// As the file system says.
+    /// Returns the file system's error.
     pub fn history(&self) -> Result<RunHistory, RunDirError> {
         let path = self.journal_file();
         match journal::history(&path, &self.resume_point_file()) {
@@ -318,7 +318,7 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// As the file system says.
+    /// Returns the file system's error.
     pub fn worker_log(&self, worker: u64) -> io::Result<File> {
         log(&self.path.join(format!("worker-{worker}.log")))
     }
@@ -327,7 +327,7 @@ impl RunDir {
     ///
     /// # Errors
     ///
-    /// As the file system says.
+    /// Returns the file system's error.
     pub fn server_log(&self, server: u64) -> io::Result<File> {
         log(&self.path.join(format!("server-{server}.log")))
     }

@@ -104,7 +104,7 @@ impl Tail {
     ///
     /// # Errors
     ///
-    /// As for [`Tail::read`].
+    /// Same errors as [`Tail::read`].
     pub fn values<T: DeserializeOwned>(&mut self) -> Result<Vec<T>> {
         loop {
             let lines = self.read()?;

@@ -100,7 +100,7 @@ fn bad(what: &str) -> io::Error {
 ///
 /// # Errors
 ///
-/// As the connection says.
+/// Returns the connection's error.
 pub fn send_mark(stream: &mut Stream, kind: Kind, step: u64) -> io::Result<()> {
     stream.write_all(&Header { kind, step, chunk: 0, values: 0 }.encode())
 }
@@ -128,7 +128,7 @@ const REST_MAX: Duration = Duration::from_millis(5);
 ///
 /// # Errors
 ///
-/// As the connection says.
+/// Returns the connection's error.
 pub fn send_live(
     stream: &mut Stream,
     state: &RwLock<TrainingState>,
@@ -158,7 +158,7 @@ pub fn send_live(
 ///
 /// # Errors
 ///
-/// As the connection says.
+/// Returns the connection's error.
 pub fn send_whole(stream: &mut Stream, state: &TrainingState) -> io::Result<()> {
     stream.write_all(&Header::begin(state.step, state.noise).encode())?;
     let mut values = Vec::new();
@@ -179,7 +179,7 @@ fn send_chunk(stream: &mut Stream, step: u64, chunk: usize, values: &[f32]) -> i
 ///
 /// # Errors
 ///
-/// As the connection says, or when the header names another chunk or length than there is.
+/// Returns the connection's error, or one if the header names another chunk or length than there is.
 pub fn receive_chunk(
     stream: &mut Stream,
     header: &Header,
@@ -200,7 +200,7 @@ pub fn receive_chunk(
 ///
 /// # Errors
 ///
-/// As the connection says, or when chunks are missing or do not belong to one step.
+/// Returns the connection's error, or one if chunks are missing or do not belong to one step.
 pub fn receive_whole(stream: &mut Stream, begin: Header, state: &mut TrainingState) -> io::Result<()> {
     let mut missing = state.chunks();
     let mut seen = vec![false; missing];

@@ -108,7 +108,7 @@ pub trait TensorExchange {
     ///
     /// # Errors
     ///
-    /// As for [`pull`](TensorExchange::pull).
+    /// Same errors as [`pull`](TensorExchange::pull).
     fn push(&mut self, tensor: usize, gradient: &[f32]) -> Result<(), WorkloadError>;
 }
 
@@ -175,7 +175,7 @@ pub trait Workload {
     ///
     /// # Errors
     ///
-    /// As for [`gradient`](Workload::gradient), and what `parts` fails with.
+    /// Same errors as [`gradient`](Workload::gradient), and those of `parts`.
     #[expect(clippy::too_many_arguments, reason = "those of `gradient`, and where tensors come from")]
     fn gradient_by_parts(
         &mut self,
@@ -205,7 +205,7 @@ pub trait Workload {
     ///
     /// # Errors
     ///
-    /// As for [`gradient`](Workload::gradient).
+    /// Same errors as [`gradient`](Workload::gradient).
     fn evaluate(&mut self, weights: Weights<'_>, batch: MicroBatch<'_>) -> Result<Evaluation, WorkloadError>;
 
     /// All that decides bits beyond the job file: back-end, version, instruction set, threads, and a

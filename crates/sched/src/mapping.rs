@@ -138,7 +138,7 @@ pub fn solve(problem: &Problem) -> Result<Mapping, InputError> {
 ///
 /// # Errors
 ///
-/// As [`solve`], or counts that do not sum to the virtual nodes or exceed what a worker may run.
+/// Same errors as [`solve`]; also for counts that do not sum to the virtual nodes or exceed what a worker may run.
 pub fn step_s(problem: &Problem, counts: &[u32]) -> Result<f64, InputError> {
     check(problem)?;
     let sum = counts.iter().fold(0, |sum: u64, count| sum + u64::from(*count));
@@ -163,7 +163,7 @@ pub fn step_s(problem: &Problem, counts: &[u32]) -> Result<f64, InputError> {
 ///
 /// # Errors
 ///
-/// As [`step_s`].
+/// Same errors as [`step_s`].
 pub fn refused(problem: &Problem, counts: &[u32]) -> Result<Option<Slower>, InputError> {
     let mixture_s = step_s(problem, counts)?;
     let chosen = problem.workers.iter().zip(counts).filter(|(_, count)| **count > 0);

@@ -28,7 +28,7 @@ impl Belief {
     ///
     /// # Errors
     ///
-    /// As [`StepModel::predict`].
+    /// Same errors as [`StepModel::predict`].
     pub fn in_real_time(
         &self,
         job: &JobDescription,

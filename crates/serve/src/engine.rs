@@ -179,7 +179,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
     ///
     /// # Errors
     ///
-    /// As [`open`](Engine::open).
+    /// Same errors as [`open`](Engine::open).
     pub fn open_with(
         options: Options,
         clock: T,

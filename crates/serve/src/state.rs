@@ -111,7 +111,7 @@ impl State {
     ///
     /// # Errors
     ///
-    /// As [`open`](State::open) and [`apply`](State::apply).
+    /// Same errors as [`open`](State::open) and [`apply`](State::apply).
     pub fn fold(state: &mut Option<State>, line: &Line) -> Result<(), String> {
         match state {
             Some(state) => state.apply(line),

@@ -235,7 +235,7 @@ impl Affinity {
     ///
     /// # Errors
     ///
-    /// As [`Game::savings`].
+    /// Same errors as [`Game::savings`].
     pub fn game_of(&self, costs: &[f64]) -> Result<Game, InputError> {
         // Costs are what is left of the price of all work, and have its rounding.
         Ok(Game::savings(self.members.len(), costs)?.with_tolerance(TOLERANCE * self.price_of_all()))

@@ -101,7 +101,7 @@ pub struct Deviation {
 ///
 /// # Errors
 ///
-/// Those of `utilities`.
+/// Returns the errors of `utilities`.
 ///
 /// # Panics
 ///
@@ -142,7 +142,7 @@ pub fn play<E>(
 ///
 /// # Errors
 ///
-/// Those of `utilities`.
+/// Returns the errors of `utilities`.
 ///
 /// # Panics
 ///

@@ -185,7 +185,7 @@ impl<E, F: FnMut(&[Vec<u32>]) -> Result<Vec<Vec<Performance>>, E>> Market<F> {
     ///
     /// # Errors
     ///
-    /// Those of the performance.
+    /// Returns the errors of the performance.
     ///
     /// # Panics
     ///
@@ -213,7 +213,7 @@ impl<E, F: FnMut(&[Vec<u32>]) -> Result<Vec<Vec<Performance>>, E>> Market<F> {
     ///
     /// # Errors
     ///
-    /// Those of the performance.
+    /// Returns the errors of the performance.
     ///
     /// # Panics
     ///

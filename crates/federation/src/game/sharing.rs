@@ -104,7 +104,7 @@ pub fn levels(most: u32, step: u32) -> Vec<u32> {
 ///
 /// # Errors
 ///
-/// Those of `costs`.
+/// Returns the errors of `costs`.
 ///
 /// # Panics
 ///
@@ -135,7 +135,7 @@ pub fn best<E>(
 ///
 /// # Errors
 ///
-/// Those of `costs`.
+/// Returns the errors of `costs`.
 ///
 /// # Panics
 ///

@@ -278,7 +278,7 @@ impl Posterior {
 ///
 /// # Errors
 ///
-/// As [`posterior`].
+/// Same errors as [`posterior`].
 pub fn fit(measurements: &[Measurement], prior: &Prior) -> Result<FittedModel, InputError> {
     let posterior = posterior(measurements, prior)?;
     let tail = (1.0 - LEVEL) / 2.0;

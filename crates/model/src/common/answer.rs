@@ -44,7 +44,7 @@ pub(crate) fn own_devices(configuration: &Configuration) -> Result<u32, String> 
 ///
 /// # Errors
 ///
-/// As `of_type`.
+/// Same errors as `of_type`.
 pub(crate) fn slowest_type(
     configuration: &Configuration,
     of_type: impl Fn(&str) -> Result<(f64, Option<String>), String>,
@@ -64,7 +64,7 @@ pub(crate) fn slowest_type(
 ///
 /// # Errors
 ///
-/// As `of_type`; no device.
+/// Same errors as `of_type`; also if there is no device.
 pub(crate) fn least_kept(
     configuration: &Configuration,
     of_type: impl Fn(&str) -> Result<Option<f64>, String>,

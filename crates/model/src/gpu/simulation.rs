@@ -49,7 +49,8 @@ pub struct Options {
 ///
 /// # Errors
 ///
-/// As [`Workload::check`]; slices that the device cannot be cut into; more blocks than can be simulated.
+/// Same errors as [`Workload::check`]; also for slices that the device cannot be cut into, and more blocks than can be
+/// simulated.
 pub fn run(
     device: &Device,
     workload: &Workload,

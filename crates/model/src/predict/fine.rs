@@ -48,7 +48,7 @@ impl ProfileModel {
     ///
     /// # Errors
     ///
-    /// As [`predict_fine`](ProfileModel::predict_fine).
+    /// Same errors as [`predict_fine`](ProfileModel::predict_fine).
     pub fn predict_staleness(
         &self,
         configuration: &Configuration,
@@ -81,7 +81,7 @@ impl ProfileModel {
     ///
     /// # Errors
     ///
-    /// As [`predict_fine`](ProfileModel::predict_fine).
+    /// Same errors as [`predict_fine`](ProfileModel::predict_fine).
     pub fn trace(
         &self,
         configuration: &Configuration,

@@ -40,7 +40,7 @@ pub struct MulticlassSolution {
 ///
 /// # Errors
 ///
-/// As [`multiclass_exact`], but for the limit.
+/// Same errors as [`multiclass_exact`], but for the limit.
 pub fn multiclass(classes: &[Class]) -> Result<MulticlassSolution, InputError> {
     let stations = checked(classes)?;
     if states(classes, stations).is_some() {
@@ -105,7 +105,7 @@ pub fn multiclass_exact(classes: &[Class]) -> Result<MulticlassSolution, InputEr
 ///
 /// # Errors
 ///
-/// As [`multiclass_exact`], but for the limit.
+/// Same errors as [`multiclass_exact`], but for the limit.
 pub fn multiclass_approximate(classes: &[Class]) -> Result<MulticlassSolution, InputError> {
     let stations = checked(classes)?;
     let workers: f64 = classes.iter().map(|class| f64::from(class.workers)).sum();

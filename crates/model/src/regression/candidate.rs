@@ -114,7 +114,8 @@ impl Candidate {
     ///
     /// # Errors
     ///
-    /// As the methods' own fits; a logarithm of what is not positive; a feature that does not exist.
+    /// Same errors as the methods' own fits; also for a logarithm of what is not positive, or a feature that does not
+    /// exist.
     pub fn fit(&self, samples: &[Sample]) -> Result<Fitted, InputError> {
         let rows: Vec<Vec<f64>> = samples.iter().map(|s| self.row(&s.features)).collect::<Result<_, _>>()?;
         let targets: Vec<f64> = samples.iter().map(|s| self.target.of(s.target)).collect::<Result<_, _>>()?;
@@ -162,7 +163,7 @@ impl Chosen {
     ///
     /// # Errors
     ///
-    /// As [`Fitted::predict`].
+    /// Same errors as [`Fitted::predict`].
     pub fn predict(&self, features: &[f64]) -> Result<f64, InputError> {
         self.fitted.predict(features)
     }
@@ -173,7 +174,7 @@ impl Chosen {
     ///
     /// # Errors
     ///
-    /// As [`Fitted::predict`].
+    /// Same errors as [`Fitted::predict`].
     pub fn interval(&self, features: &[f64], level: f64) -> Result<(f64, f64, f64), InputError> {
         let value = self.predict(features)?;
         let count = self.left_out_ratios.len();
@@ -206,7 +207,7 @@ pub fn group_means(samples: &[Sample]) -> Vec<Sample> {
 ///
 /// # Errors
 ///
-/// As [`Candidate::fit`].
+/// Same errors as [`Candidate::fit`].
 pub fn leave_one_group_out(candidate: &Candidate, samples: &[Sample]) -> Result<Vec<(f64, f64)>, InputError> {
     let groups: Vec<String> = samples.iter().map(|sample| sample.group.clone()).collect();
     let mut pairs = Vec::with_capacity(samples.len());

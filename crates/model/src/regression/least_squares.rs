@@ -35,7 +35,7 @@ impl LeastSquares {
     ///
     /// # Errors
     ///
-    /// As [`LeastSquares::fit`].
+    /// Same errors as [`LeastSquares::fit`].
     pub fn fit_weighted(
         rows: &[Vec<f64>],
         targets: &[f64],

@@ -88,7 +88,7 @@ pub fn cross_validate(
 ///
 /// # Errors
 ///
-/// As [`SupportVector::fit`].
+/// Same errors as [`SupportVector::fit`].
 pub fn support_vector(parameters: SupportVectorParameters) -> Fit<'static> {
     Box::new(move |rows: &[Vec<f64>], targets: &[f64], asked: &[Vec<f64>]| {
         let model = SupportVector::fit(rows, targets, parameters)?;

@@ -108,7 +108,7 @@ impl GavelTable {
     ///
     /// # Errors
     ///
-    /// As [`steps_per_s`](GavelTable::steps_per_s), of either; a pair that was not measured.
+    /// Same errors as [`steps_per_s`](GavelTable::steps_per_s), of either; also for a pair that was not measured.
     pub fn kept(&self, device: &str, kinds: [&str; 2], devices: u32) -> Result<Option<[f64; 2]>, String> {
         let [first, second] = kinds;
         let (own, other) =

@@ -64,7 +64,7 @@ impl Inbox {
     ///
     /// # Errors
     ///
-    /// As for [`take`](Inbox::take).
+    /// Same errors as [`take`](Inbox::take).
     pub fn take_any(&self, kind: ConnectionKind, deadline: Instant) -> Result<(Arrival, Stream), InboxError> {
         self.wait(deadline, |streams| {
             let key = *streams.range((kind, 0, 0)..=(kind, u64::MAX, u64::MAX)).next()?.0;

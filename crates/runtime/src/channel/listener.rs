@@ -145,7 +145,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// As for [`bind`](Listener::bind).
+    /// Same errors as [`bind`](Listener::bind).
     pub fn bind_remote(address: SocketAddr, token: &Token, on_refusal: OnRefusal) -> io::Result<Listener> {
         Listener::data(Opened::bind(address, token, false)?, on_refusal)
     }
@@ -162,7 +162,7 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// As for [`bind`](Listener::bind).
+    /// Same errors as [`bind`](Listener::bind).
     pub(crate) fn control(
         address: SocketAddr,
         token: &Token,

@@ -129,7 +129,7 @@ impl Collective {
     ///
     /// # Errors
     ///
-    /// As for [`run`](Collective::run).
+    /// Same errors as [`run`](Collective::run).
     ///
     /// # Panics
     ///

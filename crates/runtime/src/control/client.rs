@@ -225,7 +225,7 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// As for [`Control::status`].
+    /// Same errors as [`Control::status`].
     pub fn scale(&mut self, workers: u32) -> Result<Answer, ClientError> {
         let call = self.client.scale(wire::ScaleRequest { workers });
         self.runtime.block_on(answer(call, &self.address)).map(Into::into)
@@ -235,7 +235,7 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// As for [`Control::status`].
+    /// Same errors as [`Control::status`].
     pub fn stop(&mut self) -> Result<Answer, ClientError> {
         let call = self.client.stop(wire::StopRequest {});
         self.runtime.block_on(answer(call, &self.address)).map(Into::into)

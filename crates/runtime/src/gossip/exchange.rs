@@ -53,8 +53,8 @@ fn bad(what: &str) -> io::Error {
 ///
 /// # Errors
 ///
-/// As the connection says, or when the answers make no sense; the connection is then of no use any more. A chunk whose
-/// answer got lost has been averaged on the other side only.
+/// Returns the connection's error, or one if the answers make no sense; the connection is then of no use any more. A
+/// chunk whose answer got lost has been averaged on the other side only.
 pub(super) fn lead(stream: &Stream, shared: &Shared) -> io::Result<Exchanged> {
     // The writer lends no further chunk before there is room here.
     let (lent, answers_due) = mpsc::sync_channel(UNDER_WAY);
@@ -120,7 +120,7 @@ fn settle(
 ///
 /// # Errors
 ///
-/// As [`lead`].
+/// Same errors as [`lead`].
 pub(super) fn copy(mut stream: &Stream, shared: &Shared) -> io::Result<()> {
     let mut values = Vec::new();
     for chunk in 0..shared.chunks() {

@@ -73,7 +73,7 @@ fn end(journal: &File, bytes: u64) -> io::Result<String> {
 ///
 /// # Errors
 ///
-/// As the file system says; no journal is an error.
+/// Returns the file system's error; a missing journal is an error.
 pub fn history(path: &Path, point: &Path) -> io::Result<RunHistory> {
     let (mut history, mut reader) = match ResumePoint::read(point, path) {
         Some(point) => {

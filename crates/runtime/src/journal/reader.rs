@@ -73,7 +73,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// As the file system says.
+    /// Returns the file system's error.
     pub fn open(path: &Path) -> io::Result<Reader> {
         Ok(Reader { input: BufReader::new(File::open(path)?), text: Vec::new(), number: 0, glued: None })
     }
@@ -145,7 +145,7 @@ fn glued(text: &[u8]) -> Option<Line> {
 ///
 /// # Errors
 ///
-/// As the file system says.
+/// Returns the file system's error.
 pub fn read(path: &Path) -> io::Result<Vec<Line>> {
     Reader::open(path)?.lines().collect()
 }

@@ -314,7 +314,7 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// As for [`Client::new`].
+    /// Same errors as [`Client::new`].
     pub fn replace(&self, server: u32, stream: Stream) -> io::Result<()> {
         self.0.disconnect(server);
         self.0.connect(server, stream)

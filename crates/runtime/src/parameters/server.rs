@@ -231,7 +231,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// As for [`serve`](Server::serve).
+    /// Same errors as [`serve`](Server::serve).
     pub fn replicate_to(&self, stream: Stream) -> io::Result<()> {
         let replica = Replica::new(stream)?;
         let (shared, writer) = (Arc::clone(&self.shared), Arc::clone(&replica));
@@ -257,7 +257,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// As for [`serve`](Server::serve).
+    /// Same errors as [`serve`](Server::serve).
     pub fn follow(&self, stream: Stream) -> io::Result<()> {
         {
             let mut primary = lock(&self.shared.primary);

@@ -78,7 +78,7 @@ impl StateDir {
     ///
     /// # Errors
     ///
-    /// As the file system says.
+    /// Returns the file system's error.
     pub fn make(&self) -> Result<PathBuf, RunDirError> {
         // What a run keeps tells of its data, and its token lets others in: no other user may look into it.
         private::folder(&self.0).map_err(RunDirError::io(&self.0))?;
@@ -89,7 +89,7 @@ impl StateDir {
     ///
     /// # Errors
     ///
-    /// As the file system says.
+    /// Returns the file system's error.
     pub fn create_named(&self, name: &str, job: &Job) -> Result<RunDir, RunDirError> {
         let run = self.named(name);
         run.complete(job)?;
@@ -100,7 +100,7 @@ impl StateDir {
     ///
     /// # Errors
     ///
-    /// As the file system says.
+    /// Returns the file system's error.
     pub fn create(&self, job: &Job, plain: bool) -> Result<RunDir, RunDirError> {
         self.make()?;
         let numbers =

@@ -13,35 +13,35 @@ pub trait Store: Send {
     ///
     /// # Errors
     ///
-    /// As whatever keeps them says; so in all others.
+    /// Returns the store's error.
     fn read(&mut self) -> io::Result<Box<dyn Read>>;
 
     /// Leaves out what comes after this many bytes.
     ///
     /// # Errors
     ///
-    /// As above.
+    /// Returns the store's error.
     fn cut(&mut self, bytes: u64) -> io::Result<()>;
 
     /// Adds bytes at the end; after an error some of them may be there.
     ///
     /// # Errors
     ///
-    /// As above.
+    /// Returns the store's error.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
 
     /// What was added outlasts the machine's end.
     ///
     /// # Errors
     ///
-    /// As above.
+    /// Returns the store's error.
     fn sync(&mut self) -> io::Result<()>;
 
     /// Puts these bytes in the place of all, and keeps the others; says where.
     ///
     /// # Errors
     ///
-    /// As above.
+    /// Returns the store's error.
     fn replace(&mut self, bytes: &[u8]) -> io::Result<String>;
 }
 
@@ -140,7 +140,8 @@ impl LedgerFile {
     ///
     /// # Errors
     ///
-    /// As the store says. A ledger whose first line is damaged, or that another version of the program wrote.
+    /// Returns the store's error, or one if the ledger's first line is damaged or another version of the program wrote
+    /// it.
     pub fn open<S>(
         mut store: Box<dyn Store>,
         mut each: impl FnMut(&mut Option<S>, &Line) -> Result<(), String>,
@@ -184,7 +185,7 @@ impl LedgerFile {
     ///
     /// # Errors
     ///
-    /// As the store says. Where it has no room, nothing of what was added is there, and the next commit tries again.
+    /// Returns the store's error. If it has no room, it holds none of what was added, and the next commit tries again.
     pub fn commit(&mut self) -> io::Result<()> {
         if self.pending.is_empty() {
             return Ok(());
@@ -212,7 +213,7 @@ impl std::fmt::Debug for LedgerFile {
 ///
 /// # Errors
 ///
-/// As the file system says, and what `each` says of a line, with its number.
+/// Returns the file system's error, or that of `each` with the line's number.
 pub fn read(path: &Path, mut each: impl FnMut(Line) -> Result<(), String>) -> io::Result<()> {
     let read = lines(Box::new(File::open(path)?), &mut |number, text| {
         let line = parse(text).map_err(|what| Unread::Line(number, what))?;

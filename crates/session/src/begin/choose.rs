@@ -21,7 +21,7 @@ const STEPS: u64 = 10;
 ///
 /// # Errors
 ///
-/// As when a job is measured, or none of the numbers can be predicted.
+/// Returns an error if the job cannot be measured, or if no number of workers can be predicted.
 pub(crate) fn choose(
     job: &CheckedJob,
     (description, workload): (&WorkloadDescription, &WorkloadBuilder),

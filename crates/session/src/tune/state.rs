@@ -104,7 +104,7 @@ impl State {
     ///
     /// # Errors
     ///
-    /// As the file system says.
+    /// Returns the file system's error.
     pub fn write(&self, path: &Path) -> Result<(), SearchError> {
         let text = serde_json::to_vec_pretty(self).map_err(|e| at("search", e))?;
         let temporary = path.with_extension(format!("{}.part", std::process::id()));

@@ -52,7 +52,7 @@ impl Tuned {
     ///
     /// # Errors
     ///
-    /// As the file system says.
+    /// Returns the file system's error.
     pub fn keep(&self, state_dir: &StateDir, job: &Job) -> Result<(), SearchError> {
         let path = Tuned::path(state_dir, job);
         state_dir.make()?;

@@ -27,7 +27,7 @@ impl Queues {
     ///
     /// # Errors
     ///
-    /// As [`new`](Queues::new).
+    /// Same errors as [`new`](Queues::new).
     pub fn read(attained: Attained, options: &Options) -> Result<Queues, String> {
         Queues::new(attained, options.all("threshold..."), options.get("promote"))
     }
