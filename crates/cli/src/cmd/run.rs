@@ -7,6 +7,7 @@ use bellwether_core::InputError;
 use bellwether_core::job::CheckedJob;
 use bellwether_core::record::{Mismatch, RunFailure, RunOutcome, Summary};
 use bellwether_runtime::coordinator::CoordinatorError;
+use bellwether_runtime::ending::EndSignal;
 use bellwether_session::{Program, RunError, Session, Spawn, Timeouts};
 
 use crate::failure::Failure;
@@ -72,7 +73,7 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     let mut show = show::Show::new(printer, &arguments);
     let (summary, outcome) = session.run(&mut |seen| show.see(seen))?;
     report(&summary, arguments.state.format, printer);
-    Ok(conclude(&summary, &outcome, printer))
+    Ok(conclude(&summary, &outcome, show.signal(), printer))
 }
 
 /// The job of a run that is taken up again.
@@ -104,14 +105,19 @@ fn spawn(arguments: &RunArguments) -> Result<Spawn, Failure> {
     Ok(Spawn::Processes(Program::new(program()?).arguments(more)))
 }
 
-/// The exit code, and what a person should hear beside the result.
-fn conclude(summary: &Summary, outcome: &RunOutcome, printer: &Printer) -> ExitCode {
+/// The exit code, which names the signal that stopped the run, and what a person should hear beside the result.
+fn conclude(
+    summary: &Summary,
+    outcome: &RunOutcome,
+    signal: Option<EndSignal>,
+    printer: &Printer,
+) -> ExitCode {
     let Summary { run, run_dir, reason, .. } = summary;
     match outcome {
         RunOutcome::Finished => ExitCode::SUCCESS,
         RunOutcome::Stopped => {
-            printer.note(format_args!("`bellwether run --resume {run}` goes on from here"));
-            ExitCode::SUCCESS
+            printer.note(format_args!("`bellwether resume {run}` goes on from here"));
+            signal.map_or(ExitCode::SUCCESS, |signal| ExitCode::from(signal.exit_code()))
         }
         RunOutcome::Failed(_) | RunOutcome::Broken(_) => {
             let hint = if let Some(Mismatch { wrong: None, .. }) = summary.mismatches.last() {

@@ -37,6 +37,7 @@ mod runner;
 mod same_bits;
 mod serve_client;
 mod served;
+mod signals;
 mod simulate;
 mod snapshots;
 mod strangers;

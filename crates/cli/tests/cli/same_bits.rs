@@ -98,7 +98,7 @@ fn a_stopped_run_goes_on_where_it_ended() {
 fn an_interrupted_run_goes_on_where_it_ended() {
     stopped_and_resumed(&jobs::adam_dropout().steps(2000), 100, |_, process| {
         crate::harness::signal(process, Signal::INT);
-        "signal".into()
+        "SIGINT".into()
     });
 }
 

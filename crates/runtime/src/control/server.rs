@@ -20,6 +20,7 @@ use super::generated::control_server::{Control, ControlServer};
 use super::generated::membership_server::{Membership, MembershipServer};
 use super::{ANSWER, QUESTION, Token, convert, generated as wire};
 use crate::channel::{AsyncStream, Hello, Listener, Refusal, Stream as Connection};
+use crate::ending::{EndSignal, EndSignals};
 use crate::membership::FromWorker;
 
 #[cfg(test)]
@@ -57,8 +58,8 @@ pub(crate) enum Input {
     Scale(u32, oneshot::Sender<wire::Reply>),
     /// Someone wants the run to stop.
     Stop(oneshot::Sender<wire::Reply>),
-    /// This process was asked to end (SIGINT or SIGTERM).
-    Signal,
+    /// This process was asked to end.
+    Signal(EndSignal),
     /// Someone was sent away.
     Refused {
         /// Its address.
@@ -149,26 +150,17 @@ async fn serve(
     drop(result);
 }
 
-/// Passes on the first wish to end; a second one ends the process at once.
+/// Passes on the first signal that asks to end; a second one ends the process at once.
 async fn signals(inputs: Sender<Input>) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return;
-    };
-    let mut asked = false;
+    let Ok(mut signals) = EndSignals::listen() else { return };
+    let _ = inputs.send(Input::Signal(signals.next().await));
     loop {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-        if asked {
+        match signals.next().await {
+            // A terminal that closes says so twice: through its shell, and through the system.
+            EndSignal::Hangup => {}
             // The workers keep the state and wait; the run can be taken up again.
-            std::process::exit(130);
+            signal => std::process::exit(signal.exit_code().into()),
         }
-        asked = true;
-        let _ = inputs.send(Input::Signal);
     }
 }
 

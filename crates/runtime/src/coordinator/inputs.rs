@@ -62,7 +62,7 @@ impl Run {
                 let _ = answer.send(wire::Reply { accepted: true, message });
                 self.stop("control");
             }
-            Input::Signal => self.stop("signal"),
+            Input::Signal(signal) => self.stop(signal.name()),
             Input::Refused { peer, reason } => self.refused(peer, reason),
         }
     }

@@ -2,8 +2,9 @@
 
 use std::future::{Future, pending};
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+
+use crate::ending::{EndSignal, EndSignals};
 
 /// What a worker is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +19,7 @@ pub(crate) enum Call {
 #[derive(Debug)]
 pub struct Leash(watch::Sender<Option<Call>>);
 
-/// The worker's end of a leash. A worker that has one does not listen for SIGTERM, which is for the whole
+/// The worker's end of a leash. A worker that has one does not listen for signals, which are for the whole
 /// process.
 #[derive(Debug, Clone)]
 pub struct Leashed(watch::Receiver<Option<Call>>);
@@ -51,27 +52,62 @@ impl Leash {
 /// Where a worker hears such calls.
 pub(crate) enum Calls {
     /// It is a process of its own.
-    Signal(Signal),
+    Process(Process),
     /// It is a thread.
     Leash(watch::Receiver<Option<Call>>),
 }
 
-impl Calls {
-    /// Listens; within an async runtime only.
-    pub(crate) fn listen(leashed: Option<Leashed>) -> std::io::Result<Calls> {
-        match leashed {
-            Some(Leashed(receiver)) => Ok(Calls::Leash(receiver)),
-            None => signal(SignalKind::terminate()).map(Calls::Signal),
+/// Signals to a worker's process.
+pub(crate) struct Process {
+    signals: EndSignals,
+    /// Whether SIGTERM says that the server is taken away, which is heard elsewhere.
+    terminate_is_notice: bool,
+    /// Whether it was asked to leave.
+    asked: bool,
+    log: fn(&str),
+}
+
+impl Process {
+    /// Waits until it is asked to leave. Ctrl-C after that ends the process at once.
+    async fn asked(&mut self) {
+        loop {
+            match self.signals.next().await {
+                EndSignal::Terminate if self.terminate_is_notice => {}
+                EndSignal::Interrupt if self.asked => {
+                    std::process::exit(EndSignal::Interrupt.exit_code().into())
+                }
+                signal => {
+                    if signal == EndSignal::Interrupt {
+                        (self.log)("this worker leaves at the next step; Ctrl-C again ends it at once");
+                    }
+                    self.asked = true;
+                    return;
+                }
+            }
         }
+    }
+}
+
+impl Calls {
+    /// Listens; within an async runtime only. `terminate_is_notice` if SIGTERM is the provider's and heard elsewhere.
+    pub(crate) fn listen(
+        leashed: Option<Leashed>,
+        terminate_is_notice: bool,
+        log: fn(&str),
+    ) -> std::io::Result<Calls> {
+        if let Some(Leashed(receiver)) = leashed {
+            return Ok(Calls::Leash(receiver));
+        }
+        let signals = EndSignals::listen()?;
+        Ok(Calls::Process(Process { signals, terminate_is_notice, asked: false, log }))
     }
 
     /// The next call; `None` when the other end is gone.
     pub(crate) async fn next(&mut self) -> Call {
         match self {
-            Calls::Signal(signal) => {
-                if signal.recv().await.is_some() {
-                    return Call::Leave;
-                }
+            Calls::Process(process) => {
+                process.asked().await;
+                return Call::Leave;
             }
             Calls::Leash(receiver) => {
                 while receiver.changed().await.is_ok() {
@@ -87,7 +123,7 @@ impl Calls {
     /// Ends when the worker is to vanish. A call to leave still comes [`next`](Calls::next).
     pub(crate) fn vanished(&self) -> impl Future<Output = ()> + use<> {
         let receiver = match self {
-            Calls::Signal(_) => None,
+            Calls::Process(_) => None,
             Calls::Leash(receiver) => Some(receiver.clone()),
         };
         async move {

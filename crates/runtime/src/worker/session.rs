@@ -33,6 +33,9 @@ const RETRY: Duration = Duration::from_millis(50);
 /// How long a coordinator that takes a call may take to let the worker in: it may stand still for a while.
 const ADMISSION: Duration = Duration::from_secs(20);
 
+/// How long a worker that was asked to leave looks for a coordinator that it could tell.
+const FAREWELL: Duration = Duration::from_secs(2);
+
 /// Why a worker ends that was told to vanish.
 const VANISHED: &str = "it was told to vanish";
 
@@ -198,8 +201,7 @@ impl Connection {
         let watch = notice::watch(listening, move |_| {
             let _ = noticed.send(());
         })?;
-        let farewell =
-            Farewell { notices, sigterm_is_notice: listening.sources.contains(&Source::Sigterm), said: None };
+        let farewell = Farewell { notices, said: None };
         let keeper = Keeper {
             coordinator,
             token,
@@ -208,6 +210,7 @@ impl Connection {
             identity: Arc::clone(&identity),
             progress,
             log: listening.log,
+            terminate_is_notice: listening.sources.contains(&Source::Sigterm),
         };
         let thread = std::thread::Builder::new()
             .name("session".into())
@@ -252,14 +255,14 @@ struct Keeper {
     identity: Arc<Mutex<Identity>>,
     progress: Arc<Progress>,
     log: fn(&str),
+    /// Whether SIGTERM says that the server is taken away, and not that a user wants the worker to leave.
+    terminate_is_notice: bool,
 }
 
 /// What may ask this worker to go.
 struct Farewell {
     /// The provider takes the server away.
     notices: mpsc::UnboundedReceiver<()>,
-    /// Whether SIGTERM is such a notice, and not the wish of a user.
-    sigterm_is_notice: bool,
     /// What was said about it, and is said again to a coordinator that came back.
     said: Option<FromWorker>,
 }
@@ -270,6 +273,16 @@ impl Farewell {
         // A session that broke is noticed where it is read.
         let _ = session.outgoing.send(envelope(&message));
         self.said = Some(message);
+    }
+
+    /// Ends when the worker was asked to leave and a coordinator had the time to come back: it has nobody to ask.
+    async fn without_coordinator(&mut self, calls: &mut Calls) {
+        let leave = FromWorker::Leave { replace: false };
+        if self.said.as_ref() != Some(&leave) {
+            while calls.next().await != Call::Leave {}
+            self.said = Some(leave);
+        }
+        tokio::time::sleep(FAREWELL).await;
     }
 }
 
@@ -290,13 +303,17 @@ impl Keeper {
         leashed: Option<Leashed>,
     ) {
         let mut first = true;
-        let Ok(mut calls) = Calls::listen(leashed) else {
-            return self.over("cannot listen for SIGTERM", false);
+        let Ok(mut calls) = Calls::listen(leashed, self.terminate_is_notice, self.log) else {
+            return self.over("cannot listen for signals", false);
         };
         loop {
+            let vanished = calls.vanished();
             let session = tokio::select! {
                 session = self.open(first) => session,
-                () = calls.vanished() => return self.over(VANISHED, false),
+                () = vanished => return self.over(VANISHED, false),
+                () = farewell.without_coordinator(&mut calls) => {
+                    return self.over("it was asked to leave, and no coordinator answers", false);
+                }
                 // The worker is done; what it says without a session reaches no one.
                 () = async { while outgoing.recv().await.is_some() {} } => return,
             };
@@ -417,8 +434,6 @@ impl Keeper {
                 _ = look.tick() => witness.look(),
                 call = calls.next() => match call {
                     Call::Vanish => return End::Vanished,
-                    // The provider's notice is heard elsewhere.
-                    Call::Leave if farewell.sigterm_is_notice => {}
                     Call::Leave => farewell.say(&session, FromWorker::Leave { replace: false }),
                 },
                 Some(()) = farewell.notices.recv() => {

@@ -7,6 +7,7 @@ use bellwether_core::record::{
 };
 use bellwether_runtime::control::Status;
 use bellwether_runtime::coordinator::Observation;
+use bellwether_runtime::ending::EndSignal;
 use bellwether_session::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -30,12 +31,21 @@ pub(super) struct Show<'p> {
     format: Format,
     by_hand: bool,
     told: Instant,
+    /// Whether the run has shown how far it was when it began.
+    placed: bool,
+    signal: Option<EndSignal>,
 }
 
 impl<'p> Show<'p> {
     pub(super) fn new(printer: &'p Printer, arguments: &RunArguments) -> Self {
         let (format, by_hand) = (arguments.state.format, arguments.no_spawn);
-        Show { printer, bar: None, run: None, format, by_hand, told: Instant::now() }
+        let told = Instant::now();
+        Show { printer, bar: None, run: None, format, by_hand, told, placed: false, signal: None }
+    }
+
+    /// The signal that stopped the run, if one did.
+    pub(super) fn signal(&self) -> Option<EndSignal> {
+        self.signal
     }
 
     pub(super) fn see(&mut self, progress: Progress<'_>) {
@@ -44,6 +54,9 @@ impl<'p> Show<'p> {
             Progress::Begins(run) => self.begin(run),
             Progress::Observed(Observation::Status(status)) => self.status(status),
             Progress::Observed(Observation::Journal(event)) => {
+                if let Event::StopRequested { by } = event {
+                    self.signal = EndSignal::named(by);
+                }
                 if let Some(note) = self.invitation(event).or_else(|| event.sentence()) {
                     match &self.bar {
                         Some(bar) => bar.suspend(|| self.printer.note(&note)),
@@ -79,6 +92,10 @@ impl<'p> Show<'p> {
             Some(bar) => {
                 bar.set_length(status.total_steps);
                 bar.set_position(status.step);
+                if !std::mem::replace(&mut self.placed, true) {
+                    // Steps of an earlier coordinator say nothing of how fast this one is.
+                    bar.reset_eta();
+                }
                 bar.set_message(message(status));
             }
             None if !self.printer.quiet && status.lifecycle != "ended" && self.told.elapsed() >= PERIOD => {
