@@ -1,20 +1,24 @@
-//! Runs that were started by hand: how they are changed, stopped and watched, and their lines in `jobs`.
+//! Runs that were started by hand: how they are changed, stopped, watched and shown.
 
 use std::process::ExitCode;
 
 use bellwether_core::InputError;
 use bellwether_core::record::RunOutcome;
+use bellwether_runtime::control::Status;
 use bellwether_runtime::control::client::{ClientError, Control};
-use bellwether_runtime::control::{Answer, Status};
-use bellwether_runtime::metrics;
-use serde::Serialize;
+use bellwether_runtime::journal::RunHistory;
+use bellwether_runtime::listing::{RunState, RunView};
+use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::options::{Format, StateArguments};
+use crate::options::Format;
 use crate::printer::Printer;
 use crate::render::duration::rough;
+use crate::render::figure::loss;
+use crate::render::summary;
+use crate::render::table::facts;
 use crate::render::words::count;
-use crate::runs::{RunDir, StateDir};
+use crate::runs::RunDir;
 
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
@@ -22,65 +26,71 @@ impl From<ClientError> for Failure {
     }
 }
 
+/// The coordinator of a run that goes on.
 fn connect(run: &RunDir) -> Result<Control, Failure> {
     let not_running = |why: String| -> Failure {
-        let again = format!("`bellwether run --resume {}` takes it up again", run.name);
-        let history = run.history().unwrap_or_default();
-        let (what, hint) = match history.outcome() {
-            Some(RunOutcome::Finished) => {
-                ("the run is finished".into(), "`bellwether jobs` lists all runs".into())
+        let name = &run.name;
+        let again = format!("`bellwether resume {name}` goes on from there");
+        let (what, hint) = match RunView::of(run).state {
+            RunState::Finished => {
+                ("the job is finished".into(), format!("`bellwether show {name}` shows its result"))
             }
-            Some(how @ (RunOutcome::Stopped | RunOutcome::Failed(_))) => {
-                (format!("the run has {}", how.word()), again)
+            RunState::Suspended => ("the job is suspended".into(), again),
+            RunState::Failed => {
+                ("the job has failed".into(), format!("`bellwether logs {name}` says why; {again}"))
             }
             _ => (why, again),
         };
-        InputError::new(&run.name, what).hint(hint).into()
+        InputError::new(name, what).hint(hint).into()
     };
-    let endpoint = run.endpoint().ok_or_else(|| not_running("the run is not running".into()))?;
+    let endpoint = run.endpoint().ok_or_else(|| not_running("the job is not running".into()))?;
     Control::connect(&endpoint.control.to_string(), &run.token()?)
         .map_err(|error| not_running(format!("its coordinator is gone ({error})")))
 }
 
-fn steer(
-    job: &str,
-    state: &StateArguments,
-    printer: &Printer,
-    call: impl FnOnce(&mut Control) -> Result<Answer, ClientError>,
-) -> Result<ExitCode, Failure> {
-    let run = StateDir::find(state.state_dir.clone())?.run(job)?;
-    let reply = call(&mut connect(&run)?)?;
-    if !reply.accepted {
-        return Err(Failure::at(run.name, reply.message));
+pub(crate) fn scale(run: &RunDir, workers: u32) -> Result<String, Failure> {
+    let reply = connect(run)?.scale(workers)?;
+    if reply.accepted { Ok(reply.message) } else { Err(Failure::at(&run.name, reply.message)) }
+}
+
+/// Stops a run with a checkpoint. Of one whose coordinator is gone it ends the workers.
+pub(crate) fn stop(run: &RunDir) -> Result<String, Failure> {
+    if RunView::of(run).state == RunState::Lost
+        && let Some(ended) = run.end_orphans()?
+    {
+        let last = run.history()?.newest_checkpoint().map(|(step, _)| step);
+        let from =
+            last.map_or("begins again from its seed".into(), |step| format!("goes on from step {step}"));
+        return Ok(format!(
+            "the coordinator of {0} was gone; {1} ended; `bellwether resume {0}` {from}",
+            run.name,
+            count(ended, "worker")
+        ));
     }
-    match state.format {
-        Format::Json => printer.out(serde_json::json!({ "run": run.name, "message": reply.message })),
-        Format::Table => printer.out(reply.message),
+    let reply = connect(run)?.stop()?;
+    if reply.accepted { Ok(reply.message) } else { Err(Failure::at(&run.name, reply.message)) }
+}
+
+pub(crate) fn watch(run: &RunDir, format: Format, printer: &Printer) -> Result<ExitCode, Failure> {
+    let view = RunView::of(run);
+    if !view.state.is_active() {
+        let text = match format {
+            Format::Json => json!(view).to_string(),
+            Format::Table => view_line(&view),
+        };
+        printer.line(text);
+        return match view.state {
+            // There is nothing to follow.
+            RunState::Lost => connect(run).map(|_| ExitCode::SUCCESS),
+            _ => Ok(exit_code(run)),
+        };
     }
-    Ok(ExitCode::SUCCESS)
-}
-
-pub(crate) fn scale(
-    job: &str,
-    state: &StateArguments,
-    workers: u32,
-    printer: &Printer,
-) -> Result<ExitCode, Failure> {
-    steer(job, state, printer, |control| control.scale(workers))
-}
-
-pub(crate) fn stop(job: &str, state: &StateArguments, printer: &Printer) -> Result<ExitCode, Failure> {
-    steer(job, state, printer, Control::stop)
-}
-
-pub(crate) fn watch(job: &str, state: &StateArguments, printer: &Printer) -> Result<ExitCode, Failure> {
-    let run = StateDir::find(state.state_dir.clone())?.run(job)?;
     let mut last = None;
     let mut tail = run.follow_journal();
     // What is past is past.
     while !tail.read().map_err(|e| Failure::at(&run.name, e))?.is_empty() {}
-    connect(&run)?.watch(|status| {
-        if state.format == Format::Table {
+    connect(run)?.watch(|status| {
+        if format == Format::Table {
             // A journal that cannot be read now is read at the next look.
             let news = tail.read().unwrap_or_default();
             let mut heard = news.iter().filter_map(|line| line.event.sentence());
@@ -92,14 +102,24 @@ pub(crate) fn watch(job: &str, state: &StateArguments, printer: &Printer) -> Res
         if last.as_ref() != Some(&now) {
             last = Some(now);
             // Nobody to read it, nothing to follow.
-            return match state.format {
-                Format::Json => printer.line(json(&status)),
+            return match format {
+                Format::Json => printer.line(status_json(&status)),
                 Format::Table => printer.line(line(&status)),
             };
         }
         true
     })?;
-    Ok(ExitCode::SUCCESS)
+    Ok(exit_code(run))
+}
+
+/// 1 of a run that failed.
+fn exit_code(run: &RunDir) -> ExitCode {
+    if has_failed(run) { ExitCode::from(1) } else { ExitCode::SUCCESS }
+}
+
+pub(crate) fn has_failed(run: &RunDir) -> bool {
+    let outcome = run.history().ok().and_then(|history| history.outcome().cloned());
+    matches!(outcome, Some(RunOutcome::Failed(_) | RunOutcome::Broken(_)))
 }
 
 /// The batch, where it moves.
@@ -112,7 +132,7 @@ fn line(status: &Status) -> String {
     let evaluation = status.evaluation.filter(|e| e.predictions > 0).map_or(String::new(), |e| {
         format!("  held-out {:.2} %", 100.0 * e.correct as f64 / e.predictions as f64)
     });
-    let loss = if status.loss.is_finite() { format!("{:.4}", status.loss) } else { "–".into() };
+    let loss = loss(Some(status.loss).filter(|loss| loss.is_finite()));
     format!(
         "{}  step {}/{}  loss {loss}  {}{:.0} examples/s  {}{evaluation}  {}",
         status.run,
@@ -125,18 +145,28 @@ fn line(status: &Status) -> String {
     )
 }
 
-fn json(status: &Status) -> serde_json::Value {
+/// What is known of a run that does not go on, in one line.
+fn view_line(view: &RunView) -> String {
+    format!("{}  step {}  loss {}  {}", view.run, steps(view), loss(view.loss), view.state.name())
+}
+
+/// Committed steps of all.
+pub(crate) fn steps(view: &RunView) -> String {
+    format!("{}/{}", view.step, view.total_steps.map_or("?".into(), |steps| steps.to_string()))
+}
+
+fn status_json(status: &Status) -> Value {
     let members: Vec<_> = status
         .members
         .iter()
         .map(|m| {
-            serde_json::json!({
+            json!({
                 "worker": m.worker, "stage": m.stage, "address": m.address, "process": m.process,
                 "virtual_nodes": m.virtual_nodes, "step": m.step, "doing": m.doing,
             })
         })
         .collect();
-    serde_json::json!({
+    json!({
         "run": status.run, "phase": status.lifecycle, "epoch": status.epoch, "step": status.step,
         "total_steps": status.total_steps, "loss": status.loss, "examples": status.examples,
         "examples_per_s": status.examples_per_s, "workers": status.workers, "wanted": status.wanted,
@@ -144,58 +174,45 @@ fn json(status: &Status) -> serde_json::Value {
     })
 }
 
-/// What is known of a run in a line of `bellwether jobs`.
-#[derive(Debug, Serialize)]
-pub(crate) struct Row {
-    run: String,
-    pub(crate) state: String,
-    step: u64,
-    total_steps: Option<u64>,
-    loss: Option<f64>,
-    workers: u32,
-    age_s: Option<f64>,
-}
-
-impl Row {
-    pub(crate) fn of(run: &RunDir) -> Row {
-        // A run whose journal cannot be read is still a run.
-        let history = run.history().unwrap_or_default();
-        let age_s = history.age_s();
-        let name = run.name.clone();
-        match run.endpoint().and_then(|_| connect(run).ok()?.status().ok()) {
-            Some(s) => Row {
-                run: name,
-                state: s.lifecycle,
-                step: s.step,
-                total_steps: Some(s.total_steps).filter(|steps| *steps > 0),
-                loss: Some(s.loss).filter(|loss| loss.is_finite()),
-                workers: s.workers,
-                age_s,
-            },
-            None => Row {
-                run: name,
-                state: history.state().into(),
-                step: history.committed(),
-                total_steps: history.total_steps(),
-                loss: metrics::last(&run.path).and_then(|step| step.loss),
-                workers: 0,
-                age_s,
-            },
+/// All that is known of a run: its summary, once its coordinator has ended.
+pub(crate) fn show(run: &RunDir, format: Format, printer: &Printer) -> Result<(), Failure> {
+    let (view, history) = (RunView::of(run), run.history()?);
+    // That of an earlier coordinator tells of another end.
+    let told = run.summary().filter(|told| !view.state.is_active() && told.steps == view.step);
+    match (format, told) {
+        (Format::Json, told) => {
+            let mut value = json!(view);
+            value["served"] = json!(run.is_served());
+            value["run_dir"] = json!(run.path);
+            value["summary"] = json!(told);
+            printer.out(value);
         }
+        (Format::Table, Some(told)) => printer.out(summary::table(&told)),
+        (Format::Table, None) => printer.out(facts(&rows(run, &view, &history))),
     }
-
-    fn line(&self) -> String {
-        let total = self.total_steps.map_or("?".into(), |steps| steps.to_string());
-        let loss = self.loss.map_or("–".into(), |loss| format!("{loss:.4}"));
-        let age = self.age_s.map_or("–".into(), rough);
-        let Row { run, state, step, workers, .. } = self;
-        format!("{run:<28} {state:<18} {:>15} {loss:>9} {workers:>8} {age:>8}", format!("{step}/{total}"))
-    }
+    Ok(())
 }
 
-/// Runs, a line each.
-pub(crate) fn table(rows: &[Row]) -> String {
-    let [run, state, step, loss, workers, age] = ["RUN", "STATE", "STEP", "LOSS", "WORKERS", "AGE"];
-    let titles = format!("{run:<28} {state:<18} {step:>15} {loss:>9} {workers:>8} {age:>8}");
-    std::iter::once(titles).chain(rows.iter().map(Row::line)).collect::<Vec<_>>().join("\n")
+fn rows(run: &RunDir, view: &RunView, history: &RunHistory) -> Vec<(&'static str, String)> {
+    let phase = view.phase.as_ref().filter(|phase| *phase != view.state.name());
+    let phase = phase.map_or(String::new(), |phase| format!(" ({phase})"));
+    let mut rows = vec![
+        ("job", run.name.clone()),
+        ("state", format!("{}{phase}", view.state.name())),
+        ("steps", steps(view)),
+        ("loss", loss(view.loss)),
+    ];
+    if let Some(evaluation) = &history.evaluation {
+        let accuracy =
+            evaluation.accuracy.map_or(String::new(), |share| format!(", accuracy {:.2} %", 100.0 * share));
+        rows.push(("held-out loss", format!("{}{accuracy}", loss(Some(evaluation.loss)))));
+    }
+    rows.extend(view.examples_per_s.map(|rate| ("examples/s", format!("{rate:.0}"))));
+    rows.push(("workers", view.workers.to_string()));
+    rows.extend(view.age_s.map(|age_s| ("started", format!("{} ago", rough(age_s)))));
+    rows.extend(history.newest_checkpoint().map(|(_, path)| ("checkpoint", path.display().to_string())));
+    let digest = history.ending.as_ref().and_then(|ending| ending.digest.clone());
+    rows.extend(digest.map(|digest| ("parameters", digest)));
+    rows.push(("folder", run.path.display().to_string()));
+    rows
 }

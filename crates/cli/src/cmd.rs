@@ -23,6 +23,7 @@ mod server;
 mod simulate;
 mod trace;
 mod tune;
+pub(crate) mod verbs;
 mod worker;
 
 /// Trains deep-learning models elastically: workers join, leave and die, the result stays the same.
@@ -66,28 +67,30 @@ enum Verb {
     Server(server::ServerArguments),
     /// Give jobs to a daemon (`bellwether serve`), which runs them as its policy says
     Submit(client::SubmitArguments),
-    /// List a daemon's jobs and the runs in the state directory
+    /// List jobs, the newest last
     Jobs(client::JobsArguments),
-    /// Tell all that a daemon knows of a job, with the last decisions about it
-    Job(client::ServedArguments),
-    /// Print what happened in a daemon's job and what its processes said
+    /// Show all that is known of a job: how far it is, or its result
+    #[command(alias = "job")]
+    Show(client::JobArguments),
+    /// Print what happened in a job and what its processes said
     Logs(client::LogsArguments),
-    /// Let a daemon's jobs wait, each with a checkpoint
-    Suspend(client::ActArguments),
-    /// Let suspended jobs run again
+    /// Stop jobs, each with a checkpoint; they wait until they are resumed
+    #[command(alias = "suspend")]
+    Stop(client::ActArguments),
+    /// Let stopped jobs go on: a daemon's in the background, a run by hand here
     Resume(client::ActArguments),
-    /// End a daemon's jobs
+    /// End a daemon's jobs for good
     Cancel(client::ActArguments),
+    /// Remove jobs that are not running, with their folders
+    Rm(client::RmArguments),
     /// Print an address that opens a daemon's dashboard in a browser, once
     Dashboard(client::DashboardArguments),
     /// Show or change the policy by which a daemon decides
     Policy(client::PolicyArguments),
     /// Change the number of workers of a job
     Scale(client::ScaleArguments),
-    /// Stop a run; it leaves a checkpoint
-    Stop(client::ServedArguments),
-    /// Follow a job
-    Watch(client::ServedArguments),
+    /// Follow a job until it ends
+    Watch(client::JobArguments),
     /// Prove from a run's journal that each sample was in exactly one committed step
     Audit(audit::AuditArguments),
     /// Print the JSON schema of a file format
@@ -113,17 +116,25 @@ pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCo
         Verb::Server(arguments) => server::server(arguments),
         Verb::Submit(arguments) => client::submit(&arguments, printer),
         Verb::Jobs(arguments) => client::jobs(&arguments, printer),
-        Verb::Job(arguments) => client::job(&arguments, printer),
+        Verb::Show(arguments) => client::show(&arguments, printer),
         Verb::Logs(arguments) => client::logs(&arguments, printer),
-        Verb::Suspend(arguments) => client::act(client::Act::Suspend, &arguments, printer),
-        Verb::Resume(arguments) => client::act(client::Act::Resume, &arguments, printer),
-        Verb::Cancel(arguments) => client::act(client::Act::Cancel, &arguments, printer),
+        Verb::Stop(arguments) => act(client::Act::Stop, arguments, printer),
+        Verb::Resume(arguments) => act(client::Act::Resume, arguments, printer),
+        Verb::Cancel(arguments) => act(client::Act::Cancel, arguments, printer),
+        Verb::Rm(arguments) => client::rm(&arguments, printer),
         Verb::Dashboard(arguments) => client::dashboard(&arguments, printer),
         Verb::Policy(arguments) => client::policy(&arguments, printer),
         Verb::Scale(arguments) => client::scale(&arguments, printer),
-        Verb::Stop(arguments) => client::stop(&arguments, printer),
         Verb::Watch(arguments) => client::watch(&arguments, printer),
         Verb::Audit(arguments) => audit::audit(&arguments, printer),
         Verb::Schema(arguments) => schema::schema(&arguments, printer),
+    }
+}
+
+/// Changes jobs. A run by hand that goes on does so in this process, as `bellwether run --resume` has it.
+fn act(act: client::Act, arguments: client::ActArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    match client::act(act, &arguments, printer)? {
+        client::Left::Nothing(code) => Ok(code),
+        client::Left::Resume(run) => run::resume(&run, arguments.daemon.state, printer),
     }
 }

@@ -15,17 +15,23 @@ mod traces;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 
 /// Training allocates and frees a tensor per operation; this allocator makes it faster by a tenth or more.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let arguments = cmd::Arguments::parse();
+    let printer = printer::Printer::new();
+    let arguments = match parse() {
+        Ok(arguments) => arguments,
+        Err(failure) => {
+            printer.error(&failure);
+            return failure.exit_code();
+        }
+    };
     // Bits depend on the number of threads in a kernel: one, in every process, whoever started it.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(1).build_global();
-    let printer = printer::Printer::new();
     match cmd::dispatch(arguments, &printer) {
         Ok(code) => code,
         Err(failure) => {
@@ -33,4 +39,15 @@ fn main() -> ExitCode {
             failure.exit_code()
         }
     }
+}
+
+/// Reads the command line; ends this process where clap has an answer of its own, as to `--help`.
+fn parse() -> Result<cmd::Arguments, failure::Failure> {
+    let command = cmd::verbs::grouped(cmd::Arguments::command());
+    let parsed = command.try_get_matches().and_then(|matches| cmd::Arguments::from_arg_matches(&matches));
+    let first = std::env::args().nth(1);
+    parsed.map_err(|error| match cmd::verbs::unknown(&error, first.as_deref()) {
+        Some(error) => error.into(),
+        None => error.exit(),
+    })
 }

@@ -3,7 +3,9 @@
 pub(crate) mod csv;
 pub(crate) mod duration;
 pub(crate) mod figure;
+pub(crate) mod outlook;
 pub(crate) mod plot;
+pub(crate) mod summary;
 pub(crate) mod table;
 pub(crate) mod words;
 

@@ -14,8 +14,8 @@ impl From<RunDirError> for Failure {
             RunDirError::NoStateDir => InputError::new("state directory", text).hint("pass --state-dir DIR"),
             RunDirError::NoSuchRun { asked, nearest, .. } => {
                 let hint = match nearest {
-                    Some(near) => format!("did you mean `{near}`? `bellwether jobs` lists all runs"),
-                    None => "`bellwether jobs` lists all runs; --state-dir says where to look".into(),
+                    Some(near) => format!("did you mean `{near}`? `bellwether jobs` lists all jobs"),
+                    None => "`bellwether jobs` lists all jobs; --state-dir says where to look".into(),
                 };
                 InputError::new(asked, text).hint(hint)
             }

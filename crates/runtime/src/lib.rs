@@ -33,6 +33,7 @@ pub mod ending;
 pub mod frame;
 pub mod gossip;
 pub mod journal;
+pub mod listing;
 pub mod membership;
 pub mod mesh;
 pub mod metrics;

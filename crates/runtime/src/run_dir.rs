@@ -13,7 +13,9 @@
 //! | `lock` | nothing; a coordinator that lives holds its lock | the coordinator |
 //! | `checkpoints/` | the state after some steps | the coordinator |
 //! | `worker-N.log`, `server-N.log` | what workers and parameter servers complain of | they |
-//! | `coordinator.log`, `summary.json` | what a coordinator says that a daemon started | the coordinator |
+//! | `summary.json` | how the last coordinator ended | the coordinator |
+//! | `coordinator.log` | what a coordinator says that runs in the background | the coordinator |
+//! | `served` | nothing; the run is a daemon's job | the daemon |
 //! | `said` | what a coordinator says that a search started | the coordinator |
 //!
 //! A folder with a `job.json` is a run. No other module spells these names.
@@ -25,6 +27,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use bellwether_core::job::Job;
+use bellwether_core::record::Summary;
 use serde::{Deserialize, Serialize};
 
 use crate::channel::Cipher;
@@ -34,10 +37,14 @@ use crate::journal::{self, Reader, RunHistory};
 use crate::private;
 
 mod error;
+pub(crate) mod leftovers;
 mod lock;
+mod log;
+mod orphans;
 mod state_dir;
 
 pub use error::RunDirError;
+pub use log::{RunLog, RunWord};
 pub use state_dir::StateDir;
 
 const JOB: &str = "job.json";
@@ -50,10 +57,11 @@ pub(crate) const METRICS: &str = "metrics.jsonl";
 const ENDPOINT: &str = "endpoint.json";
 const LOCK: &str = "lock";
 const CHECKPOINTS: &str = "checkpoints";
-/// The name of the log of a coordinator that a daemon started.
+/// The name of the log of a coordinator in the background: a daemon started it, or a user with `--detach`.
 pub const COORDINATOR_LOG: &str = "coordinator.log";
 const SUMMARY: &str = "summary.json";
 const SAID: &str = "said";
+const SERVED: &str = "served";
 
 /// The folder of one run. It need not be there yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -299,12 +307,41 @@ impl RunDir {
         self.path.join(CHECKPOINTS)
     }
 
-    /// `coordinator.log`: what a coordinator that a daemon started says.
+    /// `coordinator.log`: what a coordinator in the background says.
     pub fn coordinator_log(&self) -> PathBuf {
         self.path.join(COORDINATOR_LOG)
     }
 
-    /// `summary.json`: how the run ended, from a coordinator that a daemon started.
+    /// How the last coordinator of the run ended; nothing where that is not known.
+    pub fn summary(&self) -> Option<Summary> {
+        serde_json::from_slice(&fs::read(self.summary_file()).ok()?).ok()
+    }
+
+    /// Keeps how the run ended.
+    ///
+    /// # Errors
+    ///
+    /// As the file system says.
+    pub fn keep_summary(&self, summary: &Summary) -> Result<(), RunDirError> {
+        write_json(&self.summary_file(), summary, false)
+    }
+
+    /// Whether the run is a daemon's job: only its daemon starts coordinators.
+    pub fn is_served(&self) -> bool {
+        self.path.join(SERVED).exists()
+    }
+
+    /// Makes the run a daemon's job.
+    ///
+    /// # Errors
+    ///
+    /// As the file system says.
+    pub fn mark_served(&self) -> Result<(), RunDirError> {
+        let path = self.path.join(SERVED);
+        log(&path).map(drop).map_err(RunDirError::io(&path))
+    }
+
+    /// `summary.json`.
     pub fn summary_file(&self) -> PathBuf {
         self.path.join(SUMMARY)
     }

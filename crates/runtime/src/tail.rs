@@ -13,6 +13,9 @@ const CHUNK_BYTES: usize = 1 << 18;
 /// Bytes at the end of a file that are searched for its last lines.
 const BACK_BYTES_MAX: u64 = 1 << 22;
 
+/// Most bytes of a line of text; the rest of it is left out.
+const TEXT_BYTES: usize = 64 << 10;
+
 /// A longer line is not one of ours; it is read in parts, none of which parses.
 const LINE_BYTES_MAX: usize = 1 << 24;
 
@@ -30,6 +33,23 @@ impl Tail {
     /// From the beginning; the file may not be there yet.
     pub fn new(path: PathBuf) -> Tail {
         Tail { path, file: None, offset: 0, buffer: Vec::new() }
+    }
+
+    /// From the last lines on that the file has now.
+    pub fn last(path: PathBuf, lines: usize) -> Tail {
+        let mut tail = Tail::new(path);
+        // Where it cannot be read now, it is read from its beginning when it can be.
+        let _ = tail.skip_to_last(lines);
+        tail
+    }
+
+    /// The next lines as text; `None` when no more are there. Bytes that are not text are replaced.
+    pub fn lines(&mut self) -> Option<Vec<String>> {
+        // A file that cannot be read now is read at the next look.
+        let bytes = self.read().ok().filter(|bytes| !bytes.is_empty())?;
+        let line = |line: &[u8]| String::from_utf8_lossy(&line[..line.len().min(TEXT_BYTES)]).into_owned();
+        let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+        Some(bytes.split(|byte| *byte == b'\n').map(line).collect())
     }
 
     /// Leaves out what is there now but for the last `bytes`; what is read first may be a part of a line.

@@ -40,7 +40,6 @@ mod route;
 mod routes;
 mod sessions;
 mod streams;
-mod tail;
 
 /// How the API is served.
 #[derive(Clone)]

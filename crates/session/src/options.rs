@@ -1,7 +1,8 @@
 //! The one place where a coordinator's options are filled.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
 use bellwether_core::InputError;
@@ -72,6 +73,21 @@ pub(crate) fn options(
         replaces_alone: false,
         measure_link: false,
         job,
+    })
+}
+
+/// Refuses an address at which this machine cannot listen now.
+///
+/// # Errors
+///
+/// Such an address, as the option `listen`.
+pub(crate) fn is_free(address: SocketAddr) -> Result<(), RunError> {
+    TcpListener::bind(address).map(drop).map_err(|error| {
+        let hint = match error.kind() {
+            ErrorKind::AddrInUse => "another program has the port; choose another one",
+            _ => "name an address of this machine",
+        };
+        RunError::Option(InputError::new("listen", format!("cannot listen on {address}: {error}")).hint(hint))
     })
 }
 

@@ -20,7 +20,8 @@ use crate::director::revocations::{RevocationDirector, Vanishing};
 use crate::director::stragglers::Replacer;
 use crate::director::{batch, synchronise, together};
 use crate::error::RunError;
-use crate::options::{LOOPBACK, Timeouts, options, reachable};
+use crate::options::{LOOPBACK, Timeouts, is_free, options, reachable};
+use crate::outlook::Outlook;
 use crate::{Note, Observe, Progress, Spawn, WorkloadBuilder, compare};
 
 pub(crate) mod builder;
@@ -83,10 +84,10 @@ impl Session {
     /// Returns an error if the run cannot begin. What goes wrong later is in the summary.
     pub fn run(mut self, observe: &mut Observe<'_>) -> Result<(Summary, RunOutcome), RunError> {
         self.check()?;
+        let listen = self.listen_at()?;
         let begun = self.begin(observe)?;
         let Beginning { outset, description, planned, initial } = &begun;
         let speeds = speed::known(&self.job, *initial, &self.speeds)?;
-        let listen = self.listen_at()?;
         let run = match self.resumed.clone() {
             Some(run) => run,
             None => self.find_state_dir()?.create(&self.job, self.plain_transport.is_some())?,
@@ -123,30 +124,61 @@ impl Session {
             provider.map(|provider| provider.report(&self.job, &summary, learnt.as_ref(), self.price));
         summary.planned = begun.planned;
         summary.decisions = compare::decisions(&run);
+        // Where it cannot be written, the caller has it all the same.
+        let _ = run.keep_summary(&summary);
         Ok((summary, outcome))
     }
 
     /// Finds out what the run begins with.
     fn begin(&self, observe: &mut Observe<'_>) -> Result<Beginning, RunError> {
-        let asked = Asked {
-            workers: self.workers,
-            range: self.job.workers,
-            schedule: &self.schedule,
-            autoscaled: self.autoscale.is_some(),
-        };
-        let outset = Outset::find(&asked, self.resumed.as_ref(), observe)?;
+        let outset = self.outset(observe)?;
         let description = WorkloadDescription::of(self.workload.build(&self.job)?.as_ref());
-        // A run that is taken up again, or has a schedule, begins as it was told.
-        let is_told = self.resumed.is_some() || !outset.schedule.is_empty() || self.start.is_some();
         let workers = outset.workers;
         let mut planned = None;
-        if self.chooses && !is_told && !matches!(self.spawn, Spawn::ByHand) && workers.min < workers.max {
+        if self.will_measure(&outset) {
             let trained = (&description, &self.workload);
             planned = Some(choose::choose(&self.job, trained, &self.spawn, workers, self.price, observe)?);
         }
         let told = self.start.unwrap_or(workers.initial());
         let initial = planned.as_ref().map_or(told, |planned| planned.workers);
         Ok(Beginning { outset, description, planned, initial })
+    }
+
+    fn outset(&self, observe: &mut Observe<'_>) -> Result<Outset, RunError> {
+        let asked = Asked {
+            workers: self.workers,
+            range: self.job.workers,
+            schedule: &self.schedule,
+            autoscaled: self.autoscale.is_some(),
+        };
+        Outset::find(&asked, self.resumed.as_ref(), observe)
+    }
+
+    /// Whether a measurement chooses the number of workers at the start.
+    fn will_measure(&self, outset: &Outset) -> bool {
+        // A run that is taken up again, or has a schedule, begins as it was told.
+        let is_told = self.resumed.is_some() || !outset.schedule.is_empty() || self.start.is_some();
+        let is_range = outset.workers.min < outset.workers.max;
+        self.chooses && !is_told && !matches!(self.spawn, Spawn::ByHand) && is_range
+    }
+
+    /// Finds out what this session would start, and begins nothing.
+    ///
+    /// # Errors
+    ///
+    /// What [`run`](Session::run) would refuse before it begins.
+    pub fn outlook(&self) -> Result<Outlook, RunError> {
+        self.check()?;
+        let outset = self.outset(&mut |_| {})?;
+        let description = WorkloadDescription::of(self.workload.build(&self.job)?.as_ref());
+        let mut outlook = Outlook::new(&self.job, &outset, &description);
+        let first = self.start.unwrap_or(outset.workers.initial());
+        outlook.initial_workers = (!self.will_measure(&outset)).then_some(first);
+        match &self.resumed {
+            Some(run) => outlook.resumes(run),
+            None => outlook.begins(&self.find_state_dir()?, &self.job, self.plan.as_ref()),
+        }
+        Ok(outlook)
     }
 
     /// The options of the coordinator, but for who steers the run.
@@ -189,6 +221,10 @@ impl Session {
         let before = || self.resumed.as_ref().and_then(RunDir::endpoint).map(|endpoint| endpoint.control);
         let listen = self.listen.or_else(before).unwrap_or(LOOPBACK);
         reachable(listen)?;
+        if self.resumed.is_none() {
+            // An address that is not this machine's is refused before anything is measured or made.
+            is_free(listen)?;
+        }
         Ok(listen)
     }
 

@@ -23,7 +23,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("federation", 9000, "federations: queues that overflow, games, and the answers of both"),
     ("sched", 15000, "a policy per file; planner, programs, control of one run"),
     ("sim", 5000, "the simulated cluster and readers of eight formats of traces"),
-    ("runtime", 27000, "membership, data plane, checkpoints and the processes of a run"),
+    ("runtime", 27500, "membership, data plane, checkpoints, the processes of a run, and lists of runs"),
     ("workloads", 3000, "four models, eight kinds of data, a synthetic device"),
     ("serve", 9000, "the daemon: ledger, engine, processes, HTTP API, dashboard"),
     ("session", 4000, "what a run begins with, its directors, the stages profile and tune"),

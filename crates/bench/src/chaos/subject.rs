@@ -267,7 +267,9 @@ impl Subject {
             }
             if let Some(status) = self.trial.ended_with() {
                 let said = || self.trial.said().lines().last().unwrap_or_default().to_string();
-                return Ok(if status.success() { Ok(()) } else { Err(format!("{status}: {}", said())) });
+                // As it was asked to: finished, or interrupted.
+                let is_well = matches!(status.code(), Some(0 | 130));
+                return Ok(if is_well { Ok(()) } else { Err(format!("{status}: {}", said())) });
             }
             if since.elapsed() > self.patience {
                 return Ok(Err(format!("a hang: nothing happened for {:?}", self.patience)));

@@ -1,5 +1,5 @@
-//! The verbs that speak to a daemon: `submit`, `jobs`, `job`, `logs`, `suspend`, `resume`, `cancel`, `policy` and
-//! `dashboard`, and what `scale`, `stop` and `watch` do with a job that a daemon serves.
+//! The verbs for jobs, started by hand or by a daemon: `jobs`, `show`, `logs`, `watch`, `scale`, `stop`, `resume`,
+//! `cancel` and `rm`; and those for a daemon: `submit`, `policy` and `dashboard`.
 
 mod args;
 mod change;
@@ -7,20 +7,23 @@ mod daemon;
 mod dashboard;
 mod events;
 mod follow;
-mod job;
 mod jobs;
 mod logs;
 mod place;
+mod rm;
+mod show;
 mod socket;
 mod submit;
+mod target;
 mod tls;
 mod words;
 
-pub(crate) use args::ServedArguments;
-pub(crate) use change::{Act, ActArguments, PolicyArguments, ScaleArguments, act, policy, scale};
+pub(crate) use args::JobArguments;
+pub(crate) use change::{Act, ActArguments, Left, PolicyArguments, ScaleArguments, act, policy, scale};
 pub(crate) use dashboard::{DashboardArguments, dashboard};
-pub(crate) use follow::{stop, watch};
-pub(crate) use job::job;
+pub(crate) use follow::watch;
 pub(crate) use jobs::{JobsArguments, jobs};
 pub(crate) use logs::{LogsArguments, logs};
+pub(crate) use rm::{RmArguments, rm};
+pub(crate) use show::show;
 pub(crate) use submit::{SubmitArguments, submit};

@@ -11,12 +11,14 @@ use bellwether_runtime::ending::EndSignal;
 use bellwether_session::{Program, RunError, Session, Spawn, Timeouts};
 
 use crate::failure::Failure;
-use crate::options::Format;
+use crate::options::{Format, StateArguments};
 use crate::printer::Printer;
+use crate::render::{outlook, summary};
 use crate::runs::{RunDir, StateDir};
 use crate::session::{build, program};
 
 mod args;
+mod detach;
 mod job;
 mod paces;
 mod revocations;
@@ -25,9 +27,22 @@ mod steer;
 
 pub(crate) use args::RunArguments;
 
+/// What `bellwether resume` does with a run that was started by hand.
+pub(crate) fn resume(run: &str, state: StateArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    let arguments = args::resuming(run)?;
+    self::run(RunArguments { state, ..arguments }, printer)
+}
+
 pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     let state_dir = StateDir::find(arguments.state.state_dir.clone())?;
     let resumed = arguments.resume.as_deref().map(|name| state_dir.run(name)).transpose()?;
+    if let Some(run) = resumed.as_ref().filter(|run| run.is_served() && !arguments.served) {
+        let hint = format!("`bellwether resume {}` lets the daemon go on with it", run.name);
+        return Err(InputError::new(&run.name, "this is a daemon's job").hint(hint).into());
+    }
+    if arguments.detach {
+        return detach::detach(&state_dir, resumed.as_ref(), arguments.state.format, printer);
+    }
     let plan = arguments.plan.as_deref().map(job::read_plan).transpose()?;
     let job = match (&resumed, &arguments.job) {
         (Some(run), _) => stored(run)?,
@@ -69,6 +84,10 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     }
     if arguments.replace_lone_worker {
         session = session.replace_lone_worker();
+    }
+    if arguments.dry_run {
+        outlook::print(&session.outlook()?, arguments.state.format, printer);
+        return Ok(ExitCode::SUCCESS);
     }
     let mut show = show::Show::new(printer, &arguments);
     let (summary, outcome) = session.run(&mut |seen| show.see(seen))?;
@@ -122,13 +141,13 @@ fn conclude(
         RunOutcome::Failed(_) | RunOutcome::Broken(_) => {
             let hint = if let Some(Mismatch { wrong: None, .. }) = summary.mismatches.last() {
                 format!(
-                    "test the memory and the processors of these workers' machines; `bellwether run --resume {run}` goes on \
+                    "test the memory and the processors of these workers' machines; `bellwether resume {run}` goes on \
                      from before that step; with on_mismatch = \"quarantine\" and three workers the third one tells who is \
                      wrong"
                 )
             } else if let RunOutcome::Failed(RunFailure::Unsaved { .. }) = outcome {
                 format!(
-                    "make room, then `bellwether run --resume {run}` goes on from the last checkpoint that was written; \
+                    "make room, then `bellwether resume {run}` goes on from the last checkpoint that was written; \
                      --last-checkpoint-wait says how long the workers hold the state"
                 )
             } else if outcome.has_diverged() {
@@ -152,7 +171,8 @@ impl From<RunError> for Failure {
             RunError::Option(error) => InputError { place: format!("--{}", error.place), ..error }.into(),
             RunError::Finished { run, steps } => {
                 let what = format!("the run is finished: all {steps} steps are done");
-                let hint = "start a new one with `bellwether run JOB.toml`; --steps or --set makes it longer";
+                let hint = "`bellwether show` shows its result; `bellwether run JOB.toml` starts a new one, and --steps or \
+                            --set makes it longer";
                 InputError::new(run, what).hint(hint).into()
             }
             RunError::Slower(what) => {
@@ -197,6 +217,6 @@ fn explain(error: &CoordinatorError, run: &RunDir) -> Failure {
 fn report(summary: &Summary, format: Format, printer: &Printer) {
     match format {
         Format::Json => printer.out(serde_json::to_string(summary).unwrap_or_default()),
-        Format::Table => printer.out(show::table(summary)),
+        Format::Table => printer.out(summary::table(summary)),
     }
 }

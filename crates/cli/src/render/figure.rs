@@ -31,6 +31,15 @@ pub(crate) fn percent(part: f64) -> String {
     }
 }
 
+/// A loss, which may have grown beyond measure; a dash where there is none.
+pub(crate) fn loss(value: Option<f64>) -> String {
+    match value {
+        None => "–".into(),
+        Some(loss) if loss.abs() < 1e5 => format!("{loss:.4}"),
+        Some(loss) => format!("{loss:.1e}"),
+    }
+}
+
 /// An amount of money; a dash where there is none to name.
 pub(crate) fn money(dollars: f64) -> String {
     if dollars.is_finite() { Dollars::new(dollars.max(0.0)).to_string() } else { "-".to_string() }
@@ -39,6 +48,11 @@ pub(crate) fn money(dollars: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn losses_take_little_room() {
+        assert_eq!([Some(0.25), Some(7.708e21), None].map(loss), ["0.2500", "7.7e21", "–"]);
+    }
 
     #[test]
     fn figures_have_four_digits() {

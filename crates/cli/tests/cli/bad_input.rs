@@ -190,12 +190,16 @@ fn an_unknown_run_is_told() {
     let scene = jobs::momentum().scene();
     assert_eq!(scene.call(&["run", "job.toml", "--steps", "1"]).code, Some(0));
     for verb in ["watch", "stop", "audit"] {
-        scene.call(&[verb, "jop-1"]).refused_with(&["jop-1", "no such run", "did you mean `job-1`?"]);
+        scene.call(&[verb, "jop-1"]).refused_with(&["jop-1", "no such job", "did you mean `job-1`?"]);
     }
-    scene.call(&["run", "--resume", "nothing"]).refused_with(&["nothing", "no such run", "bellwether jobs"]);
+    scene.call(&["run", "--resume", "nothing"]).refused_with(&["nothing", "no such job", "bellwether jobs"]);
     scene.call(&["scale", "job", "--workers", "2"]).refused_with(&["job-1", "finished"]);
     scene.call(&["stop", "job"]).refused_with(&["job-1", "finished"]);
-    scene.call(&["watch", "job"]).refused_with(&["job-1", "finished"]);
+    let last = scene.call(&["watch", "job"]);
+    assert!(
+        last.code == Some(0) && last.stdout.contains("step 1/1") && last.stdout.contains("finished"),
+        "{last:?}"
+    );
 }
 
 #[test]

@@ -86,6 +86,33 @@ fn coordinator_and_all_workers_die() {
     scene.audit();
 }
 
+/// Steps after which the journal tells of an evaluation.
+fn evaluations(scene: &Scene) -> Vec<u64> {
+    scene.picked(|event| match event {
+        Event::Evaluated { step, .. } => Some(*step),
+        _ => None,
+    })
+}
+
+#[test]
+fn an_evaluation_is_told_once_and_a_stopped_run_knows_the_last_one() {
+    let scene = jobs::momentum().steps(3000).scene();
+    let mut run = scene.train(&["--workers", "2"]);
+    assert!(run.reach(160));
+    run.kill();
+    let mut run = scene.start(&["run", "--resume", "job-1"]);
+    assert!(run.reach(320));
+    run.signal(Signal::INT);
+    let stopped = run.end();
+    let told = evaluations(&scene);
+    assert!(told.len() > 1 && told.windows(2).all(|pair| pair[0] < pair[1]), "{told:?}");
+    let last = format!(" at step {}", told.last().expect("evaluations"));
+    for row in ["held-out loss", "accuracy"] {
+        let line = stopped.stdout.lines().find(|line| line.starts_with(row)).unwrap_or_default();
+        assert!(line.ends_with(&last), "{stopped:?}");
+    }
+}
+
 #[test]
 fn an_orphan_gives_up_after_its_patience() {
     let scene = Scene::new(&jobs::slow(5));

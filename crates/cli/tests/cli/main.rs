@@ -23,6 +23,7 @@ mod harness;
 mod jobs;
 mod named_data;
 mod notices;
+mod one_world;
 mod output;
 mod pages;
 mod pauses;

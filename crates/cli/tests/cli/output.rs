@@ -134,12 +134,23 @@ fn jobs_lists_runs_of_every_kind() {
         || "a row of a run that trains".into(),
         || {
             let rows: Value = serde_json::from_str(&scene.call(&["jobs", "--format", "json"]).stdout).ok()?;
-            rows.as_array()?.iter().find(|row| row["state"] == "training" && row["loss"].is_f64()).cloned()
+            rows.as_array()?.iter().find(|row| row["state"] == "running" && row["loss"].is_f64()).cloned()
         },
     );
     assert_eq!(
         keys(&row).sorted(),
-        ["age_s", "loss", "run", "served", "state", "step", "total_steps", "workers"]
+        [
+            "age_s",
+            "examples_per_s",
+            "loss",
+            "phase",
+            "run",
+            "served",
+            "state",
+            "step",
+            "total_steps",
+            "workers"
+        ]
     );
     assert_eq!(
         (&row["run"], &row["workers"], &row["total_steps"]),
@@ -147,15 +158,15 @@ fn jobs_lists_runs_of_every_kind() {
     );
     let table = scene.call(&["jobs"]).stdout;
     let lines: Vec<&str> = table.lines().collect();
-    assert!(lines[0].starts_with("RUN"), "{table}");
+    assert!(lines[0].starts_with("JOB"), "{table}");
     assert!(
         lines[1].contains("job-1") && lines[1].contains("finished") && lines[1].contains("2/2"),
         "{table}"
     );
-    assert!(lines[2].contains("job-2") && lines[2].contains("training"), "{table}");
+    assert!(lines[2].contains("job-2") && lines[2].contains("running"), "{table}");
     run.kill();
     let table = scene.call(&["jobs"]).stdout;
-    assert!(table.lines().any(|l| l.contains("job-2") && l.contains("coordinator gone")), "{table}");
+    assert!(table.lines().any(|l| l.contains("job-2") && l.contains("lost")), "{table}");
 }
 
 #[test]

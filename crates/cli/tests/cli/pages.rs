@@ -17,14 +17,15 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const RUN: [&str; 2] = ["README.md", "docs/tour.md"];
 
 /// Commands of these that are not run here, by their first words, and why.
-const NOT_RUN: [(&str, &str); 13] = [
+const NOT_RUN: [(&str, &str); 14] = [
     ("cargo xtask test", "it runs this"),
     ("bellwether profile examples/digits.toml", "measures for up to a minute; see `profile`"),
     ("bellwether federate examples/federation-partial.toml --optimise", "looks for long; see `federate`"),
     ("bellwether watch", "needs a run that goes on; see `jobs`"),
     ("bellwether scale", "needs a run that goes on; see `random_schedule`"),
     ("bellwether stop", "needs a run that goes on; see `coordinator`"),
-    ("bellwether run --resume digits-1", "that run has ended; see `crash`"),
+    ("bellwether resume digits-1", "that run has ended; see `one_world`"),
+    ("bellwether rm digits-1", "later commands read that run; see `one_world`"),
     ("bellwether run examples/digits.toml --listen", "needs another machine; see `by_hand`"),
     ("bellwether worker", "needs another machine; see `by_hand`"),
     ("bellwether serve", "goes on until it is stopped; see `served`"),

@@ -260,7 +260,7 @@ fn work_is_steps_or_epochs_or_a_loss() {
     let never = asked(&["--target-loss", "0.3", "--curve", "metrics.jsonl"]);
     assert_eq!(never.code, Some(1), "{never:?}");
     never.says(&["the loss of 0.3 is out of reach", "comes down to 0.5"]);
-    asked(&["--target-loss", "0.7", "--curve", "nowhere"]).refused_with(&["no such run"]);
+    asked(&["--target-loss", "0.7", "--curve", "nowhere"]).refused_with(&["no such job"]);
     asked(&["--target-loss", "0.7"]).refused_with(&["--curve"]);
 }
 

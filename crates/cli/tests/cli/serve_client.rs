@@ -321,10 +321,15 @@ fn a_daemon_is_named_by_a_socket() {
 #[test]
 fn without_a_daemon_one_hears_how_to_start_one() {
     let scene = scene();
-    for verb in [&["submit", "job.toml"][..], &["job", "x"], &["logs", "x"], &["cancel", "x"], &["policy"]] {
+    for verb in [&["submit", "job.toml"][..], &["policy"]] {
         scene.call(verb).refused_with(&["no daemon answers", "bellwether serve --policy srtf --slots 4"]);
     }
-    // `jobs` can do without one, also without one that died.
+    // What may concern a run by hand can do without one, also without one that died.
+    for verb in
+        [&["show", "x"][..], &["logs", "x"], &["stop", "x"], &["resume", "x"], &["cancel", "x"], &["rm", "x"]]
+    {
+        scene.call(verb).refused_with(&["there is no such job", "`bellwether jobs` lists all jobs"]);
+    }
     assert_eq!(value(&scene.call(&["jobs", "--format", "json"])), json!([]));
     drop(listen_in_state(&scene));
     let ended = scene.call(&["jobs", "--format", "json"]);
@@ -379,9 +384,8 @@ fn jobs_of_the_daemon_come_first_and_none_twice() {
         words(lines[4]).starts_with("job-1 finished 0/0 (1..4) 40/400 0.2500 – took 60 s, late 1 "),
         "{ended:?}"
     );
-    assert_eq!(lines[6], "runs by hand");
     // The run that is job-1 of the daemon is not told of twice.
-    assert!(lines[8].starts_with("job-2 ") && lines.len() == 9, "{ended:?}");
+    assert!(lines[5].starts_with("job-2 ") && lines.len() == 6, "{ended:?}");
     let all = value(&scene.call(&["jobs", "--format", "json"]));
     let told: Vec<_> =
         all.as_array().expect("an array").iter().map(|job| (&job["run"], &job["served"])).collect();
@@ -496,9 +500,10 @@ fn the_policy_is_shown_and_changed() {
 }
 
 #[test]
-fn a_served_job_is_scaled_and_not_stopped() {
+fn a_served_job_is_scaled_and_stopped() {
     let scene = scene();
     let play = |asked: &Asked, _: usize| match asked.what.as_str() {
+        "POST /v1/jobs/a/suspend" => ok(&state("a", json!({ "state": "stopping" }))),
         "PATCH /v1/jobs/a" => ok(&state("a", json!({ "min_workers": 2, "max_workers": 3 }))),
         "GET /v1/jobs/a" => ok(&state("a", json!({}))),
         _ => refuse(404, "there is no such job", "path", ""),
@@ -507,15 +512,12 @@ fn a_served_job_is_scaled_and_not_stopped() {
     let ended = scene.call(&["scale", "a", "--workers", "2..3", "--priority", "4"]);
     assert_eq!(ended.stdout, "a may have 2..3 workers, priority 1; the policy gives it 3\n", "{ended:?}");
     assert_eq!(daemon.asked()[1].body, json!({ "workers": "2..3", "weight": 4.0 }));
-    scene.call(&["stop", "a"]).refused_with(&[
-        "a daemon serves this job",
-        "bellwether suspend a",
-        "bellwether cancel a",
-    ]);
+    assert_eq!(scene.call(&["stop", "a"]).stdout, "a is stopping\n");
     // What it does not serve is a run by hand, or nothing.
-    scene.call(&["scale", "b", "--workers", "2"]).refused_with(&["there is no such run"]);
-    scene.call(&["scale", "b", "--workers", "1..2"]).refused_with(&["--workers", "only a daemon"]);
-    scene.call(&["stop", "b"]).refused_with(&["there is no such run"]);
+    scene.call(&["scale", "b", "--workers", "2"]).refused_with(&["there is no such job"]);
+    scene.call(&["stop", "b"]).refused_with(&["there is no such job"]);
+    let _ = scene.train(&["--steps", "3"]).summary();
+    scene.call(&["scale", "job", "--workers", "1..2"]).refused_with(&["--workers", "only a daemon"]);
 }
 
 #[test]

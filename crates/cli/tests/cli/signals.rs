@@ -29,7 +29,7 @@ fn a_run_that_is_asked_to_end_leaves_a_checkpoint_and_an_exit_code_that_says_so(
         [(Signal::INT, "SIGINT", 130), (Signal::TERM, "SIGTERM", 143), (Signal::HUP, "SIGHUP", 129)]
     {
         let scene = jobs::patient().steps(5000).scene();
-        // Whoever runs the tests may ignore the signal.
+        // A program that runs the tests may ignore the signal.
         let run =
             ["--default-signal=INT,HUP", PROGRAM, "run", "job.toml", "--workers", "2", "--format", "json"];
         let mut run = train_through(&scene, "env", &run);
@@ -76,7 +76,7 @@ fn orphans(scene: &Scene) -> Vec<(u64, u32)> {
 }
 
 #[test]
-fn a_worker_that_has_nobody_to_ask_ends_when_it_is_told_to() {
+fn a_worker_without_a_coordinator_ends_when_it_is_told_to() {
     let scene = jobs::patient().steps(5000).scene();
     let workers = orphans(&scene);
     workers.iter().for_each(|(_, process)| signal(*process, Signal::TERM));

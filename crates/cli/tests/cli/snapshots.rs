@@ -39,13 +39,13 @@ fn assert_kept(texts: Vec<(String, String)>) {
     assert!(differences.is_empty(), "{}\n{wanted}", differences.join("\n"));
 }
 
-/// The verbs that a help names under its headings, in its order.
+/// The verbs that a help names under its headings, in its order: between its usage and its options.
 fn verbs(help: &str) -> Vec<String> {
-    let (_, commands) = help.split_once("Commands:\n").unwrap_or_default();
+    let (_, commands) = help.split_once("\nUsage: ").unwrap_or_default();
     let (commands, _) = commands.split_once("\nOptions:").unwrap_or((commands, ""));
-    let names =
-        commands.lines().filter_map(|line| line.strip_prefix("  ")).filter(|line| !line.starts_with(' '));
+    let names = commands.lines().filter_map(|line| line.strip_prefix("  "));
     names
+        .filter(|line| line.starts_with(|letter: char| letter.is_ascii_lowercase()))
         .filter_map(|line| line.split_whitespace().next())
         .filter(|name| *name != "help")
         .map(str::to_owned)

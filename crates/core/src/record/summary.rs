@@ -35,6 +35,17 @@ pub struct Resize {
     pub reason: String,
 }
 
+/// How good the model was before the end.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct LastEvaluation {
+    /// Committed steps then.
+    pub step: u64,
+    /// Mean loss on the held-out set.
+    pub loss: f64,
+    /// Share of right predictions on it, 0…1; absent where it does not apply.
+    pub accuracy: Option<f64>,
+}
+
 /// Steps that were done by one protocol.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PhaseSummary {
@@ -188,6 +199,9 @@ pub struct Summary {
     pub held_out_loss: Option<f64>,
     /// Share of right predictions on the held-out set at the end, 0…1.
     pub accuracy: Option<f64>,
+    /// The last evaluation, where the run did not end with one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_evaluation: Option<LastEvaluation>,
     /// Samples per second of this coordinator's time, start-up excluded.
     pub examples_per_s: f64,
     /// Seconds from the start of this coordinator to the end.

@@ -47,6 +47,11 @@ impl Lines {
         Ok(Lines { journal, metrics, syncing, resume_point, waits_since, tried })
     }
 
+    /// What the journal tells so far.
+    pub(super) fn history(&self) -> &RunHistory {
+        self.journal.history()
+    }
+
     /// Makes the journal durable, and keeps a resume point unless the last one is still being written. It does not
     /// block.
     pub(super) fn sync_in_background(&mut self) {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use bellwether_core::record::{RunOutcome, Summary};
+use bellwether_core::record::{LastEvaluation, RunOutcome, Summary};
 
 use super::Run;
 use crate::membership::coordinator::End;
@@ -33,6 +33,12 @@ impl Run {
             accuracy: evaluation
                 .filter(|e| e.predictions > 0)
                 .map(|e| e.correct as f64 / e.predictions as f64),
+            last_evaluation: self
+                .lines
+                .history()
+                .evaluation
+                .filter(|_| evaluation.is_none())
+                .map(|last| LastEvaluation { step: last.step, loss: last.loss, accuracy: last.accuracy }),
             examples_per_s: (samples(steps).saturating_sub(samples(first))) as f64 / elapsed_s,
             elapsed_s: self.began.elapsed().as_secs_f64(),
             params_digest: end.digest.map(|d| hex(&d)),

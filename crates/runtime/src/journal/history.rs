@@ -101,6 +101,9 @@ pub struct Task {
 /// How good the model was on held-out samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
+    /// Committed steps then.
+    #[serde(default)]
+    pub step: u64,
     /// Mean loss.
     pub loss: f64,
     /// Right predictions, as a share; absent where it does not apply.
@@ -148,9 +151,13 @@ impl RunHistory {
             }
             Event::ScaleRequested { workers, .. } => self.scaled_to = Some(*workers),
             Event::Committed { last, .. } => self.resumed.committed = last + 1,
-            Event::RolledBack { to } => self.resumed.committed = *to,
-            Event::Evaluated { loss, accuracy, .. } => {
-                self.evaluation = Some(Evaluation { loss: *loss, accuracy: *accuracy });
+            Event::RolledBack { to } => {
+                self.resumed.committed = *to;
+                self.resumed.evaluated = self.resumed.evaluated.filter(|step| step <= to);
+            }
+            Event::Evaluated { step, loss, accuracy } => {
+                self.evaluation = Some(Evaluation { step: *step, loss: *loss, accuracy: *accuracy });
+                self.resumed.evaluated = Some(*step);
             }
             Event::Checkpointed { step, path, .. } => {
                 self.checkpoints.retain(|(known, _)| known != step);
@@ -267,6 +274,11 @@ impl RunHistory {
         let committed = self.committed();
         let found = self.checkpoints.iter().rev().find(|(step, _)| *step == committed);
         found.map(|(_, path)| path.into())
+    }
+
+    /// The newest checkpoint: its step and its file.
+    pub fn newest_checkpoint(&self) -> Option<(u64, PathBuf)> {
+        self.checkpoints.back().map(|(step, path)| (*step, path.into()))
     }
 
     /// Seconds since the run began.

@@ -216,7 +216,7 @@ impl Coordinator {
             received: BTreeSet::new(),
             writing: BTreeSet::new(),
             total_steps: None,
-            progress: Progress::new(resumed.committed),
+            progress: Progress::new(resumed.committed, resumed.evaluated),
             checkpoint: config.checkpoint,
             settled: BTreeSet::new(),
             last_checkpoint: LastCheckpoint::default(),

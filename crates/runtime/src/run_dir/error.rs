@@ -11,7 +11,7 @@ pub enum RunDirError {
     #[error("neither XDG_STATE_HOME nor HOME is set")]
     NoStateDir,
     /// No run has this name.
-    #[error("there is no such run in {}", .state_dir.display())]
+    #[error("there is no such job in {}", .state_dir.display())]
     NoSuchRun {
         /// What was asked for.
         asked: String,

@@ -85,7 +85,7 @@ impl StateDir {
         Ok(self.0.clone())
     }
 
-    /// Makes the folder of a run that has a name already, or finds it, and makes what is missing in it.
+    /// Makes the folder of a daemon's job that has a name already, or finds it, and makes what is missing in it.
     ///
     /// # Errors
     ///
@@ -93,7 +93,14 @@ impl StateDir {
     pub fn create_named(&self, name: &str, job: &Job) -> Result<RunDir, RunDirError> {
         let run = self.named(name);
         run.complete(job)?;
+        run.mark_served()?;
         Ok(run)
+    }
+
+    /// The number of the next run of `job`.
+    pub fn next_number(&self, job: &Job) -> u64 {
+        let runs = self.runs().into_iter().filter(|run| run.job_name() == job.name);
+        1 + runs.map(|run| run.number()).max().unwrap_or(0)
     }
 
     /// Makes the folder of a new run of `job`; `plain` if nothing is to be encrypted between its machines.
@@ -103,9 +110,7 @@ impl StateDir {
     /// Returns the file system's error.
     pub fn create(&self, job: &Job, plain: bool) -> Result<RunDir, RunDirError> {
         self.make()?;
-        let numbers =
-            self.runs().into_iter().filter(|run| run.job_name() == job.name).map(|run| run.number());
-        let mut number = 1 + numbers.max().unwrap_or(0);
+        let mut number = self.next_number(job);
         loop {
             match RunDir::create(self.0.join(format!("{}-{number}", job.name)), job, plain) {
                 Err(RunDirError::Io { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {

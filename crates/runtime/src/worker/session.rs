@@ -275,7 +275,7 @@ impl Farewell {
         self.said = Some(message);
     }
 
-    /// Ends when the worker was asked to leave and a coordinator had the time to come back: it has nobody to ask.
+    /// Ends when the worker was asked to leave and no coordinator came back in time to be told.
     async fn without_coordinator(&mut self, calls: &mut Calls) {
         let leave = FromWorker::Leave { replace: false };
         if self.said.as_ref() != Some(&leave) {

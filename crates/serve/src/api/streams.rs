@@ -1,6 +1,5 @@
 //! Server-sent events: the state as it changes, and a job's logs and steps as they come.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::Future;
 use std::path::PathBuf;
@@ -9,9 +8,8 @@ use std::time::Duration;
 
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use bellwether_core::record::{Line, StepRecord};
-use bellwether_runtime::journal;
-use bellwether_runtime::run_dir::RunDir;
+use bellwether_core::record::StepRecord;
+use bellwether_runtime::run_dir::{RunDir, RunLog, RunWord};
 use bellwether_runtime::tail::Tail;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -23,7 +21,6 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::Api;
 use super::call::Call;
 use super::failure::Failure;
-use super::tail::{Logs, last, lines};
 use crate::snapshot::{JobState, Phase};
 
 mod state;
@@ -105,56 +102,17 @@ trait Source: Send + 'static {
     fn look(&mut self) -> Option<News>;
 }
 
-/// Journal and logs.
-struct Words {
-    /// Lines that are there already, the last ones.
-    begin: VecDeque<Line>,
-    journal: journal::Tail,
-    logs: Logs,
-}
-
-impl Words {
-    /// From this many lines before the end on, in the journal those that are worth reading.
-    fn new(folder: PathBuf, lines: usize) -> Words {
-        let mut journal = RunDir::at(&folder).follow_journal();
-        // Most lines are of no interest, so those that are may be far back.
-        let _ = journal.skip_to_last(usize::MAX);
-        let mut begin = VecDeque::new();
-        loop {
-            let read = journal.read().unwrap_or_default();
-            if read.is_empty() {
-                return Words { begin, journal, logs: Logs::new(folder, lines) };
-            }
-            begin.extend(read.into_iter().filter(is_of_interest));
-            begin.drain(..begin.len().saturating_sub(lines));
-        }
-    }
-}
-
-/// Whether a line of the journal belongs into a log: steps have a stream of their own, and there are many.
-fn is_of_interest(line: &Line) -> bool {
-    !matches!(line.event, bellwether_core::record::Event::Committed { .. })
-}
-
-impl Source for Words {
+impl Source for RunLog {
     fn look(&mut self) -> Option<News> {
-        let mut news = News::new();
-        let begin = std::mem::take(&mut self.begin);
-        // A journal that cannot be read now is read at the next look.
-        let read = self.journal.read().unwrap_or_default();
-        let logs = self.logs.look();
-        if begin.is_empty() && read.is_empty() && logs.is_none() {
-            return None;
-        }
-        for line in begin.into_iter().chain(read.into_iter().filter(is_of_interest)) {
-            let sentence = line.event.sentence();
-            let Ok(line) = serde_json::to_value(line) else { continue };
-            news.extend(serde_json::to_value(JournalEvent { sentence, line }).map(|data| ("journal", data)));
-        }
-        for (file, line) in logs.unwrap_or_default() {
-            news.extend(serde_json::to_value(LogEvent { file, line }).map(|data| ("log", data)));
-        }
-        Some(news)
+        let news = |word| match word {
+            RunWord::Journal(line) => {
+                let sentence = line.event.sentence();
+                let line = serde_json::to_value(line).ok()?;
+                Some(("journal", serde_json::to_value(JournalEvent { sentence, line }).ok()?))
+            }
+            RunWord::Log { file, line } => Some(("log", serde_json::to_value(LogEvent { file, line }).ok()?)),
+        };
+        Some(RunLog::look(self)?.into_iter().filter_map(news).collect())
     }
 }
 
@@ -167,16 +125,16 @@ impl Source for Steps {
             let step: StepRecord = serde_json::from_str(&text).ok()?;
             Some(("step", serde_json::to_value(step).ok()?))
         };
-        Some(lines(&mut self.0)?.into_iter().filter_map(step).collect())
+        Some(self.0.lines()?.into_iter().filter_map(step).collect())
     }
 }
 
 pub(super) async fn logs(call: Call) -> Result<Response, Failure> {
-    follow(call, Words::new)
+    follow(call, RunLog::new)
 }
 
 pub(super) async fn steps(call: Call) -> Result<Response, Failure> {
-    follow(call, |folder, lines| Steps(last(RunDir::at(folder).metrics_file(), lines)))
+    follow(call, |folder, lines| Steps(Tail::last(RunDir::at(folder).metrics_file(), lines)))
 }
 
 /// Streams what a source has, and what it gets until its job ends if that is asked for.

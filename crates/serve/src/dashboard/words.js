@@ -15,16 +15,23 @@ const known = (value) => typeof value === "number" && Number.isFinite(value);
 /** A whole number. */
 export const count = (value) => (known(value) ? whole.format(value) : NOTHING);
 
+/** From here on a number is longer than its room. */
+const HUGE = 1e9;
+
 /** A measured number with three digits. */
 export function measured(value) {
   if (!known(value)) return NOTHING;
   const size = Math.abs(value);
+  if (size >= HUGE) return value.toExponential(1).replace("+", "");
   if (size >= 100) return whole.format(value);
   return size !== 0 && size < 0.001 ? value.toExponential(1) : three.format(value);
 }
 
 /** A number beside an axis: short. */
-export const tick = (value) => (Math.abs(value) < 10_000 ? measured(value) : compact.format(value));
+export function tick(value) {
+  const size = Math.abs(value);
+  return size < 10_000 || size >= HUGE ? measured(value) : compact.format(value);
+}
 
 /** A share in percent; its sign stays on the same line. */
 export const percent = (share) => (known(share) ? `${Math.round(100 * share)}\u00a0%` : NOTHING);

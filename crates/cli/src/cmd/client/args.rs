@@ -22,10 +22,10 @@ pub(crate) struct DaemonArguments {
     pub(crate) state: StateArguments,
 }
 
-/// A job of a daemon, or a run by hand.
+/// A job, started by hand or by a daemon.
 #[derive(Debug, Args)]
-pub(crate) struct ServedArguments {
-    /// Name of the job
+pub(crate) struct JobArguments {
+    /// Name of the job; of a run by hand also that of its job file, for the newest, or its folder
     #[arg(value_name = "JOB")]
     pub(crate) job: String,
     #[command(flatten)]

@@ -1,6 +1,7 @@
-//! `bellwether suspend`, `resume`, `cancel`, `policy`, and `scale` of a served job.
+//! `bellwether stop`, `resume`, `cancel`, `policy` and `scale`.
 
 use std::process::ExitCode;
+use std::slice::from_ref;
 
 use bellwether_core::InputError;
 use bellwether_core::job::WorkerRange;
@@ -8,13 +9,14 @@ use bellwether_sched::policy::CATALOGUE;
 use bellwether_serve::snapshot::JobState;
 use clap::Args;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use ureq::http::Method;
 
-use super::args::{DaemonArguments, ServedArguments};
+use super::args::{DaemonArguments, JobArguments};
 use super::daemon::{self, Daemon};
 use super::submit::weight;
-use super::{follow, words};
+use super::target::{Places, Target, ours};
+use super::words;
 use crate::by_hand;
 use crate::failure::Failure;
 use crate::options::Format;
@@ -41,55 +43,117 @@ pub(crate) struct PolicyArguments {
 #[derive(Debug, Args)]
 pub(crate) struct ScaleArguments {
     #[command(flatten)]
-    pub(crate) served: ServedArguments,
-    /// Workers wanted from now on; of a served job also a range, within which its policy chooses
+    pub(crate) job: JobArguments,
+    /// Workers wanted from now on; of a daemon's job also a range, within which its policy chooses
     #[arg(long, value_name = "N|MIN..MAX", required_unless_present = "priority")]
     pub(crate) workers: Option<WorkerRange>,
-    /// Its share against those of others from now on, of a served job
+    /// Its share against those of others from now on, of a daemon's job
     #[arg(long, value_name = "W", value_parser = weight)]
     pub(crate) priority: Option<f64>,
 }
 
 /// What is done with jobs.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
-    /// It waits until it is resumed.
-    Suspend,
-    /// It may run again.
+    /// It leaves a checkpoint and waits until it is resumed.
+    Stop,
+    /// It goes on.
     Resume,
-    /// It ends.
+    /// It ends for good.
     Cancel,
 }
 
-pub(crate) fn act(act: Act, arguments: &ActArguments, printer: &Printer) -> Result<ExitCode, Failure> {
-    let daemon = Daemon::find(&arguments.daemon, printer)?;
+/// What came of it.
+enum Done {
+    /// Its daemon did it.
+    Served(Box<JobState>),
+    /// The coordinator of a run by hand, or this process, did it and says so.
+    ByHand { run: String, message: String },
+    /// A run by hand that this process is to take up.
+    Resumes(String),
+}
+
+/// What is left to do.
+pub(crate) enum Left {
+    /// Nothing.
+    Nothing(ExitCode),
+    /// This run is to be taken up by this process.
+    Resume(String),
+}
+
+pub(crate) fn act(act: Act, arguments: &ActArguments, printer: &Printer) -> Result<Left, Failure> {
+    let places = Places::of(&arguments.daemon, &arguments.jobs, printer)?;
+    let table = arguments.daemon.state.format == Format::Table;
+    let (mut values, mut failure) = (Vec::<Value>::new(), None);
+    for name in &arguments.jobs {
+        match one(act, name, &places, printer) {
+            Ok(Done::Resumes(run)) if arguments.jobs.len() == 1 => return Ok(Left::Resume(run)),
+            Ok(Done::Resumes(run)) => complain(&mut failure, alone_in_front(&run), printer),
+            Ok(done) if table => printer.out(match done {
+                Done::Served(job) => told(&job),
+                Done::ByHand { message, .. } | Done::Resumes(message) => message,
+            }),
+            Ok(Done::Served(job)) => values.push(json!(job)),
+            Ok(Done::ByHand { run, message }) => values.push(json!({ "run": run, "message": message })),
+            // The others are asked for all the same.
+            Err(trouble) => complain(&mut failure, trouble, printer),
+        }
+    }
+    if !values.is_empty() {
+        printer.out(daemon::json(&values)?);
+    }
+    failure.map_or(Ok(Left::Nothing(ExitCode::SUCCESS)), Err)
+}
+
+/// Keeps the last failure for the exit code, and shows those before.
+fn complain(failure: &mut Option<Failure>, next: Failure, printer: &Printer) {
+    if let Some(failure) = failure.replace(next) {
+        printer.error(&failure);
+    }
+}
+
+fn alone_in_front(run: &str) -> Failure {
+    let error =
+        InputError::new(run, "a run that was started by hand goes on in the foreground, one at a time");
+    error.hint(format!("`bellwether resume {run}`, or `bellwether run --resume {run} --detach`")).into()
+}
+
+/// Does it with one job.
+fn one(act: Act, name: &str, places: &Places<'_>, printer: &Printer) -> Result<Done, Failure> {
     let rest = match act {
-        Act::Suspend => "/suspend",
+        Act::Stop => "/suspend",
         Act::Resume => "/resume",
         Act::Cancel => "/cancel",
     };
-    let table = arguments.daemon.state.format == Format::Table;
-    let (mut changed, mut failure) = (Vec::new(), None);
-    for name in &arguments.jobs {
-        match daemon.of_job(&Method::POST, name, rest, None) {
-            Ok(job) => {
-                if table {
-                    printer.out(told(&job));
-                }
-                changed.push(job);
-            }
-            // The others are asked for all the same.
-            Err(trouble) => {
-                if let Some(failure) = failure.replace(Failure::from(trouble)) {
-                    printer.error(&failure);
-                }
+    let target = match &places.daemon {
+        Some(daemon) => {
+            let ask = |name: &str| daemon.of_job(&Method::POST, name, rest, None);
+            match ask(name) {
+                Ok(job) => Target::Served(Box::new(job)),
+                Err(trouble) => places.without(trouble, name, printer, ask)?,
             }
         }
+        None => Target::ByHand(places.run(name)?),
+    };
+    let run = match target {
+        Target::Served(job) => return Ok(Done::Served(job)),
+        // What stands still by hand, the next daemon takes for suspended.
+        Target::ByHand(run) if act == Act::Stop => run,
+        Target::ByHand(run) => ours(run)?,
+    };
+    match act {
+        Act::Stop => Ok(Done::ByHand { message: by_hand::stop(&run)?, run: run.name }),
+        Act::Resume => Ok(Done::Resumes(name.to_owned())),
+        Act::Cancel => {
+            let hint = format!(
+                "`bellwether stop {0}` stops it with a checkpoint, `bellwether rm {0}` removes what is stopped",
+                run.name
+            );
+            Err(InputError::new(run.name, "no daemon serves this job: it was started by hand")
+                .hint(hint)
+                .into())
+        }
     }
-    if !table && !changed.is_empty() {
-        printer.out(daemon::json(&changed)?);
-    }
-    failure.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
 fn told(job: &JobState) -> String {
@@ -121,35 +185,44 @@ pub(crate) fn policy(arguments: &PolicyArguments, printer: &Printer) -> Result<E
 }
 
 pub(crate) fn scale(arguments: &ScaleArguments, printer: &Printer) -> Result<ExitCode, Failure> {
-    let ScaleArguments { served, workers, priority } = arguments;
-    if let Some((daemon, job)) = follow::served(served, printer)? {
-        let mut limits = json!({});
-        if let Some(workers) = workers {
-            limits["workers"] = json!(workers);
+    let ScaleArguments { job: JobArguments { job: asked, daemon: where_to }, workers, priority } = arguments;
+    let format = where_to.state.format;
+    let places = Places::of(where_to, from_ref(asked), printer)?;
+    let run = match places.find(asked, printer)? {
+        Target::Served(job) => {
+            let mut limits = json!({});
+            if let Some(workers) = workers {
+                limits["workers"] = json!(workers);
+            }
+            if let Some(weight) = priority {
+                limits["weight"] = json!(weight);
+            }
+            let daemon = Daemon::find(where_to, printer)?;
+            let job = daemon.of_job(&Method::PATCH, &job.name, "", Some(&limits))?;
+            match format {
+                Format::Json => printer.out(daemon::json(&job)?),
+                Format::Table => printer.out(format_args!(
+                    "{} may have {} workers, priority {}; the policy gives it {}",
+                    job.name,
+                    words::limits(&job),
+                    job.weight,
+                    job.target_workers
+                )),
+            }
+            return Ok(ExitCode::SUCCESS);
         }
-        if let Some(weight) = priority {
-            limits["weight"] = json!(weight);
-        }
-        let job = daemon.of_job(&Method::PATCH, &job.name, "", Some(&limits))?;
-        match served.daemon.state.format {
-            Format::Json => printer.out(daemon::json(&job)?),
-            Format::Table => printer.out(format_args!(
-                "{} may have {} workers, priority {}; the policy gives it {}",
-                job.name,
-                words::limits(&job),
-                job.weight,
-                job.target_workers
-            )),
-        }
-        return Ok(ExitCode::SUCCESS);
+        Target::ByHand(run) => run,
+    };
+    let message = match (workers, priority) {
+        (Some(workers), None) if workers.min == workers.max => by_hand::scale(&run, workers.max)?,
+        (_, Some(_)) => return Err(alone("--priority", "a run by hand has no others beside it")),
+        _ => return Err(alone("--workers", "a run by hand has one number of workers")),
+    };
+    match format {
+        Format::Json => printer.out(json!({ "run": run.name, "message": message })),
+        Format::Table => printer.out(message),
     }
-    match (workers, priority) {
-        (Some(workers), None) if workers.min == workers.max => {
-            by_hand::scale(&served.job, &served.daemon.state, workers.max, printer)
-        }
-        (_, Some(_)) => Err(alone("--priority", "a run by hand has no others beside it")),
-        _ => Err(alone("--workers", "a run by hand has one number of workers")),
-    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn alone(flag: &str, what: &str) -> Failure {

@@ -1,19 +1,19 @@
-//! Follows jobs of a daemon until they end; and what `watch` and `stop` do with such a job.
+//! `bellwether watch`, and how jobs of a daemon are followed until they end.
 
 use std::process::ExitCode;
+use std::slice::from_ref;
 use std::time::{Duration, Instant};
 
-use bellwether_core::InputError;
 use bellwether_serve::snapshot::{JobState, Phase};
 
-use super::args::ServedArguments;
-use super::daemon::{Daemon, Trouble, json};
+use super::args::JobArguments;
+use super::daemon::{Daemon, json};
+use super::target::{Places, Target};
 use super::words;
 use crate::by_hand;
 use crate::failure::Failure;
 use crate::options::Format;
 use crate::printer::Printer;
-use crate::runs::StateDir;
 
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(250);
@@ -63,61 +63,20 @@ pub(super) fn exit_code(jobs: &[JobState]) -> ExitCode {
     if finished { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }
 
-/// The job that the user means, if a daemon serves it: by its own name, or as the newest run of a job with this name.
-pub(super) fn served(
-    arguments: &ServedArguments,
-    printer: &Printer,
-) -> Result<Option<(Daemon, JobState)>, Failure> {
-    let asked = &arguments.job;
-    let Some(daemon) = Daemon::look(&arguments.daemon, printer)? else { return Ok(None) };
-    let mut found = daemon.job(asked);
-    if let (Err(Trouble::Refused(404, _)), false) = (&found, daemon.is_remote()) {
-        let run = StateDir::find(arguments.daemon.state.state_dir.clone())?.run(asked);
-        if let Some(run) = run.ok().filter(|run| run.name != *asked) {
-            found = daemon.job(&run.name);
-        }
-    }
-    match found {
-        Ok(job) => Ok(Some((daemon, job))),
-        Err(trouble) if daemon.is_remote() => Err(trouble.into()),
-        Err(Trouble::Refused(404, _)) => Ok(None),
-        Err(Trouble::Silent(error)) => {
-            printer.note(format_args!("note: {}: {}; looking at the files alone", error.place, error.what));
-            Ok(None)
-        }
-        Err(trouble) => Err(trouble.into()),
-    }
-}
-
-/// `watch` of a served job or of a run by hand.
-pub(crate) fn watch(arguments: &ServedArguments, printer: &Printer) -> Result<ExitCode, Failure> {
-    let state = &arguments.daemon.state;
-    let Some((daemon, job)) = served(arguments, printer)? else {
-        return by_hand::watch(&arguments.job, state, printer);
+/// `watch` of a job, until it ends.
+pub(crate) fn watch(arguments: &JobArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    let format = arguments.daemon.state.format;
+    let mut places = Places::of(&arguments.daemon, from_ref(&arguments.job), printer)?;
+    let job = match places.find(&arguments.job, printer)? {
+        Target::Served(job) => job,
+        Target::ByHand(run) => return by_hand::watch(&run, format, printer),
     };
-    let format = state.format;
+    let Some(daemon) = places.daemon.take() else { return Ok(ExitCode::SUCCESS) };
     let ended = follow(&patient(daemon), &[job.name], |job| match format {
         Format::Json => json(job).is_ok_and(|text| printer.line(text)),
         Format::Table => printer.line(words::line(job, words::now_s())),
     })?;
     Ok(exit_code(&ended))
-}
-
-/// Stops a run by hand; of a served job its user has to say whether it should wait or end.
-pub(crate) fn stop(arguments: &ServedArguments, printer: &Printer) -> Result<ExitCode, Failure> {
-    let Some((_, job)) = served(arguments, printer)? else {
-        return by_hand::stop(&arguments.job, &arguments.daemon.state, printer);
-    };
-    let name = &job.name;
-    if job.state.has_ended() {
-        let what = format!("the job is {}", job.state.name());
-        return Err(InputError::new(name, what).hint("`bellwether jobs` lists all jobs").into());
-    }
-    let hint = format!(
-        "`bellwether suspend {name}` lets it wait with a checkpoint until `bellwether resume {name}`; \
-         `bellwether cancel {name}` ends it"
-    );
-    Err(InputError::new(name, "a daemon serves this job").hint(hint).into())
 }
 
 /// The daemon with the patience of somebody who follows jobs.

@@ -1,10 +1,11 @@
-//! `bellwether jobs`: the jobs of a daemon, and the runs in the state directory that are none of them.
+//! `bellwether jobs`: the jobs of a daemon and the runs that were started by hand, in one list.
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use bellwether_runtime::listing::{RunState, RunView, newest};
 use bellwether_serve::snapshot::{ClusterState, JobState, Phase};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -18,17 +19,34 @@ use crate::failure::Failure;
 use crate::options::Format;
 use crate::printer::Printer;
 use crate::render::duration::rough;
-use crate::render::table::aligned;
+use crate::render::figure::loss;
+use crate::render::table::{NOTHING, fitted, width};
+use crate::render::words::count;
 use crate::runs::StateDir;
 
 /// Time between two looks of `--watch`.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// Jobs that have ended in a table, unless more are asked for.
+const ENDED: usize = 20;
+
+const TITLES: [&str; 9] =
+    ["JOB", "STATE", "WORKERS", "STEP", "LOSS", "EXAMPLES/S (PREDICTED)", "ENDS", "PRIORITY", "AGE"];
+
+/// Columns that a narrow terminal does without, the first one first.
+const SPARE: [&str; 6] = ["PRIORITY", "EXAMPLES/S (PREDICTED)", "ENDS", "AGE", "LOSS", "WORKERS"];
+
 #[derive(Debug, Args)]
 pub(crate) struct JobsArguments {
     /// Only those in this state
-    #[arg(long, value_name = "STATE", value_parser = PossibleValuesParser::new(Phase::NAMES))]
+    #[arg(long, value_name = "STATE", value_parser = states())]
     pub(crate) state: Option<String>,
+    /// Of those that have ended only the newest N [default: 20 in a table, all in JSON]
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    /// All, however many have ended
+    #[arg(long, conflicts_with = "limit")]
+    pub(crate) all: bool,
     /// Go on showing them as they change
     #[arg(long)]
     pub(crate) watch: bool,
@@ -36,11 +54,99 @@ pub(crate) struct JobsArguments {
     pub(crate) daemon: DaemonArguments,
 }
 
+/// The states that a job may have.
+fn states() -> PossibleValuesParser {
+    PossibleValuesParser::new(Phase::NAMES.into_iter().chain([RunState::Lost.name()]))
+}
+
 /// What is known at a moment.
 struct Seen {
     cluster: Option<ClusterState>,
-    jobs: Vec<JobState>,
-    runs: Vec<by_hand::Row>,
+    /// The oldest first.
+    jobs: Vec<Listed>,
+    /// How many more have ended.
+    hidden: usize,
+}
+
+/// A job in the list.
+enum Listed {
+    /// A daemon serves it.
+    Served(Box<JobState>),
+    /// It was started by hand.
+    ByHand(RunView),
+}
+
+impl Listed {
+    fn state(&self) -> &'static str {
+        match self {
+            Listed::Served(job) => job.state.name(),
+            Listed::ByHand(view) => view.state.name(),
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        match self {
+            Listed::Served(job) => job.state.has_ended(),
+            Listed::ByHand(view) => view.state.has_ended(),
+        }
+    }
+
+    fn age_s(&self, now_s: f64) -> Option<f64> {
+        match self {
+            Listed::Served(job) => Some((now_s - job.submitted_s).max(0.0)),
+            Listed::ByHand(view) => view.age_s,
+        }
+    }
+
+    /// What is the same has the same name in both worlds.
+    fn value(&self, now_s: f64) -> Value {
+        match self {
+            Listed::Served(job) => {
+                let mut value = json!(job);
+                value["run"] = json!(job.name);
+                value["served"] = json!(true);
+                value["age_s"] = json!(self.age_s(now_s));
+                value["predicted_error"] = json!(words::error(job));
+                value
+            }
+            Listed::ByHand(view) => {
+                let mut value = json!(view);
+                value["served"] = json!(false);
+                value
+            }
+        }
+    }
+
+    /// Its cells under [`TITLES`].
+    fn row(&self, now_s: f64) -> Vec<String> {
+        let nothing = || NOTHING.to_owned();
+        let age = self.age_s(now_s).map_or_else(nothing, rough);
+        let cells = match self {
+            Listed::Served(job) => [
+                job.name.clone(),
+                self.state().into(),
+                words::workers(job),
+                words::steps(job),
+                words::loss(job),
+                words::speed(job),
+                words::end(job, now_s),
+                job.weight.to_string(),
+                age,
+            ],
+            Listed::ByHand(view) => [
+                view.run.clone(),
+                self.state().into(),
+                view.workers.to_string(),
+                by_hand::steps(view),
+                loss(view.loss),
+                view.examples_per_s.map_or_else(nothing, |rate| format!("{rate:.0}")),
+                nothing(),
+                nothing(),
+                age,
+            ],
+        };
+        cells.into()
+    }
 }
 
 pub(crate) fn jobs(arguments: &JobsArguments, printer: &Printer) -> Result<ExitCode, Failure> {
@@ -50,7 +156,10 @@ pub(crate) fn jobs(arguments: &JobsArguments, printer: &Printer) -> Result<ExitC
     loop {
         let seen = look(arguments, printer)?;
         let text = match format {
-            Format::Json => daemon::json(&values(&seen))?,
+            Format::Json => {
+                let now_s = words::now_s();
+                daemon::json(&seen.jobs.iter().map(|job| job.value(now_s)).collect::<Vec<_>>())?
+            }
             Format::Table => table(&seen).trim_end().to_owned(),
         };
         if !arguments.watch {
@@ -70,80 +179,70 @@ pub(crate) fn jobs(arguments: &JobsArguments, printer: &Printer) -> Result<ExitC
 }
 
 fn look(arguments: &JobsArguments, printer: &Printer) -> Result<Seen, Failure> {
-    let state = arguments.state.as_deref();
-    let mut seen = Seen { cluster: None, jobs: Vec::new(), runs: Vec::new() };
+    let (mut cluster, mut jobs) = (None, Vec::new());
     let daemon = Daemon::look(&arguments.daemon, printer)?;
     let is_remote = daemon.as_ref().is_some_and(Daemon::is_remote);
+    let here = match is_remote {
+        true => None,
+        false => Some(StateDir::find(arguments.daemon.state.state_dir.clone())?),
+    };
     if let Some(daemon) = &daemon {
         let asked = daemon.get("/v1/cluster").and_then(|cluster| Ok((cluster, daemon.jobs(None)?)));
         match asked {
-            Ok((cluster, jobs)) => (seen.cluster, seen.jobs) = (Some(cluster), jobs),
+            Ok((slots, served)) => {
+                cluster = Some(slots);
+                // Of what was removed only its daemon's account is left.
+                let is_here =
+                    |job: &JobState| here.as_ref().is_some_and(|here| job.run_dir.starts_with(here.path()));
+                let is_removed =
+                    |job: &JobState| job.state.has_ended() && is_here(job) && !job.run_dir.exists();
+                let served = served.into_iter().filter(|job| !is_removed(job));
+                jobs.extend(served.map(|job| Listed::Served(Box::new(job))));
+            }
             Err(Trouble::Silent(error)) if !is_remote => {
                 printer.note(format_args!("note: {}: {}; these are the runs alone", error.place, error.what));
             }
             Err(trouble) => return Err(trouble.into()),
         }
     }
-    if !is_remote {
-        let served: BTreeSet<&str> = seen.jobs.iter().map(|job| job.name.as_str()).collect();
-        let runs = StateDir::find(arguments.daemon.state.state_dir.clone())?.runs();
-        let by_hand = runs.iter().filter(|run| !served.contains(run.name.as_str()));
-        seen.runs = by_hand.map(by_hand::Row::of).collect();
+    if let Some(here) = &here {
+        let served = |job: &Listed| match job {
+            Listed::Served(job) => Some(job.name.clone()),
+            Listed::ByHand(_) => None,
+        };
+        let served: BTreeSet<String> = jobs.iter().filter_map(served).collect();
+        let runs = here.runs();
+        let by_hand = runs.iter().filter(|run| !served.contains(&run.name));
+        jobs.extend(by_hand.map(RunView::of).map(Listed::ByHand));
     }
-    if let Some(state) = state {
-        seen.jobs.retain(|job| job.state.name() == state);
-        seen.runs.retain(|run| run.state == state);
+    if let Some(state) = &arguments.state {
+        jobs.retain(|job| job.state() == state);
     }
-    Ok(seen)
-}
-
-/// One array of all: what is the same has the same name, whoever coordinates it.
-fn values(seen: &Seen) -> Vec<Value> {
+    let is_table = arguments.daemon.state.format == Format::Table;
+    let ended = if is_table && !arguments.all { ENDED } else { usize::MAX };
     let now_s = words::now_s();
-    let job = |job: &JobState| {
-        let mut value = json!(job);
-        value["run"] = json!(job.name);
-        value["served"] = json!(true);
-        value["age_s"] = json!((now_s - job.submitted_s).max(0.0));
-        value["predicted_error"] = json!(words::error(job));
-        value
-    };
-    let run = |run: &by_hand::Row| {
-        let mut value = json!(run);
-        value["served"] = json!(false);
-        value
-    };
-    seen.jobs.iter().map(job).chain(seen.runs.iter().map(run)).collect()
+    let about = |job: &Listed| (job.age_s(now_s), job.has_ended());
+    let (jobs, hidden) = newest(jobs, arguments.limit.unwrap_or(ended), about);
+    Ok(Seen { cluster, jobs, hidden })
 }
 
 fn table(seen: &Seen) -> String {
-    let Some(cluster) = &seen.cluster else { return by_hand::table(&seen.runs) };
+    let mut text = String::new();
+    if let Some(ClusterState { policy, slots, free, utilization, .. }) = &seen.cluster {
+        text = format!(
+            "{policy} decides on {slots} slots, {free} of them free; {:.0} % were used so far\n\n",
+            100.0 * utilization
+        );
+    }
     let now_s = words::now_s();
-    let ClusterState { policy, slots, free, utilization, .. } = cluster;
-    let mut text = format!(
-        "{policy} decides on {slots} slots, {free} of them free; {:.0} % were used so far\n\n",
-        100.0 * utilization
-    );
-    let titles =
-        ["JOB", "STATE", "WORKERS", "STEP", "LOSS", "EXAMPLES/S (PREDICTED)", "ENDS", "PRIORITY", "AGE"];
-    let mut rows = vec![titles.map(String::from).to_vec()];
-    rows.extend(seen.jobs.iter().map(|job| {
-        vec![
-            job.name.clone(),
-            job.state.name().into(),
-            words::workers(job),
-            words::steps(job),
-            words::loss(job),
-            words::speed(job),
-            words::end(job, now_s),
-            job.weight.to_string(),
-            rough((now_s - job.submitted_s).max(0.0)),
-        ]
-    }));
-    text.push_str(&aligned(&rows));
-    if !seen.runs.is_empty() {
-        text.push_str("\nruns by hand\n");
-        text.push_str(&by_hand::table(&seen.runs));
+    let mut rows = vec![TITLES.map(String::from).to_vec()];
+    rows.extend(seen.jobs.iter().map(|job| job.row(now_s)));
+    text.push_str(&fitted(rows, &SPARE, width()));
+    if seen.hidden > 0 {
+        text.push_str(&format!(
+            "\n{} that ended before: `bellwether jobs --all`\n",
+            count(seen.hidden, "job")
+        ));
     }
     text
 }

@@ -1,20 +1,23 @@
 //! `bellwether logs`: what happened in a job's run, and what its processes said.
 
 use std::process::ExitCode;
+use std::slice::from_ref;
 use std::time::Duration;
 
-use bellwether_runtime::run_dir::COORDINATOR_LOG;
+use bellwether_runtime::run_dir::{COORDINATOR_LOG, RunLog, RunWord};
 use bellwether_serve::snapshot::Phase;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::args::ServedArguments;
+use super::args::JobArguments;
 use super::daemon::{self, Daemon};
-use super::events::Event;
+use super::events::{Event, Events};
+use super::target::{Places, Target};
 use super::{follow, words};
 use crate::failure::Failure;
 use crate::options::Format;
 use crate::printer::Printer;
+use crate::runs::RunDir;
 
 /// Time before a stream that broke is opened anew.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -22,12 +25,12 @@ const PAUSE: Duration = Duration::from_millis(200);
 #[derive(Debug, Args)]
 pub(crate) struct LogsArguments {
     #[command(flatten)]
-    pub(crate) served: ServedArguments,
+    pub(crate) job: JobArguments,
     /// Go on until the job ends; exit code 1 when it failed or was cancelled
-    #[arg(long)]
+    #[arg(long, short)]
     pub(crate) follow: bool,
     /// Lines of the journal and of each log to begin with, the last ones
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub(crate) lines: u32,
 }
 
@@ -42,13 +45,82 @@ enum Left {
 }
 
 pub(crate) fn logs(arguments: &LogsArguments, printer: &Printer) -> Result<ExitCode, Failure> {
-    let ServedArguments { job, daemon } = &arguments.served;
-    let format = daemon.state.format;
-    let mut daemon = Daemon::find(daemon, printer)?;
-    let mut lines = arguments.lines;
+    let format = arguments.job.daemon.state.format;
+    let places = Places::of(&arguments.job.daemon, from_ref(&arguments.job.job), printer)?;
+    let asked = &arguments.job.job;
+    let Some(daemon) = &places.daemon else {
+        return by_hand(&places.run(asked)?, arguments, format, printer);
+    };
+    let trouble = match daemon.events(asked, &path(arguments.follow, arguments.lines)) {
+        Ok(events) => return served(asked, events, arguments, printer),
+        Err(trouble) => trouble,
+    };
+    match places.without(trouble, asked, printer, |name| daemon.job(name))? {
+        Target::ByHand(run) => by_hand(&run, arguments, format, printer),
+        Target::Served(job) => {
+            let events = daemon.events(&job.name, &path(arguments.follow, arguments.lines))?;
+            served(&job.name, events, arguments, printer)
+        }
+    }
+}
+
+fn path(follow: bool, lines: u32) -> String {
+    format!("/logs?follow={follow}&lines={lines}")
+}
+
+/// The same of a run whose files are read here.
+fn by_hand(
+    run: &RunDir,
+    arguments: &LogsArguments,
+    format: Format,
+    printer: &Printer,
+) -> Result<ExitCode, Failure> {
+    let mut log = RunLog::new(run.path.clone(), arguments.lines as usize);
     loop {
-        let events = daemon.events(job, &format!("/logs?follow={}&lines={lines}", arguments.follow))?;
-        match show(events, format, printer) {
+        // In this order: what was written before the end is still read.
+        let goes_on = arguments.follow && run.is_alive().unwrap_or(false);
+        while let Some(words) = log.look() {
+            for event in words.into_iter().map(event) {
+                let text = match format {
+                    Format::Json => daemon::json(&json!({ "event": event.name, "data": event.data })).ok(),
+                    Format::Table => line(&event),
+                };
+                if text.is_some_and(|text| !printer.line(text)) {
+                    return Ok(ExitCode::SUCCESS);
+                }
+            }
+        }
+        if !goes_on {
+            let failed = arguments.follow && crate::by_hand::has_failed(run);
+            return Ok(if failed { ExitCode::from(1) } else { ExitCode::SUCCESS });
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// As a daemon would tell it.
+fn event(word: RunWord) -> Event {
+    match word {
+        RunWord::Journal(line) => {
+            let data = json!({ "sentence": line.event.sentence(), "line": line });
+            Event { name: "journal".into(), data }
+        }
+        RunWord::Log { file, line } => {
+            Event { name: "log".into(), data: json!({ "file": file, "line": line }) }
+        }
+    }
+}
+
+/// The same of a daemon's job, also over a restart of the daemon.
+fn served(
+    job: &str,
+    mut events: Events,
+    arguments: &LogsArguments,
+    printer: &Printer,
+) -> Result<ExitCode, Failure> {
+    let format = arguments.job.daemon.state.format;
+    loop {
+        match show(&mut events, format, printer) {
             Left::Ended(phase) if arguments.follow => {
                 let finished = phase == Some(Phase::Finished);
                 return Ok(if finished { ExitCode::SUCCESS } else { ExitCode::from(1) });
@@ -61,15 +133,15 @@ pub(crate) fn logs(arguments: &LogsArguments, printer: &Printer) -> Result<ExitC
                 printer.note(format_args!(
                     "the connection broke ({why}); lines that come meanwhile are not shown"
                 ));
-                daemon = follow::patient(daemon);
-                lines = 0;
                 std::thread::sleep(PAUSE);
+                let patient = follow::patient(Daemon::find(&arguments.job.daemon, printer)?);
+                events = patient.events(job, &path(true, 0))?;
             }
         }
     }
 }
 
-fn show(mut events: super::events::Events, format: Format, printer: &Printer) -> Left {
+fn show(events: &mut Events, format: Format, printer: &Printer) -> Left {
     loop {
         let event = match events.next() {
             Ok(Some(event)) => event,

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 
 use bellwether_core::InputError;
 use bellwether_core::deadline::Deadline;
-use bellwether_core::job::{Job, WorkerRange};
+use bellwether_core::job::{CheckedJob, Job, WorkerRange};
 use bellwether_serve::secret::Secret;
 use bellwether_serve::snapshot::JobState;
+use bellwether_session::Session;
 use clap::Args;
 use serde_json::json;
 use ureq::http::Method;
@@ -19,6 +20,9 @@ use crate::failure::Failure;
 use crate::job;
 use crate::options::{Format, assignment};
 use crate::printer::Printer;
+use crate::render::outlook;
+use crate::runs::StateDir;
+use crate::session::build;
 
 #[derive(Debug, Args)]
 pub(crate) struct SubmitArguments {
@@ -49,6 +53,9 @@ pub(crate) struct SubmitArguments {
     /// Tell how far they are until all have ended; exit code 1 when one failed or was cancelled
     #[arg(long)]
     pub(crate) follow: bool,
+    /// Show what would be submitted and its size; submit nothing
+    #[arg(long, conflicts_with = "follow")]
+    pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) daemon: DaemonArguments,
 }
@@ -70,6 +77,9 @@ pub(crate) fn submit(arguments: &SubmitArguments, printer: &Printer) -> Result<E
     }
     let deadline_s = arguments.deadline.map(|deadline| deadline.left_s(words::now_s()));
     let deadline_s = deadline_s.transpose().map_err(|why| InputError::new("--deadline", why))?;
+    if arguments.dry_run {
+        return dry_run(&jobs, arguments, printer);
+    }
     let daemon = Daemon::find(&arguments.daemon, printer)?;
     let table = arguments.daemon.state.format == Format::Table;
     let mut accepted: Vec<JobState> = Vec::new();
@@ -104,6 +114,24 @@ pub(crate) fn submit(arguments: &SubmitArguments, printer: &Printer) -> Result<E
     }
     if !table {
         printer.out(daemon::json(&accepted)?);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows what would be submitted. The daemon is not asked: its policy may give each job less than it allows.
+fn dry_run(
+    jobs: &[(&PathBuf, CheckedJob)],
+    arguments: &SubmitArguments,
+    printer: &Printer,
+) -> Result<ExitCode, Failure> {
+    for (_, job) in jobs {
+        let range = workers(job.workers, arguments)?.unwrap_or(job.workers);
+        let session = Session::builder(job.clone()).workload(build).workers(range);
+        let session = match &arguments.daemon.state.state_dir {
+            Some(folder) => session.state_dir(StateDir::find(Some(folder.clone()))?),
+            None => session,
+        };
+        outlook::print(&session.outlook()?, arguments.daemon.state.format, printer);
     }
     Ok(ExitCode::SUCCESS)
 }

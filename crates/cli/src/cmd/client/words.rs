@@ -4,6 +4,7 @@ use bellwether_core::job::WorkerRange;
 use bellwether_serve::snapshot::{ActionState, DecisionState, JobState};
 
 use crate::render::duration::rough;
+use crate::render::figure;
 
 pub(super) use bellwether_runtime::journal::now_s;
 
@@ -55,7 +56,7 @@ pub(super) fn steps(job: &JobState) -> String {
 
 /// Loss of the last step.
 pub(super) fn loss(job: &JobState) -> String {
-    job.loss.map_or("–".into(), |loss| format!("{loss:.4}"))
+    figure::loss(job.loss)
 }
 
 /// A job in one line.

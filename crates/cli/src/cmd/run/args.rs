@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use bellwether_core::job::WorkerRange;
 use bellwether_core::units::Seconds;
 use bellwether_workloads::{Flip, Pace};
-use clap::Args;
+use clap::{Args, Parser};
 
 use super::revocations::RevocationArguments;
 use super::steer::SteerArguments;
+use crate::failure::Failure;
 use crate::options::{StateArguments, assignment};
 
 #[derive(Debug, Args)]
@@ -79,8 +80,32 @@ pub(crate) struct RunArguments {
     /// How long the workers hold the state when the checkpoint of the last step cannot be written; then the run fails
     #[arg(long, value_name = "TIME", default_value = "5min")]
     pub(crate) last_checkpoint_wait: Seconds,
+    /// Go on in the background: print the name of the run and how to follow it
+    #[arg(long)]
+    pub(crate) detach: bool,
+    /// Show what would be started, its size and, where it is known, its time; start nothing
+    #[arg(long, conflicts_with = "detach")]
+    pub(crate) dry_run: bool,
+    /// The daemon whose job this is starts it
+    #[arg(long, hide = true, requires = "resume")]
+    pub(crate) served: bool,
     #[command(flatten)]
     pub(crate) state: StateArguments,
+}
+
+/// The arguments by which a run is taken up again as it was.
+///
+/// # Errors
+///
+/// A name that cannot be an argument.
+pub(super) fn resuming(run: &str) -> Result<RunArguments, Failure> {
+    #[derive(clap::Parser)]
+    struct Alone {
+        #[command(flatten)]
+        run: RunArguments,
+    }
+    let parsed = Alone::try_parse_from(["run", &format!("--resume={run}")]);
+    parsed.map(|alone| alone.run).map_err(|error| Failure::at(run, error))
 }
 
 fn reason(text: &str) -> Result<String, String> {

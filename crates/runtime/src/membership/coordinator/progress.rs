@@ -45,6 +45,8 @@ pub struct Progress {
     pub last: Option<StepRecord>,
     /// The last evaluation.
     pub evaluation: Option<EvaluationRecord>,
+    /// Committed steps at the last evaluation that an earlier coordinator wrote into the journal.
+    evaluated: Option<u64>,
     /// Active workers at each membership.
     pub worker_counts: Vec<u32>,
     /// Planned changes.
@@ -72,8 +74,8 @@ struct OpenResize {
 }
 
 impl Progress {
-    pub(super) fn new(committed: u64) -> Self {
-        Progress { committed, ..Progress::default() }
+    pub(super) fn new(committed: u64, evaluated: Option<u64>) -> Self {
+        Progress { committed, evaluated, ..Progress::default() }
     }
 
     /// Steps of the result so far.
@@ -86,7 +88,7 @@ impl Progress {
         self.mean_step_s
     }
 
-    /// Takes the records of a report in; returns evaluations that are new.
+    /// Takes the records of a report in; returns evaluations that no journal has.
     pub(super) fn take(&mut self, report: &Report) -> Vec<EvaluationRecord> {
         self.peak_resident_bytes = self.peak_resident_bytes.max(report.resident_bytes);
         for record in &report.steps {
@@ -107,6 +109,8 @@ impl Progress {
             }
         }
         self.evaluation = new.last().copied().or(self.evaluation);
+        // Workers that come back to another coordinator say again what they said last.
+        new.retain(|evaluation| self.evaluated.is_none_or(|step| evaluation.step > step));
         new
     }
 
@@ -140,6 +144,7 @@ impl Progress {
         self.committed = to;
         self.pending.clear();
         self.evaluation = self.evaluation.filter(|e| e.step <= to);
+        self.evaluated = self.evaluated.filter(|step| *step <= to);
     }
 
     pub(super) fn stalled(&mut self, epoch: u64, stall_s: f64) {

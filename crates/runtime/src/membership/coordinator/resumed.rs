@@ -17,6 +17,9 @@ pub struct Resumed {
     pub active: Vec<WorkerId>,
     /// Committed steps.
     pub committed: u64,
+    /// Committed steps at the last evaluation, which is told once.
+    #[serde(default)]
+    pub evaluated: Option<u64>,
     /// Steps that each update covered at last; 0 means 1.
     pub accumulation: u32,
     /// Workers that were found to compute wrong gradients.

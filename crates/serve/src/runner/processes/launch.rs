@@ -43,7 +43,7 @@ pub(super) fn launch(program: &Path, wanted: &Wanted) -> Result<Launched> {
     resume.push(name);
     let mut command = Command::new(program);
     command.arg("run").arg(resume).arg("--state-dir").arg(folder);
-    command.arg("--workers").arg(wanted.workers.to_string()).args(["--format", "json"]);
+    command.arg("--workers").arg(wanted.workers.to_string()).args(["--format", "json", "--served"]);
     if wanted.speed < 1.0 {
         command.arg(format!("--speed={}", wanted.speed));
     }

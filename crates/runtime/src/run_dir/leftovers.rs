@@ -1,4 +1,4 @@
-//! Workers and servers that an earlier coordinator of this run started, and that are still there when the run ends.
+//! Workers and servers that an earlier coordinator of a run started, and that are still there.
 //!
 //! They are not children of this process. One that stands still does not hear that the run is over, and one that looks
 //! for a coordinator would go on looking: the journal has their numbers.
@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::journal::RunHistory;
@@ -14,19 +15,19 @@ use crate::membership::WorkerId;
 
 /// Processes by the number of their worker or server.
 #[derive(Debug, Default)]
-pub(super) struct Leftovers(BTreeMap<WorkerId, u32>);
+pub(crate) struct Leftovers(BTreeMap<WorkerId, u32>);
 
 /// One of them that still runs.
-pub(super) struct Leftover(OwnedFd);
+pub(crate) struct Leftover(OwnedFd);
 
 impl Leftovers {
     /// Those that the journal names.
-    pub(super) fn of(history: &RunHistory) -> Leftovers {
+    pub(crate) fn of(history: &RunHistory) -> Leftovers {
         Leftovers(history.processes().collect())
     }
 
     /// Those that still run.
-    pub(super) fn alive(&self, folder: &Path) -> Vec<Leftover> {
+    pub(crate) fn alive(&self, folder: &Path) -> Vec<Leftover> {
         let alive = |(number, process): (&WorkerId, &u32)| {
             let pid = Pid::from_raw(i32::try_from(*process).ok()?)?;
             // Whatever is found out from here on is of this process, and so is the signal.
@@ -39,9 +40,21 @@ impl Leftovers {
 
 impl Leftover {
     /// Ends it, even if it stands still.
-    pub(super) fn kill(&self) {
+    pub(crate) fn kill(&self) {
         // One that has ended meanwhile is what is wanted.
         let _ = pidfd_send_signal(&self.0, Signal::KILL);
+    }
+
+    /// Asks it to end, which one that stands still does not hear.
+    pub(super) fn ask(&self) {
+        let _ = pidfd_send_signal(&self.0, Signal::TERM);
+    }
+
+    /// Whether it has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        // The handle can be read once it has.
+        poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&Timespec::default()))
+            .is_ok_and(|ready| ready > 0)
     }
 }
 
