@@ -17,6 +17,7 @@ use crate::units::{Bytes, Seconds};
 
 mod check;
 mod checked;
+mod custom;
 mod mode;
 mod support;
 mod sync;
@@ -24,6 +25,7 @@ mod verify;
 mod workers;
 
 pub use checked::CheckedJob;
+pub use custom::CustomOptions;
 pub use mode::{Goodput, Mode, RateRule};
 pub use support::{Feature, Support, TrainingMode};
 pub use sync::{AsyncMomentum, AsyncRateScaling, Order, Reduce, StragglerPolicy, Sync, SyncPolicy};
@@ -133,6 +135,14 @@ pub enum Model {
         /// Chance that an activation is dropped in training, 0…1.
         #[serde(default)]
         dropout: f64,
+    },
+    /// A model of one's own: a program that uses the library brings it, and the command does not train it.
+    Custom {
+        /// What it is called: letters, digits, `-`, `_` and `.`.
+        name: String,
+        /// What the program that trains it wants to know.
+        #[serde(default, skip_serializing_if = "CustomOptions::is_empty")]
+        options: CustomOptions,
     },
     /// No network: a device that sleeps and fills gradients, to try shapes and speeds that this machine lacks.
     Synthetic {
@@ -246,6 +256,12 @@ pub enum Data {
         /// Share of the samples held out for evaluation, 0…1.
         #[serde(default = "held_out")]
         held_out: f64,
+    },
+    /// Data of one's own, for a model of one's own. Paths in the options are not resolved.
+    Custom {
+        /// What the program that trains the job wants to know.
+        #[serde(default, skip_serializing_if = "CustomOptions::is_empty")]
+        options: CustomOptions,
     },
     /// Nothing but indices, for the synthetic device.
     Indices {
@@ -469,7 +485,7 @@ impl Job {
             }
             Data::Cifar10 { files, test_files, .. } => files.iter_mut().chain(test_files).collect(),
             Data::Csv { path, .. } | Data::Text { path, .. } => vec![path],
-            Data::Digits { .. } | Data::Teacher { .. } | Data::Indices { .. } => vec![],
+            Data::Digits { .. } | Data::Teacher { .. } | Data::Custom { .. } | Data::Indices { .. } => vec![],
         };
         paths.extend(self.checkpoint.folder.as_mut());
         paths

@@ -16,6 +16,7 @@ pub mod prediction;
 pub mod profile;
 pub mod record;
 pub mod shards;
+mod spelling;
 pub mod tree;
 pub mod units;
 

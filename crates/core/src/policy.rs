@@ -117,6 +117,8 @@ pub enum Rule {
     Packing,
     /// The nearest deadline goes first.
     Deadline,
+    /// A rule of the policy's own, for policies that are not built in.
+    Custom,
 }
 
 /// Why a decision is what it is; renders to one sentence.
@@ -249,6 +251,7 @@ impl fmt::Display for Rule {
             Rule::Program => "the sum of all is best so",
             Rule::Rounds => "everybody gets its share of time, round by round",
             Rule::Packing => "who came first goes first, and joins another where devices are short",
+            Rule::Custom => "as the policy's own rule says",
             Rule::Deadline => "the nearest deadline goes first",
         })
     }

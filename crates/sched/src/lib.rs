@@ -2,7 +2,8 @@
 //!
 //! Nothing here reads a file or a clock, and nothing here knows whether the cluster is a simulated one.
 //!
-//! - [`policy`]: the policies, a file each, and the catalogue that names them;
+//! - [`policy`]: the policies, a file each;
+//! - [`registry`]: the policies that can be named, those of one's own too;
 //! - [`drive`]: the loop that asks a policy and hands its decisions to a backend;
 //! - [`autoscale`]: how many workers one job that runs should have;
 //! - [`plan`]: which machines one job should have, at a price, on servers that may vanish;
@@ -42,6 +43,7 @@ pub mod packing;
 pub mod plan;
 pub mod policy;
 pub mod program;
+pub mod registry;
 pub mod speed;
 pub mod stragglers;
 pub mod synchronise;

@@ -34,6 +34,8 @@ pub mod strategies;
 use bellwether_core::InputError;
 use bellwether_core::plan::{Candidate, Constraints, Machines, PLAN_VERSION, Plan, SyncStrategy};
 use bellwether_core::prediction::{JobDescription, Link, StepModel};
+use bellwether_model::predict::ProfileModel;
+use bellwether_model::transient::checkpoint_s;
 
 pub use catalogue::{Catalogue, Machine, ReadFile, Transient};
 pub use format::duration;
@@ -47,6 +49,9 @@ use strategies::Staleness;
 
 /// Most workers that may be asked for: each is a prediction for every kind of machine.
 pub const WORKERS_MAX: u32 = 4_096;
+
+/// Most workers, unless the question says otherwise or the job has fewer virtual nodes.
+const WORKERS: u32 = 64;
 
 /// Simulated runs of a configuration, unless the question says otherwise.
 pub const RUNS: u32 = 1_000;
@@ -88,6 +93,41 @@ pub struct Question<'a> {
     pub seed: u64,
     /// Simulated runs of a configuration.
     pub runs: u32,
+}
+
+impl<'a> Question<'a> {
+    /// The question whose fields are the defaults: the best compromise of time and money to train on `samples`
+    /// samples, on demand, without servers.
+    pub fn new(
+        job: &'a JobDescription,
+        model: &ProfileModel,
+        catalogue: &Catalogue,
+        samples: f64,
+    ) -> Question<'a> {
+        let profile = model.profile();
+        let virtual_nodes = if model.shares_batch() { profile.virtual_nodes } else { 1 };
+        let measured_s = profile.checkpoint_s.filter(|seconds| *seconds > 0.0);
+        let estimated_s = || checkpoint_s(profile.parameter_bytes as f64 / 1e6);
+        Question {
+            job,
+            virtual_nodes,
+            batch: profile.batch,
+            samples,
+            link: profile.network.map(Link::from),
+            checkpoint_s: catalogue.checkpoint_s.or(measured_s).unwrap_or_else(estimated_s),
+            deadline_s: None,
+            budget_dollars: None,
+            confidence: 0.95,
+            transient: false,
+            max_workers: if model.shares_batch() { virtual_nodes.min(WORKERS) } else { WORKERS },
+            regions: &[],
+            ways: &[],
+            nodes_per_update: 1,
+            staleness: None,
+            seed: 0,
+            runs: RUNS,
+        }
+    }
 }
 
 impl Question<'_> {

@@ -1,4 +1,4 @@
-//! The policies, a file each, and the catalogue that names them.
+//! The policies, a file each. A [registry](crate::registry) names them.
 
 pub mod afs;
 pub mod edf;
@@ -20,11 +20,9 @@ pub mod srpt_greedy;
 pub mod srtf;
 pub mod wfs;
 
-use bellwether_core::InputError;
 use bellwether_core::policy::{Policy, Promises};
 
-use crate::enforce_limits::WithLimits;
-use crate::options::{self, Options};
+use crate::options::Options;
 
 /// What a user should know of a policy, and how to make one.
 #[derive(Debug, Clone, Copy)]
@@ -51,8 +49,8 @@ pub struct About {
 /// The shortest time from one decision to the next that an option may ask for, in seconds.
 const LEAST_INTERVAL_S: f64 = 1e-3;
 
-/// All policies, in the order in which they are explained.
-pub const CATALOGUE: &[&About] = &[
+/// The built-in policies, in the order in which they are explained.
+pub(crate) const CATALOGUE: &[&About] = &[
     &fifo::STRICT,
     &fifo::SKIP,
     &fifo::EASY,
@@ -81,29 +79,3 @@ pub const CATALOGUE: &[&About] = &[
     &pollux::ABOUT,
     &sia::ABOUT,
 ];
-
-/// The policy that `text` names, with options after a colon: `las2d:3250,7200` or `pollux:p=-1,interval=60`.
-///
-/// # Errors
-///
-/// Returns an error for an unknown name or option, with the nearest known one, or an invalid value.
-///
-/// ```
-/// use bellwether_sched::policy;
-/// assert!(policy::parse("fifo").is_ok());
-/// let error = policy::parse("fivo").err().map(|error| error.to_string());
-/// assert!(error.is_some_and(|error| error.contains("`fifo`")));
-/// ```
-pub fn parse(text: &str) -> Result<(&'static About, Box<dyn Policy + Send>), InputError> {
-    let (name, values) = text.split_once(':').unwrap_or((text, ""));
-    let place = format!("policy `{text}`");
-    let about = CATALOGUE.iter().find(|about| about.name == name).ok_or_else(|| {
-        let names: Vec<&str> = CATALOGUE.iter().map(|about| about.name).collect();
-        let hint = bellwether_core::parse::did_you_mean(name, &names);
-        InputError::new(&place, format!("there is no policy `{name}`")).hint(hint)
-    })?;
-    let options = Options::read(about.options, values)
-        .map_err(|what| InputError::new(&place, what).hint(options::usage(about.options)))?;
-    let policy = (about.make)(&options).map_err(|what| InputError::new(&place, what))?;
-    Ok((about, Box::new(WithLimits::new(policy, about.gangs))))
-}

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use bellwether_sched::registry::Registry;
 use tokio::sync::{Semaphore, watch};
 
 pub use gate::metrics_token;
@@ -50,6 +51,8 @@ pub struct ApiOptions {
     pub sessions: Arc<Sessions>,
     /// Learns the size of a job's task.
     pub describe: Describe,
+    /// The policies that clients may choose from.
+    pub registry: Registry,
 }
 
 /// Where clients come in.
@@ -119,6 +122,7 @@ const BLOCKING_PATIENCE: Duration = Duration::from_secs(1);
 struct Api {
     engine: EngineHandle,
     describer: describe::Describer,
+    registry: Registry,
     gate: gate::Gate,
     readers: Arc<Semaphore>,
     tally: prometheus::Tally,
@@ -151,6 +155,7 @@ pub fn serve(doors: Doors, engine: EngineHandle, options: ApiOptions) -> io::Res
     let api = Arc::new(Api {
         engine,
         describer: describe::Describer::new(options.describe),
+        registry: options.registry,
         gate: gate::Gate::new(&options.token, options.sessions, address, is_secure),
         readers: Arc::new(Semaphore::new(READERS)),
         tally: prometheus::Tally::default(),

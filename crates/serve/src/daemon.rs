@@ -13,6 +13,7 @@ use std::sync::Arc;
 use bellwether_core::InputError;
 use bellwether_runtime::checkpoint::write_atomically;
 use bellwether_runtime::{ending, private};
+use bellwether_sched::registry::Registry;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -45,6 +46,8 @@ pub struct Options {
     pub machine: Option<Machine>,
     /// The policy that decides from now on; needed for a ledger that begins.
     pub policy: Option<String>,
+    /// The policies that can be named: those of one's own too.
+    pub registry: Registry,
     /// Seconds of the daemon's clock in a real second; 1 where nothing is said, and kept by the ledger.
     pub time_scale: Option<f64>,
     /// How often a job is tried again after its processes failed.
@@ -157,6 +160,7 @@ impl Daemon {
             ledger: ledger.clone(),
             machine: options.machine,
             policy: options.policy,
+            registry: options.registry.clone(),
             time_scale: options.time_scale,
             retries: options.retries,
             prepare: options.prepare,
@@ -168,7 +172,7 @@ impl Daemon {
             Processes::new(program, move |report| drop(reports.send(report)))
         })?;
         let sessions = Arc::new(Sessions::default());
-        let api_options = ApiOptions { token: token.clone(), sessions, describe };
+        let api_options = ApiOptions { token: token.clone(), sessions, describe, registry: options.registry };
         let serving = api::serve(doors, ends.engine, api_options).map_err(failed(&folder))?;
         let address = serving.address();
         let endpoint = Endpoint { address, url: serving.url().into(), process: std::process::id() };

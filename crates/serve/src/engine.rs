@@ -21,7 +21,6 @@ use bellwether_core::job::Job;
 use bellwether_core::policy::{Action, Backend, Decision, Fault, PolicyInput};
 use bellwether_core::prediction::StepModel;
 use bellwether_sched::drive::drive;
-use bellwether_sched::policy;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::clock::{Clock, Inbox, SystemClock};
@@ -60,6 +59,8 @@ pub struct Options {
     pub policy: Option<String>,
     /// Seconds of the daemon's clock in a real second: 1 for a ledger that begins where nothing is said; as for slots.
     pub time_scale: Option<f64>,
+    /// The policies that can be named.
+    pub registry: bellwether_sched::registry::Registry,
     /// How often a job is tried again after its processes failed.
     pub retries: u32,
     /// Makes the folder of a run.
@@ -235,7 +236,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             let error = InputError::new("--policy", "no policy decides");
             return Err(error.hint("`bellwether policies` lists them").into());
         }
-        policy::parse(chosen.as_ref().unwrap_or(&self.state.policy))?;
+        self.options.registry.parse(chosen.as_ref().unwrap_or(&self.state.policy))?;
         if !is_new {
             let version = env!("CARGO_PKG_VERSION").into();
             self.write(Entry::Reopened { version, process: std::process::id() })?;
@@ -286,7 +287,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
     pub fn run(mut self) -> Result<(), EngineError> {
         self.is_patient = true;
         while !self.inbox.is_stopping() {
-            let (_, mut policy) = policy::parse(&self.state.policy)?;
+            let (_, mut policy) = self.options.registry.parse(&self.state.policy)?;
             self.policies = self.state.policies;
             let belief = self.state.belief.clone();
             drive(policy.as_mut(), &mut self, &belief)?;
@@ -296,9 +297,8 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
 
     /// Seconds on the daemon's clock: they pass as time passes, however the machine's clock is set meanwhile.
     fn now_s(&self) -> f64 {
-        let (since_s, since) = self.opened;
-        let passed_s = self.clock.elapsed().saturating_sub(since).as_secs_f64();
-        (since_s + passed_s * self.state.time_scale).max(self.state.now_s)
+        let passed_s = self.clock.elapsed().saturating_sub(self.opened.1).as_secs_f64();
+        (self.opened.0 + passed_s * self.state.time_scale).max(self.state.now_s)
     }
 
     /// Where the machine's clock was set, from now on the daemon's clock is read as the new one.

@@ -11,7 +11,8 @@ use bellwether_des::random::shuffled;
 use bellwether_des::statistics::Tally;
 use bellwether_model::colocation::Colocated;
 use bellwether_model::throughput_table::GavelTable;
-use bellwether_sched::{drive::drive, policy};
+use bellwether_sched::drive::drive;
+use bellwether_sched::registry::Registry;
 use bellwether_sim::report::{Report, report};
 use bellwether_sim::trace::{Entry, ReadOptions, Trace, read};
 use bellwether_sim::world::{Scenario, World};
@@ -114,7 +115,7 @@ fn simulate(
     let entries = entries(order, &cluster.device_types)?;
     let mut scenario = Scenario::new(cluster);
     scenario.audit = true;
-    let (_, mut policy) = policy::parse(name)?;
+    let (_, mut policy) = Registry::built_in().parse(name)?;
     let mut world = World::new(&entries, truth, &scenario);
     drive(policy.as_mut(), &mut world, belief)?;
     let found = report(&entries, &world.into_recording(), 36);

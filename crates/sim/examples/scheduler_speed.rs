@@ -22,7 +22,7 @@ use bellwether_core::cluster::ClusterView;
 use bellwether_core::policy::{Decision, Policy, PolicyInput};
 use bellwether_model::speedup::{Law as SpeedLaw, Speedup};
 use bellwether_sched::drive::drive;
-use bellwether_sched::policy;
+use bellwether_sched::registry::Registry;
 use bellwether_sim::cluster::Cluster;
 use bellwether_sim::trace::{Entry, ReadOptions, read};
 use bellwether_sim::workload::{Amount, Arrivals, Class, Law, Workload, generate};
@@ -124,7 +124,7 @@ fn measure(case: &Case, name: &str, peer_s: Option<f64>, entries: &[Entry], clus
     let start = Instant::now();
     let (begin_s, mut runs) = (cpu_s(start), 0);
     let (recording, events, took_s) = loop {
-        let (_, policy) = policy::parse(name).expect("the catalogue names it");
+        let (_, policy) = Registry::built_in().parse(name).expect("the catalogue names it");
         let mut counted = Counted { policy, events: 0 };
         let mut world = World::new(entries, &model, &scenario);
         drive(&mut counted, &mut world, &model).expect("no law is broken");

@@ -8,7 +8,7 @@ use bellwether_core::job::{Data, Job, Model};
 use bellwether_runtime::workload::Workload;
 
 use crate::data::Dataset;
-use crate::model::network;
+use crate::model::{custom, network};
 use crate::network_workload::NetworkTrainee;
 use crate::synthetic::Synthetic;
 
@@ -24,6 +24,7 @@ pub fn build(
     open: &dyn Fn(&Path) -> io::Result<Vec<u8>>,
 ) -> Result<Box<dyn Workload>, InputError> {
     let workload: Box<dyn Workload> = match (&job.model, &job.data) {
+        (Model::Custom { name, .. }, _) => return Err(custom(name)),
         (
             Model::Synthetic { step_time, spread, parameters, saturation, layers },
             Data::Indices { samples },

@@ -113,6 +113,9 @@ impl Dataset {
                 let name = path.display().to_string();
                 Samples::Text(Text::new(&name, read(path)?, context, *held_out)?)
             }
+            Data::Custom { .. } => {
+                return Err(InputError::new("data.kind", "only a custom model learns custom data"));
+            }
             Data::Indices { .. } => {
                 return Err(InputError::new("data.kind", "indices hold nothing that a network could learn"));
             }

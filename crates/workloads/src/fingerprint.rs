@@ -26,6 +26,7 @@ pub(crate) fn kind(model: &Model) -> &'static str {
         Model::Convnet { .. } => "convnet",
         Model::Resnet { .. } => "resnet",
         Model::Transformer { .. } => "transformer",
+        Model::Custom { .. } => "custom",
         Model::Synthetic { .. } => "synthetic",
     }
 }

@@ -65,10 +65,17 @@ pub(crate) fn network(
             heads: *heads,
             dropout: *dropout,
         }),
+        Model::Custom { name, .. } => return Err(custom(name)),
         Model::Synthetic { .. } => {
             return Err(InputError::new("model.kind", "the synthetic device is not a network"));
         }
     })
+}
+
+/// Only the program that brings a model can build it.
+pub(crate) fn custom(name: &str) -> InputError {
+    InputError::new("model.kind", format!("`{name}` is a custom model, and this program has only the built-in ones"))
+        .hint("train it with a program of your own that uses the library `bellwether` (crates/bellwether/README.md)")
 }
 
 #[cfg(test)]

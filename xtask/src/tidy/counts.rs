@@ -27,6 +27,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("workloads", 3000, "four models, eight kinds of data, a synthetic device"),
     ("serve", 9000, "the daemon: ledger, engine, processes, HTTP API, dashboard"),
     ("session", 4000, "what a run begins with, its directors, the stages profile and tune"),
+    ("bellwether", 800, "the face of the crates for programs of users, and its examples"),
     ("cli", 13000, "arguments, files, streams, tables and plots of all verbs"),
     ("bench", 8000, "sixteen measurements of real processes, and what they share"),
     ("testkit", 600, "what tests of several crates share"),

@@ -27,9 +27,23 @@ const EDGES: &[(&str, &[&str])] = &[
     ("serve", &["core", "model", "sched", "runtime"]),
     // A wall: it reads no command line and prints nothing.
     ("session", &["core", "des", "model", "sched", "runtime"]),
+    // The face of the others for programs of users.
+    ("bellwether", &["core", "model", "sched", "session", "sim", "runtime", "serve", "workloads"]),
     (
         "cli",
-        &["core", "des", "model", "federation", "sched", "session", "sim", "runtime", "serve", "workloads"],
+        &[
+            "bellwether",
+            "core",
+            "des",
+            "model",
+            "federation",
+            "sched",
+            "session",
+            "sim",
+            "runtime",
+            "serve",
+            "workloads",
+        ],
     ),
     // Measures the command from outside, as a program: it must not depend on `cli`.
     ("bench", &["core", "des", "model", "sched", "runtime", "serve", "workloads"]),

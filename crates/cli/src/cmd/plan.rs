@@ -7,11 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bellwether_core::InputError;
 use bellwether_core::deadline::Deadline;
-use bellwether_core::prediction::Link;
 use bellwether_core::profile::Profile;
 use bellwether_core::units::Dollars;
 use bellwether_model::predict::ProfileModel;
-use bellwether_model::transient::checkpoint_s;
 use bellwether_sched::plan::{self, Catalogue, Question};
 use clap::Args;
 
@@ -24,9 +22,6 @@ mod plot;
 mod show;
 mod strategies;
 mod work;
-
-/// Workers that are looked at, where nothing is said and the job has so many virtual nodes.
-const WORKERS: u32 = 64;
 
 #[derive(Debug, Args)]
 pub(crate) struct PlanArguments {
@@ -86,31 +81,22 @@ pub(crate) fn plan(arguments: &PlanArguments, printer: &Printer) -> Result<ExitC
         printer.note(remark);
     }
     note_link(&catalogue, profile, printer);
-    let virtual_nodes = if model.shares_batch() { profile.virtual_nodes } else { 1 };
-    let most = if model.shares_batch() { virtual_nodes.min(WORKERS) } else { WORKERS };
-    let measured_s = profile.checkpoint_s.filter(|seconds| *seconds > 0.0);
-    let estimated_s = || checkpoint_s(profile.parameter_bytes as f64 / 1e6);
     let job = model.job();
     let ways = arguments.ways.ways()?;
-    let staleness = arguments.ways.staleness(&work, virtual_nodes, printer)?;
+    let usual = Question::new(&job, &model, &catalogue, work.samples);
     let question = Question {
-        job: &job,
-        virtual_nodes,
-        batch: profile.batch,
-        samples: work.samples,
-        link: profile.network.map(Link::from),
-        checkpoint_s: catalogue.checkpoint_s.or(measured_s).unwrap_or_else(estimated_s),
         deadline_s,
         budget_dollars: arguments.budget.map(Dollars::get),
         confidence: arguments.confidence,
         transient: arguments.transient,
-        max_workers: arguments.max_workers.unwrap_or(most),
+        max_workers: arguments.max_workers.unwrap_or(usual.max_workers),
         regions: &arguments.region,
         ways: &ways,
         nodes_per_update: arguments.ways.nodes_per_update,
-        staleness,
+        staleness: arguments.ways.staleness(&work, usual.virtual_nodes, printer)?,
         seed: arguments.seed,
         runs: arguments.runs,
+        ..usual
     };
     let mut found = plan::plan(&question, &catalogue, &model)?;
     strategies::order(&mut found, profile);
@@ -169,16 +155,7 @@ fn model(path: &Path, catalogue: &Catalogue) -> Result<ProfileModel, Failure> {
             .hint("`bellwether profile JOB.toml -o FILE` makes one")
     })?;
     let profile = Profile::read(&text, &place)?;
-    let own = profile.device.clone();
-    let mut model =
+    let model =
         ProfileModel::new(profile).map_err(|e| InputError { place: format!("{place}: {}", e.place), ..e })?;
-    for (device, speed) in catalogue.devices() {
-        let speed = speed.or((device == own).then_some(1.0)).ok_or_else(|| {
-            let what = format!("nothing says how fast the unknown device `{device}` is");
-            InputError::new("catalogue", what)
-                .hint(format!("write its speed relative to the profiled `{own}`, for example speed = 2.5"))
-        })?;
-        model = model.with_device(device, speed)?;
-    }
-    Ok(model)
+    Ok(catalogue.speeds_of(model)?)
 }

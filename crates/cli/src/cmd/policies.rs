@@ -3,7 +3,8 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use bellwether_sched::policy::CATALOGUE;
+use bellwether_sched::policy::About;
+use bellwether_sched::registry::Registry;
 use clap::Args;
 use serde_json::json;
 
@@ -23,7 +24,7 @@ pub(crate) fn policies(arguments: &PoliciesArguments, printer: &Printer) -> Resu
     match arguments.format {
         Format::Table => printer.out(table().trim_end()),
         Format::Json => {
-            let one = |about: &&bellwether_sched::policy::About| {
+            let one = |about: &About| {
                 let option = |(name, value, what): &(&str, f64, &str)| json!({ "name": name, "default": value, "meaning": what });
                 json!({
                     "policy": about.name,
@@ -35,7 +36,7 @@ pub(crate) fn policies(arguments: &PoliciesArguments, printer: &Printer) -> Resu
                     "starvation_free": about.promises.starvation_free,
                 })
             };
-            let all: Vec<_> = CATALOGUE.iter().map(one).collect();
+            let all: Vec<_> = Registry::built_in().iter().map(one).collect();
             printer.out(render::json(&all));
         }
     }
@@ -44,7 +45,7 @@ pub(crate) fn policies(arguments: &PoliciesArguments, printer: &Printer) -> Resu
 
 fn table() -> String {
     let mut text = String::new();
-    for about in CATALOGUE {
+    for about in Registry::built_in().iter() {
         let _ = writeln!(text, "{}: {}", about.name, about.idea);
         let _ = writeln!(text, "    bad when {}", about.bad_when);
         for (name, value, what) in about.options {

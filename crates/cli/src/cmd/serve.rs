@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bellwether_core::InputError;
 use bellwether_core::units::{Bytes, Seconds};
-use bellwether_sched::policy;
+use bellwether_sched::registry::Registry;
 use bellwether_serve::daemon::{self, Daemon, DaemonError, Protection};
 use bellwether_serve::engine::EngineError;
 use bellwether_serve::ledger::Damage;
@@ -66,8 +66,9 @@ pub(crate) struct ServeArguments {
 }
 
 pub(crate) fn serve(arguments: ServeArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    let registry = Registry::built_in();
     if let Some(name) = &arguments.policy {
-        policy::parse(name)?;
+        registry.parse(name)?;
     }
     let scale = arguments.time_scale;
     if let Some(scale) = scale.filter(|scale| !(*scale >= 1e-3 && *scale <= 1e6)) {
@@ -97,6 +98,7 @@ pub(crate) fn serve(arguments: ServeArguments, printer: &Printer) -> Result<Exit
         program: std::env::current_exe().map_err(|e| Failure::at("this program", e))?,
         machine,
         policy: arguments.policy,
+        registry,
         time_scale: scale,
         retries: arguments.retries,
         prepare: Box::new(move |name, job| {

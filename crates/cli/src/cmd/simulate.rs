@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use bellwether_core::InputError;
 use bellwether_core::units::Seconds;
-use bellwether_sched::policy;
+use bellwether_sched::registry::Registry;
 use bellwether_sim::trace::Format;
 use bellwether_sim::world::{EarlyTermination, Knowledge};
 use clap::Args;
@@ -95,7 +95,7 @@ pub(crate) fn simulate(arguments: &SimulateArguments, printer: &Printer) -> Resu
             .into());
     }
     for name in &policies {
-        let (about, _) = policy::parse(name)?;
+        let (about, _) = Registry::built_in().parse(name)?;
         if about.needs_remaining && arguments.remaining == Knowledge::Unknown {
             return Err(InputError::new(
                 format!("policy `{name}`"),

@@ -12,6 +12,7 @@ mod by_hand;
 mod checkpoints;
 mod coordinator;
 mod crash;
+mod custom;
 mod descriptors;
 mod disk;
 mod door;

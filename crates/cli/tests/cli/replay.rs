@@ -5,7 +5,7 @@ use bellwether_core::job::WorkerRange;
 use bellwether_core::parse;
 use bellwether_core::policy::{Action, Policy, PolicyInput};
 use bellwether_core::record::StepRecord;
-use bellwether_sched::policy;
+use bellwether_sched::registry::Registry;
 use bellwether_serve::ledger::{Entry, Line, Outcome, Submitted, Task};
 use bellwether_serve::machine::Machine;
 use bellwether_serve::state::State;
@@ -28,7 +28,7 @@ impl Written {
         let line = Line { time_s: 0.0, entry };
         let state = State::open(&line).expect("it opens a ledger");
         let text = serde_json::to_string(&line).expect("plain data") + "\n";
-        let (_, policy) = policy::parse(name).expect("a policy of the catalogue");
+        let (_, policy) = Registry::built_in().parse(name).expect("a policy of the catalogue");
         let mut written = Written { state, policy, text };
         written.add(0.0, Entry::PolicyChosen { policy: name.into(), by: "test".into() });
         written

@@ -1,6 +1,8 @@
 //! The checks that a job file must pass, beyond its shape.
 
-use super::{Data, Feature, Goodput, Job, Mode, Model, Optimizer, RateRule, Reduce, Schedule, verify};
+use super::{
+    CustomOptions, Data, Feature, Goodput, Job, Mode, Model, Optimizer, RateRule, Reduce, Schedule, verify,
+};
 use crate::error::InputError;
 
 type Check = Result<(), InputError>;
@@ -26,17 +28,23 @@ fn not_negative(key: &str, value: f64) -> Check {
     ensure(value.is_finite() && value >= 0.0, key, format!("{value} is negative or not finite"), "")
 }
 
+/// What [`is_name`] accepts.
+const NAME: &str = "use at most 100 letters, digits, `-`, `_` and `.`, not starting with `.`";
+
+fn is_name(text: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    (1..=100).contains(&text.len()) && !text.starts_with('.') && text.chars().all(is_part)
+}
+
+fn options(key: &str, options: &CustomOptions) -> Check {
+    match options.lost() {
+        Some(name) => Err(InputError::new(format!("{key}.{name}"), "is not a finite number")),
+        None => Ok(()),
+    }
+}
+
 pub(super) fn job(job: &Job) -> Check {
-    let named = !job.name.is_empty()
-        && job.name.len() <= 100
-        && !job.name.starts_with('.')
-        && job.name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
-    ensure(
-        named,
-        "name",
-        format!("`{}` cannot name a folder", job.name),
-        "use at most 100 letters, digits, `-`, `_` and `.`, not starting with `.`",
-    )?;
+    ensure(is_name(&job.name), "name", format!("`{}` cannot name a folder", job.name), NAME)?;
     let lengths = usize::from(job.steps.is_some()) + usize::from(job.epochs.is_some());
     ensure(
         lengths == 1,
@@ -185,6 +193,10 @@ fn model(model: &Model) -> Check {
             )?;
             share("model.dropout", *dropout)
         }
+        Model::Custom { name, options: own } => {
+            ensure(is_name(name), "model.name", format!("`{name}` cannot name a model"), NAME)?;
+            options("model.options", own)
+        }
         Model::Synthetic { spread, parameters, layers, .. } => {
             not_negative("model.spread", *spread)?;
             ensure(
@@ -232,6 +244,7 @@ fn data(data: &Data) -> Check {
                 "",
             )?;
         }
+        Data::Custom { options: own } => options("data.options", own)?,
         Data::Indices { samples } => {
             ensure(
                 (1..=1 << 40).contains(samples),
@@ -256,6 +269,9 @@ fn data(data: &Data) -> Check {
 /// Which model can learn which data.
 fn pairing(job: &Job) -> Check {
     let fits = match (&job.model, &job.data) {
+        // What it can learn is known to the program that brings it.
+        (Model::Custom { .. }, _) => true,
+        (_, Data::Custom { .. }) => false,
         (Model::Synthetic { .. }, Data::Indices { .. }) => true,
         (Model::Synthetic { .. }, _) | (_, Data::Indices { .. }) => false,
         (Model::Transformer { .. }, Data::Text { .. }) => true,
@@ -272,7 +288,7 @@ fn pairing(job: &Job) -> Check {
         "this model cannot learn this kind of data",
         "mlp learns digits, idx, cifar10, csv and teacher; convnet and resnet learn the images among them, \
          a square number of a teacher's features included; \
-         transformer learns text; synthetic takes indices",
+         transformer learns text; synthetic takes indices; only a custom model learns custom data",
     )
 }
 

@@ -112,6 +112,49 @@ fn values_that_cannot_be_are_named_with_their_key() {
     }
 }
 
+const CUSTOM: &str = r#"kind = "custom"
+name = "line"
+options = { features = 4, scale = 0.5, names = ["a", "b"] }
+"#;
+
+fn custom(model: &str, data: &str) -> Result<CheckedJob, InputError> {
+    let text = GOOD.replace("kind = \"mlp\"\nhidden = [64, 32]\n", model);
+    read(&text.replace("kind = \"digits\"\n", data))
+}
+
+#[test]
+fn a_model_of_ones_own_carries_options_of_its_own() {
+    #[derive(Debug, PartialEq, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Options {
+        features: usize,
+        scale: f64,
+        names: Vec<String>,
+    }
+    let job = custom(CUSTOM, "kind = \"custom\"\noptions = { points = 8 }\n").unwrap();
+    let names = vec!["a".to_owned(), "b".to_owned()];
+    assert_eq!(job.model.options(), Ok(Options { features: 4, scale: 0.5, names }));
+    let error = job.data.options::<Options>().unwrap_err();
+    assert_eq!((error.place.as_str(), error.what.as_str()), ("data.options", "unknown field `points`"));
+    assert!(read(GOOD).unwrap().model.options::<Options>().is_err(), "a built-in model has none");
+    assert_eq!(read(&toml::to_string(&job).unwrap()).unwrap(), job);
+    assert_eq!(serde_json::from_str::<CheckedJob>(&serde_json::to_string(&job).unwrap()).unwrap(), job);
+    // They decide bits as any key of the model does.
+    let other = custom(&CUSTOM.replace("0.5", "0.25"), "kind = \"digits\"\n").unwrap();
+    let same = custom(CUSTOM, "kind = \"digits\"\n").unwrap();
+    assert!(job.identity() == same.identity() && job.identity() != other.identity());
+}
+
+#[test]
+fn what_a_custom_model_cannot_be_is_named() {
+    let digits = "kind = \"digits\"\n";
+    let place = |model: &str, data: &str| custom(model, data).unwrap_err().place;
+    assert_eq!(place(&CUSTOM.replace("\"line\"", "\"../x\""), digits), "job.toml: model.name");
+    assert_eq!(place(&CUSTOM.replace("0.5", "nan"), digits), "job.toml: model.options.scale");
+    let mlp = "kind = \"mlp\"\nhidden = [8]\n";
+    assert_eq!(place(mlp, "kind = \"custom\"\n"), "job.toml: data.kind");
+}
+
 #[test]
 fn broken_syntax_names_its_line() {
     let error = with("size = 64", "size = = 64");

@@ -6,6 +6,7 @@ use bellwether_core::InputError;
 use bellwether_core::parse::{did_you_mean, document};
 use bellwether_core::prediction::{Link, NetworkFile};
 use bellwether_core::units::{BytesPerSecond, DollarsPerHour, Seconds};
+use bellwether_model::predict::ProfileModel;
 use bellwether_model::transient::{Law, LawSpec, samples};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -182,6 +183,25 @@ impl Catalogue {
             *known = known.or(machine.speed);
         }
         devices
+    }
+
+    /// The model with the speeds of the catalogue's devices.
+    ///
+    /// # Errors
+    ///
+    /// A device of which neither the catalogue nor the profile says how fast it is.
+    pub fn speeds_of(&self, mut model: ProfileModel) -> Result<ProfileModel, InputError> {
+        let own = model.profile().device.clone();
+        for (device, speed) in self.devices() {
+            let speed = speed.or((device == own).then_some(1.0)).ok_or_else(|| {
+                let what = format!("nothing says how fast the unknown device `{device}` is");
+                InputError::new("catalogue", what).hint(format!(
+                    "write its speed relative to the profiled `{own}`, for example speed = 2.5"
+                ))
+            })?;
+            model = model.with_device(device, speed)?;
+        }
+        Ok(model)
     }
 
     /// Regions, each once.

@@ -1,9 +1,11 @@
-//! Options after the colon of a policy's name: by place, by name, repeated, and wrong.
+//! The registry of policies, and options after the colon of a name: by place, by name, repeated, and wrong.
 
-use bellwether_sched::policy;
+use bellwether_core::policy::Promises;
+use bellwether_sched::policy::{About, fifo};
+use bellwether_sched::registry::Registry;
 
 fn complaint(text: &str) -> String {
-    policy::parse(text).err().map(|error| error.to_string()).unwrap_or_default()
+    Registry::built_in().parse(text).err().map(|error| error.to_string()).unwrap_or_default()
 }
 
 #[test]
@@ -28,5 +30,35 @@ fn wrong_values_are_named() {
         ("srtf:1", "no option for `1`"),
     ] {
         assert!(complaint(text).contains(word), "{text}: {}", complaint(text));
+    }
+}
+
+#[test]
+fn a_policy_that_was_registered_is_named_like_any_other() {
+    let about = About {
+        name: "mine",
+        idea: "an idea",
+        options: &[("patience", 60.0, "seconds")],
+        bad_when: "never",
+        promises: Promises { work_conserving: false, starvation_free: false },
+        make: |options| match options.get("patience") {
+            patience if patience > 0.0 => (fifo::STRICT.make)(options),
+            patience => Err(format!("patience {patience} is not above 0")),
+        },
+        ..fifo::STRICT
+    };
+    let mut registry = Registry::built_in();
+    let built_in = registry.iter().count();
+    assert!(registry.parse("mine").is_err());
+    registry.register(about).unwrap();
+    assert_eq!(registry.iter().last().map(|about| about.name), Some("mine"));
+    assert_eq!((registry.iter().count(), registry.parse("mine:5").unwrap().0.name), (built_in + 1, "mine"));
+    let complaint =
+        |text: &str| registry.parse(text).err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(complaint("mine:0").contains("patience 0 is not above 0"));
+    assert!(complaint("mine:1,2").contains("patience=60 (seconds)"));
+    assert!(complaint("mime").contains("did you mean `mine`?"));
+    for name in ["mine", "fifo", "", "1st", "two words", "a:b", "a,b", "Mine"] {
+        assert!(registry.register(About { name, ..about }).is_err(), "{name:?}");
     }
 }

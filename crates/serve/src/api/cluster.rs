@@ -2,7 +2,6 @@
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use bellwether_sched::policy::CATALOGUE;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -101,13 +100,13 @@ struct PolicyOption {
     about: &'static str,
 }
 
-pub(super) async fn policies(_: Call) -> Result<Response, Failure> {
+pub(super) async fn policies(call: Call) -> Result<Response, Failure> {
     let option = |(name, default, about): &(&'static str, f64, &'static str)| PolicyOption {
         name,
         default: *default,
         about,
     };
-    let policies = CATALOGUE.iter().map(|about| PolicyAbout {
+    let policies = call.api.registry.iter().map(|about| PolicyAbout {
         name: about.name,
         idea: about.idea,
         options: about.options.iter().map(option).collect(),

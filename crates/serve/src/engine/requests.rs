@@ -6,7 +6,6 @@ use bellwether_core::job::WorkerRange;
 use bellwether_core::parse::nearest;
 use bellwether_core::policy::Fault;
 use bellwether_runtime::run_dir::RunDir;
-use bellwether_sched::policy;
 
 use super::{Accepted, Engine};
 use crate::clock::Clock;
@@ -197,7 +196,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
     }
 
     fn choose(&mut self, policy: String) -> Answered {
-        if let Err(error) = policy::parse(&policy) {
+        if let Err(error) = self.options.registry.parse(&policy) {
             return Ok(Err(refused(RefusalKind::Invalid, error)));
         }
         if policy != self.state.policy {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use bellwether_core::InputError;
 use bellwether_core::job::{Data, Job, WorkerRange};
+use bellwether_sched::registry::Registry;
 use bellwether_serve::api::{ApiOptions, Doors, Security, Serving, Sessions, serve};
 use bellwether_serve::ledger::Task;
 use bellwether_serve::request::{EngineHandle, Pending, Refusal, RefusalKind, Reply, Request, Submission};
@@ -125,6 +126,7 @@ impl Server {
             token: token.clone(),
             sessions: Arc::new(Sessions::default()),
             describe: Arc::new(describe),
+            registry: Registry::built_in(),
         };
         let socket = UnixListener::bind(folder.path().join("socket")).unwrap();
         let doors = Doors { socket: Some(socket), web: listener, security };
@@ -260,7 +262,7 @@ impl Table {
                 Ok(())
             }),
             Request::Choose { policy } => {
-                let parsed = bellwether_sched::policy::parse(&policy);
+                let parsed = Registry::built_in().parse(&policy);
                 parsed.map_err(|error| Refusal { kind: RefusalKind::Invalid, error })?;
                 self.publish(|now| Arc::make_mut(&mut now.cluster).policy.clone_from(&policy));
                 Ok(Reply::Policy(policy))

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bellwether_sched::registry::Registry;
 use bellwether_serve::snapshot::Phase;
 use serde_json::{Value, json};
 
@@ -223,7 +224,7 @@ fn the_cluster_answers() {
     let (_, _, hint) = server.send("PUT", "/v1/policy", json!({ "policy": "fivo" })).refused(422);
     assert!(hint.contains("`fifo`"), "{hint}");
     let policies = server.get("/v1/policies").json();
-    assert_eq!(policies["policies"].as_array().unwrap().len(), bellwether_sched::policy::CATALOGUE.len());
+    assert_eq!(policies["policies"].as_array().unwrap().len(), Registry::built_in().iter().count());
     server.publish(|now| {
         now.decisions = Arc::new((1..=150).map(decision).collect());
         now.spans = Arc::new(vec![

@@ -147,7 +147,8 @@ impl Stage {
         let listener = TcpListener::bind(self.address).unwrap();
         let describe = Arc::new(|_: &_| Ok(Task { training_samples: 1, bytes: 1 }));
         let token = Secret::parse(&"5a".repeat(32)).unwrap();
-        let options = ApiOptions { token, sessions: self.sessions.clone(), describe };
+        let registry = bellwether_sched::registry::Registry::built_in();
+        let options = ApiOptions { token, sessions: self.sessions.clone(), describe, registry };
         let doors = Doors { socket: None, web: listener, security: Security::Sessions };
         let serving = serve(doors, self.engine.clone(), options).unwrap();
         self.address = serving.address();

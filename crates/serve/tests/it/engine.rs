@@ -14,6 +14,8 @@ use bellwether_core::job::{CheckedJob, WorkerRange};
 use bellwether_core::parse;
 use bellwether_core::record::{Event, RunFailure, RunOutcome};
 use bellwether_runtime::journal::Journal;
+use bellwether_sched::policy::{About, fifo};
+use bellwether_sched::registry::Registry;
 use bellwether_serve::clock::{Clock, Inbox, SystemClock};
 use bellwether_serve::engine::{Channels, Engine, EngineError, Options};
 use bellwether_serve::ledger::{Entry, FileStore, Store, Task, read};
@@ -105,8 +107,11 @@ impl Daemon {
         policy: Option<&str>,
         slots: u32,
     ) -> Daemon {
+        Daemon::start_as(options(folder, policy, slots), clock, store)
+    }
+
+    fn start_as(options: Options, clock: impl Clock + Send + 'static, store: Box<dyn Store>) -> Daemon {
         let wishes = Arc::new(Mutex::new(Wishes::default()));
-        let options = options(folder, policy, slots);
         let runner = Played(wishes.clone());
         let opened = Engine::open_with(options, clock, store, |_: mpsc::UnboundedSender<Report>| runner);
         let (engine, ends) = opened.expect("the ledger can be opened");
@@ -177,6 +182,7 @@ fn options(folder: &Path, policy: Option<&str>, slots: u32) -> Options {
         ledger: folder.join("ledger.jsonl"),
         machine: Some(Machine::slots(slots)),
         policy: policy.map(Into::into),
+        registry: Registry::built_in(),
         time_scale: None,
         retries: 2,
         prepare: {
@@ -291,6 +297,26 @@ fn bad_wishes_change_nothing() {
     };
     assert_eq!((first.name.as_str(), again.name.as_str()), ("test-1", "test-1"));
     daemon.stop();
+}
+
+#[test]
+fn a_policy_of_ones_own_decides_and_is_offered() {
+    let about = About { name: "mine", ..fifo::STRICT };
+    let mut registry = Registry::built_in();
+    registry.register(about).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let own = Options { registry, ..options(folder.path(), Some("mine"), 2) };
+    let store = Box::new(FileStore::new(own.ledger.clone()));
+    let daemon = Daemon::start_as(own, SystemClock::new().unwrap(), store);
+    daemon.submit("a", "2").unwrap();
+    daemon.until("it starts", |d| d.wanted(0) == Some(2));
+    let chosen = |policy: &str| daemon.ask(Request::Choose { policy: policy.into() }).is_ok();
+    assert!(chosen("srtf") && chosen("mine") && !chosen("another"));
+    daemon.stop();
+    // A daemon that does not know it refuses to begin.
+    let unknown = Options { machine: None, ..options(folder.path(), None, 2) };
+    let error = Engine::open(unknown, |_| Played(Arc::default())).err().unwrap();
+    assert!(error.to_string().contains("`mine`"), "{error}");
 }
 
 #[test]

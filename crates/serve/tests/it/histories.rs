@@ -16,6 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use bellwether_core::cluster::JobId;
+use bellwether_sched::registry::Registry;
 use bellwether_serve::engine::{Engine, EngineError, Options};
 use bellwether_serve::ledger::{Entry, Outcome};
 use bellwether_serve::machine::{DeviceType, Machine, MachineNode};
@@ -77,6 +78,7 @@ fn one_daemon(seed: u64, folder: &std::path::Path, shared: &Shared, is_last: boo
         machine: is_new.then(|| machine(seed)),
         // Also where the line that chose one was lost.
         policy: Some(policy.into()).filter(|_| knows_no_policy),
+        registry: Registry::built_in(),
         time_scale: None,
         retries: CRASHES_MAX,
         prepare: Box::new(move |name, _| Ok(runs.join(name))),

@@ -2,7 +2,8 @@
 
 use bellwether_core::cluster::{ClusterView, Node};
 use bellwether_model::throughput_table::GavelTable;
-use bellwether_sched::{drive::drive, policy};
+use bellwether_sched::drive::drive;
+use bellwether_sched::registry::Registry;
 use bellwether_sim::trace::{ReadOptions, Trace, read};
 use bellwether_sim::world::{Recording, Scenario, World};
 
@@ -28,7 +29,7 @@ fn simulate(name: &str) -> (Trace, Recording) {
     let trace = read(TRACE, None, &options).expect("it is a trace");
     let table = GavelTable::parse(TABLE, "table").expect("it is a table");
     let scenario = Scenario::new(cluster.clone());
-    let (_, mut policy) = policy::parse(name).expect("it is there");
+    let (_, mut policy) = Registry::built_in().parse(name).expect("it is there");
     let mut world = World::new(&trace.entries, &table, &scenario);
     drive(policy.as_mut(), &mut world, &table).expect("no law is broken");
     let recording = world.into_recording();

@@ -10,7 +10,7 @@ use bellwether_core::prediction::{
 use bellwether_model::colocation::Colocated;
 use bellwether_model::throughput_table::GavelTable;
 use bellwether_sched::drive::drive;
-use bellwether_sched::policy;
+use bellwether_sched::registry::Registry;
 use bellwether_sim::report::report;
 use bellwether_sim::trace::{Entry, ReadOptions, read};
 use bellwether_sim::world::{Outage, Recording, Scenario, World};
@@ -86,7 +86,7 @@ fn run(
     truth: &dyn StepModel,
     belief: &dyn StepModel,
 ) -> Recording {
-    let (_, mut policy) = policy::parse(name).expect("it is there");
+    let (_, mut policy) = Registry::built_in().parse(name).expect("it is there");
     let mut world = World::new(entries, truth, scenario);
     drive(policy.as_mut(), &mut world, belief).expect("no law is broken");
     world.into_recording()

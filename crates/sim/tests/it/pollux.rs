@@ -7,7 +7,7 @@ use bellwether_core::cluster::{ClusterView, Job, Node};
 use bellwether_core::prediction::JobDescription;
 use bellwether_model::elastic::jobs::{Applications, FittedJobs, MeasuredJobs, Sources};
 use bellwether_sched::drive::drive;
-use bellwether_sched::policy;
+use bellwether_sched::registry::Registry;
 use bellwether_sim::trace::Entry;
 use bellwether_sim::world::{Recording, Scenario, World};
 
@@ -72,7 +72,7 @@ fn run(name: &str, applications: &Applications, entries: &[Entry]) -> Recording 
     };
     let scenario = Scenario::new(cluster);
     let (truth, belief) = (MeasuredJobs(applications.clone()), FittedJobs(applications.clone()));
-    let (_, mut policy) = policy::parse(name).expect("the tables are sound");
+    let (_, mut policy) = Registry::built_in().parse(name).expect("the tables are sound");
     let mut world = World::new(entries, &truth, &scenario);
     drive(policy.as_mut(), &mut world, &belief).expect("the tables are sound");
     world.into_recording()

@@ -10,7 +10,7 @@ use bellwether_model::import;
 use bellwether_model::throughput_table::GavelTable;
 use bellwether_runtime::coordinator::Endpoint;
 use bellwether_sched::plan::Catalogue;
-use bellwether_sched::policy;
+use bellwether_sched::registry::Registry;
 use bellwether_serve::api::body::{Limits, Policy, Scale, Submit, is_understood};
 use bellwether_serve::connection::Connection;
 use bellwether_serve::ledger::Line;
@@ -111,7 +111,7 @@ fn of_the_daemon() -> Vec<Decoder> {
             is_understood::<Limits>(bytes) | is_understood::<Scale>(bytes) | is_understood::<Policy>(bytes)
         }),
         decoder("names of policies", 2.0, vec![b"las2d:3600".into(), b"fifo".into()], |bytes| {
-            text(bytes, |text| policy::parse(text).is_ok())
+            text(bytes, |text| Registry::built_in().parse(text).is_ok())
         }),
         decoder("connection.json", 3.0, vec![connection.to_string().into()], |bytes| {
             serde_json::from_slice::<Connection>(bytes).is_ok()

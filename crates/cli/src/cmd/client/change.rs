@@ -5,7 +5,7 @@ use std::slice::from_ref;
 
 use bellwether_core::InputError;
 use bellwether_core::job::WorkerRange;
-use bellwether_sched::policy::CATALOGUE;
+use bellwether_sched::registry::Registry;
 use bellwether_serve::snapshot::JobState;
 use clap::Args;
 use serde::Deserialize;
@@ -177,7 +177,7 @@ pub(crate) fn policy(arguments: &PolicyArguments, printer: &Printer) -> Result<E
         return Ok(ExitCode::SUCCESS);
     }
     let name = policy.split(':').next().unwrap_or(&policy);
-    match CATALOGUE.iter().find(|about| about.name == name) {
+    match Registry::built_in().find(name) {
         Some(about) => printer.out(format_args!("{policy}: {}\n    bad when {}", about.idea, about.bad_when)),
         None => printer.out(policy),
     }

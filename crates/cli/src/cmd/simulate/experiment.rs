@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
+use bellwether::simulate::simulate;
 use bellwether_core::InputError;
 use bellwether_core::policy::Fault;
-use bellwether_sched::drive::drive;
-use bellwether_sched::policy;
+use bellwether_sched::registry::Registry;
 use bellwether_sim::report::{Report, report};
 use bellwether_sim::trace::Entry;
-use bellwether_sim::world::{Recording, Scenario, World};
+use bellwether_sim::world::{Recording, Scenario};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::SimulateArguments;
@@ -121,7 +121,7 @@ fn one(
     entries: &[Entry],
     done: &AtomicUsize,
 ) -> Result<Piece, Failure> {
-    let (_, mut policy) = policy::parse(name)?;
+    let (_, mut policy) = Registry::built_in().parse(name)?;
     let first = seed == 1;
     let mut scenario = Scenario::new(inputs.cluster.view.clone());
     scenario.outages.clone_from(&inputs.cluster.outages);
@@ -132,23 +132,23 @@ fn one(
     scenario.early_termination = arguments.early;
     let start = Instant::now();
     let mut timed = Timed::new(policy.as_mut(), name, first && arguments.decisions_out.is_some(), done);
-    let mut world = World::new(entries, inputs.truth.model.as_ref(), &scenario);
-    drive(&mut timed, &mut world, inputs.belief()).map_err(|fault| match fault {
-        Fault::Broken(what) => Failure::Broken(format!("policy `{name}`, seed {seed}: {what}")),
-        Fault::World(what) => {
-            let error = InputError::new(format!("policy `{name}`, seed {seed}"), what);
-            match &arguments.belief {
-                Some(belief) => error.hint(format!(
-                    "a policy may choose whatever --belief {belief} can speak of; \
+    let truth = inputs.truth.model.as_ref();
+    let recording =
+        simulate(&mut timed, entries, truth, inputs.belief(), &scenario).map_err(|fault| match fault {
+            Fault::Broken(what) => Failure::Broken(format!("policy `{name}`, seed {seed}: {what}")),
+            Fault::World(what) => {
+                let error = InputError::new(format!("policy `{name}`, seed {seed}"), what);
+                match &arguments.belief {
+                    Some(belief) => error.hint(format!(
+                        "a policy may choose whatever --belief {belief} can speak of; \
                      --truth {} must know that too",
-                    arguments.truth
-                )),
-                None => error,
+                        arguments.truth
+                    )),
+                    None => error,
+                }
+                .into()
             }
-            .into()
-        }
-    })?;
-    let recording = world.into_recording();
+        })?;
     let mut report = report(entries, &recording, inputs.cluster.devices());
     // Rows that could not be are jobs that were refused, too.
     let rows = inputs.trace.as_ref().map_or(0, |trace| trace.refused.len()) as f64;

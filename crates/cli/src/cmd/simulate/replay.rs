@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use bellwether_core::InputError;
-use bellwether_sched::policy;
+use bellwether_sched::registry::Registry;
 use bellwether_serve::ledger;
 
 use super::{SimulateArguments, names};
@@ -74,6 +74,6 @@ fn chosen(texts: &[String]) -> Result<Option<String>, Failure> {
         return Err(InputError::new("--policy", what).hint("name one, or none for the recorded one").into());
     }
     let name = names.pop();
-    name.as_deref().map(policy::parse).transpose()?;
+    name.as_deref().map(|name| Registry::built_in().parse(name)).transpose()?;
     Ok(name)
 }

@@ -5,7 +5,7 @@ use std::slice::Iter;
 use bellwether_core::policy::{Backend, Decision, Fault, PolicyInput};
 use bellwether_core::prediction::StepModel;
 use bellwether_sched::drive::drive;
-use bellwether_sched::policy;
+use bellwether_sched::registry::Registry;
 use bellwether_serve::ledger::{Entry, Line};
 use bellwether_serve::state::State;
 
@@ -97,7 +97,8 @@ pub(crate) fn decisions_follow(ledger: &[u8]) -> Result<u64, Fault> {
             replay.state.apply(line).map_err(Fault::Broken)?;
             continue;
         }
-        let (_, mut policy) = policy::parse(&replay.state.policy).expect("a policy that decided");
+        let (_, mut policy) =
+            Registry::built_in().parse(&replay.state.policy).expect("a policy that decided");
         replay.policies = replay.state.policies;
         let belief = replay.state.belief.clone();
         drive(policy.as_mut(), &mut replay, &belief)?;

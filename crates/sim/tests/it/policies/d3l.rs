@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bellwether_core::prediction::StepModel;
-use bellwether_sched::policy;
+use bellwether_sched::registry::Registry;
 use bellwether_sim::trace::Entry;
 use bellwether_sim::world::Scenario;
 
@@ -29,7 +29,7 @@ fn entries(least: u32, most: u32) -> Vec<Entry> {
 
 /// Mean response and makespan, in seconds.
 fn result(policy: &str, devices: u32, least: u32, most: u32) -> (f64, f64) {
-    let (_, mut policy) = policy::parse(policy).expect("a policy");
+    let (_, mut policy) = Registry::built_in().parse(policy).expect("a policy");
     let recording =
         run(policy.as_mut(), &entries(least, most), &Scenario::new(cluster(1, devices)), &sample());
     let recording = recording.expect("no law is broken");

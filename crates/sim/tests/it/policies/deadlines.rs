@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bellwether_core::cluster::Node;
 use bellwether_core::prediction::StepModel;
 use bellwether_des::Streams;
-use bellwether_sched::policy;
+use bellwether_sched::registry::Registry;
 use bellwether_sim::trace::Entry;
 use bellwether_sim::world::{Recording, Scenario};
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ fn due(mut entry: Entry, deadline_s: f64) -> Entry {
 }
 
 fn simulate(name: &str, entries: &[Entry], scenario: &Scenario, model: &dyn StepModel) -> Recording {
-    let (_, mut policy) = policy::parse(name).expect("a policy");
+    let (_, mut policy) = Registry::built_in().parse(name).expect("a policy");
     run(policy.as_mut(), entries, scenario, model).expect("no law is broken")
 }
 

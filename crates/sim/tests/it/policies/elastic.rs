@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bellwether_core::cluster::Node;
 use bellwether_core::policy::{Changes, Decision, Policy, PolicyInput};
-use bellwether_sched::policy;
+use bellwether_sched::registry::Registry;
 use bellwether_sim::trace::Entry;
 use bellwether_sim::world::{Knowledge, Outage, Recording, Scenario};
 use proptest::prelude::*;
@@ -30,7 +30,7 @@ pub(crate) struct Forgetful(pub(crate) &'static str);
 
 impl Policy for Forgetful {
     fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
-        let (_, mut policy) = policy::parse(self.0).expect("a policy");
+        let (_, mut policy) = Registry::built_in().parse(self.0).expect("a policy");
         let arrived = input.view.jobs.keys().copied().collect();
         policy.decide(&PolicyInput { changes: &Changes { arrived, ..Changes::default() }, ..*input })
     }
@@ -80,7 +80,7 @@ proptest! {
         scenario.keep_spans = true;
         scenario.knowledge = [Knowledge::Exact, Knowledge::Estimated(1.0), Knowledge::Unknown][knowledge];
         for name in POLICIES {
-            let (_, mut policy) = policy::parse(name).expect("a policy");
+            let (_, mut policy) = Registry::built_in().parse(name).expect("a policy");
             let recording = run(policy.as_mut(), &entries, &scenario, &ByCount(rate));
             prop_assert!(recording.is_ok(), "{}: {:?}", name, recording.err());
             let recording = recording.expect("it was good just now");
@@ -106,7 +106,7 @@ fn fair_shares_are_proportional() {
     let entries = [weighted(0, 1.0), weighted(1, 2.0), weighted(2, 5.0)];
     let mut scenario = Scenario::new(cluster(2, 8));
     scenario.keep_spans = true;
-    let (_, mut policy) = policy::parse("fair").expect("a policy");
+    let (_, mut policy) = Registry::built_in().parse("fair").expect("a policy");
     let recording = run(policy.as_mut(), &entries, &scenario, &power(1.0)).expect("no law is broken");
     let at_first = recording.spans.iter().filter(|span| span.start_s == 0.0);
     let mut held = [0; 3];
@@ -124,7 +124,7 @@ fn hesrpt_is_the_fluid_optimum() {
         sizes.iter().enumerate().map(|(row, &work)| elastic(row, 0.0, DEVICES, work)).collect();
     for p in [0.3, 0.5, 0.8] {
         let mean = |name: &str| {
-            let (_, mut policy) = policy::parse(name).expect("a policy");
+            let (_, mut policy) = Registry::built_in().parse(name).expect("a policy");
             let scenario = Scenario::new(cluster(1, DEVICES));
             mean_s(&run(policy.as_mut(), &entries, &scenario, &power(p)).expect("no law is broken"))
         };

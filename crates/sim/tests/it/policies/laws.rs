@@ -7,7 +7,8 @@ use bellwether_core::cluster::{Allocation, JobId, Node};
 use bellwether_core::policy::{Action, Decision, Policy, PolicyInput};
 use bellwether_core::prediction::{Configuration, JobDescription, Prediction, StepModel};
 use bellwether_sched::free_devices::FreeDevices;
-use bellwether_sched::policy::{self, About, CATALOGUE};
+use bellwether_sched::policy::About;
+use bellwether_sched::registry::Registry;
 use bellwether_sim::trace::Entry;
 use bellwether_sim::world::{Knowledge, Outage, Scenario};
 use proptest::prelude::*;
@@ -17,7 +18,7 @@ use super::common::{Linear, cluster, rigid, run};
 /// After every decision no job may wait that would fit, where the policy claims so.
 pub(crate) struct Conserving<'a> {
     pub(crate) inner: &'a mut dyn Policy,
-    pub(crate) about: &'static About,
+    pub(crate) about: About,
 }
 
 impl Policy for Conserving<'_> {
@@ -153,10 +154,10 @@ proptest! {
 
     #[test]
     fn every_policy_keeps_its_word(entries in entries(), scenario in scenarios()) {
-        for about in CATALOGUE {
+        for about in Registry::built_in().iter() {
             let simulate = || {
-                let (_, mut policy) = policy::parse(about.name).expect("the catalogue names it");
-                let mut checked = Conserving { inner: policy.as_mut(), about };
+                let (_, mut policy) = Registry::built_in().parse(about.name).expect("the catalogue names it");
+                let mut checked = Conserving { inner: policy.as_mut(), about: *about };
                 run(&mut checked, &entries, &scenario, &Linear)
             };
             let first = simulate();
@@ -192,9 +193,9 @@ proptest! {
         scenario.knowledge = knowledge;
         let entries = extreme(entries, scenario.cluster.device_types.len() as u16, scale, seed);
         let model = Jagged { seed, scale };
-        for about in CATALOGUE {
-            let (_, mut policy) = policy::parse(about.name).expect("the catalogue names it");
-            let mut checked = Conserving { inner: policy.as_mut(), about };
+        for about in Registry::built_in().iter() {
+            let (_, mut policy) = Registry::built_in().parse(about.name).expect("the catalogue names it");
+            let mut checked = Conserving { inner: policy.as_mut(), about: *about };
             let recording = run(&mut checked, &entries, &scenario, &model);
             prop_assert!(recording.is_ok(), "{}: {:?}", about.name, recording.err());
             for (index, record) in recording.expect("it was good just now").jobs.iter().enumerate() {
@@ -212,7 +213,7 @@ fn what_breaks_a_law_is_caught() {
     impl Policy for Greedy {
         fn decide(&mut self, input: &PolicyInput<'_>) -> Decision {
             let PolicyInput { view, .. } = *input;
-            let (_, mut fifo) = policy::parse("fifo").expect("it is there");
+            let (_, mut fifo) = Registry::built_in().parse("fifo").expect("it is there");
             let mut decision = fifo.decide(input);
             let twice = decision.actions.clone();
             for (action, &id) in twice.into_iter().zip(view.jobs.keys().skip(1)) {
@@ -236,8 +237,8 @@ fn what_breaks_a_law_is_caught() {
 #[test]
 fn a_job_that_is_too_wide_is_refused_and_the_others_run() {
     let entries = [rigid(0, 0.0, 9, 10.0), rigid(1, 0.0, 8, 10.0)];
-    for about in CATALOGUE {
-        let (_, mut policy) = policy::parse(about.name).expect("it is there");
+    for about in Registry::built_in().iter() {
+        let (_, mut policy) = Registry::built_in().parse(about.name).expect("it is there");
         let recording = run(policy.as_mut(), &entries, &Scenario::new(cluster(1, 8)), &Linear);
         let recording = recording.expect("no law is broken");
         let why = recording.jobs[0].refused.as_deref();

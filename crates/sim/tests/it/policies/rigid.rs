@@ -1,6 +1,6 @@
 //! 480 rigid jobs on 64 devices, to the second: end times that the peers' own programs gave.
 
-use bellwether_sched::policy;
+use bellwether_sched::registry::Registry;
 use bellwether_sim::trace::Entry;
 use bellwether_sim::world::Scenario;
 
@@ -25,7 +25,7 @@ fn expected(column: &str) -> Vec<f64> {
 }
 
 fn check(name: &str, column: &str) {
-    let (_, mut policy) = policy::parse(name).expect("a policy");
+    let (_, mut policy) = Registry::built_in().parse(name).expect("a policy");
     let recording = run(policy.as_mut(), &entries(), &Scenario::new(cluster(16, 4)), &Linear);
     let recording = recording.expect("no law is broken");
     let ends: Vec<f64> = recording.jobs.iter().map(|job| job.end_s.expect("it ended")).collect();

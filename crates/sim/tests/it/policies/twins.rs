@@ -7,7 +7,8 @@ use bellwether_sched::decision_builder::DecisionBuilder;
 use bellwether_sched::free_devices::FreeDevices;
 use bellwether_sched::policy::las::{Attained, Queues};
 use bellwether_sched::policy::srtf::Measure;
-use bellwether_sched::policy::{self, las, srtf};
+use bellwether_sched::policy::{las, srtf};
+use bellwether_sched::registry::Registry;
 use bellwether_sim::trace::Entry;
 use bellwether_sim::world::{EarlyTermination, Knowledge, Outage, Scenario};
 use proptest::prelude::*;
@@ -77,7 +78,7 @@ struct Case {
 
 impl Case {
     fn check(&self, name: &str, twin: impl Policy + 'static) {
-        let (_, policy) = policy::parse(name).expect("a policy");
+        let (_, policy) = Registry::built_in().parse(name).expect("a policy");
         let mut both = Both { policy, twin: Box::new(twin) };
         let model: &dyn StepModel = if self.spread { &Spread } else { &Linear };
         let recording = run(&mut both, &self.entries, &self.scenario, model).expect("no law is broken");

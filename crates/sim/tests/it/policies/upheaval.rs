@@ -10,7 +10,7 @@ use bellwether_core::policy::{Action, Changes, Decision, Policy, PolicyInput};
 use bellwether_sched::drive::drive;
 use bellwether_sched::enforce_limits::WithLimits;
 use bellwether_sched::policy::las::{Attained, Queues, WholeView};
-use bellwether_sched::policy::{self, CATALOGUE};
+use bellwether_sched::registry::Registry;
 use proptest::prelude::*;
 
 use super::common::{cluster, rigid};
@@ -52,12 +52,12 @@ const FORGETFUL: [&str; 16] = [
 ];
 
 fn names() -> Vec<&'static str> {
-    CATALOGUE.iter().map(|about| about.name).chain(ALSO).chain(["elasticflow:refuse=1"]).collect()
+    Registry::built_in().iter().map(|about| about.name).chain(ALSO).chain(["elasticflow:refuse=1"]).collect()
 }
 
 /// A policy, beside its twin where it has one for this cluster.
 fn made(name: &'static str, view: &ClusterView) -> Box<dyn Policy> {
-    let (about, policy) = policy::parse(name).expect("a policy");
+    let (about, policy) = Registry::built_in().parse(name).expect("a policy");
     let (thresholds, promote): (&[f64], f64) = match name {
         "las:20,60" => (&[20.0, 60.0], 0.0),
         "las2d:30,31,100" => (&[30.0, 31.0, 100.0], 0.0),
@@ -119,7 +119,7 @@ impl Case {
         while let Some(turn) = live.replacement {
             let name = names[(first + turn) % names.len()];
             trail.push(name);
-            let (about, _) = policy::parse(name).expect("a policy");
+            let (about, _) = Registry::built_in().parse(name).expect("a policy");
             let mut watched = Watched { inner: made(name, &self.view), name };
             let mut checked = Conserving { inner: &mut watched, about };
             let driven = drive(&mut checked, &mut live, &belief);
@@ -247,7 +247,7 @@ fn notes(
     let mut live = Live::new(view, &belief, script, true);
     let notes = RefCell::new(Vec::new());
     while let Some(turn) = live.replacement {
-        let (_, inner) = policy::parse(policies[turn]).expect("a policy");
+        let (_, inner) = Registry::built_in().parse(policies[turn]).expect("a policy");
         let driven = drive(&mut Noting { inner, notes: &notes }, &mut live, &belief);
         assert_eq!(driven, Ok(()), "{policies:?}");
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bellwether_core::prediction::StepModel;
 use bellwether_des::Streams;
-use bellwether_sched::policy;
+use bellwether_sched::registry::Registry;
 use bellwether_sim::trace::Entry;
 use bellwether_sim::world::{Recording, Scenario};
 
@@ -17,7 +17,7 @@ fn weighted(row: usize, arrival_s: f64, demand: u32, seconds: f64, weight: f64) 
 }
 
 fn simulate(name: &str, entries: &[Entry], devices: u32, restart_s: f64, model: &dyn StepModel) -> Recording {
-    let (_, mut policy) = policy::parse(name).expect("a policy");
+    let (_, mut policy) = Registry::built_in().parse(name).expect("a policy");
     let mut view = cluster(1, devices);
     view.restart_s = restart_s;
     run(policy.as_mut(), entries, &Scenario::new(view), model).expect("no law is broken")

@@ -2,7 +2,7 @@
 
 use bellwether_core::cluster::JobId;
 use bellwether_core::policy::{Action, Decision, Policy, PolicyInput};
-use bellwether_sched::policy;
+use bellwether_sched::registry::Registry;
 use bellwether_serve::ledger::{Entry, Line};
 use bellwether_serve::state::State;
 
@@ -57,7 +57,7 @@ impl Compared {
             return Ok(());
         }
         if self.policy.as_ref().is_none_or(|(number, _)| *number != state.policies) {
-            let (_, fresh) = policy::parse(&state.policy).map_err(|error| error.to_string())?;
+            let (_, fresh) = Registry::built_in().parse(&state.policy).map_err(|error| error.to_string())?;
             self.policy = Some((state.policies, fresh));
         }
         let policy = self.policy.as_mut().map(|(_, policy)| policy);

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
+use bellwether::simulate::simulate;
 use bellwether_core::InputError;
 use bellwether_core::cluster::{Job, JobId};
 use bellwether_core::policy::{Decision, Fault, Policy, PolicyInput};
-use bellwether_sched::drive::drive;
-use bellwether_sched::policy;
+use bellwether_sched::registry::Registry;
 use bellwether_serve::ledger::Outcome;
 use bellwether_serve::state::Record;
 use bellwether_sim::trace::Entry;
-use bellwether_sim::world::{Scenario, World};
+use bellwether_sim::world::Scenario;
 
 use super::recorded::{Given, Recorded, given};
 use crate::failure::Failure;
@@ -47,7 +47,7 @@ impl JobTimes {
 
 pub(super) fn run(recorded: &Recorded, name: &str, restart_s: Option<f64>) -> Result<Simulated, Failure> {
     let state = &recorded.state;
-    let (_, mut policy) = policy::parse(name)?;
+    let (_, mut policy) = Registry::built_in().parse(name)?;
     let restarts_s = recorded.restarts_s();
     let restart_s = restart_s.unwrap_or_else(|| mean(&restarts_s).unwrap_or(state.machine.restart_s));
     let start_s = mean(&recorded.starts_s).unwrap_or(0.0);
@@ -59,14 +59,14 @@ pub(super) fn run(recorded: &Recorded, name: &str, restart_s: Option<f64>) -> Re
         Some((*id, entry(record, *time_s, job)?))
     });
     let (ids, entries): (Vec<JobId>, Vec<Entry>) = known.unzip();
-    let mut world = World::new(&entries, &state.belief, &scenario);
     let mut diary = Diary { policy: policy.as_mut(), ids: &ids, given: Vec::new() };
-    drive(&mut diary, &mut world, &state.belief).map_err(|fault| match fault {
-        Fault::Broken(what) => Failure::Broken(format!("policy `{name}`: {what}")),
-        Fault::World(what) => InputError::new(format!("policy `{name}`"), what).into(),
-    })?;
+    let (truth, belief) = (&state.belief, &state.belief);
+    let recording =
+        simulate(&mut diary, &entries, truth, belief, &scenario).map_err(|fault| match fault {
+            Fault::Broken(what) => Failure::Broken(format!("policy `{name}`: {what}")),
+            Fault::World(what) => InputError::new(format!("policy `{name}`"), what).into(),
+        })?;
     let given = diary.given;
-    let recording = world.into_recording();
     let times = |(id, end_s): (&JobId, Option<f64>)| {
         let record = state.jobs.get(id)?;
         let end = record.end.as_ref();

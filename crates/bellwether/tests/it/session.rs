@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use bellwether_core::parse;
-use bellwether_core::record::RunOutcome;
-use bellwether_runtime::run_dir::StateDir;
-use bellwether_session::profile::{How, measure};
-use bellwether_session::{RunError, Session, Spawn};
+use bellwether::job;
+use bellwether::profile::{How, measure};
+use bellwether::session::{RunError, RunOutcome, Session, Spawn, StateDir};
 
 use own_workload::{JOB, Line};
 
@@ -22,7 +20,7 @@ fn a_workload_of_ones_own_keeps_its_digest_when_it_is_resized_and_loses_a_worker
 fn parameter_servers_are_threads_too() {
     let folder = tempfile::tempdir().unwrap();
     let text = format!("{JOB}[sync]\npolicy = \"asp\"\n");
-    let session = Session::builder(parse::job(&text, "line", &[]).unwrap())
+    let session = Session::builder(job::parse(&text, "line", &[]).unwrap())
         .workload(|_| Ok(Box::new(Line::new(Duration::ZERO))))
         .state_dir(StateDir::find(Some(folder.path().into())).unwrap());
     let (summary, outcome) = session.run(&mut |_| {}).unwrap();
@@ -32,16 +30,16 @@ fn parameter_servers_are_threads_too() {
 
 #[test]
 fn a_job_is_measured_on_threads() {
-    let job = parse::job(JOB, "line", &[]).unwrap();
+    let line = job::parse(JOB, "line", &[]).unwrap();
     let how = How { steps: 5, listen: None, peer_by_hand: false, spawn: Spawn::Threads };
     let build = |_: &_| Ok(Box::new(Line::new(Duration::from_millis(1))) as _);
-    let profile = measure(&job, build, &how, &mut |_| {}).unwrap();
+    let profile = measure(&line, build, &how, &mut |_| {}).unwrap();
     assert_eq!((profile.check(), profile.steps.len()), (Ok(()), 5));
 }
 
 #[test]
 fn an_option_that_does_not_fit_the_job_is_named() {
-    let session = Session::builder(parse::job(JOB, "line", &[]).unwrap())
+    let session = Session::builder(job::parse(JOB, "line", &[]).unwrap())
         .workload(|_| Ok(Box::new(Line::new(Duration::ZERO))))
         .workers(1..=9);
     let Err(RunError::Option(error)) = session.run(&mut |_| {}) else { panic!("8 virtual nodes for 9") };

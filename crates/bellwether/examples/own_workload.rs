@@ -1,20 +1,17 @@
 //! A workload of one's own, trained elastically on threads: the run grows from one worker to three, loses one of them,
-//! and ends with the same bits as with one undisturbed worker.
+//! and ends with the same bits as with one undisturbed worker:
+//! `cargo run --release -p bellwether --example own_workload`.
 
 use std::thread::sleep;
 use std::time::Duration;
 
-use bellwether_core::parse;
-use bellwether_core::record::Summary;
-use bellwether_runtime::coordinator::{Director, DirectorCommand, RunEvent, RunStatus};
-use bellwether_runtime::run_dir::StateDir;
-use bellwether_runtime::workload::{
-    Evaluation, Layout, Loss, MicroBatch, Tensor, Weights, Workload, WorkloadError,
+use bellwether::job;
+use bellwether::session::{
+    Director, DirectorCommand, RunEvent, RunStatus, Session, Spawn, StateDir, Summary,
 };
-use bellwether_session::{Session, Spawn};
+use bellwether::workload::{Evaluation, Layout, Loss, MicroBatch, Tensor, Weights, Workload, WorkloadError};
 
-/// The runtime names the samples and owns the parameters; what they mean is the workload's. The job says
-/// `synthetic`, which is never built.
+/// The runtime names the samples and owns the parameters; what they mean is the workload's.
 pub(crate) const JOB: &str = r#"
 name = "line"
 steps = 400
@@ -22,12 +19,10 @@ steps = 400
 size = 16
 virtual_nodes = 8
 [model]
-kind = "synthetic"
-step_time = "1ms"
-parameters = "20B"
+kind = "custom"
+name = "line"
 [data]
-kind = "indices"
-samples = 64
+kind = "custom"
 [optimizer]
 kind = "sgd"
 learning_rate = 0.05
@@ -135,7 +130,7 @@ impl Director for Unrest {
 }
 
 fn train(state_dir: &StateDir, pause: Duration, unrest: bool) -> Result<Summary, Box<dyn std::error::Error>> {
-    let mut session = Session::builder(parse::job(JOB, "line", &[])?)
+    let mut session = Session::builder(job::parse(JOB, "line", &[])?)
         .workload(move |_| Ok(Box::new(Line::new(pause))))
         .state_dir(state_dir.clone())
         .workers(1..=4)

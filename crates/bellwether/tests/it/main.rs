@@ -1,0 +1,4 @@
+//! The examples, run; and what a program outside of this project may rely on.
+
+mod examples;
+mod session;

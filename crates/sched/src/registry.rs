@@ -1,0 +1,87 @@
+//! The policies that can be named: the built-in ones, and those that a program adds.
+
+use bellwether_core::InputError;
+use bellwether_core::parse::did_you_mean;
+use bellwether_core::policy::Policy;
+
+use crate::enforce_limits::WithLimits;
+use crate::options::{self, Options};
+use crate::policy::{About, CATALOGUE};
+
+/// Policies by their names. `simulate` and the daemon name a policy through one, so that a program that adds its own
+/// can use it wherever a built-in one can be used.
+///
+/// ```
+/// use bellwether_sched::registry::Registry;
+/// let registry = Registry::built_in();
+/// assert!(registry.parse("las2d:3250,7200").is_ok());
+/// let error = registry.parse("fivo").err().map(|error| error.to_string());
+/// assert!(error.is_some_and(|error| error.contains("`fifo`")));
+/// ```
+#[derive(Debug, Clone)]
+pub struct Registry(Vec<About>);
+
+impl Default for Registry {
+    fn default() -> Registry {
+        Registry::built_in()
+    }
+}
+
+impl Registry {
+    /// The built-in policies.
+    pub fn built_in() -> Registry {
+        Registry(CATALOGUE.iter().map(|about| **about).collect())
+    }
+
+    /// Adds a policy, so that it can be named.
+    ///
+    /// # Errors
+    ///
+    /// A name that another policy has, or that cannot be written where policies are named: it holds lower-case
+    /// letters, digits and `_`, and begins with a letter.
+    pub fn register(&mut self, about: About) -> Result<(), InputError> {
+        let name = about.name;
+        let is_word = name.starts_with(|first: char| first.is_ascii_lowercase())
+            && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
+        if !is_word {
+            return Err(InputError::new("policy", format!("`{name}` cannot name a policy"))
+                .hint("use lower-case letters, digits and `_`, a letter first"));
+        }
+        if self.find(name).is_some() {
+            return Err(InputError::new("policy", format!("there is a policy `{name}` already"))
+                .hint("choose another name"));
+        }
+        self.0.push(about);
+        Ok(())
+    }
+
+    /// All policies: the built-in ones in the order in which they are explained, then those that were added.
+    pub fn iter(&self) -> impl Iterator<Item = &About> {
+        self.0.iter()
+    }
+
+    /// The policy of this name.
+    pub fn find(&self, name: &str) -> Option<&About> {
+        self.0.iter().find(|about| about.name == name)
+    }
+
+    /// The policy that `text` names, with options after a colon: `las2d:3250,7200` or `pollux:p=-1,interval=60`.
+    /// Before it is asked, devices are taken from jobs that hold what their limits do not allow.
+    ///
+    /// # Errors
+    ///
+    /// A name or an option that is not there, with the nearest that is, or a value that cannot be.
+    pub fn parse(&self, text: &str) -> Result<(About, Box<dyn Policy + Send>), InputError> {
+        let (name, values) = text.split_once(':').unwrap_or((text, ""));
+        let place = format!("policy `{text}`");
+        let about = self.find(name).ok_or_else(|| {
+            let names: Vec<&str> = self.0.iter().map(|about| about.name).collect();
+            let hint = did_you_mean(name, &names);
+            InputError::new(&place, format!("there is no policy `{name}`")).hint(hint)
+        })?;
+        let options = Options::read(about.options, values)
+            .map_err(|what| InputError::new(&place, what).hint(options::usage(about.options)))?;
+        let policy = (about.make)(&options).map_err(|what| InputError::new(&place, what))?;
+        Ok((*about, Box::new(WithLimits::new(policy, about.gangs))))
+    }
+}
