@@ -16,11 +16,11 @@
 //!
 //! What policies share:
 //!
-//! - [`placement`]: which nodes a gang is placed on;
-//! - [`draft`]: a decision while it is being made;
+//! - [`free_devices`]: which nodes a gang is placed on;
+//! - [`decision_builder`]: a decision while it is being made;
 //! - [`greedy`]: gangs in an order of preference: each that still fits runs;
-//! - [`target`]: from how many devices each job is to hold to a decision;
-//! - [`limits`]: what a job may not hold is taken from it before a policy is asked;
+//! - [`allocation`]: from how many devices each job is to hold to a decision;
+//! - [`enforce_limits`]: what a job may not hold is taken from it before a policy is asked;
 //! - [`packing`]: which two jobs may share devices;
 //! - [`speed`]: how fast a job would be, remembered by kind of job;
 //! - [`curve`]: what a job makes of few and of many devices;

@@ -17,7 +17,7 @@
 //! | e      | time since the beginning                                                         | s    |
 //! | S      | exchange rate: k times the workers are worth k^S times the speed; near an optimum the same as a throughput scaling efficiency of S | 1 |
 //!
-//! The expectation is over step models that agree with what was measured, see [`super::belief`]. An outcome is a group
+//! The expectation is over step models that agree with what was measured, see `super::belief`. An outcome is a group
 //! of models that say much the same of k, so that going there tells which group is right, and the size after it may be
 //! chosen knowing that. A trial is charged with everything that it costs, hence one is made only if the information is
 //! worth it. A measured size must save more than two standard deviations, so noise does not move the size.
