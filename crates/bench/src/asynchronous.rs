@@ -333,7 +333,7 @@ impl Point<'_> {
         let mut configuration = model.configuration(self.workers, link);
         (configuration.protocol, configuration.servers) = (Protocol::Asp, self.servers);
         let fine = model.predict_fine(&configuration, &arguments.transmission(self.order), 0)?;
-        let queueing = model.predict(&model.job(), &configuration).map_err(failed)?;
+        let queueing = model.predict(&model.job(), &configuration).map_err(|why| failed(why.to_string()))?;
         Ok((fine, queueing.examples_per_s))
     }
 

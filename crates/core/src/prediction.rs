@@ -6,6 +6,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::error::InputError;
 use crate::profile::Network;
 use crate::units::{BytesPerSecond, Seconds};
 
@@ -159,6 +160,41 @@ pub struct Prediction {
     pub validity: Validity,
 }
 
+/// Why a model cannot answer, each time with a sentence for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PredictError {
+    /// Nothing is known of such a job or type of device; another name may be.
+    Unknown(String),
+    /// The model knows no such protocol, mixture or number of devices.
+    Unsupported(String),
+    /// The job does not run on these devices: too little memory for it, or too small a batch for their number.
+    DoesNotFit(String),
+    /// The question lacks something: a device, a sample, a link that carries anything.
+    Incomplete(String),
+    /// The answer is more, or less, than a number can hold.
+    OutOfRange(String),
+}
+
+impl fmt::Display for PredictError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (PredictError::Unknown(why)
+        | PredictError::Unsupported(why)
+        | PredictError::DoesNotFit(why)
+        | PredictError::Incomplete(why)
+        | PredictError::OutOfRange(why)) = self;
+        f.write_str(why)
+    }
+}
+
+impl std::error::Error for PredictError {}
+
+impl From<InputError> for PredictError {
+    /// A part of a model refused the configuration that it was to work with.
+    fn from(error: InputError) -> PredictError {
+        PredictError::Unsupported(error.what)
+    }
+}
+
 /// Predicts what a job does in a configuration.
 ///
 /// # Laws
@@ -172,8 +208,12 @@ pub trait StepModel {
     ///
     /// # Errors
     ///
-    /// Returns one sentence if the model cannot speak of such a configuration at all.
-    fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String>;
+    /// Returns an error if the model cannot answer for such a job or configuration at all.
+    fn predict(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+    ) -> Result<Prediction, PredictError>;
 
     /// Progress per sample at `batch`, relative to that at the job's own batch, after `progress` samples.
     fn efficiency(&self, _job: &JobDescription, _batch: u64, _progress: f64) -> f64 {
@@ -191,13 +231,13 @@ pub trait StepModel {
     ///
     /// # Errors
     ///
-    /// Returns one sentence if the model cannot speak of such a pair or configuration at all.
+    /// Returns an error if the model cannot answer for such a pair or configuration at all.
     fn shared(
         &self,
         _job: &JobDescription,
         _configuration: &Configuration,
         _beside: &JobDescription,
-    ) -> Result<Option<f64>, String> {
+    ) -> Result<Option<f64>, PredictError> {
         Ok(None)
     }
 
@@ -217,7 +257,7 @@ pub trait StepModel {
         job: &JobDescription,
         configuration: &Configuration,
         progress: f64,
-    ) -> Result<Progress, String> {
+    ) -> Result<Progress, PredictError> {
         let prediction = self.predict(job, configuration)?;
         Ok(Progress {
             batch: configuration.batch,

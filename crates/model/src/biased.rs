@@ -32,7 +32,9 @@
 //! `tests/it/named.rs`: the spread of the factors, the laws of [`StepModel`].
 
 use bellwether_core::InputError;
-use bellwether_core::prediction::{Configuration, JobDescription, Prediction, Progress, StepModel};
+use bellwether_core::prediction::{
+    Configuration, JobDescription, PredictError, Prediction, Progress, StepModel,
+};
 use bellwether_des::Streams;
 
 /// Largest error: beyond it throughput is arbitrary.
@@ -71,7 +73,11 @@ impl<M: StepModel + ?Sized> StepModel for Biased<M> {
         self.model.is_relative()
     }
 
-    fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
+    fn predict(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+    ) -> Result<Prediction, PredictError> {
         let right = self.model.predict(job, configuration)?;
         let factor = self.factor(&job.model, configuration.workers());
         let wrong = Prediction {
@@ -85,7 +91,7 @@ impl<M: StepModel + ?Sized> StepModel for Biased<M> {
         if [wrong.low, wrong.high, wrong.step_s].into_iter().all(fits) {
             Ok(wrong)
         } else {
-            Err(format!("{} samples/s are out of range", wrong.examples_per_s))
+            Err(PredictError::OutOfRange(format!("{} samples/s are out of range", wrong.examples_per_s)))
         }
     }
 
@@ -95,7 +101,7 @@ impl<M: StepModel + ?Sized> StepModel for Biased<M> {
         job: &JobDescription,
         configuration: &Configuration,
         beside: &JobDescription,
-    ) -> Result<Option<f64>, String> {
+    ) -> Result<Option<f64>, PredictError> {
         self.model.shared(job, configuration, beside)
     }
 
@@ -113,7 +119,7 @@ impl<M: StepModel + ?Sized> StepModel for Biased<M> {
         job: &JobDescription,
         configuration: &Configuration,
         progress: f64,
-    ) -> Result<Progress, String> {
+    ) -> Result<Progress, PredictError> {
         let right = self.model.best_batch(job, configuration, progress)?;
         let factor = self.factor(&job.model, configuration.workers());
         Ok(Progress { examples_per_s: right.examples_per_s * factor, ..right })

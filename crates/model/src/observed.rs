@@ -72,14 +72,13 @@
 use std::collections::BTreeMap;
 
 use bellwether_core::InputError;
-use bellwether_core::parse::did_you_mean;
 use bellwether_core::prediction::{
-    Bottleneck, Configuration, JobDescription, Prediction, StepModel, Validity,
+    Bottleneck, Configuration, JobDescription, PredictError, Prediction, StepModel, Validity,
 };
 use bellwether_core::record::StepRecord;
 use serde::{Deserialize, Serialize};
 
-use crate::common::answer::own_devices;
+use crate::common::answer::{not_known, own_devices};
 use crate::compute::most_virtual_nodes;
 use crate::rescale::Rate;
 
@@ -183,14 +182,18 @@ impl Observed {
 }
 
 impl StepModel for Observed {
-    fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
+    fn predict(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+    ) -> Result<Prediction, PredictError> {
         let workers = own_devices(configuration)?;
-        let kind = self.kinds.get(&job.model).ok_or_else(|| {
-            let known: Vec<&str> = self.kinds.keys().map(String::as_str).collect();
-            format!("unknown kind of job `{}`; {}", job.model, did_you_mean(&job.model, &known))
-        })?;
+        let kind = self
+            .kinds
+            .get(&job.model)
+            .ok_or_else(|| not_known(&job.model, "kind of job", self.kinds.keys().map(String::as_str)))?;
         if configuration.batch == 0 {
-            return Err("a step without samples takes no time".into());
+            return Err(PredictError::Incomplete("a step without samples takes no time".into()));
         }
         let held = configuration.devices.iter().filter(|group| group.count > 0);
         let speeds: Vec<f64> = held.map(|group| self.device_speed(&group.device)).collect();
@@ -199,7 +202,7 @@ impl StepModel for Observed {
         let share = kind.declared.batch as f64 / batch;
         let forecast = match kind.forecast(workers, slowest, share) {
             Some(forecast) => forecast,
-            None => self.unobserved(kind, workers, slowest * share).map_err(|error| error.what)?,
+            None => self.unobserved(kind, workers, slowest * share)?,
         };
         let mut why = forecast.why;
         if share != 1.0 {
@@ -221,7 +224,9 @@ impl StepModel for Observed {
         if [examples_per_s, low, high, step_s].iter().all(|value| value.is_finite() && *value > 0.0) {
             Ok(prediction)
         } else {
-            Err(format!("no step has {batch} samples at {examples_per_s} samples/s"))
+            Err(PredictError::OutOfRange(format!(
+                "no step has {batch} samples at {examples_per_s} samples/s"
+            )))
         }
     }
 }

@@ -75,7 +75,8 @@ use std::collections::BTreeMap;
 
 use bellwether_core::InputError;
 use bellwether_core::prediction::{
-    Bottleneck, Configuration, DeviceGroup, JobDescription, Link, Prediction, Protocol, StepModel, Validity,
+    Bottleneck, Configuration, DeviceGroup, JobDescription, Link, PredictError, Prediction, Protocol,
+    StepModel, Validity,
 };
 use bellwether_core::profile::{CollectiveCost, OperationKind, Profile};
 use bellwether_des::statistics::mean;
@@ -190,21 +191,25 @@ impl ProfileModel {
     }
 
     /// How the parts are spread over `servers`.
-    fn shares(&self, servers: u32) -> Result<Shares, String> {
+    fn shares(&self, servers: u32) -> Result<Shares, PredictError> {
         if servers > SERVERS_MAX {
-            return Err(format!("{servers} servers are more than any job has parts for"));
+            let why = format!("{servers} servers are more than any job has parts for");
+            return Err(PredictError::Unsupported(why));
         }
-        Shares::new(&self.server_bytes(servers)).map_err(|error| error.what)
+        Ok(Shares::new(&self.server_bytes(servers))?)
     }
 
     /// Relative speed of a type of device.
-    fn speed(&self, device: &str) -> Result<f64, String> {
+    fn speed(&self, device: &str) -> Result<f64, PredictError> {
         let known = self.speeds.get(device).copied();
-        known.ok_or_else(|| format!("nothing is known of the device `{device}`; say --device {device}=SPEED"))
+        known.ok_or_else(|| {
+            let why = format!("nothing is known of the device `{device}`; say --device {device}=SPEED");
+            PredictError::Unknown(why)
+        })
     }
 
     /// Relative speeds of the workers, slowest first, and how many have each.
-    fn worker_speeds(&self, configuration: &Configuration) -> Result<Vec<(u32, f64)>, String> {
+    fn worker_speeds(&self, configuration: &Configuration) -> Result<Vec<(u32, f64)>, PredictError> {
         let mut speeds: Vec<(u32, f64)> = Vec::new();
         for group in configuration.devices.iter().filter(|group| group.count > 0) {
             let known = self.speed(&group.device)?;
@@ -219,7 +224,7 @@ impl ProfileModel {
     }
 
     /// Mean speed of the workers.
-    fn mean_speed(&self, configuration: &Configuration) -> Result<f64, String> {
+    fn mean_speed(&self, configuration: &Configuration) -> Result<f64, PredictError> {
         let speeds = self.worker_speeds(configuration)?;
         let sum: f64 = speeds.iter().map(|(count, speed)| f64::from(*count) * speed).sum();
         Ok(sum / f64::from(configuration.workers()))
@@ -269,9 +274,9 @@ impl ProfileModel {
     }
 
     /// Mean of the slowest worker's computing, and of any worker's, in seconds.
-    fn slowest_s(&self, configuration: &Configuration, nodes: u32) -> Result<f64, String> {
+    fn slowest_s(&self, configuration: &Configuration, nodes: u32) -> Result<f64, PredictError> {
         let factor = self.batch_factor(configuration);
-        let durations = self.durations(nodes).map_err(|e| e.to_string())?;
+        let durations = self.durations(nodes)?;
         let speeds = self.worker_speeds(configuration)?;
         if let [(_, only)] = speeds.as_slice() {
             return Ok(durations.expected_maximum_s(configuration.workers()) * factor / only);
@@ -342,26 +347,23 @@ impl ProfileModel {
         all
     }
 
-    fn synchronous(&self, configuration: &Configuration) -> Result<Step, String> {
-        let say = |error: InputError| error.what;
+    fn synchronous(&self, configuration: &Configuration) -> Result<Step, PredictError> {
         let workers = configuration.workers();
         let nodes = match self.shares_batch() {
-            true if configuration.servers > 0 => self.synchronous_units(configuration).map_err(say)?.1,
-            true => most_virtual_nodes(self.profile.virtual_nodes, workers).map_err(say)?,
+            true if configuration.servers > 0 => self.synchronous_units(configuration)?.1,
+            true => most_virtual_nodes(self.profile.virtual_nodes, workers)?,
             false => 1,
         };
         let compute_s = self.slowest_s(configuration, nodes)?;
         let phase = if configuration.servers == 0 {
-            let exposed_s = self.exposed_s(configuration, compute_s).map_err(say)?;
-            synchronous_all_reduce(compute_s + self.rest_s, self.update_s, exposed_s, 0.0)
+            let exposed_s = self.exposed_s(configuration, compute_s)?;
+            synchronous_all_reduce(compute_s + self.rest_s, self.update_s, exposed_s, 0.0)?
         } else {
             // Each unit of a worker's share of the step pulls all parameters and pushes all gradients.
-            let units =
-                if self.shares_batch() { self.synchronous_units(configuration).map_err(say)?.0 } else { 1 };
+            let units = if self.shares_batch() { self.synchronous_units(configuration)?.0 } else { 1 };
             let asking_s = 2.0 * f64::from(units - 1) * configuration.link.latency_s;
-            self.through_servers(configuration, compute_s + self.rest_s + asking_s, units, self.update_s)
+            self.through_servers(configuration, compute_s + self.rest_s + asking_s, units, self.update_s)?
         };
-        let phase = phase.map_err(say)?;
         let link_s = (phase.step_s - compute_s - self.rest_s - self.update_s).max(0.0);
         Ok(Step { step_s: phase.step_s, link_s, bottleneck: phase.bottleneck })
     }
@@ -374,13 +376,13 @@ impl ProfileModel {
         compute_s: f64,
         units: u32,
         update_s: f64,
-    ) -> Result<PhaseTime, InputError> {
-        let shares = self.shares(configuration.servers).map_err(|what| InputError::new("servers", what))?;
+    ) -> Result<PhaseTime, PredictError> {
+        let shares = self.shares(configuration.servers)?;
         let update_s = update_s * shares.largest();
         let (server_link, worker_link) = (configuration.link, configuration.link);
         let servers = Servers { shares, server_link, worker_link, update_s };
         let bytes = self.profile.upload_bytes().saturating_mul(u64::from(units));
-        synchronous_servers(compute_s, configuration.workers(), bytes, &servers, 0.0)
+        Ok(synchronous_servers(compute_s, configuration.workers(), bytes, &servers, 0.0)?)
     }
 
     /// Half the 95 % interval of a step's throughput, relative to it: of what was measured only now and then, and of
@@ -394,18 +396,18 @@ impl ProfileModel {
         LEVEL_95 * own_error_s.hypot(LINK_UNCERTAINTY * link_s) / step_s
     }
 
-    /// A step of `step_s` with its relative `error` as a prediction; an error of one sentence if these are not finite.
+    /// A step of `step_s` with its relative `error` as a prediction, if these are finite.
     fn prediction(
         &self,
         configuration: &Configuration,
         step_s: f64,
         error: f64,
         bottleneck: Bottleneck,
-    ) -> Result<Prediction, String> {
+    ) -> Result<Prediction, PredictError> {
         let examples_per_s = configuration.batch as f64 / step_s;
         let (low, high) = (examples_per_s / (1.0 + error), examples_per_s * (1.0 + error));
         if ![low, high, step_s].iter().all(|value| value.is_finite() && *value > 0.0) {
-            return Err(format!("a step of {step_s} s is beyond all measure"));
+            return Err(PredictError::OutOfRange(format!("a step of {step_s} s is beyond all measure")));
         }
         let validity = self.validity(configuration);
         Ok(Prediction { examples_per_s, low, high, step_s, bottleneck, validity })
@@ -437,17 +439,17 @@ impl ProfileModel {
 }
 
 impl StepModel for ProfileModel {
-    fn predict(&self, _: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
+    fn predict(&self, _: &JobDescription, configuration: &Configuration) -> Result<Prediction, PredictError> {
         let workers = configuration.workers();
         if workers == 0 {
-            return Err("a configuration has at least one worker".into());
+            return Err(PredictError::Incomplete("a configuration has at least one worker".into()));
         }
         if configuration.batch == 0 {
-            return Err("a step has at least one sample".into());
+            return Err(PredictError::Incomplete("a step has at least one sample".into()));
         }
         let carries = configuration.link.bandwidth_bytes_per_s > 0.0;
         if workers > 1 && !carries {
-            return Err("a link without bandwidth carries nothing".into());
+            return Err(PredictError::Incomplete("a link without bandwidth carries nothing".into()));
         }
         let step = match configuration.protocol {
             Protocol::Bsp => self.synchronous(configuration)?,

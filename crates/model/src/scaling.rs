@@ -72,7 +72,7 @@ mod validity;
 
 use bellwether_core::error::InputError;
 use bellwether_core::prediction::{
-    Bottleneck, Configuration, JobDescription, Prediction, Protocol, StepModel, Validity,
+    Bottleneck, Configuration, JobDescription, PredictError, Prediction, Protocol, StepModel, Validity,
 };
 use bellwether_des::statistics::student_quantile;
 
@@ -187,22 +187,30 @@ impl Scaling {
 }
 
 impl StepModel for Scaling {
-    fn predict(&self, _job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
+    fn predict(
+        &self,
+        _job: &JobDescription,
+        configuration: &Configuration,
+    ) -> Result<Prediction, PredictError> {
         let replicas = configuration.workers();
         if configuration.protocol != Protocol::Bsp || configuration.servers > 0 {
-            return Err("this model knows only synchronous training without parameter servers".into());
+            let why = "this model knows only synchronous training without parameter servers";
+            return Err(PredictError::Unsupported(why.into()));
         }
         if replicas == 0 || configuration.batch == 0 || configuration.accumulation == 0 {
-            return Err("no device, no sample or no micro-batch: give at least one of each".into());
+            let why = "no device, no sample or no micro-batch: give at least one of each";
+            return Err(PredictError::Incomplete(why.into()));
         }
         if !configuration.shared_with.is_empty() {
-            return Err("this model was measured on devices that no other job used".into());
+            let why = "this model was measured on devices that no other job used";
+            return Err(PredictError::Unsupported(why.into()));
         }
         let mut used =
             configuration.devices.iter().filter(|group| group.count > 0).map(|group| &group.device);
         let first = used.next();
         if used.any(|device| Some(device) != first) {
-            return Err("this model was measured on equal devices; the configuration mixes types".into());
+            let why = "this model was measured on equal devices; the configuration mixes types";
+            return Err(PredictError::Unsupported(why.into()));
         }
         let pieces = f64::from(replicas) * f64::from(configuration.accumulation);
         let local_batch = configuration.batch as f64 / pieces;

@@ -52,7 +52,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use bellwether_core::InputError;
-use bellwether_core::prediction::{Configuration, JobDescription, Prediction, StepModel, Validity};
+use bellwether_core::prediction::{
+    Configuration, JobDescription, PredictError, Prediction, StepModel, Validity,
+};
 
 use crate::common::answer::{exact, own_devices, unknown};
 use crate::common::check;
@@ -127,7 +129,11 @@ impl StepModel for Speedup {
         !matches!(self.law, Law::Curve(_))
     }
 
-    fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
+    fn predict(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+    ) -> Result<Prediction, PredictError> {
         let count = own_devices(configuration)?;
         let speed = self.slowest(configuration);
         let examples_per_s = match &self.law {
@@ -135,7 +141,8 @@ impl StepModel for Speedup {
             // Exactly the declared speed on the devices that were asked for.
             _ if count == job.devices => speed,
             _ if job.devices == 0 => {
-                return Err(format!("`{}` asks for no device, so its speed on {count} is unknown", job.name));
+                let why = format!("`{}` asks for no device, so its speed on {count} is unknown", job.name);
+                return Err(PredictError::Incomplete(why));
             }
             law => law.at(count) / law.at(job.devices) * speed,
         };

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use bellwether_core::InputError;
 use bellwether_core::job::{CheckedJob, Job};
 
 use crate::channel::Listener;
 use crate::collective::wake_pair;
-use crate::control::Token;
-use crate::control::generated::Welcome;
+use crate::control::{Token, generated::Welcome};
 use crate::membership::member::{Effect, Member, Rules, Task};
 use crate::membership::{Activity, FromWorker, StepRecord, SwitchRecord, ToWorker, WorkloadDescription};
 use crate::notice::Listening;
@@ -99,7 +99,7 @@ pub(crate) fn system(what: &'static str) -> impl Fn(std::io::Error) -> WorkerErr
 /// See [`WorkerError`].
 pub fn run(
     options: Options,
-    build: impl FnOnce(&Job, &Stages<'_>) -> Result<Box<dyn Workload>, String>,
+    build: impl FnOnce(&Job, &Stages<'_>) -> Result<Box<dyn Workload>, InputError>,
 ) -> Result<(), WorkerError> {
     // The coordinator logs dialers without the token; a worker only shuts the door.
     let listener = Listener::bind(options.listen, &options.token, Arc::new(|_| {}))
@@ -181,12 +181,12 @@ fn rules(job: &Job, samples: u64) -> Rules {
 fn warm(
     job: &Job,
     progress: &Arc<Progress>,
-    build: impl FnOnce(&Job, &Stages<'_>) -> Result<Box<dyn Workload>, String>,
+    build: impl FnOnce(&Job, &Stages<'_>) -> Result<Box<dyn Workload>, InputError>,
     engine: impl FnOnce(Box<dyn Workload>) -> Engine,
 ) -> Result<Engine, String> {
     let stages = Stages(progress);
     stages.begin(Activity::Building, BUILDING);
-    let workload = build(job, &stages)?;
+    let workload = build(job, &stages).map_err(|error| error.to_string())?;
     stages.begin(Activity::Compiling, COMPILING);
     let mut engine = engine(workload);
     engine.watched_by(progress);

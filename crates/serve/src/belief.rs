@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use bellwether_core::prediction::{Configuration, JobDescription, Prediction, StepModel};
+use bellwether_core::prediction::{Configuration, JobDescription, PredictError, Prediction, StepModel};
 use bellwether_model::observed::Observed;
 
 /// A step model that learns while a policy holds it. Between two moments nothing is learnt.
@@ -33,7 +33,7 @@ impl Belief {
         &self,
         job: &JobDescription,
         configuration: &Configuration,
-    ) -> Result<Prediction, String> {
+    ) -> Result<Prediction, PredictError> {
         self.observed.read().unwrap_or_else(PoisonError::into_inner).predict(job, configuration)
     }
 
@@ -54,7 +54,11 @@ impl Belief {
 }
 
 impl StepModel for Belief {
-    fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
+    fn predict(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+    ) -> Result<Prediction, PredictError> {
         let mut prediction = self.in_real_time(job, configuration)?;
         prediction.examples_per_s /= self.time_scale;
         prediction.low /= self.time_scale;

@@ -38,7 +38,7 @@ pub(crate) fn workers(token: Token, workload: WorkloadBuilder) -> coordinator::S
     Box::new(move |number, address| {
         let workload = workload.clone();
         start(format!("worker {number}"), &token, number, address, move |options| {
-            worker::run(options, |job: &Job, _: &Stages<'_>| workload.build(job).map_err(|e| e.to_string()))
+            worker::run(options, |job: &Job, _: &Stages<'_>| workload.build(job))
         })
     })
 }

@@ -6,7 +6,7 @@ use std::io::{Write, stdout};
 use std::sync::Arc;
 
 use bellwether_core::cluster::{ClusterView, Node};
-use bellwether_core::prediction::{Configuration, JobDescription, Prediction, StepModel};
+use bellwether_core::prediction::{Configuration, JobDescription, PredictError, Prediction, StepModel};
 use bellwether_des::random::shuffled;
 use bellwether_des::statistics::Tally;
 use bellwether_model::colocation::Colocated;
@@ -27,7 +27,11 @@ const ORDERS: u64 = 20;
 struct Flat(GavelTable, f64);
 
 impl StepModel for Flat {
-    fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
+    fn predict(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+    ) -> Result<Prediction, PredictError> {
         self.0.predict(job, configuration)
     }
 
@@ -36,7 +40,7 @@ impl StepModel for Flat {
         _: &JobDescription,
         on: &Configuration,
         _: &JobDescription,
-    ) -> Result<Option<f64>, String> {
+    ) -> Result<Option<f64>, PredictError> {
         Ok((on.workers() == 1).then_some(self.1))
     }
 }

@@ -332,7 +332,7 @@ impl Question<'_> {
         } else {
             let prediction = self.model.predict(&self.model.job(), configuration);
             let staleness = staleness::expected(self.protocol, workers).filter(|_| !self.synchronous());
-            ("coarse", (prediction.map_err(|why| InputError::new("predict", why))?, staleness))
+            ("coarse", (prediction.map_err(|why| InputError::new("predict", why.to_string()))?, staleness))
         };
         Ok(Row {
             workers,

@@ -86,7 +86,7 @@ pub(crate) fn worker(arguments: WorkerArguments) -> Result<ExitCode, Failure> {
         leashed: None,
     };
     let build = |job: &Job, _: &Stages<'_>| {
-        let workload = session::build(job).map_err(|e| e.to_string())?;
+        let workload = session::build(job)?;
         let workload = match arguments.speed {
             Some(pace) => bellwether_workloads::paced(workload, pace),
             None => workload,

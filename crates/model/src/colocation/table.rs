@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use bellwether_core::InputError;
-use bellwether_core::prediction::{Configuration, JobDescription, Prediction, StepModel};
+use bellwether_core::prediction::{Configuration, JobDescription, PredictError, Prediction, StepModel};
 
 use super::{Demand, Newcomers, Pair, RESOURCES, fit, together};
-use crate::common::answer::{least_kept, own_devices, unknown};
+use crate::common::answer::{least_kept, not_known, own_devices};
 use crate::throughput_table::GavelTable;
 
 /// Speeds alone from a table, and what jobs keep of them beside others from demands that were fitted to some of its
@@ -53,15 +53,15 @@ impl Colocated {
     /// # Errors
     ///
     /// Returns an error for a type or kind that the table does not hold.
-    pub fn demand(&self, device: &str, kind: &str) -> Result<&Demand, String> {
+    pub fn demand(&self, device: &str, kind: &str) -> Result<&Demand, PredictError> {
         let of_device = self
             .demands
             .get(device)
-            .ok_or_else(|| unknown(device, "type of device of this table", self.table.device_types()))?;
+            .ok_or_else(|| not_known(device, "type of device of this table", self.table.device_types()))?;
         let known = || of_device.keys().map(String::as_str);
         of_device
             .get(kind)
-            .ok_or_else(|| unknown(kind, &format!("job that was measured on {device}"), known()))
+            .ok_or_else(|| not_known(kind, &format!("job that was measured on {device}"), known()))
     }
 }
 
@@ -103,7 +103,11 @@ pub fn profile(table: &GavelTable, kind: &str) -> Vec<f64> {
 
 impl StepModel for Colocated {
     /// As the table.
-    fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
+    fn predict(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+    ) -> Result<Prediction, PredictError> {
         self.table.predict(job, configuration)
     }
 
@@ -112,7 +116,7 @@ impl StepModel for Colocated {
         job: &JobDescription,
         configuration: &Configuration,
         beside: &JobDescription,
-    ) -> Result<Option<f64>, String> {
+    ) -> Result<Option<f64>, PredictError> {
         if own_devices(configuration)? != 1 {
             return Ok(None);
         }

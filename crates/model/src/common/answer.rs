@@ -1,18 +1,24 @@
 //! What models answer that know one number for a configuration, and no interval.
 
 use bellwether_core::parse::did_you_mean;
-use bellwether_core::prediction::{Bottleneck, Configuration, Prediction, Validity};
+use bellwether_core::prediction::{Bottleneck, Configuration, PredictError, Prediction, Validity};
 
 /// A prediction of steps of `samples` each at `examples_per_s`, taken as exact.
 ///
 /// # Errors
 ///
 /// Returns an error if a prediction may not hold these numbers: a step would take no time, or for ever.
-pub(crate) fn exact(examples_per_s: f64, samples: f64, validity: Validity) -> Result<Prediction, String> {
+pub(crate) fn exact(
+    examples_per_s: f64,
+    samples: f64,
+    validity: Validity,
+) -> Result<Prediction, PredictError> {
     let step_s = samples / examples_per_s;
     let fits = |value: f64| value.is_finite() && value > 0.0;
     if !fits(examples_per_s) || !fits(step_s) {
-        return Err(format!("no step has {samples} samples at {examples_per_s} samples/s"));
+        return Err(PredictError::OutOfRange(format!(
+            "no step has {samples} samples at {examples_per_s} samples/s"
+        )));
     }
     Ok(Prediction {
         examples_per_s,
@@ -29,12 +35,13 @@ pub(crate) fn exact(examples_per_s: f64, samples: f64, validity: Validity) -> Re
 /// # Errors
 ///
 /// Returns an error if there are none, or when others use them too.
-pub(crate) fn own_devices(configuration: &Configuration) -> Result<u32, String> {
+pub(crate) fn own_devices(configuration: &Configuration) -> Result<u32, PredictError> {
     if !configuration.shared_with.is_empty() {
-        return Err("this model knows only jobs that have their devices for themselves".into());
+        let why = "this model knows only jobs that have their devices for themselves";
+        return Err(PredictError::Unsupported(why.into()));
     }
     match configuration.workers() {
-        0 => Err("no device is given".into()),
+        0 => Err(no_device()),
         count => Ok(count),
     }
 }
@@ -47,10 +54,10 @@ pub(crate) fn own_devices(configuration: &Configuration) -> Result<u32, String> 
 /// Same errors as `of_type`.
 pub(crate) fn slowest_type(
     configuration: &Configuration,
-    of_type: impl Fn(&str) -> Result<(f64, Option<String>), String>,
-) -> Result<(f64, Validity), String> {
+    of_type: impl Fn(&str) -> Result<(f64, Option<String>), PredictError>,
+) -> Result<(f64, Validity), PredictError> {
     let mut types = configuration.devices.iter().filter(|group| group.count > 0).map(|group| &group.device);
-    let first = types.next().ok_or("no device is given")?;
+    let first = types.next().ok_or_else(no_device)?;
     let (mut rate, mut why) = of_type(first)?;
     for device in types.filter(|device| *device != first) {
         rate = rate.min(of_type(device)?.0);
@@ -67,14 +74,23 @@ pub(crate) fn slowest_type(
 /// Same errors as `of_type`; also if there is no device.
 pub(crate) fn least_kept(
     configuration: &Configuration,
-    of_type: impl Fn(&str) -> Result<Option<f64>, String>,
-) -> Result<Option<f64>, String> {
+    of_type: impl Fn(&str) -> Result<Option<f64>, PredictError>,
+) -> Result<Option<f64>, PredictError> {
     let mut least: Option<f64> = None;
     for group in configuration.devices.iter().filter(|group| group.count > 0) {
         let Some(kept) = of_type(&group.device)? else { return Ok(None) };
         least = Some(least.map_or(kept, |least| least.min(kept)));
     }
-    least.map_or_else(|| Err("no device is given".to_owned()), |least| Ok(Some(least)))
+    least.map_or_else(|| Err(no_device()), |least| Ok(Some(least)))
+}
+
+fn no_device() -> PredictError {
+    PredictError::Incomplete("no device is given".into())
+}
+
+/// A word that a model has nothing on.
+pub(crate) fn not_known<'a>(word: &str, what: &str, known: impl Iterator<Item = &'a str>) -> PredictError {
+    PredictError::Unknown(unknown(word, what, known))
 }
 
 /// A word that is none of `known`: a sentence that names the nearest, or all of them.

@@ -29,13 +29,14 @@ mod predict;
 mod read;
 mod steps;
 
+use bellwether_core::prediction::PredictError;
 use std::collections::BTreeMap;
 
 use bellwether_core::InputError;
 
 use self::steps::Steps;
 use super::{BatchLimits, Throughput, efficiency};
-use crate::common::answer::unknown;
+use crate::common::answer::not_known;
 
 pub use predict::{FittedJobs, MeasuredJobs};
 
@@ -122,8 +123,8 @@ impl Applications {
         self.by_name.get(application).map(|application| application.fitted.throughput)
     }
 
-    fn get(&self, name: &str) -> Result<&Application, String> {
-        self.by_name.get(name).ok_or_else(|| unknown(name, "application of these tables", self.names()))
+    fn get(&self, name: &str) -> Result<&Application, PredictError> {
+        self.by_name.get(name).ok_or_else(|| not_known(name, "application of these tables", self.names()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the coarse models say of training in which no worker waits, or not all do.
 
 use bellwether_core::InputError;
-use bellwether_core::prediction::{Bottleneck, Configuration, Protocol};
+use bellwether_core::prediction::{Bottleneck, Configuration, PredictError, Protocol};
 use bellwether_core::profile::{MeasuredStep, Profile};
 
 use super::slowest::expected_maximum_s;
@@ -12,10 +12,10 @@ use crate::phase::Gossip;
 use crate::queueing::{exact, fork_join};
 
 impl ProfileModel {
-    pub(super) fn asynchronous(&self, configuration: &Configuration) -> Result<Step, String> {
-        let say = |error: InputError| error.what;
+    pub(super) fn asynchronous(&self, configuration: &Configuration) -> Result<Step, PredictError> {
         if configuration.servers == 0 {
-            return Err("asynchronous training needs parameter servers; say how many".into());
+            let why = "asynchronous training needs parameter servers; say how many";
+            return Err(PredictError::Incomplete(why.into()));
         }
         let workers = configuration.workers();
         let own_s = match configuration.protocol {
@@ -27,7 +27,7 @@ impl ProfileModel {
         if configuration.protocol == Protocol::Ssp(0) {
             // All begin each unit together, as in a synchronous step; only every gradient is applied by itself.
             let update_s = self.update_s * f64::from(workers);
-            let phase = self.through_servers(configuration, compute_s, 1, update_s).map_err(say)?;
+            let phase = self.through_servers(configuration, compute_s, 1, update_s)?;
             let link_s = (phase.step_s - compute_s).max(0.0);
             return Ok(Step { step_s: phase.step_s, link_s, bottleneck: phase.bottleneck });
         }
@@ -40,12 +40,12 @@ impl ProfileModel {
             // What one worker hides behind its computing costs it nothing.
             true => {
                 let at_largest_s = shares.largest() * visits_s.iter().sum::<f64>();
-                (self.lone_step_s(configuration, own_s).map_err(say)? - at_largest_s).max(0.0)
+                (self.lone_step_s(configuration, own_s)? - at_largest_s).max(0.0)
             }
             false => compute_s + own_link_s + 2.0 * configuration.link.latency_s,
         };
-        let network = fork_join(delay_s, &visits_s, &shares).map_err(say)?;
-        let solution = exact(&network, workers).map_err(say)?;
+        let network = fork_join(delay_s, &visits_s, &shares)?;
+        let solution = exact(&network, workers)?;
         let at_servers_s = (solution.cycle_s - delay_s).max(0.0);
         let links_lead = 2.0 * one_way_s >= self.update_s;
         let bottleneck = match at_servers_s > delay_s {
@@ -82,11 +82,10 @@ impl ProfileModel {
     }
 
     /// Mean seconds of a unit's computing where all wait for all after every `bound + 1` units.
-    fn bounded_s(&self, configuration: &Configuration, bound: u32) -> Result<f64, String> {
-        let say = |error: InputError| error.what;
+    fn bounded_s(&self, configuration: &Configuration, bound: u32) -> Result<f64, PredictError> {
         let factor = self.batch_factor(configuration);
         let nodes = self.unit_nodes(configuration);
-        let durations = self.durations(nodes).map_err(say)?;
+        let durations = self.durations(nodes)?;
         let rest = factor * f64::from(self.profile.virtual_nodes) / f64::from(nodes);
         let (mean_s, spread) = (durations.mean_s(), 1.0 / (f64::from(bound) + 1.0).sqrt());
         let means_s: Vec<f64> = durations
@@ -94,11 +93,11 @@ impl ProfileModel {
             .iter()
             .map(|seconds| (mean_s + (seconds - mean_s) * spread) * rest)
             .collect();
-        let means = Durations::new(&means_s).map_err(say)?;
+        let means = Durations::new(&means_s)?;
         Ok(expected_maximum_s(&means, &self.worker_speeds(configuration)?))
     }
 
-    pub(super) fn gossip(&self, configuration: &Configuration) -> Result<Step, String> {
+    pub(super) fn gossip(&self, configuration: &Configuration) -> Result<Step, PredictError> {
         let workers = configuration.workers();
         let own_s = self.mean_compute_s() * self.batch_factor(configuration);
         let compute_s = own_s / self.mean_speed(configuration)? + self.rest_s + self.update_s;
@@ -109,7 +108,7 @@ impl ProfileModel {
             overlapped: false,
             begun_by_others: 1.0,
         };
-        let phase = gossip.step(workers).map_err(|error| error.what)?;
+        let phase = gossip.step(workers)?;
         let link_s = (phase.step_s - compute_s).max(0.0);
         Ok(Step { step_s: phase.step_s, link_s, bottleneck: phase.bottleneck })
     }

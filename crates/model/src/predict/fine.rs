@@ -73,7 +73,7 @@ impl ProfileModel {
         let bottleneck = bottleneck.expect("there is at least one replication");
         let prediction = self
             .prediction(configuration, step_s, error, bottleneck)
-            .map_err(|why| InputError::new("predict", why))?;
+            .map_err(|why| InputError::new("predict", why.to_string()))?;
         Ok((prediction, (staleness.count() > 0).then(|| staleness.mean())))
     }
 
@@ -123,7 +123,8 @@ impl ProfileModel {
         };
         let mut speeds = Vec::new();
         for group in &configuration.devices {
-            let speed = self.speed(&group.device).map_err(|why| InputError::new("devices", why))?;
+            let speed =
+                self.speed(&group.device).map_err(|why| InputError::new("devices", why.to_string()))?;
             speeds.resize(speeds.len() + group.count as usize, speed * work);
         }
         let (profile, origins) = with_pieces(&turn, configuration.servers)?;

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use bellwether_core::InputError;
-use bellwether_core::prediction::{Configuration, JobDescription, Prediction, StepModel};
+use bellwether_core::prediction::{Configuration, JobDescription, PredictError, Prediction, StepModel};
 
 use super::listed;
-use crate::common::answer::{exact, own_devices, slowest_type, unknown};
+use crate::common::answer::{exact, not_known, own_devices, slowest_type};
 
 /// Steps per second by type of device, network, number of devices and global batch.
 ///
@@ -85,19 +85,19 @@ impl ElasticFlowTables {
         network: &str,
         devices: u32,
         batch: u64,
-    ) -> Result<(f64, Option<String>), String> {
+    ) -> Result<(f64, Option<String>), PredictError> {
         let networks = self.types.get(device).ok_or_else(|| {
-            unknown(device, "type of device of these tables", self.types.keys().map(String::as_str))
+            not_known(device, "type of device of these tables", self.types.keys().map(String::as_str))
         })?;
         let counts = networks.get(network).ok_or_else(|| {
-            unknown(
+            not_known(
                 network,
                 &format!("network that was measured on {device}"),
                 networks.keys().map(String::as_str),
             )
         })?;
         if batch == 0 {
-            return Err("a step has no sample".into());
+            return Err(PredictError::Incomplete("a step has no sample".into()));
         }
         let batch = batch as f64;
         if let Some(cells) = counts.get(&devices) {
@@ -107,7 +107,8 @@ impl ElasticFlowTables {
         let above = counts.range(devices..).next();
         let (Some((&fewer, below)), Some((&more, above))) = (below, above) else {
             let known = listed(counts.keys());
-            return Err(format!("`{network}` was measured on {known} {device}, not on {devices}"));
+            let why = format!("`{network}` was measured on {known} {device}, not on {devices}");
+            return Err(PredictError::Unsupported(why));
         };
         let ((slow, why), (fast, why_above)) = (at_batch(below, batch), at_batch(above, batch));
         let (from, to) = (f64::from(fewer), f64::from(more));
@@ -117,7 +118,11 @@ impl ElasticFlowTables {
 }
 
 impl StepModel for ElasticFlowTables {
-    fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
+    fn predict(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+    ) -> Result<Prediction, PredictError> {
         let devices = own_devices(configuration)?;
         let of_type = |device: &str| self.examples_per_s(device, &job.model, devices, configuration.batch);
         let (examples_per_s, validity) = slowest_type(configuration, of_type)?;

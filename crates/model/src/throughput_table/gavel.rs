@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use bellwether_core::InputError;
-use bellwether_core::prediction::{Configuration, JobDescription, Prediction, StepModel};
+use bellwether_core::prediction::{Configuration, JobDescription, PredictError, Prediction, StepModel};
 use serde::Deserialize;
 
 use super::listed;
-use crate::common::answer::{exact, least_kept, own_devices, slowest_type, unknown};
+use crate::common::answer::{exact, least_kept, not_known, own_devices, slowest_type};
 use crate::common::check;
 
 /// What the name of a type ends in that was measured with its devices spread over nodes.
@@ -99,7 +99,13 @@ impl GavelTable {
     /// # Errors
     ///
     /// Returns what was not measured, and what was; a job that does not run there.
-    pub fn steps_per_s(&self, device: &str, kind: &str, devices: u32, spread: bool) -> Result<f64, String> {
+    pub fn steps_per_s(
+        &self,
+        device: &str,
+        kind: &str,
+        devices: u32,
+        spread: bool,
+    ) -> Result<f64, PredictError> {
         self.cell(device, kind, devices, spread).map(|cell| cell.alone)
     }
 
@@ -109,14 +115,19 @@ impl GavelTable {
     /// # Errors
     ///
     /// Same errors as [`steps_per_s`](GavelTable::steps_per_s), of either; also for a pair that was not measured.
-    pub fn kept(&self, device: &str, kinds: [&str; 2], devices: u32) -> Result<Option<[f64; 2]>, String> {
+    pub fn kept(
+        &self,
+        device: &str,
+        kinds: [&str; 2],
+        devices: u32,
+    ) -> Result<Option<[f64; 2]>, PredictError> {
         let [first, second] = kinds;
         let (own, other) =
             (self.cell(device, first, devices, false)?, self.cell(device, second, devices, false)?);
-        let together = own
-            .beside
-            .get(second)
-            .ok_or_else(|| format!("`{first}` was not measured beside `{second}` on {devices} {device}"))?;
+        let together = own.beside.get(second).ok_or_else(|| {
+            let why = format!("`{first}` was not measured beside `{second}` on {devices} {device}");
+            PredictError::Unsupported(why)
+        })?;
         // No job is helped by another: a speed above the speed alone is noise.
         let part = |place: usize, alone: f64| (together[place] / alone).min(1.0);
         Ok((together[0] > 0.0 && together[1] > 0.0).then(|| [part(0, own.alone), part(1, other.alone)]))
@@ -130,23 +141,25 @@ impl GavelTable {
     }
 
     /// What was measured on devices where the job runs.
-    fn cell(&self, device: &str, kind: &str, devices: u32, spread: bool) -> Result<&Cell, String> {
+    fn cell(&self, device: &str, kind: &str, devices: u32, spread: bool) -> Result<&Cell, PredictError> {
         let of_type = self
             .types
             .get(device)
-            .ok_or_else(|| unknown(device, "type of device of this table", self.device_types()))?;
+            .ok_or_else(|| not_known(device, "type of device of this table", self.device_types()))?;
         let jobs = if spread { &of_type.spread } else { &of_type.in_node };
         let counts = jobs.get(kind).ok_or_else(|| {
-            unknown(kind, &format!("job that was measured on {device}"), jobs.keys().map(String::as_str))
+            not_known(kind, &format!("job that was measured on {device}"), jobs.keys().map(String::as_str))
         })?;
         let how = if spread { " in several nodes" } else { "" };
         match counts.get(&devices) {
             Some(cell) if cell.alone > 0.0 => Ok(cell),
-            Some(_) => Err(format!("`{kind}` does not run on {devices} {device}{how}")),
-            None => Err(format!(
+            Some(_) => {
+                Err(PredictError::DoesNotFit(format!("`{kind}` does not run on {devices} {device}{how}")))
+            }
+            None => Err(PredictError::Unsupported(format!(
                 "`{kind}` was measured on {} {device}{how}, not on {devices}",
                 listed(counts.keys())
-            )),
+            ))),
         }
     }
 }
@@ -173,7 +186,11 @@ fn pairs(
 
 impl StepModel for GavelTable {
     /// Its `examples_per_s` are steps per second.
-    fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
+    fn predict(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+    ) -> Result<Prediction, PredictError> {
         let devices = own_devices(configuration)?;
         let spread = self.by_nodes && configuration.nodes() > 1;
         let of_type = |device: &str| Ok((self.steps_per_s(device, &job.model, devices, spread)?, None));
@@ -186,7 +203,7 @@ impl StepModel for GavelTable {
         job: &JobDescription,
         configuration: &Configuration,
         beside: &JobDescription,
-    ) -> Result<Option<f64>, String> {
+    ) -> Result<Option<f64>, PredictError> {
         let devices = own_devices(configuration)?;
         least_kept(configuration, |device| {
             Ok(self.kept(device, [&job.model, &beside.model], devices)?.map(|[own, _]| own))

@@ -173,7 +173,7 @@ fn a_share_that_does_not_fit_is_split() {
 fn what_cannot_be_is_refused() {
     for model in [&*FITTED as &dyn StepModel, &*MEASURED] {
         let error = |name: &str, placement: &[u32], batch| {
-            model.predict(&job(name, 12), &on(placement, batch, 1)).unwrap_err()
+            model.predict(&job(name, 12), &on(placement, batch, 1)).unwrap_err().to_string()
         };
         assert!(error("brt", &[1], 12).contains("did you mean `bert`"));
         assert!(error("bert", &[4], 3).contains("cannot share a batch of 3"));
@@ -181,7 +181,9 @@ fn what_cannot_be_is_refused() {
         let crowd = model.best_batch(&initial("bert"), &on(&[4; 25], 0, 1), 0.0);
         assert!(crowd.is_err(), "{crowd:?}");
     }
-    let error = |placement: &[u32]| MEASURED.predict(&initial("ncf"), &on(placement, 4096, 1)).unwrap_err();
+    let error = |placement: &[u32]| {
+        MEASURED.predict(&initial("ncf"), &on(placement, 4096, 1)).unwrap_err().to_string()
+    };
     assert_eq!(error(&[8]), "at most 4 devices of a node were measured, not 8");
     assert_eq!(error(&[1; 17]), "at most 16 nodes were measured, not 17");
 }

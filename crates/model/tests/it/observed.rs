@@ -68,7 +68,7 @@ fn what_nothing_is_known_of_is_guessed_and_said_to_be() {
 #[test]
 fn what_cannot_be_is_not_learnt_and_not_predicted() {
     let mut belief = belief();
-    let unknown = belief.predict(&job("kimd"), &on("slot", 1)).unwrap_err();
+    let unknown = belief.predict(&job("kimd"), &on("slot", 1)).unwrap_err().to_string();
     assert!(unknown.contains("`kimd`"), "{unknown}");
     belief.describe("kind", BATCH, 12, 0, Some(f64::NAN));
     let before = belief.clone();
@@ -83,7 +83,7 @@ fn what_cannot_be_is_not_learnt_and_not_predicted() {
     belief.observe("kind", 1, 1.0, &vec![nothing; 9]);
     belief.observe("kind", 1, 1.0, &vec![negative; 9]);
     close(step_s(&belief, "slot", 1), 12.0);
-    let many = belief.predict(&job("kind"), &on("slot", 13)).unwrap_err();
+    let many = belief.predict(&job("kind"), &on("slot", 13)).unwrap_err().to_string();
     assert!(many.contains("13 workers cannot share 12 virtual nodes"), "{many}");
     assert!(belief.predict(&job("kind"), &Configuration { batch: 0, ..on("slot", 1) }).is_err());
 }

@@ -300,7 +300,7 @@ fn what_cannot_be_predicted_is_refused() {
     let link = Link { bandwidth_bytes_per_s: 1e9, latency_s: 1e-4 };
     let good = model.configuration(2, link);
     let refused = |configuration: Configuration, words: &str| {
-        let why = model.predict(&model.job(), &configuration).expect_err("nothing to predict");
+        let why = model.predict(&model.job(), &configuration).expect_err("nothing to predict").to_string();
         assert!(why.contains(words), "{why}");
     };
     refused(Configuration { devices: Vec::new(), ..good.clone() }, "at least one worker");
@@ -321,7 +321,10 @@ fn what_cannot_be_predicted_is_refused() {
     refused(Configuration { protocol: Protocol::Asp, servers: 1, link: endless, ..good.clone() }, "inf");
     // Steps so short that the rate is more than a number can hold.
     let model = ProfileModel::new(profile(1, 1, &[], &[], &[vec![1e-310, 0.0]])).expect("a profile");
-    let why = model.predict(&model.job(), &model.configuration(1, link)).expect_err("nothing to predict");
+    let why = model
+        .predict(&model.job(), &model.configuration(1, link))
+        .expect_err("nothing to predict")
+        .to_string();
     assert!(why.contains("beyond all measure"), "{why}");
 }
 
@@ -348,7 +351,7 @@ fn the_coarse_and_the_fine_model_agree_on_units() {
                 let asked = Configuration { protocol, servers, ..model.configuration(workers, link) };
                 let asked = model.in_units(asked, nodes);
                 if protocol == Protocol::Bsp && nodes * workers > 8 {
-                    let why = model.predict(&model.job(), &asked).expect_err("too few units");
+                    let why = model.predict(&model.job(), &asked).expect_err("too few units").to_string();
                     assert!(why.contains("fewer than"), "{why}");
                     continue;
                 }

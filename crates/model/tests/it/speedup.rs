@@ -68,11 +68,13 @@ fn a_gang_goes_as_fast_as_its_slowest_device() {
 #[test]
 fn what_it_cannot_know_is_refused() {
     let model = speedup("linear", &[]);
-    assert!(model.predict(&job(1), &on(&[])).unwrap_err().contains("no device"));
-    assert!(model.predict(&job(0), &on(&[("v100", 1)])).unwrap_err().contains("asks for no device"));
+    assert!(model.predict(&job(1), &on(&[])).unwrap_err().to_string().contains("no device"));
+    assert!(
+        model.predict(&job(0), &on(&[("v100", 1)])).unwrap_err().to_string().contains("asks for no device")
+    );
     let mut shared = on(&[("v100", 1)]);
     shared.shared_with.push("k".into());
-    assert!(model.predict(&job(1), &shared).unwrap_err().contains("for themselves"));
+    assert!(model.predict(&job(1), &shared).unwrap_err().to_string().contains("for themselves"));
     let mut empty = on(&[("v100", 1)]);
     empty.batch = 0;
     assert!(model.predict(&job(1), &empty).is_err());

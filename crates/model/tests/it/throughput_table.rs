@@ -72,7 +72,7 @@ fn a_mixed_gang_goes_as_its_slowest_type_and_says_so() {
 fn what_gavel_did_not_measure_is_refused_with_what_was() {
     let table = GavelTable::parse(GAVEL.as_bytes(), "gavel.json").unwrap();
     let error = |model: &str, device: &str, count| {
-        table.predict(&job(model, 1), &on(&[(0, device, count)], 1)).unwrap_err()
+        table.predict(&job(model, 1), &on(&[(0, device, count)], 1)).unwrap_err().to_string()
     };
     let said = error("Transformer (batch size 32)", "v100", 3);
     assert_eq!(said, "`Transformer (batch size 32)` was measured on 1, 2, 4, 8 v100, not on 3");
@@ -135,10 +135,10 @@ fn between_cells_by_hand() {
     assert_eq!(at(4, 256).0, 256.0);
     // On two devices the larger batch was measured on one side only.
     assert!(at(2, 256).1.is_some());
-    let error = found.examples_per_s("A", "net", 8, 64).unwrap_err();
+    let error = found.examples_per_s("A", "net", 8, 64).unwrap_err().to_string();
     assert_eq!(error, "`net` was measured on 1, 4 A, not on 8");
-    assert!(found.examples_per_s("A", "ne", 1, 64).unwrap_err().contains("did you mean `net`"));
-    assert!(found.examples_per_s("B", "net", 1, 64).unwrap_err().contains("known here: A"));
+    assert!(found.examples_per_s("A", "ne", 1, 64).unwrap_err().to_string().contains("did you mean `net`"));
+    assert!(found.examples_per_s("B", "net", 1, 64).unwrap_err().to_string().contains("known here: A"));
     assert!(found.examples_per_s("A", "net", 1, 0).is_err());
 }
 

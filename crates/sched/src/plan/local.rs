@@ -43,11 +43,12 @@ pub struct Local {
 ///
 /// ```
 /// # use bellwether_core::job::WorkerRange;
-/// # use bellwether_core::prediction::{Bottleneck, Configuration, DeviceGroup, JobDescription, Link, Prediction, StepModel, Validity};
+/// # use bellwether_core::prediction::{Bottleneck, Configuration, DeviceGroup, JobDescription, Link, Prediction};
+/// # use bellwether_core::prediction::{PredictError, StepModel, Validity};
 /// # use bellwether_sched::plan::local;
 /// # struct Saturating;
 /// # impl StepModel for Saturating {
-/// #     fn predict(&self, _: &JobDescription, c: &Configuration) -> Result<Prediction, String> {
+/// #     fn predict(&self, _: &JobDescription, c: &Configuration) -> Result<Prediction, PredictError> {
 /// #         let rate = 100.0 * f64::from(c.workers().min(3)) + 1.0 * f64::from(c.workers());
 /// #         Ok(Prediction { examples_per_s: rate, low: rate, high: rate, step_s: 64.0 / rate,
 /// #             bottleneck: Bottleneck::Compute, validity: Validity::Interpolated })
@@ -86,7 +87,9 @@ pub fn local(
         (first(fastest), first(fastest * (1.0 - NEARLY_FASTEST)))
     else {
         let what = format!("no number of workers in {workers} can be predicted");
-        return Err(InputError::new("workers", what).hint(refused.unwrap_or_default()));
+        return Err(
+            InputError::new("workers", what).hint(refused.map_or_else(String::new, |why| why.to_string()))
+        );
     };
     Ok(Local {
         asked: workers,

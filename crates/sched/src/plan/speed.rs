@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use bellwether_core::InputError;
-use bellwether_core::prediction::{Configuration, DeviceGroup, Link, Prediction, StepModel};
+use bellwether_core::prediction::{Configuration, DeviceGroup, Link, PredictError, Prediction, StepModel};
 
 use super::Question;
 use super::catalogue::{Catalogue, Machine};
@@ -64,7 +64,7 @@ impl<'a> Speeds<'a> {
                 let least = speeds.ask(way, kind, machine.devices);
                 if let Err(why) = &least {
                     let place = format!("machine `{}` of the catalogue", machine.name);
-                    return Err(InputError::new(place, why));
+                    return Err(InputError::new(place, why.to_string()));
                 }
                 let mut alone = vec![None; 1 + question.max_workers.max(machine.devices) as usize];
                 for (workers, speed) in (0..).zip(&mut alone) {
@@ -208,11 +208,11 @@ impl<'a> Speeds<'a> {
         (node_s > 0.0).then_some(node_s)
     }
 
-    fn ask(&self, way: usize, kind: usize, workers: u32) -> Result<Speed, String> {
+    fn ask(&self, way: usize, kind: usize, workers: u32) -> Result<Speed, PredictError> {
         let machine = &self.catalogue.machines[kind];
         let no_link = || {
-            "no link is known: say [network] bandwidth = \"10Gbit/s\" in the catalogue, as the profile has none"
-                .to_string()
+            let why = "no link is known: say [network] bandwidth = \"10Gbit/s\" in the catalogue, as the profile has none";
+            PredictError::Incomplete(why.into())
         };
         let link = self.link(machine).ok_or_else(no_link)?;
         let plain = self.configuration(groups(machine, workers, 0), link);
@@ -233,7 +233,7 @@ impl<'a> Speeds<'a> {
         })
     }
 
-    fn predict(&self, devices: Vec<DeviceGroup>, link: Link) -> Result<Prediction, String> {
+    fn predict(&self, devices: Vec<DeviceGroup>, link: Link) -> Result<Prediction, PredictError> {
         self.model.predict(self.question.job, &self.configuration(devices, link))
     }
 

@@ -6,7 +6,7 @@
 use bellwether_core::InputError;
 use bellwether_core::job::SyncPolicy;
 use bellwether_core::plan::{Candidate, SyncStrategy, Synchronisation, TransmissionOrder};
-use bellwether_core::prediction::{Configuration, Protocol, StepModel};
+use bellwether_core::prediction::{Configuration, PredictError, Protocol, StepModel};
 use bellwether_model::hybrid::{self, Phase};
 use bellwether_model::staleness::{self, Sensitivity};
 
@@ -82,8 +82,7 @@ pub(super) fn run(
     way: &SyncStrategy,
     plain: &Configuration,
     model: &dyn StepModel,
-) -> Result<Run, String> {
-    let say = |error: InputError| error.what;
+) -> Result<Run, PredictError> {
     let shares = way.policy.shares().unwrap_or_default();
     let mut phases = Vec::with_capacity(shares.len());
     let mut extrapolated: Option<String> = None;
@@ -109,7 +108,7 @@ pub(super) fn run(
                     synchronous_momentum: known.synchronous_momentum,
                     momentum: known.momentum,
                 };
-                job.work_factor(stale).map_err(say)?
+                job.work_factor(stale)?
             }
             _ => 1.0,
         };
@@ -117,7 +116,7 @@ pub(super) fn run(
         work += share * factor;
         phases.push(Phase { share, units_per_s: prediction.examples_per_s / factor });
     }
-    let examples_per_s = 1.0 / hybrid::time_s(1.0, &phases, 0.0).map_err(say)?;
+    let examples_per_s = 1.0 / hybrid::time_s(1.0, &phases, 0.0)?;
     let work_factor = question.staleness.and(staleness).map(|_| work);
     Ok(Run { examples_per_s, staleness, work_factor, extrapolated })
 }

@@ -70,7 +70,7 @@ fn admitted(job: &Job, cluster: &ClusterView, truth: &dyn StepModel) -> Result<A
                 types.push(kind);
             }
             Ok(_) => objection = Some("it would make no progress".to_owned()),
-            Err(why) => objection = Some(why),
+            Err(why) => objection = Some(why.to_string()),
         }
     }
     let refusal = || match &objection {

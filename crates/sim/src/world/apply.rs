@@ -2,6 +2,7 @@
 
 use bellwether_core::cluster::{JobId, JobView};
 use bellwether_core::policy::{Action, Fault};
+use bellwether_core::prediction::PredictError;
 
 use super::{Before, Event, Truth, World, together};
 
@@ -152,7 +153,7 @@ impl World<'_> {
     fn rate(&self, id: JobId, seen: &JobView) -> Result<f64, Fault> {
         let configuration = self.view.configuration(&seen.job, &seen.allocation, seen.batch);
         let description = &seen.job.description;
-        let unknown = |why: String| {
+        let unknown = |why: PredictError| {
             Fault::World(format!("job `{}` runs where its speed is not known: {why}", description.name))
         };
         let prediction = self.truth.predict(description, &configuration).map_err(unknown)?;

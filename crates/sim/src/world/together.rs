@@ -1,7 +1,7 @@
 //! Two jobs on the same devices: who joins, who stays when the other one goes, and who finds no memory.
 
 use bellwether_core::cluster::{JobId, JobView};
-use bellwether_core::prediction::Configuration;
+use bellwether_core::prediction::{Configuration, PredictError};
 
 use super::{Before, World};
 
@@ -44,7 +44,12 @@ impl World<'_> {
 
     /// The part of its speed alone that a job keeps beside another: the whole speed, or nothing for the one that came
     /// later, where there is no memory for both.
-    pub(super) fn kept(&self, id: JobId, configuration: &Configuration, other: JobId) -> Result<f64, String> {
+    pub(super) fn kept(
+        &self,
+        id: JobId,
+        configuration: &Configuration,
+        other: JobId,
+    ) -> Result<f64, PredictError> {
         let [own, beside] = [id, other].map(|id| &self.view.jobs[&id].job.description);
         let is_guest = self.truths.get(&id).is_some_and(|truth| truth.is_guest);
         let without_room = if is_guest { 0.0 } else { 1.0 };

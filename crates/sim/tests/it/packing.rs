@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bellwether_core::cluster::{Allocation, ClusterView, Job, JobId, Node, NodeId, Share};
 use bellwether_core::policy::{Action, Decision, Policy, PolicyInput, Reason, Rule};
 use bellwether_core::prediction::{
-    Bottleneck, Configuration, JobDescription, Prediction, StepModel, Validity,
+    Bottleneck, Configuration, JobDescription, PredictError, Prediction, StepModel, Validity,
 };
 use bellwether_model::colocation::Colocated;
 use bellwether_model::throughput_table::GavelTable;
@@ -27,9 +27,9 @@ impl<F: Fn(u64, u64) -> Option<f64>> StepModel for Kept<F> {
         true
     }
 
-    fn predict(&self, job: &JobDescription, on: &Configuration) -> Result<Prediction, String> {
+    fn predict(&self, job: &JobDescription, on: &Configuration) -> Result<Prediction, PredictError> {
         if on.workers() != job.devices {
-            return Err("it cannot run on this many".into());
+            return Err(PredictError::DoesNotFit("it cannot run on this many".into()));
         }
         let validity = Validity::Interpolated;
         let bottleneck = Bottleneck::Compute;
@@ -41,7 +41,7 @@ impl<F: Fn(u64, u64) -> Option<f64>> StepModel for Kept<F> {
         job: &JobDescription,
         _: &Configuration,
         beside: &JobDescription,
-    ) -> Result<Option<f64>, String> {
+    ) -> Result<Option<f64>, PredictError> {
         Ok((self.0)(job.batch, beside.batch))
     }
 }
@@ -141,7 +141,7 @@ fn nothing_changes_where_no_job_shares_or_sharing_gains_nothing() {
 struct Half(GavelTable);
 
 impl StepModel for Half {
-    fn predict(&self, job: &JobDescription, on: &Configuration) -> Result<Prediction, String> {
+    fn predict(&self, job: &JobDescription, on: &Configuration) -> Result<Prediction, PredictError> {
         self.0.predict(job, on)
     }
 
@@ -150,7 +150,7 @@ impl StepModel for Half {
         _: &JobDescription,
         _: &Configuration,
         _: &JobDescription,
-    ) -> Result<Option<f64>, String> {
+    ) -> Result<Option<f64>, PredictError> {
         Ok(Some(0.5))
     }
 }

@@ -53,7 +53,7 @@ impl Speeds for Beside {
             }
         }
         match unknown {
-            Some(why) if speeds.is_empty() => Err(InputError::new(place, why)),
+            Some(why) if speeds.is_empty() => Err(InputError::new(place, why.to_string())),
             _ => Ok(speeds),
         }
     }
@@ -65,7 +65,7 @@ impl Speeds for Beside {
         // One worker alone sends nothing.
         let configuration = model.configuration(1, Link { bandwidth_bytes_per_s: 1e9, latency_s: 0.0 });
         let prediction = model.predict(&model.job(), &configuration);
-        Ok(prediction.map_err(|why| InputError::new(place, why))?.examples_per_s)
+        Ok(prediction.map_err(|why| InputError::new(place, why.to_string()))?.examples_per_s)
     }
 
     fn trace(&self, path: &str) -> Result<Vec<(f64, f64)>, InputError> {

@@ -1,7 +1,7 @@
 //! Jobs of measured applications as step models: believed and true.
 
 use bellwether_core::prediction::{
-    Bottleneck, Configuration, JobDescription, Prediction, Progress, StepModel, Validity,
+    Bottleneck, Configuration, JobDescription, PredictError, Prediction, Progress, StepModel, Validity,
 };
 
 use super::{Application, Applications};
@@ -32,14 +32,12 @@ struct Shares {
 }
 
 impl Application {
-    fn shares(&self, configuration: &Configuration) -> Result<Shares, String> {
+    fn shares(&self, configuration: &Configuration) -> Result<Shares, PredictError> {
         let replicas = own_devices(configuration)?;
         let share = configuration.batch as f64 / f64::from(replicas);
         if share < 1.0 {
-            return Err(format!(
-                "{replicas} devices cannot share a batch of {} samples",
-                configuration.batch
-            ));
+            let why = format!("{replicas} devices cannot share a batch of {} samples", configuration.batch);
+            return Err(PredictError::DoesNotFit(why));
         }
         let fewest = (share / self.limits.local.1 as f64).ceil();
         // No micro-batch is smaller than a sample.
@@ -67,9 +65,11 @@ impl Application {
         replicas: u32,
         best: Option<Optimum>,
         own_efficiency: f64,
-    ) -> Result<Progress, String> {
+    ) -> Result<Progress, PredictError> {
         let best = best.ok_or_else(|| {
-            format!("{replicas} devices cannot share the largest batch of {} samples", self.limits.largest)
+            let largest = self.limits.largest;
+            let why = format!("{replicas} devices cannot share the largest batch of {largest} samples");
+            PredictError::DoesNotFit(why)
         })?;
         Ok(Progress {
             batch: u64::from(replicas) * best.local_batch * u64::from(best.accumulation_steps + 1),
@@ -84,7 +84,11 @@ impl Application {
 const UNKNOWN: f64 = 1.0;
 
 impl StepModel for FittedJobs {
-    fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
+    fn predict(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+    ) -> Result<Prediction, PredictError> {
         let application = self.0.get(&job.model)?;
         let Shares { replicas, local_batch, accumulation } = application.shares(configuration)?;
         let fitted = &application.fitted;
@@ -115,19 +119,22 @@ impl StepModel for FittedJobs {
         job: &JobDescription,
         configuration: &Configuration,
         progress: f64,
-    ) -> Result<Progress, String> {
+    ) -> Result<Progress, PredictError> {
         let application = self.0.get(&job.model)?;
         let replicas = own_devices(configuration)?;
         let noise = application.noise(application.limits.initial, application.epoch(job.batch, progress));
-        let goodput = Goodput::new(application.fitted.throughput, noise, application.limits)
-            .map_err(|error| error.what)?;
+        let goodput = Goodput::new(application.fitted.throughput, noise, application.limits)?;
         let best = goodput.optimum(configuration.nodes(), replicas);
         application.progress(replicas, best, application.efficiency(job.batch, noise))
     }
 }
 
 impl StepModel for MeasuredJobs {
-    fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
+    fn predict(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+    ) -> Result<Prediction, PredictError> {
         let application = self.0.get(&job.model)?;
         let Shares { local_batch, accumulation, .. } = application.shares(configuration)?;
         let step = application.steps.around(&placement(configuration))?.at(local_batch);
@@ -157,7 +164,7 @@ impl StepModel for MeasuredJobs {
         job: &JobDescription,
         configuration: &Configuration,
         progress: f64,
-    ) -> Result<Progress, String> {
+    ) -> Result<Progress, PredictError> {
         let application = self.0.get(&job.model)?;
         let replicas = own_devices(configuration)?;
         let epoch = application.epoch(job.batch, progress);
@@ -203,12 +210,13 @@ fn prediction(
     error: f64,
     bound_by_link: bool,
     validity: Validity,
-) -> Result<Prediction, String> {
+) -> Result<Prediction, PredictError> {
     let examples_per_s = configuration.batch as f64 / step_s;
     let factor = (SPREAD * error).exp();
     let (low, high) = (examples_per_s / factor, examples_per_s * factor);
     if !(low > 0.0 && high.is_finite() && step_s > 0.0 && step_s.is_finite()) {
-        return Err(format!("no step has {} samples and takes {step_s} s", configuration.batch));
+        let why = format!("no step has {} samples and takes {step_s} s", configuration.batch);
+        return Err(PredictError::OutOfRange(why));
     }
     let bottleneck = if bound_by_link { Bottleneck::Link } else { Bottleneck::Compute };
     Ok(Prediction { examples_per_s, low, high, step_s, bottleneck, validity })

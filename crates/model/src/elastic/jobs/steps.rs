@@ -1,5 +1,6 @@
 //! Measured steps of any placement: its own, or those of even ones around it.
 
+use bellwether_core::prediction::PredictError;
 use std::collections::BTreeMap;
 
 use crate::elastic::MeasuredTable;
@@ -75,23 +76,24 @@ impl Steps {
     /// # Errors
     ///
     /// Returns what was not measured, and what was.
-    pub(super) fn around(&self, placement: &[u32]) -> Result<Around<'_>, String> {
+    pub(super) fn around(&self, placement: &[u32]) -> Result<Around<'_>, PredictError> {
         let nodes = placement.len() as u32;
         if nodes > self.most_nodes {
-            return Err(format!("at most {} nodes were measured, not {nodes}", self.most_nodes));
+            let why = format!("at most {} nodes were measured, not {nodes}", self.most_nodes);
+            return Err(PredictError::Unsupported(why));
         }
         if let Some(line) = self.placements.line(placement) {
             return Ok(Around(vec![(1.0, line)]));
         }
         let fullest = placement.iter().copied().max().unwrap_or(0);
         if fullest > self.most_per_node {
-            return Err(format!(
-                "at most {} devices of a node were measured, not {fullest}",
-                self.most_per_node
-            ));
+            let why =
+                format!("at most {} devices of a node were measured, not {fullest}", self.most_per_node);
+            return Err(PredictError::Unsupported(why));
         }
         let replicas: f64 = placement.iter().copied().map(f64::from).sum();
-        let not_measured = || format!("{replicas} devices in {nodes} nodes were not measured");
+        let not_measured =
+            || PredictError::Unsupported(format!("{replicas} devices in {nodes} nodes were not measured"));
         let around = neighbours(&self.even, f64::from(nodes)).ok_or_else(not_measured)?;
         let mut lines = Vec::with_capacity(4);
         for (weight, count, by_replicas) in around {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bellwether_core::cluster::{ClusterView, Job, Node};
 use bellwether_core::policy::{Fault, Policy};
 use bellwether_core::prediction::{
-    Bottleneck, Configuration, JobDescription, Prediction, StepModel, Validity,
+    Bottleneck, Configuration, JobDescription, PredictError, Prediction, StepModel, Validity,
 };
 use bellwether_sched::drive::drive;
 use bellwether_sim::trace::Entry;
@@ -19,7 +19,11 @@ impl StepModel for Linear {
         true
     }
 
-    fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
+    fn predict(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+    ) -> Result<Prediction, PredictError> {
         let linear = ByCount(|devices, asked| Some(f64::from(devices) / f64::from(asked)));
         linear.predict(job, configuration)
     }
@@ -34,8 +38,13 @@ impl<F: Fn(u32, u32) -> Option<f64>> StepModel for ByCount<F> {
         true
     }
 
-    fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
-        let rate = (self.0)(configuration.workers(), job.devices).ok_or("it cannot run on this many")?;
+    fn predict(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+    ) -> Result<Prediction, PredictError> {
+        let rate = (self.0)(configuration.workers(), job.devices)
+            .ok_or_else(|| PredictError::DoesNotFit("it cannot run on this many".into()))?;
         Ok(Prediction {
             examples_per_s: rate,
             low: rate,

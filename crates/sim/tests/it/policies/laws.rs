@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bellwether_core::cluster::{Allocation, JobId, Node};
 use bellwether_core::policy::{Action, Decision, Policy, PolicyInput};
-use bellwether_core::prediction::{Configuration, JobDescription, Prediction, StepModel};
+use bellwether_core::prediction::{Configuration, JobDescription, PredictError, Prediction, StepModel};
 use bellwether_sched::free_devices::FreeDevices;
 use bellwether_sched::policy::About;
 use bellwether_sched::registry::Registry;
@@ -90,12 +90,16 @@ impl StepModel for Jagged {
         true
     }
 
-    fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
+    fn predict(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+    ) -> Result<Prediction, PredictError> {
         let mut prediction = Linear.predict(job, configuration)?;
         let (devices, nodes) = (u64::from(configuration.workers()), configuration.nodes());
         let luck = (self.seed ^ devices.wrapping_mul(0x9e37_79b9_7f4a_7c15)).rotate_left(23) % 8;
         if luck == 0 && devices != u64::from(job.devices) {
-            return Err("that was not measured".into());
+            return Err(PredictError::Unsupported("that was not measured".into()));
         }
         let rate = &mut prediction.examples_per_s;
         *rate *= self.scale * (1.0 + luck as f64) / 4.0 / (1.0 + 0.125 * f64::from(nodes - 1));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bellwether_core::cluster::{Allocation, ClusterView, Job, JobId, JobView, NodeId};
 use bellwether_core::policy::{Action, Backend, Changes, Decision, Fault, PolicyInput};
-use bellwether_core::prediction::{Configuration, JobDescription, Prediction, StepModel};
+use bellwether_core::prediction::{Configuration, JobDescription, PredictError, Prediction, StepModel};
 
 use super::common::ByCount;
 
@@ -20,7 +20,11 @@ pub(crate) struct Belief {
 }
 
 impl StepModel for Belief {
-    fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
+    fn predict(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+    ) -> Result<Prediction, PredictError> {
         let kind = configuration.devices.first().map_or("", |group| &group.device);
         let rate = |devices, _| {
             let speed = (self.law)(self.salt.get(), devices, kind)?;

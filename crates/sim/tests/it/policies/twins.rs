@@ -2,7 +2,7 @@
 //! view each time: decision by decision, to the last action.
 
 use bellwether_core::policy::{Decision, Policy, PolicyInput, Rule};
-use bellwether_core::prediction::{Configuration, JobDescription, Prediction, StepModel};
+use bellwether_core::prediction::{Configuration, JobDescription, PredictError, Prediction, StepModel};
 use bellwether_sched::decision_builder::DecisionBuilder;
 use bellwether_sched::free_devices::FreeDevices;
 use bellwether_sched::policy::las::{Attained, Queues};
@@ -20,7 +20,11 @@ use super::rigid::entries as reference;
 struct Spread;
 
 impl StepModel for Spread {
-    fn predict(&self, job: &JobDescription, configuration: &Configuration) -> Result<Prediction, String> {
+    fn predict(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+    ) -> Result<Prediction, PredictError> {
         let mut prediction = Linear.predict(job, configuration)?;
         prediction.examples_per_s /= 1.0 + 0.125 * (configuration.devices.len() as f64 - 1.0);
         Ok(prediction)
