@@ -16,8 +16,8 @@
 //!
 //! Training is synchronous and elastic, unless the question names other [`SyncStrategy`]s: all wait for all, every
 //! worker holds the whole state, a lost one is replaced while the others go on. Each way is a configuration of its own
-//! ([`strategies`]); a run that switches is as fast as its phases in their shares. Parameter servers run on the machines
-//! of the workers, one on each at most, and cost nothing more.
+//! ([`strategies`]); a run that switches is as fast as its phases in their shares. Parameter servers run on the
+//! machines of the workers, one on each at most, and cost nothing more.
 //!
 //! [`local`] chooses the number of workers on one machine, without a catalogue.
 
