@@ -2,15 +2,21 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::failure::Failure;
 use crate::printer::Printer;
+use crate::render::colour::When;
+use crate::version::long_version;
 
 mod audit;
 mod client;
+mod completions;
 mod describe;
+mod doctor;
+mod export;
 mod federate;
+mod init;
 mod place;
 mod plan;
 mod policies;
@@ -24,12 +30,24 @@ mod simulate;
 mod trace;
 mod tune;
 pub(crate) mod verbs;
+mod version;
 mod worker;
 
 /// Trains deep-learning models elastically: workers join, leave and die, the result stays the same.
 #[derive(Debug, Parser)]
-#[command(name = "bellwether", version, max_term_width = 100)]
+#[command(name = "bellwether", version, long_version = long_version(), max_term_width = 100)]
 pub(crate) struct Arguments {
+    /// When output has colours
+    #[arg(
+        long = "color",
+        value_name = "auto|always|never",
+        value_enum,
+        default_value = "auto",
+        global = true,
+        hide_possible_values = true,
+        hide_default_value = true
+    )]
+    pub(crate) colour: When,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -95,6 +113,19 @@ enum Verb {
     Audit(audit::AuditArguments),
     /// Print the JSON schema of a file format
     Schema(schema::SchemaArguments),
+    /// Write the learning curves of a run for other programs: CSV, TensorBoard, a picture
+    Export(export::ExportArguments),
+    /// Write a job file to begin with, for the digits or for a CSV file of your own
+    Init(init::InitArguments),
+    /// Find out whether this machine can train, and what to do where it cannot
+    Doctor(doctor::DoctorArguments),
+    /// Print a script that lets a shell complete commands
+    Completions(completions::CompletionsArguments),
+    /// Write the manual's pages
+    #[command(hide = true)]
+    Man(completions::ManArguments),
+    /// Say which program this is, with the kernels that decide bits
+    Version(version::VersionArguments),
 }
 
 /// Carries out the verb.
@@ -112,8 +143,8 @@ pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCo
         Verb::Tune(arguments) => tune::tune(&arguments, printer),
         Verb::Serve(arguments) => serve::serve(arguments, printer),
         Verb::Describe(arguments) => describe::describe(&arguments, printer),
-        Verb::Worker(arguments) => worker::worker(arguments),
-        Verb::Server(arguments) => server::server(arguments),
+        Verb::Worker(arguments) => worker::worker(arguments, printer),
+        Verb::Server(arguments) => server::server(arguments, printer),
         Verb::Submit(arguments) => client::submit(&arguments, printer),
         Verb::Jobs(arguments) => client::jobs(&arguments, printer),
         Verb::Show(arguments) => client::show(&arguments, printer),
@@ -128,6 +159,14 @@ pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCo
         Verb::Watch(arguments) => client::watch(&arguments, printer),
         Verb::Audit(arguments) => audit::audit(&arguments, printer),
         Verb::Schema(arguments) => schema::schema(&arguments, printer),
+        Verb::Export(arguments) => export::export(&arguments, printer),
+        Verb::Init(arguments) => init::init(&arguments, printer),
+        Verb::Doctor(arguments) => doctor::doctor(&arguments, printer),
+        Verb::Completions(arguments) => {
+            Ok(completions::completions(&arguments, Arguments::command(), printer))
+        }
+        Verb::Man(arguments) => completions::man(&arguments, Arguments::command()),
+        Verb::Version(arguments) => Ok(version::version(&arguments, printer)),
     }
 }
 

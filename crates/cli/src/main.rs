@@ -12,6 +12,7 @@ mod render;
 mod runs;
 mod session;
 mod traces;
+mod version;
 
 use std::process::ExitCode;
 
@@ -22,7 +23,7 @@ use clap::{CommandFactory, FromArgMatches};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let printer = printer::Printer::new();
+    let printer = printer::Printer::new(render::colour::When::default());
     let arguments = match parse() {
         Ok(arguments) => arguments,
         Err(failure) => {
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
     };
     // Bits depend on the number of threads in a kernel: one, in every process, whoever started it.
     let _ = rayon::ThreadPoolBuilder::new().num_threads(1).build_global();
+    let printer = printer::Printer::new(arguments.colour);
     match cmd::dispatch(arguments, &printer) {
         Ok(code) => code,
         Err(failure) => {

@@ -1,6 +1,6 @@
 //! Arguments that several verbs share.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
@@ -24,10 +24,43 @@ pub(crate) enum TableFormat {
     Csv,
 }
 
+/// The file of a picture: it is written as SVG, whatever it is called.
+///
+/// # Errors
+///
+/// A name that says another format.
+pub(crate) fn picture(text: &str) -> Result<PathBuf, String> {
+    match Path::new(text).extension() {
+        Some(format) if !format.eq_ignore_ascii_case("svg") => {
+            let format = format.to_string_lossy();
+            Err(format!("pictures are SVG and not `{format}`: name a file such as plot.svg"))
+        }
+        _ => Ok(text.into()),
+    }
+}
+
+/// Where a coordinator listens: `HOST:PORT`.
+///
+/// # Errors
+///
+/// A text without a port.
+pub(crate) fn host_and_port(text: &str) -> Result<String, String> {
+    let example = "expected HOST:PORT, such as 10.0.0.1:7000";
+    let (host, port) = text.rsplit_once(':').ok_or_else(|| format!("`{text}` has no port; {example}"))?;
+    let is_bare_ipv6 = host.contains(':') && !host.starts_with('[');
+    if host.is_empty() || is_bare_ipv6 {
+        return Err(format!("`{text}` has no host; {example}, or [::1]:7000"));
+    }
+    match port.parse::<u16>() {
+        Ok(1..) => Ok(text.into()),
+        _ => Err(format!("`{port}` in `{text}` is not a port; {example}")),
+    }
+}
+
 /// Where runs are kept.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StateArguments {
-    /// Folder of the runs [default: $XDG_STATE_HOME/bellwether or ~/.local/state/bellwether]
+    /// Folder of the runs [default: $BELLWETHER_STATE_DIR, $XDG_STATE_HOME/bellwether or ~/.local/state/bellwether]
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
     /// How the result is printed

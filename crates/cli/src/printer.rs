@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 
+use crate::render::colour::{Colour, When};
+
 /// Writes for people and for programs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Printer {
@@ -10,12 +12,31 @@ pub(crate) struct Printer {
     pub(crate) interactive: bool,
     /// Whether nobody wants to hear how far a run is.
     pub(crate) quiet: bool,
+    /// Whether stdout and stderr have colours.
+    colours: (bool, bool),
 }
 
 impl Printer {
-    pub(crate) fn new() -> Printer {
+    /// `when` says whether it has colours.
+    pub(crate) fn new(when: When) -> Printer {
         let quiet = std::env::var_os("BELLWETHER_NO_PROGRESS").is_some();
-        Printer { interactive: std::io::stderr().is_terminal() && !quiet, quiet }
+        let (stdout, stderr) = (std::io::stdout().is_terminal(), std::io::stderr().is_terminal());
+        let colours = (when.applies(stdout), when.applies(stderr));
+        Printer { interactive: stderr && !quiet, quiet, colours }
+    }
+
+    /// A part of a result, in a colour where there are any.
+    pub(crate) fn painted(&self, text: &str, colour: Colour) -> String {
+        if self.colours.0 { colour.paint(text) } else { text.to_owned() }
+    }
+
+    /// A result in which the lines that end with `mark` stand out.
+    pub(crate) fn marked(&self, text: &str, mark: &str) -> String {
+        let line = |line: &str| match line.ends_with(mark) {
+            true => self.painted(line, Colour::Chosen),
+            false => line.to_owned(),
+        };
+        text.lines().map(line).collect::<Vec<_>>().join("\n")
     }
 
     /// The result of a verb. A reader that hung up wants no more of it, and is no fault.
@@ -35,6 +56,7 @@ impl Printer {
 
     /// Why it failed.
     pub(crate) fn error(&self, text: &impl Display) {
-        self.note(format_args!("error: {text}"));
+        let error = if self.colours.1 { Colour::Bad.paint("error:") } else { "error:".to_owned() };
+        self.note(format_args!("{error} {text}"));
     }
 }

@@ -1,5 +1,6 @@
 //! How verbs write what they found: tables, CSV, numbers, spans of time, sentences and plots.
 
+pub(crate) mod colour;
 pub(crate) mod csv;
 pub(crate) mod duration;
 pub(crate) mod figure;

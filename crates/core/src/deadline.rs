@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use toml::value::{Datetime, Offset};
 
-use crate::units::Seconds;
+use crate::units::{Seconds, rough};
 
 /// By when something must be done: within a span, or at a moment of the calendar.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -39,7 +39,7 @@ impl Deadline {
         match self {
             _ if left_s > 0.0 => Ok(left_s),
             Deadline::Within(_) => Err("no time is left".into()),
-            Deadline::At(_) => Err(format!("this moment is {:.0} s in the past", -left_s)),
+            Deadline::At(_) => Err(format!("this moment is {} in the past", rough(-left_s))),
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::units::{Bytes, Seconds};
 
 mod check;
 mod checked;
+mod csv;
 mod custom;
 mod mode;
 mod support;
@@ -25,6 +26,7 @@ mod verify;
 mod workers;
 
 pub use checked::CheckedJob;
+pub use csv::{Normalise, Separator};
 pub use custom::CustomOptions;
 pub use mode::{Goodput, Mode, RateRule};
 pub use support::{Feature, Support, TrainingMode};
@@ -220,16 +222,30 @@ pub enum Data {
         #[serde(default = "held_out")]
         held_out: f64,
     },
-    /// Numbers separated by commas; the last column is the class label (0, 1, 2 …).
+    /// Numbers between separators, and a column of class labels (0, 1, 2 …, or names).
     Csv {
         /// The file, plain or gzip-compressed.
         path: PathBuf,
         /// Whether the first line names the columns.
         #[serde(default)]
         header: bool,
+        /// What stands between two fields: `","`, `";"`, `"\t"` or `"|"`; without it the first line tells.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        separator: Option<Separator>,
+        /// The column of the labels: its name in the first line, or its number from 1; the last one without it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        label: Option<String>,
+        /// The names of the classes in the order of their numbers, where labels are words; empty where they are
+        /// numbers.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        classes: Vec<String>,
         /// Factor on every feature, for example 0.0625 for pixels 0…16.
         #[serde(default = "unit_scale")]
         scale: f32,
+        /// How features are brought to one size: `"none"` (the default), `"standard"` (mean 0, deviation 1) or
+        /// `"range"` (0…1), by what the training samples hold.
+        #[serde(default, skip_serializing_if = "Normalise::is_none")]
+        normalise: Normalise,
         /// Share of the samples held out for evaluation, 0…1.
         #[serde(default = "held_out")]
         held_out: f64,

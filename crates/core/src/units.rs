@@ -122,25 +122,38 @@ impl DollarsPerHour {
     }
 }
 
-/// Dollars behind a `$`.
+/// Dollars: behind a `$`, in front of `usd`, or alone, because a shell takes `$20` for a variable.
 fn dollars(number: &str, text: &str, example: &str) -> Result<f64, String> {
-    let Some(number) = number.trim().strip_prefix('$') else {
-        return Err(format!("`{text}` has no `$` in front; write {example}: dollars are the only currency"));
-    };
-    match number.trim().parse::<f64>() {
+    let number = number.trim();
+    let bare = number.strip_prefix('$').or_else(|| number.strip_suffix('$')).or_else(|| {
+        let (number, currency) = number.split_at_checked(number.len().checked_sub(3)?)?;
+        currency.eq_ignore_ascii_case("usd").then_some(number)
+    });
+    match bare.unwrap_or(number).trim().parse::<f64>() {
         Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
-        _ => Err(format!("`{number}` in `{text}` is not a number of dollars that is zero or more")),
+        _ => Err(format!("invalid amount `{text}`: expected dollars that are zero or more, {example}")),
     }
+}
+
+/// What follows the number of a quantity; empty where nothing does.
+fn unit_of(text: &str) -> &str {
+    let unit = text.trim_start_matches(|letter: char| letter.is_ascii_digit() || ".+-".contains(letter));
+    // An exponent belongs to the number.
+    let exponent = unit
+        .strip_prefix(['e', 'E'])
+        .filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '-'));
+    exponent.map_or(unit, |rest| rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '-')).trim()
 }
 
 /// Splits `"20ms"` into its number and the factor of its unit.
 fn quantity(text: &str, units: &[(&str, f64)]) -> Result<f64, String> {
     let text = text.trim();
     let known = || units.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-    let (name, factor) = units
-        .iter()
-        .find(|(name, _)| text.ends_with(name))
-        .ok_or_else(|| format!("`{text}` has no unit; write one of {known}", known = known()))?;
+    let (name, factor) =
+        units.iter().find(|(name, _)| text.ends_with(name)).ok_or_else(|| match unit_of(text) {
+            "" => format!("`{text}` has no unit; write one of {}", known()),
+            unit => format!("`{unit}` in `{text}` is not a unit here; write one of {}", known()),
+        })?;
     let number = text[..text.len() - name.len()].trim();
     match number.parse::<f64>() {
         Ok(value) if (value * factor).is_finite() && value >= 0.0 => Ok(value * factor),
@@ -181,7 +194,9 @@ impl FromStr for Dollars {
     /// ```
     /// use bellwether_core::units::Dollars;
     /// assert_eq!("$9.10".parse::<Dollars>().unwrap().get(), 9.1);
-    /// assert!("9.10".parse::<Dollars>().is_err());
+    /// assert_eq!("20usd".parse::<Dollars>(), "$20".parse());
+    /// assert_eq!("20".parse::<Dollars>(), "$20".parse());
+    /// assert!("20eur".parse::<Dollars>().is_err());
     /// assert!("$0.35/h".parse::<Dollars>().is_err());
     /// ```
     fn from_str(text: &str) -> Result<Self, String> {
@@ -196,6 +211,7 @@ impl FromStr for DollarsPerHour {
     /// use bellwether_core::units::DollarsPerHour;
     /// assert_eq!("$0.35/h".parse::<DollarsPerHour>().unwrap().get(), 0.35);
     /// assert_eq!("$0.0001/s".parse::<DollarsPerHour>().unwrap().get(), 0.36);
+    /// assert_eq!("0.35/h".parse::<DollarsPerHour>(), "$0.35/h".parse());
     /// assert!("$0.35".parse::<DollarsPerHour>().is_err());
     /// ```
     fn from_str(text: &str) -> Result<Self, String> {
@@ -247,8 +263,20 @@ impl FromStr for BytesPerSecond {
     /// assert_eq!("10Gbps".parse::<BytesPerSecond>().unwrap().get(), 1.25e9);
     /// assert_eq!("100Mbit/s".parse::<BytesPerSecond>().unwrap().get(), 1.25e7);
     /// assert!("0Gbps".parse::<BytesPerSecond>().is_err());
+    /// assert!("1Gb".parse::<BytesPerSecond>().unwrap_err().ends_with("write 1Gbit/s or 1GB/s"));
     /// ```
     fn from_str(text: &str) -> Result<Self, String> {
+        let unit = unit_of(text.trim());
+        // An amount, where a rate is meant.
+        if let Some(prefix) = ["b", "B", "bit", "bits"].iter().find_map(|end| unit.strip_suffix(end))
+            && matches!(prefix, "k" | "K" | "M" | "G")
+        {
+            let number = text.trim().strip_suffix(unit).unwrap_or_default().trim();
+            let bits = prefix.replace('K', "k");
+            return Err(format!(
+                "`{unit}` in `{text}` does not say per which time; write {number}{bits}bit/s or {number}{prefix}B/s"
+            ));
+        }
         match quantity(text, &RATE_UNITS)? {
             0.0 => Err(format!("`{text}` carries nothing; a bandwidth is more than zero")),
             rate => Ok(BytesPerSecond(rate)),
@@ -297,6 +325,23 @@ impl fmt::Display for Bytes {
             _ => ("GiB", 1_073_741_824.0),
         };
         write!(f, "{}{name}", round(self.0 as f64 / factor))
+    }
+}
+
+/// A span for sentences, in one unit: `90 s`, `3 min`, `2 h`, `12 days`, `6.9 years`.
+///
+/// ```
+/// use bellwether_core::units::rough;
+/// assert_eq!([90.0, 180.0, 7200.0, 217_508_079.0].map(rough), ["90 s", "3 min", "2 h", "6.9 years"]);
+/// ```
+pub fn rough(seconds: f64) -> String {
+    const DAY: f64 = 86_400.0;
+    match seconds {
+        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
+        s if s < 2.0 * DAY => format!("{:.0} h", s / 3600.0),
+        s if s < 730.5 * DAY => format!("{:.0} days", s / DAY),
+        s => format!("{:.1} years", s / (365.25 * DAY)),
     }
 }
 

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use bellwether_core::InputError;
@@ -37,6 +38,9 @@ const BATCH: usize = 256;
 
 /// The longest time between two looks at what is due.
 const TICK: Duration = Duration::from_millis(50);
+
+/// The policy of a daemon that was given none: every job makes progress, and no remaining time has to be known.
+const DEFAULT_POLICY: &str = "fair";
 
 /// A machine's clock that differs by more, in seconds, from what it should show has been set.
 const CLOCK_TOLERANCE_S: f64 = 1.0;
@@ -193,7 +197,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         let state = match state {
             Some(state) => state,
             None => {
-                let line = Line { time_s: 0.0, entry: opened(&options, clock.unix_s())? };
+                let line = Line { time_s: 0.0, entry: opened(&options, clock.unix_s()) };
                 file.add(&line, true).and_then(|()| file.commit()).map_err(wrong)?;
                 State::open(&line).map_err(|what| wrong(io::Error::other(what)))?
             }
@@ -231,11 +235,8 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
 
     /// A daemon begins: who decides, and which processes are there already?
     fn take_up(&mut self, is_new: bool) -> Result<(), EngineError> {
-        let chosen = self.options.policy.clone();
-        if chosen.is_none() && self.state.policy.is_empty() {
-            let error = InputError::new("--policy", "no policy decides");
-            return Err(error.hint("`bellwether policies` lists them").into());
-        }
+        let first = self.state.policy.is_empty().then(|| DEFAULT_POLICY.to_owned());
+        let chosen = self.options.policy.clone().or(first);
         self.options.registry.parse(chosen.as_ref().unwrap_or(&self.state.policy))?;
         if !is_new {
             let version = env!("CARGO_PKG_VERSION").into();
@@ -470,17 +471,15 @@ fn refusals(decision: &Decision) -> Vec<(JobId, String)> {
     refused.collect()
 }
 
-fn opened(options: &Options, unix_s: f64) -> Result<Entry, InputError> {
-    let missing = || {
-        let error = InputError::new("--slots", "a daemon that begins needs to know the slots");
-        error.hint("for example `bellwether serve --policy srtf --slots 4`")
-    };
-    Ok(Entry::Opened {
+/// A ledger begins, with one slot for each core where the slots are not given.
+fn opened(options: &Options, unix_s: f64) -> Entry {
+    let cores = || available_parallelism().map_or(1, |cores| cores.get() as u32);
+    Entry::Opened {
         version: env!("CARGO_PKG_VERSION").into(),
         unix_s,
         time_scale: options.time_scale.unwrap_or(1.0),
-        machine: options.machine.clone().ok_or_else(missing)?,
-    })
+        machine: options.machine.clone().unwrap_or_else(|| Machine::slots(cores())),
+    }
 }
 
 /// Slots and clock are part of the ledger.

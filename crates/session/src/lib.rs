@@ -26,7 +26,9 @@
 
 mod begin;
 mod compare;
+pub mod curves;
 mod director;
+pub mod doctor;
 mod error;
 mod metrics;
 mod options;

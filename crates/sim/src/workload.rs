@@ -48,6 +48,13 @@ pub struct Workload {
     pub classes: Vec<Class>,
 }
 
+impl Workload {
+    /// The JSON schema of a generator file.
+    pub fn schema() -> serde_json::Value {
+        schemars::schema_for!(Workload).to_value()
+    }
+}
+
 /// A kind of jobs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -12,6 +12,7 @@ mod cifar;
 mod csv;
 pub mod gzip;
 mod idx;
+mod inspect;
 mod table;
 mod teacher;
 mod text;
@@ -20,8 +21,9 @@ use std::io;
 use std::path::Path;
 
 use bellwether_core::InputError;
-use bellwether_core::job::Data;
+use bellwether_core::job::{Data, Normalise};
 
+pub use self::inspect::{Inspected, inspect};
 use self::table::Table;
 use self::teacher::Teacher;
 use self::text::Text;
@@ -78,12 +80,17 @@ impl Dataset {
         let samples = match data {
             Data::Digits { held_out } => {
                 let text = gzip::expand("digits", DIGITS.to_vec())?;
-                let table = csv::decode("digits", &text, false, 1.0 / 16.0)?.with_image([1, 8, 8]);
+                let table =
+                    csv::decode("digits", &text, &csv::Form { scale: 1.0 / 16.0, ..csv::Form::PLAIN })?
+                        .with_image([1, 8, 8]);
                 split_table("digits", table, *held_out)?
             }
-            Data::Csv { path, header, scale, held_out } => {
+            Data::Csv { path, header, separator, label, classes, scale, normalise, held_out } => {
                 let name = path.display().to_string();
-                split_table(&name, csv::decode(&name, &read(path)?, *header, *scale)?, *held_out)?
+                let (header, scale, separator) = (*header, *scale, *separator);
+                let form = csv::Form { header, scale, separator, label: label.as_deref(), classes };
+                let samples = split_table(&name, csv::decode(&name, &read(path)?, &form)?, *held_out)?;
+                normalised(samples, *normalise)
             }
             Data::Idx { images, labels, test_images, test_labels, held_out } => {
                 let table = idx_table(images, labels, open)?;
@@ -248,6 +255,14 @@ fn split_table(place: &str, table: Table, share: f64) -> Result<Samples, InputEr
     training.sort_unstable();
     held_out.sort_unstable();
     Ok(Samples::Table { table, training, held_out })
+}
+
+/// The same with features of one size, by what the training samples hold: held-out ones tell nothing of themselves.
+fn normalised(mut samples: Samples, how: Normalise) -> Samples {
+    if let Samples::Table { table, training, .. } = &mut samples {
+        table.normalise(how, training);
+    }
+    samples
 }
 
 /// Trains on one table and holds out another.

@@ -8,7 +8,7 @@
 use bellwether_core::job::Model;
 
 /// The back-end, with the version that the workspace pins.
-const BACK_END: &str = "burn-flex 0.22.1";
+pub const BACK_END: &str = "burn-flex 0.22.1";
 
 /// The line for a network.
 pub(crate) fn text(model: &Model, parameters: usize, data_digest: &str, probe: &str) -> String {
@@ -33,7 +33,7 @@ pub(crate) fn kind(model: &Model) -> &'static str {
 
 /// The best instruction set of this CPU among those that the kernels distinguish.
 #[cfg(target_arch = "x86_64")]
-fn instruction_set() -> &'static str {
+pub fn instruction_set() -> &'static str {
     use std::arch::is_x86_feature_detected as has;
     if has!("avx512f") && has!("avx512bw") && has!("avx512cd") && has!("avx512dq") && has!("avx512vl") {
         "avx512"
@@ -48,6 +48,6 @@ fn instruction_set() -> &'static str {
 
 /// Other architectures have one set that the kernels use.
 #[cfg(not(target_arch = "x86_64"))]
-fn instruction_set() -> &'static str {
+pub fn instruction_set() -> &'static str {
     std::env::consts::ARCH
 }

@@ -14,7 +14,10 @@ mod network_workload;
 mod paced;
 mod random;
 mod synthetic;
+pub mod template;
 
 pub use build::build;
+pub use data::{Inspected, inspect};
+pub use fingerprint::{BACK_END, instruction_set};
 pub use flipped::{Flip, flipped};
 pub use paced::{Hang, Pace, paced};

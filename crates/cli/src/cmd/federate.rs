@@ -15,7 +15,7 @@ use clap::{Args, ValueEnum};
 
 use crate::failure::Failure;
 use crate::files as written;
-use crate::options::TableFormat;
+use crate::options::{TableFormat, picture};
 use crate::printer::Printer;
 
 mod files;
@@ -58,7 +58,7 @@ pub(crate) struct FederateArguments {
     #[arg(long, value_enum, default_value = "table")]
     format: TableFormat,
     /// Draw the savings over the numbers of servers that two members share
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_parser = picture)]
     plot: Option<PathBuf>,
     /// The two members of the picture [default: the first two]
     #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 1, requires = "plot")]

@@ -11,7 +11,7 @@ use clap::Args;
 
 use crate::failure::Failure;
 use crate::files;
-use crate::options::TableFormat;
+use crate::options::{TableFormat, picture};
 use crate::printer::Printer;
 
 mod advice;
@@ -42,7 +42,7 @@ pub(crate) struct PlaceArguments {
     #[arg(long, value_enum, default_value = "table")]
     format: TableFormat,
     /// Draw the multiprocessors (SMs) over time
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_parser = picture)]
     plot: Option<PathBuf>,
     /// Write every block for Perfetto or Chrome
     #[arg(long, value_name = "FILE.json")]

@@ -15,7 +15,7 @@ use clap::Args;
 
 use crate::failure::Failure;
 use crate::files;
-use crate::options::TableFormat;
+use crate::options::{TableFormat, picture};
 use crate::printer::Printer;
 
 mod plot;
@@ -34,8 +34,8 @@ pub(crate) struct PlanArguments {
     /// When the job must end: a time from now (2h, 1h24min) or a moment (2026-11-21T18:00:00Z)
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     deadline: Option<Deadline>,
-    /// The most that the job may be expected to cost, for example '$20'
-    #[arg(long, value_name = "$N", allow_hyphen_values = true)]
+    /// The most that the job may be expected to cost in dollars: 20, 20usd or '$20'
+    #[arg(long, value_name = "DOLLARS", allow_hyphen_values = true, value_parser = budget)]
     budget: Option<Dollars>,
     /// The probability with which the deadline must be met
     #[arg(long, value_name = "P", default_value_t = 0.95)]
@@ -63,8 +63,17 @@ pub(crate) struct PlanArguments {
     #[arg(long, value_enum, default_value = "table")]
     format: TableFormat,
     /// Draw cost over time
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_parser = picture)]
     plot: Option<PathBuf>,
+}
+
+/// An amount above zero: a shell makes `0` of an unquoted `$20`.
+fn budget(text: &str) -> Result<Dollars, String> {
+    let dollars: Dollars = text.parse()?;
+    if dollars.get() > 0.0 {
+        return Ok(dollars);
+    }
+    Err(format!("`{text}` buys nothing; a shell makes `0` of an unquoted `$20`: write 20, 20usd or '$20'"))
 }
 
 pub(crate) fn plan(arguments: &PlanArguments, printer: &Printer) -> Result<ExitCode, Failure> {
@@ -103,7 +112,7 @@ pub(crate) fn plan(arguments: &PlanArguments, printer: &Printer) -> Result<ExitC
     if let Some(path) = &arguments.plot {
         files::write_whole(path, plot::svg(&found)?.as_bytes())?;
     }
-    printer.out(show::render(&found, arguments.format));
+    printer.out(printer.marked(&show::render(&found, arguments.format), "← choice"));
     match found.choice {
         Some(_) => Ok(ExitCode::SUCCESS),
         None => Err(Failure::No(show::refusal(&found))),

@@ -15,16 +15,26 @@ use crate::render;
 
 #[derive(Debug, Args)]
 pub(crate) struct PoliciesArguments {
+    /// Only these
+    #[arg(value_name = "NAME")]
+    pub(crate) names: Vec<String>,
     /// How the result is printed
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: Format,
 }
 
 pub(crate) fn policies(arguments: &PoliciesArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    for name in &arguments.names {
+        Registry::built_in().parse(name)?;
+    }
+    let is_asked =
+        |about: &&About| arguments.names.is_empty() || arguments.names.iter().any(|name| name == about.name);
+    let registry = Registry::built_in();
+    let asked: Vec<&About> = registry.iter().filter(is_asked).collect();
     match arguments.format {
-        Format::Table => printer.out(table().trim_end()),
+        Format::Table => printer.out(table(&asked).trim_end()),
         Format::Json => {
-            let one = |about: &About| {
+            let one = |about: &&About| {
                 let option = |(name, value, what): &(&str, f64, &str)| json!({ "name": name, "default": value, "meaning": what });
                 json!({
                     "policy": about.name,
@@ -36,16 +46,16 @@ pub(crate) fn policies(arguments: &PoliciesArguments, printer: &Printer) -> Resu
                     "starvation_free": about.promises.starvation_free,
                 })
             };
-            let all: Vec<_> = Registry::built_in().iter().map(one).collect();
+            let all: Vec<_> = asked.iter().map(one).collect();
             printer.out(render::json(&all));
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn table() -> String {
+fn table(asked: &[&About]) -> String {
     let mut text = String::new();
-    for about in Registry::built_in().iter() {
+    for about in asked {
         let _ = writeln!(text, "{}: {}", about.name, about.idea);
         let _ = writeln!(text, "    bad when {}", about.bad_when);
         for (name, value, what) in about.options {

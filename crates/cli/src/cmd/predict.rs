@@ -101,7 +101,7 @@ pub(crate) fn predict(arguments: &PredictArguments, printer: &Printer) -> Result
     if let Some((path, text)) = trace {
         files::write_whole(path, text.as_bytes())?;
     }
-    printer.out(show::render(&rows, arguments.format));
+    printer.out(printer.marked(&show::render(&rows, arguments.format), "← knee"));
     Ok(ExitCode::SUCCESS)
 }
 

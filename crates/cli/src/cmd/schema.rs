@@ -4,8 +4,10 @@ use std::process::ExitCode;
 
 use bellwether_core::job::Job;
 use bellwether_federation::description::Description;
+use bellwether_model::gpu;
 use bellwether_sched::plan::Catalogue;
 use bellwether_sim::cluster::Cluster;
+use bellwether_sim::workload::Workload as Generator;
 use clap::{Args, ValueEnum};
 
 use crate::failure::Failure;
@@ -28,6 +30,12 @@ pub(crate) enum SchemaKind {
     Catalog,
     /// The federation of `federate`
     Federation,
+    /// The generator of traces of `trace generate` and `simulate`
+    Generator,
+    /// The kernels and streams of `place`
+    Workload,
+    /// The devices of `place --gpus`
+    Gpus,
 }
 
 pub(crate) fn schema(arguments: &SchemaArguments, printer: &Printer) -> Result<ExitCode, Failure> {
@@ -36,6 +44,9 @@ pub(crate) fn schema(arguments: &SchemaArguments, printer: &Printer) -> Result<E
         SchemaKind::Cluster => Cluster::schema(),
         SchemaKind::Catalog => Catalogue::schema(),
         SchemaKind::Federation => Description::schema(),
+        SchemaKind::Generator => Generator::schema(),
+        SchemaKind::Workload => gpu::Workload::schema(),
+        SchemaKind::Gpus => gpu::Device::schema(),
     };
     printer.out(format_args!("{schema:#}"));
     Ok(ExitCode::SUCCESS)

@@ -24,10 +24,12 @@ use crate::runs::StateDir;
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {
-    /// The policy that decides, with options after a colon (`bellwether policies` explains them) [default: as before]
+    /// The policy that decides, with options after a colon (`bellwether policies` explains them) [default: as before,
+    /// at first fair]
     #[arg(long, value_name = "POLICY")]
     pub(crate) policy: Option<String>,
-    /// Slots for workers: a number, nodes x slots such as 2x2:fast,2x2:slow, or a cluster file (TOML) [default: as before]
+    /// Slots for workers: a number, nodes x slots such as 2x2:fast,2x2:slow, or a cluster file (TOML) [default: as before,
+    /// at first one for each core]
     #[arg(long, value_name = "N|CLUSTER")]
     pub(crate) slots: Option<String>,
     /// Where the HTTP API listens [default: where it was, or a free port of 127.0.0.1]

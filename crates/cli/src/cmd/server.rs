@@ -13,14 +13,16 @@ use bellwether_runtime::worker::{Options, WorkerError};
 use clap::Args;
 
 use crate::failure::Failure;
+use crate::options::host_and_port;
 use crate::printer::Printer;
+use crate::render::colour::When;
 use crate::runs::read_token;
 use bellwether_session::reachable;
 
 #[derive(Debug, Args)]
 pub(crate) struct ServerArguments {
     /// The coordinator of the run
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     pub(crate) join: String,
     /// File with the run's token
     #[arg(long, value_name = "FILE")]
@@ -36,7 +38,12 @@ pub(crate) struct ServerArguments {
     pub(crate) server_id: u64,
 }
 
-pub(crate) fn server(arguments: ServerArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn server(arguments: ServerArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    // What a coordinator's own servers say is in its log.
+    let by_hand = arguments.server_id == 0;
+    if by_hand {
+        printer.note(format_args!("joins the run at {}", arguments.join));
+    }
     reachable(arguments.listen)?;
     let options = Options {
         token: read_token(&arguments.token_file)?,
@@ -47,12 +54,17 @@ pub(crate) fn server(arguments: ServerArguments) -> Result<ExitCode, Failure> {
         notices: Listening {
             sources: Vec::new(),
             interval: Duration::from_secs(5),
-            log: |line| Printer::new().note(line),
+            log: |line| Printer::new(When::default()).note(line),
         },
         leashed: None,
     };
     match run(options) {
-        Ok(()) => Ok(ExitCode::SUCCESS),
+        Ok(()) => {
+            if by_hand {
+                printer.note("left the run: it has ended, or it goes on without this server");
+            }
+            Ok(ExitCode::SUCCESS)
+        }
         Err(WorkerError::Refused(why)) => Err(InputError::new("this server was refused", why).into()),
         Err(error @ WorkerError::Orphaned(_)) => Err(Failure::No(error.to_string())),
         Err(error) => Err(Failure::at("server", error)),

@@ -12,7 +12,7 @@ use clap::Args;
 
 use crate::failure::Failure;
 use crate::files;
-use crate::options::TableFormat;
+use crate::options::{TableFormat, picture};
 use crate::printer::Printer;
 use crate::traces;
 
@@ -36,7 +36,7 @@ pub(crate) struct SimulateArguments {
     #[arg(long, value_name = "LEDGER", conflicts_with_all = ["cluster", "trace", "remaining", "truth", "belief", "seeds",
           "trace_format", "elastic", "early", "plot", "jobs_out", "decisions_out"])]
     pub(crate) replay: Option<PathBuf>,
-    /// Policies, with options after a colon, as in las2d:3250,7200 (`bellwether policies` explains them)
+    /// Policies, with options after a colon, as in las2d:3250,7200, or `all` (`bellwether policies` explains them)
     #[arg(long, value_name = "NAME,…", required_unless_present = "replay", num_args = 1..)]
     pub(crate) policy: Vec<String>,
     /// What a policy knows of remaining work: exact, nominal, expected, estimated[:DEVIATION] or unknown
@@ -70,7 +70,7 @@ pub(crate) struct SimulateArguments {
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: TableFormat,
     /// Draw completion times, utilisation over time, and who ran where (of the first seed)
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_parser = picture)]
     pub(crate) plot: Option<PathBuf>,
     /// Write a row per job and policy (of the first seed)
     #[arg(long, value_name = "FILE.csv")]
@@ -88,7 +88,7 @@ pub(crate) fn simulate(arguments: &SimulateArguments, printer: &Printer) -> Resu
         files::check_folder(path)?;
     }
     check_files(arguments)?;
-    let policies = names(&arguments.policy);
+    let policies = every(names(&arguments.policy), arguments.remaining);
     if policies.is_empty() {
         return Err(InputError::new("--policy", "names no policy")
             .hint("write for example --policy fifo,srtf; `bellwether policies` lists them")
@@ -141,6 +141,16 @@ fn check_files(arguments: &SimulateArguments) -> Result<(), InputError> {
         }
     }
     Ok(())
+}
+
+/// The same with `all` as every policy that can decide with what is known.
+fn every(names: Vec<String>, known: Knowledge) -> Vec<String> {
+    if names != ["all"] {
+        return names;
+    }
+    let decides =
+        |about: &&bellwether_sched::policy::About| known != Knowledge::Unknown || !about.needs_remaining;
+    Registry::built_in().iter().filter(decides).map(|about| about.name.to_owned()).collect()
 }
 
 /// Names between commas. Options hold commas too: what is no name (a number, or `key=value`) belongs to the name

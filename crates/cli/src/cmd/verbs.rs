@@ -11,19 +11,19 @@ use crate::render::table::width;
 
 /// The verbs under their headings, in the order in which one comes to need them.
 const GROUPS: [(&str, &[&str]); 6] = [
-    ("Train", &["run", "worker", "server"]),
+    ("Train", &["init", "run", "worker", "server"]),
     ("Predict and plan", &["profile", "predict", "plan", "tune"]),
     (
         "Follow and steer jobs, started by hand or by a daemon",
-        &["jobs", "show", "logs", "watch", "scale", "stop", "resume", "cancel", "rm", "audit"],
+        &["jobs", "show", "logs", "watch", "scale", "stop", "resume", "cancel", "rm", "audit", "export"],
     ),
     ("Share a machine among jobs", &["serve", "submit", "policy", "dashboard"]),
     ("Clusters and simulation", &["simulate", "policies", "trace", "federate", "place"]),
-    ("Tools", &["schema"]),
+    ("Tools", &["doctor", "schema", "completions", "version"]),
 ];
 
 /// What people type who come from other tools, and what it is here.
-const ELSEWHERE: [(&str, &str); 44] = [
+const ELSEWHERE: [(&str, &str); 43] = [
     ("attach", "watch"),
     ("check", "run JOB.toml --dry-run"),
     ("clean", "rm --all-ended"),
@@ -66,7 +66,6 @@ const ELSEWHERE: [(&str, &str); 44] = [
     ("ui", "dashboard"),
     ("up", "serve"),
     ("validate", "run JOB.toml --dry-run"),
-    ("version", "--version"),
     ("web", "dashboard"),
 ];
 

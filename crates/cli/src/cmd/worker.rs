@@ -14,7 +14,9 @@ use bellwether_workloads::{Flip, Pace};
 use clap::Args;
 
 use crate::failure::Failure;
+use crate::options::host_and_port;
 use crate::printer::Printer;
+use crate::render::colour::When;
 use crate::runs::read_token;
 use crate::session;
 use bellwether_session::reachable;
@@ -22,7 +24,7 @@ use bellwether_session::reachable;
 #[derive(Debug, Args)]
 pub(crate) struct WorkerArguments {
     /// The coordinator of the run
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     pub(crate) join: String,
     /// File with the run's token
     #[arg(long, value_name = "FILE")]
@@ -70,7 +72,9 @@ fn notice_interval(text: &str) -> Result<Seconds, String> {
     Ok(interval)
 }
 
-pub(crate) fn worker(arguments: WorkerArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn worker(arguments: WorkerArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    // What a coordinator's own workers say is in its log.
+    let by_hand = arguments.worker_id == 0;
     reachable(arguments.listen)?;
     let options = Options {
         token: read_token(&arguments.token_file)?,
@@ -81,11 +85,14 @@ pub(crate) fn worker(arguments: WorkerArguments) -> Result<ExitCode, Failure> {
         notices: Listening {
             sources: arguments.notices.0,
             interval: Duration::from_secs_f64(arguments.notice_interval.get()),
-            log: |line| Printer::new().note(line),
+            log: |line| Printer::new(When::default()).note(line),
         },
         leashed: None,
     };
     let build = |job: &Job, _: &Stages<'_>| {
+        if by_hand {
+            printer.note(format_args!("joined the run of `{}` at {}", job.name, arguments.join));
+        }
         let workload = session::build(job)?;
         let workload = match arguments.speed {
             Some(pace) => bellwether_workloads::paced(workload, pace),
@@ -97,7 +104,12 @@ pub(crate) fn worker(arguments: WorkerArguments) -> Result<ExitCode, Failure> {
         })
     };
     match run(options, build) {
-        Ok(()) => Ok(ExitCode::SUCCESS),
+        Ok(()) => {
+            if by_hand {
+                printer.note("left the run: it has ended, or it goes on without this worker");
+            }
+            Ok(ExitCode::SUCCESS)
+        }
         Err(WorkerError::Refused(why)) => Err(InputError::new("this worker was refused", why).into()),
         Err(error @ WorkerError::Orphaned(_)) => Err(Failure::No(error.to_string())),
         Err(error) => Err(Failure::at("worker", error)),

@@ -5,7 +5,7 @@ use bellwether_core::record::{
 };
 
 use super::duration::written;
-use super::figure::loss;
+use super::figure::{self, difference, loss, rate};
 use super::table::facts;
 use super::words::count;
 
@@ -68,7 +68,7 @@ fn evaluated(
 }
 
 fn accuracy(share: Option<f64>) -> String {
-    share.map_or("–".into(), |share| format!("{:.2} %", share * 100.0))
+    share.map_or("–".into(), figure::accuracy)
 }
 
 /// The result as a table.
@@ -84,7 +84,7 @@ pub(crate) fn table(summary: &Summary) -> String {
         ("final loss", loss(summary.final_loss)),
         ("held-out loss", evaluated(summary, summary.held_out_loss, |last| Some(last.loss), &loss)),
         ("accuracy", evaluated(summary, summary.accuracy, |last| last.accuracy, &accuracy)),
-        ("examples/s", format!("{:.0}", summary.examples_per_s)),
+        ("examples/s", rate(summary.examples_per_s)),
         ("time", format!("{:.1} s", summary.elapsed_s)),
         ("workers", workers.join(" → ")),
         (
@@ -100,10 +100,13 @@ pub(crate) fn table(summary: &Summary) -> String {
             workers, predicted_examples_per_s, low, high, measured_examples_per_s, error, ..
         } = comparison;
         let text = format!(
-            "{}: {predicted_examples_per_s:.0}/s ({low:.0} … {high:.0}), measured \
-             {measured_examples_per_s:.0}/s, error {:+.1} %",
+            "{}: {}/s ({} … {}), measured {}/s, error {}",
             count(*workers as usize, "worker"),
-            error * 100.0
+            rate(*predicted_examples_per_s),
+            rate(*low),
+            rate(*high),
+            rate(*measured_examples_per_s),
+            difference(*error)
         );
         rows.push(("predicted at first", text));
     }

@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::io::stdout;
 
+use super::colour::width as seen;
+
 /// A name is not made shorter than this.
 const NAME_MIN: usize = 12;
 
@@ -54,14 +56,14 @@ fn cut(text: &mut String, room: usize) {
 /// Columns side by side; the first to the left, the others to the right.
 pub(crate) fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    let widest = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| seen(cell)).max().unwrap_or(0)
     };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let widths: Vec<usize> = (0..columns).map(widest).collect();
     let mut text = String::new();
     for row in rows {
         for (column, cell) in row.iter().enumerate() {
-            let pad = " ".repeat(widths[column] - cell.chars().count());
+            let pad = " ".repeat(widths[column] - seen(cell));
             let _ = if column == 0 { write!(text, "{cell}{pad}") } else { write!(text, "  {pad}{cell}") };
         }
         text.truncate(text.trim_end().len());

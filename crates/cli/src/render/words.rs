@@ -7,6 +7,15 @@ pub(crate) fn count(number: usize, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
+/// How often: `once`, `twice`, `3 times`.
+pub(crate) fn times(number: u32) -> String {
+    match number {
+        1 => "once".into(),
+        2 => "twice".into(),
+        number => format!("{number} times"),
+    }
+}
+
 /// Numbers with what is regular among them shortened: `0–66`, or `0, 2 … 66`.
 pub(crate) fn numbers(set: &BTreeSet<u32>) -> String {
     let all: Vec<u32> = set.iter().copied().collect();

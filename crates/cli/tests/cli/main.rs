@@ -18,6 +18,7 @@ mod disk;
 mod door;
 mod examples;
 mod federate;
+mod first_steps;
 mod goodput;
 mod hangs;
 mod harness;

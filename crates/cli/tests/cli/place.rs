@@ -55,27 +55,27 @@ fn prints(found: &str, expected: &str) {
 }
 
 const ISOLATED: &str = "
-75 blocks on GeForce RTX 2080 Ti under leftover: done after 500.0 us
+75 blocks on GeForce RTX 2080 Ti under leftover: done after 500.0 µs
 
 kernel  blocks  threads  per SM  limited by  launches  first start  last start       end     alone      here  slowdown   its SMs
-a           67      512       2     threads         1            0           0  500.0 us  500.0 us  500.0 us      1.00  isolated
-b            8       33      16       warps         1            0           0  480.0 us  300.0 us  480.0 us      1.60  isolated
+a           67      512       2     threads         1            0           0  500.0 µs  500.0 µs  500.0 µs      1.00  isolated
+b            8       33      16       warps         1            0           0  480.0 µs  300.0 µs  480.0 µs      1.60  isolated
 
 a: on 67 SMs: 0–66
 b: on 1 SM: 67
 ";
 
 const COLOCATED: &str = "
-75 blocks on GeForce RTX 2080 Ti under leftover: done after 550.0 us
+75 blocks on GeForce RTX 2080 Ti under leftover: done after 550.0 µs
 
 kernel  blocks  threads  per SM   limited by  launches  first start  last start       end     alone      here  slowdown  its SMs
-a           67      512       2      threads         1            0           0  500.0 us  500.0 us  500.0 us      1.00   with b
-b            8       32      16  block slots         1            0           0  550.0 us  300.0 us  550.0 us      1.83   with a
+a           67      512       2      threads         1            0           0  500.0 µs  500.0 µs  500.0 µs      1.00   with b
+b            8       32      16  block slots         1            0           0  550.0 µs  300.0 µs  550.0 µs      1.83   with a
 
 a: on 67 SMs: 0–66
 b: on 8 SMs: 0, 2 … 12, 67
-b: 33 threads per block instead of 32 would keep its blocks on SMs of their own: a launch would take 480.0 us instead \
-of 550.0 us (tried, with blocks of the same time)
+b: 33 threads per block instead of 32 would keep its blocks on SMs of their own: a launch would take 480.0 µs instead \
+of 550.0 µs (tried, with blocks of the same time)
 ";
 
 #[test]

@@ -274,7 +274,7 @@ fn wishes_that_make_no_sense_are_refused() {
         (&["--deadline", "2031-01-01"], &["--deadline", "needs a date, a time and its zone"]),
         (&["--budget", "$0"], &["--budget", "buys nothing"]),
         (&["--budget", "-$5"], &["--budget", "$"]),
-        (&["--budget", "20"], &["--budget", "dollars are the only currency"]),
+        (&["--budget", "20eur"], &["--budget", "expected dollars"]),
         (&["--region", "her"], &["--region", "did you mean `here`"]),
         (&["--confidence", "95"], &["--confidence", "probability"]),
         (&["--plot", "nowhere/plan.svg"], &["nowhere", "make the folder"]),
@@ -292,7 +292,7 @@ fn catalogues_that_make_no_sense_are_refused() {
         (String::new(), &["prices.toml", "no machines", "[[machine]]"]),
         (first.into(), &["machine 1 (box)", "no price", "transient_price"]),
         (format!("{first}price = \"$1\"\n"), &["prices.toml, line 3", "by which time", "$0.35/h"]),
-        (format!("{first}price = \"1 EUR/h\"\n"), &["line 3", "dollars are the only currency"]),
+        (format!("{first}price = \"1 EUR/h\"\n"), &["line 3", "expected dollars"]),
         (format!("{first}prize = \"$1/h\"\n"), &["line 3", "did you mean `price`"]),
         (format!("{first}price = \"$1/h\"\nspeed = 0.0\n"), &["machine 1 (box)", "a speed of 0"]),
         (

@@ -183,7 +183,7 @@ fn another_policy_is_asked_what_it_would_have_done() {
     let scene = Scene::new("");
     scene.write("ledger.jsonl", &written.text);
     let table = scene.call(&["simulate", "--replay", "ledger.jsonl"]);
-    for words in ["decisions: 5 of 5 the same", "mean of 2", "allocations: all 3 in the same order", "+0.0%"]
+    for words in ["decisions: 5 of 5 the same", "mean of 2", "allocations: all 3 in the same order", "+0.0 %"]
     {
         assert!(table.stdout.contains(words), "`{words}` is not in: {table:?}");
     }

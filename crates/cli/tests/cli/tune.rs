@@ -62,7 +62,13 @@ fn the_least_share_that_is_good_enough_is_found_and_kept() {
     assert!(!again.stderr.contains("session 1"), "{}", again.stderr);
     assert!(!scene.path("search.sessions").exists());
     let table = scene.call(&["tune", "sync", "job.toml", "--resume", "-o", "search.json"]);
-    for words in ["sets the target", "good enough", "3 sessions", "[sync] policy = { switch_at = 0.25 }"] {
+    // On a busy machine the setting may have taken longer than all steps together: then it is not recommended.
+    let recommended = if found["gain"]["best_s"].as_f64() < found["gain"]["synchronous_s"].as_f64() {
+        "[sync] policy = { switch_at = 0.25 }"
+    } else {
+        "nothing: synchronous training takes no longer"
+    };
+    for words in ["sets the target", "good enough", "3 sessions", recommended] {
         assert!(table.stdout.contains(words), "{words}: {}", table.stdout);
     }
     let csv = scene.call(&["tune", "sync", "job.toml", "--resume", "-o", "search.json", "--format", "csv"]);

@@ -1,5 +1,7 @@
 //! The checks that a job file must pass, beyond its shape.
 
+use std::collections::BTreeSet;
+
 use super::{
     CustomOptions, Data, Feature, Goodput, Job, Mode, Model, Optimizer, RateRule, Reduce, Schedule, verify,
 };
@@ -255,6 +257,21 @@ fn data(data: &Data) -> Check {
         }
     }
     match data {
+        Data::Csv { classes, .. } => {
+            let different = classes.iter().collect::<BTreeSet<_>>().len();
+            ensure(
+                classes.is_empty() || (2..=1 << 12).contains(&classes.len()),
+                "data.classes",
+                format!("{} is not in 2…4096", classes.len()),
+                "leave it out where labels are numbers",
+            )?;
+            ensure(
+                different == classes.len(),
+                "data.classes",
+                "a name is there twice",
+                "name each class once",
+            )
+        }
         Data::Idx { test_images, test_labels, .. } => ensure(
             test_images.is_some() == test_labels.is_some(),
             "data.test_labels",

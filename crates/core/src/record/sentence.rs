@@ -27,9 +27,9 @@ impl Event {
             },
             Event::Evaluated { step, loss, accuracy } => match accuracy {
                 Some(accuracy) => {
-                    format!("step {step}: held-out loss {loss:.4}, accuracy {:.2} %", accuracy * 100.0)
+                    format!("step {step}: held-out loss {}, accuracy {:.2} %", shown(*loss), accuracy * 100.0)
                 }
-                None => format!("step {step}: held-out loss {loss:.4}"),
+                None => format!("step {step}: held-out loss {}", shown(*loss)),
             },
             Event::Decided(decision) => decision.sentence(),
             Event::Straggler { step, reason, .. } => format!("step {step}: {reason}"),
@@ -136,6 +136,11 @@ impl Decision {
             if target == workers { format!("{workers} stay") } else { format!("{workers} → {target}") };
         format!("step {step}: {by}: {what}: {reason}")
     }
+}
+
+/// A loss; a power of ten where it is a long number, as of a run that diverges.
+fn shown(loss: f64) -> String {
+    if loss.abs() < 1e5 { format!("{loss:.4}") } else { format!("{loss:.1e}") }
 }
 
 /// Seconds with as many digits as a person needs.

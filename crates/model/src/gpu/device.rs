@@ -2,6 +2,7 @@
 
 use bellwether_core::InputError;
 use bellwether_core::parse::{did_you_mean, document};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Threads of a warp, on every device so far.
@@ -17,7 +18,7 @@ const MULTIPROCESSORS_MAX: u32 = 4096;
 const SLOTS_MAX: u32 = 1024;
 
 /// Which multiprocessor comes first among those of equal room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
     /// 0, 1, 2, 3, …
@@ -42,7 +43,7 @@ impl Order {
 ///
 /// A choice gives two while many blocks are left: at least 2 N + 5 of N multiprocessors were unplaced before the
 /// choice before it (before itself, for the first). Otherwise it gives one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Issue {
     /// Always one.
@@ -55,7 +56,7 @@ pub enum Issue {
 }
 
 /// What is known of a rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Evidence {
     /// Seen in a trace of this device.
@@ -67,7 +68,7 @@ pub enum Evidence {
 }
 
 /// A GPU.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Device {
     /// What users write; case, `-`, `_` and spaces do not matter.
@@ -120,10 +121,19 @@ pub struct Device {
     pub mig: bool,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(title = "Gpus")]
 struct File {
+    /// The devices.
     gpu: Vec<Device>,
+}
+
+impl Device {
+    /// The JSON schema of a file of devices.
+    pub fn schema() -> serde_json::Value {
+        schemars::schema_for!(File).to_value()
+    }
 }
 
 /// The devices that come with the program.

@@ -5,12 +5,13 @@ use std::str::FromStr;
 
 use bellwether_core::InputError;
 use bellwether_core::parse::did_you_mean;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::device::Device;
 
 /// How launches of several streams share the device.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Discipline {
     /// One queue in order of arrival; only its head places blocks. All streams count as of one process.
@@ -61,7 +62,7 @@ impl FromStr for Discipline {
 }
 
 /// Turns of processes.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TimeSlice {
     /// Length of a turn, in microseconds.
@@ -89,7 +90,7 @@ impl TimeSlice {
 }
 
 /// A slice of a device that is cut up.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Slice {
     /// The name by which processes refer to it.

@@ -1,11 +1,12 @@
 //! A kernel, and what each of its blocks uses.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::device::Device;
 
 /// A kernel: a grid of equal blocks.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Kernel {
     /// The name by which streams launch it.
@@ -39,7 +40,7 @@ pub struct Kernel {
 }
 
 /// What one block uses, while nothing slows it, of each shared resource: shares from 0 to 1 of all there is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Demand {
     /// Of the issue slots of its multiprocessor.

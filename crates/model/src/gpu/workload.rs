@@ -2,6 +2,7 @@
 
 use bellwether_core::InputError;
 use bellwether_core::parse::did_you_mean;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::device::Device;
@@ -33,7 +34,7 @@ const BLOCKS_MAX: u32 = i32::MAX as u32;
 /// assert_eq!(workload.streams[0].repeat, 3);
 /// # Ok::<(), bellwether_core::InputError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
     /// The kernels that streams may launch.
@@ -63,7 +64,7 @@ pub struct Workload {
 }
 
 /// Launches one after the other: each begins when all blocks of the one before have ended.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stream {
     /// What it is called in reports.
@@ -98,7 +99,7 @@ pub struct Stream {
 }
 
 /// How the rounds of a stream arrive.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arrivals {
     /// At equal distances.
@@ -109,7 +110,7 @@ pub enum Arrivals {
 }
 
 /// A launch of a kernel.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Launch {
     /// Name of the kernel.
@@ -124,7 +125,7 @@ pub struct Launch {
 }
 
 /// What is special about a process.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Process {
     /// As streams name it.
@@ -135,6 +136,13 @@ pub struct Process {
     /// Under `mig`: the slice in which it runs.
     #[serde(default)]
     pub slice: Option<String>,
+}
+
+impl Workload {
+    /// The JSON schema of such a file.
+    pub fn schema() -> serde_json::Value {
+        schemars::schema_for!(Workload).to_value()
+    }
 }
 
 fn ordinary_process() -> String {

@@ -1,7 +1,7 @@
 //! The state directory: a folder per run, with all that is needed to take the run up again.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use bellwether_core::job::Job;
@@ -15,19 +15,29 @@ use crate::private;
 pub struct StateDir(PathBuf);
 
 impl StateDir {
-    /// The directory that was asked for, or `bellwether` in the user's state directory (XDG).
+    /// The directory that was asked for, or that of the environment (`BELLWETHER_STATE_DIR`), or `bellwether` in the
+    /// user's state directory (XDG).
     ///
     /// # Errors
     ///
-    /// Returns an error if no folder was asked for and the environment names none.
+    /// Returns an error if no folder was asked for and the environment names none, or if it is a file.
     pub fn find(asked: Option<PathBuf>) -> Result<StateDir, RunDirError> {
         let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
         let path = asked
+            .or_else(|| variable("BELLWETHER_STATE_DIR"))
             .or_else(|| variable("XDG_STATE_HOME").map(|p| p.join("bellwether")))
             .or_else(|| variable("HOME").map(|p| p.join(".local/state/bellwether")))
             .ok_or(RunDirError::NoStateDir)?;
         // A run is looked at and taken up again from anywhere.
-        std::path::absolute(&path).map(StateDir).map_err(RunDirError::io(&path))
+        let path = std::path::absolute(&path).map_err(RunDirError::io(&path))?;
+        if fs::metadata(&path).is_ok_and(|found| !found.is_dir()) {
+            let error = io::Error::new(
+                ErrorKind::NotADirectory,
+                "is not a folder; name one, or a path where none is yet",
+            );
+            return Err(RunDirError::io(&path)(error));
+        }
+        Ok(StateDir(path))
     }
 
     /// The folder.

@@ -1,7 +1,7 @@
 // The curves of one job: loss, throughput beside its prediction, and workers, above each other on one time axis.
 
 import { draw, make, set, setText } from "./page.js";
-import { count, duration, measured, moment, tick } from "./words.js";
+import { count, duration, loss, measured, moment, tick } from "./words.js";
 
 const LEFT = 48;
 const RIGHT = 8;
@@ -14,7 +14,7 @@ const BREAK_S = 5;
 const BREAK_TIMES = 8;
 
 const PLOTS = [
-  { key: "loss", title: "Training loss", value: (point) => point.loss, zero: false, text: measured },
+  { key: "loss", title: "Training loss", value: (point) => point.loss, zero: false, text: loss },
   { key: "rate", title: "Samples per second", value: (point) => point.examples_per_s, zero: true, text: measured },
   { key: "workers", title: "Workers", value: (point) => point.workers, zero: true, text: count, steps: true, height: 56 },
 ];
@@ -171,7 +171,9 @@ export class Curves {
     const point = this.points[index];
     if (!point) return;
     for (const plot of this.plots) {
-      const value = plot.value_of(point);
+      // The curve's last point is a mean of several steps; the list and the title tell of the last step alone.
+      const last = this.at === null && plot.key === "loss" ? this.job.loss : null;
+      const value = last ?? plot.value_of(point);
       const where = this.at === null ? "" : ` at step ${count(point.step)}`;
       const beside = plot.key === "rate" && this.at === null ? this.#beside() : "";
       setText(plot.label, `${plot.text(value)}${where}${beside}`);

@@ -4,7 +4,7 @@ import { Curves } from "./charts.js";
 import { LINES, Log } from "./log.js";
 import { byId, complain, make, set, setText, shape, show } from "./page.js";
 import { hasEnded } from "./store.js";
-import { count, deadline, duration, iso, limits, measured, moment, off, percent, plural, relative, workers } from "./words.js";
+import { count, deadline, duration, iso, limits, loss, measured, moment, off, percent, plural, relative, workers } from "./words.js";
 
 /** Curves are fetched again at most so often. */
 const REFRESH_MS = 2000;
@@ -17,7 +17,7 @@ const FACTS = [
   ["Progress", (job) => `${percent(job.total_steps ? job.step / job.total_steps : 0)}: step ${count(job.step)} of ${count(job.total_steps)}`],
   ["Workers", (job) => `${workers(job)} of ${limits(job)}`],
   ["Weight", (job) => measured(job.weight)],
-  ["Loss", (job) => (job.loss == null ? null : measured(job.loss))],
+  ["Loss", (job) => (job.loss == null ? null : loss(job.loss))],
   ["Samples/s", (job) => (job.examples_per_s == null ? null : `${measured(job.examples_per_s)} measured`)],
   ["Predicted", (job) => predicted(job)],
   ["Expected end", (job, now) => (job.ended_s == null ? time(job.expected_end_s, now) : null)],

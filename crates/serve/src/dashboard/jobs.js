@@ -2,7 +2,7 @@
 
 import { arrange, byId, make, set, setText, shape, show } from "./page.js";
 import { STATES, hasEnded } from "./store.js";
-import { age, count, deadline, iso, limits, measured, moment, off, percent, plural, relative, workers } from "./words.js";
+import { age, count, deadline, iso, limits, loss as shownLoss, measured, moment, off, percent, plural, relative, workers } from "./words.js";
 
 const PAGE = 50;
 const PAGE_NARROW = 20;
@@ -301,7 +301,7 @@ class Row {
     set(this.bar, { value: share(job), "aria-label": `Progress of ${job.name}` });
     setText(this.steps, `${count(job.step)} / ${count(job.total_steps)}`);
     setText(this.share, percent(share(job)));
-    setText(loss.main, measured(job.loss));
+    setText(loss.main, shownLoss(job.loss));
     setText(this.rate, measured(job.examples_per_s));
     setText(this.off, off(job));
     setText(rate.sub, job.predicted_examples_per_s == null ? "" : `${measured(job.predicted_examples_per_s)} predicted`);

@@ -3,7 +3,7 @@
 import { ask, byId, complain, make, set, setText } from "./page.js";
 import { spark } from "./slots.js";
 import { hasEnded } from "./store.js";
-import { count, duration, percent } from "./words.js";
+import { count, duration, percent, sentence } from "./words.js";
 
 const MINUTES = 15;
 const BINS = 60;
@@ -40,7 +40,7 @@ export class Overview {
   async #choose() {
     const policy = this.select.value;
     this.asking = true;
-    const text = `${this.ideas.get(policy) ?? ""} All jobs are new to it, and it may change their workers at once. A job that has to wait goes on later from its checkpoint.`.trim();
+    const text = `${sentence(this.ideas.get(policy) ?? "")} All jobs are new to it, and it may change their workers at once. A job that has to wait goes on later from its checkpoint.`.trim();
     if (await ask(`Let ${policy} decide from now on?`, text, `Use ${policy}`)) await this.hears.choose(policy);
     this.asking = false;
     this.#policy();

@@ -27,10 +27,20 @@ export function measured(value) {
   return size !== 0 && size < 0.001 ? value.toExponential(1) : three.format(value);
 }
 
+/** A loss with three digits; a power of ten where it is a long number, as of a job that diverges. */
+export const loss = (value) => (known(value) && Math.abs(value) >= 1e5 ? value.toExponential(1) : measured(value));
+
 /** A number beside an axis: short. */
 export function tick(value) {
   const size = Math.abs(value);
   return size < 10_000 || size >= HUGE ? measured(value) : compact.format(value);
+}
+
+/** A text as a sentence: with a capital and a stop. */
+export function sentence(text) {
+  const trimmed = text.trim();
+  if (trimmed === "") return "";
+  return trimmed[0].toUpperCase() + trimmed.slice(1) + (/[.!?]$/.test(trimmed) ? "" : ".");
 }
 
 /** A share in percent; its sign stays on the same line. */

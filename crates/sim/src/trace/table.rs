@@ -51,7 +51,10 @@ fn recognise(first: &[String], format: Option<Format>) -> Result<(&'static Schem
         return Ok((schema, false));
     }
     let closest = SCHEMAS.iter().filter(allowed).filter(|s| !s.needed.is_empty()).rev();
-    let closest = closest.max_by_key(|schema| matching(schema)).unwrap_or(&CSV);
+    // Where none is near, our own format helps most.
+    let closest = closest.max_by_key(|schema| matching(schema)).filter(|schema| matching(schema) > 0);
+    let closest = closest.or(format.and_then(|format| SCHEMAS.iter().find(|schema| schema.format == format)));
+    let closest = closest.unwrap_or(&CSV);
     let missing = closest.needed.iter().find(|column| !holds(column)).unwrap_or(&"job_id");
     let known = format!("a trace of format `{}` begins with {}", closest.format, closest.needed.join(","));
     if matching(closest) == 0 {

@@ -1,6 +1,7 @@
 //! Decoded samples in memory: features and a class label per sample.
 
 use bellwether_core::InputError;
+use bellwether_core::job::Normalise;
 
 use super::Batch;
 
@@ -64,6 +65,34 @@ impl Table {
         self.labels.extend(other.labels);
         self.classes = self.classes.max(other.classes);
         Ok(self)
+    }
+
+    /// Brings each feature to one size, by the samples that `training` names. Bytes have one already, and a feature
+    /// that is the same in all of these becomes 0.
+    pub(super) fn normalise(&mut self, how: Normalise, training: &[u32]) {
+        let width = self.width();
+        let Features::Floats(floats) = &mut self.features else { return };
+        if how == Normalise::None || training.is_empty() {
+            return;
+        }
+        for column in 0..width {
+            let values = || training.iter().map(|row| f64::from(floats[*row as usize * width + column]));
+            let count = training.len() as f64;
+            let (middle, size) = match how {
+                Normalise::Range => {
+                    let (low, high) = values().fold((f64::MAX, f64::MIN), |(l, h), v| (l.min(v), h.max(v)));
+                    (low, high - low)
+                }
+                Normalise::Standard | Normalise::None => {
+                    let mean = values().sum::<f64>() / count;
+                    let variance = values().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
+                    (mean, variance.sqrt())
+                }
+            };
+            for value in floats.iter_mut().skip(column).step_by(width) {
+                *value = if size > 0.0 { ((f64::from(*value) - middle) / size) as f32 } else { 0.0 };
+            }
+        }
     }
 
     /// Appends one sample to a batch.

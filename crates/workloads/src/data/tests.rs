@@ -67,7 +67,7 @@ fn plain_and_packed_files_give_the_same_digest() {
 
 #[test]
 fn a_missing_file_is_named_with_a_hint() {
-    let data = Data::Csv { path: PathBuf::from("here/x.csv"), header: false, scale: 1.0, held_out: 0.2 };
+    let data = csv("here/x.csv");
     let error = Dataset::load(&data, 0, &no_files).unwrap_err();
     assert_eq!(error.place, "here/x.csv");
     assert!(error.hint.contains("job file's folder"));
@@ -75,7 +75,51 @@ fn a_missing_file_is_named_with_a_hint() {
 
 #[test]
 fn a_single_sample_cannot_be_split() {
-    let data = Data::Csv { path: PathBuf::from("x.csv"), header: false, scale: 1.0, held_out: 0.2 };
+    let data = csv("x.csv");
     let error = Dataset::load(&data, 0, &|_| Ok(b"1,0".to_vec())).unwrap_err();
     assert!(error.what.contains("none is left to train on"), "{error}");
+}
+
+/// Numbers between commas, without a header.
+fn csv(path: &str) -> Data {
+    Data::Csv {
+        path: PathBuf::from(path),
+        header: false,
+        separator: None,
+        label: None,
+        classes: Vec::new(),
+        scale: 1.0,
+        normalise: Normalise::None,
+        held_out: 0.2,
+    }
+}
+
+#[test]
+fn features_are_normalised_by_the_training_samples() {
+    let text: String = (0..10).map(|row| format!("{row},7,{}\n", row % 2)).collect();
+    let load = |how| {
+        let Data::Csv { path, header, separator, label, classes, scale, held_out, .. } = csv("x.csv") else {
+            panic!("it is CSV")
+        };
+        let data = Data::Csv { path, header, separator, label, classes, scale, normalise: how, held_out };
+        Dataset::load(&data, 1, &|_| Ok(text.clone().into_bytes())).unwrap()
+    };
+    let features = |data: &Dataset, part| {
+        let indices: Vec<u64> = (0..data.count(part)).collect();
+        data.batch(part, &indices).unwrap().values
+    };
+    let plain = load(Normalise::None);
+    let raw: Vec<f64> = features(&plain, Part::Training).iter().step_by(2).map(|v| f64::from(*v)).collect();
+    let mean = raw.iter().sum::<f64>() / raw.len() as f64;
+    let deviation = (raw.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / raw.len() as f64).sqrt();
+    for part in [Part::Training, Part::HeldOut] {
+        let standard = features(&load(Normalise::Standard), part);
+        for (value, before) in standard.chunks(2).zip(features(&plain, part).chunks(2)) {
+            let expected = ((f64::from(before[0]) - mean) / deviation) as f32;
+            assert_eq!((value[0], value[1]), (expected, 0.0), "a feature that never changes says nothing");
+        }
+    }
+    let range = features(&load(Normalise::Range), Part::Training);
+    let (low, high) = range.iter().step_by(2).fold((f32::MAX, f32::MIN), |(l, h), v| (l.min(*v), h.max(*v)));
+    assert_eq!((low, high), (0.0, 1.0));
 }

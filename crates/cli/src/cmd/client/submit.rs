@@ -38,6 +38,12 @@ pub(crate) struct SubmitArguments {
     /// By when it should be done: within a time, or at a moment such as 2026-11-21T18:00:00Z
     #[arg(long, value_name = "TIME")]
     pub(crate) deadline: Option<Deadline>,
+    /// Numbers of workers that it may have [default: the job file's]
+    #[arg(long, value_name = "N|MIN..MAX", conflicts_with_all = ["min", "max"])]
+    pub(crate) workers: Option<WorkerRange>,
+    /// Optimizer steps, instead of the job file's length
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) steps: Option<u64>,
     /// Fewest workers that it may have [default: the job file's]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) min: Option<u32>,
@@ -73,7 +79,13 @@ pub(crate) fn submit(arguments: &SubmitArguments, printer: &Printer) -> Result<E
     // All are read before one is sent.
     let mut jobs = Vec::new();
     for path in &arguments.jobs {
-        jobs.push((path, job::read(path, &arguments.set)?));
+        let mut job = job::read(path, &arguments.set)?;
+        if let Some(steps) = arguments.steps {
+            job = job
+                .edit(|job| (job.steps, job.epochs) = (Some(steps), None))
+                .map_err(|error| InputError { place: format!("--{}", error.place), ..error })?;
+        }
+        jobs.push((path, job));
     }
     let deadline_s = arguments.deadline.map(|deadline| deadline.left_s(words::now_s()));
     let deadline_s = deadline_s.transpose().map_err(|why| InputError::new("--deadline", why))?;
@@ -180,7 +192,7 @@ fn send(
 /// The limits that were asked for here; one of them moves the other one of the job file where they contradict.
 fn workers(file: WorkerRange, arguments: &SubmitArguments) -> Result<Option<WorkerRange>, InputError> {
     let range = match (arguments.min, arguments.max) {
-        (None, None) => return Ok(None),
+        (None, None) => return Ok(arguments.workers),
         (Some(min), Some(max)) if min > max => {
             let what = format!("{min} workers at least and {max} at most");
             return Err(InputError::new("--min, --max", what).hint("give the smaller number to --min"));

@@ -7,7 +7,7 @@ use bellwether_core::prediction::Protocol;
 use bellwether_core::units::{Bytes, BytesPerSecond, Seconds};
 use clap::{Args, ValueEnum};
 
-use crate::options::TableFormat;
+use crate::options::{TableFormat, picture};
 
 #[derive(Debug, Args)]
 pub(crate) struct PredictArguments {
@@ -67,7 +67,7 @@ pub(crate) struct PredictArguments {
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: TableFormat,
     /// Draw throughput over workers
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_parser = picture)]
     pub(crate) plot: Option<PathBuf>,
     /// Write the execution that the fine-grained model imagines for the most workers, for Perfetto or Chrome
     #[arg(long, value_name = "FILE.json")]

@@ -6,7 +6,7 @@ use super::Row;
 use crate::options::TableFormat;
 use crate::render;
 use crate::render::csv::Csv;
-use crate::render::duration::precise;
+use crate::render::duration::column;
 use crate::render::figure::figure;
 
 pub(super) fn render(rows: &[Row], format: TableFormat) -> String {
@@ -24,7 +24,8 @@ fn table(rows: &[Row]) -> String {
         "{:>7}  {:>12}  {:>25}  {:>10}  {:>10}  {head}{:<8}\n",
         "workers", "examples/s", "95 % interval", "step", "efficiency", "bound by"
     );
-    for row in rows {
+    let steps = column(&rows.iter().map(|row| row.step_s).collect::<Vec<_>>());
+    for (row, step) in rows.iter().zip(steps) {
         let interval = format!("{} … {}", figure(row.low), figure(row.high));
         let staleness = match stale {
             true => format!("{:>9.1}  ", row.staleness.unwrap_or(0.0)),
@@ -32,11 +33,11 @@ fn table(rows: &[Row]) -> String {
         };
         let _ = writeln!(
             text,
-            "{:>7}  {:>12}  {:>25}  {:>10}  {:>9.0}%  {staleness}{}{}",
+            "{:>7}  {:>12}  {:>25}  {:>10}  {:>8.0} %  {staleness}{}{}",
             row.workers,
             figure(row.examples_per_s),
             interval,
-            precise(row.step_s),
+            step,
             row.efficiency * 100.0,
             row.bottleneck,
             if row.knee { "  ← knee" } else { "" }

@@ -89,6 +89,12 @@ pub(crate) struct RunArguments {
     /// The daemon whose job this is starts it
     #[arg(long, hide = true, requires = "resume")]
     pub(crate) served: bool,
+    /// Show nothing but the end
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Show every event of the journal
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
     #[command(flatten)]
     pub(crate) state: StateArguments,
 }

@@ -13,7 +13,7 @@ use super::args::RunArguments;
 use crate::by_hand::batch;
 use crate::options::Format;
 use crate::printer::Printer;
-use crate::render::figure::loss;
+use crate::render::figure::{loss, rate};
 use crate::runs::RunDir;
 
 /// Time between two lines on how far the run is, where no line can be rewritten.
@@ -26,6 +26,12 @@ pub(super) struct Show<'p> {
     run: Option<RunDir>,
     format: Format,
     by_hand: bool,
+    /// Whether only the end is shown.
+    hushed: bool,
+    /// Whether progress is not shown.
+    quiet: bool,
+    /// Whether every event is shown.
+    verbose: bool,
     told: Instant,
     /// Whether the run has shown how far it was when it began.
     placed: bool,
@@ -34,9 +40,11 @@ pub(super) struct Show<'p> {
 
 impl<'p> Show<'p> {
     pub(super) fn new(printer: &'p Printer, arguments: &RunArguments) -> Self {
-        let (format, by_hand) = (arguments.state.format, arguments.no_spawn);
-        let told = Instant::now();
-        Show { printer, bar: None, run: None, format, by_hand, told, placed: false, signal: None }
+        let (format, by_hand) = (arguments.state.format, arguments.no_spawn || arguments.listen.is_some());
+        let (hushed, verbose) = (arguments.quiet, arguments.verbose);
+        let quiet = hushed || printer.quiet;
+        let (told, placed, signal) = (Instant::now(), false, None);
+        Show { printer, bar: None, run: None, format, by_hand, hushed, quiet, verbose, told, placed, signal }
     }
 
     /// The signal that stopped the run, if one did.
@@ -53,7 +61,7 @@ impl<'p> Show<'p> {
                 if let Event::StopRequested { by } = event {
                     self.signal = EndSignal::named(by);
                 }
-                if let Some(note) = self.invitation(event).or_else(|| event.sentence()) {
+                if let Some(note) = self.invitation(event).or_else(|| self.told(event)) {
                     match &self.bar {
                         Some(bar) => bar.suspend(|| self.printer.note(&note)),
                         None => self.printer.note(&note),
@@ -69,11 +77,11 @@ impl<'p> Show<'p> {
     }
 
     fn begin(&mut self, run: &RunDir) {
-        if self.format == Format::Table {
+        if self.format == Format::Table && !self.hushed {
             self.printer.note(format_args!("{} in {}", run.name, run.path.display()));
         }
         (self.run, self.told) = (Some(run.clone()), Instant::now());
-        self.bar = self.printer.interactive.then(|| {
+        self.bar = (self.printer.interactive && !self.hushed).then(|| {
             let bar = ProgressBar::new(0);
             let style =
                 ProgressStyle::with_template("{bar:24} step {pos}/{len}  {msg}  {elapsed} (left: {eta})");
@@ -88,13 +96,21 @@ impl<'p> Show<'p> {
                 advance(bar, status, !std::mem::replace(&mut self.placed, true));
                 bar.set_message(message(status));
             }
-            None if !self.printer.quiet && status.lifecycle != "ended" && self.told.elapsed() >= PERIOD => {
+            None if !self.quiet && status.lifecycle != "ended" && self.told.elapsed() >= PERIOD => {
                 self.told = Instant::now();
                 let Status { step, total_steps, .. } = status;
                 self.printer.note(format_args!("step {step}/{total_steps}: {}", message(status)));
             }
             None => {}
         }
+    }
+
+    /// What is shown of an event: where every one is, those without a sentence as the journal has them.
+    fn told(&self, event: &Event) -> Option<String> {
+        if self.hushed {
+            return None;
+        }
+        event.sentence().or_else(|| self.verbose.then(|| serde_json::to_string(event).unwrap_or_default()))
     }
 
     /// How to join, once the coordinator listens and starts no workers itself.
@@ -130,9 +146,9 @@ fn message(status: &Status) -> String {
         if status.wanted == status.workers { String::new() } else { format!(" of {}", status.wanted) };
     let plural = if status.workers == 1 && wanted.is_empty() { "" } else { "s" };
     format!(
-        "{loss}{}{:.0} examples/s  {}{wanted} worker{plural}  {}",
+        "{loss}{}{} examples/s  {}{wanted} worker{plural}  {}",
         batch(status),
-        status.examples_per_s,
+        rate(status.examples_per_s),
         status.workers,
         status.lifecycle
     )

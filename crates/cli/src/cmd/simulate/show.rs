@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 use super::experiment::{Outcome, PolicyResult};
 use crate::options::TableFormat;
 use crate::render::csv::{Csv, cell};
-use crate::render::duration::brief;
+use crate::render::duration::column;
+use crate::render::figure::{grouped, percent};
 use crate::render::{self, table::aligned};
 
 pub(super) fn render(results: &[PolicyResult], format: TableFormat) -> String {
@@ -90,19 +91,19 @@ fn csv(results: &[PolicyResult]) -> String {
 
 /// Rows are policies; the best of each column is marked.
 fn table(results: &[PolicyResult]) -> String {
-    type Column = (&'static str, fn(&Report) -> f64, fn(f64) -> String, Best);
+    type Column = (&'static str, fn(&Report) -> f64, Show, Best);
     let columns: [Column; 11] = [
-        ("mean JCT", |r| r.avg_jct_s, brief, Best::Low),
-        ("median", |r| r.median_jct_s, brief, Best::Low),
-        ("p95", |r| r.p95_jct_s, brief, Best::Low),
-        ("p99", |r| r.p99_jct_s, brief, Best::Low),
-        ("makespan", |r| r.makespan_s, brief, Best::Low),
-        ("queueing", |r| r.avg_queueing_s, brief, Best::Low),
-        ("used", |r| r.utilisation, |v| format!("{:.1}%", 100.0 * v), Best::High),
-        ("rho p95", |r| r.p95_rho, |v| format!("{v:.2}"), Best::Low),
-        ("stops", |r| r.preemptions, |v| format!("{v:.0}"), Best::None),
-        ("restarts/job", |r| r.restarts_per_job, |v| format!("{v:.2}"), Best::None),
-        ("GPU-hours", |r| r.device_hours, |v| format!("{v:.0}"), Best::None),
+        ("mean JCT", |r| r.avg_jct_s, Show::Time, Best::Low),
+        ("median", |r| r.median_jct_s, Show::Time, Best::Low),
+        ("p95", |r| r.p95_jct_s, Show::Time, Best::Low),
+        ("p99", |r| r.p99_jct_s, Show::Time, Best::Low),
+        ("makespan", |r| r.makespan_s, Show::Time, Best::Low),
+        ("queueing", |r| r.avg_queueing_s, Show::Time, Best::Low),
+        ("used", |r| r.utilisation, Show::As(percent), Best::High),
+        ("rho p95", |r| r.p95_rho, Show::As(|v| format!("{v:.2}")), Best::Low),
+        ("stops", |r| r.preemptions, Show::As(|v| grouped(v, 0)), Best::None),
+        ("restarts/job", |r| r.restarts_per_job, Show::As(|v| format!("{v:.2}")), Best::None),
+        ("GPU-hours", |r| r.device_hours, Show::As(|v| grouped(v, 0)), Best::None),
     ];
     let mut rows: Vec<Vec<String>> = vec![vec!["policy".into()]];
     rows.extend(results.iter().map(|result| vec![result.policy.clone()]));
@@ -120,8 +121,7 @@ fn table(results: &[PolicyResult]) -> String {
             Best::None => f64::NAN,
         };
         rows[0].push(title.into());
-        let shown: Vec<String> =
-            values.iter().map(|value| if value.is_nan() { "-".to_owned() } else { show(*value) }).collect();
+        let shown = show.all(&values);
         // What everybody has is nobody's merit.
         let differ = shown.iter().any(|text| *text != shown[0]);
         for ((row, value), text) in rows[1..].iter_mut().zip(&values).zip(shown) {
@@ -129,15 +129,36 @@ fn table(results: &[PolicyResult]) -> String {
             row.push(format!("{text}{mark}"));
         }
     }
-    rows[0].push("decision".into());
-    rows[0].push("time".into());
-    for (row, result) in rows[1..].iter_mut().zip(results) {
-        row.push(brief(mean(result, |o| o.deciding_s / (o.decisions.max(1) as f64))));
-        row.push(brief(mean(result, |o| o.wall_s)));
+    let decision = |result| mean(result, |o| o.deciding_s / (o.decisions.max(1) as f64));
+    let decisions: Vec<f64> = results.iter().map(decision).collect();
+    let times: Vec<f64> = results.iter().map(|result| mean(result, |o| o.wall_s)).collect();
+    for (title, values) in [("decision", decisions), ("time", times)] {
+        rows[0].push(title.into());
+        rows[1..].iter_mut().zip(column(&values)).for_each(|(row, text)| row.push(text));
     }
     let mut text = aligned(&rows);
     text.push_str(&footnotes(results));
     text.trim_end().to_owned()
+}
+
+/// How the values of a column are written.
+#[derive(Debug, Clone, Copy)]
+enum Show {
+    /// As times, all in one unit.
+    Time,
+    /// Each by itself.
+    As(fn(f64) -> String),
+}
+
+impl Show {
+    fn all(self, values: &[f64]) -> Vec<String> {
+        match self {
+            Show::Time => column(values),
+            Show::As(show) => {
+                values.iter().map(|value| if value.is_nan() { "-".into() } else { show(*value) }).collect()
+            }
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]

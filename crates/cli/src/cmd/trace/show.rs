@@ -5,7 +5,8 @@ use std::fmt::Write;
 use bellwether_sim::trace::Format;
 use bellwether_sim::workload::{Arrivals, Description, Group, Summary};
 
-use crate::render::duration::brief;
+use crate::render::duration::{brief, column};
+use crate::render::figure::{grouped, percent};
 use crate::render::table::aligned;
 
 /// Rows of the load over time.
@@ -21,7 +22,8 @@ pub(super) fn table(description: &Description, format: Format) -> String {
         let share = description.offered_load.map_or(String::new(), |load| format!(", a load of {load:.2}"));
         let _ = writeln!(
             text,
-            "{hours:.0} GPU-hours: {offered:.1} GPUs would be busy on average if nothing waited{share}"
+            "{} GPU-hours: {offered:.1} GPUs would be busy on average if nothing waited{share}",
+            grouped(hours, 0)
         );
     }
     if let Some(at_once) = &description.concurrency {
@@ -46,12 +48,16 @@ fn figures(work: &Summary, timed: bool) -> String {
     if !work.largest.is_finite() {
         return "not said; the tables of a model hold it".to_owned();
     }
-    let show = |value: f64| if timed { brief(value) } else { format!("{value:.0}") };
-    let Summary { mean, median, p95, p99, largest, variation } = work;
-    let [mean, median, p95, p99, largest] = [mean, median, p95, p99, largest].map(|value| show(*value));
-    format!(
-        "mean {mean}, median {median}, p95 {p95}, p99 {p99}, longest {largest}, coefficient of variation {variation:.2}"
-    )
+    let Summary { mean, median, p95, p99, largest, variation } = *work;
+    let shown = amounts(&[mean, median, p95, p99, largest], timed);
+    let named = ["mean", "median", "p95", "p99", "longest"].iter().zip(shown);
+    let named: Vec<String> = named.map(|(name, value)| format!("{name} {value}")).collect();
+    format!("{}, coefficient of variation {variation:.2}", named.join(", "))
+}
+
+/// Work side by side: times in one unit, or numbers.
+fn amounts(values: &[f64], timed: bool) -> Vec<String> {
+    if timed { column(values) } else { values.iter().map(|value| grouped(*value, 0)).collect() }
 }
 
 fn groups(title: &str, groups: &[Group], timed: bool, jobs: usize) -> String {
@@ -68,17 +74,16 @@ fn groups(title: &str, groups: &[Group], timed: bool, jobs: usize) -> String {
         .map(str::to_owned)
         .to_vec(),
     ];
-    for group in groups {
-        let show = |value: f64| if timed { brief(value) } else { format!("{value:.0}") };
-        rows.push(vec![
-            group.name.clone(),
-            group.jobs.to_string(),
-            format!("{:.1}%", 100.0 * group.jobs as f64 / jobs.max(1) as f64),
-            show(group.work.mean),
-            show(group.work.median),
-            show(group.work.p95),
-            group.gpu_hours.map_or(String::new(), |hours| format!("{hours:.0}")),
-        ]);
+    let work = |of: fn(&Summary) -> f64| {
+        amounts(&groups.iter().map(|group| of(&group.work)).collect::<Vec<_>>(), timed)
+    };
+    let columns = [work(|work| work.mean), work(|work| work.median), work(|work| work.p95)];
+    for (place, group) in groups.iter().enumerate() {
+        let mut row =
+            vec![group.name.clone(), group.jobs.to_string(), percent(group.jobs as f64 / jobs.max(1) as f64)];
+        row.extend(columns.iter().map(|column| column[place].clone()));
+        row.push(group.gpu_hours.map_or(String::new(), |hours| grouped(hours, 0)));
+        rows.push(row);
     }
     aligned(&rows)
 }
@@ -92,13 +97,14 @@ fn load(description: &Description) -> String {
     let every = windows.len().div_ceil(WINDOWS_MAX);
     let begin_s = windows[0].begin_s;
     let mut rows = vec![["from", "jobs", "GPUs offered", "load"].map(str::to_owned).to_vec()];
-    for chunk in windows.chunks(every) {
+    let begins_s: Vec<f64> = windows.chunks(every).map(|chunk| chunk[0].begin_s - begin_s).collect();
+    for (chunk, begin) in windows.chunks(every).zip(column(&begins_s)) {
         let length_s: f64 = chunk.iter().map(|window| window.length_s).sum();
         let device_s: f64 = chunk.iter().map(|window| window.offered_gpus * window.length_s).sum();
         let offered_s: f64 = chunk.iter().filter_map(|w| Some(w.offered_load? * w.length_s)).sum();
         let jobs: usize = chunk.iter().map(|window| window.jobs).sum();
         rows.push(vec![
-            brief(chunk[0].begin_s - begin_s),
+            begin,
             jobs.to_string(),
             format!("{:.1}", device_s / length_s),
             if description.offered_load.is_some() {

@@ -101,6 +101,11 @@ fn policy(job: &Job, fraction: f64) -> String {
     }
 }
 
+/// Whether the best share is worth a change of the job file: not where it takes as long as synchronous training.
+fn pays(gain: Option<&Gain>) -> bool {
+    gain.is_none_or(|gain| gain.best_s < gain.synchronous_s)
+}
+
 impl Report {
     pub(super) fn new(
         state: &State,
@@ -176,8 +181,10 @@ impl Report {
         if let Some(gain) = &self.gain {
             let _ = writeln!(text, "{:<18} {}", "gain", self.worth(gain));
         }
-        if let Some(policy) = &self.policy {
+        if let Some(policy) = self.policy.as_ref().filter(|_| pays(self.gain.as_ref())) {
             let _ = write!(text, "{:<18} [sync] policy = {policy}", "in the job file");
+        } else if self.gain.is_some() {
+            let _ = write!(text, "{:<18} nothing: synchronous training takes no longer", "in the job file");
         }
         text.trim_end().to_string()
     }
@@ -185,10 +192,10 @@ impl Report {
     fn cost(&self) -> String {
         let dollars = self.cost_dollars.map_or(String::new(), |cost| format!(", {}", Dollars::new(cost)));
         format!(
-            "{}, {}, {} samples{dollars}",
+            "{}, {}, {}{dollars}",
             count(self.sessions, "session"),
             written(self.cost_s),
-            self.cost_samples
+            count(self.cost_samples as usize, "sample")
         )
     }
 
@@ -218,5 +225,17 @@ impl Report {
             csv.row(&[fraction, sessions, diverged, &mean, &half_width, &seconds, &cell(*passed)]);
         }
         csv.text()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slower_setting_is_not_recommended() {
+        let gain = |best_s| Gain { synchronous_s: 0.95, extrapolated: false, best_s, recurrences: None };
+        assert!(pays(None) && pays(Some(&gain(0.5))));
+        assert!(!pays(Some(&gain(1.14))) && !pays(Some(&gain(0.95))));
     }
 }

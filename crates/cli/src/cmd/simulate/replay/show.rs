@@ -11,7 +11,9 @@ use super::recorded::Given;
 use super::simulated::JobTimes;
 use crate::options::TableFormat;
 use crate::render::csv::{Csv, cell};
-use crate::render::duration::brief;
+use crate::render::duration::{brief, column};
+use crate::render::figure::difference;
+use crate::render::words::{count, times};
 use crate::render::{self, table::aligned};
 
 /// Allocations before and after the first that differs that are shown.
@@ -51,22 +53,19 @@ fn remarks(replay: &Replay) -> Vec<String> {
         remarks.push(format!("several policies decided ({policies}); simulated is {} alone", replay.policy));
     }
     if recorded.interventions > 0 {
-        let times = recorded.interventions;
-        remarks.push(format!(
-            "users suspended, resumed or limited jobs {times} times; the simulator does not know"
-        ));
+        let often = times(recorded.interventions);
+        remarks
+            .push(format!("users suspended, resumed or limited jobs {often}; the simulator does not know"));
     }
     if recorded.reopened > 0 {
-        let times = recorded.reopened;
+        let often = times(recorded.reopened);
         remarks.push(format!(
-            "the daemon began anew {times} times, each with a fresh policy; the simulated one is one"
+            "the daemon restarted {often}, each time with a fresh policy; the simulation keeps one"
         ));
     }
     let missing = recorded.state.jobs.len() - replay.simulated.jobs.len();
     if missing > 0 {
-        remarks.push(format!(
-            "{missing} jobs did no work before they were cancelled or failed: they are left out"
-        ));
+        remarks.push(format!("{} did no work before the end: they are left out", count(missing, "job")));
     }
     remarks
 }
@@ -149,29 +148,39 @@ fn table(replay: &Replay) -> String {
         "simulated under {policy}: a first start costs {start} (mean of {starts}), a restart {restart}"
     );
     text.push('\n');
-    let gap = |gap: Option<f64>| gap.map_or("-".into(), |gap| format!("{:+.1}%", 100.0 * gap));
-    let time = |time_s: Option<f64>| time_s.map_or("-".into(), brief);
+    let gap = |gap: Option<f64>| gap.map_or("-".into(), difference);
     let devices = |given: &[Given], job: JobId| {
         let given = given.iter().filter(|given| given.job == job);
         given.map(|given| given.devices.to_string()).collect::<Vec<_>>().join(" ")
     };
     let title = ["job", "outcome", "measured", "simulated", "gap", "devices", "simulated devices"];
     let mut rows: Vec<Vec<String>> = vec![title.map(String::from).to_vec()];
-    rows.extend(simulated.jobs.iter().map(|job| {
+    let means = means(&simulated.jobs);
+    // Both columns have the same unit, and their means, too.
+    let measured_s = simulated.jobs.iter().map(|job| job.measured_s);
+    let simulated_s = simulated.jobs.iter().map(|job| job.simulated_s);
+    let all: Vec<f64> = measured_s
+        .chain(simulated_s)
+        .map(|time_s| time_s.unwrap_or(f64::NAN))
+        .chain(means.into_iter().flat_map(|(measured_s, simulated_s)| [measured_s, simulated_s]))
+        .collect();
+    let mut times = column(&all).into_iter();
+    let measured: Vec<String> = times.by_ref().take(simulated.jobs.len()).collect();
+    let replayed: Vec<String> = times.by_ref().take(simulated.jobs.len()).collect();
+    rows.extend(simulated.jobs.iter().zip(measured).zip(replayed).map(|((job, measured), replayed)| {
         vec![
             job.name.clone(),
             outcome(job).as_str().unwrap_or_default().into(),
-            time(job.measured_s),
-            time(job.simulated_s),
+            measured,
+            replayed,
             gap(job.gap()),
             devices(&recorded.given, job.job),
             devices(&simulated.given, job.job),
         ]
     }));
-    if let Some((measured_s, simulated_s)) = means(&simulated.jobs) {
+    if let Some((measured_s, simulated_s)) = means {
         let of_both = gap(Some(simulated_s / measured_s - 1.0));
-        let row = ["mean".into(), String::new(), brief(measured_s), brief(simulated_s), of_both];
-        rows.push(row.into());
+        rows.push(["mean".into(), String::new()].into_iter().chain(times).chain([of_both]).collect());
     }
     text.push_str(&aligned(&rows));
     text.push('\n');
@@ -200,9 +209,14 @@ fn parting(replay: &Replay) -> String {
         said.collect::<Vec<_>>().join(", ")
     };
     format!(
-        "allocations: {} measured, {} simulated; the first {same} are the same\n  measured:  … {}\n  simulated: … {}\n",
+        "allocations: {} measured, {} simulated; {} the same\n  measured:  … {}\n  simulated: … {}\n",
         measured.len(),
         simulated.len(),
+        match same {
+            0 => "not even the first is".into(),
+            1 => "the first is".into(),
+            same => format!("the first {same} are"),
+        },
         part(measured),
         part(simulated)
     )

@@ -1,0 +1,132 @@
+//! `bellwether export`: the learning curves of a run for other programs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use bellwether_core::InputError;
+use bellwether_session::curves::{Curves, tensorboard};
+use clap::{Args, ValueEnum};
+
+use crate::failure::Failure;
+use crate::files;
+use crate::printer::Printer;
+use crate::render::csv::{Csv, cell};
+use crate::runs::{RunDir, StateDir};
+
+mod plot;
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportArguments {
+    /// Name of the run, or of the job (its newest run)
+    #[arg(value_name = "JOB")]
+    pub(crate) job: String,
+    /// What is written
+    #[arg(long, value_enum, default_value = "csv")]
+    pub(crate) format: ExportFormat,
+    /// Where to: a file; of `tensorboard` a folder, in which the run gets its own [default: standard output]
+    #[arg(short, long, value_name = "PATH")]
+    pub(crate) output: Option<PathBuf>,
+    /// Folder of the runs [default: $BELLWETHER_STATE_DIR, $XDG_STATE_HOME/bellwether or ~/.local/state/bellwether]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// A row per step and per evaluation
+    Csv,
+    /// An event file for TensorBoard
+    Tensorboard,
+    /// A picture of the losses and the accuracy
+    Svg,
+}
+
+pub(crate) fn export(arguments: &ExportArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    let run = StateDir::find(arguments.state_dir.clone())?.run(&arguments.job)?;
+    let curves = Curves::read(&run).map_err(|error| Failure::at(&run.name, error))?;
+    if curves.training.is_empty() {
+        return Err(Failure::No(format!("{}: no step was done yet", run.name)));
+    }
+    let output = arguments.output.as_deref();
+    match arguments.format {
+        ExportFormat::Csv => text(csv(&curves), output, printer)?,
+        ExportFormat::Svg => text(plot::svg(&curves, &run.name)?, output, printer)?,
+        ExportFormat::Tensorboard => {
+            let folder = output.ok_or_else(|| {
+                InputError::new("--format tensorboard", "needs a folder to write to").hint("add -o DIR")
+            })?;
+            let path = events(&curves, &run, folder)?;
+            printer.note(format_args!(
+                "{} is written; `tensorboard --logdir {}` shows it",
+                path.display(),
+                folder.display()
+            ));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn text(text: String, output: Option<&Path>, printer: &Printer) -> Result<(), Failure> {
+    match output {
+        Some(path) => {
+            files::check_folder(path)?;
+            files::write_whole(path, (text + "\n").as_bytes())
+        }
+        None => {
+            printer.out(text);
+            Ok(())
+        }
+    }
+}
+
+/// Writes an event file into a folder of the run's name; gives its path.
+fn events(curves: &Curves, run: &RunDir, folder: &Path) -> Result<PathBuf, Failure> {
+    let folder = folder.join(&run.name);
+    fs::create_dir_all(&folder).map_err(|error| Failure::at(folder.display().to_string(), error))?;
+    let begin_s = curves.training.first().map_or(0.0, |point| point.time_s);
+    let path = folder.join(tensorboard::file_name(begin_s));
+    files::write_whole(&path, &tensorboard::events(curves))?;
+    Ok(path)
+}
+
+/// Rows by steps done; that of an evaluation follows the step before it.
+fn csv(curves: &Curves) -> String {
+    let mut csv = Csv::new([
+        "step",
+        "time_s",
+        "training_loss",
+        "examples_per_s",
+        "workers",
+        "held_out_loss",
+        "accuracy",
+    ]);
+    let mut evaluations = curves.evaluations.iter().peekable();
+    for point in &curves.training {
+        while let Some(evaluation) = evaluations.next_if(|evaluation| evaluation.step < point.step) {
+            csv.row(&[
+                &evaluation.step,
+                &evaluation.time_s,
+                &"",
+                &"",
+                &"",
+                &evaluation.loss,
+                &cell(evaluation.accuracy),
+            ]);
+        }
+        let [loss, rate] = [point.loss, point.examples_per_s].map(cell);
+        csv.row(&[&point.step, &point.time_s, &loss, &rate, &point.workers, &"", &""]);
+    }
+    for evaluation in evaluations {
+        csv.row(&[
+            &evaluation.step,
+            &evaluation.time_s,
+            &"",
+            &"",
+            &"",
+            &evaluation.loss,
+            &cell(evaluation.accuracy),
+        ]);
+    }
+    csv.text()
+}
