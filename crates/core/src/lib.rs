@@ -9,6 +9,7 @@ pub mod deadline;
 pub mod error;
 pub mod fitted;
 pub mod job;
+pub mod mix;
 pub mod parse;
 pub mod plan;
 pub mod policy;

@@ -7,17 +7,14 @@
 
 use std::ops::Range;
 
+use bellwether_core::mix;
+
 /// Rounds of the Feistel network: four give a pseudo-random permutation, six leave some margin.
 const ROUNDS: u64 = 6;
 
 /// A well-mixed function of two words (the finalizer of SplitMix64, applied twice).
 pub fn mix(a: u64, b: u64) -> u64 {
-    let finalize = |mut z: u64| {
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    };
-    finalize(finalize(a.wrapping_add(0x9E37_79B9_7F4A_7C15)) ^ b.wrapping_mul(0xD6E8_FEB8_6659_FD93))
+    mix::mix(mix::mix(a.wrapping_add(0x9E37_79B9_7F4A_7C15)) ^ b.wrapping_mul(0xD6E8_FEB8_6659_FD93))
 }
 
 /// The seed of all randomness that virtual node `node` uses in `step`.

@@ -4,17 +4,11 @@
 //! or what was computed before. Only integer operations, correctly rounded float operations and the
 //! `libm` crate are used: the bits are the same on every machine.
 
+use bellwether_core::mix::mix;
+
 /// A stream of random numbers, addressed by counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stream(u64);
-
-/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014): a bijection in which each input bit
-/// moves half of the output bits.
-fn mix(mut value: u64) -> u64 {
-    value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    value ^ (value >> 31)
-}
 
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 

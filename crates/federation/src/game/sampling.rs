@@ -15,6 +15,8 @@
 //! Source: Castro, Gómez and Tejada, Computers & Operations Research 2009 (sampled orders); Mitchell, Cooper, Frank
 //! and Holmes, JMLR 2022 (orders backwards); that halves are swapped is ours.
 
+use bellwether_core::mix::mix;
+
 /// Confidence of the intervals.
 pub const LEVEL: f64 = 0.95;
 
@@ -207,8 +209,6 @@ impl Shuffler {
 
     fn below(&mut self, count: usize) -> usize {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((u128::from(mixed ^ (mixed >> 31)) * count as u128) >> 64) as usize
+        ((u128::from(mix(self.state)) * count as u128) >> 64) as usize
     }
 }

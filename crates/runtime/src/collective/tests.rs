@@ -101,10 +101,7 @@ fn stamp(step: u64) -> Stamp {
 }
 
 fn leaf_value(step: u64, leaf: u32, index: usize) -> f32 {
-    let mut x = (step << 48) ^ (u64::from(leaf) << 32) ^ index as u64;
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^= x >> 31;
+    let x = bellwether_core::mix::mix((step << 48) ^ (u64::from(leaf) << 32) ^ index as u64);
     // Exponents far apart, so that another order of additions shows.
     ((x as u32) as f32 / 4e9 - 0.5) * 2f32.powi((x >> 40) as i32 % 24)
 }
