@@ -7,6 +7,7 @@ mod edges;
 mod headers;
 mod links;
 pub(crate) mod modes;
+mod packages;
 mod pages;
 mod paths;
 mod ratchet;
@@ -41,8 +42,10 @@ struct Findings {
 pub(crate) fn run() -> Result<bool> {
     let root = tree::root()?;
     let tree = tree::read(&root)?;
-    let Findings { problems, table, listed } = findings(&tree, &metadata(&root)?)?;
-    println!("{table}");
+    let Findings { mut problems, table, listed } = findings(&tree, &metadata(&root)?)?;
+    let packages = packages::count(&packages::listed(&root)?);
+    problems.extend(packages::check(packages));
+    println!("{table}packages of a default build: {packages} of {}\n", packages::MOST);
     for problem in &problems {
         println!("{problem}");
     }
@@ -117,7 +120,8 @@ mod tests {
     fn the_tree_is_tidy() {
         let root = tree::root().unwrap();
         let tree = tree::read(&root).unwrap();
-        let problems = findings(&tree, &metadata(&root).unwrap()).unwrap().problems;
+        let mut problems = findings(&tree, &metadata(&root).unwrap()).unwrap().problems;
+        problems.extend(packages::check(packages::count(&packages::listed(&root).unwrap())));
         let lines: Vec<String> = problems.iter().map(|problem| format!("\n  {problem}")).collect();
         assert!(problems.is_empty(), "the tree breaks rules of the house:{}\n", lines.concat());
     }

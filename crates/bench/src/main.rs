@@ -125,8 +125,6 @@ fn size(text: &str) -> Result<Bytes, String> {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    // As in the command: bits and times depend on the number of threads in a kernel.
-    let _ = rayon::ThreadPoolBuilder::new().num_threads(1).build_global();
     match bench(arguments.what, &Printer) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -31,8 +31,6 @@ fn main() -> ExitCode {
             return failure.exit_code();
         }
     };
-    // Bits depend on the number of threads in a kernel: one, in every process, whoever started it.
-    let _ = rayon::ThreadPoolBuilder::new().num_threads(1).build_global();
     let printer = printer::Printer::new(arguments.colour);
     match cmd::dispatch(arguments, &printer) {
         Ok(code) => code,

@@ -15,7 +15,7 @@ mod transformer;
 
 use bellwether_core::InputError;
 use bellwether_core::job::Model;
-use burn::tensor::Tensor;
+use burn_tensor::Tensor;
 
 pub(crate) use self::declaration::Declaration;
 pub(crate) use self::loss::{Losses, cross_entropy};

@@ -6,7 +6,7 @@
 use bellwether_core::InputError;
 use bellwether_core::job::Job;
 use bellwether_runtime::workload::{Evaluation, Layout, Loss, MicroBatch, Weights, Workload, WorkloadError};
-use burn::tensor::{Device, Tensor, TensorData};
+use burn_tensor::{Device, Tensor, TensorData};
 
 use crate::data::{Batch, Dataset, Part};
 use crate::fingerprint;

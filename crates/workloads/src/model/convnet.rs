@@ -2,8 +2,8 @@
 //! LeNet-5 (LeCun et al. 1998), with today's activations.
 
 use bellwether_core::InputError;
-use burn::tensor::ops::MaxPoolOptions;
-use burn::tensor::{Tensor, activation, module};
+use burn_tensor::ops::MaxPoolOptions;
+use burn_tensor::{Tensor, activation, module};
 
 use super::declaration::{Declaration, Initial};
 use super::{Network, Pass};

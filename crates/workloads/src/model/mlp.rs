@@ -1,6 +1,6 @@
 //! Fully connected layers with ReLU between them.
 
-use burn::tensor::{Tensor, activation};
+use burn_tensor::{Tensor, activation};
 
 use super::declaration::{Declaration, Initial};
 use super::{Network, Pass};

@@ -2,9 +2,9 @@
 //! the networks share.
 
 use bellwether_runtime::workload::Layout;
-use burn::tensor::module;
-use burn::tensor::ops::ConvOptions;
-use burn::tensor::{Device, Tensor, TensorData, activation};
+use burn_tensor::module;
+use burn_tensor::ops::ConvOptions;
+use burn_tensor::{Device, Tensor, TensorData, activation};
 
 use crate::random::Stream;
 

@@ -3,7 +3,7 @@
 //!
 //! Where a stage widens, the shortcut is a 1×1 convolution with stride 2 and batch normalisation.
 
-use burn::tensor::{Tensor, activation};
+use burn_tensor::{Tensor, activation};
 
 use super::declaration::{Declaration, Initial};
 use super::{Network, Pass};

@@ -1,7 +1,7 @@
 //! Causal transformer on bytes (Radford et al. 2019): learned positions, normalisation before each
 //! branch, GELU, and a head of its own.
 
-use burn::tensor::{Device, Int, Tensor, TensorData, activation, module};
+use burn_tensor::{Device, Int, Tensor, TensorData, activation, module};
 
 use super::declaration::{Declaration, Initial};
 use super::pass::gelu;
