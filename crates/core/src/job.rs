@@ -20,6 +20,7 @@ mod checked;
 mod csv;
 mod custom;
 mod mode;
+mod optimizer;
 mod support;
 mod sync;
 mod verify;
@@ -29,6 +30,7 @@ pub use checked::CheckedJob;
 pub use csv::{Normalise, Separator};
 pub use custom::CustomOptions;
 pub use mode::{Goodput, Mode, RateRule};
+pub use optimizer::{Optimizer, Schedule};
 pub use support::{Feature, Support, TrainingMode};
 pub use sync::{AsyncMomentum, AsyncRateScaling, Order, Reduce, StragglerPolicy, Sync, SyncPolicy};
 pub use verify::OnMismatch;
@@ -305,110 +307,6 @@ pub struct Batch {
     /// Virtual nodes: equal parts of the batch, each computed by one worker. They are part of the
     /// job's identity; workers may never be more than this.
     pub virtual_nodes: u32,
-}
-
-/// The update rule. Rates and decays are per step.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Optimizer {
-    /// Stochastic gradient descent.
-    Sgd {
-        /// Learning rate before the schedule's factor.
-        learning_rate: f64,
-        /// Momentum, 0…1.
-        #[serde(default)]
-        momentum: f64,
-        /// Nesterov's look-ahead; needs momentum.
-        #[serde(default)]
-        nesterov: bool,
-        /// Weight decay, added to the gradient.
-        #[serde(default)]
-        weight_decay: f64,
-        /// Largest Euclidean norm of the global gradient; a longer one is scaled down.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        clip_norm: Option<f64>,
-    },
-    /// Adam, with weight decay added to the gradient.
-    Adam {
-        /// Learning rate before the schedule's factor.
-        learning_rate: f64,
-        /// Decay rates of the first and second moment.
-        #[serde(default = "betas")]
-        betas: [f64; 2],
-        /// Added to the denominator.
-        #[serde(default = "epsilon")]
-        epsilon: f64,
-        /// Weight decay, added to the gradient.
-        #[serde(default)]
-        weight_decay: f64,
-        /// Largest Euclidean norm of the global gradient; a longer one is scaled down.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        clip_norm: Option<f64>,
-    },
-    /// Adam with weight decay decoupled from the gradient.
-    Adamw {
-        /// Learning rate before the schedule's factor.
-        learning_rate: f64,
-        /// Decay rates of the first and second moment.
-        #[serde(default = "betas")]
-        betas: [f64; 2],
-        /// Added to the denominator.
-        #[serde(default = "epsilon")]
-        epsilon: f64,
-        /// Weight decay, applied to the parameters, times the learning rate.
-        #[serde(default = "adamw_decay")]
-        weight_decay: f64,
-        /// Largest Euclidean norm of the global gradient; a longer one is scaled down.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        clip_norm: Option<f64>,
-    },
-}
-
-fn betas() -> [f64; 2] {
-    [0.9, 0.999]
-}
-fn epsilon() -> f64 {
-    1e-8
-}
-fn adamw_decay() -> f64 {
-    0.01
-}
-
-/// Factor on the learning rate, by step.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Schedule {
-    /// Always 1.
-    Constant {
-        /// Steps over which the rate rises linearly from 0.
-        #[serde(default)]
-        warm_up_steps: u64,
-    },
-    /// Multiplied by `factor` at each of the given steps.
-    Step {
-        /// Steps at which the rate changes, rising.
-        at: Vec<u64>,
-        /// Factor at each of them.
-        factor: f64,
-        /// Steps over which the rate rises linearly from 0.
-        #[serde(default)]
-        warm_up_steps: u64,
-    },
-    /// Half a cosine from 1 down to `floor` at the last step.
-    Cosine {
-        /// Factor at the end, 0…1.
-        #[serde(default)]
-        floor: f64,
-        /// Steps over which the rate rises linearly from 0.
-        #[serde(default)]
-        warm_up_steps: u64,
-    },
-}
-
-impl Default for Schedule {
-    fn default() -> Self {
-        Schedule::Constant { warm_up_steps: 0 }
-    }
 }
 
 /// When the held-out set is evaluated. The end of the run always evaluates.

@@ -1,7 +1,7 @@
 //! The result of a run as a table.
 
 use bellwether_core::record::{
-    BatchChange, Comparison, ExpectedRun, LastEvaluation, PhaseSummary, Revocations, Summary,
+    BatchChange, Comparison, ExpectedRun, LastEvaluation, PhaseSummary, Resize, Revocations, Summary,
 };
 
 use super::duration::written;
@@ -111,16 +111,8 @@ pub(crate) fn table(summary: &Summary) -> String {
         rows.push(("predicted at first", text));
     }
     rows.extend(summary.decisions.iter().map(|decision| ("decision", decision.sentence())));
-    for resize in &summary.resizes {
-        let text = format!(
-            "step {}: {} → {}, {:.1} ms ({})",
-            resize.step,
-            resize.from,
-            resize.to,
-            resize.stall_s * 1e3,
-            resize.reason
-        );
-        rows.push(("resize", text));
+    for Resize { step, from, to, stall_s, reason } in &summary.resizes {
+        rows.push(("resize", format!("step {step}: {from} → {to}, {:.1} ms ({reason})", stall_s * 1e3)));
     }
     rows.extend(protocols(summary));
     for change in &summary.batches {
