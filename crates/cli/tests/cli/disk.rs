@@ -183,7 +183,12 @@ fn without_room_to_the_end_a_run_has_failed_and_can_be_taken_up() {
     assert_eq!(scene.call(&["stop", "job"]).code, Some(0));
     let ended = run.end();
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    ended.says(&["could not be written within 2 s", "No space left", "make room", "--resume job-1"]);
+    ended.says(&[
+        "could not be written within 2 s",
+        "No space left",
+        "make room",
+        "`bellwether resume job-1`",
+    ]);
     let summary: serde_json::Value = serde_json::from_str(&ended.stdout).expect("a summary");
     assert_eq!((&summary["outcome"], &summary["checkpoint"]), (&"failed".into(), &serde_json::Value::Null));
     disk.free();

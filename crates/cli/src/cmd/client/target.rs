@@ -78,7 +78,8 @@ impl<'a> Places<'a> {
                 }
             }
             Trouble::Silent(error) => {
-                let run = self.run(asked)?;
+                // A job without a folder here may still be the daemon's.
+                let Ok(run) = self.run(asked) else { return Err(error.into()) };
                 printer
                     .note(format_args!("note: {}: {}; looking at the files alone", error.place, error.what));
                 Ok(Target::ByHand(run))
