@@ -106,7 +106,7 @@ pub(crate) fn serve(arguments: ServeArguments, printer: &Printer) -> Result<Exit
         prepare: Box::new(move |name, job| {
             state_dir
                 .create_named(name, job)
-                .map(|run| run.path)
+                .and_then(|run| run.mark_served().map(|()| run.path))
                 .map_err(|error| Failure::from(error).to_string())
         }),
         loading: LoadLimits {

@@ -95,7 +95,7 @@ impl StateDir {
         Ok(self.0.clone())
     }
 
-    /// Makes the folder of a daemon's job that has a name already, or finds it, and makes what is missing in it.
+    /// Makes the folder of a run that has a name already, or finds it, and makes what is missing in it.
     ///
     /// # Errors
     ///
@@ -103,7 +103,6 @@ impl StateDir {
     pub fn create_named(&self, name: &str, job: &Job) -> Result<RunDir, RunDirError> {
         let run = self.named(name);
         run.complete(job)?;
-        run.mark_served()?;
         Ok(run)
     }
 
