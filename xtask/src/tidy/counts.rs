@@ -278,7 +278,7 @@ mod tests {
             let table = census.table(imports);
             let numbers: Vec<Vec<&str>> =
                 table.lines().map(|line| line.split_whitespace().collect()).collect();
-            assert_eq!(numbers[1], ["core", "4", "2", "6300", "6", "1", "1", "2", "0"]);
+            assert_eq!(numbers[1], ["core", "4", "2", "6300", "6", "1", "1", "2", "0", "0"]);
             assert_eq!(numbers[2][..3], ["total", "4", "2"]);
         });
     }
