@@ -186,12 +186,9 @@ fn whoever_takes_the_port_of_a_dead_coordinator_learns_nothing() {
     let endpoint = scene.endpoint();
     run.kill();
     let impostors = [Impostor::at(endpoint.control), Impostor::at(endpoint.data)];
-    for verb in [
-        &["scale", "job-1", "--workers", "3"][..],
-        &["watch", "job-1"],
-        &["jobs"],
-        &["audit", "job-1"],
-    ] {
+    for verb in
+        [&["scale", "job-1", "--workers", "3"][..], &["watch", "job-1"], &["jobs"], &["audit", "job-1"]]
+    {
         scene.call(verb);
     }
     let before = impostors[0].calls();
