@@ -147,7 +147,6 @@ impl Store {
         let written =
             private::folder(&self.folder).and_then(|()| write_atomically(&temporary, &path, &bytes));
         if let Err(source) = written {
-            let _ = fs::remove_file(&temporary);
             return Err(CheckpointError::Io { path, source });
         }
         for old in self.steps().into_iter().filter(|step| self.is_own(*step)).skip(self.keep) {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use bellwether_core::InputError;
-use bellwether_session::curves::{Curves, tensorboard};
+use bellwether_session::curves::{Curves, EvaluationPoint, tensorboard};
 use clap::{Args, ValueEnum};
 
 use crate::failure::Failure;
@@ -104,29 +104,18 @@ fn csv(curves: &Curves) -> String {
     let mut evaluations = curves.evaluations.iter().peekable();
     for point in &curves.training {
         while let Some(evaluation) = evaluations.next_if(|evaluation| evaluation.step < point.step) {
-            csv.row(&[
-                &evaluation.step,
-                &evaluation.time_s,
-                &"",
-                &"",
-                &"",
-                &evaluation.loss,
-                &cell(evaluation.accuracy),
-            ]);
+            evaluated(&mut csv, evaluation);
         }
         let [loss, rate] = [point.loss, point.examples_per_s].map(cell);
         csv.row(&[&point.step, &point.time_s, &loss, &rate, &point.workers, &"", &""]);
     }
     for evaluation in evaluations {
-        csv.row(&[
-            &evaluation.step,
-            &evaluation.time_s,
-            &"",
-            &"",
-            &"",
-            &evaluation.loss,
-            &cell(evaluation.accuracy),
-        ]);
+        evaluated(&mut csv, evaluation);
     }
     csv.text()
+}
+
+fn evaluated(csv: &mut Csv, evaluation: &EvaluationPoint) {
+    let EvaluationPoint { step, time_s, loss, accuracy } = evaluation;
+    csv.row(&[step, time_s, &"", &"", &"", loss, &cell(*accuracy)]);
 }

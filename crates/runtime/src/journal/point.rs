@@ -44,10 +44,7 @@ impl ResumePoint {
         let text = serde_json::to_string(&self)?;
         let temporary = path.with_extension("part");
         let digest = blake3::hash(text.as_bytes()).to_hex();
-        write_atomically(&temporary, path, format!("{digest}\n{text}").as_bytes()).inspect_err(|_| {
-            // Its disk may be full.
-            let _ = fs::remove_file(&temporary);
-        })
+        write_atomically(&temporary, path, format!("{digest}\n{text}").as_bytes())
     }
 
     fn read(path: &Path, journal: &Path) -> Option<ResumePoint> {
