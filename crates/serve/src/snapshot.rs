@@ -243,6 +243,19 @@ pub struct CurvePoint {
     pub workers: u32,
 }
 
+/// A job's model on its held-out samples at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct EvaluationPoint {
+    /// The last step before it.
+    pub step: u64,
+    /// When it was measured.
+    pub time_s: f64,
+    /// Mean loss on the held-out samples.
+    pub loss: Option<f64>,
+    /// Share of right predictions, 0 to 1.
+    pub accuracy: Option<f64>,
+}
+
 /// The body of every error answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorBody {

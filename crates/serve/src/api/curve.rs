@@ -8,7 +8,8 @@ use bellwether_runtime::journal;
 use bellwether_runtime::metrics;
 use bellwether_runtime::run_dir::RunDir;
 
-use crate::snapshot::CurvePoint;
+use super::jobs::Curve;
+use crate::snapshot::{CurvePoint, EvaluationPoint};
 
 /// Steps that one point stands for.
 #[derive(Debug, Clone, Copy, Default)]
@@ -112,17 +113,19 @@ impl Thinned {
     }
 }
 
-/// When steps were committed: the journal, read as far as the steps are.
-struct Commits {
+/// What the journal says of steps: when they were committed, and how the model did on held-out samples.
+struct Journal {
     journal: journal::Tail,
     /// First and last step of each commit that is not used up, and when it was.
     ahead: VecDeque<(u64, u64, f64)>,
     /// The step that was asked for before.
     before: Option<u64>,
+    evaluations: Evaluations,
 }
 
-impl Commits {
-    fn time_s(&mut self, step: u64) -> Option<f64> {
+impl Journal {
+    /// When the step was committed. The journal is read no further than that.
+    fn committed_s(&mut self, step: u64) -> Option<f64> {
         // Training went back: it was committed again later.
         if self.before.replace(step).is_some_and(|before| step <= before) {
             self.ahead.pop_front();
@@ -134,26 +137,100 @@ impl Commits {
                 }
                 self.ahead.pop_front();
             }
-            let lines = self.journal.read().ok().filter(|lines| !lines.is_empty())?;
-            self.ahead.extend(lines.iter().filter_map(|line| match line.event {
-                Event::Committed { first, last, .. } => Some((first, last, line.time_s)),
-                _ => None,
-            }));
+            if !self.advance() {
+                return None;
+            }
         }
+    }
+
+    /// Reads a few lines more; whether there were any.
+    fn advance(&mut self) -> bool {
+        let lines = self.journal.read().unwrap_or_default();
+        for line in &lines {
+            match line.event {
+                Event::Committed { first, last, .. } => self.ahead.push_back((first, last, line.time_s)),
+                Event::Evaluated { step, loss, accuracy } => {
+                    // Step 0 is evaluated before any training: the axis begins there too.
+                    let (step, loss) = (step.saturating_sub(1), Some(loss).filter(|loss| loss.is_finite()));
+                    let accuracy = accuracy.filter(|accuracy| accuracy.is_finite());
+                    self.evaluations.push(EvaluationPoint { step, time_s: line.time_s, loss, accuracy });
+                }
+                _ => {}
+            }
+        }
+        !lines.is_empty()
     }
 }
 
-/// The job's curves in at most `points` points; none where it has not trained yet.
-pub(super) fn read(folder: &Path, points: usize) -> Vec<CurvePoint> {
+/// Evaluations at about equal distances, at most twice as many as are wanted; the last one is always there.
+struct Evaluations {
+    kept: Vec<EvaluationPoint>,
+    last: Option<EvaluationPoint>,
+    most: usize,
+    /// Every how many of them one is kept.
+    each: u64,
+    seen: u64,
+}
+
+impl Evaluations {
+    fn new(points: usize) -> Evaluations {
+        Evaluations { kept: Vec::new(), last: None, most: 2 * points.max(1), each: 1, seen: 0 }
+    }
+
+    fn push(&mut self, one: EvaluationPoint) {
+        // Training went back: what came after does not count any more.
+        while self.kept.last().is_some_and(|kept| kept.step >= one.step) {
+            self.kept.pop();
+        }
+        if self.seen.is_multiple_of(self.each) {
+            self.kept.push(one.clone());
+        }
+        self.seen += 1;
+        self.last = Some(one);
+        if self.kept.len() > self.most {
+            self.halve();
+        }
+    }
+
+    fn halve(&mut self) {
+        self.kept = std::mem::take(&mut self.kept).into_iter().step_by(2).collect();
+        self.each *= 2;
+    }
+
+    /// At most `points` points.
+    fn points(mut self, points: usize) -> Vec<EvaluationPoint> {
+        while self.kept.len() > points.max(1) {
+            self.halve();
+        }
+        if let Some(last) = self.last.filter(|last| self.kept.last() != Some(last)) {
+            if self.kept.len() >= points.max(1) {
+                self.kept.pop();
+            }
+            self.kept.push(last);
+        }
+        self.kept
+    }
+}
+
+/// The job's curves in at most `points` points each; none where it has not trained yet.
+pub(super) fn read(folder: &Path, points: usize) -> Curve {
     let batch = RunDir::at(folder).job().map_or(0, |job| job.batch.size);
-    let mut commits =
-        Commits { journal: RunDir::at(folder).follow_journal(), ahead: VecDeque::new(), before: None };
+    let mut journal = Journal {
+        journal: RunDir::at(folder).follow_journal(),
+        ahead: VecDeque::new(),
+        before: None,
+        evaluations: Evaluations::new(points),
+    };
     let mut thinned = Thinned::new(points);
     for line in metrics::read(folder) {
-        let time_s = commits.time_s(line.step);
+        let time_s = journal.committed_s(line.step);
         thinned.push(&Bucket::of(&line, batch, time_s));
     }
-    thinned.points(points)
+    // The last evaluation comes after the last step.
+    while journal.advance() {
+        journal.ahead.clear();
+    }
+    Curve { points: thinned.points(points), evaluations: journal.evaluations.points(points) }
 }
 
 #[cfg(test)]
@@ -166,11 +243,51 @@ mod tests {
         )
     }
 
-    fn curve(metrics: &str, journal: &str, points: usize) -> Vec<CurvePoint> {
+    fn both(metrics: &str, journal: &str, points: usize) -> Curve {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("metrics.jsonl"), metrics).unwrap();
         std::fs::write(folder.path().join("journal.jsonl"), journal).unwrap();
         read(folder.path(), points)
+    }
+
+    fn curve(metrics: &str, journal: &str, points: usize) -> Vec<CurvePoint> {
+        both(metrics, journal, points).points
+    }
+
+    fn evaluated(time_s: u64, step: u64, loss: f64) -> String {
+        format!(
+            "{{\"time_s\":{time_s},\"event\":\"evaluated\",\"step\":{step},\"loss\":{loss},\"accuracy\":0.5}}\n"
+        )
+    }
+
+    #[test]
+    fn held_out_samples_have_a_curve_of_their_own() {
+        let text = line(0, 3.0) + &line(1, 2.0);
+        let journal = evaluated(5, 0, 4.0) + &commit(7, 0, 0) + &commit(9, 1, 1) + &evaluated(10, 2, 2.5);
+        let seen = both(&text, &journal, 10).evaluations;
+        let seen: Vec<_> = seen.iter().map(|point| (point.step, point.time_s, point.loss)).collect();
+        assert_eq!(seen, [(0, 5.0, Some(4.0)), (1, 10.0, Some(2.5))]);
+    }
+
+    #[test]
+    fn evaluations_are_few_and_the_last_one_is_among_them() {
+        let journal: String = (1..=1000).map(|step| evaluated(step, step, 1.0)).collect();
+        for points in [1, 7, 100] {
+            let seen = both("", &journal, points).evaluations;
+            assert!(seen.len() <= points && 2 * seen.len() >= points, "{points}: {}", seen.len());
+            assert_eq!(seen.last().map(|point| point.step), Some(999));
+            assert!(seen.windows(2).all(|pair| pair[0].step < pair[1].step));
+        }
+    }
+
+    #[test]
+    fn an_evaluation_that_was_rolled_back_is_gone() {
+        let journal = evaluated(1, 4, 1.0)
+            + "{\"time_s\":2,\"event\":\"rolled_back\",\"to\":2}\n"
+            + &evaluated(3, 3, 2.0)
+            + &evaluated(4, 4, 1.5);
+        let seen = both("", &journal, 10).evaluations;
+        assert_eq!(seen.iter().map(|point| point.loss).collect::<Vec<_>>(), [Some(2.0), Some(1.5)]);
     }
 
     fn commit(time_s: u32, first: u64, last: u64) -> String {

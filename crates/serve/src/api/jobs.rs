@@ -15,7 +15,7 @@ use super::call::{Call, blocking, json};
 use super::curve;
 use super::failure::{Failure, echo};
 use crate::request::{Request, Submission};
-use crate::snapshot::{CurvePoint, JobState, Phase, Snapshot};
+use crate::snapshot::{CurvePoint, EvaluationPoint, JobState, Phase, Snapshot};
 
 /// Most bytes of a client's own word for a submission.
 const KEY_BYTES: usize = 200;
@@ -192,15 +192,17 @@ pub(super) async fn cancel(call: Call) -> Result<Response, Failure> {
 }
 
 /// A job's loss and speed over its steps.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, PartialEq, Serialize, JsonSchema)]
 pub(super) struct Curve {
-    /// Points, by step.
-    points: Vec<CurvePoint>,
+    /// Points of training, by step.
+    pub(super) points: Vec<CurvePoint>,
+    /// Points on held-out samples, by step.
+    pub(super) evaluations: Vec<EvaluationPoint>,
 }
 
 pub(super) async fn curve(call: Call) -> Result<Response, Failure> {
     let folder = call.job(&call.api.engine.now())?.run_dir.clone();
     let points = call.query.whole("points");
-    let points = call.read(move || curve::read(&folder, points)).await?;
-    json(StatusCode::OK, &Curve { points })
+    let curve = call.read(move || curve::read(&folder, points)).await?;
+    json(StatusCode::OK, &curve)
 }

@@ -174,7 +174,7 @@ fn of_one_job() -> Vec<Route> {
             get.clone(),
             "/v1/jobs/{name}/curve",
             "job_curve",
-            "Its loss and speed by step.",
+            "Its loss on training and held-out samples and its speed, by step.",
             |call| Box::pin(jobs::curve(call)),
         )
         .takes(POINTS)

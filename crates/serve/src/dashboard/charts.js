@@ -1,7 +1,7 @@
 // The curves of one job: loss, throughput beside its prediction, and workers, above each other on one time axis.
 
 import { draw, make, set, setText } from "./page.js";
-import { count, duration, loss, measured, moment, tick } from "./words.js";
+import { count, duration, loss, measured, moment, percent, tick } from "./words.js";
 
 const LEFT = 48;
 const RIGHT = 8;
@@ -14,7 +14,7 @@ const BREAK_S = 5;
 const BREAK_TIMES = 8;
 
 const PLOTS = [
-  { key: "loss", title: "Training loss", value: (point) => point.loss, zero: false, text: loss },
+  { key: "loss", title: "Loss", value: (point) => point.loss, zero: false, text: loss },
   { key: "rate", title: "Samples per second", value: (point) => point.examples_per_s, zero: true, text: measured },
   { key: "workers", title: "Workers", value: (point) => point.workers, zero: true, text: count, steps: true, height: 56 },
 ];
@@ -23,6 +23,7 @@ export class Curves {
   constructor(box) {
     this.box = box;
     this.points = [];
+    this.evaluations = [];
     this.at = null;
     set(box, { tabindex: 0, role: "group", "aria-label": "Curves of the job. Left and right arrow walk along them." });
     this.plots = PLOTS.map((plot) => this.#plot(plot));
@@ -32,7 +33,7 @@ export class Curves {
     box.addEventListener("pointermove", (event) => this.#point(event));
     box.addEventListener("pointerleave", () => this.#mark(null));
     box.addEventListener("blur", () => this.#mark(null));
-    this.observer = new ResizeObserver(() => this.draw(this.points, this.job));
+    this.observer = new ResizeObserver(() => this.draw(this.points, this.evaluations, this.job));
     this.observer.observe(box);
   }
 
@@ -49,9 +50,9 @@ export class Curves {
     return { ...plot, height: plot.height ?? HEIGHT, value_of: plot.value, label: value, svg, figure };
   }
 
-  /** Draws the points of `job`. */
-  draw(points, job) {
-    Object.assign(this, { points, job });
+  /** Draws the points of `job` and its evaluations on held-out samples. */
+  draw(points, evaluations, job) {
+    Object.assign(this, { points, evaluations, job });
     const width = this.box.clientWidth;
     const drawable = points.length > 0 && width > 120;
     this.note.hidden = points.length > 0;
@@ -60,7 +61,8 @@ export class Curves {
     // Without times, as of steps that were only counted, the steps are the axis.
     this.timed = points.every((point) => point.time_s != null);
     this.xs = points.map((point) => (this.timed ? point.time_s : point.step));
-    const [low, high] = [this.xs[0], this.xs.at(-1)];
+    this.held = evaluations.filter(({ loss }) => loss != null).map((point) => ({ ...point, x: this.timed ? point.time_s : point.step }));
+    const [low, high] = [Math.min(this.xs[0], ...this.held.map(({ x }) => x)), Math.max(this.xs.at(-1), ...this.held.map(({ x }) => x))];
     const span = high - low || 1;
     this.x = (value) => LEFT + ((value - low) / span) * (width - LEFT - RIGHT);
     this.breaks = this.#breaks();
@@ -79,7 +81,8 @@ export class Curves {
   #draw(plot, width, last, ends) {
     const values = this.points.map(plot.value_of);
     const band = plot.key === "rate" ? this.#prediction() : null;
-    const all = [...values, band?.value, band?.low, band?.high].filter((value) => value != null && Number.isFinite(value));
+    const held = plot.key === "loss" ? this.held : [];
+    const all = [...values, ...held.map((point) => point.loss), band?.value, band?.low, band?.high].filter((value) => value != null && Number.isFinite(value));
     const ticks = scale(plot.zero ? 0 : Math.min(...all), Math.max(...all), plot.steps);
     const [low, high] = [ticks[0], ticks.at(-1)];
     const y = (value) => TOP + (1 - (value - low) / (high - low || 1)) * (plot.height - TOP - 4);
@@ -91,6 +94,7 @@ export class Curves {
     const shapes = [];
     if (band) shapes.push(...this.#band(band, y, width));
     shapes.push(draw("path", { class: `line line-${plot.key}`, d: this.#path(values, y, plot.steps) }));
+    if (held.length) shapes.push(...this.#held(held, y));
     plot.dot = draw("circle", { class: "dot", r: 3, visibility: "hidden" });
     plot.rule = draw("line", { class: "rule", y1: TOP, y2: plot.height - 4, visibility: "hidden" });
     set(plot.svg, { width, height: plot.height + (last ? AXIS : 0) });
@@ -114,6 +118,13 @@ export class Curves {
       parts.unshift(draw("rect", { class: "interval", x: left, y: y(high), width: width - RIGHT - left, height: Math.max(1, y(low) - y(high)) }));
     }
     return parts;
+  }
+
+  /** The loss on held-out samples: measured at single moments, so its points are marked. */
+  #held(held, y) {
+    const at = held.map((point) => [this.x(point.x).toFixed(1), y(point.loss).toFixed(1)]);
+    const dots = at.map(([cx, cy]) => draw("circle", { class: "held-out", r: 2, cx, cy }));
+    return [draw("path", { class: "line line-held-out", d: at.map(([x, height], index) => `${index ? "L" : "M"}${x} ${height}`).join("") }), ...dots];
   }
 
   #path(values, y, steps) {
@@ -176,13 +187,21 @@ export class Curves {
       const value = last ?? plot.value_of(point);
       const where = this.at === null ? "" : ` at step ${count(point.step)}`;
       const beside = plot.key === "rate" && this.at === null ? this.#beside() : "";
-      setText(plot.label, `${plot.text(value)}${where}${beside}`);
+      const held = plot.key === "loss" ? this.#heldOut(index) : "";
+      setText(plot.label, `${plot.text(value)}${where}${beside}${held}`);
       const visible = this.at !== null && value != null ? null : "hidden";
       if (!plot.dot) continue;
       const x = this.x(this.xs[index]).toFixed(1);
       set(plot.rule, { x1: x, x2: x, visibility: this.at === null ? "hidden" : null });
       set(plot.dot, { cx: x, cy: value == null ? 0 : plot.y(value).toFixed(1), visibility: visible });
     }
+  }
+
+  /** The newest evaluation at a point, or of all. */
+  #heldOut(index) {
+    const point = this.held?.findLast(({ x }) => this.at === null || x <= this.xs[index]);
+    if (!point) return "";
+    return `, held-out ${loss(point.loss)}${point.accuracy == null ? "" : ` (${percent(point.accuracy)} right)`}`;
   }
 
   #beside() {

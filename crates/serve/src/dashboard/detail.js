@@ -158,8 +158,8 @@ export class Detail {
   async #curve(path, signal) {
     const { job } = this;
     try {
-      const { points } = await this.api.get(`${path}/curve?points=${POINTS}`, signal);
-      this.curves.draw(points, this.job);
+      const { points, evaluations } = await this.api.get(`${path}/curve?points=${POINTS}`, signal);
+      this.curves.draw(points, evaluations, this.job);
     } catch (error) {
       if (signal.aborted) return;
     }

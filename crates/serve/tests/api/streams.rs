@@ -151,7 +151,7 @@ fn step(step: u64) -> String {
 fn steps_are_streamed_and_put_together() {
     let server = Server::start();
     server.fill(2);
-    assert_eq!(server.get("/v1/jobs/x-1/curve").json(), json!({ "points": [] }));
+    assert_eq!(server.get("/v1/jobs/x-1/curve").json(), json!({ "points": [], "evaluations": [] }));
     let run = server.run("x-1");
     let mut follow = server.events("/v1/jobs/x-1/metrics?follow=true&lines=5000");
     let all: String = (0..5000).map(step).collect();

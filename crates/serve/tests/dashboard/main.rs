@@ -213,8 +213,11 @@ fn a_job_is_opened_followed_and_limited() {
     let stage = Stage::five();
     open(&browser, &stage);
     browser.click("tr[data-job='digits-wide']");
-    browser.until("document.querySelectorAll('.plot .line').length === 3");
+    browser.until("document.querySelectorAll('.plot .line').length === 4");
     browser.until("document.querySelector('.plot .predicted') && document.querySelector('.plot .interval')");
+    let loss = browser.text(".chart h4");
+    assert!(loss.contains(", held-out ") && loss.contains("(90 % right)"), "{loss}");
+    assert_eq!(browser.value("document.querySelectorAll('.plot circle.held-out').length"), 6);
     assert!(
         browser.text(".facts").contains("1,968 (95 %: 1,791–2,145), off by +4 %"),
         "{}",
@@ -463,7 +466,7 @@ fn it_is_legible_on_every_screen() {
             };
             fits("five");
             browser.press(&format!("j{ENTER}"));
-            browser.until("document.querySelectorAll('.plot .line').length === 3");
+            browser.until("document.querySelectorAll('.plot .line').length === 4");
             browser.until("document.querySelector('.log').innerText.includes('checkpointed')");
             fits("detail");
         }
