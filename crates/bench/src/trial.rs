@@ -255,7 +255,7 @@ impl Trial {
 
     /// The steps that all workers did together and that were committed so far, as a worker timed them.
     pub(super) fn steps(&self) -> Vec<StepRecord> {
-        metrics::read(&self.run_dir().path).filter(|step| step.units.is_empty()).collect()
+        metrics::read(&self.run_dir().path).filter(|step| !step.is_asynchronous()).collect()
     }
 
     /// Waits for the run to end by itself; returns all that it told and gives its folder back.
@@ -266,7 +266,7 @@ impl Trial {
         Ok(Outcome { summary, lines: std::mem::take(&mut self.lines) })
     }
 
-    /// The same of steps that were done unit by unit.
+    /// The same of steps that were done unit by unit; of those after the first thousand a sample.
     pub(super) fn units(&self) -> Vec<UnitRecord> {
         metrics::read(&self.run_dir().path).flat_map(|line| line.units).collect()
     }

@@ -206,6 +206,8 @@ struct Run {
     workers_by_session: BTreeMap<u64, WorkerId>,
     /// Members and shadows from each boundary on; the last few, for the records that are yet to come.
     sizes: Vec<(u64, usize, usize)>,
+    /// Updates that were written down.
+    updates: u64,
     children: BTreeMap<WorkerId, Box<dyn Spawned>>,
     leaving: Vec<Leaving>,
     /// Whom earlier coordinators of this run started.
@@ -285,6 +287,7 @@ impl Run {
             leaving: Vec::new(),
             leftovers,
             sizes: Vec::new(),
+            updates: 0,
             began: Instant::now(),
             seen: Instant::now(),
             ticked: Instant::now(),

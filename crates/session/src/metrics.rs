@@ -7,5 +7,5 @@ pub(crate) use bellwether_model::observed::WARM_UP_STEPS;
 
 /// The steps of a run that all workers did together. Others do not measure a step: no worker waited for its end.
 pub(crate) fn read(folder: &Path) -> impl Iterator<Item = StepRecord> {
-    bellwether_runtime::metrics::read(folder).filter(|step| step.units.is_empty())
+    bellwether_runtime::metrics::read(folder).filter(|step| !step.is_asynchronous())
 }

@@ -30,7 +30,7 @@ pub struct StepRecord {
     pub update_s: f64,
     /// Seconds that the gradients of each of the worker's virtual nodes took, in order.
     pub nodes_s: Vec<f64>,
-    /// Bytes to and from each peer, and when the last of them moved.
+    /// Bytes to and from each peer, and when the last of them moved. In a file only those of a sample of steps.
     pub traffic: Vec<Traffic>,
     /// Active workers; 0 until the step is committed.
     pub workers: u32,
@@ -45,9 +45,14 @@ pub struct StepRecord {
     /// What the scheduled learning rate was multiplied with, where the batch may move.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub learning_rate_factor: Option<f64>,
-    /// The units of a step that was done without a membership: the coordinator's own account.
+    /// The units of a step that was done without a membership: the coordinator's own account. In a file only those of
+    /// a sample of steps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub units: Vec<UnitRecord>,
+    /// How many units there were; 0, which is not written, for a step that all workers did together, and in files of
+    /// earlier releases.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unit_count: u32,
 }
 
 /// What one exchange moved between a worker and a peer, frames and all.
@@ -108,6 +113,11 @@ impl StepRecord {
         u64::from(self.accumulation.max(1))
     }
 
+    /// Whether no membership did it, but workers unit by unit: then no worker waited for its end.
+    pub fn is_asynchronous(&self) -> bool {
+        self.unit_count > 0 || !self.units.is_empty()
+    }
+
     /// The same without virtual nodes, peers and units, whose number has no bound.
     #[must_use]
     pub fn without_details(&self) -> StepRecord {
@@ -130,6 +140,6 @@ impl StepRecord {
 
 // Serde hands over a reference.
 #[allow(clippy::trivially_copy_pass_by_ref)]
-fn is_zero(accumulation: &u32) -> bool {
-    *accumulation == 0
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }

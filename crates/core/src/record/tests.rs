@@ -125,6 +125,7 @@ fn the_keys_of_a_step_are_these() {
         learning_rate_factor: Some(1.0),
         traffic: vec![Traffic::default()],
         units: vec![unit],
+        unit_count: 1,
         ..StepRecord::default()
     };
     let keys = |value: &Value| -> String {
@@ -135,7 +136,7 @@ fn the_keys_of_a_step_are_these() {
     assert_eq!(
         keys(&written),
         "accumulation compute_s duration_s exchange_s learning_rate_factor loss nodes_s noise_scale shadows step traffic \
-         units update_s workers"
+         unit_count units update_s workers"
     );
     assert_eq!(keys(&written["traffic"][0]), "peer received_bytes received_s sent_bytes sent_s");
     assert_eq!(

@@ -83,6 +83,7 @@ fn summed(step: u64, duration_s: f64, units: Vec<UnitRecord>) -> StepRecord {
         duration_s,
         compute_s: sum(|unit| unit.compute_s) / count,
         exchange_s: sum(|unit| unit.wait_s) / count,
+        unit_count: units.len() as u32,
         units,
         ..StepRecord::default()
     }
