@@ -88,7 +88,7 @@ pub(crate) fn watch(run: &RunDir, format: Format, printer: &Printer) -> Result<E
     let mut last = None;
     let mut tail = run.follow_journal();
     // What is past is past.
-    while !tail.read().map_err(|e| Failure::at(&run.name, e))?.is_empty() {}
+    tail.skip_to_last(0).map_err(|e| Failure::at(&run.name, e))?;
     connect(run)?.watch(|status| {
         if format == Format::Table {
             // A journal that cannot be read now is read at the next look.

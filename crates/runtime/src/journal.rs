@@ -20,7 +20,7 @@ mod reader;
 use held::Held;
 pub use history::{Ending, Evaluation, RunHistory, Task};
 pub use ledger::{Audit, Ledger, Segment, ledger};
-pub use point::{ResumePoint, history};
+pub use point::{ResumePoint, follow, history};
 pub use reader::{Damage, Entry, Reader, Unreadable, read};
 
 /// Seconds since the Unix epoch: the clock of a journal's lines.

@@ -250,6 +250,11 @@ impl RunDir {
         journal::Tail::of(self.journal_file())
     }
 
+    /// What the journal tells up to its resume point, if it has one, and all that comes next.
+    pub fn follow_history(&self) -> (RunHistory, journal::Tail) {
+        journal::follow(self.journal_file(), &self.resume_point_file())
+    }
+
     /// What the journal tells; a run that never began has no history.
     ///
     /// # Errors

@@ -35,6 +35,11 @@ impl Tail {
         Tail { path, file: None, offset: 0, buffer: Vec::new() }
     }
 
+    /// From this byte on, with which a line begins.
+    pub fn from(path: PathBuf, offset: u64) -> Tail {
+        Tail { offset, ..Tail::new(path) }
+    }
+
     /// From the last lines on that the file has now.
     pub fn last(path: PathBuf, lines: usize) -> Tail {
         let mut tail = Tail::new(path);

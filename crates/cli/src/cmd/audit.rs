@@ -11,6 +11,17 @@ use crate::options::{Format, StateArguments};
 use crate::printer::Printer;
 use crate::runs::StateDir;
 
+/// Lines that cannot be read and are listed; further ones are only counted.
+const LISTED: usize = 1000;
+
+/// Lines that cannot be read.
+#[derive(Default)]
+struct Unreadable {
+    lines: u64,
+    /// The numbers of the first of them.
+    first: Vec<u64>,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct AuditArguments {
     /// Name of the run, or of the job (its newest run)
@@ -24,15 +35,25 @@ pub(crate) fn audit(arguments: &AuditArguments, printer: &Printer) -> Result<Exi
     let run = StateDir::find(arguments.state.state_dir.clone())?.run(&arguments.job)?;
     let path = run.journal_file();
     let at = |error| Failure::at(path.display().to_string(), error);
-    let (mut ledger, mut unreadable) = (Audit::new(run.job()?.seed), Vec::new());
+    let (mut ledger, mut unreadable) = (Audit::new(run.job()?.seed), Unreadable::default());
     for entry in run.journal().map_err(at)? {
         match entry.map_err(at)? {
             Entry::Line(line) => ledger.take(&line),
             Entry::Unreadable(line) => {
-                printer.note(format_args!("warning: {}: {line}", path.display()));
-                unreadable.push(line.number);
+                unreadable.lines += 1;
+                if unreadable.first.len() < LISTED {
+                    printer.note(format_args!("warning: {}: {line}", path.display()));
+                    unreadable.first.push(line.number);
+                }
             }
         }
+    }
+    if unreadable.lines > LISTED as u64 {
+        printer.note(format_args!(
+            "warning: {}: {} lines in all cannot be read",
+            path.display(),
+            unreadable.lines
+        ));
     }
     let ledger = ledger.prove().map_err(|what| unproven(&run.name, &what, &unreadable))?;
     if ledger.steps == 0 {
@@ -45,7 +66,7 @@ pub(crate) fn audit(arguments: &AuditArguments, printer: &Printer) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-fn json(run: &str, ledger: &Ledger, unreadable: &[u64]) -> serde_json::Value {
+fn json(run: &str, ledger: &Ledger, unreadable: &Unreadable) -> serde_json::Value {
     let segment = |segment: &Segment| {
         json!({
             "first": segment.first, "last": segment.last, "fingerprint": segment.fingerprint,
@@ -55,7 +76,7 @@ fn json(run: &str, ledger: &Ledger, unreadable: &[u64]) -> serde_json::Value {
     json!({
         "run": run, "steps": ledger.steps, "samples": ledger.samples, "epochs": ledger.epochs,
         "stretches": ledger.segments.iter().map(segment).collect::<Vec<_>>(),
-        "unreadable_lines": unreadable,
+        "unreadable": unreadable.lines, "unreadable_lines": unreadable.first,
     })
 }
 
@@ -81,9 +102,9 @@ fn text(run: &str, ledger: &Ledger) -> String {
 }
 
 /// What lacks may stand in lines that cannot be read: then nothing is proven, and nothing refuted.
-fn unproven(run: &str, what: &str, unreadable: &[u64]) -> Failure {
-    let Some(number) = unreadable.first() else { return Failure::No(format!("{run}: {what}")) };
-    let count = unreadable.len();
+fn unproven(run: &str, what: &str, unreadable: &Unreadable) -> Failure {
+    let Some(number) = unreadable.first.first() else { return Failure::No(format!("{run}: {what}")) };
+    let count = unreadable.lines;
     let lines =
         if count == 1 { format!("line {number}") } else { format!("{count} lines from line {number} on") };
     Failure::No(format!(

@@ -6,13 +6,15 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::Tail;
 use super::history::RunHistory;
 use super::reader::Reader;
 use crate::checkpoint::write_atomically;
+use crate::tail;
 
 /// Changes with what a history holds, or makes of its lines.
 const FORMAT: u32 = 1;
@@ -86,6 +88,15 @@ pub fn history(path: &Path, point: &Path) -> io::Result<RunHistory> {
     Ok(history)
 }
 
+/// Follows the journal at `path` from the resume point at `point` on, if one fits, and else from its first line: what
+/// the journal tells up to there, and what comes next.
+pub fn follow(path: PathBuf, point: &Path) -> (RunHistory, Tail) {
+    match ResumePoint::read(point, &path) {
+        Some(ResumePoint { bytes, history, .. }) => (history, Tail(tail::Tail::from(path, bytes))),
+        None => (RunHistory::default(), Tail::of(path)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use bellwether_core::record::Event;
@@ -128,6 +139,28 @@ mod tests {
             .map(|line| line.number)
             .collect::<Vec<_>>();
         assert_eq!(numbers, [1, 2002]);
+    }
+
+    #[test]
+    fn a_journal_is_followed_from_its_point_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let (journal, point) = (folder.path().join("journal"), folder.path().join("point"));
+        let written = kept(folder.path());
+        for (point, first_step) in [(point, 1001), (folder.path().join("none"), 0)] {
+            let (mut history, mut tail) = follow(journal.clone(), &point);
+            assert_eq!(history.committed(), first_step);
+            let mut lines = tail.read().unwrap();
+            let is_first = matches!(lines[0].event, Event::Committed { first, .. } if first == first_step);
+            assert!(is_first, "{:?}", lines[0]);
+            while !lines.is_empty() {
+                lines.iter().for_each(|line| history.take_line(line));
+                lines = tail.read().unwrap();
+            }
+            assert_eq!(history.committed(), written.committed());
+        }
+        // There is no journal yet.
+        let (history, mut tail) = follow(folder.path().join("later"), &journal);
+        assert!(history == RunHistory::default() && tail.read().unwrap().is_empty());
     }
 
     #[test]

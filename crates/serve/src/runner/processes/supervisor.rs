@@ -146,15 +146,17 @@ enum Startup {
 impl<'s> Attempt<'s> {
     fn new(of: &'s mut Supervisor, wish: Wanted) -> Attempt<'s> {
         let now = Instant::now();
+        // All that the last coordinators wrote need not be read at every begin.
+        let (history, journal) = RunDir::at(&wish.run).follow_history();
         Attempt {
             of,
-            journal: RunDir::at(&wish.run).follow_journal(),
+            journal,
             metrics: metrics::Tail::new(&wish.run),
             longest: longest_step(&wish.run),
             speed: wish.speed,
             wish,
             left_unix_s: None,
-            history: RunHistory::default(),
+            history,
             pace: Pace::default(),
             lesson: CalmSteps::default(),
             loss: None,
