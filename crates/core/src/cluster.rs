@@ -154,9 +154,10 @@ pub struct Node {
 ///
 /// Counters hold at `allocated_s` and `progress_s`; the methods carry them on to a later time, so that an
 /// event costs nothing for jobs that it does not touch.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobView {
     /// What its author declared.
+    #[serde(with = "shared")]
     pub job: Arc<Job>,
     /// What it holds; nothing while it waits.
     pub allocation: Allocation,
@@ -182,6 +183,23 @@ pub struct JobView {
     pub started_s: Option<f64>,
     /// How often it went on after it had stopped or changed its devices.
     pub restarts: u32,
+}
+
+/// A shared value, written as the value.
+mod shared {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<T: Serialize, S: Serializer>(value: &Arc<T>, to: S) -> Result<S::Ok, S::Error> {
+        value.as_ref().serialize(to)
+    }
+
+    pub(super) fn deserialize<'d, T: Deserialize<'d>, D: Deserializer<'d>>(
+        from: D,
+    ) -> Result<Arc<T>, D::Error> {
+        T::deserialize(from).map(Arc::new)
+    }
 }
 
 impl JobView {

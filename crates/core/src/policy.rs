@@ -10,7 +10,7 @@ use crate::prediction::{Prediction, StepModel};
 /// What happened since a policy was last asked. At one instant jobs end before others arrive.
 ///
 /// A policy may be put in place while jobs run. Its first changes name all jobs of the view as arrived.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Changes {
     /// Jobs that ended, done or not, as they were last seen; the view holds them no more, unless they arrived again.
     /// What one held is free now, unless it shared that.

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use crate::api::{self, ApiOptions, Doors, Security, Serving, Sessions, metrics_token};
 use crate::connection::Connection;
 use crate::engine::{self, Engine, EngineError, Prepare};
-use crate::ledger::Damage;
+use crate::ledger::{Compaction, Damage};
 use crate::loading::{self, LoadLimits};
 use crate::local;
 use crate::machine::Machine;
@@ -52,6 +52,8 @@ pub struct Options {
     pub time_scale: Option<f64>,
     /// How often a job is tried again after its processes failed.
     pub retries: u32,
+    /// Bytes with which the ledger is compacted: see [`engine::Options`].
+    pub compact_at: u64,
     /// Makes the folder of a run.
     pub prepare: Prepare,
     /// What loading the data of a submitted job may take.
@@ -163,6 +165,7 @@ impl Daemon {
             registry: options.registry.clone(),
             time_scale: options.time_scale,
             retries: options.retries,
+            compact_at: options.compact_at,
             prepare: options.prepare,
         };
         let describe = loading::in_process(options.program.clone(), options.loading);
@@ -215,6 +218,11 @@ impl Daemon {
     /// What its ledger had lost.
     pub fn damage(&self) -> Option<&Damage> {
         self.engine.damage()
+    }
+
+    /// What became of the ledger where it was long when it was opened: why it was not compacted, if it was not.
+    pub fn compaction(&self) -> Option<&Result<Compaction, String>> {
+        self.engine.compaction()
     }
 
     /// What it takes up: the policy that decides, the slots, and the jobs that have not ended.

@@ -4,6 +4,8 @@
 //! only then answers, gives orders, and asks the policy. It never waits for a process: what is wanted of one is said
 //! again until it is so.
 
+mod begin;
+mod compact;
 mod orders;
 mod publish;
 mod reports;
@@ -13,7 +15,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::available_parallelism;
 use std::time::Duration;
 
 use bellwether_core::InputError;
@@ -25,12 +26,12 @@ use bellwether_sched::drive::drive;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::clock::{Clock, Inbox, SystemClock};
-use crate::ledger::{Damage, Entry, FileStore, LedgerFile, Line, Outcome, Progress, Store};
+use crate::ledger::{Compaction, Damage, Entry, FileStore, LedgerFile, Line, Outcome, Progress, Store};
 use crate::machine::Machine;
 use crate::request::{EngineHandle, Refusal, RefusalKind, Reply};
 use crate::runner::{JobRunner, Report};
 use crate::snapshot::Snapshot;
-use crate::state::{Record, State};
+use crate::state::{RESTORING, State};
 use publish::Publisher;
 
 /// Wishes and reports that are taken in before what they change is written down.
@@ -67,6 +68,8 @@ pub struct Options {
     pub registry: bellwether_sched::registry::Registry,
     /// How often a job is tried again after its processes failed.
     pub retries: u32,
+    /// The ledger is compacted when it has this many bytes, and four times as many as after the last time.
+    pub compact_at: u64,
     /// Makes the folder of a run.
     pub prepare: Prepare,
 }
@@ -137,6 +140,8 @@ pub struct Engine<C, T = SystemClock> {
     /// When the machine's clock was looked at last.
     clock_seen: Duration,
     damage: Option<Damage>,
+    /// What became of the last attempt to compact the ledger.
+    compaction: Option<Result<Compaction, String>>,
     /// Whether a disk that is full is waited for: not by a daemon that only begins.
     is_patient: bool,
 }
@@ -192,17 +197,21 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         runner: impl FnOnce(mpsc::UnboundedSender<Report>) -> C,
     ) -> Result<(Engine<C, T>, Channels), EngineError> {
         let wrong = |source| EngineError::Ledger { path: options.ledger.clone(), source };
-        let (mut file, state, damage) = LedgerFile::open(store, State::fold).map_err(wrong)?;
+        let (mut file, state, damage) =
+            LedgerFile::open(store, options.compact_at, State::fold).map_err(wrong)?;
+        if state.as_ref().is_some_and(|state| state.is_restoring) {
+            return Err(wrong(io::Error::other(RESTORING)));
+        }
         let is_new = state.is_none();
         let state = match state {
             Some(state) => state,
             None => {
-                let line = Line { time_s: 0.0, entry: opened(&options, clock.unix_s()) };
+                let line = Line { time_s: 0.0, entry: begin::opened(&options, clock.unix_s()) };
                 file.add(&line, true).and_then(|()| file.commit()).map_err(wrong)?;
                 State::open(&line).map_err(|what| wrong(io::Error::other(what)))?
             }
         };
-        same_world(&options, &state)?;
+        begin::same_world(&options, &state)?;
         let (asked, requests) = mpsc::unbounded_channel();
         let (reporter, reports) = mpsc::unbounded_channel();
         let (stopper, stop) = watch::channel(false);
@@ -221,6 +230,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             opened: (since_s, now),
             clock_seen: now,
             damage,
+            compaction: None,
             is_patient: false,
             clock,
             state,
@@ -233,42 +243,6 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         Ok((engine, Channels { engine: handle, reports: reporter, stop: stopper }))
     }
 
-    /// A daemon begins: who decides, and which processes are there already?
-    fn take_up(&mut self, is_new: bool) -> Result<(), EngineError> {
-        let first = self.state.policy.is_empty().then(|| DEFAULT_POLICY.to_owned());
-        let chosen = self.options.policy.clone().or(first);
-        self.options.registry.parse(chosen.as_ref().unwrap_or(&self.state.policy))?;
-        if !is_new {
-            let version = env!("CARGO_PKG_VERSION").into();
-            self.write(Entry::Reopened { version, process: std::process::id() })?;
-        }
-        self.correct_clock()?;
-        if let Some(policy) = chosen.filter(|policy| *policy != self.state.policy) {
-            self.write(Entry::PolicyChosen { policy, by: "command line".into() })?;
-        }
-        self.end_refused()?;
-        self.commit()?;
-        self.adopt()?;
-        self.give_orders()?;
-        self.commit()?;
-        self.state.touched.extend(self.state.jobs.keys());
-        self.publish(self.clock.elapsed());
-        Ok(())
-    }
-
-    /// Jobs that a policy refused, and whose end was not written any more.
-    fn end_refused(&mut self) -> Result<(), Fault> {
-        let State { jobs, view, .. } = &self.state;
-        let is_nowhere = |(id, record): &(&JobId, &Record)| {
-            record.end.is_none() && record.away.is_none() && !record.cancelled && !view.jobs.contains_key(id)
-        };
-        let refused: Vec<JobId> = jobs.iter().filter(is_nowhere).map(|(id, _)| *id).collect();
-        for job in refused {
-            self.end(job, Outcome::Refused, "a policy refused it".into(), self.step(job), None)?;
-        }
-        Ok(())
-    }
-
     /// The policy that decides, the slots, and how many jobs have not ended.
     pub fn summary(&self) -> (String, u32, usize) {
         let open = self.state.jobs.values().filter(|record| record.end.is_none()).count();
@@ -278,6 +252,11 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
     /// What the ledger had lost when it was opened.
     pub fn damage(&self) -> Option<&Damage> {
         self.damage.as_ref()
+    }
+
+    /// What became of the last attempt to compact the ledger: why it failed, if it did.
+    pub fn compaction(&self) -> Option<&Result<Compaction, String>> {
+        self.compaction.as_ref()
     }
 
     /// Lets policies decide until the daemon is stopped. Processes go on after it.
@@ -436,6 +415,7 @@ impl<C: JobRunner, T: Clock> Backend for Engine<C, T> {
             self.commit()?;
             self.publish(now);
             self.answer();
+            self.compact_if_due()?;
             if self.inbox.is_stopping() || self.policies != self.state.policies {
                 return Ok(None);
             }
@@ -469,31 +449,4 @@ fn refusals(decision: &Decision) -> Vec<(JobId, String)> {
         Action::Allocate { .. } => None,
     });
     refused.collect()
-}
-
-/// A ledger begins, with one slot for each core where the slots are not given.
-fn opened(options: &Options, unix_s: f64) -> Entry {
-    let cores = || available_parallelism().map_or(1, |cores| cores.get() as u32);
-    Entry::Opened {
-        version: env!("CARGO_PKG_VERSION").into(),
-        unix_s,
-        time_scale: options.time_scale.unwrap_or(1.0),
-        machine: options.machine.clone().unwrap_or_else(|| Machine::slots(cores())),
-    }
-}
-
-/// Slots and clock are part of the ledger.
-fn same_world(options: &Options, state: &State) -> Result<(), InputError> {
-    let other = |place, what: &str| {
-        let error =
-            InputError::new(place, format!("the ledger of this state directory was begun with {what}"));
-        Err(error.hint(format!("leave {place} out to go on as before; --state-dir starts over elsewhere")))
-    };
-    if options.machine.as_ref().is_some_and(|machine| *machine != state.machine) {
-        return other("--slots", "other slots");
-    }
-    if options.time_scale.is_some_and(|scale| scale != state.time_scale) {
-        return other("--time-scale", "another clock");
-    }
-    Ok(())
 }

@@ -1,6 +1,7 @@
 //! The ledger: every fact that the daemon decides by, one JSON line each, in the order in which it came to know them.
 
 mod file;
+mod kept;
 mod lines;
 mod repair;
 
@@ -11,7 +12,9 @@ use bellwether_core::record::StepRecord;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Machine, Slot};
-pub use file::{FileStore, LedgerFile, Store, read};
+use crate::snapshot::DecisionState;
+pub use file::{Compaction, FileStore, Keep, LedgerFile, Store, read, read_from};
+pub use kept::{End, Held, KeptJob, KeptSlots, KeptState, Record};
 pub use repair::Damage;
 
 /// One line.
@@ -39,6 +42,26 @@ pub enum Entry {
         /// The slots.
         machine: Machine,
     },
+    /// The ledger goes on from a state that followed from longer ones; its first line, in the place of `Opened`.
+    Compacted {
+        /// Version of the program.
+        version: String,
+        /// Time 0 of the ledger, in seconds since the Unix epoch.
+        unix_s: f64,
+        /// Seconds of the daemon's clock in a real second.
+        time_scale: f64,
+        /// The slots.
+        machine: Machine,
+    },
+    /// After it: a job of that state.
+    KeptJob(Box<KeptJob>),
+    /// After the jobs: a decision that is remembered.
+    KeptDecision {
+        /// The decision.
+        decision: DecisionState,
+    },
+    /// After both: the rest of the state.
+    KeptState(Box<KeptState>),
     /// A daemon took the ledger up again; a fresh policy takes over the jobs that are there.
     Reopened {
         /// Version of the program.

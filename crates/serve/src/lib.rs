@@ -29,6 +29,7 @@ pub mod loading;
 pub mod local;
 pub mod machine;
 mod private;
+pub mod replay;
 pub mod request;
 pub mod runner;
 pub mod secret;

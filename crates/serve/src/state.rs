@@ -4,23 +4,24 @@
 //! they follow the view as soon as processes start and leave.
 
 mod decided;
+mod kept;
 mod record;
 mod slots;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use bellwether_core::cluster::{Allocation, ClusterView, Job, JobId, JobView};
+use bellwether_core::cluster::{Allocation, ClusterView, JobId, JobView};
 use bellwether_core::policy::Changes;
-use bellwether_core::prediction::JobDescription;
 use bellwether_model::observed::Observed;
 
 use crate::belief::Belief;
+pub use crate::ledger::{End, Held, Record};
 use crate::ledger::{Entry, Line, Outcome, Progress, Submitted};
 use crate::machine::Machine;
 use crate::snapshot::DecisionState;
-pub use record::{End, Record};
-pub use slots::{Held, Slots};
+pub(crate) use kept::RESTORING;
+pub use slots::Slots;
 
 /// Decisions that are remembered.
 const DECISIONS_KEPT: usize = 300;
@@ -67,6 +68,8 @@ pub struct State {
     pub decisions_changed: bool,
     /// Jobs that something was said of since this was last emptied.
     pub touched: BTreeSet<JobId>,
+    /// Whether the last of the lines that a compaction kept is still to come.
+    pub is_restoring: bool,
 }
 
 impl State {
@@ -76,7 +79,9 @@ impl State {
     ///
     /// Returns an error if it is none.
     pub fn open(line: &Line) -> Result<State, String> {
-        let Entry::Opened { unix_s, time_scale, machine, .. } = &line.entry else {
+        let (Entry::Opened { unix_s, time_scale, machine, .. }
+        | Entry::Compacted { unix_s, time_scale, machine, .. }) = &line.entry
+        else {
             return Err("the first line does not open a ledger".into());
         };
         if !(time_scale.is_finite() && *time_scale > 0.0 && unix_s.is_finite()) {
@@ -103,6 +108,7 @@ impl State {
             numbers: BTreeMap::new(),
             decisions_changed: false,
             touched: BTreeSet::new(),
+            is_restoring: matches!(line.entry, Entry::Compacted { .. }),
             machine: machine.clone(),
         })
     }
@@ -141,8 +147,18 @@ impl State {
     }
 
     fn take(&mut self, line: &Line) -> Result<(), String> {
+        self.check_place(&line.entry)?;
         match &line.entry {
-            Entry::Opened { .. } => Err("a ledger is opened twice".into()),
+            Entry::Opened { .. } | Entry::Compacted { .. } => Err("a ledger is opened twice".into()),
+            Entry::KeptJob(kept) => self.keep_job(kept),
+            Entry::KeptDecision { decision } => {
+                self.keep_decision(decision);
+                Ok(())
+            }
+            Entry::KeptState(kept) => {
+                self.keep_state(kept);
+                Ok(())
+            }
             Entry::Reopened { .. } => {
                 self.begin_policy();
                 Ok(())
@@ -248,9 +264,17 @@ impl State {
             return Err(format!("job `{}` is submitted twice", submitted.name));
         }
         let record = Record::new(submitted, self.now_s);
+        let seen = JobView::waiting(Arc::new(record.scheduled()), self.now_s, Some(record.work()));
+        self.introduce(record);
+        self.arrive(id, seen);
+        Ok(())
+    }
+
+    /// A job is known from now on.
+    fn introduce(&mut self, record: Record) {
+        let submitted = &record.submitted;
+        let id = submitted.id;
         self.belief.learn(|observed| record.describe(observed));
-        let job = Arc::new(scheduled(submitted, self.now_s));
-        let seen = JobView::waiting(job, self.now_s, Some(record.work()));
         self.names.insert(submitted.name.clone(), id);
         let number = submitted.name.strip_prefix(&submitted.job.name).and_then(|rest| rest.strip_prefix('-'));
         if let Some(number) = number.and_then(|number| number.parse::<u32>().ok()) {
@@ -261,8 +285,6 @@ impl State {
             self.keys.insert(key.clone(), id);
         }
         self.jobs.insert(id, record);
-        self.arrive(id, seen);
-        Ok(())
     }
 
     /// Lines that say something of one job.
@@ -406,25 +428,5 @@ impl State {
             seen.rate = rate;
         }
         Ok(())
-    }
-}
-
-/// A job in the words of policies.
-fn scheduled(submitted: &Submitted, now_s: f64) -> Job {
-    let workers = submitted.workers;
-    Job {
-        description: JobDescription {
-            name: submitted.name.clone(),
-            model: submitted.kind.clone(),
-            batch: submitted.job.batch.size,
-            devices: workers.max,
-        },
-        arrival_s: now_s,
-        min_devices: workers.min,
-        max_devices: workers.max,
-        device_types: Vec::new(),
-        weight: submitted.weight,
-        deadline_s: submitted.deadline_s,
-        adaptive_batch: false,
     }
 }

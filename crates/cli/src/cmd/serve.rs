@@ -56,6 +56,10 @@ pub(crate) struct ServeArguments {
     /// How often a job is tried again after its processes failed
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub(crate) retries: u32,
+    /// Length from which on the daemon compacts its ledger: what follows from the lines takes their place, and they move
+    /// to ledger.jsonl.before
+    #[arg(long, value_name = "SIZE", default_value = "16MiB")]
+    pub(crate) compact_at: Bytes,
     /// Memory that loading a submitted job's data may take; larger files are refused
     #[arg(long, value_name = "SIZE", default_value = "8GiB")]
     pub(crate) load_memory: Bytes,
@@ -103,6 +107,7 @@ pub(crate) fn serve(arguments: ServeArguments, printer: &Printer) -> Result<Exit
         registry,
         time_scale: scale,
         retries: arguments.retries,
+        compact_at: arguments.compact_at.0,
         prepare: Box::new(move |name, job| {
             state_dir
                 .create_named(name, job)
@@ -117,6 +122,11 @@ pub(crate) fn serve(arguments: ServeArguments, printer: &Printer) -> Result<Exit
     let daemon = daemon.map_err(explain)?;
     if let Some(damage) = daemon.damage() {
         lament(damage, printer);
+    }
+    match daemon.compaction() {
+        Some(Ok(compaction)) => printer.note(format_args!("the ledger was {compaction}")),
+        Some(Err(why)) => printer.note(format_args!("warning: the ledger was not compacted: {why}")),
+        None => {}
     }
     announce(&daemon, &dashboard, arguments.format, printer);
     daemon.run().map_err(explain)?;

@@ -10,6 +10,7 @@ mod autoscale;
 mod bad_input;
 mod by_hand;
 mod checkpoints;
+mod compaction;
 mod coordinator;
 mod crash;
 mod custom;

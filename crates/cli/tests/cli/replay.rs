@@ -40,6 +40,17 @@ impl Written {
         self.text += &(serde_json::to_string(&line).expect("plain data") + "\n");
     }
 
+    /// The ledger is compacted: its lines go, and the policy goes on.
+    fn compact(&mut self) {
+        self.text = String::from_utf8(self.state.compacted().expect("it can be written")).expect("JSON");
+    }
+
+    /// Another daemon takes it up, with a fresh policy.
+    fn reopen(&mut self, time_s: f64) {
+        self.add(time_s, Entry::Reopened { version: "test".into(), process: 1 });
+        self.policy = Registry::built_in().parse(&self.state.policy).expect("a policy of the catalogue").1;
+    }
+
     /// 100 steps of 2 virtual nodes of 50 ms each.
     fn submit(&mut self, time_s: f64, name: &str, most: u32) -> JobId {
         let text = synthetic(name, 1, 100, 50.0).replace("virtual_nodes = 8", "virtual_nodes = 2");
@@ -217,6 +228,47 @@ fn a_decision_that_the_policy_would_not_make_is_found() {
     assert_eq!(first["number"], 3);
     assert!(first["recorded"].as_str().is_some_and(|text| text.starts_with("no change")), "{first}");
     assert!(first["replayed"].as_str().is_some_and(|text| text.starts_with("two: 1 on node 0")), "{first}");
+}
+
+#[test]
+fn a_compacted_ledger_is_replayed_as_far_as_it_goes() {
+    let mut written = Written::new("fifo", 1);
+    let one = written.submit(0.0, "one", 1);
+    written.decide(0.0);
+    let two = written.submit(0.25, "two", 1);
+    written.decide(0.25);
+    written.train(0.5, one, 1);
+    written.end(10.5, one);
+    written.compact();
+    // By a policy of which it is not known what it remembers.
+    written.decide(10.5);
+    written.train(11.0, two, 1);
+    written.reopen(12.0);
+    written.decide(12.0);
+    written.end(21.0, two);
+    written.decide(21.0);
+    let (ended, told) = replayed(&written.text, &[]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!((&told["decisions"]["all"], &told["decisions"]["same"]), (&2.into(), &2.into()));
+    for (job, name, seconds) in [(0, "one", 10.5), (1, "two", 20.75)] {
+        let job = &told["jobs"][job];
+        assert_eq!((&job["job"], &job["outcome"]), (&name.into(), &"finished".into()));
+        close(&job["measured_s"], seconds);
+        close(&job["simulated_s"], seconds);
+    }
+    assert_eq!(told["allocations"], Value::Null);
+    let remarks = told["remarks"].to_string();
+    for words in ["compacted at 10.500 s, with 2 jobs", "ledger.jsonl.before", "1 decision was not compared"]
+    {
+        assert!(remarks.contains(words), "{remarks}");
+    }
+    let scene = Scene::new("");
+    scene.write("ledger.jsonl", &written.text);
+    let table = scene.call(&["simulate", "--replay", "ledger.jsonl"]);
+    assert!(!table.stdout.contains("allocations: ") && table.stdout.contains("2 of 2 the same"), "{table:?}");
+    // Without its last line it is not known who held what.
+    let head: String = written.text.lines().take(2).map(|line| format!("{line}\n")).collect();
+    replayed(&head, &[]).0.refused_with(&["ledger.jsonl.before"]);
 }
 
 #[test]

@@ -68,6 +68,11 @@ impl<'s> Served<'s> {
         self.live.as_ref().map_or_else(String::new, Live::stdout)
     }
 
+    /// What it said beside that.
+    pub(crate) fn stderr(&self) -> String {
+        self.live.as_ref().map_or_else(String::new, Live::stderr)
+    }
+
     pub(crate) fn process(&self) -> u32 {
         self.live.as_ref().map_or(0, Live::process)
     }

@@ -1,11 +1,16 @@
 //! The ledger on disk.
 
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use super::lines::{Unread, lines, parse};
-use super::{Damage, Line, repair};
+use super::{Damage, Entry, Line, repair};
+
+/// A ledger is compacted when it is this many times as long as after the last time: what compaction costs stays a
+/// fraction of what was written since.
+const GROWTH: u64 = 4;
 
 /// What keeps a ledger's bytes.
 pub trait Store: Send {
@@ -37,12 +42,41 @@ pub trait Store: Send {
     /// Returns the store's error.
     fn sync(&mut self) -> io::Result<()>;
 
-    /// Puts these bytes in the place of all, and keeps the others; says where.
+    /// Puts these bytes in the place of all, and keeps the others; says where. That it was done outlasts the machine's
+    /// end after the next [`sync`](Store::sync); until then either are there, and whole.
     ///
     /// # Errors
     ///
-    /// Returns the store's error.
-    fn replace(&mut self, bytes: &[u8]) -> io::Result<String>;
+    /// Returns the store's error; nothing was replaced then.
+    fn replace(&mut self, bytes: &[u8], keep: Keep) -> io::Result<String>;
+}
+
+/// As what bytes are kept that others take the place of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// Under a name of their own: they are damaged.
+    Damaged,
+    /// As those before the last compaction; those before an earlier one go.
+    Before,
+}
+
+/// A ledger was made shorter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compaction {
+    /// Bytes that it had.
+    pub before: u64,
+    /// Bytes that it has.
+    pub after: u64,
+    /// Where the longer one is kept.
+    pub kept_as: String,
+}
+
+impl fmt::Display for Compaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [before, after] = [self.before, self.after].map(|bytes| bytes.div_ceil(1 << 10));
+        let kept_as = &self.kept_as;
+        write!(f, "compacted from {before} KiB to {after} KiB; the longer one is kept as {kept_as}")
+    }
 }
 
 /// A file that keeps a ledger.
@@ -51,12 +85,51 @@ pub struct FileStore {
     path: PathBuf,
     /// Opened when something is first written.
     file: Option<File>,
+    /// Whether the name stands for another file since the folder was last made to last.
+    is_renamed: bool,
 }
 
 impl FileStore {
     /// The file may not be there yet.
     pub fn new(path: PathBuf) -> FileStore {
-        FileStore { path, file: None }
+        FileStore { path, file: None, is_renamed: false }
+    }
+
+    /// Its path with this at the end.
+    fn beside(&self, ending: &str) -> PathBuf {
+        let mut name = self.path.clone().into_os_string();
+        name.push(ending);
+        PathBuf::from(name)
+    }
+
+    /// Another name for the file that is replaced. At every moment there is a ledger under its own.
+    fn keep(&self, keep: Keep) -> io::Result<PathBuf> {
+        match keep {
+            Keep::Damaged => {
+                let mut names = (1_u32..).map(|number| self.beside(&format!(".damaged-{number}")));
+                let free = names.find(|path| !path.exists());
+                let kept = free.ok_or_else(|| io::Error::other("no name is free for the damaged ledger"))?;
+                fs::hard_link(&self.path, &kept)?;
+                Ok(kept)
+            }
+            Keep::Before => {
+                let (kept, part) = (self.beside(".before"), self.beside(".before.part"));
+                remove(&part)?;
+                fs::hard_link(&self.path, &part)?;
+                fs::rename(&part, &kept)?;
+                // Two names of one file are not renamed.
+                remove(&part)?;
+                Ok(kept)
+            }
+        }
+    }
+
+    fn write_part(&self, bytes: &[u8]) -> io::Result<PathBuf> {
+        let part = self.beside(".part");
+        let mut file = File::create(&part)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        Ok(part)
     }
 
     fn open(&mut self) -> io::Result<&mut File> {
@@ -99,27 +172,39 @@ impl Store for FileStore {
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.open()?.sync_data()
+        self.open()?.sync_data()?;
+        if self.is_renamed {
+            sync_folder(&self.path)?;
+            self.is_renamed = false;
+        }
+        Ok(())
     }
 
-    fn replace(&mut self, bytes: &[u8]) -> io::Result<String> {
-        self.file = None;
-        let with = |ending: String| {
-            let mut name = self.path.clone().into_os_string();
-            name.push(ending);
-            PathBuf::from(name)
-        };
-        let free = (1_u32..).map(|number| with(format!(".damaged-{number}"))).find(|path| !path.exists());
-        let kept = free.ok_or_else(|| io::Error::other("no name is free for the damaged ledger"))?;
-        let part = with(".part".into());
-        let mut file = File::create(&part)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        // At every moment there is a ledger under its name.
-        fs::hard_link(&self.path, &kept)?;
-        fs::rename(&part, &self.path)?;
-        sync_folder(&self.path)?;
-        Ok(kept.display().to_string())
+    fn replace(&mut self, bytes: &[u8], keep: Keep) -> io::Result<String> {
+        let replaced = self.write_part(bytes).and_then(|part| {
+            let kept = self.keep(keep)?;
+            fs::rename(&part, &self.path)?;
+            Ok(kept)
+        });
+        match replaced {
+            Ok(kept) => {
+                (self.file, self.is_renamed) = (None, true);
+                Ok(kept.display().to_string())
+            }
+            Err(error) => {
+                // It may take the room that is missing.
+                let _ = remove(&self.beside(".part"));
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Removes a file, if it is there.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -128,6 +213,10 @@ pub struct LedgerFile {
     store: Box<dyn Store>,
     /// Bytes of whole lines that the store has.
     written: u64,
+    /// With how many bytes it is compacted.
+    compact_at: u64,
+    /// No ledger of fewer bytes is compacted.
+    least: u64,
     pending: Vec<u8>,
     /// Whether something pending must be on disk before any client hears of it.
     must_last: bool,
@@ -136,7 +225,8 @@ pub struct LedgerFile {
 impl LedgerFile {
     /// Opens a ledger: `each` makes something of its lines, starting over whenever it gets `None`. What a crash cut
     /// short at the end is removed. Lines that are damaged or cannot be are set aside, and the ledger is rewritten
-    /// without them; the damage is returned.
+    /// without them; the damage is returned. One of fewer than `least` bytes is never [due](LedgerFile::is_due) to be
+    /// compacted.
     ///
     /// # Errors
     ///
@@ -144,11 +234,16 @@ impl LedgerFile {
     /// it.
     pub fn open<S>(
         mut store: Box<dyn Store>,
+        least: u64,
         mut each: impl FnMut(&mut Option<S>, &Line) -> Result<(), String>,
     ) -> io::Result<(LedgerFile, Option<S>, Option<Damage>)> {
-        let mut made = None;
+        let (mut made, mut bytes, mut compacted) = (None, 0, 0);
         let read = lines(store.read()?, &mut |number, text| {
             let line = parse(text).map_err(|what| Unread::Line(number, what))?;
+            bytes += text.len() as u64;
+            if let Entry::KeptState(_) = line.entry {
+                compacted = bytes;
+            }
             each(&mut made, &line).map_err(|what| Unread::Line(number, format!("cannot be: {what}")))
         });
         let (written, damage) = match read {
@@ -161,11 +256,48 @@ impl LedgerFile {
                 let kept;
                 (kept, made) = repair::repair(store.read()?, &mut each)?;
                 let (bytes, mut damage) = kept;
-                damage.kept_as = store.replace(&bytes)?;
+                damage.kept_as = store.replace(&bytes, Keep::Damaged)?;
+                store.sync()?;
                 (bytes.len() as u64, Some(damage))
             }
         };
-        Ok((LedgerFile { store, written, pending: Vec::new(), must_last: false }, made, damage))
+        let compact_at = least.max(GROWTH.saturating_mul(compacted));
+        let (pending, must_last) = (Vec::new(), false);
+        Ok((LedgerFile { store, written, compact_at, least, pending, must_last }, made, damage))
+    }
+
+    /// Whether it has become long since it was last compacted.
+    pub fn is_due(&self) -> bool {
+        self.written >= self.compact_at
+    }
+
+    /// Puts these lines in the place of all, those that were added and not committed included; the longer ledger is
+    /// kept. It lasts after the next [`sync`](LedgerFile::sync).
+    ///
+    /// # Errors
+    ///
+    /// Returns the store's error; nothing was replaced then.
+    pub fn compact(&mut self, bytes: &[u8]) -> io::Result<Compaction> {
+        let kept_as = self.store.replace(bytes, Keep::Before)?;
+        let before = std::mem::replace(&mut self.written, bytes.len() as u64);
+        self.compact_at = self.least.max(GROWTH.saturating_mul(self.written));
+        self.pending.clear();
+        self.must_last = false;
+        Ok(Compaction { before, after: self.written, kept_as })
+    }
+
+    /// It could not be compacted: that is tried again when it is twice as long.
+    pub fn postpone(&mut self) {
+        self.compact_at = self.written.saturating_mul(2).max(self.least);
+    }
+
+    /// All that was committed or compacted outlasts the machine's end.
+    ///
+    /// # Errors
+    ///
+    /// Returns the store's error.
+    pub fn sync(&mut self) -> io::Result<()> {
+        self.store.sync()
     }
 
     /// Adds a line; it is written with the next [`commit`](LedgerFile::commit). With `must_last` it is on disk then,
@@ -214,8 +346,17 @@ impl std::fmt::Debug for LedgerFile {
 /// # Errors
 ///
 /// Returns the file system's error, or that of `each` with the line's number.
-pub fn read(path: &Path, mut each: impl FnMut(Line) -> Result<(), String>) -> io::Result<()> {
-    let read = lines(Box::new(File::open(path)?), &mut |number, text| {
+pub fn read(path: &Path, each: impl FnMut(Line) -> Result<(), String>) -> io::Result<()> {
+    read_from(File::open(path)?, each)
+}
+
+/// The same with the bytes of a ledger.
+///
+/// # Errors
+///
+/// Same errors as [`read`].
+pub fn read_from(from: impl Read, mut each: impl FnMut(Line) -> Result<(), String>) -> io::Result<()> {
+    let read = lines(from, &mut |number, text| {
         let line = parse(text).map_err(|what| Unread::Line(number, what))?;
         each(line).map_err(|what| Unread::Line(number, format!("cannot be: {what}")))
     });

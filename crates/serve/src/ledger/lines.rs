@@ -42,7 +42,7 @@ pub(super) fn parse(text: &[u8]) -> Result<Line, String> {
 type EachText<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Unread> + 'a;
 
 /// Gives whole lines to `each` with their numbers, and says how many bytes they were.
-pub(super) fn lines(from: Box<dyn Read>, each: &mut EachText<'_>) -> Result<u64, Unread> {
+pub(super) fn lines(from: impl Read, each: &mut EachText<'_>) -> Result<u64, Unread> {
     let mut reader = BufReader::with_capacity(1 << 16, from);
     let (mut whole, mut number, mut text) = (0, 0_u64, Vec::new());
     loop {

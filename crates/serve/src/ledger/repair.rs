@@ -77,7 +77,10 @@ struct Mender<S> {
 impl<S> Mender<S> {
     fn read(&mut self, text: &[u8]) -> Result<Line, String> {
         let line = parse(text)?;
-        if let Entry::Opened { version, .. } | Entry::Reopened { version, .. } = &line.entry {
+        if let Entry::Opened { version, .. }
+        | Entry::Compacted { version, .. }
+        | Entry::Reopened { version, .. } = &line.entry
+        {
             self.versions.insert(version.clone());
         }
         Ok(line)
@@ -86,8 +89,10 @@ impl<S> Mender<S> {
     fn set_aside(&mut self, number: u64, what: String) -> Result<(), Unread> {
         if number == 1 {
             let what = format!(
-                "is the first one, with the slots and the clock, and is damaged ({what}); move the folder of the ledger away to \
-                 start over: each job is a run in a folder of its own, which `bellwether run --resume NAME` goes on with"
+                "is the first one, with the slots and the clock, and is damaged ({what}); if it says \
+                 \"compacted\", ledger.jsonl.before beside it holds what was known until then; else move the folder \
+                 of the ledger away to start over: each job is a run in a folder of its own, which \
+                 `bellwether run --resume NAME` goes on with"
             );
             return Err(Unread::Line(number, what));
         }

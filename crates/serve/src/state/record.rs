@@ -1,62 +1,11 @@
 //! One job's account.
 
-use bellwether_core::cluster::JobView;
+use bellwether_core::cluster::Job;
 use bellwether_core::job::Model;
+use bellwether_core::prediction::JobDescription;
 use bellwether_model::observed::Observed;
 
-use crate::ledger::{Outcome, Submitted};
-
-/// What is known of a job beside what policies see.
-#[derive(Debug, Clone)]
-pub struct Record {
-    /// As it was accepted.
-    pub submitted: Box<Submitted>,
-    /// When, on the daemon's clock.
-    pub submitted_s: f64,
-    /// Steps of the whole job.
-    pub total_steps: u64,
-    /// What policies saw of it last, while its user wants it to wait.
-    pub away: Option<JobView>,
-    /// Its user does not want it any more.
-    pub cancelled: bool,
-    /// Its processes were told to leave.
-    pub leaving: bool,
-    /// How it ended.
-    pub end: Option<End>,
-    /// Why it is as it is, where that needs to be said.
-    pub why: String,
-    /// Training loss at its end.
-    pub loss: Option<f64>,
-    /// Committed steps, as far as the ledger knows.
-    pub step: u64,
-    /// Active workers.
-    pub training: u32,
-    /// How often its processes failed.
-    pub failures: u32,
-    /// How often it lost all its workers before its end.
-    pub preemptions: u32,
-    /// When its run ended last though the job was not over, in seconds since the Unix epoch as it says itself.
-    pub run_ended_unix_s: Option<f64>,
-    /// When its processes first held slots, on the daemon's clock.
-    pub started_s: Option<f64>,
-    /// Slots that its processes hold, and since when, on the daemon's clock.
-    held: (u32, f64),
-    /// Slot-seconds until then.
-    slot_s: f64,
-}
-
-/// How a job ended.
-#[derive(Debug, Clone, PartialEq)]
-pub struct End {
-    /// In a word.
-    pub outcome: Outcome,
-    /// Committed steps.
-    pub step: u64,
-    /// Digest of what was trained.
-    pub digest: Option<String>,
-    /// When, on the daemon's clock.
-    pub time_s: f64,
-}
+use crate::ledger::{Record, Submitted};
 
 impl Record {
     pub(super) fn new(submitted: &Submitted, now_s: f64) -> Record {
@@ -114,6 +63,26 @@ impl Record {
         (self.failures, self.training, self.leaving) = (failures, 0, false);
         self.run_ended_unix_s = unix_s.or(self.run_ended_unix_s);
         why.clone_into(&mut self.why);
+    }
+
+    /// The job in the words of policies, within the limits with which it was submitted.
+    pub fn scheduled(&self) -> Job {
+        let Submitted { name, kind, job, workers, weight, deadline_s, .. } = self.submitted.as_ref();
+        Job {
+            description: JobDescription {
+                name: name.clone(),
+                model: kind.clone(),
+                batch: job.batch.size,
+                devices: workers.max,
+            },
+            arrival_s: self.submitted_s,
+            min_devices: workers.min,
+            max_devices: workers.max,
+            device_types: Vec::new(),
+            weight: *weight,
+            deadline_s: *deadline_s,
+            adaptive_batch: false,
+        }
     }
 
     /// Introduces jobs of its kind.

@@ -4,23 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bellwether_core::cluster::{Allocation, JobId, NodeId};
 
+use crate::ledger::{Held, KeptSlots};
 use crate::machine::{Machine, Slot};
 
 /// Past holdings that are remembered.
 const PAST_KEPT: usize = 2000;
-
-/// A job held a slot from then until then, on the daemon's clock.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Held {
-    /// The job.
-    pub job: JobId,
-    /// The slot.
-    pub slot: Slot,
-    /// Since when, in seconds.
-    pub start_s: f64,
-    /// Until when, in seconds; absent while it is held.
-    pub end_s: Option<f64>,
-}
 
 /// The slots that processes hold.
 #[derive(Debug, Clone, Default)]
@@ -33,7 +21,25 @@ pub struct Slots {
     pub version: u64,
 }
 
+impl From<&KeptSlots> for Slots {
+    fn from(kept: &KeptSlots) -> Slots {
+        let holding = |held: &Held| (held.slot, (held.job, held.start_s));
+        Slots {
+            held: kept.held.iter().map(holding).collect(),
+            past: kept.past.iter().copied().collect(),
+            past_slot_s: kept.past_slot_s,
+            version: 0,
+        }
+    }
+}
+
 impl Slots {
+    /// All that is known of them.
+    pub(super) fn kept(&self) -> KeptSlots {
+        let (past, held) = self.all().partition(|held| held.end_s.is_some());
+        KeptSlots { held, past, past_slot_s: self.past_slot_s }
+    }
+
     /// Slots of a job, in ascending order.
     pub fn of(&self, job: JobId) -> Vec<Slot> {
         self.held.iter().filter(|(_, (holder, _))| *holder == job).map(|(slot, _)| *slot).collect()

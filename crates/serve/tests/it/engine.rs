@@ -18,7 +18,7 @@ use bellwether_sched::policy::{About, fifo};
 use bellwether_sched::registry::Registry;
 use bellwether_serve::clock::{Clock, Inbox, SystemClock};
 use bellwether_serve::engine::{Channels, Engine, EngineError, Options};
-use bellwether_serve::ledger::{Entry, FileStore, Store, Task, read};
+use bellwether_serve::ledger::{Entry, FileStore, Keep, Store, Task, read};
 use bellwether_serve::machine::Machine;
 use bellwether_serve::request::{Refusal, RefusalKind, Reply, Request, Submission};
 use bellwether_serve::runner::{JobRunner, Processes, Report, Wanted};
@@ -45,7 +45,7 @@ impl JobRunner for Played {
 }
 
 /// A daemon in a thread.
-struct Daemon {
+pub(crate) struct Daemon {
     ends: Channels,
     wishes: Arc<Mutex<Wishes>>,
     thread: std::thread::JoinHandle<Result<(), EngineError>>,
@@ -110,7 +110,11 @@ impl Daemon {
         Daemon::start_as(options(folder, policy, slots), clock, store)
     }
 
-    fn start_as(options: Options, clock: impl Clock + Send + 'static, store: Box<dyn Store>) -> Daemon {
+    pub(crate) fn start_as(
+        options: Options,
+        clock: impl Clock + Send + 'static,
+        store: Box<dyn Store>,
+    ) -> Daemon {
         let wishes = Arc::new(Mutex::new(Wishes::default()));
         let runner = Played(wishes.clone());
         let opened = Engine::open_with(options, clock, store, |_: mpsc::UnboundedSender<Report>| runner);
@@ -120,11 +124,11 @@ impl Daemon {
         Daemon { ends, wishes, thread, runtime: runtime.expect("an event loop") }
     }
 
-    fn ask(&self, request: Request) -> Result<Reply, Refusal> {
+    pub(crate) fn ask(&self, request: Request) -> Result<Reply, Refusal> {
         self.runtime.block_on(self.ends.engine.ask(request))
     }
 
-    fn submit(&self, name: &str, workers: &str) -> Result<Arc<JobState>, Refusal> {
+    pub(crate) fn submit(&self, name: &str, workers: &str) -> Result<Arc<JobState>, Refusal> {
         let reply = self.ask(Request::Submit(Box::new(submission(name, workers))))?;
         let Reply::Job { job, .. } = reply else { panic!("a submission is answered with a job") };
         Ok(job)
@@ -134,11 +138,11 @@ impl Daemon {
         self.ends.reports.send(report).expect("the engine lives");
     }
 
-    fn job(&self, name: &str) -> Arc<JobState> {
+    pub(crate) fn job(&self, name: &str) -> Arc<JobState> {
         self.ends.engine.now().jobs.get(name).cloned().expect("the job is there")
     }
 
-    fn wanted(&self, job: u32) -> Option<u32> {
+    pub(crate) fn wanted(&self, job: u32) -> Option<u32> {
         let wishes = self.wishes.lock().expect("no thread panics with it");
         wishes.last.get(&JobId(job)).map(|wanted| wanted.workers)
     }
@@ -148,7 +152,7 @@ impl Daemon {
     }
 
     /// Waits for what must come.
-    fn until(&self, what: &str, is_so: impl Fn(&Daemon) -> bool) {
+    pub(crate) fn until(&self, what: &str, is_so: impl Fn(&Daemon) -> bool) {
         let since = Instant::now();
         while !is_so(self) {
             assert!(since.elapsed() < Duration::from_secs(10), "{what}");
@@ -161,22 +165,32 @@ impl Daemon {
         self.report(Report::Ended { job, outcome, step, digest, unix_s: 0.0 });
     }
 
-    fn finish(&self, job: u32) {
+    pub(crate) fn finish(&self, job: u32) {
         self.end(job, RunOutcome::Finished, 100);
     }
 
-    fn trains(&self, job: u32, workers: u32) {
+    pub(crate) fn trains(&self, job: u32, workers: u32) {
         self.report(Report::Training { job: JobId(job), workers, unix_s: 0.0 });
         self.report(Report::Settled { job: JobId(job), workers });
     }
 
-    fn stop(self) {
+    /// What clients see that each job is doing.
+    pub(crate) fn phases(&self) -> BTreeMap<String, Phase> {
+        self.ends.engine.now().jobs.iter().map(|(name, job)| (name.clone(), job.state)).collect()
+    }
+
+    /// The policy that decides.
+    pub(crate) fn policy(&self) -> String {
+        self.ends.engine.now().cluster.policy.clone()
+    }
+
+    pub(crate) fn stop(self) {
         self.ends.stop.send_replace(true);
         self.thread.join().expect("the engine does not panic").expect("and ends as it should");
     }
 }
 
-fn options(folder: &Path, policy: Option<&str>, slots: u32) -> Options {
+pub(crate) fn options(folder: &Path, policy: Option<&str>, slots: u32) -> Options {
     Options {
         folder: folder.into(),
         ledger: folder.join("ledger.jsonl"),
@@ -185,6 +199,7 @@ fn options(folder: &Path, policy: Option<&str>, slots: u32) -> Options {
         registry: Registry::built_in(),
         time_scale: None,
         retries: 2,
+        compact_at: u64::MAX,
         prepare: {
             let folder = folder.to_path_buf();
             Box::new(move |name, _| Ok(folder.join(name)))
@@ -201,7 +216,7 @@ fn job(name: &str) -> CheckedJob {
     parse::job(&text, "test", &[]).expect("a job")
 }
 
-fn submission(name: &str, workers: &str) -> Submission {
+pub(crate) fn submission(name: &str, workers: &str) -> Submission {
     Submission {
         job: job("test"),
         name: Some(name.into()),
@@ -485,8 +500,8 @@ impl Store for FullStore {
         self.file.sync()
     }
 
-    fn replace(&mut self, bytes: &[u8]) -> io::Result<String> {
-        self.file.replace(bytes)
+    fn replace(&mut self, bytes: &[u8], keep: Keep) -> io::Result<String> {
+        self.file.replace(bytes, keep)
     }
 }
 

@@ -2,5 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "these are tests, helpers included")]
 
+mod compaction;
 mod engine;
 mod histories;

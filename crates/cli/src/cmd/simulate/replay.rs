@@ -5,15 +5,12 @@ use std::process::ExitCode;
 
 use bellwether_core::InputError;
 use bellwether_sched::registry::Registry;
-use bellwether_serve::ledger;
+use bellwether_serve::replay::{self, Compared, Recorded};
 
 use super::{SimulateArguments, names};
 use crate::failure::Failure;
 use crate::printer::Printer;
-use recorded::Recorded;
 
-mod decisions;
-mod recorded;
 mod show;
 mod simulated;
 
@@ -21,7 +18,7 @@ mod simulated;
 struct Replay {
     recorded: Recorded,
     /// Absent where another policy was asked for.
-    decisions: Option<decisions::Compared>,
+    decisions: Option<Compared>,
     /// The policy of the simulation.
     policy: String,
     simulated: simulated::Simulated,
@@ -33,25 +30,12 @@ pub(super) fn replay(
     printer: &Printer,
 ) -> Result<ExitCode, Failure> {
     let chosen = chosen(&arguments.policy)?;
-    let mut recorded = None::<Recorded>;
-    let mut decisions = chosen.is_none().then(decisions::Compared::default);
     let place = path.display().to_string();
-    ledger::read(path, |line| {
-        let Some(recorded) = &mut recorded else {
-            recorded = Some(Recorded::open(&line)?);
-            return Ok(());
-        };
-        if let Some(decisions) = &mut decisions {
-            decisions.before(&line, &recorded.state);
-        }
-        recorded.take_in(&line)?;
-        decisions.as_mut().map_or(Ok(()), |decisions| decisions.after(&line, &recorded.state))
-    })
-    .map_err(|error| {
+    let read = replay::read(path, chosen.is_none()).map_err(|error| {
         let hint = "name the ledger of a daemon, STATE_DIR/.serve/ledger.jsonl";
         InputError::new(&place, format!("the ledger cannot be replayed: {error}")).hint(hint)
     })?;
-    let recorded = recorded.ok_or_else(|| InputError::new(&place, "the ledger is empty"))?;
+    let (recorded, decisions) = read.ok_or_else(|| InputError::new(&place, "the ledger is empty"))?;
     let policy = chosen.unwrap_or_else(|| recorded.state.policy.clone());
     if policy.is_empty() {
         return Err(InputError::new(&place, "no policy has decided yet")

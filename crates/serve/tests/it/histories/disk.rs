@@ -3,7 +3,7 @@
 use std::io::{self, Cursor, Read};
 use std::time::Duration;
 
-use bellwether_serve::ledger::Store;
+use bellwether_serve::ledger::{Keep, Store};
 
 use super::replay::Followed;
 use super::world::Shared;
@@ -14,6 +14,8 @@ pub(crate) struct Disk {
     pub(crate) bytes: Vec<u8>,
     /// Of these nothing is forgotten.
     synced: usize,
+    /// What was there before it was compacted, and how much of that is not forgotten, until that lasts.
+    before: Option<(Vec<u8>, usize)>,
     /// Appends until one is refused for good.
     pub(crate) appends_left: Option<u64>,
     /// It is full until then.
@@ -24,6 +26,9 @@ pub(crate) struct Disk {
 
 impl Disk {
     pub(crate) fn lose_power(&mut self, random: &mut Random) {
+        if let Some((bytes, synced)) = self.before.take().filter(|_| random.below(2) == 0) {
+            (self.bytes, self.synced) = (bytes, synced);
+        }
         let unsynced = (self.bytes.len() - self.synced) as u64;
         self.bytes.truncate(self.synced + random.below(unsynced + 1) as usize);
     }
@@ -97,18 +102,29 @@ impl Store for PlayedStore {
             return Err(refused());
         }
         world.disk.synced = world.disk.bytes.len();
+        world.disk.before = None;
         Ok(())
     }
 
-    fn replace(&mut self, bytes: &[u8]) -> io::Result<String> {
+    fn replace(&mut self, bytes: &[u8], keep: Keep) -> io::Result<String> {
         let mut world = self.0.lock();
         if !world.deed() {
             return Err(refused());
         }
-        world.disk.bytes = bytes.to_vec();
-        world.disk.synced = bytes.len();
-        world.count("ledgers repaired", 1);
-        (world.is_misled, world.followed) = (false, Followed::default());
+        if keep == Keep::Before && world.elapsed < world.disk.full_until {
+            world.count("ledgers too large to compact", 1);
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let before = std::mem::replace(&mut world.disk.bytes, bytes.to_vec());
+        let synced = std::mem::replace(&mut world.disk.synced, bytes.len());
+        world.followed = Followed::default();
+        if keep == Keep::Before {
+            world.disk.before = Some((before, synced));
+            world.count("ledgers compacted", 1);
+        } else {
+            world.is_misled = false;
+            world.count("ledgers repaired", 1);
+        }
         Ok("elsewhere".into())
     }
 }

@@ -91,10 +91,16 @@ pub(crate) fn decisions_follow(ledger: &[u8]) -> Result<u64, Fault> {
     let opened = lines.next().expect("a ledger has a first line");
     let state = State::open(opened).map_err(Fault::Broken)?;
     let mut replay = Replay { lines, policies: state.policies, state, compared: 0 };
+    let mut compacted_at = None;
     while !replay.lines.as_slice().is_empty() {
-        if replay.state.policy.is_empty() {
+        // What a policy remembers that began before the ledger was compacted is not known.
+        let began_before = compacted_at == Some(replay.state.policies);
+        if began_before || replay.state.is_restoring || replay.state.policy.is_empty() {
             let line = replay.lines.next().expect("it is not empty");
             replay.state.apply(line).map_err(Fault::Broken)?;
+            if matches!(line.entry, Entry::KeptState(_)) {
+                compacted_at = Some(replay.state.policies);
+            }
             continue;
         }
         let (_, mut policy) =

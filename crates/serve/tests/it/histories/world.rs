@@ -125,6 +125,10 @@ impl World {
                 self.runs.remove(&submitted.id);
                 Some(submitted.name)
             }
+            Ok(Line { entry: Entry::KeptJob(kept), .. }) => {
+                self.runs.remove(&kept.record.submitted.id);
+                Some(kept.record.submitted.name)
+            }
             _ => None,
         }
     }

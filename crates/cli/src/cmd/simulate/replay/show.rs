@@ -3,11 +3,10 @@
 use std::fmt::Write;
 
 use bellwether_core::cluster::JobId;
+use bellwether_serve::replay::{Compacted, Compared, Difference, Given};
 use serde_json::{Value, json};
 
 use super::Replay;
-use super::decisions::{Compared, Difference};
-use super::recorded::Given;
 use super::simulated::JobTimes;
 use crate::options::TableFormat;
 use crate::render::csv::{Csv, cell};
@@ -48,6 +47,22 @@ fn outcome(job: &JobTimes) -> Value {
 fn remarks(replay: &Replay) -> Vec<String> {
     let recorded = &replay.recorded;
     let mut remarks = Vec::new();
+    if let Some(Compacted { time_s, jobs, .. }) = recorded.compacted {
+        remarks.push(format!(
+            "the ledger was compacted at {time_s:.3} s, with {}: the decisions, allocations and starts before are \
+             in ledger.jsonl.before, and the jobs count as arrived when they were submitted",
+            count(jobs, "job")
+        ));
+    }
+    if let Some(Compared { skipped: skipped @ 1.., .. }) = replay.decisions {
+        remarks.push(format!(
+            "{} not compared: their policy began before the compaction, and what it remembered is not known",
+            match skipped {
+                1 => "1 decision was".into(),
+                skipped => format!("{skipped} decisions were"),
+            }
+        ));
+    }
     if recorded.policies.len() > 1 {
         let policies = recorded.policies.join(", ");
         remarks.push(format!("several policies decided ({policies}); simulated is {} alone", replay.policy));
@@ -109,13 +124,14 @@ fn value(replay: &Replay) -> Value {
         "mean_measured_s": means.map(|(measured_s, _)| measured_s),
         "mean_simulated_s": means.map(|(_, simulated_s)| simulated_s),
         "mean_gap": means.map(|(measured_s, simulated_s)| simulated_s / measured_s - 1.0),
-        "allocations": {
+        // Those before a compaction are not known.
+        "allocations": recorded.compacted.is_none().then(|| json!({
             "measured": recorded.given.len(),
             "simulated": simulated.given.len(),
             "same": same,
             "next_measured": next(&recorded.given),
             "next_simulated": next(&simulated.given),
-        },
+        })),
         "remarks": remarks(replay),
     })
 }
@@ -184,7 +200,9 @@ fn table(replay: &Replay) -> String {
     }
     text.push_str(&aligned(&rows));
     text.push('\n');
-    text.push_str(&parting(replay));
+    if recorded.compacted.is_none() {
+        text.push_str(&parting(replay));
+    }
     for remark in remarks(replay) {
         let _ = writeln!(text, "{remark}");
     }

@@ -8,11 +8,11 @@ use bellwether_core::cluster::{Job, JobId};
 use bellwether_core::policy::{Decision, Fault, Policy, PolicyInput};
 use bellwether_sched::registry::Registry;
 use bellwether_serve::ledger::Outcome;
+use bellwether_serve::replay::{Given, Recorded, given};
 use bellwether_serve::state::Record;
 use bellwether_sim::trace::Entry;
 use bellwether_sim::world::Scenario;
 
-use super::recorded::{Given, Recorded, given};
 use crate::failure::Failure;
 
 /// What the simulator makes of the recorded jobs.

@@ -6,36 +6,56 @@ use std::sync::Arc;
 use bellwether_core::cluster::{Allocation, ClusterView, Job, JobId};
 use bellwether_core::policy::{Action, Decision};
 use bellwether_core::prediction::StepModel;
-use bellwether_serve::ledger::{Entry, Line};
-use bellwether_serve::state::State;
 
-/// A job has so many devices from now on.
+use crate::ledger::{Entry, Line};
+use crate::state::{Record, State};
+
+/// A job has this many devices from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Given {
-    pub(super) job: JobId,
-    pub(super) devices: u32,
+pub struct Given {
+    /// The job.
+    pub job: JobId,
+    /// How many.
+    pub devices: u32,
 }
 
 /// A ledger, read to its end.
-pub(super) struct Recorded {
-    pub(super) state: State,
+#[derive(Debug)]
+pub struct Recorded {
+    /// What follows from it.
+    pub state: State,
     /// Jobs that a policy heard of, as it first saw them, and when.
-    pub(super) arrivals: Vec<(JobId, f64, Arc<Job>)>,
+    pub arrivals: Vec<(JobId, f64, Arc<Job>)>,
     /// Numbers of devices, in the order in which they were decided.
-    pub(super) given: Vec<Given>,
+    pub given: Vec<Given>,
     /// Seconds from the decision until it trained, of first starts.
-    pub(super) starts_s: Vec<f64>,
+    pub starts_s: Vec<f64>,
     /// The same of later changes.
     changes: Vec<Change>,
     /// Decided, and not in effect yet.
     waiting: BTreeMap<JobId, Waiting>,
     /// Policies that decided, in order.
-    pub(super) policies: Vec<String>,
-    /// How often a user suspended a job or changed its limits, and daemons took the ledger up again.
-    pub(super) interventions: u32,
-    pub(super) reopened: u32,
+    pub policies: Vec<String>,
+    /// How often a user suspended a job, resumed it or changed its limits.
+    pub interventions: u32,
+    /// How often a daemon took the ledger up again.
+    pub reopened: u32,
+    /// What stands in the place of all earlier lines, where it was compacted.
+    pub compacted: Option<Compacted>,
 }
 
+/// A ledger begins with the state that followed from a longer one.
+#[derive(Debug, Clone, Copy)]
+pub struct Compacted {
+    /// When, on the daemon's clock.
+    pub time_s: f64,
+    /// Jobs of that state.
+    pub jobs: usize,
+    /// Which policy decided then: see [`State::policies`]. What it remembers is not known.
+    pub policies: u64,
+}
+
+#[derive(Debug)]
 struct Waiting {
     since_s: f64,
     before: Allocation,
@@ -43,6 +63,7 @@ struct Waiting {
 }
 
 /// A job went on after a stop or a change of its devices.
+#[derive(Debug)]
 struct Change {
     job: Arc<Job>,
     took_s: f64,
@@ -62,6 +83,7 @@ impl Recorded {
             policies: Vec::new(),
             interventions: 0,
             reopened: 0,
+            compacted: None,
         })
     }
 
@@ -78,10 +100,23 @@ impl Recorded {
             _ => {}
         }
         self.state.apply(line)?;
-        if let Entry::Moment { .. } = line.entry {
-            self.arrive(now_s);
+        match line.entry {
+            Entry::Moment { .. } => self.arrive(now_s),
+            Entry::KeptState(_) => self.restored(now_s),
+            _ => {}
         }
         Ok(())
+    }
+
+    /// Of jobs from before a compaction it is not known when a policy first saw them: that was soon after they were
+    /// submitted.
+    fn restored(&mut self, now_s: f64) {
+        let State { jobs, policy, policies, .. } = &self.state;
+        let arrival =
+            |(id, record): (&JobId, &Record)| (*id, record.submitted_s, Arc::new(record.scheduled()));
+        self.arrivals = jobs.iter().map(arrival).collect();
+        self.policies.extend(Some(policy.clone()).filter(|policy| !policy.is_empty()));
+        self.compacted = Some(Compacted { time_s: now_s, jobs: jobs.len(), policies: *policies });
     }
 
     /// Jobs of which the policy hears now for the first time.
@@ -106,7 +141,7 @@ impl Recorded {
                 self.waiting.remove(&job);
             } else {
                 let (before, is_first) = (seen.allocation.clone(), seen.started_s.is_none());
-                // A change of what does not train yet delays nothing anew.
+                // A change of what does not train yet delays nothing again.
                 self.waiting.entry(job).or_insert(Waiting { since_s: now_s, before, is_first });
             }
         }
@@ -127,9 +162,9 @@ impl Recorded {
         }
     }
 
-    /// Seconds without progress that every change of devices is worth, by what is known in the end: whoever got more
-    /// devices trained with the old ones meanwhile, and whoever got fewer lost nothing.
-    pub(super) fn restarts_s(&self) -> Vec<f64> {
+    /// Seconds without progress that every change of devices is worth, by what is known in the end: a job that got more
+    /// devices trained with the old ones meanwhile, and one that got fewer lost nothing.
+    pub fn restarts_s(&self) -> Vec<f64> {
         let State { view, belief, .. } = &self.state;
         let rate = |job: &Job, allocation: &Allocation| {
             if allocation.is_empty() {
@@ -147,8 +182,9 @@ impl Recorded {
     }
 }
 
-/// The jobs whose devices a decision changes, in the order in which it names them first, with what they hold in the end.
-pub(super) fn given(decision: &Decision, view: &ClusterView) -> Vec<(JobId, Allocation)> {
+/// The jobs whose devices a decision changes, in the order in which it names them first, with what they hold in the
+/// end.
+pub fn given(decision: &Decision, view: &ClusterView) -> Vec<(JobId, Allocation)> {
     let mut given: Vec<(JobId, Allocation)> = Vec::new();
     for action in &decision.actions {
         let Action::Allocate { job, allocation, .. } = action else { continue };

@@ -3,18 +3,22 @@
 use bellwether_core::cluster::JobId;
 use bellwether_core::policy::{Action, Decision, Policy, PolicyInput};
 use bellwether_sched::registry::Registry;
-use bellwether_serve::ledger::{Entry, Line};
-use bellwether_serve::state::State;
+
+use super::Recorded;
+use crate::ledger::{Entry, Line};
+use crate::state::State;
 
 /// Recorded decisions beside those of the same policy, asked again.
 #[derive(Default)]
-pub(super) struct Compared {
+pub struct Compared {
     /// Recorded decisions.
-    pub(super) all: u64,
+    pub all: u64,
     /// How many of them came out the same.
-    pub(super) same: u64,
+    pub same: u64,
+    /// Those of a policy that began before the ledger was compacted: what it remembered then is not known.
+    pub skipped: u64,
     /// The first that did not.
-    pub(super) first: Option<Difference>,
+    pub first: Option<Difference>,
     /// The policy that decides, and which it is: see [`State::policies`].
     policy: Option<(u64, Box<dyn Policy>)>,
     /// Its answer at the last moment.
@@ -23,19 +27,37 @@ pub(super) struct Compared {
 
 /// A decision that came out otherwise.
 #[derive(Debug, Clone)]
-pub(super) struct Difference {
+pub struct Difference {
     /// Its number, from 1.
-    pub(super) number: u64,
+    pub number: u64,
     /// When, on the daemon's clock.
-    pub(super) time_s: f64,
-    pub(super) recorded: String,
-    pub(super) replayed: String,
+    pub time_s: f64,
+    /// The recorded one, in a sentence.
+    pub recorded: String,
+    /// The other one.
+    pub replayed: String,
+}
+
+impl std::fmt::Debug for Compared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Compared { all, same, skipped, first, .. } = self;
+        f.debug_struct("Compared")
+            .field("all", all)
+            .field("same", same)
+            .field("skipped", skipped)
+            .field("first", first)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Compared {
     /// A line is about to be taken in.
-    pub(super) fn before(&mut self, line: &Line, state: &State) {
-        let Entry::Decided { decision, .. } = &line.entry else { return };
+    pub(super) fn before(&mut self, line: &Line, recorded: &Recorded) {
+        let (Entry::Decided { decision, .. }, state) = (&line.entry, &recorded.state) else { return };
+        if began_before(recorded) {
+            self.skipped += 1;
+            return;
+        }
         self.all += 1;
         let answer = self.answer.take();
         if answer.as_ref().is_some_and(|answer| is_same(answer, decision)) {
@@ -52,10 +74,11 @@ impl Compared {
     }
 
     /// A line has been taken in; at a moment the policy is asked.
-    pub(super) fn after(&mut self, line: &Line, state: &State) -> Result<(), String> {
-        if !matches!(line.entry, Entry::Moment { .. }) {
+    pub(super) fn after(&mut self, line: &Line, recorded: &Recorded) -> Result<(), String> {
+        if !matches!(line.entry, Entry::Moment { .. }) || began_before(recorded) {
             return Ok(());
         }
+        let state = &recorded.state;
         if self.policy.as_ref().is_none_or(|(number, _)| *number != state.policies) {
             let (_, fresh) = Registry::built_in().parse(&state.policy).map_err(|error| error.to_string())?;
             self.policy = Some((state.policies, fresh));
@@ -68,7 +91,12 @@ impl Compared {
     }
 }
 
-/// What was expected of an action is written down beside a decision, and is no part of it.
+/// Whether the policy that decides began before the ledger was compacted.
+fn began_before(recorded: &Recorded) -> bool {
+    recorded.compacted.as_ref().is_some_and(|compacted| compacted.policies == recorded.state.policies)
+}
+
+/// What was expected of an action is written down beside a decision, not as a part of it.
 fn is_same(one: &Decision, other: &Decision) -> bool {
     let plain = |action: &Action| match action.clone() {
         Action::Allocate { job, allocation, batch, beside, .. } => {

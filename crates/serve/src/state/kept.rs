@@ -1,0 +1,128 @@
+//! The state as the lines of a compacted ledger, and back.
+
+use std::io;
+use std::iter::once;
+
+use bellwether_core::cluster::Share;
+
+use super::{DECISIONS_KEPT, Slots, State};
+use crate::ledger::{Entry, KeptJob, KeptState, Line, read_from};
+use crate::snapshot::DecisionState;
+
+/// What is wrong with a ledger that ends while its state [is being restored](State::is_restoring).
+pub(crate) const RESTORING: &str = "it was compacted, and the end of what was kept then is missing; \
+    ledger.jsonl.before beside it holds what was known before";
+
+impl State {
+    /// A ledger from which this same state follows, with a line for each job and each decision that is remembered. It
+    /// was read back: what a number of JSON cannot say, or memory had wrong, is never put in the place of a ledger.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if another state follows from those lines.
+    pub fn compacted(&self) -> io::Result<Vec<u8>> {
+        let bytes = self.written()?;
+        let mut again = None;
+        read_from(bytes.as_slice(), |line| State::fold(&mut again, &line))?;
+        let is_same = again.is_some_and(|again| again.written().is_ok_and(|again| again == bytes));
+        let differs = || io::Error::other("another state follows from the compacted ledger");
+        is_same.then_some(bytes).ok_or_else(differs)
+    }
+
+    fn written(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        for entry in self.entries() {
+            serde_json::to_writer(&mut bytes, &Line { time_s: self.now_s, entry })?;
+            bytes.push(b'\n');
+        }
+        Ok(bytes)
+    }
+
+    fn entries(&self) -> impl Iterator<Item = Entry> {
+        let opened = Entry::Compacted {
+            version: env!("CARGO_PKG_VERSION").into(),
+            unix_s: self.unix_s,
+            time_scale: self.time_scale,
+            machine: self.machine.clone(),
+        };
+        let jobs = self.jobs.iter().map(|(id, record)| {
+            let seen = self.view.jobs.get(id).cloned();
+            Entry::KeptJob(Box::new(KeptJob { record: record.clone(), seen }))
+        });
+        let decisions =
+            self.decisions.iter().map(|decision| Entry::KeptDecision { decision: decision.clone() });
+        let rest = Entry::KeptState(Box::new(KeptState {
+            policy: self.policy.clone(),
+            policies: self.policies,
+            changes: self.changes.clone(),
+            slots: self.slots.kept(),
+            unsettled: self.unsettled.clone(),
+            observed: self.belief.observed(),
+            decided: self.decided,
+        }));
+        once(opened).chain(jobs).chain(decisions).chain(once(rest))
+    }
+
+    /// Whether such a line may come here. One that comes too early tells that the last of those that were kept is
+    /// missing, and with it who holds which slot.
+    pub(super) fn check_place(&mut self, entry: &Entry) -> Result<(), String> {
+        let is_kept = matches!(entry, Entry::KeptJob(_) | Entry::KeptDecision { .. } | Entry::KeptState(_));
+        let was_restoring = self.is_restoring;
+        self.is_restoring &= is_kept;
+        match (is_kept, was_restoring) {
+            (true, false) => Err("something that a compaction kept, after other lines".into()),
+            // What was repaired is settled from the start.
+            (false, true) if !matches!(entry, Entry::Repaired { .. }) => {
+                Err("the state that a compaction kept is missing before it".into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn keep_job(&mut self, kept: &KeptJob) -> Result<(), String> {
+        let KeptJob { record, seen } = kept;
+        let (id, name) = (record.submitted.id, &record.submitted.name);
+        if self.names.contains_key(name) || id < self.next_job() {
+            return Err(format!("job `{name}` is kept twice"));
+        }
+        if let Some(seen) = seen {
+            let is_there = |share: &Share| {
+                let node = self.view.nodes.get(share.node.0 as usize);
+                node.is_some_and(|node| node.free >= share.devices)
+            };
+            if !seen.allocation.shares().iter().all(is_there) {
+                return Err(format!("job `{name}` holds devices that are not there"));
+            }
+            self.view.take(&seen.allocation);
+            self.view.jobs.insert(id, seen.clone());
+        }
+        self.touched.insert(id);
+        self.introduce(record.clone());
+        Ok(())
+    }
+
+    pub(super) fn keep_decision(&mut self, decision: &DecisionState) {
+        self.decided = decision.number;
+        self.decisions.push_back(decision.clone());
+        if self.decisions.len() > DECISIONS_KEPT {
+            self.decisions.pop_front();
+        }
+        self.decisions_changed = true;
+    }
+
+    /// What is of a job whose line was lost goes with it.
+    pub(super) fn keep_state(&mut self, kept: &KeptState) {
+        let KeptState { policy, policies, mut changes, mut slots, mut unsettled, observed, decided } =
+            kept.clone();
+        slots.held.retain(|held| self.jobs.contains_key(&held.job));
+        unsettled.retain(|job| self.jobs.contains_key(job));
+        for named in [&mut changes.arrived, &mut changes.revised] {
+            named.retain(|job| self.view.jobs.contains_key(job));
+        }
+        (self.policy, self.policies, self.decided) = (policy, policies, decided);
+        (self.changes, self.unsettled) = (changes, unsettled);
+        self.slots = Slots::from(&slots);
+        self.belief.learn(|known| *known = observed);
+        self.is_restoring = false;
+    }
+}
