@@ -6,6 +6,7 @@
 
 use std::process::ExitCode;
 
+use bellwether_core::ParseError;
 use bellwether_core::units::Bytes;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -118,7 +119,7 @@ struct OutputArguments {
 }
 
 /// A size with a unit; a bare number counts bytes.
-fn size(text: &str) -> Result<Bytes, String> {
+fn size(text: &str) -> Result<Bytes, ParseError> {
     let text = text.trim();
     text.parse::<u64>().map_or_else(|_| text.parse(), |bytes| Ok(Bytes(bytes)))
 }

@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
+use bellwether_core::ParseError;
 use bellwether_core::job::WorkerRange;
 use bellwether_core::prediction::{Link, StepModel};
 use bellwether_core::profile::Profile;
@@ -216,8 +217,8 @@ pub(super) fn busy_share(before: (f64, f64), after: (f64, f64)) -> f64 {
 }
 
 /// A rate as `tc` writes it, and numbers of workers: `100mbit:1..8`.
-pub(super) fn point(text: &str) -> Result<(String, WorkerRange), String> {
-    let wrong = || format!("`{text}` is not RATE:WORKERS, for example 100mbit:1..8");
+pub(super) fn point(text: &str) -> Result<(String, WorkerRange), ParseError> {
+    let wrong = || ParseError::new("point", text, "RATE:WORKERS, for example 100mbit:1..8");
     let (rate, workers) = text.split_once(':').ok_or_else(wrong)?;
     let workers = workers.parse().map_err(|_| wrong())?;
     if !rate.ends_with("bit") || !rate.starts_with(|first: char| first.is_ascii_digit()) {

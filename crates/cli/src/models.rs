@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use bellwether_core::InputError;
+use bellwether_core::ParseError;
 use bellwether_core::prediction::StepModel;
 use bellwether_model::biased::Biased;
 use bellwether_model::colocation::Colocated;
@@ -24,7 +24,7 @@ pub(crate) struct Model {
 
 /// The model that `text` names; `speeds` are those of the types of device relative to each other.
 pub(crate) fn read(text: &str, flag: &str, speeds: &BTreeMap<String, f64>) -> Result<Model, Failure> {
-    let named: ModelSpec = text.parse().map_err(|what: String| InputError::new(flag, what))?;
+    let named: ModelSpec = text.parse().map_err(|error: ParseError| error.at(flag))?;
     make(&named, speeds)
 }
 

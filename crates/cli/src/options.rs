@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use bellwether_core::ParseError;
 use clap::{Args, ValueEnum};
 
 /// How results are printed.
@@ -29,11 +30,10 @@ pub(crate) enum TableFormat {
 /// # Errors
 ///
 /// A name that says another format.
-pub(crate) fn picture(text: &str) -> Result<PathBuf, String> {
+pub(crate) fn picture(text: &str) -> Result<PathBuf, ParseError> {
     match Path::new(text).extension() {
         Some(format) if !format.eq_ignore_ascii_case("svg") => {
-            let format = format.to_string_lossy();
-            Err(format!("pictures are SVG and not `{format}`: name a file such as plot.svg"))
+            Err(ParseError::new("picture", text, "an SVG file, such as plot.svg"))
         }
         _ => Ok(text.into()),
     }
@@ -44,16 +44,16 @@ pub(crate) fn picture(text: &str) -> Result<PathBuf, String> {
 /// # Errors
 ///
 /// A text without a port.
-pub(crate) fn host_and_port(text: &str) -> Result<String, String> {
-    let example = "expected HOST:PORT, such as 10.0.0.1:7000";
-    let (host, port) = text.rsplit_once(':').ok_or_else(|| format!("`{text}` has no port; {example}"))?;
+pub(crate) fn host_and_port(text: &str) -> Result<String, ParseError> {
+    let wrong = || ParseError::new("address", text, "HOST:PORT, such as 10.0.0.1:7000 or [::1]:7000");
+    let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
     let is_bare_ipv6 = host.contains(':') && !host.starts_with('[');
     if host.is_empty() || is_bare_ipv6 {
-        return Err(format!("`{text}` has no host; {example}, or [::1]:7000"));
+        return Err(wrong());
     }
     match port.parse::<u16>() {
         Ok(1..) => Ok(text.into()),
-        _ => Err(format!("`{port}` in `{text}` is not a port; {example}")),
+        _ => Err(wrong()),
     }
 }
 
@@ -73,7 +73,8 @@ pub(crate) struct StateArguments {
 /// # Errors
 ///
 /// A text without `=`.
-pub(crate) fn assignment(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or_else(|| format!("`{text}` is not KEY=VALUE"))?;
+pub(crate) fn assignment(text: &str) -> Result<(String, String), ParseError> {
+    let (key, value) =
+        text.split_once('=').ok_or_else(|| ParseError::new("assignment", text, "KEY=VALUE"))?;
     Ok((key.trim().to_string(), value.trim().to_string()))
 }

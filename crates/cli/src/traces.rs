@@ -1,5 +1,6 @@
 //! Files of traces and of their generators, and what is to be said of them.
 
+use std::fmt::Display;
 use std::fs;
 use std::path::Path;
 
@@ -38,13 +39,25 @@ pub(crate) fn read_workload(path: &Path) -> Result<Workload, Failure> {
 
 /// Says what was repaired or refused in a trace.
 pub(crate) fn remarks(trace: &Trace, place: &str, printer: &Printer) {
-    for (kind, remarks) in [("repaired", &trace.repairs), ("refused", &trace.refused)] {
-        for remark in remarks.iter().take(REMARKS_MAX) {
-            let name = if remark.job.is_empty() { String::new() } else { format!(", job `{}`", remark.job) };
-            printer.note(format_args!("{kind}: {place}, row {}{name}: {}", remark.row, remark.what));
-        }
-        if remarks.len() > REMARKS_MAX {
-            printer.note(format_args!("{kind}: and {} rows more", remarks.len() - REMARKS_MAX));
-        }
+    let repairs = trace.repairs.iter().map(|repair| (repair.row, &*repair.job, &repair.what));
+    say("repaired", repairs, place, printer);
+    let refused = trace.refused.iter().map(|refused| (refused.row, &*refused.job, &refused.why));
+    say("refused", refused, place, printer);
+}
+
+/// Prints the first of such rows, each with its job and what is to be said of it.
+fn say<'a>(
+    kind: &str,
+    rows: impl ExactSizeIterator<Item = (usize, &'a str, impl Display)>,
+    place: &str,
+    printer: &Printer,
+) {
+    let count = rows.len();
+    for (row, job, what) in rows.take(REMARKS_MAX) {
+        let name = if job.is_empty() { String::new() } else { format!(", job `{job}`") };
+        printer.note(format_args!("{kind}: {place}, row {row}{name}: {what}"));
+    }
+    if count > REMARKS_MAX {
+        printer.note(format_args!("{kind}: and {} rows more", count - REMARKS_MAX));
     }
 }

@@ -7,6 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::prediction::{Configuration, DeviceGroup, JobDescription, Link};
 
+mod allocation_error;
+
+pub use allocation_error::{AllocationError, SharingError};
+
 /// A job's place in the order of arrival: of two jobs the smaller number arrived earlier, or at the same
 /// instant with the smaller name. So "ties by arrival, then name" means ties by this number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -344,36 +348,32 @@ impl ClusterView {
     /// # Errors
     ///
     /// Returns what is against it, to be said after the job's name.
-    pub fn check(&self, seen: &JobView, allocation: &Allocation) -> Result<(), String> {
+    pub fn check(&self, seen: &JobView, allocation: &Allocation) -> Result<(), AllocationError> {
         let job = &seen.job;
         let devices = allocation.devices();
         if devices != 0 && (devices < job.min_devices || devices > job.max_devices) {
-            return Err(format!(
-                "is given {devices} devices, and takes {} to {}",
-                job.min_devices, job.max_devices
-            ));
+            let (least, most) = (job.min_devices, job.max_devices);
+            return Err(AllocationError::Count { given: devices, least, most });
         }
         for share in allocation.shares() {
             let place = share.node.0;
             let Some(node) = self.nodes.get(place as usize) else {
-                return Err(format!("is placed on node {place}, and there are {}", self.nodes.len()));
+                return Err(AllocationError::NoSuchNode { node: place, nodes: self.nodes.len() });
             };
             if !node.up {
-                return Err(format!("is placed on node {place}, which is down"));
+                return Err(AllocationError::Down { node: place });
             }
             if !job.accepts(node.device_type) {
-                let kind = &self.device_types[usize::from(node.device_type)];
-                return Err(format!("is placed on node {place} with {kind}, which it does not accept"));
+                let device = self.device_types[usize::from(node.device_type)].clone();
+                return Err(AllocationError::DeviceType { node: place, device });
             }
             let own = seen.allocation.shares().iter().find(|own| own.node == share.node);
             // What it shares stays with the other one.
             let own = own.filter(|_| seen.beside.is_none());
             let free = node.free + own.map_or(0, |own| own.devices);
             if share.devices > free {
-                return Err(format!(
-                    "is given {} devices of node {place}, over its capacity: {free} of {} are free",
-                    share.devices, node.devices
-                ));
+                let (given, devices) = (share.devices, node.devices);
+                return Err(AllocationError::NotFree { node: place, given, free, devices });
             }
         }
         Ok(())
@@ -385,26 +385,31 @@ impl ClusterView {
     /// # Errors
     ///
     /// Returns what is against it, to be said after the job's name.
-    pub fn check_beside(&self, id: JobId, allocation: &Allocation, beside: JobId) -> Result<(), String> {
-        let broken = |what: &str| Err(format!("is put beside job number {}, {what}", beside.0));
+    pub fn check_beside(
+        &self,
+        id: JobId,
+        allocation: &Allocation,
+        beside: JobId,
+    ) -> Result<(), AllocationError> {
+        let broken = |why| Err(AllocationError::Sharing { with: beside, why });
         if !self.packs {
-            return broken("and no devices are shared here");
+            return broken(SharingError::NotHere);
         }
         let other = self.jobs.get(&beside).filter(|other| other.is_running() && beside != id);
         let (Some(seen), Some(other)) = (self.jobs.get(&id), other) else {
-            return broken("which holds nothing");
+            return broken(SharingError::HoldsNothing);
         };
         if other.beside.is_some_and(|third| third != id) {
-            return broken("which shares its devices already");
+            return broken(SharingError::Taken);
         }
         if other.allocation != *allocation {
-            return broken("and is not given the same devices");
+            return broken(SharingError::OtherDevices);
         }
         let (job, devices) = (&seen.job, allocation.devices());
         let accepts = |share: &Share| job.accepts(self.nodes[share.node.0 as usize].device_type);
         if devices < job.min_devices || devices > job.max_devices || !allocation.shares().iter().all(accepts)
         {
-            return broken("whose devices do not suit it");
+            return broken(SharingError::Unsuitable);
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use toml::value::{Datetime, Offset};
 
+use crate::error::ParseError;
 use crate::units::{Seconds, rough};
 
 /// By when something must be done: within a span, or at a moment of the calendar.
@@ -27,43 +28,63 @@ impl Deadline {
     /// use bellwether_core::deadline::Deadline;
     /// let at: Deadline = "1970-01-02T02:00:00+01:00".parse()?;
     /// assert_eq!(at.left_s(86_400.0)?, 3600.0);
-    /// assert!(at.left_s(90_000.0).unwrap_err().contains("past"));
+    /// assert_eq!(at.left_s(90_000.0).unwrap_err().by_s, 0.0);
     /// assert_eq!("2h".parse::<Deadline>()?.left_s(1e9)?, 7200.0);
-    /// # Ok::<(), String>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn left_s(self, now_s: f64) -> Result<f64, String> {
+    pub fn left_s(self, now_s: f64) -> Result<f64, DeadlinePassed> {
         let left_s = match self {
             Deadline::Within(span) => span.get(),
             Deadline::At(at_s) => at_s - now_s,
         };
-        match self {
-            _ if left_s > 0.0 => Ok(left_s),
-            Deadline::Within(_) => Err("no time is left".into()),
-            Deadline::At(_) => Err(format!("this moment is {} in the past", rough(-left_s))),
+        if left_s > 0.0 { Ok(left_s) } else { Err(DeadlinePassed { by_s: -left_s }) }
+    }
+}
+
+/// A deadline that has passed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DeadlinePassed {
+    /// For how many seconds it has; zero if no time was given at all.
+    pub by_s: f64,
+}
+
+impl fmt::Display for DeadlinePassed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.by_s > 0.0 {
+            write!(f, "this moment is {} in the past", rough(self.by_s))
+        } else {
+            f.write_str("no time is left")
         }
     }
 }
 
-impl FromStr for Deadline {
-    type Err = String;
+impl std::error::Error for DeadlinePassed {}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Deadline {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let text = text.trim();
         // A moment begins with a year, and no span has a number of four digits before a hyphen.
         if text.get(4..5) != Some("-") {
-            let span: Seconds = text.parse().map_err(|why| {
+            let span: Seconds = text.parse().map_err(|error| {
                 if text.starts_with('-') {
-                    format!("`{text}` is in the past; write for example 2h")
+                    ParseError::out_of_range(
+                        "deadline",
+                        text,
+                        "a time that is not in the past, for example 2h",
+                    )
                 } else {
-                    why
+                    error
                 }
             })?;
             return Ok(Deadline::Within(span));
         }
-        let example = "for example 2026-11-21T18:00:00Z";
-        let moment: Datetime = text.parse().map_err(|_| format!("`{text}` is no moment; write {example}"))?;
+        let expected = "a date, a time and its zone, for example 2026-11-21T18:00:00Z";
+        let wrong = || ParseError::new("moment", text, expected);
+        let moment: Datetime = text.parse().map_err(|_| wrong())?;
         let (Some(date), Some(time), Some(offset)) = (moment.date, moment.time, moment.offset) else {
-            return Err(format!("`{text}` needs a date, a time and its zone, {example}"));
+            return Err(wrong());
         };
         let zone_s = match offset {
             Offset::Z => 0.0,
@@ -117,6 +138,10 @@ mod tests {
         {
             assert!(text.parse::<Deadline>().is_err(), "{text}");
         }
-        assert!("2026-11-21".parse::<Deadline>().is_err_and(|why| why.contains("2026-11-21T18:00:00Z")));
+        assert!(
+            "2026-11-21"
+                .parse::<Deadline>()
+                .is_err_and(|error| error.expected.contains("2026-11-21T18:00:00Z"))
+        );
     }
 }

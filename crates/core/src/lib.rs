@@ -21,4 +21,4 @@ mod spelling;
 pub mod tree;
 pub mod units;
 
-pub use error::InputError;
+pub use error::{InputError, InputErrorKind, ParseError, ParseErrorKind};

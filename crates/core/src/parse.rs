@@ -2,7 +2,7 @@
 
 use toml::{Table, Value};
 
-use crate::error::InputError;
+use crate::error::{InputError, InputErrorKind};
 use crate::job::{CheckedJob, Job};
 use crate::spelling::quoted;
 pub use crate::spelling::{advice, did_you_mean, nearest};
@@ -111,7 +111,7 @@ fn located(error: &toml::de::Error, text: &str, place: &str) -> InputError {
     let line = by_word.or(by_span);
     let place = line.map_or(place.to_string(), |line| format!("{place}, line {}", line + 1));
     match advice(message) {
-        Some((what, hint)) => InputError::new(place, what).hint(hint),
+        Some((what, hint)) => InputError::new(place, what).hint(hint).of_kind(InputErrorKind::Unknown),
         None => InputError::new(place, message.to_string()),
     }
 }

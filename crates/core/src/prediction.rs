@@ -6,7 +6,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::error::InputError;
+use crate::error::{InputError, InputErrorKind, ParseError};
 use crate::profile::Network;
 use crate::units::{BytesPerSecond, Seconds};
 
@@ -191,7 +191,10 @@ impl std::error::Error for PredictError {}
 impl From<InputError> for PredictError {
     /// A part of a model refused the configuration that it was to work with.
     fn from(error: InputError) -> PredictError {
-        PredictError::Unsupported(error.what)
+        match error.kind {
+            InputErrorKind::Unknown => PredictError::Unknown(error.what),
+            InputErrorKind::Invalid | InputErrorKind::Unsupported => PredictError::Unsupported(error.what),
+        }
     }
 }
 
@@ -337,23 +340,21 @@ impl Configuration {
 }
 
 impl FromStr for Protocol {
-    type Err = String;
+    type Err = ParseError;
 
     /// ```
     /// use bellwether_core::prediction::Protocol;
     /// assert_eq!("ssp:3".parse(), Ok(Protocol::Ssp(3)));
     /// assert!("spp".parse::<Protocol>().is_err());
     /// ```
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         match text {
             "bsp" => Ok(Protocol::Bsp),
             "asp" => Ok(Protocol::Asp),
             "gossip" => Ok(Protocol::Gossip),
             _ => match text.strip_prefix("ssp:").map(str::parse) {
                 Some(Ok(bound)) => Ok(Protocol::Ssp(bound)),
-                _ => Err(format!(
-                    "`{text}` is no protocol; write bsp, asp, ssp:K (for example ssp:3) or gossip"
-                )),
+                _ => Err(ParseError::new("protocol", text, "bsp, asp, ssp:K (for example ssp:3) or gossip")),
             },
         }
     }

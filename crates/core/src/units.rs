@@ -6,6 +6,8 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::error::ParseError;
+
 /// A span of time in seconds, never negative and always finite.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
@@ -123,7 +125,7 @@ impl DollarsPerHour {
 }
 
 /// Dollars: behind a `$`, in front of `usd`, or alone, because a shell takes `$20` for a variable.
-fn dollars(number: &str, text: &str, example: &str) -> Result<f64, String> {
+fn dollars(number: &str, text: &str, example: &str) -> Result<f64, ParseError> {
     let number = number.trim();
     let bare = number.strip_prefix('$').or_else(|| number.strip_suffix('$')).or_else(|| {
         let (number, currency) = number.split_at_checked(number.len().checked_sub(3)?)?;
@@ -131,7 +133,7 @@ fn dollars(number: &str, text: &str, example: &str) -> Result<f64, String> {
     });
     match bare.unwrap_or(number).trim().parse::<f64>() {
         Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
-        _ => Err(format!("invalid amount `{text}`: expected dollars that are zero or more, {example}")),
+        _ => Err(ParseError::new("amount", text, format!("dollars that are zero or more, {example}"))),
     }
 }
 
@@ -146,23 +148,29 @@ fn unit_of(text: &str) -> &str {
 }
 
 /// Splits `"20ms"` into its number and the factor of its unit.
-fn quantity(text: &str, units: &[(&str, f64)]) -> Result<f64, String> {
+fn quantity(text: &str, units: &[(&str, f64)]) -> Result<f64, ParseError> {
     let text = text.trim();
-    let known = || units.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-    let (name, factor) =
-        units.iter().find(|(name, _)| text.ends_with(name)).ok_or_else(|| match unit_of(text) {
-            "" => format!("`{text}` has no unit; write one of {}", known()),
-            unit => format!("`{unit}` in `{text}` is not a unit here; write one of {}", known()),
-        })?;
+    let (name, factor) = units.iter().find(|(name, _)| text.ends_with(name)).ok_or_else(|| {
+        let known = units.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        match unit_of(text) {
+            "" => ParseError::new("quantity", text, format!("a number with its unit, one of {known}")),
+            unit => ParseError::new("quantity", text, format!("one of the units {known} instead of {unit}")),
+        }
+    })?;
     let number = text[..text.len() - name.len()].trim();
     match number.parse::<f64>() {
         Ok(value) if (value * factor).is_finite() && value >= 0.0 => Ok(value * factor),
-        _ => Err(format!("`{number}` in `{text}` is not a number of {name} that is zero or more")),
+        Ok(_) => Err(ParseError::out_of_range(
+            "quantity",
+            text,
+            format!("a number of {name} that is zero or more"),
+        )),
+        Err(_) => Err(ParseError::new("quantity", text, format!("a number of {name} that is zero or more"))),
     }
 }
 
 impl FromStr for Seconds {
-    type Err = String;
+    type Err = ParseError;
 
     /// ```
     /// use bellwether_core::units::Seconds;
@@ -171,7 +179,7 @@ impl FromStr for Seconds {
     /// assert_eq!("1e3s".parse::<Seconds>().unwrap().get(), 1000.0);
     /// assert!("20".parse::<Seconds>().is_err());
     /// ```
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         if let Ok(whole) = quantity(text, &TIME_UNITS) {
             return Ok(Seconds(whole));
         }
@@ -184,12 +192,16 @@ impl FromStr for Seconds {
             sum += quantity(&text[begin..end], &TIME_UNITS)?;
             begin = end;
         }
-        if sum.is_finite() { Ok(Seconds(sum)) } else { Err(format!("`{text}` is beyond all time")) }
+        if sum.is_finite() {
+            Ok(Seconds(sum))
+        } else {
+            Err(ParseError::out_of_range("time", text, "a finite number of seconds"))
+        }
     }
 }
 
 impl FromStr for Dollars {
-    type Err = String;
+    type Err = ParseError;
 
     /// ```
     /// use bellwether_core::units::Dollars;
@@ -199,13 +211,13 @@ impl FromStr for Dollars {
     /// assert!("20eur".parse::<Dollars>().is_err());
     /// assert!("$0.35/h".parse::<Dollars>().is_err());
     /// ```
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         dollars(text, text, "for example $20").map(Dollars)
     }
 }
 
 impl FromStr for DollarsPerHour {
-    type Err = String;
+    type Err = ParseError;
 
     /// ```
     /// use bellwether_core::units::DollarsPerHour;
@@ -214,35 +226,35 @@ impl FromStr for DollarsPerHour {
     /// assert_eq!("0.35/h".parse::<DollarsPerHour>(), "$0.35/h".parse());
     /// assert!("$0.35".parse::<DollarsPerHour>().is_err());
     /// ```
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let example = "for example $0.35/h";
         let (money, unit) = text.split_once('/').unwrap_or((text, ""));
         let per_hour = match unit.trim() {
             "h" | "hour" => 1.0,
             "min" => 60.0,
             "s" => 3600.0,
-            _ => return Err(format!("`{text}` does not say by which time; write {example}")),
+            _ => return Err(ParseError::new("price", text, format!("dollars per time, {example}"))),
         };
         let price = dollars(money, text, example)? * per_hour;
         if price.is_finite() {
             Ok(DollarsPerHour(round(price)))
         } else {
-            Err(format!("`{text}` is beyond all money"))
+            Err(ParseError::out_of_range("price", text, "a finite number of dollars"))
         }
     }
 }
 
 impl FromStr for Bytes {
-    type Err = String;
+    type Err = ParseError;
 
     /// ```
     /// use bellwether_core::units::Bytes;
     /// assert_eq!("16KiB".parse::<Bytes>().unwrap(), Bytes(16_384));
     /// ```
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let bytes = quantity(text, &BYTE_UNITS)?;
         if bytes >= 9e18 {
-            return Err(format!("`{text}` is more bytes than any machine has"));
+            return Err(ParseError::out_of_range("number of bytes", text, "less than 9 exabytes"));
         }
         Ok(Bytes(bytes.round() as u64))
     }
@@ -256,16 +268,16 @@ impl BytesPerSecond {
 }
 
 impl FromStr for BytesPerSecond {
-    type Err = String;
+    type Err = ParseError;
 
     /// ```
     /// use bellwether_core::units::BytesPerSecond;
     /// assert_eq!("10Gbps".parse::<BytesPerSecond>().unwrap().get(), 1.25e9);
     /// assert_eq!("100Mbit/s".parse::<BytesPerSecond>().unwrap().get(), 1.25e7);
     /// assert!("0Gbps".parse::<BytesPerSecond>().is_err());
-    /// assert!("1Gb".parse::<BytesPerSecond>().unwrap_err().ends_with("write 1Gbit/s or 1GB/s"));
+    /// assert!("1Gb".parse::<BytesPerSecond>().unwrap_err().expected.ends_with("1Gbit/s or 1GB/s"));
     /// ```
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let unit = unit_of(text.trim());
         // An amount, where a rate is meant.
         if let Some(prefix) = ["b", "B", "bit", "bits"].iter().find_map(|end| unit.strip_suffix(end))
@@ -273,12 +285,11 @@ impl FromStr for BytesPerSecond {
         {
             let number = text.trim().strip_suffix(unit).unwrap_or_default().trim();
             let bits = prefix.replace('K', "k");
-            return Err(format!(
-                "`{unit}` in `{text}` does not say per which time; write {number}{bits}bit/s or {number}{prefix}B/s"
-            ));
+            let expected = format!("an amount per time, such as {number}{bits}bit/s or {number}{prefix}B/s");
+            return Err(ParseError::new("bandwidth", text, expected));
         }
         match quantity(text, &RATE_UNITS)? {
-            0.0 => Err(format!("`{text}` carries nothing; a bandwidth is more than zero")),
+            0.0 => Err(ParseError::out_of_range("bandwidth", text, "more than zero")),
             rate => Ok(BytesPerSecond(rate)),
         }
     }
@@ -354,9 +365,9 @@ fn round(value: f64) -> f64 {
 macro_rules! read_from_text {
     ($($quantity:ty),*) => {$(
         impl TryFrom<String> for $quantity {
-            type Error = String;
+            type Error = ParseError;
 
-            fn try_from(text: String) -> Result<Self, String> {
+            fn try_from(text: String) -> Result<Self, ParseError> {
                 text.parse()
             }
         }

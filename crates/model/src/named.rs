@@ -43,7 +43,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::common::answer::unknown;
+use bellwether_core::ParseError;
+
 use crate::speedup::Law;
 
 /// A model as a command line names it.
@@ -75,6 +76,9 @@ pub enum ModelSpec {
     },
 }
 
+/// What a [`ModelSpec`] is in messages.
+const WHAT: &str = "model";
+
 const WORDS: [&str; 12] = [
     "declared",
     "linear",
@@ -91,17 +95,17 @@ const WORDS: [&str; 12] = [
 ];
 
 impl FromStr for ModelSpec {
-    type Err = String;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<ModelSpec, String> {
+    fn from_str(text: &str) -> Result<ModelSpec, ParseError> {
         let (word, rest) = text.split_once(':').unwrap_or((text, ""));
         let path = |what: &str| match rest {
-            "" => Err(format!("`{text}` names no {what}; write {word}:{}", what.to_uppercase())),
+            "" => Err(ParseError::new(WHAT, text, format!("{word}:{}", what.to_uppercase()))),
             path => Ok(path.to_string()),
         };
         match word {
             "declared" if text == word => Ok(ModelSpec::Law(Law::Linear)),
-            "declared" => Err(format!("`{text}`: declared takes no parameter")),
+            "declared" => Err(ParseError::new(WHAT, text, "declared, without a parameter")),
             "linear" | "amdahl" | "power" | "curve" => text.parse().map(ModelSpec::Law),
             "gavel" | "gavel_by_nodes" => {
                 Ok(ModelSpec::Gavel { file: path("file")?, by_nodes: word == "gavel_by_nodes" })
@@ -111,19 +115,20 @@ impl FromStr for ModelSpec {
             "goodput" => path("folder").map(ModelSpec::Goodput),
             "measured" => path("folder").map(ModelSpec::Measured),
             "noisy" => noisy(text, rest),
-            _ => Err(unknown(word, "model", WORDS.into_iter())),
+            _ => Err(ParseError::one_of(WHAT, word, WORDS)),
         }
     }
 }
 
-fn noisy(text: &str, rest: &str) -> Result<ModelSpec, String> {
+fn noisy(text: &str, rest: &str) -> Result<ModelSpec, ParseError> {
     let (error, model) = rest
         .split_once(':')
-        .ok_or_else(|| format!("`{text}`: write noisy:E:MODEL, for example noisy:0.2:linear"))?;
+        .ok_or_else(|| ParseError::new(WHAT, text, "noisy:E:MODEL, for example noisy:0.2:linear"))?;
     let error: Option<f64> = error.trim().parse().ok().filter(|error| (0.0..=3.0).contains(error));
-    let error = error.ok_or_else(|| format!("`{text}`: the relative error is a number from 0 to 3"))?;
+    let error = error
+        .ok_or_else(|| ParseError::out_of_range(WHAT, text, "a number from 0 to 3 as the relative error"))?;
     if model.starts_with("noisy:") {
-        return Err(format!("`{text}`: a noisy model cannot be made noisy again"));
+        return Err(ParseError::new(WHAT, text, "a model that is not noisy itself"));
     }
     Ok(ModelSpec::Noisy { error, model: Box::new(model.parse()?) })
 }

@@ -51,12 +51,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use bellwether_core::InputError;
 use bellwether_core::prediction::{
     Configuration, JobDescription, PredictError, Prediction, StepModel, Validity,
 };
+use bellwether_core::{InputError, ParseError};
 
-use crate::common::answer::{exact, own_devices, unknown};
+use crate::common::answer::{exact, own_devices};
 use crate::common::check;
 
 /// Throughput by number of devices.
@@ -73,6 +73,9 @@ pub enum Law {
 }
 
 /// Kinds of [`Law`], as they are written.
+/// What a [`Law`] is in messages.
+const WHAT: &str = "law of speed";
+
 const KINDS: [&str; 4] = ["linear", "amdahl", "power", "curve"];
 
 impl Law {
@@ -157,27 +160,28 @@ impl StepModel for Speedup {
 }
 
 impl FromStr for Law {
-    type Err = String;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Law, String> {
+    fn from_str(text: &str) -> Result<Law, ParseError> {
         let (kind, parameters) = match text.split_once(':') {
             Some((kind, parameters)) => (kind, Some(parameters)),
             None => (text, None),
         };
+        let wrong = |expected: &str| ParseError::new(WHAT, text, expected);
         match (kind, parameters) {
             ("linear", None) => Ok(Law::Linear),
-            ("linear", Some(_)) => Err(format!("`{text}`: linear takes no parameter")),
+            ("linear", Some(_)) => Err(wrong("linear, without a parameter")),
             ("amdahl", Some(part)) => part_of_one(part)
                 .map(Law::Amdahl)
-                .ok_or_else(|| format!("`{text}`: write amdahl:F, F the serial part from 0 to 1")),
+                .ok_or_else(|| wrong("amdahl:F, F the serial part from 0 to 1, for example amdahl:0.1")),
             ("power", Some(part)) => part_of_one(part)
                 .map(Law::Power)
-                .ok_or_else(|| format!("`{text}`: write power:P, P the exponent from 0 to 1")),
-            ("curve", Some(values)) => curve(values).map_err(|what| format!("`{text}`: {what}")),
-            ("amdahl" | "power" | "curve", None) => Err(format!(
-                "`{text}` lacks its parameter, for example amdahl:0.1, power:0.8 or curve:10,19,27"
-            )),
-            _ => Err(unknown(kind, "law of speed", KINDS.into_iter())),
+                .ok_or_else(|| wrong("power:P, P the exponent from 0 to 1, for example power:0.8")),
+            ("curve", Some(values)) => curve(values),
+            ("amdahl" | "power" | "curve", None) => {
+                Err(wrong("a parameter, for example amdahl:0.1, power:0.8 or curve:10,19,27"))
+            }
+            _ => Err(ParseError::one_of(WHAT, kind, KINDS)),
         }
     }
 }
@@ -186,11 +190,11 @@ fn part_of_one(text: &str) -> Option<f64> {
     text.trim().parse().ok().filter(|part| (0.0..=1.0).contains(part))
 }
 
-fn curve(text: &str) -> Result<Law, String> {
+fn curve(text: &str) -> Result<Law, ParseError> {
     let value = |field: &str| {
         let field = field.trim();
         let value: Option<f64> = field.parse().ok().filter(|value: &f64| value.is_finite() && *value > 0.0);
-        value.ok_or_else(|| format!("invalid throughput `{field}`: expected samples/s above 0"))
+        value.ok_or_else(|| ParseError::new("throughput", field, "samples/s above 0"))
     };
     Ok(Law::Curve(text.split(',').map(value).collect::<Result<_, _>>()?))
 }

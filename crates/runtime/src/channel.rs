@@ -37,9 +37,10 @@ pub use stream::Stream;
 pub use token::Token;
 
 /// The first address that a name stands for.
-pub(crate) fn resolve(address: &str) -> Result<SocketAddr, String> {
-    let mut all = address.to_socket_addrs().map_err(|e| format!("{address}: {e}"))?;
-    all.next().ok_or_else(|| format!("{address} has no address"))
+pub(crate) fn resolve(address: &str) -> Result<SocketAddr, DialError> {
+    let unresolved = |source| DialError::Unresolved { address: address.into(), source };
+    let mut all = address.to_socket_addrs().map_err(unresolved)?;
+    all.next().ok_or_else(|| unresolved(std::io::Error::other("it has no address")))
 }
 
 /// A number that no other caller draws.

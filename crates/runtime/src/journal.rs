@@ -19,7 +19,7 @@ mod reader;
 
 use held::Held;
 pub use history::{Ending, Evaluation, RunHistory, Task};
-pub use ledger::{Audit, Ledger, Segment, ledger};
+pub use ledger::{Audit, Ledger, LedgerError, Segment, ledger};
 pub use point::{ResumePoint, follow, history};
 pub use reader::{Damage, Entry, Reader, Unreadable, read};
 

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use bellwether_core::ParseError;
+
 pub mod ec2;
 pub mod gce;
 mod http;
@@ -95,9 +97,9 @@ pub enum Source {
 }
 
 impl FromStr for Source {
-    type Err = String;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Source, String> {
+    fn from_str(text: &str) -> Result<Source, ParseError> {
         let (kind, url) = text.split_once('=').map_or((text, None), |(kind, url)| (kind, Some(url)));
         match (kind, url) {
             ("gce", None) => Ok(Source::Gce(gce::ADDRESS.into())),
@@ -105,7 +107,7 @@ impl FromStr for Source {
             ("gce", Some(url)) => http::base(url).map(Source::Gce),
             ("ec2", Some(url)) => http::base(url).map(Source::Ec2),
             ("sigterm", None) => Ok(Source::Sigterm),
-            _ => Err(format!("`{text}` gives no notices; write gce, ec2, sigterm, gce=URL or ec2=URL")),
+            _ => Err(ParseError::new("source of notices", text, "gce, ec2, sigterm, gce=URL or ec2=URL")),
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::optimizer::Optimizer;
 use crate::parameters::{Phase, Rule, Server, ServerOptions, ShardMap, Told};
 use crate::state::TrainingState;
 use crate::transfer::{self, Kind};
-use crate::worker::links::Connector;
+use crate::worker::links::{Connector, LinkError};
 use crate::worker::session::{Connection, Event, Identity};
 use crate::worker::{Options, WorkerError, system, welcomed};
 
@@ -130,11 +130,11 @@ impl Process {
                 self.holding = Some(holding);
                 self.connection.say(FromWorker::Serving { epoch: serve.epoch });
             }
-            Err(what) => self.connection.say(FromWorker::Failed { what }),
+            Err(error) => self.connection.say(FromWorker::Failed { what: error.to_string() }),
         }
     }
 
-    fn load(&self, serve: &Serve) -> Result<Holding, String> {
+    fn load(&self, serve: &Serve) -> Result<Holding, LinkError> {
         let workload = &serve.workload;
         let total_steps = self.job.total_steps(workload.training_samples);
         let rule = if serve.protocol == Protocol::Bsp { Rule::Together } else { Rule::Each };
@@ -150,7 +150,7 @@ impl Process {
                 let begin = transfer::receive_header(&mut stream)?;
                 transfer::receive_whole(&mut stream, begin, &mut whole)
             };
-            receive().map_err(|e| format!("the state after step {step} did not arrive: {e}"))?;
+            receive().map_err(LinkError::broken(format!("the state after step {step} did not arrive")))?;
         }
         let map = Arc::new(ShardMap::new(&workload.layout, serve.shards));
         let options = ServerOptions {
@@ -177,9 +177,10 @@ impl Process {
         };
         if let Some(replica) = &serve.replica {
             let stream = self.connector.parameter_stream(serve.epoch, &replica.address)?;
-            holding.server.replicate_to(stream).map_err(|e| format!("the replica cannot be reached: {e}"))?;
+            let broken = LinkError::broken("the replica cannot be reached");
+            holding.server.replicate_to(stream).map_err(broken)?;
         }
-        self.admit(&holding, serve.follows).map_err(|e| format!("cannot start a thread: {e}"))?;
+        self.admit(&holding, serve.follows).map_err(LinkError::broken("cannot start a thread"))?;
         Ok(holding)
     }
 
@@ -232,9 +233,9 @@ impl Process {
             transfer::send_whole(stream, &shard)
         };
         let stream = self.connector.state_stream(epoch, &self.data_address);
-        let sent = stream.and_then(|mut stream| send(&mut stream).map_err(|e| e.to_string()));
-        if let Err(why) = sent {
-            let what = format!("the shard could not be handed over: {why}");
+        let sent = stream.map_err(LinkError::from).and_then(|mut stream| Ok(send(&mut stream)?));
+        if let Err(error) = sent {
+            let what = format!("the shard could not be handed over: {error}");
             self.connection.say(FromWorker::Failed { what });
         }
     }

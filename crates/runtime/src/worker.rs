@@ -29,6 +29,7 @@ use incoming::Incoming;
 use links::{Connector, Preparation};
 use mismatch::Doubt;
 use session::{Connection, Event, Identity};
+use warm::warm;
 
 mod asynchronous;
 mod change;
@@ -40,9 +41,11 @@ mod mismatch;
 mod report;
 pub(crate) mod session;
 mod streams;
+mod warm;
 
 pub use leash::{Leash, Leashed, leash};
 use report::{Reporter, record};
+pub use warm::Stages;
 
 /// How a worker is started.
 #[derive(Debug, Clone)]
@@ -141,7 +144,7 @@ pub fn run(
     let engine = warm(&job, &progress, build, |workload| {
         Engine::new(workload, &job, &options.token, welcome.worker, wake)
     });
-    let engine = engine.map_err(fail)?;
+    let engine = engine.map_err(|error| fail(error.to_string()))?;
     let description = WorkloadDescription::of(engine.workload.as_ref());
     connection.introduce(|identity| identity.workload = Some(description.clone()));
     connection.say(FromWorker::Warmed(description));
@@ -174,41 +177,6 @@ fn rules(job: &Job, samples: u64) -> Rules {
         evaluate_every: job.evaluation.every_steps,
         checkpoint_every: job.checkpoint.every_steps,
         batches: job.mode.goodput().filter(|goodput| !goodput.schedule.is_empty()).cloned(),
-    }
-}
-
-/// Makes the workload, and computes with it once.
-fn warm(
-    job: &Job,
-    progress: &Arc<Progress>,
-    build: impl FnOnce(&Job, &Stages<'_>) -> Result<Box<dyn Workload>, InputError>,
-    engine: impl FnOnce(Box<dyn Workload>) -> Engine,
-) -> Result<Engine, String> {
-    let stages = Stages(progress);
-    stages.begin(Activity::Building, BUILDING);
-    let workload = build(job, &stages).map_err(|error| error.to_string())?;
-    stages.begin(Activity::Compiling, COMPILING);
-    let mut engine = engine(workload);
-    engine.watched_by(progress);
-    engine.warm_up()?;
-    progress.at(Activity::Idle, 0, 0);
-    Ok(engine)
-}
-
-/// Time that reading data and building a model may take, unless the workload says another.
-const BUILDING: Duration = Duration::from_secs(600);
-
-/// The same for the first computation, which may translate kernels for the device.
-const COMPILING: Duration = Duration::from_secs(900);
-
-/// Where a workload says what it is doing before it can train.
-#[derive(Debug)]
-pub struct Stages<'a>(&'a Progress);
-
-impl Stages<'_> {
-    /// A stage begins, which may take this long. A worker that is in it for longer is taken for stuck, and replaced.
-    pub fn begin(&self, stage: Activity, allowance: Duration) {
-        self.0.prepares(stage, Some(allowance));
     }
 }
 

@@ -24,8 +24,7 @@ mod reason;
 mod search;
 pub mod utility;
 
-use bellwether_core::InputError;
-use bellwether_core::parse::did_you_mean;
+use bellwether_core::{InputError, ParseError};
 use serde::{Deserialize, Serialize};
 
 pub use history::{History, Measured};
@@ -257,12 +256,11 @@ const THRESHOLD: (&str, f64, &str) =
 /// Returns an error for an unknown name or option, or a threshold outside 0 to 1.
 pub fn named(text: &str) -> Result<Box<dyn Heuristic>, InputError> {
     let options = text.split_once(':').map_or("", |(_, options)| options);
-    let error = |what: String, hint: String| InputError::new(format!("heuristic `{text}`"), what).hint(hint);
     let entry = entry(text)?;
-    let bad = |what: String| error(what, usage(entry.options));
+    let bad = |error: ParseError| error.at(format!("heuristic `{text}`")).hint(usage(entry.options));
     let options = Options::read(entry.options, options).map_err(bad)?;
     if !entry.options.is_empty() && !(0.0..=1.0).contains(&options.get("threshold")) {
-        return Err(bad("a threshold is between 0 and 1".into()));
+        return Err(bad(options.out_of_range("threshold", "a number from 0 to 1")));
     }
     Ok((entry.make)(&options))
 }
@@ -274,9 +272,7 @@ pub fn named(text: &str) -> Result<Box<dyn Heuristic>, InputError> {
 /// Returns an error for an unknown name.
 pub fn entry(text: &str) -> Result<&'static Entry, InputError> {
     let name = text.split(':').next().unwrap_or(text);
-    CATALOGUE.iter().find(|entry| entry.name == name).ok_or_else(|| {
-        let names: Vec<&str> = CATALOGUE.iter().map(|entry| entry.name).collect();
-        InputError::new(format!("heuristic `{text}`"), format!("there is no `{name}`"))
-            .hint(did_you_mean(name, &names))
-    })
+    let names = CATALOGUE.iter().map(|entry| entry.name);
+    let found = CATALOGUE.iter().find(|entry| entry.name == name);
+    found.ok_or_else(|| ParseError::one_of("heuristic", name, names).at(format!("heuristic `{text}`")))
 }

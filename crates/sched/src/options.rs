@@ -1,5 +1,7 @@
 //! What stands after the colon of a policy's name.
 
+use bellwether_core::ParseError;
+
 /// The values of a policy's options.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options(Vec<(&'static str, f64)>);
@@ -20,9 +22,21 @@ impl Options {
         self.0.iter().filter(|(known, _)| *known == name).map(|(_, value)| *value).collect()
     }
 
+    /// The error that the value of an option is too small or too large.
+    ///
+    /// # Panics
+    ///
+    /// When the policy has no such option.
+    pub fn out_of_range(&self, name: &str, expected: &str) -> ParseError {
+        ParseError::out_of_range(format!("option {name}"), self.get(name), expected)
+    }
+
     /// The defaults of `known`, changed by `text`: values by place, or by name as in `p=-1`. Where the first option may
     /// be repeated, it has all values without a name, and its defaults hold only if there are none.
-    pub(crate) fn read(known: &[(&'static str, f64, &'static str)], text: &str) -> Result<Options, String> {
+    pub(crate) fn read(
+        known: &[(&'static str, f64, &'static str)],
+        text: &str,
+    ) -> Result<Options, ParseError> {
         let mut options = Options(known.iter().map(|(name, value, _)| (*name, *value)).collect());
         let items = || text.split(',').filter(|item| !item.is_empty());
         let unnamed = || items().filter(|item| !item.contains('='));
@@ -39,16 +53,26 @@ impl Options {
                 None if repeated.is_some() => continue,
                 None => (options.0.get_mut(place), item),
             };
-            let (_, slot) = slot.ok_or_else(|| format!("it has no option for `{item}`"))?;
+            let (_, slot) = slot.ok_or_else(|| {
+                let name = item.split('=').next().unwrap_or(item);
+                match known.is_empty() {
+                    true => ParseError::new("option", name, "none"),
+                    false => ParseError::one_of("option", name, known.iter().map(|(name, ..)| *name)),
+                }
+            })?;
             *slot = number(value)?;
         }
         Ok(options)
     }
 }
 
-fn number(text: &str) -> Result<f64, String> {
-    let value: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
-    if value.is_finite() { Ok(value) } else { Err(format!("`{text}` is no finite number")) }
+fn number(text: &str) -> Result<f64, ParseError> {
+    let value: f64 = text.parse().map_err(|_| ParseError::new("value", text, "a number"))?;
+    if value.is_finite() {
+        Ok(value)
+    } else {
+        Err(ParseError::out_of_range("value", text, "a finite number"))
+    }
 }
 
 /// How to write options.

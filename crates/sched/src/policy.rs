@@ -20,6 +20,7 @@ pub mod srpt_greedy;
 pub mod srtf;
 pub mod wfs;
 
+use bellwether_core::ParseError;
 use bellwether_core::policy::{Policy, Promises};
 
 use crate::options::Options;
@@ -43,7 +44,7 @@ pub struct About {
     /// What it claims.
     pub promises: Promises,
     /// Makes one with its options checked for their names only.
-    pub make: fn(&Options) -> Result<Box<dyn Policy + Send>, String>,
+    pub make: fn(&Options) -> Result<Box<dyn Policy + Send>, ParseError>,
 }
 
 /// The shortest time from one decision to the next that an option may ask for, in seconds.

@@ -1,8 +1,7 @@
 //! The policies that can be named: the built-in ones, and those that a program adds.
 
-use bellwether_core::InputError;
-use bellwether_core::parse::did_you_mean;
 use bellwether_core::policy::Policy;
+use bellwether_core::{InputError, ParseError};
 
 use crate::enforce_limits::WithLimits;
 use crate::options::{self, Options};
@@ -15,8 +14,8 @@ use crate::policy::{About, CATALOGUE};
 /// use bellwether_sched::registry::Registry;
 /// let registry = Registry::built_in();
 /// assert!(registry.parse("las2d:3250,7200").is_ok());
-/// let error = registry.parse("fivo").err().map(|error| error.to_string());
-/// assert!(error.is_some_and(|error| error.contains("`fifo`")));
+/// let error = registry.parse("fivo").err();
+/// assert!(error.is_some_and(|error| error.is_unknown() && error.hint == "did you mean `fifo`?"));
 /// ```
 #[derive(Debug, Clone)]
 pub struct Registry(Vec<About>);
@@ -74,14 +73,11 @@ impl Registry {
     pub fn parse(&self, text: &str) -> Result<(About, Box<dyn Policy + Send>), InputError> {
         let (name, values) = text.split_once(':').unwrap_or((text, ""));
         let place = format!("policy `{text}`");
-        let about = self.find(name).ok_or_else(|| {
-            let names: Vec<&str> = self.0.iter().map(|about| about.name).collect();
-            let hint = did_you_mean(name, &names);
-            InputError::new(&place, format!("there is no policy `{name}`")).hint(hint)
-        })?;
-        let options = Options::read(about.options, values)
-            .map_err(|what| InputError::new(&place, what).hint(options::usage(about.options)))?;
-        let policy = (about.make)(&options).map_err(|what| InputError::new(&place, what))?;
+        let names = || self.0.iter().map(|about| about.name);
+        let about = self.find(name).ok_or_else(|| ParseError::one_of("policy", name, names()).at(&place))?;
+        let usage = |error: ParseError| error.at(&place).hint(options::usage(about.options));
+        let options = Options::read(about.options, values).map_err(usage)?;
+        let policy = (about.make)(&options).map_err(usage)?;
         Ok((*about, Box::new(WithLimits::new(policy, about.gangs))))
     }
 }

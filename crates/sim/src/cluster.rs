@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bellwether_core::cluster::{ClusterView, Node};
 use bellwether_core::prediction::NetworkFile;
 use bellwether_core::units::Seconds;
-use bellwether_core::{InputError, parse};
+use bellwether_core::{InputError, ParseError, parse};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -146,8 +146,8 @@ fn build(file: &File, place: &str) -> Result<Cluster, InputError> {
         return Err(InputError::new(place, "`checkpoint` is not a time").hint("write for example \"10min\""));
     }
     for (number, group) in file.nodes.iter().enumerate() {
-        add(&mut cluster, group)
-            .map_err(|what| InputError::new(format!("{place}: group {} of nodes", number + 1), what))?;
+        let place = format!("{place}: group {} of nodes", number + 1);
+        add(&mut cluster, group, &place)?;
     }
     if let Some(network) = &file.network {
         cluster.view.link = Some(network.link());
@@ -158,9 +158,9 @@ fn build(file: &File, place: &str) -> Result<Cluster, InputError> {
     Ok(cluster)
 }
 
-fn add(cluster: &mut Cluster, group: &Group) -> Result<(), String> {
+fn add(cluster: &mut Cluster, group: &Group, place: &str) -> Result<(), InputError> {
     if group.device.is_empty() {
-        return Err("a type of device has a name".into());
+        return Err(InputError::new(place, "a type of device has a name"));
     }
     let types = &mut cluster.view.device_types;
     let known = types.iter().position(|name| *name == group.device);
@@ -168,17 +168,17 @@ fn add(cluster: &mut Cluster, group: &Group) -> Result<(), String> {
         types.push(group.device.clone());
         types.len() - 1
     });
-    let device_type = u16::try_from(index).map_err(|_| "too many types of device".to_owned())?;
+    let device_type = u16::try_from(index).map_err(|_| InputError::new(place, "too many types of device"))?;
     if let Some(speed) = group.speed {
         if !(speed.is_finite() && speed > 0.0) {
-            return Err(format!("a speed of {speed}; write a number above 0"));
+            return Err(ParseError::out_of_range("speed", speed, "a number above 0").at(place));
         }
         let other = cluster.device_speeds.insert(group.device.clone(), speed);
         if other.is_some_and(|other| other != speed) {
-            return Err(format!("`{}` has two speeds", group.device));
+            return Err(InputError::new(place, format!("`{}` has two speeds", group.device)));
         }
     }
-    let outage = outage(group)?;
+    let outage = outage(group, place)?;
     let node = Node { device_type, devices: group.devices, free: group.devices, up: true };
     for _ in 0..group.count {
         cluster.view.nodes.push(node);
@@ -187,10 +187,11 @@ fn add(cluster: &mut Cluster, group: &Group) -> Result<(), String> {
     Ok(())
 }
 
-fn outage(group: &Group) -> Result<Option<Outage>, String> {
+fn outage(group: &Group, place: &str) -> Result<Option<Outage>, InputError> {
     let positive = |time: Option<Seconds>, name: &str| match time.map(Seconds::get) {
         Some(time_s) if !(time_s > 0.0 && time_s <= LONGEST_S) => {
-            Err(format!("`{name}` is {time_s:e} s; write a time above 0 and up to {LONGEST_S:e} s"))
+            let expected = format!("a time above 0 and up to {LONGEST_S:e} s");
+            Err(ParseError::out_of_range(name, format!("{time_s:e} s"), expected).at(place))
         }
         other => Ok(other),
     };
@@ -199,12 +200,14 @@ fn outage(group: &Group) -> Result<Option<Outage>, String> {
     let down_s = positive(group.mean_time_to_repair, "mean_time_to_repair")?;
     if up_s.is_none() && longest_up_s.is_none() {
         return match down_s {
-            Some(_) => Err("a time to repair, and nothing that fails; add mean_time_to_failure".into()),
+            Some(_) => Err(InputError::new(place, "a time to repair, and nothing that fails")
+                .hint("add mean_time_to_failure")),
             None => Ok(None),
         };
     }
     let Some(mean_down_s) = down_s else {
-        return Err("nodes go down and nothing says for how long; add mean_time_to_repair".into());
+        return Err(InputError::new(place, "nodes go down and nothing says for how long")
+            .hint("add mean_time_to_repair"));
     };
     Ok(Some(Outage { mean_up_s: up_s.unwrap_or(f64::MAX), longest_up_s, mean_down_s }))
 }

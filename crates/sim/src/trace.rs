@@ -11,16 +11,18 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use bellwether_core::InputError;
 use bellwether_core::cluster::Job;
-use bellwether_core::parse::did_you_mean;
+use bellwether_core::{InputError, ParseError};
 
 mod alibaba;
 mod job_builder;
 mod philly;
+mod refused;
 mod schema;
 mod table;
 mod value;
+
+pub use refused::{Refused, RowError};
 
 /// One job of a trace: what its author declared, and the work that it truly holds.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,14 +38,14 @@ pub struct Entry {
     pub row: usize,
 }
 
-/// Something about a trace that was repaired or refused, with its row.
+/// A row that was repaired.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remark {
     /// Row of the file, from 1 (of a JSON list: its element).
     pub row: usize,
     /// The job's name; empty where it has none.
     pub job: String,
-    /// What was wrong, or what was done.
+    /// What was done.
     pub what: String,
 }
 
@@ -55,7 +57,7 @@ pub struct Trace {
     /// What was mended: of each kind the first row, and how many there were.
     pub repairs: Vec<Remark>,
     /// Jobs that cannot be had, by row.
-    pub refused: Vec<Remark>,
+    pub refused: Vec<Refused>,
     /// The format it was in.
     pub format: Format,
     /// What the indices of [`Job::device_types`] mean: the types of [`ReadOptions`], or where it names none, those that
@@ -134,11 +136,11 @@ fn finish(found: job_builder::Gathered, format: Format) -> Result<Trace, InputEr
     let device_types = found.device_types();
     let job_builder::Gathered { mut entries, mut refused, repairs, .. } = found;
     refuse_duplicates(&mut entries, &mut refused);
-    refused.sort_by_key(|remark| remark.row);
+    refused.sort_by_key(|refused| refused.row);
     if entries.is_empty() {
         let error = match refused.first() {
             None => InputError::new(place, "holds no job"),
-            Some(first) => InputError::new(format!("{place}, row {}", first.row), first.what.clone())
+            Some(first) => InputError::new(format!("{place}, row {}", first.row), &first.why)
                 .hint(format!("no job of this file can be had; it was read as `{format}`")),
         };
         return Err(error);
@@ -159,7 +161,7 @@ fn hash(name: &str) -> u64 {
 }
 
 /// Keeps the first row of each name.
-fn refuse_duplicates(entries: &mut Vec<Entry>, refused: &mut Vec<Remark>) {
+fn refuse_duplicates(entries: &mut Vec<Entry>, refused: &mut Vec<Refused>) {
     // Hashes compare in one instruction; names are looked at only where hashes are the same.
     let mut order: Vec<(u64, usize)> =
         entries.iter().enumerate().map(|(at, entry)| (hash(name(entry)), at)).collect();
@@ -184,8 +186,8 @@ fn refuse_duplicates(entries: &mut Vec<Entry>, refused: &mut Vec<Remark>) {
         let kept_row = twice.get(&at);
         at += 1;
         if let Some(kept_row) = kept_row {
-            let what = format!("has the name of the job in row {kept_row}");
-            refused.push(Remark { row: entry.row, job: name(entry).to_string(), what });
+            let why = RowError::Duplicate { row: *kept_row };
+            refused.push(Refused { row: entry.row, job: name(entry).to_string(), why });
         }
         kept_row.is_none()
     });
@@ -264,16 +266,15 @@ impl fmt::Display for Format {
 }
 
 impl FromStr for Format {
-    type Err = String;
+    type Err = ParseError;
 
     /// ```
     /// use bellwether_sim::trace::Format;
     /// assert_eq!("gavel".parse(), Ok(Format::Gavel));
-    /// assert!("gravel".parse::<Format>().unwrap_err().contains("did you mean `gavel`?"));
+    /// assert_eq!("gravel".parse::<Format>().unwrap_err().nearest(), Some("gavel"));
     /// ```
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let found = Format::ALL.into_iter().find(|format| format.name() == text);
-        let advice = || did_you_mean(text, &Format::ALL.map(Format::name));
-        found.ok_or_else(|| format!("unknown trace format `{text}`; {}", advice()))
+        found.ok_or_else(|| ParseError::one_of("trace format", text, Format::ALL.map(Format::name)))
     }
 }

@@ -243,7 +243,7 @@ impl<'a> World<'a> {
         let Admitted { rate, widest, only } =
             match self.admission.of(&entry.job, &self.scenario.cluster, self.truth) {
                 Ok(admitted) => admitted,
-                Err(why) => return self.recording.refused(id, why, self.now_s),
+                Err(why) => return self.recording.refused(id, why.to_string(), self.now_s),
             };
         let mut job = entry.job.clone();
         if let Some(types) = only {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use bellwether_core::ParseError;
 use bellwether_runtime::order::micro_batch_seed;
 use bellwether_runtime::workload::{Evaluation, Layout, Loss, MicroBatch, Weights, Workload, WorkloadError};
 
@@ -19,7 +20,7 @@ pub struct Flip {
 }
 
 impl FromStr for Flip {
-    type Err = String;
+    type Err = ParseError;
 
     /// ```
     /// use bellwether_workloads::Flip;
@@ -27,9 +28,8 @@ impl FromStr for Flip {
     /// assert_eq!("17:3:once".parse(), Ok(Flip { step: 17, node: 3, once: true }));
     /// assert!("17".parse::<Flip>().is_err() && "17:3:twice".parse::<Flip>().is_err());
     /// ```
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
-            || format!("invalid gradient `{text}`: expected STEP:NODE or STEP:NODE:once, for example 17:3");
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let wrong = || ParseError::new("gradient", text, "STEP:NODE or STEP:NODE:once, for example 17:3");
         let (place, once) = match text.strip_suffix(":once") {
             Some(place) => (place, true),
             None => (text, false),

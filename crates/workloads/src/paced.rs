@@ -5,6 +5,7 @@ use std::io::Read;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use bellwether_core::ParseError;
 use bellwether_core::units::Seconds;
 use bellwether_runtime::workload::{
     Evaluation, Layout, Loss, MicroBatch, TensorExchange, Weights, Workload, WorkloadError,
@@ -35,7 +36,7 @@ pub struct Pace {
 }
 
 impl FromStr for Pace {
-    type Err = String;
+    type Err = ParseError;
 
     /// ```
     /// use bellwether_workloads::Pace;
@@ -44,7 +45,7 @@ impl FromStr for Pace {
     /// assert!("hang@20s".parse::<Pace>().unwrap().hang.is_some() && "hang".parse::<Pace>().is_err());
     /// assert!("0".parse::<Pace>().is_err() && "fast".parse::<Pace>().is_err() && "1@".parse::<Pace>().is_err());
     /// ```
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let (speed, after) = match text.split_once('@') {
             Some((speed, after)) => (speed, Some(after.parse::<Seconds>()?)),
             None => (text, None),
@@ -59,9 +60,10 @@ impl FromStr for Pace {
         }
         match speed.trim().parse::<f64>() {
             Ok(speed) if speed.is_finite() && speed > 0.0 => Ok(Pace { speed, after, hang: None }),
-            _ => Err(format!(
-                "invalid speed `{text}`: expected a number above 0, or one with a time as in 0.5@20s"
-            )),
+            Ok(_) => Err(ParseError::out_of_range("speed", text, "a number above 0")),
+            Err(_) => {
+                Err(ParseError::new("speed", text, "a number above 0, or one with a time as in 0.5@20s"))
+            }
         }
     }
 }

@@ -16,7 +16,11 @@ const TABLE: &str = "xtask/src/tidy/counts.rs";
 
 /// Lines that a crate may have, tests and generated code left out, and what they are for.
 const BUDGETS: &[(&str, usize, &str)] = &[
-    ("core", 6300, "the words of all crates and their checks; the table of what each training mode can do"),
+    (
+        "core",
+        6500,
+        "the words of all crates, their checks and errors; the table of what each training mode can do",
+    ),
     ("des", 2000, "an engine that knows no domain"),
     ("numerics", 2500, "fits, searches, matrices and programs that know no domain"),
     ("model", 20000, "a model per file, each with its specification in its header"),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use bellwether_core::ParseError;
 use bellwether_core::units::Bytes;
 
 use crate::jobs::Synthetic;
@@ -97,12 +98,12 @@ impl fmt::Display for Case {
 }
 
 impl FromStr for Case {
-    type Err = String;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let names = || Case::ALL.iter().map(|case| case.name()).collect::<Vec<_>>().join(", ");
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let names = || Case::ALL.iter().map(|case| case.name());
         let found = Case::ALL.iter().find(|case| case.name() == text);
-        found.copied().ok_or_else(|| format!("`{text}` is none of the cases {}", names()))
+        found.copied().ok_or_else(|| ParseError::one_of("case", text, names()))
     }
 }
 

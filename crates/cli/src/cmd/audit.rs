@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use bellwether_runtime::journal::{Audit, Entry, Ledger, Segment};
+use bellwether_runtime::journal::{Audit, Entry, Ledger, LedgerError, Segment};
 use clap::Args;
 use serde_json::json;
 
@@ -55,7 +55,7 @@ pub(crate) fn audit(arguments: &AuditArguments, printer: &Printer) -> Result<Exi
             unreadable.lines
         ));
     }
-    let ledger = ledger.prove().map_err(|what| unproven(&run.name, &what, &unreadable))?;
+    let ledger = ledger.prove().map_err(|error| unproven(&run.name, &error, &unreadable))?;
     if ledger.steps == 0 {
         return Err(Failure::No(format!("{}: no step was done yet", run.name)));
     }
@@ -102,7 +102,7 @@ fn text(run: &str, ledger: &Ledger) -> String {
 }
 
 /// What lacks may stand in lines that cannot be read: then nothing is proven, and nothing refuted.
-fn unproven(run: &str, what: &str, unreadable: &Unreadable) -> Failure {
+fn unproven(run: &str, what: &LedgerError, unreadable: &Unreadable) -> Failure {
     let Some(number) = unreadable.first.first() else { return Failure::No(format!("{run}: {what}")) };
     let count = unreadable.lines;
     let lines =

@@ -37,7 +37,7 @@ pub(crate) fn describe(arguments: &DescribeArguments, printer: &Printer) -> Resu
     let job: Job =
         serde_json::from_reader(std::io::stdin().lock()).map_err(|error| Failure::at(place, error))?;
     let answer: Answer = task(&job, arguments.memory.0)
-        .map_err(|InputError { what, place, hint }| ErrorBody { error: what, place, hint });
+        .map_err(|InputError { what, place, hint, .. }| ErrorBody { error: what, place, hint });
     printer.out(serde_json::json!(answer));
     Ok(ExitCode::SUCCESS)
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bellwether_core::InputError;
+use bellwether_core::{InputError, ParseError};
 use bellwether_federation::answer::{
     self, EXACT_MEMBERS, Report, Split, Unanswered, Valuation, Valuer, Wanted,
 };
@@ -109,9 +109,10 @@ enum Optimise {
     Sharing,
 }
 
-fn part(text: &str) -> Result<f64, String> {
-    let part: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
-    if part > 0.0 && part < 1.0 { Ok(part) } else { Err(format!("{part} is not between 0 and 1")) }
+fn part(text: &str) -> Result<f64, ParseError> {
+    let expected = "a number above 0 and below 1";
+    let part: f64 = text.parse().map_err(|_| ParseError::new("part", text, expected))?;
+    if part > 0.0 && part < 1.0 { Ok(part) } else { Err(ParseError::out_of_range("part", text, expected)) }
 }
 
 pub(crate) fn federate(arguments: &FederateArguments, printer: &Printer) -> Result<ExitCode, Failure> {

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bellwether_core::InputError;
 use bellwether_core::deadline::Deadline;
 use bellwether_core::profile::Profile;
 use bellwether_core::units::Dollars;
+use bellwether_core::{InputError, ParseError};
 use bellwether_model::predict::ProfileModel;
 use bellwether_sched::plan::{self, Catalogue, Question};
 use clap::Args;
@@ -68,12 +68,13 @@ pub(crate) struct PlanArguments {
 }
 
 /// An amount above zero: a shell makes `0` of an unquoted `$20`.
-fn budget(text: &str) -> Result<Dollars, String> {
+fn budget(text: &str) -> Result<Dollars, ParseError> {
     let dollars: Dollars = text.parse()?;
     if dollars.get() > 0.0 {
         return Ok(dollars);
     }
-    Err(format!("`{text}` buys nothing; a shell makes `0` of an unquoted `$20`: write 20, 20usd or '$20'"))
+    let expected = "more than zero (a shell makes `0` of an unquoted `$20`: write 20, 20usd or '$20')";
+    Err(ParseError::out_of_range("budget", text, expected))
 }
 
 pub(crate) fn plan(arguments: &PlanArguments, printer: &Printer) -> Result<ExitCode, Failure> {

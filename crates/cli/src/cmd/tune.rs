@@ -138,16 +138,15 @@ fn begin(arguments: &SyncArguments, job: &Job, path: &Path) -> Result<State, Fai
             ),
         ];
         state.check(job, asked).map_err(|error| match error {
-            SearchError::Other { .. } => Failure::Input(
-                InputError::new(place, error.to_string())
-                    .hint("say the same as then; or begin anew without --resume, with another --output"),
-            ),
+            SearchError::Other { .. } => Failure::Input(InputError::new(place, error.to_string()).hint(
+                "use the same arguments as then; or start over without --resume, with another --output",
+            )),
             error => error.into(),
         })?;
         return Ok(state);
     }
     if path.exists() {
-        let hint = "--resume goes on with it, or shows its result; remove the file to begin anew, or name another with \
+        let hint = "--resume goes on with it, or shows its result; remove the file to start over, or name another with \
                     --output";
         return Err(InputError::new(place, "there is a search already").hint(hint).into());
     }

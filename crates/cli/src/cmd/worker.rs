@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bellwether_core::InputError;
 use bellwether_core::job::Job;
 use bellwether_core::units::Seconds;
+use bellwether_core::{InputError, ParseError};
 use bellwether_runtime::notice::{Listening, Source};
 use bellwether_runtime::worker::{Options, Stages, WorkerError, run};
 use bellwether_workloads::{Flip, Pace};
@@ -56,18 +56,18 @@ pub(crate) struct WorkerArguments {
 #[derive(Debug, Clone)]
 pub(crate) struct Notices(pub(crate) Vec<Source>);
 
-fn notices(text: &str) -> Result<Notices, String> {
+fn notices(text: &str) -> Result<Notices, ParseError> {
     match text {
         "none" => Ok(Notices(Vec::new())),
         _ => text.split(',').map(str::parse).collect::<Result<_, _>>().map(Notices),
     }
 }
 
-fn notice_interval(text: &str) -> Result<Seconds, String> {
+fn notice_interval(text: &str) -> Result<Seconds, ParseError> {
     let interval: Seconds = text.parse()?;
     // The shortest notice is of half a minute.
     if !(0.1..=30.0).contains(&interval.get()) {
-        return Err(format!("`{text}` is not between 100ms and 30s"));
+        return Err(ParseError::out_of_range("interval", text, "a time from 100ms to 30s"));
     }
     Ok(interval)
 }

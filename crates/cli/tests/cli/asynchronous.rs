@@ -300,13 +300,16 @@ fn a_wrong_table_is_refused_with_what_is_right() {
     let scene = jobs::momentum().scene();
     for (set, words) in [
         ("sync.polcy=\"bsp\"", &["unknown field `polcy`", "did you mean `policy`?"][..]),
-        ("sync.policy=\"bps\"", &["`bps` is no protocol", "bsp, asp, ssp:K", "auto"]),
-        ("sync.policy=\"ssp:x\"", &["`ssp:x` is no protocol", "ssp:3"]),
-        ("sync.policy={ switch_at = 1.5 }", &["1.5 is no share of the steps", "from 0 to 1"]),
-        ("sync.policy={ phases = [[0.5, \"asp\"]] }", &["the first phase begins at 0"]),
+        ("sync.policy=\"bps\"", &["invalid policy \"bps\"", "bsp, asp, ssp:K", "auto"]),
+        ("sync.policy=\"ssp:x\"", &["invalid policy \"ssp:x\"", "ssp:3"]),
+        ("sync.policy={ switch_at = 1.5 }", &["invalid share of the steps \"1.5\"", "from 0 to 1"]),
+        (
+            "sync.policy={ phases = [[0.5, \"asp\"]] }",
+            &["invalid beginning of the first phase \"0.5\": expected 0"],
+        ),
         ("sync.servers=0", &["sync.servers", "0 is not in 1…1024"]),
         ("sync.nodes_per_update=3", &["sync.nodes_per_update", "do not divide the 8"]),
-        ("sync.order=\"windw\"", &["`windw` is no order", "fifo, window:64KiB or priority"]),
+        ("sync.order=\"windw\"", &["invalid order \"windw\"", "fifo, window:64KiB or priority"]),
         ("sync.reduce=\"server\"", &["unknown variant `server`", "did you mean `servers`?"]),
         ("sync.replica=2", &["expected a boolean"]),
     ] {

@@ -155,7 +155,10 @@ fn what_cannot_be_autoscaled_is_refused() {
     let refused = |more: &[&str], words: &[&str]| {
         scene.call(&[&["run", "job.toml"], more].concat()).refused_with(words);
     };
-    refused(&["--autoscale", "eficiency"], &["there is no `eficiency`", "did you mean `efficiency`?"]);
+    refused(
+        &["--autoscale", "eficiency"],
+        &["invalid heuristic \"eficiency\"", "did you mean `efficiency`?"],
+    );
     refused(&["--autoscale", "efficiency:2"], &["a threshold is between 0 and 1"]);
     refused(
         &["--autoscale", "fitted", "--workers", "2"],

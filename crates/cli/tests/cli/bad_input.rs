@@ -69,8 +69,8 @@ fn words_on_the_command_line_are_checked() {
         ("--resize", "ten:4", ["ten:4", "STEP:N"]),
         ("--resize", "0:4", ["0:4", "at least 1"]),
         ("--resize", "20:4,10:2", ["--resize", "do not rise"]),
-        ("--workers", "0", ["`0`", "at least 1"]),
-        ("--workers", "4..2", ["`4..2`", "no fewer at its end"]),
+        ("--workers", "0", ["\"0\"", "at least 1"]),
+        ("--workers", "4..2", ["\"4..2\"", "no fewer at its end"]),
         ("--workers", "many", ["many", "1..4"]),
         ("--set", "seed", ["seed", "KEY=VALUE"]),
         (
@@ -84,7 +84,7 @@ fn words_on_the_command_line_are_checked() {
         ("--set", "optimizer.learning_rate=fast", ["--set optimizer.learning_rate", "fast"]),
         ("--set", "optimizer.momentum=1.5", ["optimizer.momentum", "1.5"]),
         ("--steps", "0", ["steps", "at least 1"]),
-        ("--heartbeat-timeout", "5", ["`5`", "unit"]),
+        ("--heartbeat-timeout", "5", ["\"5\"", "unit"]),
     ] {
         scene.call(&["run", "job.toml", flag, value]).refused_with(&words);
     }

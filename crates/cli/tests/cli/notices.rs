@@ -134,10 +134,11 @@ fn notices_of_nobody_known_are_refused() {
     let worker = |more: &[&str]| {
         scene.call(&[&["worker", "--join", "127.0.0.1:1", "--token-file", "token"], more].concat())
     };
-    worker(&["--notices", "azure"]).refused_with(&["`azure` gives no notices", "gce, ec2, sigterm"]);
+    worker(&["--notices", "azure"])
+        .refused_with(&["invalid source of notices \"azure\"", "gce, ec2, sigterm"]);
     worker(&["--notices", "gce,ec2=https://10.0.0.7"])
         .refused_with(&["https://10.0.0.7", "http://HOST:PORT"]);
     worker(&["--notices", "none,ec2"]).refused_with(&["none"]);
-    worker(&["--notice-interval", "0s"]).refused_with(&["between 100ms and 30s"]);
-    worker(&["--notice-interval", "1h"]).refused_with(&["between 100ms and 30s"]);
+    worker(&["--notice-interval", "0s"]).refused_with(&["from 100ms to 30s"]);
+    worker(&["--notice-interval", "1h"]).refused_with(&["from 100ms to 30s"]);
 }

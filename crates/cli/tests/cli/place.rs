@@ -253,7 +253,7 @@ fn malformed_traces_are_refused() {
     );
     refused(&format!("{HEADER}\nv100,1,t,k,1,32,32,0,x\n"), &["t.csv, line 2", "`x`"]);
     refused(&format!("{HEADER}\nv100,1,t\n"), &["t.csv, line 2", "fields"]);
-    refused(&format!("{HEADER}\nv10,1,t,k,1,32,32,0,0\n"), &["run 1", "`v10`", "did you mean `v100`?"]);
+    refused(&format!("{HEADER}\nv10,1,t,k,1,32,32,0,0\n"), &["run 1", "\"v10\"", "did you mean `v100`?"]);
     refused(&format!("{HEADER}\nv100,1,t,k,1,4096,32,0,0\n"), &["4096 threads"]);
     refused(
         &format!("{HEADER},start_ns,end_ns\nv100,1,t,k,1,32,32,0,0,9,5\n"),
@@ -278,12 +278,12 @@ fn what_fits_nowhere_says_why() {
 
 #[test]
 fn what_cannot_be_read_is_refused() {
-    placed(ONE, &["--gpu", "v10"]).refused_with(&["--gpu", "`v10`", "did you mean `v100`?"]);
+    placed(ONE, &["--gpu", "v10"]).refused_with(&["--gpu", "\"v10\"", "did you mean `v100`?"]);
     placed("[[kernel]]\nnam = 'k'\n", &["--gpu", "v100"])
         .refused_with(&["w.toml, line 2", "did you mean `name`?"]);
     placed(ONE, &["--gpu", "v100", "--discipline", "mp"]).refused_with(&[
         "--discipline",
-        "`mp`",
+        "\"mp\"",
         "did you mean `mps`?",
     ]);
     placed(ONE, &["--gpu", "v100", "--discipline", "mig"]).refused_with(&["v100", "cannot be cut"]);

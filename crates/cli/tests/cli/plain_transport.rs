@@ -50,7 +50,7 @@ fn a_token_that_asks_for_no_encryption_is_no_reason() {
     for reason in ["", " "] {
         scene
             .call(&["run", "job.toml", "--plain-transport", reason])
-            .refused_with(&["--plain-transport", "say why"]);
+            .refused_with(&["--plain-transport", "expected why"]);
     }
     scene
         .call(&["run", "--resume", "job-1", "--plain-transport", "x"])

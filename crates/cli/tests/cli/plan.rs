@@ -143,7 +143,7 @@ fn protocols_and_servers_are_chosen_too() {
     for (wrong, words) in [
         (&["--protocols", "auto"][..], &["--protocols", "auto", "hint"][..]),
         (&["--protocols", "bsp,bsp"], &["--protocols", "twice"]),
-        (&["--protocols", "asp", "--servers", "0"], &["`0`", "at least 1"]),
+        (&["--protocols", "asp", "--servers", "0"], &["\"0\"", "at least 1"]),
         (&["--protocols", "asp", "--servers", "1..4000"], &["--servers", "64 ways"]),
         (&["--servers", "2"], &["--protocols"]),
         (&["--protocols", "asp", "--noise-scale", "5"], &["--target-loss"]),
@@ -272,7 +272,7 @@ fn wishes_that_make_no_sense_are_refused() {
         (&["--deadline", "-2h"], &["--deadline", "in the past"]),
         (&["--deadline", "0s"], &["--deadline", "no time is left"]),
         (&["--deadline", "2031-01-01"], &["--deadline", "needs a date, a time and its zone"]),
-        (&["--budget", "$0"], &["--budget", "buys nothing"]),
+        (&["--budget", "$0"], &["--budget", "expected more than zero"]),
         (&["--budget", "-$5"], &["--budget", "$"]),
         (&["--budget", "20eur"], &["--budget", "expected dollars"]),
         (&["--region", "her"], &["--region", "did you mean `here`"]),

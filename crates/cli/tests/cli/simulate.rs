@@ -119,7 +119,7 @@ fn what_cannot_be_simulated_is_refused() {
     let scene = scene(TRACE);
     let call = |more: &[&str]| scene.call(&[&["simulate", "--trace", "trace.csv"], more].concat());
     call(&["--cluster", "2x4", "--policy", "fifos"])
-        .refused_with(&["no policy `fifos`", "did you mean `fifo`"]);
+        .refused_with(&["invalid policy \"fifos\": expected one of", "did you mean `fifo`"]);
     call(&["--cluster", "2x4", "--policy", "fifo:3"]).refused_with(&["no option", "takes no options"]);
     call(&["--cluster", "2by4", "--policy", "fifo"]).refused_with(&["`2by4`", "16x4"]);
     call(&["--cluster", "none.toml", "--policy", "fifo"]).refused_with(&["none.toml", "cannot be read"]);

@@ -9,7 +9,7 @@ use crate::error::InputError;
 
 type Check = Result<(), InputError>;
 
-fn ensure(holds: bool, key: &str, what: impl Into<String>, hint: &str) -> Check {
+fn ensure(holds: bool, key: &str, what: impl std::fmt::Display, hint: &str) -> Check {
     if holds { Ok(()) } else { Err(InputError::new(key, what).hint(hint)) }
 }
 

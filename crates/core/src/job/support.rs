@@ -5,7 +5,7 @@
 //! cell, or a test that does not exist.
 
 use super::{Job, Mode, Optimizer, Reduce, StragglerPolicy, SyncPolicy};
-use crate::error::InputError;
+use crate::error::{InputError, InputErrorKind};
 use crate::prediction::Protocol;
 
 mod table;
@@ -146,7 +146,9 @@ impl Feature {
     /// The key, the reason and what to do instead, of the first such mode.
     pub fn check(self, job: &Job) -> Result<(), InputError> {
         TrainingMode::of(job).try_for_each(|mode| match mode.support(self) {
-            Support::Refused { key, reason, hint } => Err(InputError::new(key, reason).hint(hint)),
+            Support::Refused { key, reason, hint } => {
+                Err(InputError::new(key, reason).hint(hint).of_kind(InputErrorKind::Unsupported))
+            }
             Support::Supported { .. } | Support::NoEffect { .. } | Support::Later { .. } => Ok(()),
         })
     }

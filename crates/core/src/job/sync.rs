@@ -6,6 +6,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::error::ParseError;
 use crate::prediction::Protocol;
 use crate::units::Bytes;
 
@@ -102,19 +103,22 @@ impl JsonSchema for SyncPolicy {
     }
 }
 
-impl TryFrom<Written> for SyncPolicy {
-    type Error = String;
+/// What a policy of one word may be.
+const PROTOCOLS_OR_AUTO: &str = "bsp, asp, ssp:K (for example ssp:3), gossip or auto";
 
-    fn try_from(written: Written) -> Result<Self, String> {
+impl TryFrom<Written> for SyncPolicy {
+    type Error = ParseError;
+
+    fn try_from(written: Written) -> Result<Self, ParseError> {
         let share = |at: f64| match at {
             0.0..=1.0 => Ok(at),
-            _ => Err(format!("{at} is no share of the steps: write a number from 0 to 1")),
+            _ => Err(ParseError::out_of_range("share of the steps", at, "a number from 0 to 1")),
         };
         let phases: Vec<(f64, Protocol)> = match written {
             Written::Word(word) if word == "auto" => return Ok(SyncPolicy::Auto),
             Written::Word(word) => match word.parse() {
                 Ok(protocol) => vec![(0.0, protocol)],
-                Err(why) => return Err(format!("{why}; or auto")),
+                Err(_) => return Err(ParseError::new("policy", word, PROTOCOLS_OR_AUTO)),
             },
             Written::Switch { switch_at, to } => {
                 let to = to.map_or(Ok(Protocol::Asp), |to| to.parse())?;
@@ -122,14 +126,17 @@ impl TryFrom<Written> for SyncPolicy {
             }
             Written::Phases { phases } => {
                 let read = |(at, word): (f64, String)| Ok((share(at)?, word.parse()?));
-                phases.into_iter().map(read).collect::<Result<_, String>>()?
+                phases.into_iter().map(read).collect::<Result<_, ParseError>>()?
             }
         };
-        if phases.first().is_none_or(|(at, _)| *at != 0.0) {
-            return Err("the first phase begins at 0".into());
+        let begin = phases.first().map(|(at, _)| *at);
+        if begin != Some(0.0) {
+            let begin = begin.map_or_else(String::new, |at| at.to_string());
+            return Err(ParseError::new("beginning of the first phase", begin, "0"));
         }
-        if phases.windows(2).any(|pair| pair[0].0 > pair[1].0) {
-            return Err("phases begin in rising order".into());
+        if let Some(pair) = phases.windows(2).find(|pair| pair[0].0 > pair[1].0) {
+            let expected = format!("{} or more, as the phase before begins there", pair[0].0);
+            return Err(ParseError::out_of_range("beginning of a phase", pair[1].0, expected));
         }
         Ok(SyncPolicy::Phases(phases))
     }
@@ -193,7 +200,7 @@ impl SyncPolicy {
     /// use bellwether_core::prediction::Protocol;
     /// let policy: SyncPolicy = "switch:0.25".parse()?;
     /// assert_eq!(policy.shares(), Some(vec![(0.25, Protocol::Bsp), (0.75, Protocol::Asp)]));
-    /// # Ok::<(), String>(())
+    /// # Ok::<(), bellwether_core::ParseError>(())
     /// ```
     pub fn shares(&self) -> Option<Vec<(f64, Protocol)>> {
         let SyncPolicy::Phases(phases) = self else { return None };
@@ -204,7 +211,7 @@ impl SyncPolicy {
 }
 
 impl FromStr for SyncPolicy {
-    type Err = String;
+    type Err = ParseError;
 
     /// Reads what stands on a command line: a protocol, `auto`, `switch:SHARE` or `switch:SHARE:PROTOCOL`, or a table
     /// as in the job file.
@@ -218,24 +225,29 @@ impl FromStr for SyncPolicy {
     /// assert_eq!("{ switch_at = 0.5 }".parse::<SyncPolicy>()?, "switch:0.5".parse()?);
     /// assert_eq!(r#"{"switch_at": 0.5}"#.parse::<SyncPolicy>()?, "switch:0.5".parse()?);
     /// assert!("switch:2".parse::<SyncPolicy>().is_err());
-    /// # Ok::<(), String>(())
+    /// # Ok::<(), bellwether_core::ParseError>(())
     /// ```
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         #[derive(Deserialize)]
         struct Table {
             policy: SyncPolicy,
         }
         if text.starts_with('{') {
-            let json = serde_json::from_str(text).map_err(|e| e.to_string());
-            let table = toml::from_str::<Table>(&format!("policy = {text}"));
-            return json.or_else(|_| table.map(|table| table.policy)).map_err(|e| e.message().to_string());
+            let table = || toml::from_str::<Table>(&format!("policy = {text}"));
+            return serde_json::from_str(text).or_else(|_| table().map(|table| table.policy)).map_err(|e| {
+                ParseError::new("policy", text, format!("a table as in the job file ({})", e.message()))
+            });
         }
         let Some(rest) = text.strip_prefix("switch:") else {
-            return SyncPolicy::try_from(Written::Word(text.to_string()))
-                .map_err(|why| format!("{why}, or switch:SHARE (for example switch:0.0625)"));
+            return SyncPolicy::try_from(Written::Word(text.to_string())).map_err(|error| {
+                let expected = format!("{}, or switch:SHARE (for example switch:0.0625)", error.expected);
+                ParseError { expected, ..error }
+            });
         };
         let (share, to) = rest.split_once(':').map_or((rest, None), |(share, to)| (share, Some(to)));
-        let switch_at = share.parse().map_err(|_| format!("`{share}` is no share of the steps"))?;
+        let switch_at = share
+            .parse()
+            .map_err(|_| ParseError::new("share of the steps", share, "a number from 0 to 1"))?;
         SyncPolicy::try_from(Written::Switch { switch_at, to: to.map(str::to_string) })
     }
 }
@@ -327,20 +339,20 @@ pub enum Order {
 }
 
 impl FromStr for Order {
-    type Err = String;
+    type Err = ParseError;
 
     /// ```
     /// use bellwether_core::job::Order;
     /// assert_eq!("window:64KiB".parse(), Ok(Order::Window(65536)));
     /// assert!("window".parse::<Order>().is_err());
     /// ```
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         match text {
             "fifo" => Ok(Order::Fifo),
             "priority" => Ok(Order::Priority),
             _ => match text.strip_prefix("window:").map(str::parse::<Bytes>) {
                 Some(Ok(bytes)) if bytes.0 > 0 => Ok(Order::Window(bytes.0)),
-                _ => Err(format!("`{text}` is no order; write fifo, window:64KiB or priority")),
+                _ => Err(ParseError::new("order", text, "fifo, window:64KiB or priority")),
             },
         }
     }
@@ -359,9 +371,9 @@ impl fmt::Display for Order {
 }
 
 impl TryFrom<String> for Order {
-    type Error = String;
+    type Error = ParseError;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, ParseError> {
         text.parse()
     }
 }

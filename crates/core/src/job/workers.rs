@@ -9,6 +9,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
+use crate::error::ParseError;
+
 /// How many workers a job may have: `min ≤ max`, both at least 1. A plain number is a range of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkerRange {
@@ -38,7 +40,7 @@ impl From<RangeInclusive<u32>> for WorkerRange {
 }
 
 impl FromStr for WorkerRange {
-    type Err = String;
+    type Err = ParseError;
 
     /// ```
     /// use bellwether_core::job::WorkerRange;
@@ -46,20 +48,19 @@ impl FromStr for WorkerRange {
     /// assert_eq!("3".parse(), Ok(WorkerRange { min: 3, max: 3 }));
     /// assert!("4..1".parse::<WorkerRange>().is_err());
     /// ```
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let number = |part: &str| {
-            part.trim()
-                .parse::<u32>()
-                .map_err(|_| format!("`{text}` is not a number of workers, nor a range like \"1..4\""))
+            part.trim().parse::<u32>().map_err(|_| {
+                ParseError::new("number of workers", text, "a number such as 3, or a range such as 1..4")
+            })
         };
         let (min, max) = match text.split_once("..") {
             Some((min, max)) => (number(min)?, number(max)?),
             None => (number(text)?, number(text)?),
         };
         if min == 0 || max < min {
-            return Err(format!(
-                "`{text}` must have at least 1 worker and no fewer at its end than at its start"
-            ));
+            let expected = "at least 1 worker, and no fewer at its end than at its start";
+            return Err(ParseError::out_of_range("number of workers", text, expected));
         }
         Ok(WorkerRange { min, max })
     }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::error::ParseError;
+
 /// How a run ended.
 ///
 /// Its text is that of a journal: `finished`, `stopped`, `failed: REASON` or `broken: REASON`.
@@ -85,9 +87,9 @@ impl fmt::Display for RunOutcome {
 }
 
 impl FromStr for RunOutcome {
-    type Err = String;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<RunOutcome, String> {
+    fn from_str(text: &str) -> Result<RunOutcome, ParseError> {
         let (word, reason) = text.split_once(": ").unwrap_or((text, ""));
         Ok(match word {
             "finished" => RunOutcome::Finished,
@@ -95,9 +97,7 @@ impl FromStr for RunOutcome {
             "failed" => RunOutcome::Failed(reason.into()),
             "broken" => RunOutcome::Broken(reason.into()),
             _ => {
-                return Err(format!(
-                    "invalid outcome {word:?}: expected finished, stopped, failed or broken"
-                ));
+                return Err(ParseError::new("outcome", word, "finished, stopped, failed or broken"));
             }
         })
     }

@@ -75,7 +75,7 @@ fn misspelt_words_are_met_with_the_nearest_known_one() {
         ("hidden = [64, 32]", "hiden = [64, 32]", 8, "hidden"),
     ] {
         let error = with(from, to);
-        assert!(error.hint.contains(&format!("did you mean `{near}`?")), "{error}");
+        assert!(error.hint.contains(&format!("did you mean `{near}`?")) && error.is_unknown(), "{error}");
         assert_eq!(error.place, format!("job.toml, line {line}"), "{error}");
     }
 }
@@ -206,7 +206,7 @@ fn what_a_mode_cannot_do_is_refused_as_its_table_says() {
         let error = parse::job(GOOD, "job.toml", &sets).expect_err("a combination that cannot be");
         let Support::Refused { key, reason, hint } = mode.support(feature) else { panic!("{mode:?}") };
         assert_eq!((error.what.as_str(), error.hint.as_str()), (reason, hint));
-        assert!(error.place.ends_with(key), "{error}");
+        assert!(error.place.ends_with(key) && error.is_unsupported(), "{error}");
     }
     let exact = read(GOOD).unwrap();
     assert!(TrainingMode::of(&exact).eq([TrainingMode::Exact]));

@@ -1,6 +1,6 @@
 //! What models answer that know one number for a configuration, and no interval.
 
-use bellwether_core::parse::did_you_mean;
+use bellwether_core::ParseError;
 use bellwether_core::prediction::{Bottleneck, Configuration, PredictError, Prediction, Validity};
 
 /// A prediction of steps of `samples` each at `examples_per_s`, taken as exact.
@@ -90,11 +90,5 @@ fn no_device() -> PredictError {
 
 /// A word that a model has nothing on.
 pub(crate) fn not_known<'a>(word: &str, what: &str, known: impl Iterator<Item = &'a str>) -> PredictError {
-    PredictError::Unknown(unknown(word, what, known))
-}
-
-/// A word that is none of `known`: a sentence that names the nearest, or all of them.
-pub(crate) fn unknown<'a>(word: &str, what: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let known: Vec<&str> = known.collect();
-    format!("unknown {what} `{word}`; {}", did_you_mean(word, &known))
+    PredictError::Unknown(ParseError::one_of(what, word, known).to_string())
 }

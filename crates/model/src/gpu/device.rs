@@ -1,7 +1,7 @@
 //! GPUs as data: limits of a multiprocessor, grains of allocation, and how blocks are handed out.
 
-use bellwether_core::InputError;
-use bellwether_core::parse::{did_you_mean, document};
+use bellwether_core::parse::document;
+use bellwether_core::{InputError, ParseError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -174,10 +174,9 @@ pub fn read_devices(text: &str, place: &str) -> Result<Vec<Device>, InputError> 
 /// Returns an error for an unknown name; it lists similar names.
 pub fn find<'a>(devices: &'a [Device], name: &str) -> Result<&'a Device, InputError> {
     let wanted = plain(name);
-    devices.iter().rev().find(|device| plain(&device.name) == wanted).ok_or_else(|| {
-        let known: Vec<&str> = devices.iter().map(|device| device.name.as_str()).collect();
-        InputError::new("the GPU", format!("`{name}` is not known")).hint(did_you_mean(name, &known))
-    })
+    let found = devices.iter().rev().find(|device| plain(&device.name) == wanted);
+    let known = devices.iter().map(|device| &device.name);
+    found.ok_or_else(|| ParseError::one_of("GPU", name, known).at("the GPU"))
 }
 
 /// A name without what does not matter in it.

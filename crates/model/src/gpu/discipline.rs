@@ -3,8 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use bellwether_core::InputError;
-use bellwether_core::parse::did_you_mean;
+use bellwether_core::{InputError, ParseError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -51,13 +50,11 @@ impl fmt::Display for Discipline {
 }
 
 impl FromStr for Discipline {
-    type Err = InputError;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Discipline, InputError> {
-        Discipline::ALL.into_iter().find(|discipline| discipline.word() == text).ok_or_else(|| {
-            InputError::new("the discipline", format!("`{text}` is none"))
-                .hint(did_you_mean(text, &Discipline::ALL.map(Discipline::word)))
-        })
+    fn from_str(text: &str) -> Result<Discipline, ParseError> {
+        let found = Discipline::ALL.into_iter().find(|discipline| discipline.word() == text);
+        found.ok_or_else(|| ParseError::one_of("discipline", text, Discipline::ALL.map(Discipline::word)))
     }
 }
 

@@ -1,7 +1,6 @@
 //! What is to run on a GPU: kernels, the streams that launch them, and the processes that they belong to.
 
-use bellwether_core::InputError;
-use bellwether_core::parse::did_you_mean;
+use bellwether_core::{InputError, ParseError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -215,9 +214,8 @@ fn number(place: &str, key: &str, value: f64, most: f64) -> Result<(), InputErro
 
 /// The position of a name among others.
 fn position(place: String, what: &str, name: &str, known: &[&str]) -> Result<usize, InputError> {
-    known.iter().position(|other| *other == name).ok_or_else(|| {
-        InputError::new(place, format!("there is no {what} `{name}`")).hint(did_you_mean(name, known))
-    })
+    let found = known.iter().position(|other| *other == name);
+    found.ok_or_else(|| ParseError::one_of(what, name, known).at(place))
 }
 
 impl Workload {

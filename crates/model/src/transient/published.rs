@@ -3,8 +3,9 @@
 //! Source: S. Li, R. J. Walls and T. Guo, CM-DARE, ICDCS 2020, arXiv 2004.03072, with its published notebooks
 //! (<https://github.com/cake-lab/CM-DARE>, Apache-2.0): 396 servers, which live at most 24 hours.
 
+use bellwether_core::ParseError;
+
 use super::law::Law;
-use crate::common::answer::unknown;
 
 /// The provider ends every transient server after these seconds.
 const LIMIT_S: f64 = 24.0 * HOUR_S;
@@ -85,9 +86,9 @@ pub const JOINS: [(&str, f64, f64); 4] = [
 /// # Errors
 ///
 /// Returns an error for an unknown device; it lists the known ones.
-pub fn device(name: &str) -> Result<&'static Device, String> {
+pub fn device(name: &str) -> Result<&'static Device, ParseError> {
     let found = DEVICES.iter().find(|device| device.name == name);
-    found.ok_or_else(|| unknown(name, "device with published lifetimes", devices()))
+    found.ok_or_else(|| ParseError::one_of("device with published lifetimes", name, devices()))
 }
 
 /// Names of the devices whose lifetimes are known.
@@ -105,11 +106,12 @@ pub fn regions(device: &str) -> impl Iterator<Item = &'static str> {
 /// # Errors
 ///
 /// Returns an error for an unknown device or region; it lists the known ones.
-pub fn regional(name: &str, region: &str) -> Result<Law, String> {
+pub fn regional(name: &str, region: &str) -> Result<Law, ParseError> {
     device(name)?;
     let row = REGIONS.iter().find(|row| row.0 == name && row.1 == region);
     let (_, _, servers, revoked) = row.ok_or_else(|| {
-        unknown(region, &format!("region with published lifetimes of {name}"), regions(name))
+        let what = format!("region with published lifetimes of {name}");
+        ParseError::one_of(what, region, regions(name))
     })?;
     let points = HOURS.iter().zip(revoked);
     let points: Vec<(f64, f64)> = points
@@ -123,7 +125,7 @@ pub fn regional(name: &str, region: &str) -> Result<Law, String> {
 /// # Errors
 ///
 /// Returns an error for an unknown device; it lists the known ones.
-pub fn hourly(name: &str) -> Result<Law, String> {
+pub fn hourly(name: &str) -> Result<Law, ParseError> {
     let device = device(name)?;
     let mut gone = 0;
     let points: Vec<(f64, f64)> = (1u32..)

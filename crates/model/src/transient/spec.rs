@@ -2,11 +2,10 @@
 
 use std::str::FromStr;
 
-use bellwether_core::InputError;
+use bellwether_core::{InputError, ParseError};
 
 use super::law::{Bathtub, Law, Observed};
 use super::published;
-use crate::common::answer::unknown;
 
 /// A law as a command line names it.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,60 +16,62 @@ pub enum LawSpec {
     Samples(String),
 }
 
+/// What a [`LawSpec`] is in messages.
+const WHAT: &str = "law of revocation";
+
+/// The form of a bathtub.
+const BATHTUB: &str = "bathtub:SHARE,MEAN,SHARE,GROWTH,LIMIT, for example bathtub:0.3,1h,0.1,2h,24h";
+
 /// Words before the first colon, besides the devices.
 const WORDS: [&str; 5] = ["never", "exponential", "bathtub", "points", "samples"];
 
 impl FromStr for LawSpec {
-    type Err = String;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<LawSpec, String> {
+    fn from_str(text: &str) -> Result<LawSpec, ParseError> {
         let (word, rest) = match text.split_once(':') {
             Some((word, rest)) => (word, Some(rest)),
             None => (text, None),
         };
         let lower = word.to_ascii_lowercase();
-        let lacks = |example: &str| format!("`{text}` lacks its parameters, for example {example}");
+        let wrong = |expected: &str| ParseError::new(WHAT, text, expected);
         let law = match (lower.as_str(), rest) {
             ("never", None) => Law::never(),
-            ("never", Some(_)) => return Err(format!("`{text}`: never takes no parameter")),
+            ("never", Some(_)) => return Err(wrong("never, without a parameter")),
             ("samples", Some(file)) if !file.is_empty() => return Ok(LawSpec::Samples(file.to_string())),
-            ("samples", _) => return Err(lacks("samples:lifetimes.txt")),
-            ("exponential", Some(rest)) => exponential(rest).map_err(|what| format!("`{text}`: {what}"))?,
-            ("exponential", None) => return Err(lacks("exponential:15h or exponential:15h,24h")),
-            ("bathtub", Some(rest)) => bathtub(rest).map_err(|what| format!("`{text}`: {what}"))?,
-            ("bathtub", None) => return Err(lacks("bathtub:0.3,1h,0.1,2h,24h")),
-            ("points", Some(rest)) => points(rest).map_err(|what| format!("`{text}`: {what}"))?,
-            ("points", None) => return Err(lacks("points:1h=0.1,6h=0.2,24h=0.5")),
+            ("samples", _) => return Err(wrong("samples:FILE, for example samples:lifetimes.txt")),
+            ("exponential", Some(rest)) => exponential(rest)?,
+            ("exponential", None) => return Err(wrong("exponential:15h or exponential:15h,24h")),
+            ("bathtub", Some(rest)) => bathtub(rest)?,
+            ("bathtub", None) => return Err(wrong(BATHTUB)),
+            ("points", Some(rest)) => points(rest)?,
+            ("points", None) => {
+                return Err(wrong("points:TIME=SHARE,..., for example points:1h=0.1,6h=0.2,24h=0.5"));
+            }
             (device, rest) if published::devices().any(|known| known == device) => match rest {
                 Some(region) => published::regional(device, &region.to_ascii_lowercase())?,
                 None => published::hourly(device)?,
             },
             _ => {
-                return Err(unknown(
-                    word,
-                    "law of revocation",
-                    WORDS.into_iter().chain(published::devices()),
-                ));
+                return Err(ParseError::one_of(WHAT, word, WORDS.into_iter().chain(published::devices())));
             }
         };
         Ok(LawSpec::Law(law))
     }
 }
 
-fn exponential(text: &str) -> Result<Law, String> {
+fn exponential(text: &str) -> Result<Law, ParseError> {
     let (mean, limit) = match text.split_once(',') {
         Some((mean, limit)) => (duration_s(mean)?, duration_s(limit)?),
         None => (duration_s(text)?, f64::INFINITY),
     };
-    Law::exponential(mean, limit).map_err(|error| one_line(&error))
+    Law::exponential(mean, limit).map_err(|error| unlawful("exponential", text, &error))
 }
 
-fn bathtub(text: &str) -> Result<Law, String> {
+fn bathtub(text: &str) -> Result<Law, ParseError> {
     let parts: Vec<&str> = text.split(',').collect();
     let [early_share, early_mean, late_share, late_growth, limit] = parts[..] else {
-        return Err(
-            "write bathtub:SHARE,MEAN,SHARE,GROWTH,LIMIT, for example bathtub:0.3,1h,0.1,2h,24h".into()
-        );
+        return Err(ParseError::new(WHAT, format!("bathtub:{text}"), BATHTUB));
     };
     let bathtub = Bathtub {
         early_share: share(early_share)?,
@@ -79,27 +80,29 @@ fn bathtub(text: &str) -> Result<Law, String> {
         late_growth_s: duration_s(late_growth)?,
         limit_s: duration_s(limit)?,
     };
-    Law::bathtub(bathtub).map_err(|error| one_line(&error))
+    Law::bathtub(bathtub).map_err(|error| unlawful("bathtub", text, &error))
 }
 
-fn points(text: &str) -> Result<Law, String> {
+fn points(text: &str) -> Result<Law, ParseError> {
     let point = |part: &str| {
         let (time, gone) =
-            part.split_once('=').ok_or_else(|| format!("invalid point `{part}`: expected TIME=SHARE"))?;
-        Ok::<_, String>((duration_s(time)?, share(gone)?))
+            part.split_once('=').ok_or_else(|| ParseError::new("point", part, "TIME=SHARE"))?;
+        Ok::<_, ParseError>((duration_s(time)?, share(gone)?))
     };
     let points: Vec<(f64, f64)> = text.split(',').map(point).collect::<Result<_, _>>()?;
     let limit_s = points.last().map_or(0.0, |last| last.0);
-    Law::points(&points, limit_s).map_err(|error| one_line(&error))
+    Law::points(&points, limit_s).map_err(|error| unlawful("points", text, &error))
 }
 
-fn one_line(error: &InputError) -> String {
-    format!("{}; {}", error.what, error.hint)
+/// Parameters that can be read, but that no law has.
+fn unlawful(word: &str, parameters: &str, error: &InputError) -> ParseError {
+    let expected = format!("other parameters: {}; {}", error.what, error.hint);
+    ParseError::out_of_range(WHAT, format!("{word}:{parameters}"), expected)
 }
 
-fn share(text: &str) -> Result<f64, String> {
+fn share(text: &str) -> Result<f64, ParseError> {
     let text = text.trim();
-    text.parse().map_err(|_| format!("invalid share `{text}`: expected a number from 0 to 1"))
+    text.parse().map_err(|_| ParseError::new("share", text, "a number from 0 to 1"))
 }
 
 /// Seconds of a duration above 0 as people write it: `90s`, `30min`, `2h`, `1.5d`; without a unit, seconds.
@@ -113,7 +116,7 @@ fn share(text: &str) -> Result<f64, String> {
 /// assert_eq!(duration_s("1.5h"), Ok(5400.0));
 /// assert!(duration_s("-2h").is_err());
 /// ```
-pub fn duration_s(text: &str) -> Result<f64, String> {
+pub fn duration_s(text: &str) -> Result<f64, ParseError> {
     let text = text.trim();
     let unit_at = text.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(unit_at);
@@ -122,12 +125,16 @@ pub fn duration_s(text: &str) -> Result<f64, String> {
         "m" | "min" => 60.0,
         "h" => 3600.0,
         "d" => 86_400.0,
-        _ => return Err(format!("`{text}` has no known unit of time; write s, min, h or d")),
+        _ => return Err(ParseError::new("duration", text, "one of the units s, min, h and d")),
     };
-    let seconds = number.trim().parse::<f64>().ok().map(|number| number * factor);
-    seconds.filter(|seconds| seconds.is_finite() && *seconds > 0.0).ok_or_else(|| {
-        format!("invalid duration `{text}`: expected one above 0, for example 90s, 30min or 2h")
-    })
+    let expected = "one above 0, for example 90s, 30min or 2h";
+    let number: f64 = number.trim().parse().map_err(|_| ParseError::new("duration", text, expected))?;
+    let seconds = number * factor;
+    if seconds.is_finite() && seconds > 0.0 {
+        Ok(seconds)
+    } else {
+        Err(ParseError::out_of_range("duration", text, expected))
+    }
 }
 
 /// Reads the lifetimes of a user's own servers: one per line, as [`duration_s`] reads it, with a `+` behind it for a

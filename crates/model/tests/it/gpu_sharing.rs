@@ -155,7 +155,7 @@ fn a_slice_knows_nothing_of_the_others() {
         run(&device(name), &workload(text), Discipline::Mig, Options::default()).unwrap_err().to_string()
     };
     let text = format!("{}{}{slices}", kernel("a"), process("a", "smal"));
-    assert!(error("a100", &text).contains("no slice `smal`"));
+    assert!(error("a100", &text).contains("invalid slice \"smal\""));
     assert!(error("v100", &text).contains("cannot be cut"));
     assert!(error("a100", &text.replace("= 56", "= 96")).contains("110 multiprocessors"));
 }

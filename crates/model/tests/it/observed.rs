@@ -69,7 +69,7 @@ fn what_nothing_is_known_of_is_guessed_and_said_to_be() {
 fn what_cannot_be_is_not_learnt_and_not_predicted() {
     let mut belief = belief();
     let unknown = belief.predict(&job("kimd"), &on("slot", 1)).unwrap_err().to_string();
-    assert!(unknown.contains("`kimd`"), "{unknown}");
+    assert!(unknown.contains("\"kimd\""), "{unknown}");
     belief.describe("kind", BATCH, 12, 0, Some(f64::NAN));
     let before = belief.clone();
     belief.observe("other", 1, 1.0, &steps(1, 9, 0.1, 0.0));

@@ -138,7 +138,7 @@ fn between_cells_by_hand() {
     let error = found.examples_per_s("A", "net", 8, 64).unwrap_err().to_string();
     assert_eq!(error, "`net` was measured on 1, 4 A, not on 8");
     assert!(found.examples_per_s("A", "ne", 1, 64).unwrap_err().to_string().contains("did you mean `net`"));
-    assert!(found.examples_per_s("B", "net", 1, 64).unwrap_err().to_string().contains("known here: A"));
+    assert!(found.examples_per_s("B", "net", 1, 64).unwrap_err().to_string().contains("expected one of A"));
     assert!(found.examples_per_s("A", "net", 1, 0).is_err());
 }
 

@@ -18,6 +18,14 @@ use super::{Stream, Token, local};
 /// Why [`dial`] gave up.
 #[derive(Debug, Error)]
 pub enum DialError {
+    /// The name stands for no address.
+    #[error("{address}: {source}")]
+    Unresolved {
+        /// The name.
+        address: String,
+        /// The resolver's reason.
+        source: io::Error,
+    },
     /// The connection was refused: no process listens there (any more).
     #[error("cannot connect to {address}: {source}")]
     Connect {

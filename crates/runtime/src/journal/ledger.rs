@@ -36,6 +36,54 @@ pub struct Segment {
     pub epochs: u64,
 }
 
+/// A journal that does not prove its ledger.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LedgerError {
+    /// Steps were committed, and no line says on which data.
+    #[error("steps were committed, and no line tells of which data")]
+    NoData,
+    /// A commit does not follow the one before.
+    #[error("steps {first}…{last} were committed when {done} steps were done")]
+    OutOfOrder {
+        /// The first step of the commit.
+        first: u64,
+        /// The last step of the commit.
+        last: u64,
+        /// Steps that were done before it.
+        done: u64,
+    },
+    /// The run was rolled back to a step that it had not reached.
+    #[error("rolled back to {to} with {done} steps done")]
+    RolledBackAhead {
+        /// Steps that should be left.
+        to: u64,
+        /// Steps that were done.
+        done: u64,
+    },
+    /// A sample is in two micro-batches of an epoch.
+    #[error("sample {sample} is twice in epoch {epoch}")]
+    Twice {
+        /// The sample's index.
+        sample: u64,
+        /// The epoch.
+        epoch: u64,
+    },
+    /// A sample is in no micro-batch of a whole epoch.
+    #[error("sample {sample} is missing in epoch {epoch}")]
+    Missing {
+        /// The sample's index.
+        sample: u64,
+        /// The epoch.
+        epoch: u64,
+    },
+    /// The data set has more samples than this machine can count one by one.
+    #[error("{samples} samples are more than this machine can hold")]
+    TooLarge {
+        /// Samples of the data set.
+        samples: u64,
+    },
+}
+
 /// What steps are trained on from a line on.
 #[derive(Debug, Clone)]
 struct Task {
@@ -56,7 +104,7 @@ pub struct Audit {
     has_steps: bool,
     /// Steps that were found in a checkpoint, as the last such line says.
     found: Range<u64>,
-    violation: Option<String>,
+    violation: Option<LedgerError>,
 }
 
 impl Audit {
@@ -108,8 +156,7 @@ impl Audit {
     fn committed(&mut self, first: u64, last: u64) {
         let steps = self.steps;
         if first != steps || last < first {
-            self.violation =
-                Some(format!("steps {first}…{last} were committed when {steps} steps were done"));
+            self.violation = Some(LedgerError::OutOfOrder { first, last, done: steps });
             return;
         }
         (self.steps, self.has_steps) = (last + 1, true);
@@ -134,7 +181,7 @@ impl Audit {
 
     fn rolled_back(&mut self, to: u64) {
         if to > self.steps {
-            self.violation = Some(format!("rolled back to {to} with {} steps done", self.steps));
+            self.violation = Some(LedgerError::RolledBackAhead { to, done: self.steps });
             return;
         }
         self.steps = to;
@@ -150,10 +197,10 @@ impl Audit {
     ///
     /// # Errors
     ///
-    /// Returns the first violation, as a sentence.
-    pub fn prove(self) -> Result<Ledger, String> {
+    /// Returns the first violation.
+    pub fn prove(self) -> Result<Ledger, LedgerError> {
         if self.has_steps && self.task.is_none() {
-            return Err("steps were committed, and no line tells of which data".into());
+            return Err(LedgerError::NoData);
         }
         self.violation.map_or(Ok(()), Err)?;
         let mut ledger = Ledger { steps: self.steps, samples: 0, epochs: 0, segments: Vec::new() };
@@ -174,8 +221,8 @@ impl Audit {
 ///
 /// # Errors
 ///
-/// Returns the first violation, as a sentence.
-pub fn ledger(lines: &[Line], seed: u64) -> Result<Ledger, String> {
+/// Returns the first violation.
+pub fn ledger(lines: &[Line], seed: u64) -> Result<Ledger, LedgerError> {
     let mut audit = Audit::new(seed);
     lines.iter().for_each(|line| audit.take(line));
     audit.prove()
@@ -188,8 +235,8 @@ struct Met {
 }
 
 impl Met {
-    fn new(samples: u64) -> Result<Met, String> {
-        let words = usize::try_from(samples.div_ceil(64)).map_err(|e| e.to_string())?;
+    fn new(samples: u64) -> Result<Met, LedgerError> {
+        let words = usize::try_from(samples.div_ceil(64)).map_err(|_| LedgerError::TooLarge { samples })?;
         Ok(Met { bits: vec![0; words], epoch: None })
     }
 
@@ -214,7 +261,7 @@ impl Met {
 }
 
 /// Looks at every sample of a segment; its samples, and the epochs that lie within.
-fn prove(segment: &Segment, order: SampleOrder) -> Result<(u64, u64), String> {
+fn prove(segment: &Segment, order: SampleOrder) -> Result<(u64, u64), LedgerError> {
     let (mut samples, mut epochs, mut micro_batch) = (0, 0, Vec::new());
     let mut met = Met::new(order.samples)?;
     for step in segment.first..=segment.last {
@@ -224,7 +271,7 @@ fn prove(segment: &Segment, order: SampleOrder) -> Result<(u64, u64), String> {
             order.micro_batch(step, node, &mut micro_batch);
             for sample in &micro_batch {
                 if met.meet(*sample) {
-                    return Err(format!("sample {sample} is twice in epoch {epoch}"));
+                    return Err(LedgerError::Twice { sample: *sample, epoch });
                 }
                 samples += 1;
             }
@@ -233,7 +280,7 @@ fn prove(segment: &Segment, order: SampleOrder) -> Result<(u64, u64), String> {
         let begins_here = (step / per_epoch) * per_epoch >= segment.first;
         if begins_here && (step + 1) % per_epoch == 0 {
             if let Some(missing) = (0..order.samples).find(|sample| !met.has(*sample)) {
-                return Err(format!("sample {missing} is missing in epoch {epoch}"));
+                return Err(LedgerError::Missing { sample: missing, epoch });
             }
             epochs += 1;
         }

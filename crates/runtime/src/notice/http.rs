@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::time::Duration;
 
+use bellwether_core::ParseError;
 use ureq::http::{Response, Uri};
 use ureq::{Agent, Body};
 
@@ -33,17 +34,17 @@ pub(super) struct Answer {
 }
 
 /// Checks an address that a user gave: `http://HOST[:PORT][/PATH]`; gives it without a slash at its end.
-pub(super) fn base(url: &str) -> Result<String, String> {
-    let wrong = |why: &str| format!("`{url}` {why}; write http://HOST:PORT");
-    let uri: Uri = url.parse().map_err(|_| wrong("is not an address"))?;
+pub(super) fn base(url: &str) -> Result<String, ParseError> {
+    let wrong = |expected: &str| ParseError::new("address", url, expected);
+    let uri: Uri = url.parse().map_err(|_| wrong("http://HOST:PORT"))?;
     match uri.scheme_str() {
         Some("http") => {}
-        Some("https") => return Err(wrong("asks for TLS, which metadata servers do not speak")),
-        _ => return Err(wrong("is not an address")),
+        Some("https") => return Err(wrong("http://HOST:PORT, as metadata servers do not speak TLS")),
+        _ => return Err(wrong("http://HOST:PORT")),
     }
     let plain = uri.authority().is_some_and(|a| !a.host().is_empty() && !a.as_str().contains('@'));
     if !plain || uri.query().is_some() || url.contains('#') {
-        return Err(wrong("is more or less than an address"));
+        return Err(wrong("http://HOST:PORT without a user, a query or a fragment"));
     }
     Ok(url.trim_end_matches('/').into())
 }

@@ -11,7 +11,7 @@ use bellwether_core::prediction::Protocol;
 
 use super::Worker;
 use super::engine::Fault;
-use super::links::Connector;
+use super::links::{Connector, LinkError};
 use super::session::Mailbox;
 use crate::membership::member::Task;
 use crate::membership::{Activity, EvaluationRecord, FromWorker, Peer, Phase, Report, ToWorker, UnitRecord};
@@ -150,7 +150,7 @@ impl Worker {
         }
     }
 
-    fn call_servers(&self, phase: &Phase) -> Result<Exchange, String> {
+    fn call_servers(&self, phase: &Phase) -> Result<Exchange, LinkError> {
         let servers = phase.servers.len() as u32;
         let map = Arc::new(ShardMap::new(self.engine.workload.layout(), servers.max(1)));
         let connector = &self.connector;
@@ -162,12 +162,12 @@ impl Worker {
             order: phase.order.clone(),
             patience: PATIENCE,
         };
-        let client = Client::new(options, streams).map_err(|e| e.to_string())?;
+        let client = Client::new(options, streams)?;
         client.watched_by(&self.engine.progress, phase.servers.iter().map(|peer| peer.worker).collect());
         let mailbox = &self.connection.mailbox;
         mailbox.interrupts(Some(client.handle()));
         let mender = Mender::start(phase.clone(), client.handle(), connector.clone(), Arc::clone(mailbox));
-        Ok(Exchange::Servers { client, _mender: mender.map_err(|e| e.to_string())? })
+        Ok(Exchange::Servers { client, _mender: mender? })
     }
 
     /// Forgets a phase that is over.
@@ -341,9 +341,9 @@ impl Worker {
         self.account(true);
         if let Some(mut asynchronous) = self.asynchronous.take() {
             if let Exchange::Peers(averaging) = &asynchronous.exchange
-                && let Err(what) = self.send_own(step, averaging)
+                && let Err(error) = self.send_own(step, averaging)
             {
-                self.connection.say(FromWorker::Failed { what });
+                self.connection.say(FromWorker::Failed { what: error.to_string() });
             }
             asynchronous.reported = Instant::now();
             self.asynchronous = Some(asynchronous);

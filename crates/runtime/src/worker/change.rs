@@ -45,7 +45,7 @@ impl Worker {
         let loaded = match load.map(|load| self.load(membership.epoch, load)).transpose() {
             Ok(loaded) => loaded,
             Err(why) => {
-                let effects = self.member.formed(membership.epoch, None, Err((None, why)));
+                let effects = self.member.formed(membership.epoch, None, Err((None, why.to_string())));
                 return self.carry_out(effects);
             }
         };
@@ -53,7 +53,7 @@ impl Worker {
         let peers = membership.peers(self.connector.me);
         let result = self.connector.connect(membership, &peers, &|| mailbox.urgent()).and_then(|links| {
             self.take_links(links.mesh)?;
-            self.engine.adopt(membership).map_err(|why| (None, why))
+            self.engine.adopt(membership).map_err(|error| (None, error.to_string()))
         });
         self.flush();
         let effects = self.member.formed(membership.epoch, loaded, result);
@@ -91,7 +91,7 @@ impl Worker {
         }
         let result = self
             .take_links(links.mesh)
-            .and_then(|()| self.engine.adopt(membership).map_err(|why| (None, why)));
+            .and_then(|()| self.engine.adopt(membership).map_err(|error| (None, error.to_string())));
         self.member.switched(membership.clone());
         if membership.shadows(me) {
             self.receive_state(incoming_streams);

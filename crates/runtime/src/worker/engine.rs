@@ -16,7 +16,7 @@ use bellwether_core::job::Job;
 
 use super::incoming::Incoming;
 use crate::collective::{
-    Collective, CollectiveError, CollectivePlan, Member, Outcome, Traffic, WakeReceiver,
+    Collective, CollectiveError, CollectivePlan, Member, Outcome, PlanError, Traffic, WakeReceiver,
 };
 use crate::control::Token;
 use crate::frame::Stamp;
@@ -29,7 +29,7 @@ use crate::progress::Progress;
 use crate::state::{Reduced, TrainingState, all_finite};
 use crate::transfer::{read, write};
 use crate::tree::{Accumulator, maximal_nodes};
-use crate::workload::{MicroBatch, Weights, Workload};
+use crate::workload::{MicroBatch, Weights, Workload, WorkloadError};
 use header::Header;
 pub(super) use verify::Found;
 use verify::Verification;
@@ -194,7 +194,7 @@ impl Engine {
     }
 
     /// Computes one micro-batch for nothing, so that the first real one is as fast as the others.
-    pub(super) fn warm_up(&mut self) -> Result<(), String> {
+    pub(super) fn warm_up(&mut self) -> Result<(), WorkloadError> {
         self.initialize();
         self.order.micro_batch(0, 0, &mut self.samples);
         if self.samples.is_empty() {
@@ -208,14 +208,11 @@ impl Engine {
         let weights =
             Weights { parameters: &state.parameters, state: &state.model_state, version: self.version };
         let batch = MicroBatch { samples: &self.samples };
-        self.workload
-            .gradient(weights, batch, 0, gradient, model_state)
-            .map(|_| ())
-            .map_err(|e| e.to_string())
+        self.workload.gradient(weights, batch, 0, gradient, model_state).map(|_| ())
     }
 
     /// Takes a membership into use, over the connections in `mesh`.
-    pub(super) fn adopt(&mut self, membership: &Membership) -> Result<(), String> {
+    pub(super) fn adopt(&mut self, membership: &Membership) -> Result<(), PlanError> {
         self.membership = membership.clone();
         self.dead_shadows.clear();
         if !membership.contains(self.me) {
@@ -235,12 +232,11 @@ impl Engine {
         (self.accumulator.lacking(self.order.virtual_nodes, nodes), self.out.len())
     }
 
-    fn plan(&self, length: usize) -> Result<CollectivePlan, String> {
+    fn plan(&self, length: usize) -> Result<CollectivePlan, PlanError> {
         let m = &self.membership;
         let members = m.active.iter().map(|a| Member { worker: a.worker, nodes: a.nodes.clone() }).collect();
         let shadows = m.shadows.iter().map(|s| s.worker).collect();
         CollectivePlan::new(self.order.virtual_nodes, members, shadows, self.me, length)
-            .map_err(|e| e.to_string())
     }
 
     fn stamp(&self, step: u64) -> Stamp {

@@ -8,6 +8,17 @@ use crate::optimizer::Optimizer;
 use crate::state::{Reduced, TrainingState};
 use crate::transfer::{self, Header, Kind, read, write};
 
+/// Why the result of an update was not applied to the state that arrives.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotApplied {
+    /// The worker has something more urgent to do.
+    #[error("interrupted")]
+    Interrupted,
+    /// The rest of the state will never arrive.
+    #[error("{0}")]
+    Broken(String),
+}
+
 #[derive(Debug, Default)]
 struct Received {
     /// Step at which each source began.
@@ -128,14 +139,14 @@ impl Incoming {
         optimizer: &Optimizer,
         reduced: Reduced<'_>,
         interrupted: &dyn Fn() -> bool,
-    ) -> Result<(), String> {
+    ) -> Result<(), NotApplied> {
         let mut received = self.lock();
         while received.floors.iter().any(|floor| *floor <= step) {
             if let Some(failure) = &received.failure {
-                return Err(failure.clone());
+                return Err(NotApplied::Broken(failure.clone()));
             }
             if interrupted() {
-                return Err("interrupted".into());
+                return Err(NotApplied::Interrupted);
             }
             let wait = self.changed.wait_timeout(received, Duration::from_millis(20));
             received = wait.expect("no holder of this lock panics").0;

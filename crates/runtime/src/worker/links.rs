@@ -1,11 +1,12 @@
 //! Makes the data-plane connections that a membership needs.
 
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bellwether_core::profile::Network;
 
-use crate::channel::{ConnectionKind, Hello, Inbox, InboxError, Stream, dial, resolve};
+use crate::channel::{ConnectionKind, DialError, Hello, Inbox, InboxError, Stream, dial, resolve};
 use crate::control::Token;
 use crate::membership::{FromWorker, Membership, WorkerId};
 use crate::probe;
@@ -33,6 +34,35 @@ pub(crate) struct Preparation {
     pub(super) buffers: Vec<Vec<f32>>,
 }
 
+/// Why another process did not get or give what a stream was opened for.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LinkError {
+    /// The process cannot be reached.
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    /// The stream broke off.
+    #[error("{what}: {source}")]
+    Broken {
+        /// What did not happen.
+        what: String,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// The coordinator named no checkpoint to begin from.
+    #[error("no state to begin from was named")]
+    NoCheckpoint,
+    /// The operating system gives no thread, or no socket.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+impl LinkError {
+    /// A stream broke off before this was done.
+    pub(crate) fn broken(what: impl Into<String>) -> impl FnOnce(io::Error) -> LinkError {
+        move |source| LinkError::Broken { what: what.into(), source }
+    }
+}
+
 /// What it takes to connect.
 #[derive(Clone)]
 pub(crate) struct Connector {
@@ -43,21 +73,20 @@ pub(crate) struct Connector {
 
 impl Connector {
     /// Dials `address`, the coordinator, for a stream of state.
-    pub(crate) fn state_stream(&self, epoch: u64, address: &str) -> Result<Stream, String> {
+    pub(crate) fn state_stream(&self, epoch: u64, address: &str) -> Result<Stream, DialError> {
         self.dial(self.hello(ConnectionKind::State, epoch, Some(0)), address, Instant::now() + DEADLINE)
     }
 
     /// Dials a parameter server, or from a server its replica.
-    pub(crate) fn parameter_stream(&self, epoch: u64, address: &str) -> Result<Stream, String> {
+    pub(crate) fn parameter_stream(&self, epoch: u64, address: &str) -> Result<Stream, DialError> {
         self.dial(self.hello(ConnectionKind::Parameters, epoch, None), address, Instant::now() + DEADLINE)
     }
 
     /// Measures the link to `address`; what to tell the coordinator of it.
-    pub(super) fn probe(&self, address: &str) -> Result<FromWorker, String> {
+    pub(super) fn probe(&self, address: &str) -> Result<FromWorker, LinkError> {
         let hello = self.hello(ConnectionKind::Probe, 0, Some(0));
         let stream = self.dial(hello, address, Instant::now() + DEADLINE)?;
-        let Network { bandwidth_bytes_per_s, latency_s } =
-            probe::measure(stream).map_err(|e| e.to_string())?;
+        let Network { bandwidth_bytes_per_s, latency_s } = probe::measure(stream)?;
         Ok(FromWorker::LinkMeasured { bandwidth_bytes_per_s, latency_s })
     }
 
@@ -65,8 +94,8 @@ impl Connector {
         Hello { kind, worker: self.me, epoch, to }
     }
 
-    fn dial(&self, hello: Hello, address: &str, deadline: Instant) -> Result<Stream, String> {
-        dial(resolve(address)?, &hello, &self.token, deadline).map_err(|e| e.to_string())
+    fn dial(&self, hello: Hello, address: &str, deadline: Instant) -> Result<Stream, DialError> {
+        dial(resolve(address)?, &hello, &self.token, deadline)
     }
 
     /// Connects to `peers` of `membership`; a shadow also opens a state stream from every active member,
@@ -89,7 +118,7 @@ impl Connector {
         for (peer, address) in peers {
             let call = |kind| {
                 let hello = self.hello(kind, epoch, Some(*peer));
-                self.dial(hello, address, deadline).map_err(|why| (Some(*peer), why))
+                self.dial(hello, address, deadline).map_err(|error| (Some(*peer), error.to_string()))
             };
             if self.me > *peer {
                 links.mesh.push((*peer, call(ConnectionKind::Mesh)?));

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::Worker;
 use super::incoming::Incoming;
+use super::links::LinkError;
 use super::session::Event;
 use crate::channel::Stream;
 use crate::membership::member::Effect;
@@ -22,7 +23,7 @@ pub(super) const LAST: Duration = Duration::from_secs(6);
 const STALL: Duration = Duration::from_secs(10);
 
 impl Worker {
-    pub(super) fn load(&mut self, epoch: u64, load: Load) -> Result<u64, String> {
+    pub(super) fn load(&mut self, epoch: u64, load: Load) -> Result<u64, LinkError> {
         match load {
             Load::Fresh => {
                 self.engine.initialize();
@@ -35,7 +36,8 @@ impl Worker {
                     let begin = transfer::receive_header(&mut stream)?;
                     transfer::receive_whole(&mut stream, begin, &mut write(&self.engine.state))
                 };
-                receive().map_err(|e| format!("the checkpoint of step {step} did not arrive: {e}"))?;
+                let what = format!("the checkpoint of step {step} did not arrive");
+                receive().map_err(LinkError::broken(what))?;
                 self.engine.touched();
                 Ok(step)
             }
@@ -137,9 +139,8 @@ impl Worker {
             let _ = started.send(());
             let sent = answered
                 .recv_timeout(patience)
-                .unwrap_or_else(|_| {
-                    Err(format!("the coordinator's data plane did not answer within {patience:?}"))
-                })
+                .map_err(|_| format!("the coordinator's data plane did not answer within {patience:?}"))
+                .and_then(|stream| stream.map_err(|e| e.to_string()))
                 .and_then(|mut stream| {
                     stream.set_write_timeout(Some(STALL)).map_err(|e| e.to_string())?;
                     transfer::send_whole(&mut stream, &state)

@@ -196,16 +196,16 @@ fn addresses_may_be_of_the_sixth_version_or_have_a_path() {
 #[test]
 fn addresses_that_cannot_be_asked_are_refused_in_words() {
     for (text, words) in [
-        ("azure", "write gce, ec2, sigterm"),
-        ("sigterm=http://10.0.0.7", "write gce, ec2, sigterm"),
+        ("azure", "expected gce, ec2, sigterm"),
+        ("sigterm=http://10.0.0.7", "expected gce, ec2, sigterm"),
         ("ec2=https://10.0.0.7", "TLS"),
-        ("ec2=10.0.0.7", "write http://HOST:PORT"),
-        ("gce=http://", "write http://HOST:PORT"),
-        ("gce=http://user@host", "write http://HOST:PORT"),
-        ("gce=http://host/?a=b", "write http://HOST:PORT"),
-        ("", "write gce"),
+        ("ec2=10.0.0.7", "expected http://HOST:PORT"),
+        ("gce=http://", "expected http://HOST:PORT"),
+        ("gce=http://user@host", "expected http://HOST:PORT"),
+        ("gce=http://host/?a=b", "expected http://HOST:PORT"),
+        ("", "expected gce"),
     ] {
-        let error = text.parse::<Source>().expect_err(text);
+        let error = text.parse::<Source>().expect_err(text).to_string();
         assert!(error.contains(words), "`{text}`: {error}");
     }
 }

@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
-use bellwether_core::InputError;
 use bellwether_core::units::{Dollars, Seconds};
+use bellwether_core::{InputError, ParseError};
 use serde::{Deserialize, Serialize};
 
 /// The worth of an end, in any currency.
@@ -35,7 +35,7 @@ pub struct Economy {
 }
 
 impl FromStr for Utility {
-    type Err = String;
+    type Err = ParseError;
 
     /// ```
     /// use bellwether_sched::autoscale::Utility;
@@ -45,12 +45,11 @@ impl FromStr for Utility {
     /// assert_eq!(steps, Utility::Step { points: vec![(10.0, 3600.0), (4.0, 7200.0)] });
     /// assert!("step:$4@1h,$10@2h".parse::<Utility>().is_err() && "linear:$10".parse::<Utility>().is_err());
     /// ```
-    fn from_str(text: &str) -> Result<Utility, String> {
+    fn from_str(text: &str) -> Result<Utility, ParseError> {
         let wrong = || {
-            format!(
-                "`{text}` is no utility: write linear:$10,2h for what an end at once is worth and when it is worth nothing, \
-                 or step:$10@1h,$4@2h for what an end by each time is worth"
-            )
+            let expected = "linear:$10,2h (what an end at once is worth, and when it is worth nothing), \
+                            or step:$10@1h,$4@2h (what an end by each time is worth)";
+            ParseError::new("utility", text, expected)
         };
         let (form, rest) = text.split_once(':').ok_or_else(wrong)?;
         let worth = |text: &str| text.parse::<Dollars>().map(Dollars::get);
@@ -65,11 +64,12 @@ impl FromStr for Utility {
                     let (value, end) = text.split_once('@').ok_or_else(wrong)?;
                     Ok((worth(value)?, time(end)?))
                 };
-                Utility::Step { points: rest.split(',').map(point).collect::<Result<_, String>>()? }
+                Utility::Step { points: rest.split(',').map(point).collect::<Result<_, ParseError>>()? }
             }
             _ => return Err(wrong()),
         };
-        utility.check().map_err(|error| format!("`{text}`: {}", error.hint))?;
+        let expected = "worth that is positive and falls, and times that rise";
+        utility.check().map_err(|_| ParseError::out_of_range("utility", text, expected))?;
         Ok(utility)
     }
 }

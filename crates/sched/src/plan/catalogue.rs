@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use bellwether_core::InputError;
-use bellwether_core::parse::{did_you_mean, document};
+use bellwether_core::parse::document;
 use bellwether_core::prediction::{Link, NetworkFile};
 use bellwether_core::units::{BytesPerSecond, DollarsPerHour, Seconds};
+use bellwether_core::{InputError, ParseError};
 use bellwether_model::predict::ProfileModel;
 use bellwether_model::transient::{Law, LawSpec, samples};
 use schemars::JsonSchema;
@@ -221,12 +221,12 @@ impl Catalogue {
         let known = self.regions();
         for region in regions {
             if !known.contains(&region.as_str()) {
-                let what = format!("no machine of the catalogue stands in `{region}`");
-                let hint = match known.is_empty() {
-                    true => "its machines have no region; leave --region out".into(),
-                    false => did_you_mean(region, &known),
-                };
-                return Err(InputError::new("--region", what).hint(hint));
+                if known.is_empty() {
+                    let what = format!("no machine of the catalogue stands in `{region}`");
+                    let hint = "its machines have no region; leave --region out";
+                    return Err(InputError::new("--region", what).hint(hint));
+                }
+                return Err(ParseError::one_of("region", region, &known).at("--region"));
             }
         }
         Ok(())
@@ -296,7 +296,7 @@ fn transient(read: &MachineFile, place: &str, read_file: ReadFile) -> Result<Opt
         }
     };
     let place = format!("{place}: revocations");
-    let law = match words.parse::<LawSpec>().map_err(|what| InputError::new(&place, what))? {
+    let law = match words.parse::<LawSpec>().map_err(|error| error.at(&place))? {
         LawSpec::Law(law) => law,
         LawSpec::Samples(file) => samples(&read_file(&file)?, &file)?,
     };

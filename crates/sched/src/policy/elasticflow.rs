@@ -61,7 +61,7 @@ pub const ABOUT: About = About {
     make: |options| match options.get("refuse") {
         0.0 => Ok(Box::new(ElasticFlow::default())),
         1.0 => Ok(Box::new(ElasticFlow { refuse: true, ..ElasticFlow::default() })),
-        other => Err(format!("its option refuse is 0 or 1, and not {other}")),
+        _ => Err(options.out_of_range("refuse", "0 or 1")),
     },
 };
 

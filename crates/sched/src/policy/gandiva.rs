@@ -31,6 +31,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bellwether_core::ParseError;
 use bellwether_core::cluster::{Allocation, ClusterView, JobId, JobView};
 use bellwether_core::policy::{Decision, Policy, PolicyInput, Promises, Rule};
 use bellwether_core::prediction::StepModel;
@@ -59,10 +60,13 @@ pub const ABOUT: About = About {
     make,
 };
 
-fn make(options: &Options) -> Result<Box<dyn Policy + Send>, String> {
+fn make(options: &Options) -> Result<Box<dyn Policy + Send>, ParseError> {
     let (gain, trial_s) = (options.get("gain"), options.get("trial"));
-    if !(0.0..=2.0).contains(&gain) || trial_s < LEAST_INTERVAL_S {
-        return Err("gain is 0 to 2, and a trial takes a millisecond or more".to_owned());
+    if !(0.0..=2.0).contains(&gain) {
+        return Err(options.out_of_range("gain", "a number from 0 to 2"));
+    }
+    if trial_s < LEAST_INTERVAL_S {
+        return Err(options.out_of_range("trial", "a millisecond or more"));
     }
     Ok(Box::new(Gandiva { gain, trial_s, speeds: Speeds::new(), together: Together::default() }))
 }

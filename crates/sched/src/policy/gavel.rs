@@ -32,6 +32,7 @@
 
 use std::collections::BTreeMap;
 
+use bellwether_core::ParseError;
 use bellwether_core::cluster::{ClusterView, Job, JobId};
 use bellwether_core::policy::{Changes, Decision, Policy, PolicyInput, Promises, Rule};
 use bellwether_core::prediction::StepModel;
@@ -102,7 +103,7 @@ const fn about(
     idea: &'static str,
     needs_remaining: bool,
     options: OptionList,
-    make: fn(&Options) -> Result<Box<dyn Policy + Send>, String>,
+    make: fn(&Options) -> Result<Box<dyn Policy + Send>, ParseError>,
 ) -> About {
     About {
         name,
@@ -116,14 +117,17 @@ const fn about(
     }
 }
 
-fn make(objective: Objective, options: &Options) -> Result<Box<dyn Policy + Send>, String> {
+fn make(objective: Objective, options: &Options) -> Result<Box<dyn Policy + Send>, ParseError> {
     let (round_s, realloc_s) = (options.get("round"), options.get("realloc"));
-    if round_s < LEAST_INTERVAL_S || realloc_s < 0.0 {
-        return Err("a round takes a millisecond or more, and realloc is not negative".to_owned());
+    if round_s < LEAST_INTERVAL_S {
+        return Err(options.out_of_range("round", "a millisecond or more"));
+    }
+    if realloc_s < 0.0 {
+        return Err(options.out_of_range("realloc", "zero or more"));
     }
     let packing = if objective == Objective::MaxMin { options.get("packing") } else { 0.0 };
     if packing != 0.0 && packing != 1.0 {
-        return Err(format!("its option packing is 0 or 1, and not {packing}"));
+        return Err(options.out_of_range("packing", "0 or 1"));
     }
     Ok(Box::new(Gavel {
         objective,

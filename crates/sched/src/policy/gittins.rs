@@ -28,6 +28,7 @@
 
 use std::cmp::Reverse;
 
+use bellwether_core::ParseError;
 use bellwether_core::cluster::JobId;
 use bellwether_core::policy::{Decision, Policy, PolicyInput, Promises, Rule};
 use serde::{Deserialize, Serialize};
@@ -132,11 +133,11 @@ struct Gittins {
 }
 
 impl Gittins {
-    fn new(options: &Options) -> Result<Gittins, String> {
+    fn new(options: &Options) -> Result<Gittins, ParseError> {
         let queues = WholeView::new(Queues::read(Attained::Service, options)?);
         let quantum = options.get("quantum");
         if quantum <= 0.0 {
-            return Err(format!("it looks {quantum} device-seconds ahead, and that must be above 0"));
+            return Err(options.out_of_range("quantum", "a number above 0"));
         }
         Ok(Gittins { queues, samples: Samples::default(), quantum })
     }

@@ -50,7 +50,7 @@ pub const ABOUT: About = About {
     make: |options| {
         let p = options.get("p");
         if !(p > 0.0 && p < 1.0) {
-            return Err(format!("its p must be above 0 and below 1, and is {p}"));
+            return Err(options.out_of_range("p", "a number above 0 and below 1"));
         }
         Ok(Box::new(HeSrpt { exponent: 1.0 / (1.0 - p), table: AllocationState::default() }))
     },

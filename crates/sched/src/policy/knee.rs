@@ -44,7 +44,7 @@ pub const ABOUT: About = About {
     make: |options| {
         let gain = options.get("gain");
         if !(0.0..1.0).contains(&gain) {
-            return Err(format!("its gain must be from 0 to less than 1, and is {gain}"));
+            return Err(options.out_of_range("gain", "a number from 0 to less than 1"));
         }
         Ok(Box::new(Knee { gain, table: AllocationState::default() }))
     },

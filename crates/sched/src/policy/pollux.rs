@@ -56,10 +56,11 @@ pub const ABOUT: About = About {
     make: |options| {
         let (power, interval_s) = (options.get("p"), options.get("interval"));
         if interval_s < LEAST_INTERVAL_S {
-            return Err(format!("an interval of {interval_s} s; it must be a millisecond or more"));
+            return Err(options.out_of_range("interval", "a millisecond or more"));
         }
         if power.abs() > MOST_POWER {
-            return Err(format!("its p must be from -{MOST_POWER} to {MOST_POWER}, and is {power}"));
+            let expected = format!("a number from -{MOST_POWER} to {MOST_POWER}");
+            return Err(options.out_of_range("p", &expected));
         }
         Ok(Box::new(Pollux { power, interval_s, ..Pollux::default() }))
     },

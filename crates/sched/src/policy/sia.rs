@@ -55,14 +55,19 @@ pub const ABOUT: About = About {
     promises: Promises { work_conserving: false, starvation_free: true },
     make: |options| {
         let [interval_s, power, penalty] = ["interval", "p", "lambda"].map(|name| options.get(name));
-        if interval_s < LEAST_INTERVAL_S || power == 0.0 || penalty <= 0.0 {
-            return Err("interval is a millisecond or more, lambda is more than 0, and p is not 0".to_owned());
+        if interval_s < LEAST_INTERVAL_S {
+            return Err(options.out_of_range("interval", "a millisecond or more"));
+        }
+        if power == 0.0 {
+            return Err(options.out_of_range("p", "a number that is not 0"));
+        }
+        if penalty <= 0.0 {
+            return Err(options.out_of_range("lambda", "a number above 0"));
         }
         if power < 0.0 && penalty <= 1.0 {
             // The only configuration of a rigid job costs 1.
-            return Err(
-                "lambda is more than 1 where p is below 0, or jobs would rather wait for ever".to_owned()
-            );
+            let expected = "more than 1 if p is below 0, or jobs would wait for ever";
+            return Err(options.out_of_range("lambda", expected));
         }
         Ok(Box::new(Sia { interval_s, power, penalty, jobs: BTreeMap::new(), next_s: f64::NEG_INFINITY }))
     },

@@ -20,14 +20,14 @@ fn thresholds_are_as_many_as_are_given() {
 #[test]
 fn wrong_values_are_named() {
     for (text, word) in [
-        ("las2d:7200,3250", "above the one before"),
+        ("las2d:7200,3250", "above the threshold before"),
         ("las:0", "above 0"),
-        ("las:x", "`x` is no number"),
-        ("las:inf", "no finite number"),
+        ("las:x", "invalid value \"x\": expected a number"),
+        ("las:inf", "expected a finite number"),
         ("las:promote=-1", "-1"),
-        ("las:factor=2", "no option for `factor=2`"),
+        ("las:factor=2", "invalid option \"factor\": expected one of threshold..., promote"),
         ("gittins2d:quantum=0", "above 0"),
-        ("srtf:1", "no option for `1`"),
+        ("srtf:1", "invalid option \"1\": expected none"),
     ] {
         assert!(complaint(text).contains(word), "{text}: {}", complaint(text));
     }
@@ -43,7 +43,7 @@ fn a_policy_that_was_registered_is_named_like_any_other() {
         promises: Promises { work_conserving: false, starvation_free: false },
         make: |options| match options.get("patience") {
             patience if patience > 0.0 => (fifo::STRICT.make)(options),
-            patience => Err(format!("patience {patience} is not above 0")),
+            _ => Err(options.out_of_range("patience", "a number above 0")),
         },
         ..fifo::STRICT
     };
@@ -55,7 +55,7 @@ fn a_policy_that_was_registered_is_named_like_any_other() {
     assert_eq!((registry.iter().count(), registry.parse("mine:5").unwrap().0.name), (built_in + 1, "mine"));
     let complaint =
         |text: &str| registry.parse(text).err().map(|error| error.to_string()).unwrap_or_default();
-    assert!(complaint("mine:0").contains("patience 0 is not above 0"));
+    assert!(complaint("mine:0").contains("invalid option patience \"0\": expected a number above 0"));
     assert!(complaint("mine:1,2").contains("patience=60 (seconds)"));
     assert!(complaint("mime").contains("did you mean `mine`?"));
     for name in ["mine", "fifo", "", "1st", "two words", "a:b", "a,b", "Mine"] {

@@ -19,17 +19,17 @@ pub(super) struct Failure {
 
 impl Failure {
     /// With `status`, at `place`, without a hint.
-    pub(super) fn new(status: StatusCode, place: impl Into<String>, what: impl Into<String>) -> Failure {
+    pub(super) fn new(status: StatusCode, place: impl Into<String>, what: impl std::fmt::Display) -> Failure {
         Failure { status, error: InputError::new(place, what) }
     }
 
     /// What was sent cannot be done.
-    pub(super) fn invalid(place: impl Into<String>, what: impl Into<String>) -> Failure {
+    pub(super) fn invalid(place: impl Into<String>, what: impl std::fmt::Display) -> Failure {
         Failure::new(StatusCode::UNPROCESSABLE_ENTITY, place, what)
     }
 
     /// The daemon cannot do its work now.
-    pub(super) fn unavailable(what: impl Into<String>) -> Failure {
+    pub(super) fn unavailable(what: impl std::fmt::Display) -> Failure {
         Failure::new(StatusCode::SERVICE_UNAVAILABLE, "serve", what).hint("try again later")
     }
 
@@ -60,7 +60,7 @@ impl From<Refusal> for Failure {
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let InputError { what, place, hint } = self.error;
+        let InputError { what, place, hint, .. } = self.error;
         let body = ErrorBody { error: cut(what), place: cut(place), hint: cut(hint) };
         let body = serde_json::to_string(&body).expect("an error is plain data");
         let json = [(header::CONTENT_TYPE, "application/json")];

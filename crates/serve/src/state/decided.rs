@@ -32,7 +32,7 @@ impl State {
             let seen = view.jobs.get(job).ok_or_else(|| broken("is named, and is not there"))?;
             match action {
                 Action::Allocate { allocation, .. } => {
-                    view.check(seen, allocation).map_err(|what| broken(&what))?;
+                    view.check(seen, allocation).map_err(|error| broken(&error.to_string()))?;
                     let before = seen.allocation.clone();
                     view.release(&before);
                     view.take(allocation);

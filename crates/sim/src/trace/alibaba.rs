@@ -1,5 +1,6 @@
 //! Alibaba's PAI of 2020: a job is several tasks, each a row of `pai_task_table`.
 
+use super::RowError;
 use super::job_builder::{Gathered, JobBuilder};
 
 /// A task of a job: a number of instances, each with a percentage of a device.
@@ -9,7 +10,7 @@ pub(super) struct Task {
     pub(super) instances: f64,
     pub(super) percent: f64,
     /// Why its row cannot be read; then the whole job cannot be had.
-    pub(super) fault: Option<String>,
+    pub(super) fault: Option<RowError>,
 }
 
 /// Puts the tasks of each job together: it starts with its first task and ends with its last, and holds the devices of
@@ -28,8 +29,8 @@ pub(super) fn join(mut tasks: Vec<Task>, found: &mut Gathered) {
             job.started_s = chosen(job.started_s, task.draft.started_s, f64::min);
             job.ended_s = chosen(job.ended_s, task.draft.ended_s, f64::max);
         }
-        if let Some(what) = fault {
-            found.refuse(job.row, &job.name, what);
+        if let Some(why) = fault {
+            found.refuse(job.row, &job.name, why);
             continue;
         }
         job.ended_s = job.ended_s.filter(|_| ended);

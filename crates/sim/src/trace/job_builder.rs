@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bellwether_core::ParseError;
 use bellwether_core::cluster::Job;
 use bellwether_core::prediction::JobDescription;
 
 use super::value::DAY_S;
-use super::{Entry, ReadOptions, Remark};
+use super::{Entry, ReadOptions, Refused, Remark, RowError};
 
 /// A job while it is read: `None` where the row does not say.
 #[derive(Debug, Default)]
@@ -47,7 +48,7 @@ pub(super) struct Repair {
 pub(super) struct Gathered<'a> {
     pub(super) options: &'a ReadOptions<'a>,
     pub(super) entries: Vec<Entry>,
-    pub(super) refused: Vec<Remark>,
+    pub(super) refused: Vec<Refused>,
     pub(super) repairs: BTreeMap<&'static str, Repair>,
     /// Types of device that the file names, in the order in which they came, where the options name none.
     named: Vec<String>,
@@ -67,8 +68,8 @@ impl<'a> Gathered<'a> {
         Gathered { options, entries, refused, repairs: BTreeMap::new(), named }
     }
 
-    pub(super) fn refuse(&mut self, row: usize, job: &str, what: String) {
-        self.refused.push(Remark { row, job: job.to_string(), what });
+    pub(super) fn refuse(&mut self, row: usize, job: &str, why: RowError) {
+        self.refused.push(Refused { row, job: job.to_string(), why });
     }
 
     pub(super) fn repaired(&mut self, kind: &'static str, row: usize, job: &str) {
@@ -77,7 +78,7 @@ impl<'a> Gathered<'a> {
     }
 
     /// The indices of types that are written `a|b`. Of several the cluster needs to have one.
-    pub(super) fn device_types_of(&mut self, text: &str) -> Result<Vec<u16>, String> {
+    pub(super) fn device_types_of(&mut self, text: &str) -> Result<Vec<u16>, ParseError> {
         let mut found = Vec::new();
         for word in text.split('|').map(str::trim) {
             let known = if self.options.device_types.is_empty() {
@@ -98,10 +99,7 @@ impl<'a> Gathered<'a> {
         found.sort_unstable();
         found.dedup();
         if found.is_empty() {
-            return Err(format!(
-                "the cluster has no device `{text}`; it has {}",
-                self.options.device_types.join(", ")
-            ));
+            return Err(ParseError::one_of("device of the cluster", text, self.options.device_types));
         }
         Ok(found)
     }
@@ -125,7 +123,7 @@ impl<'a> Gathered<'a> {
         }
         match draft.entry(self.options) {
             Ok(entry) => self.entries.push(entry),
-            Err(what) => self.refuse(row, &name, what),
+            Err(why) => self.refuse(row, &name, why),
         }
     }
 
@@ -142,17 +140,18 @@ impl<'a> Gathered<'a> {
 }
 
 impl JobBuilder {
-    fn entry(self, options: &ReadOptions) -> Result<Entry, String> {
+    fn entry(self, options: &ReadOptions) -> Result<Entry, RowError> {
         if self.name.is_empty() {
-            return Err("has no name".into());
+            return Err(RowError::Missing("has no name"));
         }
-        let arrival_s = self.arrival_s.ok_or("does not say when it arrives")?;
+        let arrival_s = self.arrival_s.ok_or(RowError::Missing("does not say when it arrives"))?;
         let devices = self.asked()?;
         let (work, is_duration) = (self.held_work()?, self.work.is_none());
         let (min_devices, max_devices) = self.range(devices, options)?;
         let weight = self.weight.unwrap_or(1.0);
         if weight <= 0.0 {
-            return Err(format!("has a weight of {weight}, which would never get it anything"));
+            let what = format!("has a weight of {weight}, which would never get it anything");
+            return Err(RowError::Impossible(what));
         }
         let description =
             JobDescription { name: self.name, model: self.model, batch: self.batch.unwrap_or(1), devices };
@@ -169,38 +168,41 @@ impl JobBuilder {
         Ok(Entry { job: Arc::new(job), work, is_duration, row: self.row })
     }
 
-    fn asked(&self) -> Result<u32, String> {
+    fn asked(&self) -> Result<u32, RowError> {
         let devices = match self.share {
             Some(share) if share > f64::from(u32::MAX) => {
-                return Err("asks for more devices than there are".into());
+                return Err(RowError::Impossible("asks for more devices than there are".into()));
             }
             Some(share) => Some(share.ceil() as u32),
             None => self.devices,
         };
         match devices {
-            None => Err("does not say how many devices it asks for".into()),
-            Some(0) => Err("asks for no device".into()),
+            None => Err(RowError::Missing("does not say how many devices it asks for")),
+            Some(0) => Err(RowError::Impossible("asks for no device".into())),
             Some(devices) => Ok(devices),
         }
     }
 
-    fn held_work(&self) -> Result<f64, String> {
+    fn held_work(&self) -> Result<f64, RowError> {
         match (self.duration_s.or(self.work), self.started_s, self.ended_s) {
             _ if self.duration_s.is_some() && self.work.is_some() => {
-                Err("says both its duration and its work; leave one of them empty".into())
+                let what = "says both its duration and its work; leave one of them empty";
+                Err(RowError::Impossible(what.into()))
             }
             (Some(work), _, _) => Ok(work),
-            (None, None, _) => Err("never ran, or does not say for how long".into()),
-            (None, Some(_), None) => Err("does not say when it ended; it may still have run".into()),
+            (None, None, _) => Err(RowError::Unfinished("never ran, or does not say for how long")),
+            (None, Some(_), None) => {
+                Err(RowError::Unfinished("does not say when it ended; it may still have run"))
+            }
             (None, Some(started_s), Some(ended_s)) if ended_s < started_s => {
-                Err(format!("ended {} s before it started", started_s - ended_s))
+                Err(RowError::Impossible(format!("ended {} s before it started", started_s - ended_s)))
             }
             (None, Some(started_s), Some(ended_s)) => Ok(ended_s - started_s),
         }
     }
 
     /// The devices that it can use: what the row says, then the options, then the format, else what it asks for.
-    fn range(&self, asked: u32, options: &ReadOptions) -> Result<(u32, u32), String> {
+    fn range(&self, asked: u32, options: &ReadOptions) -> Result<(u32, u32), RowError> {
         let (least, most) = match (self.min_devices, self.max_devices) {
             (None, None) => {
                 let (least, most) = options.elastic.or(self.range).unwrap_or((asked, asked));
@@ -209,7 +211,8 @@ impl JobBuilder {
             (least, most) => (least.unwrap_or(asked), most.unwrap_or(asked)),
         };
         if least == 0 || !(least..=most).contains(&asked) {
-            return Err(format!("asks for {asked} devices, and can use {least} to {most}"));
+            let what = format!("asks for {asked} devices, and can use {least} to {most}");
+            return Err(RowError::Impossible(what));
         }
         Ok((least, most))
     }

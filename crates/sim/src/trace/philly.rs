@@ -2,12 +2,12 @@
 //!
 //! A job's work is the time of all its attempts together, at the devices of its last attempt that had any.
 
-use bellwether_core::InputError;
+use bellwether_core::{InputError, ParseError};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::job_builder::{Gathered, JobBuilder};
-use super::{Format, value};
+use super::{Format, RowError, value};
 
 #[derive(Debug, Deserialize)]
 struct Logged {
@@ -45,17 +45,20 @@ pub(super) fn read(bytes: &[u8], found: &mut Gathered) -> Result<Format, InputEr
         let row = at + 1;
         match draft(row, job) {
             Ok(draft) => found.take(draft),
-            Err(what) => found.refuse(row, &job.jobid, what),
+            Err(why) => found.refuse(row, &job.jobid, why),
         }
     }
     found.begin_at_first_day();
     Ok(Format::Philly)
 }
 
-fn draft(row: usize, job: &Logged) -> Result<JobBuilder, String> {
-    let Some(last) = job.attempts.last() else { return Err("never ran: it has no attempt".into()) };
+fn draft(row: usize, job: &Logged) -> Result<JobBuilder, RowError> {
+    let Some(last) = job.attempts.last() else {
+        return Err(RowError::Unfinished("never ran: it has no attempt"));
+    };
     if time(last.end_time.as_deref())?.is_none() {
-        return Err("still ran when the log was written: its last attempt has no end".into());
+        let why = "still ran when the log was written: its last attempt has no end";
+        return Err(RowError::Unfinished(why));
     }
     let mut ran_s = 0.0;
     for attempt in &job.attempts {
@@ -79,12 +82,12 @@ fn draft(row: usize, job: &Logged) -> Result<JobBuilder, String> {
 }
 
 /// A date; `None` where there is none.
-fn time(text: Option<&str>) -> Result<Option<f64>, String> {
+fn time(text: Option<&str>) -> Result<Option<f64>, ParseError> {
     match text {
         None | Some("" | "None") => Ok(None),
         Some(text) => match value::time(text)? {
             (seconds, true) => Ok(Some(seconds)),
-            (_, false) => Err(format!("`{text}` is not a date")),
+            (_, false) => Err(ParseError::new("time", text, "a date such as 2017-10-03 18:41:01")),
         },
     }
 }

@@ -1,12 +1,12 @@
 //! Reads all formats of rows and columns, by what their [schemas](super::schema) say.
 
-use bellwether_core::InputError;
 use bellwether_core::parse::{did_you_mean, nearest};
+use bellwether_core::{InputError, ParseError};
 use csv::ByteRecord;
 
 use super::job_builder::{Gathered, JobBuilder};
 use super::schema::{CSV, Field, SCHEMAS, Schema};
-use super::{Format, alibaba, value};
+use super::{Format, RowError, alibaba, value};
 
 /// Rows of a table, each with its line in the file.
 struct Rows<'a> {
@@ -132,7 +132,7 @@ impl Table {
                 fault if self.schema.format == Format::Alibaba2020 && !draft.name.is_empty() => {
                     self.tasks.push(alibaba::Task { draft, fault, ..task });
                 }
-                Some(what) => found.refuse(row, &draft.name, what),
+                Some(why) => found.refuse(row, &draft.name, why),
                 None => {
                     self.complete(&mut draft);
                     found.take(draft);
@@ -151,7 +151,7 @@ impl Table {
         task: &mut alibaba::Task,
         rows: &Rows,
         found: &mut Gathered,
-    ) -> Result<(), String> {
+    ) -> Result<(), RowError> {
         let mut fault = None;
         let (columns, cells) = (self.layout.len(), rows.record.len());
         for (at, cell) in rows.cells().enumerate().take(columns) {
@@ -160,18 +160,19 @@ impl Table {
                 continue;
             }
             let filled = match std::str::from_utf8(cell) {
-                Err(_) => Err("is not UTF-8 text".to_string()),
+                Err(_) => Err(RowError::NotText { column: column.clone() }),
                 Ok(text) => {
                     Table::put(self.schema.format, &mut self.dated, *field, text.trim(), (draft, task), found)
+                        .map_err(|error| RowError::Cell { column: column.clone(), error })
                 }
             };
             // The name may stand in a later column.
-            if let (Err(what), None) = (filled, &fault) {
-                fault = Some(format!("{column}: {what}"));
+            if let (Err(why), None) = (filled, &fault) {
+                fault = Some(why);
             }
         }
         if cells != columns {
-            fault = Some(format!("has {cells} columns instead of {columns}"));
+            fault = Some(RowError::Columns { found: cells, expected: columns });
         }
         fault.map_or(Ok(()), Err)
     }
@@ -183,7 +184,7 @@ impl Table {
         text: &str,
         (draft, task): (&mut JobBuilder, &mut alibaba::Task),
         found: &mut Gathered,
-    ) -> Result<(), String> {
+    ) -> Result<(), ParseError> {
         if text.is_empty() || (format != Format::Csv && is_blank(text)) {
             return Ok(());
         }
@@ -192,7 +193,8 @@ impl Table {
             Field::Arrival => {
                 let (seconds, date) = value::time(text)?;
                 if *dated.get_or_insert(date) != date {
-                    return Err(format!("`{text}`: dates and seconds do not mix"));
+                    let expected = "a date in every row, or seconds in every row";
+                    return Err(ParseError::new("time", text, expected));
                 }
                 draft.arrival_s = Some(seconds);
             }

@@ -1,5 +1,6 @@
 //! Cells of a trace: times, dates, and counts.
 
+use bellwether_core::ParseError;
 use bellwether_core::units::Seconds;
 
 /// A time beyond this cannot belong to a trace: thirty thousand years. (Milliseconds since 1970 are beyond it.)
@@ -8,28 +9,24 @@ const LATEST_S: f64 = 1e12;
 pub(super) const DAY_S: f64 = 86_400.0;
 
 /// Seconds, and whether they were written as a date (then they count from 1970).
-pub(super) fn time(text: &str) -> Result<(f64, bool), String> {
+pub(super) fn time(text: &str) -> Result<(f64, bool), ParseError> {
     if let Ok(seconds) = text.parse::<f64>() {
         return limited(text, seconds).map(|seconds| (seconds, false));
     }
     if let Some(seconds) = date(text) {
         return Ok((seconds, true));
     }
-    let seconds = text.parse::<Seconds>().map_err(|_| {
-        format!(
-            "invalid time `{text}`: expected seconds, a time with a unit as in `2h`, or `2020-06-09 18:41:01`"
-        )
-    })?;
+    let expected = "seconds, a time with a unit such as 2h, or a date such as 2020-06-09 18:41:01";
+    let seconds = text.parse::<Seconds>().map_err(|_| ParseError::new("time", text, expected))?;
     limited(text, seconds.get()).map(|seconds| (seconds, false))
 }
 
-fn limited(text: &str, seconds: f64) -> Result<f64, String> {
+fn limited(text: &str, seconds: f64) -> Result<f64, ParseError> {
+    let wrong = |expected: &str| Err(ParseError::out_of_range("time", text, expected));
     match seconds {
-        _ if !seconds.is_finite() => Err(format!("`{text}` is not finite")),
-        _ if seconds < 0.0 => Err(format!("`{text}` is negative")),
-        _ if seconds > LATEST_S => {
-            Err(format!("`{text}` is more than {LATEST_S:e} seconds; are these milliseconds?"))
-        }
+        _ if !seconds.is_finite() => wrong("a finite number of seconds"),
+        _ if seconds < 0.0 => wrong("zero or more seconds"),
+        _ if seconds > LATEST_S => wrong(&format!("at most {LATEST_S:e} seconds; are these milliseconds?")),
         _ => Ok(seconds),
     }
 }
@@ -66,44 +63,48 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
 }
 
 /// A count of devices: a whole number, which tables of floats write as `8.0`.
-pub(super) fn count(text: &str) -> Result<u32, String> {
+pub(super) fn count(text: &str) -> Result<u32, ParseError> {
     if let Ok(count) = text.parse::<u32>() {
         return Ok(count);
     }
+    let wrong = |expected: &str| Err(ParseError::out_of_range("number of devices", text, expected));
     match text.parse::<f64>() {
-        Ok(number) if number < 0.0 => Err(format!("`{text}` is negative")),
-        Ok(number) if number > f64::from(u32::MAX) => Err(format!("`{text}` is more devices than there are")),
+        Ok(number) if number < 0.0 => wrong("zero or more"),
+        Ok(number) if number > f64::from(u32::MAX) => wrong(&format!("at most {}", u32::MAX)),
         Ok(number) if number.fract() == 0.0 => Ok(number as u32),
-        _ => Err(format!("`{text}` is not a whole number of devices")),
+        _ => Err(ParseError::new("number of devices", text, "a whole number")),
     }
 }
 
 /// A number that is finite and not negative.
-pub(super) fn amount(text: &str) -> Result<f64, String> {
+pub(super) fn amount(text: &str) -> Result<f64, ParseError> {
     match text.parse::<f64>() {
         Ok(number) if number.is_finite() && number >= 0.0 => Ok(number),
-        _ => Err(format!("`{text}` is not a number of zero or more")),
+        Ok(_) => Err(ParseError::out_of_range("number", text, "zero or more")),
+        Err(_) => Err(ParseError::new("number", text, "a number that is zero or more")),
     }
 }
 
 /// Samples of a step.
-pub(super) fn batch(text: &str) -> Result<u64, String> {
+pub(super) fn batch(text: &str) -> Result<u64, ParseError> {
     match amount(text)? {
         number if number >= 1.0 && number.fract() == 0.0 && number <= 1e15 => Ok(number as u64),
-        _ => Err(format!("`{text}` is not a whole number of samples from 1 on")),
+        _ => Err(ParseError::out_of_range("number of samples", text, "a whole number, at least 1")),
     }
 }
 
-pub(super) fn yes_or_no(text: &str) -> Result<bool, String> {
+pub(super) fn yes_or_no(text: &str) -> Result<bool, ParseError> {
     match text {
         "true" | "1" | "yes" => Ok(true),
         "false" | "0" | "no" => Ok(false),
-        _ => Err(format!("`{text}` is neither `true` nor `false`")),
+        _ => Err(ParseError::new("value", text, "true or false")),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use bellwether_core::ParseErrorKind;
+
     use super::*;
 
     #[test]
@@ -120,20 +121,25 @@ mod tests {
     fn times_are_seconds_or_quantities() {
         assert_eq!(time("2h"), Ok((7200.0, false)));
         assert_eq!(time("1.5"), Ok((1.5, false)));
-        assert!(time("-1").unwrap_err().contains("negative"));
-        assert!(time("nan").unwrap_err().contains("finite"));
-        assert!(time("inf").unwrap_err().contains("finite"));
-        assert!(time("1600000000000").unwrap_err().contains("milliseconds"));
-        assert!(time("soon").unwrap_err().contains("invalid time"));
+        for (text, kind, expected) in [
+            ("-1", ParseErrorKind::OutOfRange, "zero or more"),
+            ("nan", ParseErrorKind::OutOfRange, "finite"),
+            ("inf", ParseErrorKind::OutOfRange, "finite"),
+            ("1600000000000", ParseErrorKind::OutOfRange, "milliseconds"),
+            ("soon", ParseErrorKind::Malformed, "a time with a unit"),
+        ] {
+            let error = time(text).unwrap_err();
+            assert!(error.kind == kind && error.expected.contains(expected), "{error}");
+        }
     }
 
     #[test]
     fn counts_are_whole() {
         assert_eq!(count("8"), Ok(8));
         assert_eq!(count("8.0"), Ok(8));
-        assert!(count("-1").unwrap_err().contains("negative"));
-        assert!(count("4294967296").unwrap_err().contains("more devices"));
-        assert!(count("0.5").unwrap_err().contains("whole"));
+        assert_eq!(count("-1").unwrap_err().expected, "zero or more");
+        assert_eq!(count("4294967296").unwrap_err().expected, "at most 4294967295");
+        assert_eq!(count("0.5").unwrap_err().kind, ParseErrorKind::Malformed);
         assert!(count("nan").is_err());
     }
 }

@@ -5,10 +5,9 @@
 
 use std::sync::Arc;
 
-use bellwether_core::InputError;
 use bellwether_core::cluster::Job;
-use bellwether_core::parse::did_you_mean;
 use bellwether_core::prediction::JobDescription;
+use bellwether_core::{InputError, ParseError};
 use bellwether_des::Streams;
 
 use super::arrivals::Clock;
@@ -93,9 +92,7 @@ fn indices(class: &Class, types: &[String]) -> Result<Vec<u16>, InputError> {
     found.sort_unstable();
     found.dedup();
     if found.is_empty() && !class.devices.is_empty() {
-        let known: Vec<&str> = types.iter().map(String::as_str).collect();
-        let what = format!("the cluster has no device `{}`", class.devices.join("|"));
-        return Err(InputError::new("devices", what).hint(did_you_mean(&class.devices[0], &known)));
+        return Err(ParseError::one_of("device", &class.devices.join("|"), types).at("devices"));
     }
     Ok(found)
 }

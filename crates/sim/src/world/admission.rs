@@ -1,9 +1,10 @@
 //! Which jobs could ever run, where, and how fast alone: asked once for each kind of job.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use bellwether_core::cluster::{Allocation, ClusterView, Job};
-use bellwether_core::prediction::StepModel;
+use bellwether_core::prediction::{PredictError, StepModel};
 
 /// A kind of job: its batch and whether that may change, devices asked for, fewest and most, and the types that it
 /// accepts.
@@ -22,9 +23,37 @@ pub(super) struct Admitted {
     pub(super) only: Option<Vec<u16>>,
 }
 
+/// Why a job can never run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum NeverRuns {
+    /// It needs more devices of one type than there are: with a larger cluster it would run.
+    TooWide {
+        /// Devices that it needs.
+        needed: u32,
+        /// The most that there are of one type.
+        widest: u32,
+    },
+    /// It would make no progress on any devices.
+    NoProgress,
+    /// The model has no answer for any devices.
+    NoAnswer(PredictError),
+}
+
+impl fmt::Display for NeverRuns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NeverRuns::TooWide { needed, widest } => {
+                write!(f, "it needs {needed} devices of one type, and there are {widest}")
+            }
+            NeverRuns::NoProgress => f.write_str("it has no valid configuration: it would make no progress"),
+            NeverRuns::NoAnswer(why) => write!(f, "it has no valid configuration: {why}"),
+        }
+    }
+}
+
 /// Answers by model and kind of job.
 #[derive(Debug, Default)]
-pub(super) struct Admission(BTreeMap<String, BTreeMap<Kind, Result<Admitted, String>>>);
+pub(super) struct Admission(BTreeMap<String, BTreeMap<Kind, Result<Admitted, NeverRuns>>>);
 
 impl Admission {
     /// How the job runs alone, or why it can never run.
@@ -33,7 +62,7 @@ impl Admission {
         job: &Job,
         cluster: &ClusterView,
         truth: &dyn StepModel,
-    ) -> Result<Admitted, String> {
+    ) -> Result<Admitted, NeverRuns> {
         let model = &job.description.model;
         if !self.0.contains_key(model) {
             self.0.insert(model.clone(), BTreeMap::new());
@@ -46,7 +75,7 @@ impl Admission {
     }
 }
 
-fn admitted(job: &Job, cluster: &ClusterView, truth: &dyn StepModel) -> Result<Admitted, String> {
+fn admitted(job: &Job, cluster: &ClusterView, truth: &dyn StepModel) -> Result<Admitted, NeverRuns> {
     let (mut widest, mut best, mut objection) = (0, None, None);
     let mut types = Vec::new();
     for kind in (0..cluster.device_types.len() as u16).filter(|&kind| job.accepts(kind)) {
@@ -69,14 +98,12 @@ fn admitted(job: &Job, cluster: &ClusterView, truth: &dyn StepModel) -> Result<A
                 best = best.max(Some(ordered(rate)));
                 types.push(kind);
             }
-            Ok(_) => objection = Some("it would make no progress".to_owned()),
-            Err(why) => objection = Some(why.to_string()),
+            Ok(_) => objection = Some(NeverRuns::NoProgress),
+            Err(why) => objection = Some(NeverRuns::NoAnswer(why)),
         }
     }
-    let refusal = || match &objection {
-        Some(why) => format!("it has no valid configuration: {why}"),
-        None => format!("it needs {} devices of one type, and there are {widest}", job.min_devices),
-    };
+    let too_wide = NeverRuns::TooWide { needed: job.min_devices, widest };
+    let refusal = || objection.clone().unwrap_or(too_wide);
     let rate = best.map(f64::from_bits).ok_or_else(refusal)?;
     let widest =
         types.iter().map(|&kind| cluster.devices(Some(kind))).max().unwrap_or(widest).min(job.max_devices);

@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use bellwether_core::ParseError;
 use bellwether_core::cluster::{JobId, JobView};
 use bellwether_des::Streams;
 use statrs::distribution::{Beta, ContinuousCDF};
@@ -38,14 +39,20 @@ impl EarlyTermination {
     /// # Errors
     ///
     /// Returns an error for an invalid probability, or parameters outside of 0.01 to 1000.
-    pub fn new(probability: f64, a: f64, b: f64) -> Result<EarlyTermination, String> {
+    pub fn new(probability: f64, a: f64, b: f64) -> Result<EarlyTermination, ParseError> {
         if !(0.0..=1.0).contains(&probability) {
-            return Err(format!("invalid probability {probability}: expected a number from 0 to 1"));
+            return Err(ParseError::out_of_range("probability", probability, "a number from 0 to 1"));
         }
         let sound = |parameter: f64| (0.01..=1000.0).contains(&parameter);
         let law = Beta::new(a, b).ok().filter(|_| sound(a) && sound(b));
-        let law =
-            law.ok_or_else(|| format!("a beta law has no parameters {a} and {b}; write 0.01 to 1000"))?;
+        let wrong = || {
+            ParseError::out_of_range(
+                "parameters of a beta law",
+                format!("{a},{b}"),
+                "numbers from 0.01 to 1000",
+            )
+        };
+        let law = law.ok_or_else(wrong)?;
         Ok(EarlyTermination { probability, law })
     }
 
@@ -83,7 +90,7 @@ impl EarlyTermination {
 }
 
 impl FromStr for EarlyTermination {
-    type Err = String;
+    type Err = ParseError;
 
     /// A probability, or one with the parameters of a beta law: `0.3` or `0.3:2,5`.
     ///
@@ -93,8 +100,9 @@ impl FromStr for EarlyTermination {
     /// assert_eq!("0.3:2,5".parse(), EarlyTermination::new(0.3, 2.0, 5.0));
     /// assert!("1.3".parse::<EarlyTermination>().is_err());
     /// ```
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("invalid law of early ends `{text}`: expected for example 0.3, or 0.3:2,5");
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let wrong =
+            || ParseError::new("law of early ends", text, "a probability: 0.3, or 0.3:2,5 with a beta law");
         let (probability, law) = text.split_once(':').unwrap_or((text, "1,1"));
         let (a, b) = law.split_once(',').ok_or_else(wrong)?;
         let number = |text: &str| text.trim().parse().map_err(|_| wrong());
@@ -138,7 +146,7 @@ impl Knowledge {
 }
 
 impl FromStr for Knowledge {
-    type Err = String;
+    type Err = ParseError;
 
     /// ```
     /// use bellwether_sim::world::Knowledge;
@@ -147,7 +155,7 @@ impl FromStr for Knowledge {
     /// assert!("estimated:-1".parse::<Knowledge>().is_err());
     /// assert!("all".parse::<Knowledge>().is_err());
     /// ```
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let (word, value) = text.split_once(':').map_or((text, None), |(word, value)| (word, Some(value)));
         match (word, value) {
             ("exact", None) => Ok(Knowledge::Exact),
@@ -157,14 +165,12 @@ impl FromStr for Knowledge {
             ("estimated", None) => Ok(Knowledge::Estimated(0.5)),
             ("estimated", Some(value)) => match value.parse() {
                 Ok(deviation) if (0.0..=5.0).contains(&deviation) => Ok(Knowledge::Estimated(deviation)),
-                _ => {
-                    Err(format!("invalid deviation of a logarithm `{value}`: expected a number from 0 to 5"))
-                }
+                _ => Err(ParseError::out_of_range("deviation of a logarithm", value, "a number from 0 to 5")),
             },
-            _ => Err(format!(
-                "invalid knowledge of remaining work `{text}`: expected exact, nominal, expected, estimated, estimated:0.3 \
-                 or unknown"
-            )),
+            _ => {
+                let expected = "exact, nominal, expected, estimated, estimated:0.3 or unknown";
+                Err(ParseError::new("knowledge of remaining work", text, expected))
+            }
         }
     }
 }

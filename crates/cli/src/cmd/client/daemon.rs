@@ -285,7 +285,7 @@ impl Daemon {
             );
         };
         let place = if status == 401 { self.place() } else { place };
-        Trouble::Refused(status, InputError { what: error, place, hint })
+        Trouble::Refused(status, InputError::new(place, error).hint(hint))
     }
 }
 
@@ -319,7 +319,7 @@ fn about(trouble: Trouble, name: &str) -> Trouble {
     match trouble {
         Trouble::Refused(404, error) => {
             let hint = error.hint.replace("GET /v1/jobs lists all", "`bellwether jobs` lists all jobs");
-            Trouble::Refused(404, InputError { what: error.what, place: name.into(), hint })
+            Trouble::Refused(404, InputError::new(name, error.what).hint(hint))
         }
         trouble => trouble,
     }

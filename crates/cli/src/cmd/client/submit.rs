@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use bellwether_core::InputError;
 use bellwether_core::deadline::Deadline;
 use bellwether_core::job::{CheckedJob, Job, WorkerRange};
+use bellwether_core::{InputError, ParseError};
 use bellwether_serve::secret::Secret;
 use bellwether_serve::snapshot::JobState;
 use bellwether_session::Session;
@@ -66,9 +66,13 @@ pub(crate) struct SubmitArguments {
     pub(crate) daemon: DaemonArguments,
 }
 
-pub(super) fn weight(text: &str) -> Result<f64, String> {
-    let weight: f64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
-    if weight.is_finite() && weight > 0.0 { Ok(weight) } else { Err(format!("`{text}` is not above 0")) }
+pub(super) fn weight(text: &str) -> Result<f64, ParseError> {
+    let weight: f64 = text.parse().map_err(|_| ParseError::new("weight", text, "a number above 0"))?;
+    if weight.is_finite() && weight > 0.0 {
+        Ok(weight)
+    } else {
+        Err(ParseError::out_of_range("weight", text, "a number above 0"))
+    }
 }
 
 pub(crate) fn submit(arguments: &SubmitArguments, printer: &Printer) -> Result<ExitCode, Failure> {

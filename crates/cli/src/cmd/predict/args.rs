@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use bellwether_core::ParseError;
 use bellwether_core::job::{Reduce, SyncPolicy, WorkerRange};
 use bellwether_core::prediction::Protocol;
 use bellwether_core::units::{Bytes, BytesPerSecond, Seconds};
@@ -109,8 +110,9 @@ pub(crate) enum Order {
     Tac,
 }
 
-fn device(text: &str) -> Result<Device, String> {
-    let wrong = || format!("`{text}` is not NAME=SPEED or NAME=SPEED:COUNT, for example p100=2.3 or k80=1:4");
+fn device(text: &str) -> Result<Device, ParseError> {
+    let expected = "NAME=SPEED or NAME=SPEED:COUNT, for example p100=2.3 or k80=1:4";
+    let wrong = || ParseError::new("device", text, expected);
     let (name, rest) = text.split_once('=').ok_or_else(wrong)?;
     let (speed, count) = match rest.split_once(':') {
         Some((speed, count)) => (speed, Some(count.parse().map_err(|_| wrong())?)),
@@ -123,26 +125,26 @@ fn device(text: &str) -> Result<Device, String> {
     Ok(Device { name: name.into(), speed, count })
 }
 
-fn switch(text: &str) -> Result<SyncPolicy, String> {
+fn switch(text: &str) -> Result<SyncPolicy, ParseError> {
     format!("switch:{text}").parse()
 }
 
-fn reduce(text: &str) -> Result<Reduce, String> {
+fn reduce(text: &str) -> Result<Reduce, ParseError> {
     match text {
         "all-reduce" => Ok(Reduce::AllReduce),
         "servers" => Ok(Reduce::Servers),
-        _ => Err(format!("`{text}` is no place; write all-reduce or servers")),
+        _ => Err(ParseError::one_of("place", text, ["all-reduce", "servers"])),
     }
 }
 
-fn order(text: &str) -> Result<Order, String> {
+fn order(text: &str) -> Result<Order, ParseError> {
     match text {
         "fifo" => Ok(Order::Fifo),
         "tic" => Ok(Order::Tic),
         "tac" => Ok(Order::Tac),
         _ => match text.strip_prefix("round-robin:").map(str::parse) {
             Some(Ok(Bytes(bytes))) if bytes > 0 => Ok(Order::RoundRobin(Bytes(bytes))),
-            _ => Err(format!("`{text}` is no order; write fifo, round-robin:1MiB, tic or tac")),
+            _ => Err(ParseError::new("order", text, "fifo, round-robin:1MiB, tic or tac")),
         },
     }
 }

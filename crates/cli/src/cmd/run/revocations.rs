@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::str::FromStr;
 
-use bellwether_core::InputError;
 use bellwether_core::units::Seconds;
+use bellwether_core::{InputError, ParseError};
 use bellwether_model::transient::{self, Law, LawSpec};
 use bellwether_session::Vanishing;
 use clap::Args;
@@ -33,21 +33,22 @@ struct RevocationSpec {
 }
 
 impl FromStr for RevocationSpec {
-    type Err = String;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<RevocationSpec, String> {
+    fn from_str(text: &str) -> Result<RevocationSpec, ParseError> {
         let (mut words, mut seed, mut time_scale) = (text, 0, 1.0);
         // The laws have commas of their own.
         while let Some((rest, last)) = words.rsplit_once(',') {
-            let wrong = |what: &str| format!("`{last}` in `{text}`: {what}");
             match last.split_once('=') {
                 Some(("seed", number)) => {
-                    seed = number.parse().map_err(|_| wrong("a seed is a whole number"))?
+                    seed = number.parse().map_err(|_| ParseError::new("seed", number, "a whole number"))?
                 }
                 Some(("time-scale", number)) => {
-                    let scale: f64 = number.parse().map_err(|_| wrong("a time scale is a number"))?;
+                    let scale: f64 = number
+                        .parse()
+                        .map_err(|_| ParseError::new("time scale", number, "a number above 0"))?;
                     if !(scale.is_finite() && scale > 0.0) {
-                        return Err(wrong("a time scale is above 0"));
+                        return Err(ParseError::out_of_range("time scale", number, "a number above 0"));
                     }
                     time_scale = scale;
                 }

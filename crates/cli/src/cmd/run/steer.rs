@@ -83,8 +83,8 @@ pub(crate) struct AutoscaleArguments {
     pub(super) start_workers: Option<u32>,
 }
 
-fn heuristic(text: &str) -> Result<String, String> {
-    autoscale::named(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+fn heuristic(text: &str) -> Result<String, InputError> {
+    autoscale::named(text).map(|_| text.to_owned())
 }
 
 /// The help of the option, with all heuristics.

@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bellwether_core::InputError;
-use bellwether_core::parse::did_you_mean;
+use bellwether_core::{InputError, ParseError};
 use bellwether_des::{Simulation as Clock, Streams as Randoms};
 
 use super::dispatch::Cap;
@@ -185,10 +184,8 @@ fn slice_of(
             InputError::new(place, "under `mig` it needs a slice").hint("give it a [[process]] with `slice`")
         );
     };
-    let known: Vec<&str> = by_name.keys().copied().collect();
-    by_name.get(name).copied().ok_or_else(|| {
-        InputError::new(place, format!("there is no slice `{name}`")).hint(did_you_mean(name, &known))
-    })
+    let found = by_name.get(name).copied();
+    found.ok_or_else(|| ParseError::one_of("slice", name, by_name.keys()).at(place))
 }
 
 /// The cap of a process, if the discipline knows caps and it has one.

@@ -11,7 +11,7 @@ use crate::optimizer::Update;
 use crate::transfer::{self, Kind, read, write};
 use crate::worker::Worker;
 use crate::worker::engine::Fault;
-use crate::worker::links::Connector;
+use crate::worker::links::{Connector, LinkError};
 
 /// The averaging under way.
 pub(super) struct Averaging {
@@ -22,12 +22,11 @@ pub(super) struct Averaging {
 
 impl Averaging {
     /// Begins from parameters that all workers begin with.
-    fn begin(phase: &Phase, seed: u64, parameters: &[f32], connector: &Connector) -> Result<Self, String> {
+    fn begin(phase: &Phase, seed: u64, parameters: &[f32], connector: &Connector) -> Result<Self, LinkError> {
         let shared = Arc::new(Shared::new(parameters));
         let identity =
             Identity { me: connector.me, token: connector.token.clone(), epoch: phase.epoch, seed };
-        let gossip = Gossip::start(Arc::clone(&connector.inbox), identity, Arc::clone(&shared))
-            .map_err(|e| e.to_string())?;
+        let gossip = Gossip::start(Arc::clone(&connector.inbox), identity, Arc::clone(&shared))?;
         let mut averaging = Averaging { gossip, shared, peers: Vec::new() };
         averaging.meet(&phase.peers);
         if phase.late {
@@ -50,8 +49,8 @@ impl Averaging {
 
 impl Worker {
     /// Loads the state that the phase begins with, and lets peers in.
-    pub(super) fn begin_averaging(&mut self, phase: &Phase) -> Result<Averaging, String> {
-        let step = phase.checkpoint.ok_or("no state to begin from was named")?;
+    pub(super) fn begin_averaging(&mut self, phase: &Phase) -> Result<Averaging, LinkError> {
+        let step = phase.checkpoint.ok_or(LinkError::NoCheckpoint)?;
         let mut stream = self.connector.state_stream(phase.epoch, &self.data_address)?;
         let mut state = write(&self.engine.state);
         let mut receive = || {
@@ -59,7 +58,7 @@ impl Worker {
             let begin = transfer::receive_header(&mut stream)?;
             transfer::receive_whole(&mut stream, begin, &mut state)
         };
-        receive().map_err(|e| format!("the state after step {step} did not arrive: {e}"))?;
+        receive().map_err(LinkError::broken(format!("the state after step {step} did not arrive")))?;
         Averaging::begin(phase, self.engine.seed(), &state.parameters, &self.connector)
     }
 
@@ -105,7 +104,7 @@ impl Worker {
     }
 
     /// Sends this worker's whole state to the coordinator.
-    pub(super) fn send_own(&mut self, step: u64, averaging: &Averaging) -> Result<(), String> {
+    pub(super) fn send_own(&mut self, step: u64, averaging: &Averaging) -> Result<(), LinkError> {
         self.read_own(averaging);
         write(&self.engine.state).step = step;
         let epoch = self.member.membership().epoch;
@@ -113,7 +112,7 @@ impl Worker {
         let state = read(&self.engine.state);
         transfer::send_mark(&mut stream, Kind::Part, step)
             .and_then(|()| transfer::send_whole(&mut stream, &state))
-            .map_err(|e| format!("the state could not be handed over: {e}"))
+            .map_err(LinkError::broken("the state could not be handed over"))
     }
 
     /// Copies what this worker's parameters are now to where it computes.

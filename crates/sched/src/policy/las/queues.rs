@@ -1,5 +1,6 @@
 //! When a job changes its queue.
 
+use bellwether_core::ParseError;
 use bellwether_core::cluster::JobView;
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +29,7 @@ impl Queues {
     /// # Errors
     ///
     /// Same errors as [`new`](Queues::new).
-    pub fn read(attained: Attained, options: &Options) -> Result<Queues, String> {
+    pub fn read(attained: Attained, options: &Options) -> Result<Queues, ParseError> {
         Queues::new(attained, options.all("threshold..."), options.get("promote"))
     }
 
@@ -38,17 +39,17 @@ impl Queues {
     /// # Errors
     ///
     /// Returns an error if the thresholds are not positive and ascending or are too many, or the factor is negative.
-    pub fn new(attained: Attained, thresholds: Vec<f64>, promote: f64) -> Result<Queues, String> {
-        if thresholds.first().is_some_and(|first| *first <= 0.0) || !thresholds.is_sorted_by(|a, b| a < b) {
-            return Err("its thresholds must be above 0, each above the one before".to_owned());
+    pub fn new(attained: Attained, thresholds: Vec<f64>, promote: f64) -> Result<Queues, ParseError> {
+        let below = std::iter::once(&0.0).chain(&thresholds);
+        if let Some((_, wrong)) = below.zip(&thresholds).find(|(below, threshold)| *threshold <= *below) {
+            let expected = "a number above 0 and above the threshold before";
+            return Err(ParseError::out_of_range("threshold", wrong, expected));
         }
         if thresholds.len() > 1000 {
-            return Err(format!("it has {} thresholds, and takes at most 1000", thresholds.len()));
+            return Err(ParseError::out_of_range("number of thresholds", thresholds.len(), "at most 1000"));
         }
         if promote < 0.0 {
-            return Err(format!(
-                "it promotes after {promote} times the run time, and that is less than none"
-            ));
+            return Err(ParseError::out_of_range("option promote", promote, "zero or more"));
         }
         Ok(Queues { attained, thresholds, promote })
     }

@@ -223,7 +223,7 @@ impl<'a> Live<'a> {
         match action {
             Action::Allocate { job: id, allocation, batch, .. } => {
                 let seen = self.view.jobs.get(&id).ok_or(format!("{id:?} is not there"))?;
-                self.view.check(seen, &allocation)?;
+                self.view.check(seen, &allocation).map_err(|error| error.to_string())?;
                 let held = seen.allocation.clone();
                 self.view.release(&held);
                 self.view.take(&allocation);
