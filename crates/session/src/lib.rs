@@ -33,6 +33,7 @@ mod error;
 mod metrics;
 mod options;
 mod outlook;
+pub mod process;
 pub mod profile;
 mod progress;
 mod run;

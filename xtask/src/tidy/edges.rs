@@ -24,7 +24,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("sim", &["core", "des", "model", "numerics"]),
     ("runtime", &["core"]),
     ("workloads", &["core", "runtime"]),
-    ("serve", &["core", "model", "sched", "runtime"]),
+    // Of sessions it needs how the process of a run is started and followed.
+    ("serve", &["core", "model", "sched", "session", "runtime"]),
     // A wall: it reads no command line and prints nothing.
     ("session", &["core", "des", "model", "sched", "runtime"]),
     // The face of the others for programs of users.

@@ -1,8 +1,7 @@
 //! Real processes: for each job that is wanted, a thread that watches over its coordinator.
 //!
-//! A job's coordinator is `PROGRAM run --resume NAME`, a process of its own that goes on when this one ends. Whether
-//! one lives is asked of the lock in the run's folder and of nothing else; what it does is read from the files it
-//! writes; it is steered over its control plane.
+//! A job's coordinator is a process of its own, which goes on when this one ends: see [`bellwether_session::process`].
+//! What it does is read from the files it writes; it is steered over its control plane.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,7 +15,6 @@ use super::{JobRunner, Report, Wanted};
 pub use patience::Patience;
 use supervisor::Supervisor;
 
-mod launch;
 mod patience;
 mod steps;
 mod supervisor;

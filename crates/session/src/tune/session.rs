@@ -4,9 +4,8 @@
 //! next search finds it finished, waits for it, or takes it up again from its checkpoint, and its time is
 //! that of all its coordinators.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bellwether_core::InputError;
@@ -19,6 +18,7 @@ use bellwether_sched::tune::Outcome;
 
 use super::{Progress, SearchError, Tell};
 use crate::error::at;
+use crate::process::{Life, Resume, RunProcess, Tie};
 
 /// Time between two looks at a run.
 const LOOK: Duration = Duration::from_millis(20);
@@ -47,7 +47,7 @@ pub(super) fn train(
     loop {
         let run = folder.create_named(name, job)?;
         if run.is_alive().map_err(|e| at(run.path.display().to_string(), e))? {
-            follow(&run, None, tell)?;
+            follow(RunProcess::of(run), tell)?;
             continue;
         }
         let history = run.history()?;
@@ -68,54 +68,37 @@ pub(super) fn train(
                 return Err(SearchError::Stopped { run: name.into() });
             }
             _ => {
-                let child = start(folder, &run, program)?;
-                follow(&run, Some(child), tell)?;
+                // Resumed from the beginning if nothing exists yet.
+                let mut process = RunProcess::of(run.clone());
+                process.start(program, &Resume::of(&run), Tie::Shares).map_err(|e| at("this program", e))?;
+                follow(process, tell)?;
                 tried = true;
             }
         }
     }
 }
 
-/// Resumes the run, from the beginning if nothing exists yet.
-fn start(folder: &StateDir, run: &RunDir, program: &Path) -> Result<Child, SearchError> {
-    let said = run.said_file();
-    let file = File::create(&said).map_err(|e| at(said.display().to_string(), e))?;
-    Command::new(program)
-        .args(["run", "--resume", &run.name, "--format", "json", "--state-dir"])
-        .arg(folder.path())
-        .env("BELLWETHER_NO_PROGRESS", "1")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(file)
-        .spawn()
-        .map_err(|e| at("this program", e).into())
-}
-
-/// Waits until the run has no coordinator any more: until `child` ends, where it is ours.
-fn follow(run: &RunDir, mut child: Option<Child>, tell: &mut Tell<'_>) -> Result<(), SearchError> {
+/// Waits until the run has no process any more that leads it. `process` is one that was started here.
+fn follow(mut process: RunProcess, tell: &mut Tell<'_>) -> Result<(), SearchError> {
     let mut told = Instant::now();
-    loop {
-        let status = match &mut child {
-            Some(child) => child.try_wait().map_err(|e| at("this program", e))?,
-            None if run.is_alive().unwrap_or(false) => None,
-            None => return Ok(()),
-        };
-        if let Some(status) = status {
-            // 1 is a run that failed, of which its journal tells.
-            if matches!(status.code(), Some(0 | 1 | 3)) {
-                return Ok(());
-            }
-            let said = fs::read_to_string(run.said_file()).unwrap_or_default();
-            let said = said.trim().trim_start_matches("error: ");
-            let what = format!("the run ended ({status}): {said}");
-            return Err(at(&run.name, what).into());
-        }
+    while process.look() != Life::Gone {
         if told.elapsed() >= PERIOD {
             told = Instant::now();
-            let history = run.history()?;
+            let history = process.run().history()?;
             tell(Progress::Step { committed: history.committed(), total: history.total_steps() });
         }
         std::thread::sleep(LOOK);
+    }
+    let run = process.run().name.clone();
+    let Some(own) = process.own() else { return Ok(()) };
+    match own.exit().map_err(|e| at("this program", e))? {
+        // 1 is a run that failed, of which its journal tells.
+        Some(status) if !matches!(status.code(), Some(0 | 1 | 3)) => {
+            let said = own.said(u64::MAX);
+            let said = said.trim().trim_start_matches("error: ");
+            Err(at(run, format!("the run ended ({status}): {said}")).into())
+        }
+        _ => Ok(()),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use bellwether_core::ParseError;
 use bellwether_core::job::WorkerRange;
 use bellwether_core::units::Seconds;
 use bellwether_workloads::{Flip, Pace};
@@ -114,27 +115,72 @@ pub(super) fn resuming(run: &str) -> Result<RunArguments, Failure> {
     parsed.map(|alone| alone.run).map_err(|error| Failure::at(run, error))
 }
 
-fn reason(text: &str) -> Result<String, String> {
+fn reason(text: &str) -> Result<String, ParseError> {
     match text.trim() {
-        "" => Err("say why, for example --plain-transport \"the network encrypts (WireGuard)\"".into()),
+        "" => {
+            let expected = "why, for example --plain-transport \"the network encrypts (WireGuard)\"";
+            Err(ParseError::new("reason", text, expected))
+        }
         reason => Ok(reason.into()),
     }
 }
 
 /// A worker's number, and what it computes wrong.
-fn planted(text: &str) -> Result<(u64, Flip), String> {
+fn planted(text: &str) -> Result<(u64, Flip), ParseError> {
     let parsed =
         text.split_once(':').and_then(|(worker, flip)| Some((worker.parse().ok()?, flip.parse().ok()?)));
-    parsed.ok_or_else(|| format!("`{text}` is not WORKER:STEP:NODE or WORKER:STEP:NODE:once, such as 2:17:3"))
+    let expected = "WORKER:STEP:NODE or WORKER:STEP:NODE:once, such as 2:17:3";
+    parsed.ok_or_else(|| ParseError::new("gradient", text, expected))
 }
 
-fn resize(text: &str) -> Result<(u64, u32), String> {
-    let wrong = || format!("`{text}` is not STEP:N, for example 20:4");
+fn resize(text: &str) -> Result<(u64, u32), ParseError> {
+    let wrong = || ParseError::new("change of size", text, "STEP:N, for example 20:4");
     let (step, workers) = text.split_once(':').ok_or_else(wrong)?;
     let (step, workers) =
         (step.trim().parse().map_err(|_| wrong())?, workers.trim().parse().map_err(|_| wrong())?);
     if step == 0 || workers == 0 {
-        return Err(format!("`{text}`: the step and the number of workers are at least 1"));
+        let expected = "a step and a number of workers that are at least 1";
+        return Err(ParseError::out_of_range("change of size", text, expected));
     }
     Ok((step, workers))
+}
+
+#[cfg(test)]
+mod tests {
+    use bellwether_runtime::run_dir::RunDir;
+    use bellwether_session::process::Resume;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        run: RunArguments,
+    }
+
+    #[test]
+    fn every_option_of_a_run_that_is_resumed_by_another_program_is_read() {
+        let folder = std::path::Path::new("/runs");
+        let listen = "10.0.0.1:7000".parse().expect("an address");
+        let told = Resume {
+            run: RunDir::at(folder.join("mnist-1")),
+            workers: Some(3),
+            speed: Some(0.5),
+            listen: Some(listen),
+            served: true,
+        };
+        // Its first word is the verb, which stands where a parser expects its program.
+        let read = |told: &Resume| {
+            Command::try_parse_from(told.arguments().expect("an absolute path"))
+                .expect("it is written for us")
+                .run
+        };
+        let RunArguments { resume, workers, speed, listen: at, served, state, .. } = read(&told);
+        assert_eq!((resume.as_deref(), state.state_dir.as_deref()), (Some("mnist-1"), Some(folder)));
+        assert_eq!(workers, Some(WorkerRange { min: 3, max: 3 }));
+        assert_eq!((speed.map(|speed| speed.speed), at, served), (Some(0.5), Some(listen), true));
+        assert_eq!(state.format, crate::options::Format::Json);
+        let plain = read(&Resume::of(&told.run));
+        assert!(plain.workers.is_none() && plain.speed.is_none() && plain.listen.is_none() && !plain.served);
+    }
 }

@@ -1,11 +1,11 @@
 //! `bellwether run --detach`: the same command in the background.
 
-use std::fs::{self, File};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 use std::time::Duration;
+
+use bellwether_session::process::Started;
 
 use crate::failure::Failure;
 use crate::options::Format;
@@ -28,24 +28,22 @@ pub(super) fn detach(
         None => state_dir.make()?.join(format!(".detached-{}.log", std::process::id())),
     };
     let failed = |error: std::io::Error| Failure::at(log.display().to_string(), error);
-    let begin = fs::metadata(&log).map_or(0, |file| file.len());
-    let file = File::options().create(true).append(true).mode(0o600).open(&log).map_err(failed)?;
+    // The user's own words: what they asked for is for the other process to read.
     let words = std::env::args_os().skip(1).filter(|word| word != "--detach");
     let mut command = Command::new(program()?);
-    command.args(words).stdin(Stdio::null()).process_group(0);
-    let mut child = command.stdout(file.try_clone().map_err(failed)?).stderr(file).spawn().map_err(failed)?;
+    let mut started = Started::logged(command.args(words).process_group(0), &log).map_err(failed)?;
     loop {
-        let is_its = |run: &RunDir| run.endpoint().is_some_and(|endpoint| endpoint.process == child.id());
+        let is_its = |run: &RunDir| started.leads(run);
         if let Some(run) = resumed.cloned().into_iter().chain(state_dir.runs()).find(is_its) {
             if resumed.is_none() {
                 fs::rename(&log, run.coordinator_log()).map_err(failed)?;
             }
-            tell(&run, child.id(), format, printer);
+            tell(&run, started.id(), format, printer);
             return Ok(ExitCode::SUCCESS);
         }
-        if let Some(status) = child.try_wait().map_err(failed)? {
+        if let Some(status) = started.exit().map_err(failed)? {
             // It did not begin, or is over already: it has said all itself.
-            say(&log, begin, printer);
+            printer.note(started.said(u64::MAX).trim_end());
             if resumed.is_none() {
                 let _ = fs::remove_file(&log);
             }
@@ -71,10 +69,4 @@ fn tell(run: &RunDir, process: u32, format: Format, printer: &Printer) {
             ));
         }
     }
-}
-
-fn say(log: &Path, begin: u64, printer: &Printer) {
-    let text = fs::read(log).unwrap_or_default();
-    let text = text.get(usize::try_from(begin).unwrap_or(0)..).unwrap_or_default();
-    printer.note(String::from_utf8_lossy(text).trim_end());
 }

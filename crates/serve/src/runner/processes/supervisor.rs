@@ -1,7 +1,6 @@
 //! Watches over the coordinator of one job: finds or starts it, follows what it writes, steers it, and tells its end.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,8 +8,8 @@ use bellwether_core::record::{Event, RunOutcome, StepRecord};
 use bellwether_runtime::journal::{self, Ending, RunHistory};
 use bellwether_runtime::metrics;
 use bellwether_runtime::run_dir::RunDir;
+use bellwether_session::process::{Life, Resume, RunProcess, Tie};
 
-use super::launch::{self, Launched};
 use super::patience::{LongestStep, Patience};
 use super::steps::{CalmSteps, Pace};
 use super::{Closing, Mailbox, Tell};
@@ -46,40 +45,38 @@ pub(super) struct Supervisor {
     patience: Patience,
     tell: Tell,
     post: Arc<Mailbox>,
-    /// The coordinator that was started here, until it is waited for.
-    child: Option<Child>,
 }
 
 impl Supervisor {
     pub(super) fn new(program: PathBuf, patience: Patience, tell: Tell, post: Arc<Mailbox>) -> Supervisor {
-        Supervisor { program, patience, tell, post, child: None }
+        Supervisor { program, patience, tell, post }
     }
 
     /// Sees to the job until it has ended and is not wanted again.
-    pub(super) fn attend(mut self) {
-        while let Ok(Some(wish)) = self.idle() {
-            let Ok(last) = Attempt::new(&mut self, wish).play() else { return };
+    pub(super) fn attend(self) {
+        // None until the first wish.
+        let mut process = None;
+        while let Ok(Some(wish)) = self.idle(&mut process) {
+            let process = process.get_or_insert_with(|| RunProcess::of(RunDir::at(&wish.run)));
+            let Ok(last) = Attempt::new(&self, process, wish).play() else { return };
             (self.tell)(last);
         }
     }
 
     /// Waits until the last coordinator is gone, or for the next wish; `None` when there is nothing to wait for.
-    fn idle(&mut self) -> Result<Option<Wanted>, Closing> {
+    fn idle(&self, process: &mut Option<RunProcess>) -> Result<Option<Wanted>, Closing> {
         let since = Instant::now();
         loop {
-            match self.child.as_mut().map(Child::try_wait) {
-                Some(Ok(None)) => {}
-                _ => {
-                    self.child = None;
-                    return Ok(self.post.leave());
-                }
+            if process.as_mut().is_none_or(RunProcess::forget_ended) {
+                return Ok(self.post.leave());
             }
             // A change that crosses the end on its way comes too late.
             if let Some(wish) = self.post.wait(TICK_EAGER)?.filter(|wish| wish.begins) {
                 return Ok(Some(wish));
             }
-            if let Some(child) = self.child.as_mut().filter(|_| since.elapsed() > LEAVING_PATIENCE) {
-                let _ = child.kill();
+            let own = process.as_mut().and_then(RunProcess::own);
+            if let Some(own) = own.filter(|_| since.elapsed() > LEAVING_PATIENCE) {
+                own.kill();
             }
         }
     }
@@ -87,7 +84,8 @@ impl Supervisor {
 
 /// From a wish to the end that is reported.
 struct Attempt<'s> {
-    of: &'s mut Supervisor,
+    of: &'s Supervisor,
+    process: &'s mut RunProcess,
     wish: Wanted,
     journal: journal::Tail,
     metrics: metrics::Tail,
@@ -117,9 +115,6 @@ struct Attempt<'s> {
     /// The patience with which it was killed.
     killed: Option<Duration>,
     probe_at: Instant,
-    /// Where the log of the coordinator that was started here begins.
-    launched: Option<u64>,
-    exit: Option<ExitStatus>,
 }
 
 /// What the last steps of a run took.
@@ -144,12 +139,13 @@ enum Startup {
 }
 
 impl<'s> Attempt<'s> {
-    fn new(of: &'s mut Supervisor, wish: Wanted) -> Attempt<'s> {
+    fn new(of: &'s Supervisor, process: &'s mut RunProcess, wish: Wanted) -> Attempt<'s> {
         let now = Instant::now();
         // All that the last coordinators wrote need not be read at every begin.
         let (history, journal) = RunDir::at(&wish.run).follow_history();
         Attempt {
             of,
+            process,
             journal,
             metrics: metrics::Tail::new(&wish.run),
             longest: longest_step(&wish.run),
@@ -171,8 +167,6 @@ impl<'s> Attempt<'s> {
             leave_since: None,
             killed: None,
             probe_at: now,
-            launched: None,
-            exit: None,
         }
     }
 
@@ -217,7 +211,7 @@ impl<'s> Attempt<'s> {
         let since = Instant::now();
         loop {
             // In this order: of one that is gone, all was written.
-            let alive = match RunDir::at(&self.wish.run).is_alive() {
+            let alive = match self.process.run().is_alive() {
                 Ok(alive) => alive,
                 Err(error) => {
                     let why = format!("{} cannot be used: {error}", self.wish.run.display());
@@ -272,7 +266,7 @@ impl<'s> Attempt<'s> {
     fn take_over(&mut self) {
         // Metrics that cannot be read tell nothing.
         let _ = self.metrics.skip(LAST_STEPS_BYTES);
-        (self.asked, self.launched) = (None, None);
+        self.asked = None;
         self.follow_again();
         if self.history.workers > 0 {
             self.report_workers();
@@ -281,11 +275,15 @@ impl<'s> Attempt<'s> {
 
     fn launch(&mut self) -> Startup {
         let _ = self.metrics.skip(0);
-        match launch::launch(&self.of.program, &self.wish) {
-            Ok(Launched { child, log_bytes }) => {
-                self.of.child = Some(child);
-                (self.asked, self.exit) = (Some(self.wish.workers), None);
-                self.launched = Some(log_bytes);
+        let how = Resume {
+            workers: Some(self.wish.workers),
+            speed: Some(self.wish.speed).filter(|speed| *speed < 1.0),
+            served: true,
+            ..Resume::of(self.process.run())
+        };
+        match self.process.start(&self.of.program, &how.avoiding_taken_address(), Tie::Outlives) {
+            Ok(()) => {
+                self.asked = Some(self.wish.workers);
                 self.history.expect_coordinator();
                 self.follow_again();
                 Startup::Coordinator
@@ -398,19 +396,11 @@ impl<'s> Attempt<'s> {
             return true;
         }
         self.probe_at = Instant::now() + PROBE;
-        let ended = match self.of.child.as_mut().map(Child::try_wait) {
-            Some(Ok(None)) => return true,
-            ended => ended.and_then(Result::ok).flatten(),
-        };
-        let own = self.of.child.take().is_some();
-        let alive = RunDir::at(&self.wish.run).is_alive().unwrap_or(false);
-        if own && alive {
-            // Another one was faster.
-            (self.launched, self.asked) = (None, None);
-        } else if own {
-            self.exit = ended;
+        let life = self.process.look();
+        if life == Life::LedByAnother {
+            self.asked = None;
         }
-        alive
+        life != Life::Gone
     }
 
     fn ended(&self, Ending { outcome, step, digest, unix_s }: Ending) -> Report {
@@ -418,7 +408,7 @@ impl<'s> Attempt<'s> {
     }
 
     /// No coordinator leads the run any more, and none should.
-    fn gone(&self) -> Report {
+    fn gone(&mut self) -> Report {
         if self.history.process.is_some() {
             return self.lost();
         }
@@ -428,26 +418,12 @@ impl<'s> Attempt<'s> {
     }
 
     /// The coordinator is gone without a word in the journal.
-    fn lost(&self) -> Report {
+    fn lost(&mut self) -> Report {
         if let Some(patience) = self.killed {
             let seconds = patience.as_secs_f64().ceil();
             let why = format!("its processes did not leave within {seconds} s and were killed");
             return Report::Lost { job: self.wish.job, why };
         }
-        let log = RunDir::at(&self.wish.run).coordinator_log();
-        let log = log.display();
-        let complaint = match self.launched {
-            Some(log_bytes) => launch::complaint(&self.wish.run, log_bytes),
-            None => String::new(),
-        };
-        let failed = self.exit.is_some_and(|exit| exit.code().is_some());
-        let why = match &self.exit {
-            _ if failed && !complaint.is_empty() => complaint,
-            Some(exit) => {
-                format!("its coordinator ended without a word ({exit}); {log} may tell more")
-            }
-            None => format!("its coordinator is gone without a word; {log} may tell more"),
-        };
-        Report::Lost { job: self.wish.job, why }
+        Report::Lost { job: self.wish.job, why: self.process.why_gone() }
     }
 }

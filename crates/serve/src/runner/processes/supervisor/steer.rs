@@ -6,9 +6,7 @@ use bellwether_runtime::control::Status;
 use bellwether_runtime::control::client::{ClientError, Control};
 use bellwether_runtime::coordinator::STANDBY;
 use bellwether_runtime::membership::coordinator::WAITS_FOR_CHECKPOINT;
-use bellwether_runtime::run_dir::RunDir;
 
-use super::super::launch;
 use super::Attempt;
 use crate::runner::Report;
 
@@ -60,13 +58,7 @@ impl Attempt<'_> {
     }
 
     fn connect(&self) -> Result<Control, ClientError> {
-        let run = RunDir::at(&self.wish.run);
-        let unreachable =
-            |why: &str| ClientError::Unreachable { address: run.path.display().to_string(), why: why.into() };
-        let endpoint = run.endpoint().filter(|endpoint| Some(endpoint.process) == self.history.process);
-        let endpoint = endpoint.ok_or_else(|| unreachable("it does not listen yet"))?;
-        let token = run.token().map_err(|_| unreachable("its token cannot be read"))?;
-        Control::connect(&endpoint.control.to_string(), &token)
+        self.process.control(self.history.process)
     }
 
     fn ask(&self, workers: u32) -> Result<(), ClientError> {
@@ -106,12 +98,6 @@ impl Attempt<'_> {
     }
 
     pub(super) fn kill(&mut self) {
-        if let Some(child) = &mut self.of.child {
-            let _ = child.kill();
-        }
-        if let Some(process) = self.history.process {
-            launch::kill_coordinator(&self.wish.run, process);
-        }
-        launch::kill_workers(&self.wish.run);
+        self.process.kill(self.history.process);
     }
 }
