@@ -127,7 +127,8 @@ impl ParseError {
         text: &str,
         known: impl IntoIterator<Item: AsRef<str>>,
     ) -> ParseError {
-        let known: Vec<String> = known.into_iter().map(|name| name.as_ref().to_string()).collect();
+        let mut known: Vec<String> = known.into_iter().map(|name| name.as_ref().to_string()).collect();
+        known.dedup();
         let error = ParseError::new(what, text, format!("one of {}", known.join(", ")));
         ParseError { kind: ParseErrorKind::Unknown(known), ..error }
     }

@@ -229,7 +229,7 @@ impl Plan {
     pub fn read(text: &str, place: &str) -> Result<Plan, InputError> {
         let again = "make it again with `bellwether plan … --format json`";
         let plan: Plan = serde_json::from_str(text)
-            .map_err(|e| InputError::new(place, format!("this is no plan: {e}")).hint(again))?;
+            .map_err(|e| InputError::new(place, format!("invalid plan: {e}")).hint(again))?;
         if plan.version != PLAN_VERSION {
             let what = format!("a plan of version {}, and this program reads {PLAN_VERSION}", plan.version);
             return Err(InputError::new(place, what).hint(again));

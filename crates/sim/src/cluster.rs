@@ -87,10 +87,7 @@ impl Cluster {
     /// # Ok::<(), bellwether_core::InputError>(())
     /// ```
     pub fn from_words(text: &str) -> Result<Cluster, InputError> {
-        let wrong = |what: String| {
-            InputError::new("--cluster", what)
-                .hint("write nodes x devices, for example 16x4 or 3x4:v100,3x4:p100, or name a TOML file")
-        };
+        let expected = "nodes x devices, for example 16x4 or 3x4:v100,3x4:p100, or the name of a TOML file";
         let group = |words: &str| {
             let (size, device) = words.split_once(':').unwrap_or((words, "gpu"));
             let (count, devices) = size.split_once('x')?;
@@ -106,9 +103,8 @@ impl Cluster {
         };
         let mut nodes = Vec::new();
         for words in text.split(',') {
-            nodes.push(
-                group(words.trim()).ok_or_else(|| wrong(format!("`{words}` is not a group of nodes")))?,
-            );
+            let wrong = || ParseError::new("cluster", words, expected).at("--cluster");
+            nodes.push(group(words.trim()).ok_or_else(wrong)?);
         }
         build(&File { nodes, network: None, restart: None, checkpoint: None, packing: false }, "--cluster")
     }

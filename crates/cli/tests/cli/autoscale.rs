@@ -159,7 +159,7 @@ fn what_cannot_be_autoscaled_is_refused() {
         &["--autoscale", "eficiency"],
         &["invalid heuristic \"eficiency\"", "did you mean `efficiency`?"],
     );
-    refused(&["--autoscale", "efficiency:2"], &["a threshold is between 0 and 1"]);
+    refused(&["--autoscale", "efficiency:2"], &["expected a number from 0 to 1"]);
     refused(
         &["--autoscale", "fitted", "--workers", "2"],
         &["--autoscale fitted", "2 workers", "--workers 1..8"],

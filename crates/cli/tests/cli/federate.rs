@@ -275,7 +275,7 @@ fn bad_federations_are_refused() {
     scene.write("two.toml", &two);
     for (words, said) in [
         (&["--game", "affinity"][..], "[[class]]"),
-        (&["--precision", "0"], "between 0 and 1"),
+        (&["--precision", "0"], "above 0 and below 1"),
         (&["--plot", "nowhere/map.svg"], "nowhere"),
         (&["--game", "prices", "--plot", "map.svg"], "--plot"),
     ] {

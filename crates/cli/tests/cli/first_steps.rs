@@ -178,11 +178,11 @@ fn mistyped_words_are_answered_with_the_right_ones() {
     let scene = jobs::momentum().scene();
     scene.write("p.json", profile().to_string());
     for (command, words) in [
-        ("predict p.json --plot x.png", &["`png`", "plot.svg"][..]),
-        ("predict p.json --bandwidth 1Gb", &["`Gb` in `1Gb`", "1Gbit/s or 1GB/s"]),
-        ("predict p.json --latency 5sec", &["`sec` in `5sec`", "ms"]),
+        ("predict p.json --plot x.png", &["invalid picture \"x.png\"", "plot.svg"][..]),
+        ("predict p.json --bandwidth 1Gb", &["invalid bandwidth \"1Gb\"", "1Gbit/s or 1GB/s"]),
+        ("predict p.json --latency 5sec", &["invalid quantity \"5sec\"", "instead of sec", "ms"]),
         ("plan p.json --catalog c.toml --budget 0", &["`$20`", "20usd"]),
-        ("plan p.json --catalog c.toml --budget 20eur", &["`20eur`", "dollars"]),
+        ("plan p.json --catalog c.toml --budget 20eur", &["invalid amount \"20eur\"", "dollars"]),
         ("worker --join 127.0.0.1 --token-file t", &["invalid address \"127.0.0.1\"", "HOST:PORT"]),
         ("server --join :7000 --token-file t", &["invalid address \":7000\"", "HOST:PORT"]),
         ("submit job.toml --deadline 2020-01-01T00:00:00Z", &["--deadline", " years in the past"]),

@@ -271,7 +271,7 @@ fn wishes_that_make_no_sense_are_refused() {
         (&["--deadline", "2001-01-01T00:00:00Z"], &["--deadline", "in the past"]),
         (&["--deadline", "-2h"], &["--deadline", "in the past"]),
         (&["--deadline", "0s"], &["--deadline", "no time is left"]),
-        (&["--deadline", "2031-01-01"], &["--deadline", "needs a date, a time and its zone"]),
+        (&["--deadline", "2031-01-01"], &["--deadline", "expected a date, a time and its zone"]),
         (&["--budget", "$0"], &["--budget", "expected more than zero"]),
         (&["--budget", "-$5"], &["--budget", "$"]),
         (&["--budget", "20eur"], &["--budget", "expected dollars"]),
@@ -291,7 +291,10 @@ fn catalogues_that_make_no_sense_are_refused() {
     let cases: [(String, &[&str]); 15] = [
         (String::new(), &["prices.toml", "no machines", "[[machine]]"]),
         (first.into(), &["machine 1 (box)", "no price", "transient_price"]),
-        (format!("{first}price = \"$1\"\n"), &["prices.toml, line 3", "by which time", "$0.35/h"]),
+        (
+            format!("{first}price = \"$1\"\n"),
+            &["prices.toml, line 3", "expected dollars per time", "$0.35/h"],
+        ),
         (format!("{first}price = \"1 EUR/h\"\n"), &["line 3", "expected dollars"]),
         (format!("{first}prize = \"$1/h\"\n"), &["line 3", "did you mean `price`"]),
         (format!("{first}price = \"$1/h\"\nspeed = 0.0\n"), &["machine 1 (box)", "a speed of 0"]),

@@ -468,9 +468,9 @@ fn words_on_the_command_line_are_checked() {
         (&["--protocol", "gossip", "--servers", "2"], &["--servers", "gossip has no", "hint"]),
         (&["--servers", "many"], &["many"]),
         (&["--bandwidth", "0Gbps"], &["0Gbps", "more than zero"]),
-        (&["--bandwidth", "10"], &["\"10\"", "expected a unit", "Gbps"]),
+        (&["--bandwidth", "10"], &["\"10\"", "expected a number with its unit", "Gbps"]),
         (&["--bandwidth=-1Gbps"], &["-1", "zero or more"]),
-        (&["--latency", "50"], &["\"50\"", "expected a unit", "us"]),
+        (&["--latency", "50"], &["\"50\"", "expected a number with its unit", "us"]),
         (&["--workers", "0"], &["\"0\"", "at least 1"]),
         (&["--workers", "9"], &["--workers", "8 virtual nodes", "at most 8", "hint"]),
         (&["--servers", "1", "--workers", "9..12"], &["--workers", "8 virtual nodes"]),
@@ -543,9 +543,9 @@ fn damaged_profiles_are_refused() {
     edited("/parts/1/bytes", json!(-1), &["-1"]);
     let whole = profile().to_string();
     refused(&whole[..whole.len() / 2], &["EOF"]);
-    refused("", &["no profile"]);
-    refused("name = \"job\"", &["no profile", "bellwether profile"]);
-    refused("{}", &["no profile", "version"]);
+    refused("", &["invalid profile"]);
+    refused("name = \"job\"", &["invalid profile", "bellwether profile"]);
+    refused("{}", &["invalid profile", "version"]);
     refused(&whole.replace("\"batch\"", "\"bach\""), &["`bach`"]);
     scene.call(&["predict", "absent.json"]).refused_with(&[
         "absent.json",

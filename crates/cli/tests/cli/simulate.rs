@@ -121,7 +121,7 @@ fn what_cannot_be_simulated_is_refused() {
     call(&["--cluster", "2x4", "--policy", "fifos"])
         .refused_with(&["invalid policy \"fifos\": expected one of", "did you mean `fifo`"]);
     call(&["--cluster", "2x4", "--policy", "fifo:3"]).refused_with(&["no option", "takes no options"]);
-    call(&["--cluster", "2by4", "--policy", "fifo"]).refused_with(&["`2by4`", "16x4"]);
+    call(&["--cluster", "2by4", "--policy", "fifo"]).refused_with(&["\"2by4\"", "16x4"]);
     call(&["--cluster", "none.toml", "--policy", "fifo"]).refused_with(&["none.toml", "cannot be read"]);
     call(&["--cluster", "0x4", "--policy", "fifo"]).refused_with(&["0 devices"]);
     call(&["--cluster", "2x4", "--policy", "easy", "--remaining", "unknown"])

@@ -79,7 +79,7 @@ pub enum SyncPolicy {
 #[serde(
     untagged,
     deny_unknown_fields,
-    expecting = "this is no policy; write a word such as \"asp\", { switch_at = 0.0625 }, or { phases = [[0.0, \"bsp\"], [0.5, \"asp\"]] }"
+    expecting = "invalid policy: expected a word such as \"asp\", { switch_at = 0.0625 }, or { phases = [[0.0, \"bsp\"], [0.5, \"asp\"]] }"
 )]
 enum Written {
     Word(String),

@@ -21,7 +21,7 @@ struct Version {
 
 pub(super) fn read(text: &str, place: &str) -> Result<Profile, InputError> {
     let version: Version = serde_json::from_str(text).map_err(|error| {
-        InputError::new(place, format!("this is no profile: {error}")).hint(
+        InputError::new(place, format!("invalid profile: {error}")).hint(
             "a profile is made by `bellwether profile JOB.toml`, or by `bellwether profile --import TRACE`",
         )
     })?;

@@ -279,7 +279,10 @@ pub(super) fn classes(
         if let Some(examples) =
             file.job_examples.filter(|examples| !(*examples > 0.0 && examples.is_finite()))
         {
-            return Err(InputError::new(place, format!("a job of {examples} examples is none")));
+            return Err(InputError::new(
+                place,
+                format!("invalid job_examples {examples}: expected a number above 0"),
+            ));
         }
         if file.job_devices == 0 {
             return Err(InputError::new(place, "a job without devices does not run").hint("give 1 or more"));

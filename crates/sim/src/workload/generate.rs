@@ -92,7 +92,7 @@ fn indices(class: &Class, types: &[String]) -> Result<Vec<u16>, InputError> {
     found.sort_unstable();
     found.dedup();
     if found.is_empty() && !class.devices.is_empty() {
-        return Err(ParseError::one_of("device", &class.devices.join("|"), types).at("devices"));
+        return Err(ParseError::one_of("device", &class.devices[0], types).at("devices"));
     }
     Ok(found)
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use bellwether_core::InputError;
 use bellwether_core::prediction::{Link, StepModel};
 use bellwether_core::profile::Profile;
+use bellwether_core::{InputError, ParseError};
 use bellwether_federation::description::Speeds;
 use bellwether_model::predict::ProfileModel;
 use bellwether_model::throughput_table::GavelTable;
@@ -33,7 +33,7 @@ impl Beside {
 
     fn text(&self, path: &str) -> Result<(String, String), InputError> {
         let (place, bytes) = self.read(path)?;
-        let text = String::from_utf8(bytes).map_err(|_| InputError::new(&place, "this is no text"))?;
+        let text = String::from_utf8(bytes).map_err(|_| InputError::new(&place, "the file is not text"))?;
         Ok((place, text))
     }
 }
@@ -81,8 +81,8 @@ impl Speeds for Beside {
             let cell = |cell: &str| cell.trim().parse::<f64>().ok().filter(|x| x.is_finite() && *x >= 0.0);
             let both = line.split_once(',').and_then(|(arrival, work)| Some((cell(arrival)?, cell(work)?)));
             both.ok_or_else(|| {
-                InputError::new(format!("{place}, line {}", number + 1), format!("`{line}` is no job"))
-                    .hint("write two numbers from 0 on, for example 12.5,3600")
+                let expected = "two numbers that are zero or more, for example 12.5,3600";
+                ParseError::new("job", line, expected).at(format!("{place}, line {}", number + 1))
             })
         };
         let jobs: Vec<(f64, f64)> =

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use bellwether_core::InputError;
+use bellwether_core::{InputError, ParseError};
 use bellwether_model::gpu::{self, Device, RunScore, TRACE_HEADER, TracedRun};
 use serde::Serialize;
 
@@ -91,9 +91,8 @@ fn without_times(text: &str, place: &str) -> Result<(String, Vec<Times>), InputE
 }
 
 fn nanoseconds(text: &str, place: &str) -> Result<Vec<u64>, InputError> {
-    let number = |word: &str| {
-        word.parse().map_err(|_| InputError::new(place, format!("`{word}` is no time in whole nanoseconds")))
-    };
+    let number =
+        |word: &str| word.parse().map_err(|_| ParseError::new("time", word, "whole nanoseconds").at(place));
     text.split_whitespace().map(number).collect()
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::http::Uri;
+use bellwether_core::{InputError, ParseError};
 use serde_json::{Value, json};
 
 use super::super::failure::{Failure, echo};
@@ -44,25 +45,26 @@ impl Kind {
         }
     }
 
-    fn read(self, text: &str) -> Result<Given, (String, String)> {
-        let wrong = |what: &str, hint: String| Err((format!("`{}` is not {what}", echo(text)), hint));
+    /// Reads the parameter `name`.
+    fn read(self, name: &str, text: &str) -> Result<Given, ParseError> {
+        let wrong = |expected: &str| Err(ParseError::new(name, echo(text), expected));
         match self {
             Kind::Whole { min, max, .. } => match text.parse() {
                 Ok(number) if (min..=max).contains(&number) => Ok(Given::Whole(number)),
-                _ => wrong("a whole number that is possible here", format!("write one from {min} to {max}")),
+                _ => wrong(&format!("a whole number from {min} to {max}")),
             },
             Kind::Number => match text.parse::<f64>() {
                 Ok(number) if number.is_finite() => Ok(Given::Number(number)),
-                _ => wrong("a number", "write one such as 12.5".into()),
+                _ => wrong("a number such as 12.5"),
             },
             Kind::Flag => match text {
                 "true" => Ok(Given::Flag(true)),
                 "false" => Ok(Given::Flag(false)),
-                _ => wrong("`true` or `false`", String::new()),
+                _ => wrong("true or false"),
             },
             Kind::Choice(words) => match words.iter().find(|word| **word == text) {
                 Some(word) => Ok(Given::Text((*word).to_owned())),
-                None => wrong("known", bellwether_core::parse::did_you_mean(text, words)),
+                None => Err(ParseError::one_of(name, &echo(text), words)),
             },
             Kind::Text => Ok(Given::Text(text.to_owned())),
         }
@@ -100,10 +102,10 @@ impl Query {
                 }));
             };
             let place = || format!("query, `{name}`");
-            let given = parameter
-                .kind
-                .read(&text)
-                .map_err(|(what, hint)| Failure::invalid(place(), what).hint(hint))?;
+            let given = parameter.kind.read(&name, &text).map_err(|error| {
+                let InputError { what, place, hint, .. } = error.at(place());
+                Failure::invalid(place, what).hint(hint)
+            })?;
             if query.0.insert(parameter.name, given).is_some() {
                 return Err(Failure::invalid(place(), "it is given twice").hint("give it once"));
             }
