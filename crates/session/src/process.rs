@@ -130,8 +130,8 @@ impl RunProcess {
         Control::connect(&endpoint.control.to_string(), &token)
     }
 
-    /// Kills the process that leads the run, and all workers of the run on this machine. `process` is its number, as the
-    /// run's journal has it.
+    /// Kills the process that leads the run, and all workers of the run on this machine. `process` is its number, as
+    /// the run's journal has it.
     pub fn kill(&mut self, process: Option<u32>) {
         if let Some(own) = &mut self.own {
             own.kill();

@@ -36,8 +36,8 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("serve", 9800, "the daemon: ledger, its compaction and replay, engine, processes, HTTP API, dashboard"),
     (
         "session",
-        4300,
-        "what a run begins with, its directors, the stages profile and tune, curves, the machine",
+        4500,
+        "what a run begins with, its directors, its process, the stages profile and tune, curves, the machine",
     ),
     ("bellwether", 800, "the face of the crates for programs of users, and its examples"),
     (

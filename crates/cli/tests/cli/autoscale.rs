@@ -183,7 +183,7 @@ fn what_cannot_be_autoscaled_is_refused() {
     );
     refused(&money("fitted", "1", "linear:$10,2h"), &["--price", "$0.35/h"]);
     refused(&money("fitted", "$1/h", "linear:$10"), &["linear:$10", "linear:$10,2h", "step:$10@1h,$4@2h"]);
-    refused(&money("fitted", "$1/h", "step:$4@1h,$10@2h"), &["falling worth and rising times"]);
+    refused(&money("fitted", "$1/h", "step:$4@1h,$10@2h"), &["worth that is positive and falls"]);
     refused(&["--price", "$1/h", "--utility", "linear:$10,2h"], &["--autoscale"]);
     refused(&["--replace-stragglers", "--no-spawn"], &["--replace-stragglers", "--no-spawn"]);
     refused(&["--replace-stragglers=many"], &["--replace-stragglers", "many"]);

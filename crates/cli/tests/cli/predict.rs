@@ -486,7 +486,7 @@ fn words_on_the_command_line_are_checked() {
         (&["--device", "a=2:2", "--device", "a=1:1"], &["--device", "`a`", "twice"]),
         (&["--device", "a=2:5", "--device", "b=1:5"], &["--device", "8 virtual nodes"]),
         (&["--device", "a=2:2", "--workers", "1..4"], &["--workers", "exactly 2 workers", "hint"]),
-        (&["--order", "lifo"], &["`lifo`", "tac"]),
+        (&["--order", "lifo"], &["\"lifo\"", "tac"]),
         (&["--model", "fine"], &["--model", "parameter servers", "--servers 1"]),
         (&["--switch-at", "0.5"], &["--steps"]),
         (&["--switch-at", "1.5", "--steps", "9"], &["1.5", "from 0 to 1"]),
@@ -495,7 +495,7 @@ fn words_on_the_command_line_are_checked() {
         (&["--sync", "asp", "--steps", "9", "--servers", "0"], &["--servers", "missing servers"]),
         (&["--switch-at", "0.5", "--steps", "9", "--plot", "p.svg"], &["--plot", "--steps", "hint"]),
         (&["--switch-at", "0.5", "--steps", "9", "--protocol", "asp"], &["--protocol"]),
-        (&["--reduce", "server"], &["`server`", "all-reduce"]),
+        (&["--reduce", "server"], &["\"server\"", "all-reduce"]),
         (&["--reduce", "servers", "--servers", "0"], &["--servers", "missing servers"]),
         (
             &["--reduce", "servers", "--nodes-per-update", "4", "--workers", "4"],
