@@ -3,9 +3,9 @@
 //! `cargo run --release -p bellwether-runtime --example long_journal -- target/release/bellwether [LINES]`; ten million
 //! lines unless another number is given, about 1 GiB in a temporary folder.
 //!
-//! Two journals are written. In the first every line commits a step, which is the longest proof for `audit`. In the
-//! second a step is committed and taken back again and again, so that the run can be taken up with all its steps to do,
-//! twice: without a resume point and with the one that the first coordinator left.
+//! `docs/design.md` has the figures. Two journals are written. In the first every line commits a step, which is the
+//! longest proof for `audit`. In the second a step is committed and taken back again and again, so that the run can be
+//! taken up with all its steps to do, twice: without a resume point and with the one that the first coordinator left.
 
 #![allow(clippy::print_stdout, reason = "a measurement is printed")]
 
@@ -71,7 +71,8 @@ fn write(run: &RunDir, lines: u64, event: impl Fn(u64) -> Event) {
         file.write_all(b"\n").expect("room on the disk");
     };
     let known = Event::TaskKnown {
-        fingerprint: "synthetic".into(),
+        // As the workers of this job say it; with another one the run is not resumed.
+        fingerprint: "synthetic; 1024 parameters; 1000000 samples".into(),
         training_samples: 1_000_000,
         held_out_samples: 0,
         parameters: 1024,
