@@ -3,7 +3,7 @@
 use std::io;
 use std::iter::once;
 
-use bellwether_core::cluster::Share;
+use bellwether_core::cluster::Allocation;
 
 use super::{DECISIONS_KEPT, Slots, State};
 use crate::ledger::{Entry, KeptJob, KeptState, Line, read_from};
@@ -86,11 +86,7 @@ impl State {
             return Err(format!("job `{name}` is kept twice"));
         }
         if let Some(seen) = seen {
-            let is_there = |share: &Share| {
-                let node = self.view.nodes.get(share.node.0 as usize);
-                node.is_some_and(|node| node.free >= share.devices)
-            };
-            if !seen.allocation.shares().iter().all(is_there) {
+            if !self.has_free(&seen.allocation) {
                 return Err(format!("job `{name}` holds devices that are not there"));
             }
             self.view.take(&seen.allocation);
@@ -99,6 +95,14 @@ impl State {
         self.touched.insert(id);
         self.introduce(record.clone());
         Ok(())
+    }
+
+    fn has_free(&self, allocation: &Allocation) -> bool {
+        let mut free: Vec<u32> = self.view.nodes.iter().map(|node| node.free).collect();
+        allocation.shares().iter().all(|share| {
+            let left = free.get_mut(share.node.0 as usize);
+            left.is_some_and(|left| left.checked_sub(share.devices).map(|less| *left = less).is_some())
+        })
     }
 
     pub(super) fn keep_decision(&mut self, decision: &DecisionState) {

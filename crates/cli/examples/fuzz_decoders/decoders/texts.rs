@@ -13,7 +13,7 @@ use bellwether_sched::plan::Catalogue;
 use bellwether_sched::registry::Registry;
 use bellwether_serve::api::body::{Limits, Policy, Scale, Submit, is_understood};
 use bellwether_serve::connection::Connection;
-use bellwether_serve::ledger::Line;
+use bellwether_serve::ledger::{Line, read_from};
 use bellwether_serve::machine::Machine;
 use bellwether_serve::state::State;
 use bellwether_sim::cluster::Cluster;
@@ -116,7 +116,7 @@ fn of_the_daemon() -> Vec<Decoder> {
         decoder("connection.json", 3.0, vec![connection.to_string().into()], |bytes| {
             serde_json::from_slice::<Connection>(bytes).is_ok()
         }),
-        decoder("ledgers", 0.5, vec![ledger().into()], is_ledger),
+        decoder("ledgers", 0.5, vec![ledger().into(), compacted()], is_ledger),
     ]
 }
 
@@ -135,6 +135,12 @@ fn ledger() -> String {
         json!({ "time_s": 6.0, "entry": "stopped", "job": 0, "step": 9 }),
     ];
     lines.map(|line| line.to_string() + "\n").concat()
+}
+
+fn compacted() -> Vec<u8> {
+    let mut state = None;
+    read_from(ledger().as_bytes(), |line| State::fold(&mut state, &line)).expect("a ledger");
+    state.expect("it has lines").compacted().expect("numbers that JSON can say")
 }
 
 fn is_ledger(bytes: &[u8]) -> bool {
