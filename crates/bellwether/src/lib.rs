@@ -45,6 +45,9 @@ pub mod predict {
     pub use bellwether_model::speedup::{Law, Speedup};
 }
 
+pub mod federate;
+pub mod models;
+
 /// Plans: which machines one job should have, at a price, on servers that may vanish.
 pub mod plan {
     pub use bellwether_core::plan::*;
@@ -73,4 +76,25 @@ pub mod serve {
     pub use bellwether_serve::engine::{EngineError, Prepare};
     pub use bellwether_serve::loading::LoadLimits;
     pub use bellwether_serve::machine::{DeviceType, Machine, MachineNode};
+    use bellwether_sim::cluster::Cluster;
+
+    /// The machine that a daemon shares as if it were this cluster. Speeds are relative to the fastest: no slot can be
+    /// made faster than this machine is.
+    pub fn machine_of(cluster: &Cluster) -> Machine {
+        let view = &cluster.view;
+        let speed = |name: &String| cluster.device_speeds.get(name).copied().unwrap_or(1.0);
+        let fastest = view.device_types.iter().map(speed).fold(f64::MIN_POSITIVE, f64::max);
+        let kind = |name: &String| DeviceType { name: name.clone(), speed: speed(name) / fastest };
+        Machine {
+            device_types: view.device_types.iter().map(kind).collect(),
+            nodes: view
+                .nodes
+                .iter()
+                .map(|node| MachineNode { device_type: node.device_type, devices: node.devices })
+                .collect(),
+            link: view.link,
+            local_link: view.local_link,
+            restart_s: view.restart_s,
+        }
+    }
 }

@@ -13,6 +13,12 @@ pub use bellwether_sim::world::{EarlyTermination, JobRecord, Knowledge, Outage, 
 
 use bellwether_sim::world::World;
 
+mod experiment;
+pub mod replay;
+mod timed;
+
+pub use experiment::{Experiment, ExperimentError, Jobs, Outcome, PolicyResult};
+
 /// Lets `policy` decide about the jobs of `entries` (in order of arrival) in the cluster of `scenario`, until the
 /// last has ended. Jobs are as fast as `truth` says; `belief` is what the policy is told of that. The figures of the
 /// recording are

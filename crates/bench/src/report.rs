@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use bellwether_core::units::Bytes;
+use bellwether_render::table::aligned;
 use serde_json::{Map, Value, json};
 
 use super::published::{self, Published};
@@ -108,7 +109,7 @@ impl Report {
             "notes": self.notes,
             "published": published::json(self.published),
         });
-        serde_json::to_string_pretty(&report).unwrap_or_default()
+        bellwether_render::json(&report)
     }
 
     /// The whole for people.
@@ -185,15 +186,7 @@ fn grid(rows: &[Row]) -> String {
                 row.0.iter().filter(|(_, v)| !v.is_array()).map(|(name, value)| cell(name, value)).collect(),
             );
         }
-        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..heading.len()).map(width).collect();
-        for line in &lines {
-            for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
-                let pad = " ".repeat(width - cell.chars().count());
-                let _ = if column == 0 { write!(text, "{cell}{pad}") } else { write!(text, "  {pad}{cell}") };
-            }
-            text.push('\n');
-        }
+        text.push_str(&aligned(&lines));
         if !rest.is_empty() {
             text.push('\n');
         }

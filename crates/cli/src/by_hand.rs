@@ -4,20 +4,20 @@ use std::process::ExitCode;
 
 use bellwether_core::InputError;
 use bellwether_core::record::RunOutcome;
+use bellwether_render::duration::rough;
+use bellwether_render::figure::loss;
+use bellwether_render::summary;
+use bellwether_render::table::facts;
+use bellwether_render::words::count;
 use bellwether_runtime::control::Status;
 use bellwether_runtime::control::client::{ClientError, Control};
 use bellwether_runtime::journal::RunHistory;
 use bellwether_runtime::listing::{RunState, RunView};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::failure::Failure;
 use crate::options::Format;
 use crate::printer::Printer;
-use crate::render::duration::rough;
-use crate::render::figure::loss;
-use crate::render::summary;
-use crate::render::table::facts;
-use crate::render::words::count;
 use crate::runs::RunDir;
 
 impl From<ClientError> for Failure {
@@ -101,9 +101,9 @@ pub(crate) fn watch(run: &RunDir, format: Format, printer: &Printer) -> Result<E
         let now = (status.step, status.lifecycle.clone(), status.workers);
         if last.as_ref() != Some(&now) {
             last = Some(now);
-            // Nobody to read it, nothing to follow.
+            // Without a reader there is nothing to follow for.
             return match format {
-                Format::Json => printer.line(status_json(&status)),
+                Format::Json => printer.line(status.json()),
                 Format::Table => printer.line(line(&status)),
             };
         }
@@ -153,25 +153,6 @@ fn view_line(view: &RunView) -> String {
 /// Committed steps of all.
 pub(crate) fn steps(view: &RunView) -> String {
     format!("{}/{}", view.step, view.total_steps.map_or("?".into(), |steps| steps.to_string()))
-}
-
-fn status_json(status: &Status) -> Value {
-    let members: Vec<_> = status
-        .members
-        .iter()
-        .map(|m| {
-            json!({
-                "worker": m.worker, "stage": m.stage, "address": m.address, "process": m.process,
-                "virtual_nodes": m.virtual_nodes, "step": m.step, "doing": m.doing,
-            })
-        })
-        .collect();
-    json!({
-        "run": status.run, "phase": status.lifecycle, "epoch": status.epoch, "step": status.step,
-        "total_steps": status.total_steps, "loss": status.loss, "examples": status.examples,
-        "examples_per_s": status.examples_per_s, "workers": status.workers, "wanted": status.wanted,
-        "elapsed_s": status.elapsed_s, "batch": (status.batch > 0).then_some(status.batch), "members": members,
-    })
 }
 
 /// All that is known of a run: its summary, once its coordinator has ended.

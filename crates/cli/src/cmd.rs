@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::colour::When;
 use crate::failure::Failure;
 use crate::printer::Printer;
-use crate::render::colour::When;
 use crate::version::long_version;
 
 mod audit;
@@ -149,7 +149,7 @@ pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCo
         Verb::Jobs(arguments) => client::jobs(&arguments, printer),
         Verb::Show(arguments) => client::show(&arguments, printer),
         Verb::Logs(arguments) => client::logs(&arguments, printer),
-        Verb::Stop(arguments) => act(client::Act::Stop, arguments, printer),
+        Verb::Stop(arguments) => act(client::Act::Suspend, arguments, printer),
         Verb::Resume(arguments) => act(client::Act::Resume, arguments, printer),
         Verb::Cancel(arguments) => act(client::Act::Cancel, arguments, printer),
         Verb::Rm(arguments) => client::rm(&arguments, printer),

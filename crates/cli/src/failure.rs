@@ -4,6 +4,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use bellwether_core::InputError;
+use bellwether_render::plot::PlotError;
 
 /// A verb could not do what it was asked to.
 #[derive(Debug)]
@@ -35,6 +36,12 @@ impl Failure {
 impl From<InputError> for Failure {
     fn from(error: InputError) -> Self {
         Failure::Input(error)
+    }
+}
+
+impl From<PlotError> for Failure {
+    fn from(error: PlotError) -> Self {
+        Failure::at("--plot", error)
     }
 }
 

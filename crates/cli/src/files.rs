@@ -15,15 +15,16 @@ use crate::failure::Failure;
 ///
 /// # Errors
 ///
-/// As the file system says, and for what is no regular file: a pipe or a device may never end, and others read it, too.
+/// Returns the file system's error, and one for a file that is not regular: a pipe or a device may never end, and other
+/// programs read it too.
 pub(crate) fn read_data(path: &Path) -> io::Result<Vec<u8>> {
     read_data_within(path, u64::MAX)
 }
 
-/// The same of a file with at most so many bytes.
+/// The same of a file with at most this many bytes.
 pub(crate) fn read_data_within(path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
     let check = |file: &fs::Metadata| match file.len() {
-        _ if !file.is_file() => Err(io::Error::other("it is no regular file")),
+        _ if !file.is_file() => Err(io::Error::other("it is not a regular file")),
         bytes if bytes > limit_bytes => {
             let (bytes, limit) = (Bytes(bytes), Bytes(limit_bytes));
             Err(io::Error::other(format!("it has {bytes}, and {limit} are allowed")))
@@ -45,7 +46,7 @@ pub(crate) fn read_data_within(path: &Path, limit_bytes: u64) -> io::Result<Vec<
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let place = path.display().to_string();
     let mut name =
-        path.file_name().ok_or_else(|| Failure::at(&place, "is no name of a file"))?.to_os_string();
+        path.file_name().ok_or_else(|| Failure::at(&place, "is not the name of a file"))?.to_os_string();
     name.push(format!(".{}.part", std::process::id()));
     let part = path.with_file_name(name);
     let written = fs::File::create(&part).and_then(|mut file| {
@@ -64,7 +65,7 @@ pub(crate) fn check_folder(path: &Path) -> Result<(), Failure> {
     let folder = match path.parent() {
         Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
         Some(folder) => folder,
-        None => return Err(Failure::at(path.display().to_string(), "is no name of a file")),
+        None => return Err(Failure::at(path.display().to_string(), "is not the name of a file")),
     };
     if path.is_dir() {
         return Err(Failure::at(path.display().to_string(), "this is a folder; name a file in it"));

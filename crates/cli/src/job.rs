@@ -9,7 +9,7 @@ use bellwether_runtime::membership::WorkloadDescription;
 use crate::failure::Failure;
 use crate::session;
 
-/// Reads a job file, with some of its keys set anew.
+/// Reads a job file, with other values for some of its keys.
 pub(crate) fn read(path: &Path, overrides: &[(String, String)]) -> Result<CheckedJob, Failure> {
     let place = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|e| {

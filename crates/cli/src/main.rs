@@ -2,13 +2,13 @@
 
 mod by_hand;
 mod cmd;
+mod colour;
 mod failure;
 mod files;
 mod job;
-mod models;
 mod options;
+mod outlook;
 mod printer;
-mod render;
 mod runs;
 mod session;
 mod traces;
@@ -23,7 +23,7 @@ use clap::{CommandFactory, FromArgMatches};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let printer = printer::Printer::new(render::colour::When::default());
+    let printer = printer::Printer::new(colour::When::default());
     let arguments = match parse() {
         Ok(arguments) => arguments,
         Err(failure) => {

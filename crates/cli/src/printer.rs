@@ -3,14 +3,16 @@
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 
-use crate::render::colour::{Colour, When};
+use bellwether_render::colour::Colour;
+
+use crate::colour::When;
 
 /// Writes for people and for programs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Printer {
     /// Whether stderr is a terminal, where a line can be rewritten.
     pub(crate) interactive: bool,
-    /// Whether nobody wants to hear how far a run is.
+    /// Whether progress is not shown.
     pub(crate) quiet: bool,
     /// Whether stdout and stderr have colours.
     colours: (bool, bool),
@@ -39,7 +41,7 @@ impl Printer {
         text.lines().map(line).collect::<Vec<_>>().join("\n")
     }
 
-    /// The result of a verb. A reader that hung up wants no more of it, and is no fault.
+    /// The result of a verb. A reader that hung up wants no more of it: that is not a fault.
     pub(crate) fn out(&self, text: impl Display) {
         self.line(text);
     }

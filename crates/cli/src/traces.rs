@@ -18,7 +18,7 @@ const REMARKS_MAX: usize = 10;
 ///
 /// # Errors
 ///
-/// A file that cannot be read, or is no trace of the format.
+/// Returns an error if the file cannot be read, or if it is not a trace of the format.
 pub(crate) fn read(path: &Path, format: Option<Format>, options: &ReadOptions) -> Result<Trace, Failure> {
     let bytes = fs::read(path)
         .map_err(|e| InputError::new(&options.place, format!("the trace cannot be read: {e}")))?;
@@ -29,7 +29,7 @@ pub(crate) fn read(path: &Path, format: Option<Format>, options: &ReadOptions) -
 ///
 /// # Errors
 ///
-/// A file that cannot be read, or is no generator.
+/// Returns an error if the file cannot be read, or if it is not a generator.
 pub(crate) fn read_workload(path: &Path) -> Result<Workload, Failure> {
     let place = path.display().to_string();
     let text = fs::read_to_string(path)

@@ -17,6 +17,7 @@ pub mod prediction;
 pub mod profile;
 pub mod record;
 pub mod shards;
+pub mod span;
 mod spelling;
 pub mod tree;
 pub mod units;

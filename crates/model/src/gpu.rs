@@ -56,6 +56,9 @@
 //! order, work conservation, and the choice by tree against one by looking. `tests/it/gpu_sharing.rs`: disciplines and
 //! contention, by hand and against published orderings.
 
+mod advice;
+mod cells;
+mod chrome;
 mod contention;
 mod device;
 mod discipline;
@@ -63,19 +66,26 @@ mod kernel;
 mod occupancy;
 mod outcome;
 mod partition;
+mod report;
 mod rooms;
 mod simulation;
+mod timed;
 mod timeline;
 mod trace;
 mod workload;
 
+pub use advice::Advice;
+pub use cells::{Cell, cells};
+pub use chrome::{TRACE_BLOCKS_MAX, chrome_trace};
 pub use device::{Device, Evidence, Issue, Order, WARP_THREADS, built_in, find, read_devices};
 pub use discipline::{Discipline, Slice, TimeSlice};
 pub use kernel::{Demand, Kernel};
 pub use occupancy::{Amounts, Occupancy, Resource, capacity, occupancy, rooms};
 pub use outcome::{BlockRun, Decision, KernelSummary, LaunchRun, Outcome, RoomRow, RoundRun, StreamSummary};
+pub use report::{KernelReport, Report, ReportJson};
 pub use rooms::Rooms;
 pub use simulation::{Options, run};
+pub use timed::{Score, TimedRun, read_timed_trace, score_runs};
 pub use trace::{
     LaunchScore, RunScore, TRACE_HEADER, TracedLaunch, TracedRun, WrongBlock, compare, read_trace,
 };

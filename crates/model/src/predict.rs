@@ -89,8 +89,13 @@ use crate::queueing::Shares;
 
 mod asynchronous;
 mod fine;
+mod question;
 mod slowest;
 mod units;
+mod whole_run;
+
+pub use question::{Answer, DeviceSpec, Fidelity, Question, QuestionError, SendOrder};
+pub use whole_run::{PhaseAnswer, RunAnswer, RunQuestion};
 
 /// Standard error of the time that bytes take over a link, relative: what repeated bulk measurements differ by.
 pub const LINK_UNCERTAINTY: f64 = 0.03;

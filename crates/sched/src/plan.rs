@@ -37,9 +37,10 @@ use bellwether_core::prediction::{JobDescription, Link, StepModel};
 use bellwether_model::predict::ProfileModel;
 use bellwether_model::transient::checkpoint_s;
 
+pub use bellwether_core::span::written as duration;
 pub use catalogue::{Catalogue, Machine, ReadFile, Transient};
-pub use format::duration;
 pub use local::{Local, NEARLY_FASTEST, local};
+pub use strategies::order_parts;
 
 use evaluate::Evaluator;
 use search::{Known, Search};

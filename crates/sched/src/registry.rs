@@ -81,3 +81,32 @@ impl Registry {
         Ok((*about, Box::new(WithLimits::new(policy, about.gangs))))
     }
 }
+
+/// Names of policies between commas. Options hold commas too: a number or `key=value` belongs to the name
+/// before it.
+pub fn names(texts: &[String]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for item in texts.iter().flat_map(|text| text.split(',')).map(str::trim).filter(|item| !item.is_empty()) {
+        let is_option =
+            item.parse::<f64>().is_ok() || item.split(':').next().is_some_and(|word| word.contains('='));
+        match names.last_mut() {
+            Some(last) if is_option && last.contains(':') => {
+                last.push(',');
+                last.push_str(item);
+            }
+            _ => names.push(item.to_owned()),
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names;
+
+    #[test]
+    fn options_stay_with_their_policy() {
+        let given = ["fifo,las2d:3250,7200,srtf".to_owned(), "pollux:p=-1,interval=60".to_owned()];
+        assert_eq!(names(&given), ["fifo", "las2d:3250,7200", "srtf", "pollux:p=-1,interval=60"]);
+    }
+}

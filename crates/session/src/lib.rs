@@ -40,6 +40,7 @@ mod run;
 mod spawn;
 mod threads;
 pub mod tune;
+pub mod work;
 mod workload;
 
 pub use begin::planned::apply as apply_plan;

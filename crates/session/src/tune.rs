@@ -10,11 +10,14 @@ use bellwether_core::prediction::Protocol;
 use bellwether_runtime::run_dir::{RunDirError, StateDir};
 use bellwether_sched::tune::{Ask, Outcome, Session};
 
+mod report;
 mod session;
 mod state;
 mod tuned;
 
-pub use state::{State, then};
+pub use report::{Report, SettingReport};
+pub use state::State;
+use state::then;
 pub use tuned::{Tuned, key};
 
 /// A search cannot go on.

@@ -8,6 +8,7 @@
 
 pub mod cluster;
 pub mod report;
+pub mod spans;
 pub mod trace;
 pub mod workload;
 pub mod world;

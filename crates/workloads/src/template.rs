@@ -106,6 +106,14 @@ fn quoted(text: &str) -> String {
     quoted
 }
 
+/// A name for a job, made of `text` and of what a name may hold.
+pub fn name(text: &str) -> String {
+    let fits =
+        |letter: char| if letter.is_ascii_alphanumeric() || "-_".contains(letter) { letter } else { '-' };
+    let name: String = text.chars().take(60).map(fits).collect();
+    if name.trim_matches('-').is_empty() { "first".into() } else { name }
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;

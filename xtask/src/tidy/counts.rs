@@ -23,7 +23,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ),
     ("des", 2000, "an engine that knows no domain"),
     ("numerics", 2500, "fits, searches, matrices and programs that know no domain"),
-    ("model", 20000, "a model per file, each with its specification in its header"),
+    ("model", 20500, "a model per file, each with its specification in its header; questions to a profile"),
     ("federation", 9000, "federations: queues that overflow, games, and the answers of both"),
     ("sched", 15000, "a policy per file; planner, programs, control of one run"),
     ("sim", 5000, "the simulated cluster and readers of eight formats of traces"),
@@ -36,16 +36,27 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("serve", 9800, "the daemon: ledger, its compaction and replay, engine, processes, HTTP API, dashboard"),
     (
         "session",
-        4500,
-        "what a run begins with, its directors, its process, the stages profile and tune, curves, the machine",
+        4700,
+        "what a run begins with, its directors, its process, the stages profile and tune, curves, work to a loss, \
+         the machine",
     ),
-    ("bellwether", 800, "the face of the crates for programs of users, and its examples"),
+    (
+        "bellwether",
+        2000,
+        "the face of the crates for programs of users: experiments, replays, files, examples",
+    ),
     (
         "cli",
-        13500,
+        9000,
         "arguments, files, streams, tables and plots of all verbs, the first hour (init, doctor, export)",
     ),
-    ("bench", 8000, "sixteen measurements of real processes, and what they share"),
+    ("client", 1000, "the client of a daemon: endpoints, TLS, typed requests, streams"),
+    ("render", 1600, "tables, CSV, numbers, spans of time, and the drawing of all plots"),
+    (
+        "bench",
+        8500,
+        "sixteen measurements of real processes, what they share, and the fuzzer of all decoders",
+    ),
     ("testkit", 600, "what tests of several crates share"),
     ("xtask", 2400, "the checks of this house, the page of training modes"),
 ];

@@ -16,6 +16,12 @@ const PRIVATE: [(&str, &str); 7] = [
     (" are no ", "`are not`, or say what they are"),
 ];
 
+/// Comparisons are plain: "it is no longer than a step".
+const COMPARATIVES: [&str; 16] = [
+    "better", "closer", "earlier", "faster", "further", "higher", "larger", "later", "less", "longer",
+    "lower", "more", "older", "shorter", "slower", "worse",
+];
+
 /// Files that quote these words to speak about them.
 const QUOTES: [&str; 1] = ["xtask/src/tidy/dialect.rs"];
 
@@ -23,9 +29,12 @@ const QUOTES: [&str; 1] = ["xtask/src/tidy/dialect.rs"];
 pub(crate) fn count(text: &str) -> usize {
     let text = text.to_lowercase();
     let of = |word: &str| {
-        let starts = text.match_indices(word).map(|(offset, _)| &text[..offset]);
-        // "There is no room" is plain.
-        starts.filter(|before| !(word.starts_with(' ') && before.ends_with("there"))).count()
+        let is_plain = |offset: usize| {
+            let next = text[offset + word.len()..].split(|letter: char| !letter.is_alphabetic()).next();
+            // "There is no room" is plain.
+            text[..offset].ends_with("there") || next.is_some_and(|next| COMPARATIVES.contains(&next))
+        };
+        text.match_indices(word).filter(|(offset, _)| !(word.starts_with(' ') && is_plain(*offset))).count()
     };
     PRIVATE.iter().map(|(word, _)| of(word)).sum()
 }
@@ -59,6 +68,7 @@ mod tests {
     fn private_words_are_counted_and_plain_ones_are_not() {
         assert_eq!(count("Nobody waits; whoever reads this begins anew, so many times."), 4);
         assert_eq!(count("`x` is no policy, and these are no figures."), 2);
+        assert_eq!(count("It is no longer than a step, and they are no better."), 0);
         assert_eq!(count("There is no room, there are no files, and no worker waits."), 0);
     }
 }

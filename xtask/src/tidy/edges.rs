@@ -28,16 +28,25 @@ const EDGES: &[(&str, &[&str])] = &[
     ("serve", &["core", "model", "sched", "session", "runtime"]),
     // A wall: it reads no command line and prints nothing.
     ("session", &["core", "des", "model", "sched", "runtime"]),
+    // A wall: text only, so that every program can use it.
+    ("render", &["core"]),
+    // A wall: programs speak with a daemon without a command line.
+    ("client", &["core", "serve"]),
     // The face of the others for programs of users.
-    ("bellwether", &["core", "model", "sched", "session", "sim", "runtime", "serve", "workloads"]),
+    (
+        "bellwether",
+        &["core", "federation", "model", "sched", "session", "sim", "runtime", "serve", "workloads"],
+    ),
     (
         "cli",
         &[
             "bellwether",
+            "client",
             "core",
             "des",
             "model",
             "federation",
+            "render",
             "sched",
             "session",
             "sim",
@@ -47,7 +56,10 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     // Measures the command from outside, as a program: it must not depend on `cli`.
-    ("bench", &["core", "des", "model", "sched", "runtime", "serve", "workloads"]),
+    (
+        "bench",
+        &["core", "des", "federation", "model", "render", "sched", "runtime", "serve", "sim", "workloads"],
+    ),
     ("testkit", &[]),
     ("xtask", &[]),
 ];
@@ -59,6 +71,7 @@ const FOREIGN: &[(&str, &[&str], &str)] = &[
     ("tonic", &["runtime", "xtask"], "gRPC stays at the control plane"),
     ("burn", &["workloads"], "a deep-learning framework must not leak out of what is trained"),
     ("clap", &["cli", "bench"], "arguments are read by the command line only"),
+    ("plotters", &["render"], "all pictures share one sheet, axis and palette"),
     ("indicatif", &["cli"], "streams belong to the command line"),
 ];
 

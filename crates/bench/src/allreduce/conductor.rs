@@ -179,8 +179,8 @@ fn bars(workers: u32, rows: &[Row]) -> Vec<Bar> {
         4 => (12.0, 0.35),
         _ => return bars,
     };
-    bar(4, "4 B: at most so many TCP round trips", |row| row.in_round_trips, round_trips, true);
-    bar(MIB, "1 MiB: at most so many times the copy of the bytes", |row| row.in_copy_times, 2.5, true);
+    bar(4, "4 B: at most this many TCP round trips", |row| row.in_round_trips, round_trips, true);
+    bar(MIB, "1 MiB: at most this many times the copy of the bytes", |row| row.in_copy_times, 2.5, true);
     bar(256 * MIB, "256 MiB: bus bandwidth over one-way TCP, at least", |row| row.of_one_way, one_way, false);
     bars
 }

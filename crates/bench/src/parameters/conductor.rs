@@ -110,7 +110,7 @@ pub(super) fn bars(options: &Options, rows: &[Row]) -> Vec<Bar> {
         let (share, trips) = (row.of_one_way.median, row.in_round_trips.median);
         [
             Bar::ratio("pushed and pulled bytes over one-way TCP, at least", share, 0.7, share >= 0.7),
-            Bar::ratio("4 KiB pull: at most so many TCP round trips", trips, 8.0, trips <= 8.0),
+            Bar::ratio("4 KiB pull: at most this many TCP round trips", trips, 8.0, trips <= 8.0),
         ]
     };
     alone.flat_map(pair).collect()

@@ -108,6 +108,6 @@ fn unproven(run: &str, what: &LedgerError, unreadable: &Unreadable) -> Failure {
     let lines =
         if count == 1 { format!("line {number}") } else { format!("{count} lines from line {number} on") };
     Failure::No(format!(
-        "{run}: {what}; this is no proof of a fault, since {lines} of the journal cannot be read"
+        "{run}: {what}; this does not prove a fault, since {lines} of the journal cannot be read"
     ))
 }

@@ -3,23 +3,20 @@
 
 mod args;
 mod change;
-mod daemon;
+mod connect;
 mod dashboard;
-mod events;
 mod follow;
 mod jobs;
 mod logs;
-mod place;
 mod rm;
 mod show;
-mod socket;
 mod submit;
 mod target;
-mod tls;
 mod words;
 
 pub(crate) use args::JobArguments;
-pub(crate) use change::{Act, ActArguments, Left, PolicyArguments, ScaleArguments, act, policy, scale};
+pub(crate) use bellwether_client::Act;
+pub(crate) use change::{ActArguments, Left, PolicyArguments, ScaleArguments, act, policy, scale};
 pub(crate) use dashboard::{DashboardArguments, dashboard};
 pub(crate) use follow::watch;
 pub(crate) use jobs::{JobsArguments, jobs};

@@ -29,7 +29,7 @@ pub(crate) struct DescribeArguments {
 
 pub(crate) fn describe(arguments: &DescribeArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     let place = "bellwether describe";
-    // Nobody waits for the answer when the daemon is gone.
+    // If the daemon dies, no process waits for the answer.
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| Failure::at(place, error))?;
     let limit = Some(arguments.memory.0.saturating_add(PROGRAM_BYTES));
     setrlimit(Resource::As, Rlimit { current: limit, maximum: limit })

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use bellwether_render as render;
+use bellwether_render::colour::Colour;
 use bellwether_session::doctor::{Finding, State, examine};
 use clap::Args;
 use serde_json::json;
@@ -9,8 +11,6 @@ use serde_json::json;
 use crate::failure::Failure;
 use crate::options::{Format, StateArguments};
 use crate::printer::Printer;
-use crate::render;
-use crate::render::colour::Colour;
 use crate::runs::StateDir;
 
 #[derive(Debug, Args)]

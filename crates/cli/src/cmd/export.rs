@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use bellwether_core::InputError;
+use bellwether_render::csv::{Csv, cell};
 use bellwether_session::curves::{Curves, EvaluationPoint, tensorboard};
 use clap::{Args, ValueEnum};
 
 use crate::failure::Failure;
 use crate::files;
 use crate::printer::Printer;
-use crate::render::csv::{Csv, cell};
 use crate::runs::{RunDir, StateDir};
 
 mod plot;

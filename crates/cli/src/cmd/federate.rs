@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use bellwether::federate::Beside;
 use bellwether_core::{InputError, ParseError};
 use bellwether_federation::answer::{
     self, EXACT_MEMBERS, Report, Split, Unanswered, Valuation, Valuer, Wanted,
@@ -14,12 +15,10 @@ use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 
 use crate::failure::Failure;
-use crate::files as written;
+use crate::files;
 use crate::options::{TableFormat, picture};
 use crate::printer::Printer;
 
-mod files;
-mod plot;
 mod posted;
 mod prices;
 mod savings;
@@ -39,7 +38,7 @@ pub(crate) struct FederateArguments {
     /// Search for the number of servers that each should share
     #[arg(long, value_enum)]
     optimise: Option<Optimise>,
-    /// Show the federation with which nobody gains by leaving instead of that of all
+    /// Show the federation in which no member gains by leaving, instead of that of all members
     #[arg(long)]
     stable: bool,
     /// Simulate, also where a model could be solved
@@ -94,8 +93,10 @@ impl ValueEnum for SplitArgument {
     fn to_possible_value(&self) -> Option<PossibleValue> {
         let (name, help) = match self.0 {
             Split::Shapley => ("shapley", "Each gets its mean contribution"),
-            Split::Core => ("core", "So that nobody gains by leaving, where that is possible"),
-            Split::Nucleolus => ("nucleolus", "So that whoever gains most by leaving gains least"),
+            Split::Core => ("core", "So that no member gains by leaving, where that is possible"),
+            Split::Nucleolus => {
+                ("nucleolus", "So that the member that gains most by leaving gains as little as possible")
+            }
             Split::Nash => ("nash", "All get the same beyond what they have alone"),
             Split::All => ("all", "All of these, and simple rules beside them"),
         };
@@ -122,9 +123,9 @@ pub(crate) fn federate(arguments: &FederateArguments, printer: &Printer) -> Resu
             "examples/federation-*.toml are some; `bellwether schema federation` says what such a file holds",
         )
     })?;
-    let federation = Description::read(&text, &place, &files::Beside::new(&arguments.federation))?;
+    let federation = Description::read(&text, &place, &Beside::new(&arguments.federation))?;
     if let Some(path) = &arguments.plot {
-        written::check_folder(path)?;
+        files::check_folder(path)?;
     }
     let game = arguments.game.unwrap_or(match federation.jobs {
         Some(_) => GameKind::Savings,

@@ -38,7 +38,7 @@ pub(crate) fn init(arguments: &InitArguments, printer: &Printer) -> Result<ExitC
             return Err(error.hint("name another file, or pass --force to replace it").into());
         }
     }
-    let name = |of: &str| arguments.name.clone().unwrap_or_else(|| named(of));
+    let name = |of: &str| arguments.name.clone().unwrap_or_else(|| template::name(of));
     let text = match &arguments.data {
         None => template::digits(&name("first")),
         Some(data) => {
@@ -71,12 +71,4 @@ fn reached(data: &Path, file: &Path) -> Result<String, Failure> {
     let folder = file.parent().unwrap_or(Path::new("/"));
     let path = data.strip_prefix(folder).unwrap_or(&data);
     Ok(path.display().to_string())
-}
-
-/// A name for a job, of what a name may hold.
-fn named(text: &str) -> String {
-    let fits =
-        |letter: char| if letter.is_ascii_alphanumeric() || "-_".contains(letter) { letter } else { '-' };
-    let name: String = text.chars().take(60).map(fits).collect();
-    if name.trim_matches('-').is_empty() { "first".into() } else { name }
 }

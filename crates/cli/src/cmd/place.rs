@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use bellwether_core::InputError;
 use bellwether_core::parse::document;
-use bellwether_model::gpu::{self, Device, Discipline, Options, Workload};
+use bellwether_model::gpu::{self, Device, Discipline, Options, Report, TRACE_BLOCKS_MAX, Workload};
 use clap::Args;
 
 use crate::failure::Failure;
@@ -14,13 +14,10 @@ use crate::files;
 use crate::options::{TableFormat, picture};
 use crate::printer::Printer;
 
-mod advice;
-mod chrome;
 mod compare;
 mod explain;
 mod list;
 mod plot;
-mod report;
 mod show;
 
 #[derive(Debug, Args)]
@@ -63,8 +60,8 @@ pub(crate) fn place(arguments: &PlaceArguments, printer: &Printer) -> Result<Exi
     let devices = devices(arguments.gpus.as_deref())?;
     let text = match (&arguments.compare, &arguments.workload, &arguments.gpu) {
         (Some(path), _, name) => {
-            let trace = compare::read(&read(path)?, &path.display().to_string())?;
-            compare::render(&compare::score(&trace, &devices, name.as_deref())?, arguments.format)
+            let trace = gpu::read_timed_trace(&read(path)?, &path.display().to_string())?;
+            compare::render(&gpu::score_runs(&trace, &devices, name.as_deref())?, arguments.format)
         }
         (None, Some(path), Some(name)) => {
             let device = gpu::find(&devices, name).map_err(|e| InputError { place: "--gpu".into(), ..e })?;
@@ -109,7 +106,7 @@ fn run(
     for discipline in disciplines {
         let outcome = gpu::run(device, &workload, *discipline, options)
             .map_err(|e| InputError { place: format!("{place}: {}", e.place), ..e })?;
-        reports.push(report::Report::new(device, &workload, outcome)?);
+        reports.push(Report::new(device, &workload, outcome)?);
     }
     let [report] = reports.as_slice() else { return Ok(show::side_by_side(&reports, arguments.format)) };
     if let Some(number) = arguments.explain
@@ -122,7 +119,11 @@ fn run(
         files::write_whole(path, plot::svg(report)?.as_bytes())?;
     }
     if let Some(path) = &arguments.trace {
-        files::write_whole(path, chrome::json(report, printer).as_bytes())?;
+        let all = report.outcome.blocks.len();
+        if all > TRACE_BLOCKS_MAX {
+            printer.note(format_args!("the trace has the first {TRACE_BLOCKS_MAX} of {all} blocks"));
+        }
+        files::write_whole(path, gpu::chrome_trace(report).as_bytes())?;
     }
     Ok(show::render(report, arguments.format))
 }

@@ -86,10 +86,7 @@ pub(crate) fn plan(arguments: &PlanArguments, printer: &Printer) -> Result<ExitC
     catalogue.check_regions(&arguments.region)?;
     let model = model(&arguments.profile, &catalogue)?;
     let profile = model.profile();
-    let work = work::samples(&arguments.work, profile)?;
-    if let Some(remark) = &work.remark {
-        printer.note(remark);
-    }
+    let work = work::samples(&arguments.work, profile, printer)?;
     note_link(&catalogue, profile, printer);
     let job = model.job();
     let ways = arguments.ways.ways()?;
@@ -109,7 +106,7 @@ pub(crate) fn plan(arguments: &PlanArguments, printer: &Printer) -> Result<ExitC
         ..usual
     };
     let mut found = plan::plan(&question, &catalogue, &model)?;
-    strategies::order(&mut found, profile);
+    plan::order_parts(&mut found, profile);
     if let Some(path) = &arguments.plot {
         files::write_whole(path, plot::svg(&found)?.as_bytes())?;
     }

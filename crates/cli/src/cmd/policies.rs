@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
+use bellwether_render as render;
 use bellwether_sched::policy::About;
 use bellwether_sched::registry::Registry;
 use clap::Args;
@@ -11,7 +12,6 @@ use serde_json::json;
 use crate::failure::Failure;
 use crate::options::Format;
 use crate::printer::Printer;
-use crate::render;
 
 #[derive(Debug, Args)]
 pub(crate) struct PoliciesArguments {

@@ -6,14 +6,15 @@ use std::time::Duration;
 use bellwether_core::InputError;
 use bellwether_core::job::CheckedJob;
 use bellwether_core::record::{Mismatch, RunFailure, RunOutcome, Summary};
+use bellwether_render::summary;
 use bellwether_runtime::coordinator::CoordinatorError;
 use bellwether_runtime::ending::EndSignal;
 use bellwether_session::{Program, RunError, Session, Spawn, Timeouts};
 
 use crate::failure::Failure;
 use crate::options::{Format, StateArguments};
+use crate::outlook;
 use crate::printer::Printer;
-use crate::render::{outlook, summary};
 use crate::runs::{RunDir, StateDir};
 use crate::session::{build, program};
 
@@ -151,7 +152,7 @@ fn conclude(
                      --last-checkpoint-wait says how long the workers hold the state"
                 )
             } else if outcome.has_diverged() {
-                "start anew with a smaller optimizer.learning_rate, or with optimizer.clip_norm; \
+                "start a new run with a smaller optimizer.learning_rate, or with optimizer.clip_norm; \
                  the checkpoints that were written before are kept"
                     .to_string()
             } else {
@@ -191,7 +192,7 @@ fn explain(error: &CoordinatorError, run: &RunDir) -> Failure {
     let hint = match error {
         CoordinatorError::Busy(_) => format!("`bellwether watch {place}` shows it"),
         CoordinatorError::Checkpoint(_) => {
-            "remove the checkpoints that cannot be used; without any, the run begins anew from its seed".into()
+            "remove the checkpoints that cannot be used; without any, the run begins again from its seed".into()
         }
         CoordinatorError::OtherData { .. } => {
             "put back what it was trained with; or pass --accept-other-data: the run goes on, the result is that of \

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use bellwether::serve::machine_of;
 use bellwether_core::InputError;
 use bellwether_core::units::{Bytes, Seconds};
 use bellwether_sched::registry::Registry;
@@ -12,7 +13,7 @@ use bellwether_serve::daemon::{self, Daemon, DaemonError, Protection};
 use bellwether_serve::engine::EngineError;
 use bellwether_serve::ledger::Damage;
 use bellwether_serve::loading::LoadLimits;
-use bellwether_serve::machine::{DeviceType, Machine, MachineNode};
+use bellwether_serve::machine::Machine;
 use bellwether_session::reachable;
 use bellwether_sim::cluster::Cluster;
 use clap::Args;
@@ -56,8 +57,8 @@ pub(crate) struct ServeArguments {
     /// How often a job is tried again after its processes failed
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub(crate) retries: u32,
-    /// Length from which on the daemon compacts its ledger: what follows from the lines takes their place, and they move
-    /// to ledger.jsonl.before
+    /// Length from which on the daemon compacts its ledger: what follows from the lines takes their place, and they
+    /// move to ledger.jsonl.before
     #[arg(long, value_name = "SIZE", default_value = "16MiB")]
     pub(crate) compact_at: Bytes,
     /// Memory that loading a submitted job's data may take; larger files are refused
@@ -78,7 +79,7 @@ pub(crate) fn serve(arguments: ServeArguments, printer: &Printer) -> Result<Exit
     }
     let scale = arguments.time_scale;
     if let Some(scale) = scale.filter(|scale| !(*scale >= 1e-3 && *scale <= 1e6)) {
-        let error = InputError::new("--time-scale", format!("{scale} is no factor for a clock"));
+        let error = InputError::new("--time-scale", format!("{scale} is not a factor for a clock"));
         return Err(error.hint("write a number from 0.001 to 1000000; 1 is real time").into());
     }
     if let Some(address) = arguments.listen {
@@ -172,7 +173,7 @@ fn lament(damage: &Damage, printer: &Printer) {
         printer.note(format_args!("  line {number} {what}"));
     }
     printer.note(
-        "  hint: all jobs leave with a checkpoint and are decided on anew; look with `bellwether jobs` whether one is missing, and \
+        "  hint: all jobs leave with a checkpoint and are decided on again; look with `bellwether jobs` whether one is missing, and \
          submit it again: its run is still in its folder",
     );
 }
@@ -202,26 +203,7 @@ fn machine(text: &str) -> Result<Machine, Failure> {
         let hint = "leave mean_time_to_failure, mean_time_to_repair and longest_life out";
         return Err(InputError::new(text, what).hint(hint).into());
     }
-    Ok(of_cluster(&cluster))
-}
-
-/// Speeds are relative to the fastest: no slot can be made faster than this machine is.
-fn of_cluster(cluster: &Cluster) -> Machine {
-    let view = &cluster.view;
-    let speed = |name: &String| cluster.device_speeds.get(name).copied().unwrap_or(1.0);
-    let fastest = view.device_types.iter().map(speed).fold(f64::MIN_POSITIVE, f64::max);
-    let kind = |name: &String| DeviceType { name: name.clone(), speed: speed(name) / fastest };
-    Machine {
-        device_types: view.device_types.iter().map(kind).collect(),
-        nodes: view
-            .nodes
-            .iter()
-            .map(|node| MachineNode { device_type: node.device_type, devices: node.devices })
-            .collect(),
-        link: view.link,
-        local_link: view.local_link,
-        restart_s: view.restart_s,
-    }
+    Ok(machine_of(&cluster))
 }
 
 fn explain(error: DaemonError) -> Failure {

@@ -12,10 +12,10 @@ use bellwether_runtime::server::run;
 use bellwether_runtime::worker::{Options, WorkerError};
 use clap::Args;
 
+use crate::colour::When;
 use crate::failure::Failure;
 use crate::options::host_and_port;
 use crate::printer::Printer;
-use crate::render::colour::When;
 use crate::runs::read_token;
 use bellwether_session::reachable;
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use bellwether_core::InputError;
 use bellwether_core::units::Seconds;
-use bellwether_sched::registry::Registry;
+use bellwether_sched::registry::{Registry, names};
 use bellwether_sim::trace::Format;
 use bellwether_sim::world::{EarlyTermination, Knowledge};
 use clap::Args;
@@ -21,7 +21,6 @@ mod inputs;
 mod plot;
 mod replay;
 mod show;
-mod timed;
 
 #[derive(Debug, Args)]
 pub(crate) struct SimulateArguments {
@@ -48,7 +47,7 @@ pub(crate) struct SimulateArguments {
     /// How fast the policy believes that they are [default: as in truth]
     #[arg(long, value_name = "MODEL")]
     pub(crate) belief: Option<String>,
-    /// Seeds 1 to N: each draws estimates, early ends, outages and generated traces anew, the same for all policies
+    /// Seeds 1 to N: each draws its own estimates, early ends, outages and generated traces, the same for all policies
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) seeds: u64,
     /// Format of the trace [default: recognised from its header]
@@ -151,33 +150,4 @@ fn every(names: Vec<String>, known: Knowledge) -> Vec<String> {
     let decides =
         |about: &&bellwether_sched::policy::About| known != Knowledge::Unknown || !about.needs_remaining;
     Registry::built_in().iter().filter(decides).map(|about| about.name.to_owned()).collect()
-}
-
-/// Names between commas. Options hold commas too: what is no name (a number, or `key=value`) belongs to the name
-/// before it.
-fn names(texts: &[String]) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for item in texts.iter().flat_map(|text| text.split(',')).map(str::trim).filter(|item| !item.is_empty()) {
-        let is_option =
-            item.parse::<f64>().is_ok() || item.split(':').next().is_some_and(|word| word.contains('='));
-        match names.last_mut() {
-            Some(last) if is_option && last.contains(':') => {
-                last.push(',');
-                last.push_str(item);
-            }
-            _ => names.push(item.to_owned()),
-        }
-    }
-    names
-}
-
-#[cfg(test)]
-mod tests {
-    use super::names;
-
-    #[test]
-    fn options_stay_with_their_policy() {
-        let given = ["fifo,las2d:3250,7200,srtf".to_owned(), "pollux:p=-1,interval=60".to_owned()];
-        assert_eq!(names(&given), ["fifo", "las2d:3250,7200", "srtf", "pollux:p=-1,interval=60"]);
-    }
 }

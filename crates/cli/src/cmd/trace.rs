@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use bellwether_render as render;
 use bellwether_sim::trace::{Format as TraceFormat, ReadOptions};
 use bellwether_sim::workload;
 use clap::{Args, Subcommand};
@@ -11,7 +12,7 @@ use crate::failure::Failure;
 use crate::files;
 use crate::options::Format;
 use crate::printer::Printer;
-use crate::{render, traces};
+use crate::traces;
 
 mod show;
 

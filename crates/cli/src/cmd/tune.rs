@@ -7,14 +7,16 @@ use std::process::ExitCode;
 use bellwether_core::InputError;
 use bellwether_core::job::{CheckedJob, Feature, Job, WorkerRange};
 use bellwether_core::units::DollarsPerHour;
+use bellwether_render::duration::written;
 use bellwether_sched::tune::{Outcome, Search};
-use bellwether_session::tune::{self as search, Progress, SearchError, State, Tuned, sessions_folder};
+use bellwether_session::tune::{
+    self as search, Progress, Report, SearchError, State, Tuned, sessions_folder,
+};
 use clap::{Args, Subcommand};
 
 use crate::failure::Failure;
 use crate::options::{TableFormat, assignment};
 use crate::printer::Printer;
-use crate::render::duration::written;
 use crate::runs::StateDir;
 use crate::{files, job, session};
 
@@ -206,11 +208,10 @@ fn conclude(
     state_dir: &StateDir,
     printer: &Printer,
 ) -> Result<ExitCode, Failure> {
-    let result = show::Report::new(state, job, arguments.recurrences, arguments.price);
-    printer.out(result.render(arguments.format));
+    let result = Report::new(state, job, arguments.recurrences, arguments.price);
+    printer.out(show::render(&result, arguments.format));
     let Some(best) = result.best else {
-        let what =
-            "training diverges though all steps are synchronous: nobody knows which accuracy is wanted";
+        let what = "training diverges even with all steps synchronous, so no target accuracy can be derived";
         return Err(Failure::No(format!(
             "{what}\n  hint: lower optimizer.learning_rate, or name the accuracy with --target-accuracy"
         )));

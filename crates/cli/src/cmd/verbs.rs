@@ -4,10 +4,9 @@ use std::fmt::Write;
 
 use bellwether_core::InputError;
 use bellwether_core::parse::nearest;
+use bellwether_render::table::width;
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
-
-use crate::render::table::width;
 
 /// The verbs under their headings, in the order in which one comes to need them.
 const GROUPS: [(&str, &[&str]); 6] = [

@@ -2,12 +2,12 @@
 
 use std::process::ExitCode;
 
+use bellwether_render::{self as render, table};
 use clap::Args;
 use serde_json::{Map, Value};
 
 use crate::options::Format;
 use crate::printer::Printer;
-use crate::render::{self, table};
 use crate::version;
 
 #[derive(Debug, Args)]

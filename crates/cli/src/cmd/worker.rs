@@ -13,10 +13,10 @@ use bellwether_runtime::worker::{Options, Stages, WorkerError, run};
 use bellwether_workloads::{Flip, Pace};
 use clap::Args;
 
+use crate::colour::When;
 use crate::failure::Failure;
 use crate::options::host_and_port;
 use crate::printer::Printer;
-use crate::render::colour::When;
 use crate::runs::read_token;
 use crate::session;
 use bellwether_session::reachable;

@@ -1,5 +1,5 @@
 //! Training through parameter servers: the same bits where all wait for all, a bound on staleness that holds, and runs that
-//! go on whoever is killed.
+//! go on whichever process is killed.
 
 use bellwether_core::prediction::Protocol;
 use bellwether_core::record::{Event, Summary};
@@ -56,11 +56,11 @@ fn rolled_back(scene: &Scene) -> Vec<u64> {
 fn whole(scene: &Scene, summary: &Summary) {
     assert_eq!(summary.outcome, "finished", "{summary:?}");
     scene.audit();
-    nobody_left(scene);
+    no_worker_left(scene);
 }
 
 #[track_caller]
-fn nobody_left(scene: &Scene) {
+fn no_worker_left(scene: &Scene) {
     // Those that another coordinator started hear of the end, and take a moment.
     let left = || scene.workers().into_iter().chain(servers(scene)).collect::<Vec<_>>();
     wait_for(|| format!("an end of {:?}", left()), || left().is_empty().then_some(()));
@@ -115,7 +115,7 @@ fn a_run_changes_its_protocol_without_a_new_process() {
     assert_eq!((processes.len(), summary.crashes.len()), (5, 0), "{summary:?}");
 }
 
-/// Most updates of a piece between a pull and its push under `ssp:BOUND`, when so many workers ever took part. While one
+/// Most updates of a piece between a pull and its push under `ssp:BOUND`, when this many workers ever took part. While one
 /// computes at clock c, each other does units of the clocks c - BOUND to c + BOUND: those it was granted before the
 /// grant at c, which needs the slowest to be no further behind, and those until it is too far ahead.
 fn most_stale(workers: u64, bound: u64) -> u64 {
@@ -123,7 +123,7 @@ fn most_stale(workers: u64, bound: u64) -> u64 {
 }
 
 #[test]
-fn staleness_stays_within_its_bound_whoever_is_killed() {
+fn staleness_stays_within_its_bound_whichever_process_is_killed() {
     let recipe = brief();
     let stale = |summary: &Summary| summary.staleness.as_ref().expect("updates were applied").largest;
     let scene = recipe.scene();
@@ -220,7 +220,7 @@ fn without_a_replica_the_loss_is_stated() {
 }
 
 #[test]
-fn where_all_wait_for_all_the_steps_of_a_lost_shard_are_done_anew() {
+fn where_all_wait_for_all_the_steps_of_a_lost_shard_are_done_again() {
     let recipe = jobs::patient().steps(90);
     let scene = recipe.scene();
     let mut run = scene.train(&arguments("3", &[THROUGH_SERVERS, "sync.servers=2", CHECKPOINTS]));
@@ -272,7 +272,7 @@ fn a_phase_follows_its_schedule_and_can_be_stopped() {
     assert_eq!(scene.call(&["stop", "job"]).code, Some(0));
     let stopped = run.summary();
     assert_eq!((stopped.outcome.as_str(), stopped.crashes.len()), ("stopped", 0), "{stopped:?}");
-    nobody_left(&scene);
+    no_worker_left(&scene);
     let resumed = scene.resume(&["--workers", "2"]).summary();
     whole(&scene, &resumed);
     assert!(rolled_back(&scene).is_empty());

@@ -233,7 +233,7 @@ fn a_bad_token_file_is_told() {
 }
 
 #[test]
-fn nobody_to_join_is_told() {
+fn a_missing_run_to_join_is_told() {
     let scene = jobs::momentum().scene();
     scene.write("token", "00".repeat(32));
     let ended = scene.call(&["worker", "--join", "127.0.0.1:9", "--token-file", "token"]);

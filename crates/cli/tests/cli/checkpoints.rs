@@ -1,4 +1,4 @@
-//! Checkpoints that are damaged, of another job, or cannot be written, and a loss that is no number.
+//! Checkpoints that are damaged, of another job, or cannot be written, and a loss that is not a number.
 
 use std::fs;
 use std::path::PathBuf;

@@ -129,7 +129,7 @@ fn an_orphan_gives_up_after_its_patience() {
 }
 
 #[test]
-fn nobody_else_may_coordinate_meanwhile() {
+fn no_other_process_may_coordinate_meanwhile() {
     let scene = Scene::new(&jobs::slow(5));
     let mut run = scene.train(&["--workers", "1"]);
     assert!(run.reach(1));

@@ -84,7 +84,7 @@ fn restored_from(run: &Live<'_>) -> u64 {
 }
 
 #[test]
-fn without_any_worker_the_run_begins_anew_from_its_seed() {
+fn without_any_worker_the_run_begins_again_from_its_seed() {
     let recipe = jobs::momentum().steps(1500);
     let scene = recipe.scene();
     let mut run = scene.train(&["--workers", "3"]);

@@ -65,7 +65,7 @@ impl Flood {
     }
 }
 
-/// `bellwether ARGUMENTS`, which may have so many descriptors.
+/// `bellwether ARGUMENTS`, which may have this many descriptors.
 fn limited(scene: &Scene, descriptors: u32, arguments: &[&str]) -> Command {
     let usual = scene.command(arguments);
     let mut command = Command::new("sh");
@@ -81,7 +81,7 @@ fn limited(scene: &Scene, descriptors: u32, arguments: &[&str]) -> Command {
     command
 }
 
-/// Waits until so many workers have come.
+/// Waits until this many workers have come.
 fn attached(run: &Live<'_>, number: u64) {
     run.until(&format!("worker {number}"), |event| match event {
         Event::WorkerAttached { worker, .. } if *worker >= number => Some(()),
@@ -138,7 +138,7 @@ fn flooded(descriptors: u32) {
 
 #[test]
 fn strangers_who_hold_connections_cost_neither_checkpoints_nor_workers() {
-    // So many a coordinator often has, and so few that handshakes alone would take them all.
+    // A coordinator often has this number, and handshakes alone would take them all.
     for descriptors in [1024, 160] {
         flooded(descriptors);
     }

@@ -115,7 +115,7 @@ fn a_torn_line_costs_a_warning_and_not_the_run() {
     assert_eq!(run.summary().outcome, "stopped");
     let path = scene.run_folder().join("journal.jsonl");
     let text = fs::read_to_string(&path).expect("it is there");
-    // As earlier releases left it: half a line, and the next one glued to it. Then bytes that are no text.
+    // As earlier releases left it: half a line, and the next one glued to it. Then bytes that are not text.
     let evaluated = text.lines().position(|line| line.contains("\"evaluated\"")).expect("it was evaluated");
     let mut lines: Vec<Vec<u8>> = text.lines().map(|line| line.as_bytes().to_vec()).collect();
     let half = lines[evaluated][..20].to_vec();
@@ -129,7 +129,7 @@ fn a_torn_line_costs_a_warning_and_not_the_run() {
     let ended = scene.resume(&[]).end();
     ended.says(&[&number(1), &number(2)]);
     assert!(ended.stdout.contains(&recipe.digest()), "{ended:?}");
-    // A commit that is lost makes no proof, and no refutation.
+    // A lost commit proves nothing, and refutes nothing.
     let bytes = fs::read(&path).expect("it is there");
     let mut lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
     let commit = lines.iter().position(|line| line.windows(11).any(|w| w == b"\"committed\"")).expect("one");
@@ -137,7 +137,7 @@ fn a_torn_line_costs_a_warning_and_not_the_run() {
     fs::write(&path, lines.join(&b'\n')).expect("it can be written");
     let audit = scene.call(&["audit", "job-1"]);
     assert_eq!(audit.code, Some(1), "{audit:?}");
-    audit.says(&["were committed when 0 steps were done", "no proof of a fault"]);
+    audit.says(&["were committed when 0 steps were done", "does not prove a fault"]);
 }
 
 /// Seconds that a test's run holds its state for want of room.

@@ -1,4 +1,4 @@
-//! By which doors a daemon is reached, and what whoever takes the place of a dead one hears.
+//! By which doors a daemon is reached, and what a process hears that takes the place of a dead one.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -87,7 +87,7 @@ fn what_a_daemon_prints_opens_nothing() {
 }
 
 #[test]
-fn whoever_takes_the_port_of_a_dead_daemon_is_told_nothing() {
+fn a_process_that_takes_the_port_of_a_dead_daemon_is_told_nothing() {
     let scene: Scene = jobs::momentum().scene();
     let daemon = Served::start(&scene, &["--policy", "fifo", "--slots", "1"]);
     let address = daemon.address();
@@ -178,7 +178,7 @@ fn from_elsewhere_a_daemon_is_known_by_its_certificate() {
 }
 
 #[test]
-fn whoever_takes_the_port_of_a_daemon_elsewhere_hears_no_token() {
+fn a_process_that_takes_the_port_of_a_daemon_elsewhere_hears_no_token() {
     let scene: Scene = jobs::momentum().scene();
     let daemon = Served::start(&scene, &["--policy", "fifo", "--slots", "1", "--https"]);
     let address = daemon.address();

@@ -36,7 +36,7 @@ fn every_example_trains() {
     JOBS.into_iter().for_each(trains);
     let files = std::fs::read_dir(FOLDER).expect("the examples are there").flatten();
     let names_of_files = files.filter_map(|entry| entry.file_name().into_string().ok());
-    // Federations are no jobs.
+    // Federations are not jobs.
     let jobs = names_of_files.filter(|name| name.ends_with(".toml") && !name.starts_with("federation-"));
     assert_eq!(jobs.count(), JOBS.len(), "an example is not named here");
 }

@@ -105,9 +105,9 @@ fn sharing_levels_are_searched_and_drawn() {
     assert!(best["notes"].to_string().contains("289 combinations looked at; no other levels"), "{best}");
     let map = std::fs::read_to_string(scene.path("map.svg")).unwrap();
     assert!(map.contains("servers that hasty shares") && map.contains("the most"), "{map}");
-    let alike = ask(&scene, "small.toml", &["--plot", "map.svg", "--plot-members", "hasty,nobody"]);
+    let alike = ask(&scene, "small.toml", &["--plot", "map.svg", "--plot-members", "hasty,unknown"]);
     assert_eq!(alike.code, Some(2));
-    alike.says(&["--plot-members", "there is no member `nobody`", "hasty and patient"]);
+    alike.says(&["--plot-members", "there is no member `unknown`", "hasty and patient"]);
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn prices_inside_lead_to_an_equilibrium() {
     assert!(row["saved_dollars_per_hour"].as_array().unwrap().iter().all(|saved| saved.as_f64() > Some(0.0)));
     let efficiency = row["efficiency"].as_f64().unwrap();
     assert!((0.9..=1.0 + 1e-9).contains(&efficiency), "{json}");
-    // Whoever lends for nothing lends nothing.
+    // A member that lends for nothing lends nothing.
     scene.write("free.toml", text.replace("[0.6]", "[0.0]"));
     let free = report(&ask(&scene, "free.toml", &["--game", "prices", "--format", "json"]), 1);
     assert_eq!(free["stable"], false, "{free}");

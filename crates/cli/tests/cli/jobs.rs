@@ -90,7 +90,7 @@ pub(crate) fn transformer() -> Recipe {
     Recipe { body, steps: 100, nodes: 8 }
 }
 
-/// No network, but so many parameters that most of the time goes into exchanging them.
+/// No network, but enough parameters that most of the time goes into exchanging them.
 pub(crate) fn heavy() -> Recipe {
     let body = "[model]\nkind = \"synthetic\"\nstep_time = \"1ms\"\nparameters = \"8MiB\"\n\
         [data]\nkind = \"indices\"\nsamples = 1000\n\

@@ -16,7 +16,7 @@ fn job(name: &str, data: &str, hidden: u32) -> String {
 }
 
 #[test]
-fn files_that_do_not_end_or_are_too_large_harm_nobody() {
+fn files_that_do_not_end_or_are_too_large_do_no_harm() {
     let scene = Scene::new("");
     let served = Served::start(&scene, &["--policy", "fifo", "--slots", "2", "--load-memory", "1GiB"]);
     let pipe = scene.path("pipe");
@@ -31,12 +31,12 @@ fn files_that_do_not_end_or_are_too_large_harm_nobody() {
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
     };
     for _ in 0..9 {
-        refused(&csv(&pipe.display().to_string()), 8, &["pipe", "no regular file"]);
+        refused(&csv(&pipe.display().to_string()), 8, &["pipe", "not a regular file"]);
     }
-    refused(&csv("/dev/zero"), 8, &["/dev/zero", "no regular file"]);
+    refused(&csv("/dev/zero"), 8, &["/dev/zero", "not a regular file"]);
     refused(&csv(&large.display().to_string()), 8, &["large", "4096GiB", "1GiB are allowed"]);
     refused("kind = \"digits\"", 60_000, &["cannot be built in 1GiB of memory", "--load-memory"]);
-    // Whoever may name a file cannot read it by its errors.
+    // A user who may name a file cannot read it by its errors.
     let secret = scene.write("secret", "root:*:20228:0,7\nx\n");
     let answer = served.submit("bad", &job("bad", &csv(&secret.display().to_string()), 8), json!({}));
     let text = answer.body.to_string();

@@ -14,12 +14,12 @@ fn join<'s>(scene: &'s Scene, source: &str) -> Live<'s> {
     let arguments = ["worker", "--join", &address, "--token-file", &token];
     let notices = ["--notices", source, "--notice-interval", "100ms"];
     let mut command = scene.command(&[&arguments[..], &notices[..]].concat());
-    // Nobody listens there: a metadata server is never asked through a proxy.
+    // No process listens there: a metadata server is never asked through a proxy.
     command.env("http_proxy", "http://127.0.0.1:9").env("all_proxy", "http://127.0.0.1:9");
     scene.start_command(command)
 }
 
-/// Waits for the first membership of so many workers after the epoch `after`; gives its epoch and them.
+/// Waits for the first membership of this many workers after the epoch `after`; returns its epoch and them.
 fn membership(run: &Live<'_>, after: u64, size: usize) -> (u64, Vec<u64>) {
     run.until(&format!("{size} workers"), |event| match event {
         Event::Membership { workers, epoch, .. } if *epoch > after && workers.len() == size => {
@@ -34,8 +34,8 @@ fn left_in_good_order(worker: Ended, words: &str) {
     worker.says(&[words]);
 }
 
-/// The journal says that somebody lost a server, and of nobody that it crashed or went away.
-fn nobody_crashed(scene: &Scene) {
+/// The journal says that a worker lost its server, and of no worker that it crashed or went away.
+fn no_worker_crashed(scene: &Scene) {
     let faults = scene.picked(|event| match event {
         Event::Crashed { .. } => Some(format!("{event:?}")),
         Event::Warning { message } if !message.contains("about to lose its server") => Some(message.clone()),
@@ -70,12 +70,12 @@ fn a_worker_whose_server_is_taken_away_leaves_between_two_steps() {
     assert_eq!(summary.params_digest, Some(recipe.digest()), "{summary:?}");
     assert_eq!(summary.crashes, [], "{summary:?}");
     assert_eq!((stays.end().code, replacement.end().code), (Some(0), Some(0)));
-    nobody_crashed(&scene);
+    no_worker_crashed(&scene);
     scene.audit();
 }
 
 #[test]
-fn a_notice_that_comes_while_nobody_coordinates_is_handed_on() {
+fn a_notice_that_comes_without_a_coordinator_is_handed_on() {
     let server = StandIn::start(Play::Ec2);
     let recipe = jobs::patient().steps(150);
     let scene = recipe.scene();
@@ -111,7 +111,7 @@ fn a_node_that_is_drained_is_replaced() {
     let summary = run.summary();
     assert_eq!(summary.params_digest, Some(recipe.digest()), "{summary:?}");
     assert_eq!((summary.workers.last(), summary.crashes.len()), (Some(&3), 0), "{summary:?}");
-    nobody_crashed(&scene);
+    no_worker_crashed(&scene);
     scene.audit();
 }
 
@@ -120,7 +120,7 @@ fn a_worker_without_a_metadata_server_says_so_once_and_trains() {
     let recipe = jobs::patient().steps(50);
     let scene = recipe.scene();
     let run = scene.train(&["--no-spawn", "--workers", "1"]);
-    // Nobody listens there either.
+    // No process listens there either.
     let worker = join(&scene, "gce=http://127.0.0.1:9,ec2=http://127.0.0.1:9");
     assert_eq!(run.summary().params_digest, Some(recipe.digest()));
     let worker = worker.end();
@@ -129,7 +129,7 @@ fn a_worker_without_a_metadata_server_says_so_once_and_trains() {
 }
 
 #[test]
-fn notices_of_nobody_known_are_refused() {
+fn notices_of_unknown_workers_are_refused() {
     let scene = Scene::new("");
     let worker = |more: &[&str]| {
         scene.call(&[&["worker", "--join", "127.0.0.1:1", "--token-file", "token"], more].concat())

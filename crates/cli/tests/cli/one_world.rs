@@ -53,6 +53,8 @@ fn a_run_by_hand() {
     run.summary();
     assert_eq!(state(&scene, "job-1"), "suspended");
     assert!(done(scene.call(&["watch", "job"])).contains("suspended"));
+    assert!(done(scene.call(&["jobs", "--color", "always"])).contains("\x1b[33msuspended\x1b[0m"));
+    assert!(!done(scene.call(&["jobs"])).contains('\x1b'), "no terminal, no colours");
     assert!(done(scene.call(&["show", "job"])).contains("stopped"));
     scene.call(&["stop", "job"]).refused_with(&["is suspended", "bellwether resume job-1"]);
     let logs = done(scene.call(&["logs", "job", "-n", "50"]));
@@ -77,6 +79,11 @@ fn a_job_of_a_daemon() {
     let scene = Scene::new(&synthetic("job", 1, 400, 4.0));
     let served = Served::start(&scene, &["--policy", "fifo", "--slots", "2"]);
     done(scene.call(&["submit", "job.toml", "--min", "2", "--max", "2"]));
+    let dry = scene.call(&["submit", "job.toml", "--dry-run"]);
+    dry.says(&["fifo decides on 2 slots", "jobs that have not ended: 1"]);
+    scene
+        .call(&["submit", "job.toml", "--dry-run", "--name", "job-1"])
+        .refused_with(&["--name", "the daemon has a job `job-1`"]);
     served.until("it trains", |jobs| jobs["job-1"]["step"].as_u64() > Some(5));
     assert_eq!(state(&scene, "job-1"), "running");
     assert!(done(scene.call(&["show", "job"])).contains("running"));

@@ -119,7 +119,11 @@ fn a_table_tells_the_result() {
         "step 100: 2 → 1 workers",
         "step 300: held-out loss",
     ]);
-    assert!(ended.stderr.lines().count() <= 8, "notes are sparse where nobody watches: {}", ended.stderr);
+    assert!(
+        ended.stderr.lines().count() <= 8,
+        "notes are sparse where no terminal shows them: {}",
+        ended.stderr
+    );
 }
 
 #[test]
@@ -234,7 +238,7 @@ fn a_reader_that_hangs_up_is_no_fault() {
 }
 
 #[test]
-fn nobody_else_may_read_the_token() {
+fn only_the_user_may_read_the_token() {
     use std::os::unix::fs::PermissionsExt;
     let scene = jobs::momentum().scene();
     assert_eq!(scene.call(&["run", "job.toml", "--steps", "1"]).code, Some(0));

@@ -1,4 +1,4 @@
-//! The coordinator stands still, or shows its lines to nobody; sessions break: whoever lives goes on.
+//! The coordinator stands still, or has no reader for its lines; sessions break: the processes that live go on.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -57,7 +57,7 @@ fn stand_still(sets: &[&str], everyone: bool) {
     stopped.iter().for_each(|process| signal(*process, Signal::CONT));
     let summary = run.summary();
     assert_eq!((summary.outcome.as_str(), summary.steps), ("finished", 400), "{summary:?}");
-    assert_eq!(losses(&scene), [], "nobody was away");
+    assert_eq!(losses(&scene), [], "no worker was away");
     assert_eq!(ever(&scene), before, "the same processes do it all");
     if !summary.phases.iter().any(|phase| phase.protocol == Protocol::Asp) {
         assert_eq!(summary.params_digest, Some(recipe.digest()), "{summary:?}");
@@ -66,12 +66,12 @@ fn stand_still(sets: &[&str], everyone: bool) {
 }
 
 #[test]
-fn a_coordinator_that_stands_still_charges_nobody() {
+fn a_coordinator_that_stands_still_charges_no_worker() {
     stand_still(&[], false);
 }
 
 #[test]
-fn a_machine_that_stands_still_charges_nobody() {
+fn a_machine_that_stands_still_charges_no_worker() {
     stand_still(&[], true);
 }
 
@@ -106,7 +106,7 @@ fn is_control(address: &SocketAddrAny, to: SocketAddr) -> bool {
     beside || SocketAddr::try_from(address.clone()).is_ok_and(|address| address == to)
 }
 
-/// The sessions of some workers break while they train; all of them finish, and nobody takes their place.
+/// The sessions of some workers break while they train; all of them finish, and no worker takes their place.
 fn sessions_break(workers: &str, broken: usize) {
     let recipe = brief();
     let scene = recipe.scene();
@@ -149,7 +149,7 @@ fn a_terminal_that_takes_no_line_does_not_hold_up_the_run() {
     let recipe = brief();
     let scene = recipe.scene();
     let (read, write) = rustix::pipe::pipe().expect("a pipe");
-    // Nobody reads, and there is room for nothing.
+    // There is no reader, and no room.
     rustix::io::ioctl_fionbio(&write, true).expect("a pipe can be told not to wait");
     let mut full = std::fs::File::from(write.try_clone().expect("a descriptor"));
     while full.write(&[b'x'; 4096]).is_ok() {}

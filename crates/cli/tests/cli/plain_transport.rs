@@ -23,7 +23,7 @@ fn nothing_is_encrypted_only_for_a_reason_that_the_journal_keeps() {
     let mut run = scene.train(&["--workers", "2", "--plain-transport", " the network encrypts "]);
     assert!(run.reach(1));
     let address = scene.endpoint().control.to_string();
-    // Whoever was told to encrypt does not let himself be talked out of it.
+    // A worker that was told to encrypt does not fall back.
     let text = token(&scene);
     assert!(text.ends_with(" unencrypted\n"), "{text}");
     scene.write("encrypts", text.replace("unencrypted", "aes-256-gcm"));
@@ -36,7 +36,7 @@ fn nothing_is_encrypted_only_for_a_reason_that_the_journal_keeps() {
     assert_eq!(scene.call(&["stop", "job"]).code, Some(0));
     let stopped = run.end();
     stopped.says(&["warning: nothing is encrypted between the machines", "the network encrypts"]);
-    // It is said again to whoever takes the run up.
+    // It is said again to the user who takes the run up.
     let ended = scene.resume(&[]).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     ended.says(&["warning: nothing is encrypted between the machines", "the network encrypts"]);

@@ -11,7 +11,7 @@ use crate::harness::{Ended, Scene};
 
 const NODES: usize = 8;
 
-/// Updates of the whole batch, where nobody waits.
+/// Updates of the whole batch, where no worker waits.
 const WHOLE: [&str; 2] = ["--nodes-per-update", "8"];
 
 /// Eight virtual nodes of about 10 ms, four parts of 1 MB in all, a link of 100 MB/s.
@@ -262,7 +262,7 @@ fn chance_stays_within_the_interval() {
     }
 }
 
-/// The run of so many steps, by number of workers.
+/// The run of this many steps, by number of workers.
 #[track_caller]
 fn run(scene: &Scene, arguments: &[&str]) -> Vec<Value> {
     let ended = ask(scene, &[arguments, &["--steps", "4000", "--format", "json"]].concat());
@@ -324,7 +324,7 @@ fn devices_of_other_speeds_are_answered() {
         let mixed = of(&["--device", "gpu=3:1", "--device", "box=1:3"]);
         assert!(mixed.rate < fast.rate && mixed.workers == 4, "{way:?}: {mixed:?} {fast:?}");
         assert!(mixed.all["efficiency"].as_f64().is_some_and(|e| e <= 1.02), "{way:?}: {mixed:?}");
-        // Whoever waits for the slowest gains nothing by one fast device.
+        // Workers that wait for the slowest gain nothing by one fast device.
         let gain = mixed.rate / own.rate;
         assert!(if way.is_empty() { (gain - 1.0).abs() < 0.02 } else { gain > 0.95 }, "{way:?}: {gain}");
     }
@@ -567,7 +567,7 @@ fn model_and_runtime_cut_the_tree_alike() {
     }
 }
 
-/// Whether the runtime sends vectors of so many values to everybody in one hop, as its plan says.
+/// Whether the runtime sends vectors of this many values to all in one hop, as its plan says.
 fn one_hop_by_the_runtime(nodes: u32, workers: u32, values: u64) -> bool {
     let ranges = tree::ranges(nodes, workers).into_iter().zip(0..);
     let members = ranges.map(|(nodes, worker)| Member { worker, nodes }).collect();

@@ -63,7 +63,7 @@ fn survives(recipe: &Recipe, seed: u64, blows: u64) {
         println!("seed {seed}: {story:?}");
         match blow {
             Blow::Scale(workers) => {
-                // The run may have ended by now; then nobody answers, and that is all right.
+                // The run may have ended by now; then no coordinator answers, and that is all right.
                 scene.call(&["scale", "job", "--workers", &workers.to_string()]);
             }
             Blow::Kill => kill_worker(&scene, &mut random),

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use crate::harness::{PROGRAM, Scene, is_alive, signal, wait_for};
 use crate::jobs::{self, Recipe};
 
-/// A daemon's runner with what it reported, and one run that nobody has started.
+/// A daemon's runner with what it reported, and one run that was not started.
 struct Daemon<'s> {
     scene: &'s Scene,
     runner: Processes,
@@ -47,7 +47,7 @@ impl<'s> Daemon<'s> {
         let reports: Arc<Mutex<Vec<Report>>> = Arc::default();
         let heard = Arc::clone(&reports);
         let runner = Processes::new(PROGRAM.into(), move |report| {
-            heard.lock().expect("nobody panics with this lock").push(report)
+            heard.lock().expect("no thread panics with this lock").push(report)
         })
         .with_patience(patience);
         Daemon { scene, runner, reports }
@@ -73,7 +73,7 @@ impl<'s> Daemon<'s> {
     }
 
     fn reports(&self) -> Vec<Report> {
-        self.reports.lock().expect("nobody panics with this lock").clone()
+        self.reports.lock().expect("no thread panics with this lock").clone()
     }
 
     /// Waits for the first report from number `from` on for which `pick` gives something.
@@ -91,7 +91,7 @@ impl<'s> Daemon<'s> {
         });
     }
 
-    /// Waits until so many steps were reported to be committed.
+    /// Waits until this many steps were reported to be committed.
     fn until_step(&self, least: u64) {
         self.until(0, "progress", |report| match report {
             Report::Progress { step, .. } => (*step >= least).then_some(()),
@@ -254,10 +254,10 @@ fn a_change_that_crosses_the_end_begins_nothing() {
         let run = scene.run_folder();
         Wanted { job: JobId(1), run, workers, speed: 1.0, begins, known_end_unix_s: None }
     };
-    // Whoever has not heard of the end wants it to grow.
+    // A daemon that has not heard of the end wants it to grow.
     daemon.runner.want(change(2, false));
     daemon.runner.want(change(0, false));
-    // Nobody sees to a job of which nothing was ever wanted either.
+    // A job of which nothing was ever wanted is left alone, too.
     let other = prepare(&recipe);
     let mut runner = Daemon::new(&other);
     runner.runner.want(Wanted { run: other.run_folder(), ..change(2, false) });
@@ -317,7 +317,7 @@ fn a_step_may_take_longer_than_the_patience_with_all_jobs() {
 }
 
 #[test]
-fn what_was_stopped_by_hand_while_nobody_looked_stays_so() {
+fn what_was_stopped_by_hand_without_a_daemon_stays_so() {
     let scene = prepare(&jobs::patient().steps(300));
     let mut first = Daemon::new(&scene);
     first.want(1);
@@ -335,7 +335,7 @@ fn what_was_stopped_by_hand_while_nobody_looked_stays_so() {
         _ => None,
     });
     second.ended_once(0);
-    // Who knows of that end and wants it anew gets it.
+    // A daemon that knows of that end and wants it again gets it.
     drop(second);
     let mut third = Daemon::new(&scene);
     third.want_after(1, 1.0, Some(unix_s));
@@ -433,7 +433,7 @@ fn the_next_daemon_takes_over() {
     second.until_trained_by(0, 3);
     assert_eq!(coordinator(&scene), process, "it is the same as before");
     drop(second);
-    // It ends while nobody looks.
+    // It ends while no daemon looks.
     wait_for(
         || "no end".into(),
         || scene.picked(|event| matches!(event, Event::Ended { .. }).then_some(())).pop(),

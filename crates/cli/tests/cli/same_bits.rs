@@ -1,4 +1,4 @@
-//! The same digest for any number of workers, however the number changes, whoever stops the run.
+//! The same digest for any number of workers, however the number changes, whatever stops the run.
 
 use rustix::process::Signal;
 

@@ -59,7 +59,7 @@ impl Played {
         let all = Arc::clone(&asked);
         std::thread::spawn(move || {
             while let Ok(stream) = next() {
-                // Whoever asks may hang up at any time.
+                // A client may hang up at any time.
                 let _ = answer(&stream, &all, &play);
             }
         });
@@ -278,23 +278,23 @@ fn a_wrong_token_and_strangers_are_told_apart() {
     call(&["--server", &url]).refused_with(&["--connection", ".serve/connection.json"]);
     let before = wrong.asked().len();
     let plain = scene.call(&["policy", "--connection", &file]);
-    plain.refused_with(&[&file, &url, "would tell the token", "ssh -L", "--plain-http"]);
+    plain.refused_with(&[&file, &url, "would reveal the token", "ssh -L", "--plain-http"]);
     assert_eq!(wrong.asked().len(), before);
     let secure = scene.call(&["policy", "--connection", &file, "--server", "https://127.0.0.1:1"]);
-    secure.refused_with(&[&file, "has no fingerprint", "copy it anew"]);
+    secure.refused_with(&[&file, "has no fingerprint", "copy it again"]);
     connection(&scene, &url, "secret");
-    call(&["--connection", &file]).refused_with(&[&file, "its token is none", "copy it anew"]);
+    call(&["--connection", &file]).refused_with(&[&file, "its token is malformed", "copy it again"]);
     scene.write("connection.json", TOKEN);
-    call(&["--connection", &file]).refused_with(&["is no connection file"]);
+    call(&["--connection", &file]).refused_with(&["is not a connection file"]);
     call(&["--connection", "nothing"]).refused_with(&["nothing", "cannot be read"]);
     connection(&scene, "http://127.0.0.1:1", TOKEN);
     for body in ["<html>", "{}", "", "[]"] {
         let page = Played::start(move |_, _| (200, body.into()));
         let url = page.url();
-        call(&["--server", &url, "--connection", &file]).refused_with(&["no daemon of this version"]);
+        call(&["--server", &url, "--connection", &file]).refused_with(&["not a daemon of this version"]);
         let page = Played::start(move |_, _| (404, body.into()));
         let url = page.url();
-        call(&["--server", &url, "--connection", &file]).refused_with(&["404", "is no daemon"]);
+        call(&["--server", &url, "--connection", &file]).refused_with(&["404", "is not a daemon"]);
     }
     // The same from the environment.
     let mut command = scene.command(&["policy", "--format", "json", "--plain-http"]);

@@ -155,7 +155,7 @@ pub(crate) fn ledger(scene: &Scene) -> PathBuf {
     scene.path("state/bellwether/.serve/ledger.jsonl")
 }
 
-/// Digest of what a job trains when nobody disturbs it. How long its device sleeps decides no bit.
+/// Digest of what a job trains undisturbed. How long its device sleeps decides no bit.
 pub(crate) fn undisturbed(job: &str) -> String {
     let scene = Scene::new(job);
     let quick = scene.train(&["--workers", "1", "--set", "model.step_time=\"0.01ms\""]);
@@ -274,7 +274,7 @@ fn jobs_go_on_while_the_daemon_is_dead() {
     served.submit("b", &job, json!({ "workers": 2 }));
     served.until("a trains", |jobs| jobs["a"]["step"].as_u64() > Some(3));
     served.kill();
-    // It ends while nobody looks.
+    // It ends while no daemon looks.
     let journal = scene.path("state/bellwether/a/journal.jsonl");
     wait_for(
         || "the end of a".into(),
@@ -348,7 +348,7 @@ fn a_damaged_ledger_is_mended_and_said() {
     });
     let kept = fs::read_to_string(ledger.with_extension("jsonl.damaged-1")).expect("it is kept");
     assert_eq!(kept, damaged);
-    // It left with a checkpoint, and is decided on anew.
+    // It left with a checkpoint, and is decided on again.
     second.until("it runs again", |jobs| jobs["a"]["state"] == "running");
     assert_eq!(second.ask("POST", "/v1/jobs/a/cancel", None).status, 200);
     second.until("it is cancelled", |jobs| jobs["a"]["state"] == "cancelled");

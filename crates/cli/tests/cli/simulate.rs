@@ -135,7 +135,7 @@ fn what_cannot_be_simulated_is_refused() {
     call(&["--cluster", "2x4", "--policy", "srtf", "--restart", "1e300s"]).refused_with(&["would end at"]);
     scene.write("cluster.toml", "[[nodes]]\ncount = 1\ndevices = 8\nspede = 2\n");
     call(&["--cluster", "cluster.toml", "--policy", "fifo"]).refused_with(&["line 4", "`speed`"]);
-    scene.write("trace.csv", "this is no trace\n");
+    scene.write("trace.csv", "this is not a trace\n");
     call(&["--cluster", "2x4", "--policy", "fifo"]).refused_with(&["trace.csv"]);
 }
 
@@ -241,7 +241,7 @@ fn packing_is_asked_for_and_ends_jobs_earlier() {
     let alone = simulated_of(&scene, &trace, &arguments);
     let shared = simulated_of(&scene, &trace, &[&arguments[..], &["--packing"]].concat());
     for place in [0, 2] {
-        assert_eq!(alone[place]["avg_jct_s"], alone[place + 1]["avg_jct_s"], "nobody shares unasked");
+        assert_eq!(alone[place]["avg_jct_s"], alone[place + 1]["avg_jct_s"], "no job shares unasked");
         assert_eq!(alone[place]["avg_jct_s"], shared[place]["avg_jct_s"], "not every policy packs");
         let mean_s = |place: usize| shared[place]["avg_jct_s"].as_f64().expect("a number");
         assert!(mean_s(place + 1) < 0.95 * mean_s(place), "{} {}", mean_s(place + 1), mean_s(place));
@@ -291,7 +291,7 @@ fn tables_of_models_say_how_fast_jobs_are() {
     let results: Vec<Value> = serde_json::from_str(&ended.stdout).expect("an array");
     assert!(results.iter().all(|result| result["finished"] == 3), "{results:?}");
     assert!(results[1]["avg_jct_s"].as_f64() < results[0]["avg_jct_s"].as_f64(), "{results:?}");
-    // Without the tables nobody knows how much work there is.
+    // Without the tables the work is unknown.
     let arguments = ["simulate", "--trace", "pollux.csv", "--cluster", "2x4", "--policy", "fifo"];
     scene.call(&arguments).refused_with(&["pollux.csv, row 2", "has no work", "measured:"]);
 }

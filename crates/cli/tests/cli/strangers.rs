@@ -1,4 +1,4 @@
-//! Who knocks without the token, or with nonsense: is sent away, noted, and harms nobody.
+//! A process that knocks without the token, or with nonsense, is sent away and noted, and does no harm.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -57,7 +57,7 @@ fn unharmed(scene: &Scene, run: Live<'_>, recipe: &Recipe) {
     assert_eq!(summary.params_digest, Some(recipe.digest()), "{summary:?}");
     assert_eq!(summary.crashes, []);
     let formed = scene.picked(|event| matches!(event, Event::Membership { .. }).then_some(()));
-    assert_eq!(formed.len(), 1, "no stranger makes the members form anew");
+    assert_eq!(formed.len(), 1, "no stranger makes the members form again");
 }
 
 #[test]
@@ -178,7 +178,7 @@ pub(crate) fn assert_no_secret(file: &Path, heard: &[u8]) {
 }
 
 #[test]
-fn whoever_takes_the_port_of_a_dead_coordinator_learns_nothing() {
+fn a_process_that_takes_the_port_of_a_dead_coordinator_learns_nothing() {
     let recipe = jobs::patient().steps(60);
     let scene = recipe.scene();
     let mut run = scene.train(&["--workers", "2"]);

@@ -40,7 +40,7 @@ fn other_data_are_refused_unless_somebody_accepts_them() {
     assert!(digests.len() >= 2, "both are named: {}", refused.stderr);
     let lines = scene.events().len();
     scene.resume(&[]).end().refused_with(&["other data"]);
-    assert_eq!(scene.events().len(), lines, "a refusal is no part of the run");
+    assert_eq!(scene.events().len(), lines, "a refusal does not belong to the run");
 
     let ended = scene.resume(&["--accept-other-data"]).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -119,7 +119,7 @@ fn small_files_that_a_power_cut_emptied_cost_a_warning() {
 }
 
 #[test]
-fn nobody_else_looks_into_a_run() {
+fn no_other_user_looks_into_a_run() {
     let scene = stopped(&jobs::momentum().steps(600), 50, &[]);
     let mode = |path: PathBuf| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
     let run = scene.run_folder();

@@ -50,7 +50,7 @@ fn with_a_notice_workers_leave_in_good_order() {
     let summary = trained(&recipe, &scene, 1000, &["--notice", "10min"]);
     let noticed = revoked(&scene);
     assert!(!noticed.is_empty() && noticed.iter().all(|(_, notice_s)| notice_s.is_some()), "{noticed:?}");
-    // Whoever computed then was not missed.
+    // A worker that computed then was not missed.
     let crashed = scene.picked(|event| match event {
         Event::Crashed { worker, .. } => Some(*worker),
         _ => None,

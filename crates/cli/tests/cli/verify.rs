@@ -137,7 +137,7 @@ fn a_lone_worker_finds_what_is_wrong_only_once() {
         (summary.outcome, summary.steps)
     };
     assert_eq!(run(&format!("1:11:{node}:once")), ("failed".into(), 11));
-    // The same wrong bytes twice: nobody is there who could tell.
+    // The same wrong bytes twice: no third worker can tell.
     assert_eq!(run(&format!("1:11:{node}")), ("finished".into(), 30));
 }
 

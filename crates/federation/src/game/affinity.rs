@@ -245,7 +245,7 @@ impl Affinity {
     ///
     /// # Errors
     ///
-    /// Returns an error if the numbers lie so many orders of magnitude apart that prices could not be found.
+    /// Returns an error if the numbers lie too many orders of magnitude apart to find prices.
     pub fn owen(&self) -> Result<Owen, InputError> {
         let program = self.program(Coalition::everyone(self.members.len()));
         let production = cheapest(&program.work, &program.capacity);

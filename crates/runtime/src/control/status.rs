@@ -1,5 +1,7 @@
 //! The state of a run as others see it: what `watch` shows, and what a request is answered with.
 
+use serde_json::{Value, json};
+
 use super::{convert, generated as wire};
 use crate::membership::EvaluationRecord;
 
@@ -34,6 +36,26 @@ pub struct Status {
     pub examples: u64,
     /// Samples of an update; 0 where that never changes.
     pub batch: u64,
+}
+
+impl Status {
+    /// The same as JSON, with the key `phase` for the lifecycle, as in 0.1.
+    pub fn json(&self) -> Value {
+        let member = |member: &WorkerStatus| {
+            json!({
+                "worker": member.worker, "stage": member.stage, "address": member.address,
+                "process": member.process, "virtual_nodes": member.virtual_nodes, "step": member.step,
+                "doing": member.doing,
+            })
+        };
+        json!({
+            "run": self.run, "phase": self.lifecycle, "epoch": self.epoch, "step": self.step,
+            "total_steps": self.total_steps, "loss": self.loss, "examples": self.examples,
+            "examples_per_s": self.examples_per_s, "workers": self.workers, "wanted": self.wanted,
+            "elapsed_s": self.elapsed_s, "batch": (self.batch > 0).then_some(self.batch),
+            "members": self.members.iter().map(member).collect::<Vec<_>>(),
+        })
+    }
 }
 
 /// A worker as its coordinator sees it.

@@ -3,9 +3,10 @@
 use bellwether_core::InputError;
 use bellwether_core::plan::{Constraints, Relaxation};
 use bellwether_core::prediction::StepModel;
+use bellwether_core::span::{written as duration, written_at_least as at_least};
 use bellwether_core::units::{Dollars, Seconds};
 
-use super::format::{at_least, duration, plural};
+use super::format::plural;
 use super::search::{SLACK, Search};
 use super::{Question, begin};
 

@@ -4,9 +4,11 @@
 //! with stale updates count less, by [`Sensitivity::work_factor`] for the mean staleness that is expected there.
 
 use bellwether_core::InputError;
-use bellwether_core::job::SyncPolicy;
-use bellwether_core::plan::{Candidate, SyncStrategy, Synchronisation, TransmissionOrder};
+use bellwether_core::job::{AsyncMomentum, Job, Optimizer, SyncPolicy};
+use bellwether_core::plan::{Candidate, Plan, SyncStrategy, Synchronisation, TransmissionOrder};
 use bellwether_core::prediction::{Configuration, PredictError, Protocol, StepModel};
+use bellwether_core::profile::Profile;
+use bellwether_model::event::{priority, with_downloads};
 use bellwether_model::hybrid::{self, Phase};
 use bellwether_model::staleness::{self, Sensitivity};
 
@@ -21,6 +23,42 @@ pub struct Staleness {
     pub synchronous_momentum: f64,
     /// Momentum in asynchronous phases.
     pub momentum: f64,
+}
+
+impl Staleness {
+    /// For a job, if it is known, whose updates through servers are each of this many virtual nodes, of all.
+    pub fn of(job: Option<&Job>, noise_scale: f64, nodes_per_update: u32, virtual_nodes: u32) -> Staleness {
+        let (synchronous_momentum, momentum) =
+            job.map_or((0.0, 0.0), |job| momenta(job, nodes_per_update, virtual_nodes));
+        Staleness { noise_scale, synchronous_momentum, momentum }
+    }
+}
+
+/// Momentum of a job in synchronous and in asynchronous phases; that of Adam is its first decay rate.
+fn momenta(job: &Job, nodes_per_update: u32, virtual_nodes: u32) -> (f64, f64) {
+    let own = match &job.optimizer {
+        Optimizer::Sgd { momentum, .. } => *momentum,
+        Optimizer::Adam { betas, .. } | Optimizer::Adamw { betas, .. } => betas[0],
+    };
+    let stale = match job.sync.momentum {
+        AsyncMomentum::Keep => own,
+        AsyncMomentum::Scale => own * f64::from(nodes_per_update) / f64::from(virtual_nodes.max(1)),
+        AsyncMomentum::Zero => 0.0,
+    };
+    (own, stale)
+}
+
+/// Lets parts travel in the order in which computing needs them, where the profile tells it.
+pub fn order_parts(plan: &mut Plan, profile: &Profile) {
+    let Some(way) = plan.synchronisation.as_mut().filter(|way| way.servers > 0) else { return };
+    let profile = with_downloads(profile);
+    let bandwidth = profile.network.map_or(1e9, |network| network.bandwidth_bytes_per_s);
+    // One part has no order, and where the operations tell none it stays as it was.
+    if profile.parts.len() > 1
+        && let Ok(levels) = priority::tac(&profile, bandwidth)
+    {
+        way.order = TransmissionOrder::Priority(levels);
+    }
 }
 
 /// What a way makes of a run.

@@ -7,9 +7,19 @@ use bellwether_core::record::{Event, StepRecord};
 use bellwether_runtime::journal;
 use bellwether_runtime::metrics;
 use bellwether_runtime::run_dir::RunDir;
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use super::jobs::Curve;
 use crate::snapshot::{CurvePoint, EvaluationPoint};
+
+/// A job's loss and speed over its steps.
+#[derive(Debug, PartialEq, Serialize, JsonSchema)]
+pub(super) struct Curve {
+    /// Points of training, by step.
+    pub(super) points: Vec<CurvePoint>,
+    /// Points on held-out samples, by step.
+    pub(super) evaluations: Vec<EvaluationPoint>,
+}
 
 /// Steps that one point stands for.
 #[derive(Debug, Clone, Copy, Default)]

@@ -15,7 +15,7 @@ use super::call::{Call, blocking, json};
 use super::curve;
 use super::failure::{Failure, echo};
 use crate::request::{Request, Submission};
-use crate::snapshot::{CurvePoint, EvaluationPoint, JobState, Phase, Snapshot};
+use crate::snapshot::{JobState, Phase, Snapshot};
 
 /// Most bytes of a client's own word for a submission.
 const KEY_BYTES: usize = 200;
@@ -189,15 +189,6 @@ pub(super) async fn resume(call: Call) -> Result<Response, Failure> {
 
 pub(super) async fn cancel(call: Call) -> Result<Response, Failure> {
     change(&call, |job| Request::Cancel { job }).await
-}
-
-/// A job's loss and speed over its steps.
-#[derive(Debug, PartialEq, Serialize, JsonSchema)]
-pub(super) struct Curve {
-    /// Points of training, by step.
-    pub(super) points: Vec<CurvePoint>,
-    /// Points on held-out samples, by step.
-    pub(super) evaluations: Vec<EvaluationPoint>,
 }
 
 pub(super) async fn curve(call: Call) -> Result<Response, Failure> {

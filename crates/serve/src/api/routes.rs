@@ -8,7 +8,7 @@ use super::body;
 use super::call::query::{Kind, Parameter};
 use super::route::{Content, Route, json, schema};
 use super::streams::{EndEvent, JournalEvent, LogEvent, StateEvent};
-use super::{cluster, entry, jobs, page, prometheus, streams};
+use super::{cluster, curve, entry, jobs, page, prometheus, streams};
 use crate::snapshot::{ClusterState, JobState, Phase};
 
 const OK: StatusCode = StatusCode::OK;
@@ -181,7 +181,7 @@ fn of_one_job() -> Vec<Route> {
         .gives(
             OK,
             "Points, each over as many steps as were put together for it.",
-            json::<jobs::Curve>(),
+            json::<curve::Curve>(),
         ),
         Route::new(get.clone(), "/v1/jobs/{name}/logs", "job_logs", "What its processes say.", |call| {
             Box::pin(streams::logs(call))

@@ -33,7 +33,7 @@ pub struct State {
 }
 
 /// The protocol that follows the synchronous one: that of the job, where it has one.
-pub fn then(job: &Job) -> Protocol {
+pub(super) fn then(job: &Job) -> Protocol {
     match &job.sync.policy {
         SyncPolicy::Phases(phases) => {
             phases.iter().map(|(_, protocol)| *protocol).find(|protocol| *protocol != Protocol::Bsp)

@@ -3,17 +3,18 @@
 use std::process::ExitCode;
 use std::slice::from_ref;
 
+use bellwether_client::Act;
 use bellwether_core::InputError;
 use bellwether_core::job::WorkerRange;
+use bellwether_render::json_line;
 use bellwether_sched::registry::Registry;
+use bellwether_serve::api::body::{Limits, Workers};
 use bellwether_serve::snapshot::JobState;
 use clap::Args;
-use serde::Deserialize;
 use serde_json::{Value, json};
-use ureq::http::Method;
 
 use super::args::{DaemonArguments, JobArguments};
-use super::daemon::{self, Daemon};
+use super::connect;
 use super::submit::weight;
 use super::target::{Places, Target, ours};
 use super::words;
@@ -50,17 +51,6 @@ pub(crate) struct ScaleArguments {
     /// Its share against those of others from now on, of a daemon's job
     #[arg(long, value_name = "W", value_parser = weight)]
     pub(crate) priority: Option<f64>,
-}
-
-/// What is done with jobs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Act {
-    /// It leaves a checkpoint and waits until it is resumed.
-    Stop,
-    /// It goes on.
-    Resume,
-    /// It ends for good.
-    Cancel,
 }
 
 /// What came of it.
@@ -100,7 +90,7 @@ pub(crate) fn act(act: Act, arguments: &ActArguments, printer: &Printer) -> Resu
         }
     }
     if !values.is_empty() {
-        printer.out(daemon::json(&values)?);
+        printer.out(json_line(&values));
     }
     failure.map_or(Ok(Left::Nothing(ExitCode::SUCCESS)), Err)
 }
@@ -120,17 +110,12 @@ fn alone_in_front(run: &str) -> Failure {
 
 /// Does it with one job.
 fn one(act: Act, name: &str, places: &Places<'_>, printer: &Printer) -> Result<Done, Failure> {
-    let rest = match act {
-        Act::Stop => "/suspend",
-        Act::Resume => "/resume",
-        Act::Cancel => "/cancel",
-    };
     let target = match &places.daemon {
         Some(daemon) => {
-            let ask = |name: &str| daemon.of_job(&Method::POST, name, rest, None);
+            let ask = |name: &str| daemon.act(act, name);
             match ask(name) {
                 Ok(job) => Target::Served(Box::new(job)),
-                Err(trouble) => places.without(trouble, name, printer, ask)?,
+                Err(error) => places.without(error, name, printer, ask)?,
             }
         }
         None => Target::ByHand(places.run(name)?),
@@ -138,11 +123,11 @@ fn one(act: Act, name: &str, places: &Places<'_>, printer: &Printer) -> Result<D
     let run = match target {
         Target::Served(job) => return Ok(Done::Served(job)),
         // What stands still by hand, the next daemon takes for suspended.
-        Target::ByHand(run) if act == Act::Stop => run,
+        Target::ByHand(run) if act == Act::Suspend => run,
         Target::ByHand(run) => ours(run)?,
     };
     match act {
-        Act::Stop => Ok(Done::ByHand { message: by_hand::stop(&run)?, run: run.name }),
+        Act::Suspend => Ok(Done::ByHand { message: by_hand::stop(&run)?, run: run.name }),
         Act::Resume => Ok(Done::Resumes(name.to_owned())),
         Act::Cancel => {
             let hint = format!(
@@ -160,17 +145,11 @@ fn told(job: &JobState) -> String {
     format!("{} is {}", job.name, job.state.name())
 }
 
-/// The policy that decides.
-#[derive(Debug, Deserialize)]
-struct Chosen {
-    policy: String,
-}
-
 pub(crate) fn policy(arguments: &PolicyArguments, printer: &Printer) -> Result<ExitCode, Failure> {
-    let daemon = Daemon::find(&arguments.daemon, printer)?;
-    let Chosen { policy } = match &arguments.policy {
-        Some(policy) => daemon.send(&Method::PUT, "/v1/policy", Some(&json!({ "policy": policy })))?,
-        None => daemon.get("/v1/policy")?,
+    let daemon = connect::find(&arguments.daemon, printer)?;
+    let policy = match &arguments.policy {
+        Some(policy) => daemon.set_policy(policy)?,
+        None => daemon.policy()?,
     };
     if arguments.daemon.state.format == Format::Json {
         printer.out(json!({ "policy": policy }));
@@ -190,17 +169,10 @@ pub(crate) fn scale(arguments: &ScaleArguments, printer: &Printer) -> Result<Exi
     let places = Places::of(where_to, from_ref(asked), printer)?;
     let run = match places.find(asked, printer)? {
         Target::Served(job) => {
-            let mut limits = json!({});
-            if let Some(workers) = workers {
-                limits["workers"] = json!(workers);
-            }
-            if let Some(weight) = priority {
-                limits["weight"] = json!(weight);
-            }
-            let daemon = Daemon::find(where_to, printer)?;
-            let job = daemon.of_job(&Method::PATCH, &job.name, "", Some(&limits))?;
+            let limits = Limits { workers: workers.map(Workers), weight: *priority };
+            let job = connect::find(where_to, printer)?.limit(&job.name, &limits)?;
             match format {
-                Format::Json => printer.out(daemon::json(&job)?),
+                Format::Json => printer.out(json_line(&job)),
                 Format::Table => printer.out(format_args!(
                     "{} may have {} workers, priority {}; the policy gives it {}",
                     job.name,

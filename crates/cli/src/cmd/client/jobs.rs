@@ -5,6 +5,13 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use bellwether_client::ClientError;
+use bellwether_render::colour::Colour;
+use bellwether_render::duration::rough;
+use bellwether_render::figure::loss;
+use bellwether_render::json_line;
+use bellwether_render::table::{NOTHING, fitted, width};
+use bellwether_render::words::count;
 use bellwether_runtime::listing::{RunState, RunView, newest};
 use bellwether_serve::snapshot::{ClusterState, JobState, Phase};
 use clap::Args;
@@ -12,16 +19,11 @@ use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
 
 use super::args::DaemonArguments;
-use super::daemon::{Daemon, Trouble};
-use super::{daemon, words};
+use super::{connect, words};
 use crate::by_hand;
 use crate::failure::Failure;
 use crate::options::Format;
 use crate::printer::Printer;
-use crate::render::duration::rough;
-use crate::render::figure::loss;
-use crate::render::table::{NOTHING, fitted, width};
-use crate::render::words::count;
 use crate::runs::StateDir;
 
 /// Time between two looks of `--watch`.
@@ -158,9 +160,9 @@ pub(crate) fn jobs(arguments: &JobsArguments, printer: &Printer) -> Result<ExitC
         let text = match format {
             Format::Json => {
                 let now_s = words::now_s();
-                daemon::json(&seen.jobs.iter().map(|job| job.value(now_s)).collect::<Vec<_>>())?
+                json_line(&seen.jobs.iter().map(|job| job.value(now_s)).collect::<Vec<_>>())
             }
-            Format::Table => table(&seen).trim_end().to_owned(),
+            Format::Table => table(&seen, printer).trim_end().to_owned(),
         };
         if !arguments.watch {
             printer.out(text);
@@ -180,14 +182,14 @@ pub(crate) fn jobs(arguments: &JobsArguments, printer: &Printer) -> Result<ExitC
 
 fn look(arguments: &JobsArguments, printer: &Printer) -> Result<Seen, Failure> {
     let (mut cluster, mut jobs) = (None, Vec::new());
-    let daemon = Daemon::look(&arguments.daemon, printer)?;
-    let is_remote = daemon.as_ref().is_some_and(Daemon::is_remote);
+    let daemon = connect::look(&arguments.daemon, printer)?;
+    let is_remote = daemon.as_ref().is_some_and(connect::is_remote);
     let here = match is_remote {
         true => None,
         false => Some(StateDir::find(arguments.daemon.state.state_dir.clone())?),
     };
     if let Some(daemon) = &daemon {
-        let asked = daemon.get("/v1/cluster").and_then(|cluster| Ok((cluster, daemon.jobs(None)?)));
+        let asked = daemon.cluster().and_then(|cluster| Ok((cluster, daemon.jobs()?)));
         match asked {
             Ok((slots, served)) => {
                 cluster = Some(slots);
@@ -199,10 +201,10 @@ fn look(arguments: &JobsArguments, printer: &Printer) -> Result<Seen, Failure> {
                 let served = served.into_iter().filter(|job| !is_removed(job));
                 jobs.extend(served.map(|job| Listed::Served(Box::new(job))));
             }
-            Err(Trouble::Silent(error)) if !is_remote => {
-                printer.note(format_args!("note: {}: {}; these are the runs alone", error.place, error.what));
+            Err(error @ ClientError::Silent { .. }) if !is_remote => {
+                printer.note(format_args!("note: {error}; these are the runs alone"));
             }
-            Err(trouble) => return Err(trouble.into()),
+            Err(error) => return Err(error.into()),
         }
     }
     if let Some(here) = &here {
@@ -226,7 +228,17 @@ fn look(arguments: &JobsArguments, printer: &Printer) -> Result<Seen, Failure> {
     Ok(Seen { cluster, jobs, hidden })
 }
 
-fn table(seen: &Seen) -> String {
+/// How a state stands out: what went wrong, what waits for its user, what is well.
+fn colour(state: &str) -> Option<Colour> {
+    match state {
+        "running" | "finished" => Some(Colour::Good),
+        "failed" | "lost" => Some(Colour::Bad),
+        "stopping" | "suspended" | "cancelled" => Some(Colour::Doubtful),
+        _ => None,
+    }
+}
+
+fn table(seen: &Seen, printer: &Printer) -> String {
     let mut text = String::new();
     if let Some(ClusterState { policy, slots, free, utilization, .. }) = &seen.cluster {
         text = format!(
@@ -236,7 +248,13 @@ fn table(seen: &Seen) -> String {
     }
     let now_s = words::now_s();
     let mut rows = vec![TITLES.map(String::from).to_vec()];
-    rows.extend(seen.jobs.iter().map(|job| job.row(now_s)));
+    rows.extend(seen.jobs.iter().map(|job| {
+        let mut row = job.row(now_s);
+        if let Some(colour) = colour(&row[1]) {
+            row[1] = printer.painted(&row[1], colour);
+        }
+        row
+    }));
     text.push_str(&fitted(rows, &SPARE, width()));
     if seen.hidden > 0 {
         text.push_str(&format!(

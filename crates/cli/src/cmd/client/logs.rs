@@ -4,22 +4,22 @@ use std::process::ExitCode;
 use std::slice::from_ref;
 use std::time::Duration;
 
+use bellwether_client::{Event, Events};
 use bellwether_runtime::run_dir::{COORDINATOR_LOG, RunLog, RunWord};
 use bellwether_serve::snapshot::Phase;
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::args::JobArguments;
-use super::daemon::{self, Daemon};
-use super::events::{Event, Events};
+use super::connect::find_patiently;
 use super::target::{Places, Target};
-use super::{follow, words};
+use super::words;
 use crate::failure::Failure;
 use crate::options::Format;
 use crate::printer::Printer;
 use crate::runs::RunDir;
 
-/// Time before a stream that broke is opened anew.
+/// Time before a stream that broke is opened again.
 const PAUSE: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Args)]
@@ -38,7 +38,7 @@ pub(crate) struct LogsArguments {
 enum Left {
     /// By its end: the job is in this state.
     Ended(Option<Phase>),
-    /// Nobody reads on.
+    /// The reader of our output hung up.
     Unread,
     /// It broke.
     Broken(String),
@@ -51,21 +51,18 @@ pub(crate) fn logs(arguments: &LogsArguments, printer: &Printer) -> Result<ExitC
     let Some(daemon) = &places.daemon else {
         return by_hand(&places.run(asked)?, arguments, format, printer);
     };
-    let trouble = match daemon.events(asked, &path(arguments.follow, arguments.lines)) {
+    let (follow, lines) = (arguments.follow, arguments.lines);
+    let error = match daemon.logs(asked, follow, lines) {
         Ok(events) => return served(asked, events, arguments, printer),
-        Err(trouble) => trouble,
+        Err(error) => error,
     };
-    match places.without(trouble, asked, printer, |name| daemon.job(name))? {
+    match places.without(error, asked, printer, |name| daemon.job(name))? {
         Target::ByHand(run) => by_hand(&run, arguments, format, printer),
         Target::Served(job) => {
-            let events = daemon.events(&job.name, &path(arguments.follow, arguments.lines))?;
+            let events = daemon.logs(&job.name, follow, lines)?;
             served(&job.name, events, arguments, printer)
         }
     }
-}
-
-fn path(follow: bool, lines: u32) -> String {
-    format!("/logs?follow={follow}&lines={lines}")
 }
 
 /// The same of a run whose files are read here.
@@ -82,7 +79,7 @@ fn by_hand(
         while let Some(words) = log.look() {
             for event in words.into_iter().map(event) {
                 let text = match format {
-                    Format::Json => daemon::json(&json!({ "event": event.name, "data": event.data })).ok(),
+                    Format::Json => Some(value(&event)),
                     Format::Table => line(&event),
                 };
                 if text.is_some_and(|text| !printer.line(text)) {
@@ -134,8 +131,7 @@ fn served(
                     "the connection broke ({why}); lines that come meanwhile are not shown"
                 ));
                 std::thread::sleep(PAUSE);
-                let patient = follow::patient(Daemon::find(&arguments.job.daemon, printer)?);
-                events = patient.events(job, &path(true, 0))?;
+                events = find_patiently(&arguments.job.daemon, printer)?.logs(job, true, 0)?;
             }
         }
     }
@@ -144,13 +140,13 @@ fn served(
 fn show(events: &mut Events, format: Format, printer: &Printer) -> Left {
     loop {
         let event = match events.next() {
-            Ok(Some(event)) => event,
-            Ok(None) => return Left::Broken("the daemon ended it".into()),
-            Err(error) => return Left::Broken(error.to_string()),
+            Some(Ok(event)) => event,
+            None => return Left::Broken("the daemon ended it".into()),
+            Some(Err(error)) => return Left::Broken(error.to_string()),
         };
         let is_end = event.name == "end";
         let text = match format {
-            Format::Json => daemon::json(&json!({ "event": event.name, "data": event.data })).ok(),
+            Format::Json => Some(value(&event)),
             Format::Table => line(&event),
         };
         if text.is_some_and(|text| !printer.line(text)) {
@@ -160,6 +156,11 @@ fn show(events: &mut Events, format: Format, printer: &Printer) -> Left {
             return Left::Ended(serde_json::from_value(event.data["state"].clone()).ok());
         }
     }
+}
+
+/// An event for programs.
+fn value(event: &Event) -> String {
+    json!({ "event": event.name, "data": event.data }).to_string()
 }
 
 /// An event in a line, if a person wants to see it.

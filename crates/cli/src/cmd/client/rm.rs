@@ -3,19 +3,20 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use bellwether_client::Client;
 use bellwether_core::InputError;
+use bellwether_render::words::count;
 use bellwether_runtime::listing::RunView;
 use bellwether_serve::snapshot::JobState;
 use clap::Args;
 use serde_json::json;
 
 use super::args::DaemonArguments;
-use super::daemon::Daemon;
+use super::connect;
 use super::target::{Places, Target, ours};
 use crate::failure::Failure;
 use crate::options::Format;
 use crate::printer::Printer;
-use crate::render::words::count;
 use crate::runs::{RunDir, StateDir};
 
 /// How long the coordinator of a job that has ended may take to end.
@@ -69,7 +70,7 @@ fn ended(arguments: &RmArguments, places: &Places<'_>) -> Result<Vec<RunDir>, Fa
     let mut ended = Vec::new();
     if let Some(daemon) = &places.daemon {
         here(daemon)?;
-        let jobs = daemon.jobs(None)?;
+        let jobs = daemon.jobs()?;
         ended.extend(jobs.iter().filter(|job| job.state.has_ended()).filter_map(folder));
     }
     let by_hand = |run: &RunDir| !run.is_served() && RunView::of(run).state.has_ended();
@@ -84,8 +85,8 @@ fn folder(job: &JobState) -> Option<RunDir> {
 }
 
 /// A daemon elsewhere has its folders there.
-fn here(daemon: &Daemon) -> Result<(), Failure> {
-    match daemon.url() {
+fn here(daemon: &Client) -> Result<(), Failure> {
+    match connect::url(daemon) {
         None => Ok(()),
         Some(url) => {
             let error = InputError::new(url, "the folders of this daemon's jobs are on its machine");

@@ -3,24 +3,25 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use bellwether_client::{Client, ClientError};
 use bellwether_core::deadline::Deadline;
-use bellwether_core::job::{CheckedJob, Job, WorkerRange};
+use bellwether_core::job::{CheckedJob, WorkerRange};
 use bellwether_core::{InputError, ParseError};
+use bellwether_render::json_line;
+use bellwether_render::table::facts;
+use bellwether_serve::api::body::{self, Submit, Workers};
 use bellwether_serve::secret::Secret;
 use bellwether_serve::snapshot::JobState;
 use bellwether_session::Session;
 use clap::Args;
-use serde_json::json;
-use ureq::http::Method;
 
 use super::args::DaemonArguments;
-use super::daemon::{Daemon, Trouble};
-use super::{daemon, follow, words};
+use super::{connect, follow, words};
 use crate::failure::Failure;
 use crate::job;
 use crate::options::{Format, assignment};
+use crate::outlook;
 use crate::printer::Printer;
-use crate::render::outlook;
 use crate::runs::StateDir;
 use crate::session::build;
 
@@ -53,11 +54,11 @@ pub(crate) struct SubmitArguments {
     /// Set a key of the job file, for example optimizer.learning_rate=0.05
     #[arg(long, value_name = "KEY=VALUE", value_parser = assignment)]
     pub(crate) set: Vec<(String, String)>,
-    /// Submit each job so many times
+    /// Submit each job this many times
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) count: u32,
     /// Tell how far they are until all have ended; exit code 1 when one failed or was cancelled
-    #[arg(long)]
+    #[arg(long, short)]
     pub(crate) follow: bool,
     /// Show what would be submitted and its size; submit nothing
     #[arg(long, conflicts_with = "follow")]
@@ -96,7 +97,7 @@ pub(crate) fn submit(arguments: &SubmitArguments, printer: &Printer) -> Result<E
     if arguments.dry_run {
         return dry_run(&jobs, arguments, printer);
     }
-    let daemon = Daemon::find(&arguments.daemon, printer)?;
+    let daemon = connect::find(&arguments.daemon, printer)?;
     let table = arguments.daemon.state.format == Format::Table;
     let mut accepted: Vec<JobState> = Vec::new();
     let mut wrong = None;
@@ -118,7 +119,7 @@ pub(crate) fn submit(arguments: &SubmitArguments, printer: &Printer) -> Result<E
     if let Some(failure) = wrong {
         // They are accepted, whatever happened after them.
         if !table && !accepted.is_empty() {
-            printer.out(daemon::json(&accepted)?);
+            printer.out(json_line(&accepted));
         }
         if !accepted.is_empty() {
             printer.note(format_args!("{} accepted before this:", count(accepted.len())));
@@ -126,20 +127,27 @@ pub(crate) fn submit(arguments: &SubmitArguments, printer: &Printer) -> Result<E
         return Err(failure);
     }
     if arguments.follow {
-        return to_the_end(follow::patient(daemon), &accepted, table, printer);
+        return to_the_end(arguments, &accepted, printer);
     }
     if !table {
-        printer.out(daemon::json(&accepted)?);
+        printer.out(json_line(&accepted));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows what would be submitted. The daemon is not asked: its policy may give each job less than it allows.
+/// Shows what would be submitted, and what a daemon that runs says of it: its policy may give each job less than it
+/// allows.
 fn dry_run(
     jobs: &[(&PathBuf, CheckedJob)],
     arguments: &SubmitArguments,
     printer: &Printer,
 ) -> Result<ExitCode, Failure> {
+    let daemon = connect::look(&arguments.daemon, printer)?;
+    let known = daemon.as_ref().zip(arguments.name.as_deref()).map(|(daemon, name)| daemon.job(name));
+    if let Some(Ok(job)) = known {
+        let error = InputError::new("--name", format!("the daemon has a job `{}`", job.name));
+        return Err(error.hint("choose another name, or leave it out").into());
+    }
     for (_, job) in jobs {
         let range = workers(job.workers, arguments)?.unwrap_or(job.workers);
         let session = Session::builder(job.clone()).workload(build).workers(range);
@@ -148,6 +156,11 @@ fn dry_run(
             None => session,
         };
         outlook::print(&session.outlook()?, arguments.daemon.state.format, printer);
+    }
+    match daemon.map(|daemon| daemon.cluster()) {
+        Some(Ok(cluster)) => printer.note(outlook::daemon(&cluster)),
+        Some(Err(error)) => printer.note(format_args!("note: {error}")),
+        None => {}
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -166,30 +179,29 @@ fn told(job: &JobState) -> String {
 
 /// Sends a job. The random key makes sure that it is accepted once, however often it is sent.
 fn send(
-    daemon: &Daemon,
+    daemon: &Client,
     path: &Path,
-    job: &Job,
+    job: &CheckedJob,
     arguments: &SubmitArguments,
     deadline_s: Option<f64>,
 ) -> Result<JobState, Failure> {
     let key = Secret::random().map_err(|error| Failure::at("random key", error))?.to_text();
-    let mut body = json!({ "job": job, "priority": arguments.priority, "key": key });
-    if let Some(workers) = workers(job.workers, arguments)? {
-        body["workers"] = json!(workers);
-    }
-    if let Some(name) = &arguments.name {
-        body["name"] = json!(name);
-    }
-    if let Some(deadline_s) = deadline_s {
-        body["deadline"] = json!(deadline_s);
-    }
-    daemon.send(&Method::POST, "/v1/jobs", Some(&body)).map_err(|trouble| match trouble {
-        Trouble::Refused(422 | 409, error) => {
+    let submission = Submit {
+        job: Some((**job).clone()),
+        name: arguments.name.clone(),
+        workers: workers(job.workers, arguments)?.map(Workers),
+        priority: Some(arguments.priority),
+        deadline: deadline_s.map(body::Deadline),
+        key: Some(key),
+        ..Submit::default()
+    };
+    daemon.submit(&submission).map_err(|error| match error {
+        ClientError::Refused { status: 422 | 409, error } => {
             let place = error.place.trim_start_matches("body, ").trim_matches('`');
             let place = place.trim_start_matches("job.");
             InputError { place: format!("{}: {place}", path.display()), ..error }.into()
         }
-        trouble => trouble.into(),
+        error => error.into(),
     })
 }
 
@@ -210,27 +222,24 @@ fn workers(file: WorkerRange, arguments: &SubmitArguments) -> Result<Option<Work
 }
 
 fn to_the_end(
-    daemon: Daemon,
+    arguments: &SubmitArguments,
     accepted: &[JobState],
-    table: bool,
     printer: &Printer,
 ) -> Result<ExitCode, Failure> {
     let names: Vec<String> = accepted.iter().map(|job| job.name.clone()).collect();
-    let ended = follow::follow(&daemon, &names, |job| {
+    let daemon = connect::find_patiently(&arguments.daemon, printer)?;
+    let ended = daemon.follow(&names, |job| {
         if !printer.quiet {
             printer.note(words::line(job, words::now_s()));
         }
         true
     })?;
-    if table {
+    if arguments.daemon.state.format == Format::Table {
         let now_s = words::now_s();
-        let job = |job: &JobState| {
-            let rows = words::facts(job, now_s);
-            rows.iter().map(|(name, value)| format!("{name:<24} {value}\n")).collect::<String>()
-        };
-        printer.out(ended.iter().map(job).collect::<Vec<_>>().join("\n").trim_end());
+        let told: Vec<String> = ended.iter().map(|job| facts(&words::facts(job, now_s))).collect();
+        printer.out(told.join("\n\n"));
     } else {
-        printer.out(daemon::json(&ended)?);
+        printer.out(json_line(&ended));
     }
     Ok(follow::exit_code(&ended))
 }

@@ -1,10 +1,11 @@
 //! Which job a name means: one that a daemon serves, or a run that was started by hand.
 
+use bellwether_client::{Client, ClientError};
 use bellwether_core::InputError;
 use bellwether_serve::snapshot::JobState;
 
 use super::args::DaemonArguments;
-use super::daemon::{Daemon, Trouble};
+use super::connect;
 use crate::failure::Failure;
 use crate::printer::Printer;
 use crate::runs::{RunDir, StateDir};
@@ -21,7 +22,7 @@ pub(super) enum Target {
 pub(super) struct Places<'a> {
     arguments: &'a DaemonArguments,
     /// The daemon, if there are signs of one.
-    pub(super) daemon: Option<Daemon>,
+    pub(super) daemon: Option<Client>,
 }
 
 impl<'a> Places<'a> {
@@ -31,11 +32,11 @@ impl<'a> Places<'a> {
         asked: &[String],
         printer: &Printer,
     ) -> Result<Places<'a>, Failure> {
-        let mut places = Places { arguments, daemon: Daemon::look(arguments, printer)? };
+        let mut places = Places { arguments, daemon: connect::look(arguments, printer)? };
         let is_served = |name: &String| places.run(name).is_ok_and(|run| run.is_served());
         if places.daemon.is_some() && asked.iter().any(is_served) {
             // The daemon of such a job may be on its way back.
-            places.daemon = Some(Daemon::find(arguments, printer)?);
+            places.daemon = Some(connect::find(arguments, printer)?);
         }
         Ok(places)
     }
@@ -45,7 +46,7 @@ impl<'a> Places<'a> {
         let Some(daemon) = &self.daemon else { return Ok(Target::ByHand(self.run(asked)?)) };
         match daemon.job(asked) {
             Ok(job) => Ok(Target::Served(Box::new(job))),
-            Err(trouble) => self.without(trouble, asked, printer, |name| daemon.job(name)),
+            Err(error) => self.without(error, asked, printer, |name| daemon.job(name)),
         }
     }
 
@@ -58,33 +59,34 @@ impl<'a> Places<'a> {
     /// another name.
     pub(super) fn without(
         &self,
-        trouble: Trouble,
+        error: ClientError,
         asked: &str,
         printer: &Printer,
-        ask: impl FnOnce(&str) -> Result<JobState, Trouble>,
+        ask: impl FnOnce(&str) -> Result<JobState, ClientError>,
     ) -> Result<Target, Failure> {
-        if self.daemon.as_ref().is_some_and(Daemon::is_remote) {
-            return Err(trouble.into());
+        if self.daemon.as_ref().is_some_and(connect::is_remote) {
+            return Err(error.into());
         }
-        match trouble {
-            Trouble::Refused(404, _) => {
-                let Ok(run) = self.run(asked) else { return Err(trouble.into()) };
+        match error {
+            ClientError::Refused { status: 404, .. } => {
+                let Ok(run) = self.run(asked) else { return Err(error.into()) };
                 // The newest run of this name may be one of the daemon's.
                 let known = (run.name != asked).then(|| ask(&run.name));
                 match known {
                     Some(Ok(job)) => Ok(Target::Served(Box::new(job))),
-                    Some(Err(trouble)) if !matches!(trouble, Trouble::Refused(404, _)) => Err(trouble.into()),
+                    Some(Err(error)) if !matches!(error, ClientError::Refused { status: 404, .. }) => {
+                        Err(error.into())
+                    }
                     _ => Ok(Target::ByHand(run)),
                 }
             }
-            Trouble::Silent(error) => {
+            ClientError::Silent { .. } => {
                 // A job without a folder here may still be the daemon's.
                 let Ok(run) = self.run(asked) else { return Err(error.into()) };
-                printer
-                    .note(format_args!("note: {}: {}; looking at the files alone", error.place, error.what));
+                printer.note(format_args!("note: {error}; looking at the files alone"));
                 Ok(Target::ByHand(run))
             }
-            trouble => Err(trouble.into()),
+            error => Err(error.into()),
         }
     }
 }

@@ -1,10 +1,9 @@
 //! Served jobs and decisions in words.
 
 use bellwether_core::job::WorkerRange;
+use bellwether_render::duration::rough;
+use bellwether_render::figure;
 use bellwether_serve::snapshot::{ActionState, DecisionState, JobState};
-
-use crate::render::duration::rough;
-use crate::render::figure;
 
 pub(super) use bellwether_runtime::journal::now_s;
 

@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
+use bellwether_render::plot::{
+    self, Area, Axis, BLUE, Chart, Color, Corner, Drawn, Mark, ORANGE, RGBColor, Series,
+};
 use bellwether_session::curves::Curves;
-use plotters::prelude::*;
 
 use crate::failure::Failure;
-use crate::render::plot::{self, Area, Axis, BLUE, Drawn, ORANGE, legend, line_mark};
 
 const SIZE: (u32, u32) = (800, 600);
 
@@ -21,7 +22,7 @@ type Line = (Vec<(f64, f64)>, &'static str, RGBColor);
 
 /// An SVG of the curves.
 pub(super) fn svg(curves: &Curves, run: &str) -> Result<String, Failure> {
-    plot::svg(SIZE, |area| draw(curves, run, area))
+    Ok(plot::svg(SIZE, |area| draw(curves, run, area))?)
 }
 
 fn draw(curves: &Curves, run: &str, area: &Area<'_>) -> Drawn {
@@ -33,14 +34,14 @@ fn draw(curves: &Curves, run: &str, area: &Area<'_>) -> Drawn {
     let losses = [(thinned(&training), "training", BLUE), (held_out, "held-out", ORANGE)];
     let title = format!("{}: learning curves", plot::short_name(run));
     if accuracy.is_empty() {
-        return chart(area, &title, "loss", 0.0..last, &losses);
+        return chart(&title, "loss", 0.0..last, &losses).draw(area);
     }
     let (above, below) = area.split_vertically(SIZE.1 * 55 / 100);
-    chart(&above, &title, "loss", 0.0..last, &losses)?;
-    chart(&below, "", "held-out accuracy, %", 0.0..last, &[(accuracy, "", ORANGE)])
+    chart(&title, "loss", 0.0..last, &losses).draw(&above)?;
+    chart("", "held-out accuracy, %", 0.0..last, &[(accuracy, "", ORANGE)]).draw(&below)
 }
 
-fn chart(area: &Area<'_>, title: &str, what: &str, steps: Range<f64>, lines: &[Line]) -> Drawn {
+fn chart(title: &str, what: &str, steps: Range<f64>, lines: &[Line]) -> Chart {
     let values = lines.iter().flat_map(|(points, _, _)| points).map(|(_, value)| *value);
     let (low, high) =
         values.fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
@@ -49,23 +50,25 @@ fn chart(area: &Area<'_>, title: &str, what: &str, steps: Range<f64>, lines: &[L
         true => Axis::logarithmic(low / 1.1..high * 1.1),
         false => Axis::linear(low..high).widened(0.05 * (high - low)),
     };
-    let mut chart = ChartBuilder::on(area);
-    if !title.is_empty() {
-        chart.caption(title, ("sans-serif", 20));
+    let series = |(points, name, colour): &Line| {
+        let style = colour.stroke_width(2);
+        let line = Series::line(points.clone(), style);
+        if name.is_empty() { line } else { line.named(*name, Mark::Line(style)) }
+    };
+    Chart {
+        title: (title.into(), 20),
+        margin: 16,
+        label_areas: (40, 70),
+        x: Axis::counting(steps),
+        y: axis,
+        x_name: "steps".into(),
+        y_name: what.into(),
+        x_format: None,
+        y_format: None,
+        has_grid: true,
+        legend: (lines.len() > 1).then_some(Corner::UpperRight),
+        series: lines.iter().filter(|(points, _, _)| !points.is_empty()).map(series).collect(),
     }
-    let mut chart = chart
-        .margin(16)
-        .x_label_area_size(40)
-        .y_label_area_size(70)
-        .build_cartesian_2d(Axis::counting(steps), axis)?;
-    chart.configure_mesh().x_desc("steps").y_desc(what).light_line_style(WHITE).draw()?;
-    for (points, name, colour) in lines.iter().filter(|(points, _, _)| !points.is_empty()) {
-        let drawn = chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?;
-        if !name.is_empty() {
-            drawn.label(*name).legend(line_mark(colour.stroke_width(2)));
-        }
-    }
-    if lines.len() > 1 { legend(&mut chart, SeriesLabelPosition::UpperRight) } else { Ok(()) }
 }
 
 /// Means of neighbours, so that a long line has few points.

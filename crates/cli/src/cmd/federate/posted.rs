@@ -4,12 +4,12 @@ use std::fmt::Write;
 
 use bellwether_federation::answer::format::{figure, money};
 use bellwether_federation::answer::{PostedReport, PostedRow};
+use bellwether_render as render;
+use bellwether_render::csv::{Csv, cell};
+use bellwether_render::figure::percent;
+use bellwether_render::table::aligned;
 
 use crate::options::TableFormat;
-use crate::render;
-use crate::render::csv::{Csv, cell};
-use crate::render::figure::percent;
-use crate::render::table::aligned;
 
 pub(super) fn render(report: &PostedReport, format: TableFormat) -> String {
     match format {

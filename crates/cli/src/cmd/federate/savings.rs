@@ -7,9 +7,9 @@ use bellwether_core::InputError;
 use bellwether_federation::answer::format::and;
 use bellwether_federation::answer::{self, Outcome, Report, Valuer};
 use bellwether_federation::description::Description;
+use bellwether_render::plot::HeatMap;
 
 use super::FederateArguments;
-use super::plot::{self, HeatMap};
 use crate::failure::Failure;
 use crate::files::write_whole;
 use crate::printer::Printer;
@@ -34,7 +34,7 @@ pub(super) fn savings(
     }
     if let Some(path) = &arguments.plot {
         let map = map(federation, &valuer, &shared, &alone, arguments)?;
-        write_whole(path, plot::svg(&map)?.as_bytes())?;
+        write_whole(path, map.svg()?.as_bytes())?;
     }
     let progress = Progress { printer, noted: Mutex::new(Instant::now()) };
     let watch = |done: usize, all: Option<usize>| progress.note(done, all);
@@ -67,7 +67,7 @@ fn map(
     let pair = match &arguments.plot_members[..] {
         [] if members.len() > 1 => [0, 1],
         [a, b] if a != b => [place(a)?, place(b)?],
-        [] => return Err(InputError::new("--plot", "one member has nobody to share with").into()),
+        [] => return Err(InputError::new("--plot", "one member has no other to share with").into()),
         _ => {
             return Err(InputError::new("--plot-members", "name two members, for example north,south").into());
         }
@@ -75,9 +75,10 @@ fn map(
     let map = answer::map(valuer, shared, alone, pair).map_err(|why| arguments.failure(why))?;
     Ok(HeatMap {
         title: "Savings in dollars per hour, by the servers that two members share".to_string(),
-        members: pair.map(|member| members[member].name.clone()),
+        axes: pair.map(|member| format!("servers that {} shares", members[member].name)),
         levels: map.levels,
-        savings: map.savings,
+        values: map.savings,
+        unit: "saved per hour".to_string(),
     })
 }
 

@@ -4,12 +4,12 @@ use std::fmt::Write;
 
 use bellwether_federation::answer::format::{and, figure, money};
 use bellwether_federation::answer::{Market, MemberRow, Report, Share, SplitRow};
+use bellwether_render as render;
+use bellwether_render::csv::{Csv, cell};
+use bellwether_render::figure::percent;
+use bellwether_render::table::aligned;
 
 use crate::options::TableFormat;
-use crate::render;
-use crate::render::csv::{Csv, cell};
-use crate::render::figure::percent;
-use crate::render::table::aligned;
 
 /// Coalitions of a table that is still read.
 const COALITIONS: usize = 26;
@@ -120,7 +120,7 @@ fn dollars(share: &Share) -> String {
 fn settlement(report: &Report, split: &SplitRow) -> String {
     let payments = split.payments();
     if payments.is_empty() {
-        return format!("{}: nobody pays anybody\n", split.split);
+        return format!("{}: no payments\n", split.split);
     }
     let mut text = format!("{}:\n", split.split);
     for payment in payments {
@@ -133,7 +133,7 @@ fn settlement(report: &Report, split: &SplitRow) -> String {
 fn splits(report: &Report) -> Vec<Vec<String>> {
     let mut head = vec!["saves $/h (cost cut)".to_string()];
     head.extend(report.members.iter().map(|member| member.name.clone()));
-    head.push("nobody leaves".into());
+    head.push("no member leaves".into());
     let row = |split: &SplitRow| {
         let mut row = vec![split.split.clone()];
         row.extend(

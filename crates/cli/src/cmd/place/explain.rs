@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use bellwether_model::gpu::{Amounts, Decision, Outcome, Resource, RoomRow};
-
-use crate::render::duration::microseconds;
-use crate::render::table::aligned;
-use crate::render::words::numbers;
+use bellwether_render::duration::microseconds;
+use bellwether_render::table::aligned;
+use bellwether_render::words::numbers;
 
 /// Multiprocessors that look the same share a line, in the order in which ties are broken.
 pub(super) fn table(decision: &Decision, outcome: &Outcome) -> String {

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use bellwether_model::gpu::Device;
+use bellwether_render as render;
+use bellwether_render::csv::Csv;
+use bellwether_render::table::aligned;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::options::TableFormat;
-use crate::render;
-use crate::render::csv::Csv;
-use crate::render::table::aligned;
 
 pub(super) fn render(devices: &[Device], format: TableFormat) -> String {
     match format {

@@ -2,17 +2,16 @@
 
 use std::fmt::Write;
 
-use bellwether_model::gpu::{Device, StreamSummary};
+use bellwether_model::gpu::{Advice, Device, KernelReport, Report, StreamSummary};
+use bellwether_render as render;
+use bellwether_render::csv::{Csv, cell};
+use bellwether_render::duration::microseconds;
+use bellwether_render::table::aligned;
+use bellwether_render::words::{count, numbers};
 
 use super::explain;
 use super::list::word;
-use super::report::{Kernel, Report};
 use crate::options::TableFormat;
-use crate::render;
-use crate::render::csv::{Csv, cell};
-use crate::render::duration::microseconds;
-use crate::render::table::aligned;
-use crate::render::words::{count, numbers};
 
 /// Kernels of which it is said which multiprocessors they were on.
 const WHERE_MAX: usize = 8;
@@ -109,7 +108,7 @@ fn table(report: &Report<'_>) -> String {
         }
     }
     for advice in &report.advice {
-        let _ = writeln!(text, "{advice}");
+        let _ = writeln!(text, "{}", self::advice(advice));
     }
     text.push_str(&trust(report.device));
     if let Some(decision) = &outcome.explained {
@@ -119,7 +118,7 @@ fn table(report: &Report<'_>) -> String {
     text.trim_end().to_string()
 }
 
-fn kernel(kernel: &Kernel) -> Vec<String> {
+fn kernel(kernel: &KernelReport) -> Vec<String> {
     let company = match kernel.colocated_launches {
         0 => "isolated".to_string(),
         all if all == kernel.launches => format!("with {}", kernel.colocated_with.join(", ")),
@@ -144,6 +143,17 @@ fn kernel(kernel: &Kernel) -> Vec<String> {
         format!("{:.2}", kernel.slowdown),
         company,
     ]
+}
+
+fn advice(advice: &Advice) -> String {
+    let Advice { kernel, threads_per_block, isolated_with_threads_per_block, mean_us, isolated_mean_us } =
+        advice;
+    format!(
+        "{kernel}: {isolated_with_threads_per_block} threads per block instead of {threads_per_block} would keep \
+         its blocks on SMs of their own: a launch would take {} instead of {} (tried, with blocks of the same time)",
+        microseconds(*isolated_mean_us),
+        microseconds(*mean_us)
+    )
 }
 
 /// How far the placement can be trusted.

@@ -3,12 +3,13 @@
 use std::fmt::{Display, Write};
 
 use bellwether_core::plan::{Candidate, Plan};
+use bellwether_core::span::written_to_the_second;
+use bellwether_render::csv::{Csv, cell};
+use bellwether_render::duration::written;
+use bellwether_render::figure::{money, percent};
+use bellwether_render::{self as render, table::aligned};
 
 use crate::options::TableFormat;
-use crate::render::csv::{Csv, cell};
-use crate::render::duration::written;
-use crate::render::figure::{money, percent};
-use crate::render::{self, table::aligned};
 
 /// Rows of a table that is still read.
 const ROWS_MAX: usize = 16;
@@ -37,8 +38,8 @@ fn table(plan: &Plan) -> String {
         let mut row = vec![
             candidate.words(),
             candidate.workers.to_string(),
-            written(candidate.time_s),
-            written(candidate.p95_time_s),
+            time(candidate.time_s, plan.constraints.deadline_s),
+            time(candidate.p95_time_s, plan.constraints.deadline_s),
             money(candidate.cost_dollars),
             money(candidate.p95_cost_dollars),
             if candidate.losses > 0.0 { format!("{:.2}", candidate.losses) } else { "-".to_string() },
@@ -62,6 +63,14 @@ fn table(plan: &Plan) -> String {
         }
     }
     text.trim_end().to_string()
+}
+
+/// A time that misses the deadline does not look as if it met it.
+fn time(seconds: f64, deadline_s: Option<f64>) -> String {
+    match deadline_s.filter(|limit_s| seconds > *limit_s && written(seconds) == written(*limit_s)) {
+        Some(_) => written_to_the_second(seconds),
+        None => written(seconds),
+    }
 }
 
 /// What the figures of the choice alone do not say.
@@ -171,4 +180,18 @@ fn csv(plan: &Plan) -> String {
         csv.row(&cells[..columns]);
     }
     csv.text()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_beyond_the_deadline_is_not_rounded_to_it() {
+        assert_eq!(time(612.0, Some(600.0)), "10min12s");
+        assert_eq!(
+            [time(612.0, None), time(588.0, Some(600.0)), time(700.0, Some(600.0))],
+            ["10min", "9min48s", "12min"]
+        );
+    }
 }

@@ -1,10 +1,8 @@
 //! How workers may be kept together, and what staleness costs where a loss is the target.
 
 use bellwether_core::InputError;
-use bellwether_core::job::{AsyncMomentum, Job, Optimizer, SyncPolicy, WorkerRange};
-use bellwether_core::plan::{Plan, SyncStrategy, TransmissionOrder};
-use bellwether_core::profile::Profile;
-use bellwether_model::event::{priority, with_downloads};
+use bellwether_core::job::{SyncPolicy, WorkerRange};
+use bellwether_core::plan::SyncStrategy;
 use bellwether_sched::plan::strategies::{Staleness, list};
 use clap::Args;
 
@@ -65,8 +63,13 @@ impl WayArguments {
             return Err(InputError::new("--noise-scale", what).hint("it is 0 or more").into());
         }
         let noise_scale = self.noise_scale.or(earlier.noise_scale);
-        let (synchronous_momentum, momentum) =
-            earlier.job.as_ref().map_or((0.0, 0.0), |job| momenta(job, self.nodes_per_update, virtual_nodes));
+        let staleness = Staleness::of(
+            earlier.job.as_ref(),
+            noise_scale.unwrap_or(0.0),
+            self.nodes_per_update,
+            virtual_nodes,
+        );
+        let momentum = staleness.momentum;
         let known = match noise_scale {
             Some(phi) => format!("a gradient noise scale of {phi:.0} samples"),
             None => "no known gradient noise, the worst case (--noise-scale says another)".to_string(),
@@ -74,33 +77,6 @@ impl WayArguments {
         printer.note(format_args!(
             "stale updates are counted for less, by a momentum of {momentum} and {known}; a lower accuracy at the end is not in it"
         ));
-        Ok(Some(Staleness { noise_scale: noise_scale.unwrap_or(0.0), synchronous_momentum, momentum }))
+        Ok(Some(staleness))
     }
-}
-
-/// Lets parts travel in the order in which computing needs them, where the profile tells it.
-pub(super) fn order(plan: &mut Plan, profile: &Profile) {
-    let Some(way) = plan.synchronisation.as_mut().filter(|way| way.servers > 0) else { return };
-    let profile = with_downloads(profile);
-    let bandwidth = profile.network.map_or(1e9, |network| network.bandwidth_bytes_per_s);
-    // One part has no order, and where the operations tell none it stays as it was.
-    if profile.parts.len() > 1
-        && let Ok(levels) = priority::tac(&profile, bandwidth)
-    {
-        way.order = TransmissionOrder::Priority(levels);
-    }
-}
-
-/// Momentum of a job in synchronous and in asynchronous phases; that of Adam is its first decay rate.
-fn momenta(job: &Job, nodes_per_update: u32, virtual_nodes: u32) -> (f64, f64) {
-    let own = match &job.optimizer {
-        Optimizer::Sgd { momentum, .. } => *momentum,
-        Optimizer::Adam { betas, .. } | Optimizer::Adamw { betas, .. } => betas[0],
-    };
-    let stale = match job.sync.momentum {
-        AsyncMomentum::Keep => own,
-        AsyncMomentum::Scale => own * f64::from(nodes_per_update) / f64::from(virtual_nodes.max(1)),
-        AsyncMomentum::Zero => 0.0,
-    };
-    (own, stale)
 }

@@ -6,6 +6,7 @@ use bellwether_core::ParseError;
 use bellwether_core::job::{Reduce, SyncPolicy, WorkerRange};
 use bellwether_core::prediction::Protocol;
 use bellwether_core::units::{Bytes, BytesPerSecond, Seconds};
+use bellwether_model::predict::{self, DeviceSpec, SendOrder};
 use clap::{Args, ValueEnum};
 
 use crate::options::{TableFormat, picture};
@@ -51,7 +52,7 @@ pub(crate) struct PredictArguments {
     pub(crate) latency: Option<Seconds>,
     /// A device and its speed relative to the profiled one; with counts, the workers are exactly these
     #[arg(long, value_name = "NAME=SPEED[:COUNT]", value_parser = device)]
-    pub(crate) device: Vec<Device>,
+    pub(crate) device: Vec<DeviceSpec>,
     /// Samples per step: of all workers together where they wait for each other, else of each update
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub(crate) batch: Option<u64>,
@@ -60,7 +61,7 @@ pub(crate) struct PredictArguments {
     pub(crate) model: Fidelity,
     /// Order in which parts are sent, for the fine-grained model: fifo, round-robin:BYTES, tic or tac
     #[arg(long, value_name = "ORDER", default_value = "fifo", value_parser = order)]
-    pub(crate) order: Order,
+    pub(crate) order: SendOrder,
     /// Seed of the fine-grained model's random draws
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
@@ -75,17 +76,6 @@ pub(crate) struct PredictArguments {
     pub(crate) trace: Option<PathBuf>,
 }
 
-/// A type of device.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Device {
-    /// Its name.
-    pub(crate) name: String,
-    /// Its speed, relative to the profiled device.
-    pub(crate) speed: f64,
-    /// How many there are.
-    pub(crate) count: Option<u32>,
-}
-
 /// How closely `predict` looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Fidelity {
@@ -97,20 +87,17 @@ pub(crate) enum Fidelity {
     Auto,
 }
 
-/// Order in which parts are sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
-    /// As asked for.
-    Fifo,
-    /// In turns of so many bytes.
-    RoundRobin(Bytes),
-    /// What the most operations wait for first, whatever the times.
-    Tic,
-    /// The same with times.
-    Tac,
+impl From<Fidelity> for predict::Fidelity {
+    fn from(fidelity: Fidelity) -> predict::Fidelity {
+        match fidelity {
+            Fidelity::Fine => predict::Fidelity::Fine,
+            Fidelity::Coarse => predict::Fidelity::Coarse,
+            Fidelity::Auto => predict::Fidelity::Auto,
+        }
+    }
 }
 
-fn device(text: &str) -> Result<Device, ParseError> {
+fn device(text: &str) -> Result<DeviceSpec, ParseError> {
     let expected = "NAME=SPEED or NAME=SPEED:COUNT, for example p100=2.3 or k80=1:4";
     let wrong = || ParseError::new("device", text, expected);
     let (name, rest) = text.split_once('=').ok_or_else(wrong)?;
@@ -122,7 +109,7 @@ fn device(text: &str) -> Result<Device, ParseError> {
     if name.is_empty() || !(speed.is_finite() && speed > 0.0) || count.is_some_and(|c: u32| c > 100_000) {
         return Err(wrong());
     }
-    Ok(Device { name: name.into(), speed, count })
+    Ok(DeviceSpec { name: name.into(), speed, count })
 }
 
 fn switch(text: &str) -> Result<SyncPolicy, ParseError> {
@@ -137,13 +124,13 @@ fn reduce(text: &str) -> Result<Reduce, ParseError> {
     }
 }
 
-fn order(text: &str) -> Result<Order, ParseError> {
+fn order(text: &str) -> Result<SendOrder, ParseError> {
     match text {
-        "fifo" => Ok(Order::Fifo),
-        "tic" => Ok(Order::Tic),
-        "tac" => Ok(Order::Tac),
+        "fifo" => Ok(SendOrder::Fifo),
+        "tic" => Ok(SendOrder::Tic),
+        "tac" => Ok(SendOrder::Tac),
         _ => match text.strip_prefix("round-robin:").map(str::parse) {
-            Some(Ok(Bytes(bytes))) if bytes > 0 => Ok(Order::RoundRobin(Bytes(bytes))),
+            Some(Ok(Bytes(bytes))) if bytes > 0 => Ok(SendOrder::RoundRobin(Bytes(bytes))),
             _ => Err(ParseError::new("order", text, "fifo, round-robin:1MiB, tic or tac")),
         },
     }

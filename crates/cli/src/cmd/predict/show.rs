@@ -2,14 +2,15 @@
 
 use std::fmt::{Display, Write};
 
-use super::Row;
-use crate::options::TableFormat;
-use crate::render;
-use crate::render::csv::Csv;
-use crate::render::duration::column;
-use crate::render::figure::figure;
+use bellwether_model::predict::Answer;
+use bellwether_render as render;
+use bellwether_render::csv::Csv;
+use bellwether_render::duration::column;
+use bellwether_render::figure::figure;
 
-pub(super) fn render(rows: &[Row], format: TableFormat) -> String {
+use crate::options::TableFormat;
+
+pub(super) fn render(rows: &[Answer], format: TableFormat) -> String {
     match format {
         TableFormat::Table => table(rows),
         TableFormat::Json => render::json(&rows),
@@ -17,7 +18,7 @@ pub(super) fn render(rows: &[Row], format: TableFormat) -> String {
     }
 }
 
-fn table(rows: &[Row]) -> String {
+fn table(rows: &[Answer]) -> String {
     let stale = rows.iter().any(|row| row.staleness.is_some());
     let head = if stale { format!("{:>9}  ", "staleness") } else { String::new() };
     let mut text = format!(
@@ -55,7 +56,7 @@ fn table(rows: &[Row]) -> String {
     text.trim_end().to_string()
 }
 
-fn csv(rows: &[Row]) -> String {
+fn csv(rows: &[Answer]) -> String {
     let mut head = vec![
         "workers",
         "examples_per_s",
@@ -76,7 +77,9 @@ fn csv(rows: &[Row]) -> String {
     for row in rows {
         let validity =
             row.validity.beyond().map_or("interpolated".into(), |why| format!("extrapolated: {why}"));
-        let Row { workers, examples_per_s, low, high, step_s, bottleneck, efficiency, knee, model, .. } = row;
+        let Answer {
+            workers, examples_per_s, low, high, step_s, bottleneck, efficiency, knee, model, ..
+        } = row;
         let staleness = row.staleness.unwrap_or(0.0);
         let cells: [&dyn Display; 11] = [
             workers,

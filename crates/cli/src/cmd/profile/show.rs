@@ -1,10 +1,9 @@
 //! A profile as a table for people.
 
 use bellwether_core::profile::Profile;
+use bellwether_render::table;
+use bellwether_render::words::count;
 use bellwether_session::profile::median;
-
-use crate::render::table;
-use crate::render::words::count;
 
 pub(super) fn table(profile: &Profile) -> String {
     let mut rows = Vec::new();

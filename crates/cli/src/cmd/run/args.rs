@@ -45,7 +45,7 @@ pub(crate) struct RunArguments {
     #[arg(long, requires = "resume")]
     pub(crate) accept_other_data: bool,
     /// Encrypt nothing between the machines of this run, for this reason, which the journal keeps; who may join is still
-    /// proved by the token, and whoever is on the way reads and changes the rest
+    /// proved by the token, and anyone on the way can read and change the rest
     #[arg(long, value_name = "REASON", conflicts_with = "resume", value_parser = reason)]
     pub(crate) plain_transport: Option<String>,
     /// Address of the control plane; anything but loopback must be asked for
@@ -55,7 +55,7 @@ pub(crate) struct RunArguments {
     #[arg(long)]
     pub(crate) no_spawn: bool,
     /// Let the workers compute at these speeds, in the order in which they start; with a time (0.5@20s) one turns slow
-    /// then, which nobody is told, or never returns (hang@20s computes, block@20s waits for ever)
+    /// then, which no process is told, or never returns (hang@20s computes, block@20s waits for ever)
     #[arg(long, value_name = "SPEED[@TIME],…", value_delimiter = ',', conflicts_with = "no_spawn")]
     pub(crate) worker_speed: Vec<Pace>,
     /// Let all workers compute at this part of their speed, those that start later too
@@ -72,7 +72,7 @@ pub(crate) struct RunArguments {
     /// Silence after which a worker counts as lost (a broken connection counts at once)
     #[arg(long, value_name = "TIME", default_value = "5s")]
     pub(crate) heartbeat_timeout: Seconds,
-    /// Replace a worker that hangs even if nobody could go on without it; the run goes back to its last checkpoint
+    /// Replace a worker that hangs even if no worker could go on without it; the run goes back to its last checkpoint
     #[arg(long)]
     pub(crate) replace_lone_worker: bool,
     /// How long committed steps that only lost workers hold wait for these, before the run goes back to its checkpoint

@@ -11,7 +11,7 @@ use super::args::RunArguments;
 use crate::failure::Failure;
 use crate::job;
 
-/// Reads the job, and sets anew what was asked for.
+/// Reads the job, with the values that the command line gives instead of the file's.
 pub(super) fn read(
     path: &Path,
     arguments: &RunArguments,

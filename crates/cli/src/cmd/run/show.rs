@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bellwether_core::record::Event;
+use bellwether_render::figure::{loss, rate};
 use bellwether_runtime::control::Status;
 use bellwether_runtime::coordinator::Observation;
 use bellwether_runtime::ending::EndSignal;
@@ -13,7 +14,6 @@ use super::args::RunArguments;
 use crate::by_hand::batch;
 use crate::options::Format;
 use crate::printer::Printer;
-use crate::render::figure::{loss, rate};
 use crate::runs::RunDir;
 
 /// Time between two lines on how far the run is, where no line can be rewritten.

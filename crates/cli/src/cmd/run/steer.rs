@@ -53,8 +53,8 @@ impl SteerArguments {
 /// What a user may say about stragglers.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StragglerArguments {
-    /// Replace workers that compute slower than the others for no known reason, where there are 3 or more: so many within
-    /// an hour at most, 4 if no number is given. With 0 the journal tells of them, and they stay. --autoscale implies it
+    /// Replace workers that compute slower than the others for no known reason, where there are 3 or more: at most
+    /// this many within an hour, 4 if no number is given. With 0 the journal tells of them, and they stay. --autoscale implies it
     #[arg(long, value_name = "PER_HOUR", num_args = 0..=1, require_equals = true, default_missing_value = "4",
           conflicts_with = "no_spawn")]
     replace_stragglers: Option<u32>,

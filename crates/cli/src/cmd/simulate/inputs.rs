@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fs;
 use std::path::Path;
 
+use bellwether::models::{self, NamedModel};
 use bellwether_core::InputError;
 use bellwether_core::prediction::StepModel;
 use bellwether_sim::cluster::Cluster;
@@ -12,7 +13,6 @@ use bellwether_sim::workload::{self, Workload};
 
 use super::SimulateArguments;
 use crate::failure::Failure;
-use crate::models::{self, Model};
 use crate::traces;
 
 /// All inputs, read and checked.
@@ -23,8 +23,8 @@ pub(super) struct Inputs {
     workload: Option<Workload>,
     /// The trace's name, for messages.
     pub(super) place: String,
-    pub(super) truth: Model,
-    belief: Option<Model>,
+    pub(super) truth: NamedModel,
+    belief: Option<NamedModel>,
 }
 
 pub(super) fn read(arguments: &SimulateArguments) -> Result<Inputs, Failure> {
@@ -80,12 +80,12 @@ pub(super) fn cluster(text: &str) -> Result<Cluster, Failure> {
 
 impl Inputs {
     /// What policies believe of speeds: the truth, if nothing else was said.
-    pub(super) fn belief(&self) -> &dyn StepModel {
+    pub(super) fn belief(&self) -> &(dyn StepModel + Sync) {
         self.belief.as_ref().unwrap_or(&self.truth).model.as_ref()
     }
 
     /// Jobs of an application take the work that its tables say.
-    fn give_work(&self, entries: &mut [Entry]) -> Result<(), Failure> {
+    fn give_work(&self, entries: &mut [Entry]) -> Result<(), InputError> {
         for entry in entries.iter_mut().filter(|entry| !entry.work.is_finite()) {
             let description = &entry.job.description;
             let tables = self.truth.applications.as_ref();
@@ -101,7 +101,7 @@ impl Inputs {
     }
 
     /// The jobs of a seed.
-    pub(super) fn entries(&self, seed: u64) -> Result<Cow<'_, [Entry]>, Failure> {
+    pub(super) fn entries(&self, seed: u64) -> Result<Cow<'_, [Entry]>, InputError> {
         let Some(workload) = &self.workload else {
             return Ok(Cow::Borrowed(self.trace.as_ref().map_or(&[], |trace| &trace.entries)));
         };

@@ -3,51 +3,44 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use bellwether::simulate::replay::{Replay, ReplayError};
 use bellwether_core::InputError;
-use bellwether_sched::registry::Registry;
-use bellwether_serve::replay::{self, Compared, Recorded};
+use bellwether_core::policy::Fault;
+use bellwether_sched::registry::{Registry, names};
 
-use super::{SimulateArguments, names};
+use super::SimulateArguments;
 use crate::failure::Failure;
 use crate::printer::Printer;
 
 mod show;
-mod simulated;
-
-/// All that is reported.
-struct Replay {
-    recorded: Recorded,
-    /// Absent where another policy was asked for.
-    decisions: Option<Compared>,
-    /// The policy of the simulation.
-    policy: String,
-    simulated: simulated::Simulated,
-}
 
 pub(super) fn replay(
     path: &Path,
     arguments: &SimulateArguments,
     printer: &Printer,
 ) -> Result<ExitCode, Failure> {
-    let chosen = chosen(&arguments.policy)?;
-    let place = path.display().to_string();
-    let read = replay::read(path, chosen.is_none()).map_err(|error| {
-        let hint = "name the ledger of a daemon, STATE_DIR/.serve/ledger.jsonl";
-        InputError::new(&place, format!("the ledger cannot be replayed: {error}")).hint(hint)
-    })?;
-    let (recorded, decisions) = read.ok_or_else(|| InputError::new(&place, "the ledger is empty"))?;
-    let policy = chosen.unwrap_or_else(|| recorded.state.policy.clone());
-    if policy.is_empty() {
-        return Err(InputError::new(&place, "no policy has decided yet")
-            .hint("name one with --policy")
-            .into());
-    }
     let restart_s = arguments.restart.map(|restart| restart.get());
-    let simulated = simulated::run(&recorded, &policy, restart_s)?;
-    let replay = Replay { recorded, decisions, policy, simulated };
+    let replay = Replay::of(path, &Registry::built_in(), chosen(&arguments.policy)?, restart_s)
+        .map_err(|error| explain(error, path))?;
     printer.out(show::render(&replay, arguments.format));
     let differs = replay.decisions.as_ref().is_some_and(|decisions| decisions.same < decisions.all);
     Ok(if differs { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn explain(error: ReplayError, path: &Path) -> Failure {
+    let at = |hint: &str| InputError::new(path.display().to_string(), error.to_string()).hint(hint).into();
+    match &error {
+        ReplayError::Ledger(_) => at("name the ledger of a daemon, STATE_DIR/.serve/ledger.jsonl"),
+        ReplayError::Empty => at(""),
+        ReplayError::NoPolicy => at("name one with --policy"),
+        ReplayError::Policy(error) => error.clone().into(),
+        ReplayError::Simulation { policy, fault: Fault::Broken(what) } => {
+            Failure::Broken(format!("policy `{policy}`: {what}"))
+        }
+        ReplayError::Simulation { policy, fault: Fault::World(what) } => {
+            InputError::new(format!("policy `{policy}`"), what.clone()).into()
+        }
+    }
 }
 
 /// The policy that was asked for, if any.

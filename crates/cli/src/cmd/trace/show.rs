@@ -2,12 +2,11 @@
 
 use std::fmt::Write;
 
+use bellwether_render::duration::{brief, column};
+use bellwether_render::figure::{grouped, percent};
+use bellwether_render::table::aligned;
 use bellwether_sim::trace::Format;
 use bellwether_sim::workload::{Arrivals, Description, Group, Summary};
-
-use crate::render::duration::{brief, column};
-use crate::render::figure::{grouped, percent};
-use crate::render::table::aligned;
 
 /// Rows of the load over time.
 const WINDOWS_MAX: usize = 14;

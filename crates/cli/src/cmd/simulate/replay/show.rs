@@ -2,18 +2,15 @@
 
 use std::fmt::Write;
 
+use bellwether::simulate::replay::{Compared, Difference, Given, JobTimes, Replay};
 use bellwether_core::cluster::JobId;
-use bellwether_serve::replay::{Compacted, Compared, Difference, Given};
+use bellwether_render::csv::{Csv, cell};
+use bellwether_render::duration::{brief, column};
+use bellwether_render::figure::difference;
+use bellwether_render::{self as render, table::aligned};
 use serde_json::{Value, json};
 
-use super::Replay;
-use super::simulated::JobTimes;
 use crate::options::TableFormat;
-use crate::render::csv::{Csv, cell};
-use crate::render::duration::{brief, column};
-use crate::render::figure::difference;
-use crate::render::words::{count, times};
-use crate::render::{self, table::aligned};
 
 /// Allocations before and after the first that differs that are shown.
 const AROUND: usize = 3;
@@ -26,63 +23,8 @@ pub(super) fn render(replay: &Replay, format: TableFormat) -> String {
     }
 }
 
-/// Mean completion times of the jobs that ended in both worlds: measured, and simulated.
-fn means(jobs: &[JobTimes]) -> Option<(f64, f64)> {
-    let both = || jobs.iter().filter_map(|job| Some((job.measured_s?, job.simulated_s?)));
-    let count = both().count() as f64;
-    let (measured_s, simulated_s) = both()
-        .fold((0.0, 0.0), |(one, other), (measured_s, simulated_s)| (one + measured_s, other + simulated_s));
-    (count > 0.0).then(|| (measured_s / count, simulated_s / count))
-}
-
-/// How many allocations are the same before the first that differs.
-fn common(one: &[Given], other: &[Given]) -> usize {
-    one.iter().zip(other).take_while(|(one, other)| one == other).count()
-}
-
 fn outcome(job: &JobTimes) -> Value {
     job.outcome.map_or(json!("not ended"), |outcome| json!(outcome))
-}
-
-fn remarks(replay: &Replay) -> Vec<String> {
-    let recorded = &replay.recorded;
-    let mut remarks = Vec::new();
-    if let Some(Compacted { time_s, jobs, .. }) = recorded.compacted {
-        remarks.push(format!(
-            "the ledger was compacted at {time_s:.3} s, with {}: the decisions, allocations and starts before are \
-             in ledger.jsonl.before, and the jobs count as arrived when they were submitted",
-            count(jobs, "job")
-        ));
-    }
-    if let Some(Compared { skipped: skipped @ 1.., .. }) = replay.decisions {
-        remarks.push(format!(
-            "{} not compared: their policy began before the compaction, and what it remembered is not known",
-            match skipped {
-                1 => "1 decision was".into(),
-                skipped => format!("{skipped} decisions were"),
-            }
-        ));
-    }
-    if recorded.policies.len() > 1 {
-        let policies = recorded.policies.join(", ");
-        remarks.push(format!("several policies decided ({policies}); simulated is {} alone", replay.policy));
-    }
-    if recorded.interventions > 0 {
-        let often = times(recorded.interventions);
-        remarks
-            .push(format!("users suspended, resumed or limited jobs {often}; the simulator does not know"));
-    }
-    if recorded.reopened > 0 {
-        let often = times(recorded.reopened);
-        remarks.push(format!(
-            "the daemon restarted {often}, each time with a fresh policy; the simulation keeps one"
-        ));
-    }
-    let missing = recorded.state.jobs.len() - replay.simulated.jobs.len();
-    if missing > 0 {
-        remarks.push(format!("{} did no work before the end: they are left out", count(missing, "job")));
-    }
-    remarks
 }
 
 fn value(replay: &Replay) -> Value {
@@ -104,8 +46,8 @@ fn value(replay: &Replay) -> Value {
             "simulated_devices": devices(&simulated.given, job.job),
         })
     };
-    let means = means(&simulated.jobs);
-    let same = common(&recorded.given, &simulated.given);
+    let means = replay.means();
+    let same = replay.common();
     let next = |given: &[Given]| {
         given.get(same).map(|given| json!({ "job": name(given.job), "devices": given.devices }))
     };
@@ -132,7 +74,7 @@ fn value(replay: &Replay) -> Value {
             "next_measured": next(&recorded.given),
             "next_simulated": next(&simulated.given),
         })),
-        "remarks": remarks(replay),
+        "remarks": replay.remarks(),
     })
 }
 
@@ -171,7 +113,7 @@ fn table(replay: &Replay) -> String {
     };
     let title = ["job", "outcome", "measured", "simulated", "gap", "devices", "simulated devices"];
     let mut rows: Vec<Vec<String>> = vec![title.map(String::from).to_vec()];
-    let means = means(&simulated.jobs);
+    let means = replay.means();
     // Both columns have the same unit, and their means, too.
     let measured_s = simulated.jobs.iter().map(|job| job.measured_s);
     let simulated_s = simulated.jobs.iter().map(|job| job.simulated_s);
@@ -203,7 +145,7 @@ fn table(replay: &Replay) -> String {
     if recorded.compacted.is_none() {
         text.push_str(&parting(replay));
     }
-    for remark in remarks(replay) {
+    for remark in replay.remarks() {
         let _ = writeln!(text, "{remark}");
     }
     text.trim_end().to_owned()
@@ -212,7 +154,7 @@ fn table(replay: &Replay) -> String {
 /// Where the sequences of allocations part.
 fn parting(replay: &Replay) -> String {
     let (measured, simulated) = (&replay.recorded.given, &replay.simulated.given);
-    let same = common(measured, simulated);
+    let same = replay.common();
     if same == measured.len() && same == simulated.len() {
         return format!("allocations: all {same} in the same order\n");
     }

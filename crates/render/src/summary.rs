@@ -1,0 +1,137 @@
+//! The result of a run as a table.
+
+use bellwether_core::record::{
+    BatchChange, Comparison, ExpectedRun, LastEvaluation, PhaseSummary, Resize, Revocations, Summary,
+};
+
+use super::duration::written;
+use super::figure::{self, difference, loss, rate};
+use super::table::facts;
+use super::words::count;
+
+/// What lost servers cost, beside what was to be expected.
+fn lost_servers(revocations: &Revocations) -> Vec<(&'static str, String)> {
+    let Revocations { law, time_scale, revoked, time_s, expected, server_hours, cost_dollars } = revocations;
+    let scale = if *time_scale == 1.0 { String::new() } else { format!(", time × {time_scale}") };
+    let expect = |text: &dyn Fn(&ExpectedRun) -> String| {
+        expected.as_ref().map_or(String::new(), |expected| format!(", expected {}", text(expected)))
+    };
+    let lost = expect(&|e| format!("{:.1}", e.revoked));
+    let time = expect(&|e| {
+        let [mean, low, high] = [e.time_s, e.low_s, e.high_s].map(written);
+        format!("{mean} ({low} … {high})")
+    });
+    let hours = expect(&|e| format!("{:.2}", e.server_hours));
+    let mut rows = vec![
+        ("servers lost", format!("{revoked}{lost} ({law}{scale})")),
+        ("time on servers", format!("{}{time}", written(*time_s))),
+        ("server-hours", format!("{server_hours:.2}{hours}")),
+    ];
+    if let Some(dollars) = cost_dollars {
+        let cost =
+            expect(&|e| format!("${:.2}", e.server_hours * dollars / server_hours.max(f64::MIN_POSITIVE)));
+        rows.push(("cost", format!("${dollars:.2}{cost}")));
+    }
+    rows
+}
+
+/// Who waited for whom, and how stale updates were.
+fn protocols(summary: &Summary) -> Vec<(&'static str, String)> {
+    let row = |phase: &PhaseSummary| {
+        let PhaseSummary { step, steps, protocol, servers, seconds, stall_s } = phase;
+        let through = match *servers {
+            0 => String::new(),
+            n => format!(" through {}", count(n as usize, "server")),
+        };
+        let change_ms = stall_s * 1e3;
+        let text = format!(
+            "step {step}: {steps} steps {protocol}{through} in {seconds:.1} s, {change_ms:.1} ms for the change"
+        );
+        ("protocol", text)
+    };
+    let staleness = summary.staleness.iter().map(|staleness| ("staleness", staleness.to_string()));
+    summary.phases.iter().map(row).chain(staleness).collect()
+}
+
+/// What the evaluation at the end said, or the last one before it.
+fn evaluated(
+    summary: &Summary,
+    at_the_end: Option<f64>,
+    of_last: impl Fn(&LastEvaluation) -> Option<f64>,
+    text: &dyn Fn(Option<f64>) -> String,
+) -> String {
+    let last = summary.last_evaluation.as_ref().filter(|_| at_the_end.is_none());
+    match last.and_then(|last| Some((last.step, of_last(last)?))) {
+        Some((step, value)) => format!("{} at step {step}", text(Some(value))),
+        None => text(at_the_end),
+    }
+}
+
+fn accuracy(share: Option<f64>) -> String {
+    share.map_or("–".into(), figure::accuracy)
+}
+
+/// The result as a table.
+pub fn table(summary: &Summary) -> String {
+    // Epochs in which only newcomers changed are of no interest here.
+    let mut workers: Vec<String> = summary.workers.iter().map(u32::to_string).collect();
+    workers.dedup();
+    let mut rows = vec![
+        ("run", summary.run.clone()),
+        ("outcome", [summary.outcome.as_str(), &summary.reason].join(" ").trim().to_string()),
+        ("steps", summary.steps.to_string()),
+        ("examples", summary.examples.to_string()),
+        ("final loss", loss(summary.final_loss)),
+        ("held-out loss", evaluated(summary, summary.held_out_loss, |last| Some(last.loss), &loss)),
+        ("accuracy", evaluated(summary, summary.accuracy, |last| last.accuracy, &accuracy)),
+        ("examples/s", rate(summary.examples_per_s)),
+        ("time", format!("{:.1} s", summary.elapsed_s)),
+        ("workers", workers.join(" → ")),
+        (
+            "peak memory of a worker",
+            format!("{:.1} MiB", summary.peak_resident_bytes as f64 / f64::from(1 << 20)),
+        ),
+    ];
+    if let Some(planned) = &summary.planned {
+        rows.push(("planned", planned.reason.clone()));
+    }
+    for comparison in &summary.predictions {
+        let Comparison {
+            workers, predicted_examples_per_s, low, high, measured_examples_per_s, error, ..
+        } = comparison;
+        let text = format!(
+            "{}: {}/s ({} … {}), measured {}/s, error {}",
+            count(*workers as usize, "worker"),
+            rate(*predicted_examples_per_s),
+            rate(*low),
+            rate(*high),
+            rate(*measured_examples_per_s),
+            difference(*error)
+        );
+        rows.push(("predicted at first", text));
+    }
+    rows.extend(summary.decisions.iter().map(|decision| ("decision", decision.sentence())));
+    for Resize { step, from, to, stall_s, reason } in &summary.resizes {
+        rows.push(("resize", format!("step {step}: {from} → {to}, {:.1} ms ({reason})", stall_s * 1e3)));
+    }
+    rows.extend(protocols(summary));
+    for change in &summary.batches {
+        let BatchChange { step, from, to, learning_rate_factor, .. } = change;
+        rows.push((
+            "batch",
+            format!("step {step}: {from} → {to}, learning rate × {learning_rate_factor:.2}"),
+        ));
+    }
+    rows.extend(summary.mismatches.iter().map(|mismatch| ("mismatch", mismatch.sentence())));
+    for crash in &summary.crashes {
+        let next =
+            crash.seconds.map_or("no step followed".into(), |s| format!("next step after {:.0} ms", s * 1e3));
+        rows.push(("crash", format!("step {}: worker {}, {next}", crash.step, crash.worker)));
+    }
+    if let Some(revocations) = &summary.revocations {
+        rows.extend(lost_servers(revocations));
+    }
+    rows.push(("parameters", summary.params_digest.clone().unwrap_or("–".into())));
+    rows.push(("checkpoint", summary.checkpoint.clone().unwrap_or("–".into())));
+    facts(&rows)
+}
