@@ -305,7 +305,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         );
         let line = Line { time_s: self.now_s(), entry };
         // What cannot be true, as a decision that breaks a law, is never written.
-        self.state.apply(&line).map_err(Fault::Broken)?;
+        self.state.apply(&line).map_err(|error| Fault::Broken(error.to_string()))?;
         self.file.add(&line, must_last).map_err(|error| self.unwritten(&error))
     }
 

@@ -37,6 +37,20 @@ pub struct MachineNode {
     pub devices: u32,
 }
 
+/// A machine that cannot be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum MachineError {
+    /// A node has slots of a type of device that is not listed.
+    #[error("a node has slots of a type that is not among the {types}")]
+    DeviceType {
+        /// Types that are listed.
+        types: usize,
+    },
+    /// A speed, or the time of a restart, is out of range.
+    #[error("its slots make no sense")]
+    Slots,
+}
+
 /// One slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Slot {
@@ -68,14 +82,14 @@ impl Machine {
     /// # Errors
     ///
     /// Returns what is impossible about it.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), MachineError> {
         let types = self.device_types.len();
         if self.nodes.iter().any(|node| usize::from(node.device_type) >= types) {
-            return Err(format!("a node has slots of a type that is not among the {types}"));
+            return Err(MachineError::DeviceType { types });
         }
         let speeds_make_sense = self.device_types.iter().all(|kind| kind.speed > 0.0 && kind.speed <= 1.0);
         if !(speeds_make_sense && self.restart_s >= 0.0 && self.restart_s.is_finite()) {
-            return Err("its slots make no sense".into());
+            return Err(MachineError::Slots);
         }
         Ok(())
     }

@@ -5,6 +5,7 @@
 
 mod decided;
 mod kept;
+mod line_error;
 mod record;
 mod slots;
 
@@ -21,6 +22,7 @@ use crate::ledger::{Entry, Line, Outcome, Progress, Submitted};
 use crate::machine::Machine;
 use crate::snapshot::DecisionState;
 pub(crate) use kept::RESTORING;
+pub use line_error::LineError;
 pub use slots::Slots;
 
 /// Decisions that are remembered.
@@ -78,14 +80,14 @@ impl State {
     /// # Errors
     ///
     /// Returns an error if it is none.
-    pub fn open(line: &Line) -> Result<State, String> {
+    pub fn open(line: &Line) -> Result<State, LineError> {
         let (Entry::Opened { unix_s, time_scale, machine, .. }
         | Entry::Compacted { unix_s, time_scale, machine, .. }) = &line.entry
         else {
-            return Err("the first line does not open a ledger".into());
+            return Err(LineError::NotOpened);
         };
         if !(time_scale.is_finite() && *time_scale > 0.0 && unix_s.is_finite()) {
-            return Err("its clock makes no sense".into());
+            return Err(LineError::Clock);
         }
         machine.check()?;
         let speeds = machine.device_types.iter().map(|kind| (kind.name.clone(), kind.speed)).collect();
@@ -118,7 +120,7 @@ impl State {
     /// # Errors
     ///
     /// Same errors as [`open`](State::open) and [`apply`](State::apply).
-    pub fn fold(state: &mut Option<State>, line: &Line) -> Result<(), String> {
+    pub fn fold(state: &mut Option<State>, line: &Line) -> Result<(), LineError> {
         match state {
             Some(state) => state.apply(line),
             None => {
@@ -134,9 +136,9 @@ impl State {
     ///
     /// Returns what cannot be true after the lines before it. It is as if the line had not been there, but for progress
     /// that was told together with what cannot be.
-    pub fn apply(&mut self, line: &Line) -> Result<(), String> {
+    pub fn apply(&mut self, line: &Line) -> Result<(), LineError> {
         if !line.time_s.is_finite() || line.time_s < self.now_s {
-            return Err(format!("time goes back from {} to {}", self.now_s, line.time_s));
+            return Err(LineError::TimeGoesBack { from_s: self.now_s, to_s: line.time_s });
         }
         let before_s = std::mem::replace(&mut self.now_s, line.time_s);
         let applied = self.take(line);
@@ -146,10 +148,10 @@ impl State {
         applied
     }
 
-    fn take(&mut self, line: &Line) -> Result<(), String> {
+    fn take(&mut self, line: &Line) -> Result<(), LineError> {
         self.check_place(&line.entry)?;
         match &line.entry {
-            Entry::Opened { .. } | Entry::Compacted { .. } => Err("a ledger is opened twice".into()),
+            Entry::Opened { .. } | Entry::Compacted { .. } => Err(LineError::OpenedTwice),
             Entry::KeptJob(kept) => self.keep_job(kept),
             Entry::KeptDecision { decision } => {
                 self.keep_decision(decision);
@@ -186,9 +188,9 @@ impl State {
     }
 
     /// All past times are read again: how long ago they were has not changed.
-    fn correct_clock(&mut self, unix_s: f64) -> Result<(), String> {
+    fn correct_clock(&mut self, unix_s: f64) -> Result<(), LineError> {
         if !unix_s.is_finite() {
-            return Err("its clock makes no sense".into());
+            return Err(LineError::Clock);
         }
         let by_s = unix_s - std::mem::replace(&mut self.unix_s, unix_s);
         self.decisions.iter_mut().for_each(|decision| decision.time_s += by_s);
@@ -219,9 +221,9 @@ impl State {
         self.view.jobs.get(&job).map_or_else(Allocation::none, |seen| seen.allocation.clone())
     }
 
-    fn known(&mut self, job: JobId) -> Result<&mut Record, String> {
+    fn known(&mut self, job: JobId) -> Result<&mut Record, LineError> {
         self.touched.insert(job);
-        self.jobs.get_mut(&job).ok_or_else(|| format!("there is no job number {}", job.0))
+        self.jobs.get_mut(&job).ok_or(LineError::UnknownJob(job))
     }
 
     /// A job that has not ended, suspended or not, as policies see it or saw it last.
@@ -258,10 +260,10 @@ impl State {
         self.begin_policy();
     }
 
-    fn submitted(&mut self, submitted: &Submitted) -> Result<(), String> {
+    fn submitted(&mut self, submitted: &Submitted) -> Result<(), LineError> {
         let id = submitted.id;
         if self.names.contains_key(&submitted.name) || id < self.next_job() {
-            return Err(format!("job `{}` is submitted twice", submitted.name));
+            return Err(LineError::JobTwice { name: submitted.name.clone() });
         }
         let record = Record::new(submitted, self.now_s);
         let seen = JobView::waiting(Arc::new(record.scheduled()), self.now_s, Some(record.work()));
@@ -288,12 +290,12 @@ impl State {
     }
 
     /// Lines that say something of one job.
-    fn of_job(&mut self, entry: &Entry) -> Result<(), String> {
+    fn of_job(&mut self, entry: &Entry) -> Result<(), LineError> {
         let now_s = self.now_s;
         match entry {
             Entry::Limited { job, workers, weight } => {
                 self.known(*job)?;
-                let seen = self.seen_mut(*job).ok_or("an ended job is limited")?;
+                let seen = self.seen_mut(*job).ok_or(LineError::Job("an ended job is limited"))?;
                 let limited = Arc::make_mut(&mut seen.job);
                 (limited.min_devices, limited.max_devices, limited.weight) =
                     (workers.min, workers.max, *weight);
@@ -303,14 +305,15 @@ impl State {
             }
             Entry::Suspended { job, by } => {
                 self.known(*job)?;
-                let seen = self.leave(*job).ok_or("a job that is not there is suspended")?;
+                let seen = self.leave(*job).ok_or(LineError::Job("a job that is not there is suspended"))?;
                 let record = self.known(*job)?;
                 record.preemptions += u32::from(record.training > 0);
                 (record.away, record.why) = (Some(seen), format!("suspended by {by}"));
             }
             Entry::Resumed { job } => {
                 let record = self.known(*job)?;
-                let mut seen = record.away.take().ok_or("a job that is not suspended is resumed")?;
+                let mut seen =
+                    record.away.take().ok_or(LineError::Job("a job that is not suspended is resumed"))?;
                 (seen.allocated_s, seen.progress_s) = (now_s, now_s);
                 record.why.clear();
                 self.arrive(*job, seen);
@@ -349,13 +352,13 @@ impl State {
                 self.unsettled.remove(job);
             }
             Entry::Ended { job, .. } => self.ended(*job, entry)?,
-            _ => return Err("a line about no job".into()),
+            _ => return Err(LineError::Misplaced("a line about no job")),
         }
         Ok(())
     }
 
     /// The line with which a job ends.
-    fn ended(&mut self, job: JobId, entry: &Entry) -> Result<(), String> {
+    fn ended(&mut self, job: JobId, entry: &Entry) -> Result<(), LineError> {
         let Entry::Ended { outcome, why, step, digest, loss, unix_s, .. } = entry else { return Ok(()) };
         let now_s = self.now_s;
         self.put_down(job, (*outcome == Outcome::Finished).then_some(*step))?;
@@ -370,7 +373,7 @@ impl State {
     }
 
     /// The job's processes are gone.
-    fn put_down(&mut self, job: JobId, step: Option<u64>) -> Result<(), String> {
+    fn put_down(&mut self, job: JobId, step: Option<u64>) -> Result<(), LineError> {
         let now_s = self.now_s;
         let record = self.known(job)?;
         record.hold(0, now_s);
@@ -413,13 +416,13 @@ impl State {
         Some(seen)
     }
 
-    fn progress(&mut self, progress: &Progress) -> Result<(), String> {
+    fn progress(&mut self, progress: &Progress) -> Result<(), LineError> {
         let now_s = self.now_s;
         let record = self.known(progress.job)?;
         let work = record.work();
         record.step = (progress.done / record.submitted.job.batch.size as f64).round() as u64;
         let Some(seen) = self.view.jobs.get_mut(&progress.job) else {
-            return Err(format!("job number {} makes progress, and is not there", progress.job.0));
+            return Err(LineError::Idle(progress.job));
         };
         seen.done = progress.done.clamp(0.0, work);
         seen.remaining = Some(work - seen.done);

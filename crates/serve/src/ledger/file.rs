@@ -232,10 +232,10 @@ impl LedgerFile {
     ///
     /// Returns the store's error, or one if the ledger's first line is damaged or another version of the program wrote
     /// it.
-    pub fn open<S>(
+    pub fn open<S, E: fmt::Display>(
         mut store: Box<dyn Store>,
         least: u64,
-        mut each: impl FnMut(&mut Option<S>, &Line) -> Result<(), String>,
+        mut each: impl FnMut(&mut Option<S>, &Line) -> Result<(), E>,
     ) -> io::Result<(LedgerFile, Option<S>, Option<Damage>)> {
         let (mut made, mut bytes, mut compacted) = (None, 0, 0);
         let read = lines(store.read()?, &mut |number, text| {
@@ -254,6 +254,8 @@ impl LedgerFile {
             Err(Unread::Store(error)) => return Err(error),
             Err(Unread::Line(..)) => {
                 let kept;
+                let mut each =
+                    |made: &mut Option<S>, line: &Line| each(made, line).map_err(|e| e.to_string());
                 (kept, made) = repair::repair(store.read()?, &mut each)?;
                 let (bytes, mut damage) = kept;
                 damage.kept_as = store.replace(&bytes, Keep::Damaged)?;
@@ -346,7 +348,7 @@ impl std::fmt::Debug for LedgerFile {
 /// # Errors
 ///
 /// Returns the file system's error, or that of `each` with the line's number.
-pub fn read(path: &Path, each: impl FnMut(Line) -> Result<(), String>) -> io::Result<()> {
+pub fn read<E: fmt::Display>(path: &Path, each: impl FnMut(Line) -> Result<(), E>) -> io::Result<()> {
     read_from(File::open(path)?, each)
 }
 
@@ -355,7 +357,10 @@ pub fn read(path: &Path, each: impl FnMut(Line) -> Result<(), String>) -> io::Re
 /// # Errors
 ///
 /// Same errors as [`read`].
-pub fn read_from(from: impl Read, mut each: impl FnMut(Line) -> Result<(), String>) -> io::Result<()> {
+pub fn read_from<E: fmt::Display>(
+    from: impl Read,
+    mut each: impl FnMut(Line) -> Result<(), E>,
+) -> io::Result<()> {
     let read = lines(from, &mut |number, text| {
         let line = parse(text).map_err(|what| Unread::Line(number, what))?;
         each(line).map_err(|what| Unread::Line(number, format!("cannot be: {what}")))

@@ -6,7 +6,7 @@ use bellwether_core::cluster::{Allocation, ClusterView, JobId};
 use bellwether_core::policy::{Action, Decision};
 use bellwether_core::prediction::StepModel;
 
-use super::{DECISIONS_KEPT, State};
+use super::{DECISIONS_KEPT, LineError, State};
 use crate::snapshot::{ActionState, DecisionState};
 
 impl State {
@@ -15,7 +15,7 @@ impl State {
     /// # Errors
     ///
     /// Returns the law that it breaks.
-    fn check(&self, decision: &Decision) -> Result<(), String> {
+    fn check(&self, decision: &Decision) -> Result<(), LineError> {
         let ClusterView { device_types, nodes, .. } = &self.view;
         let mut view = ClusterView {
             device_types: device_types.clone(),
@@ -24,7 +24,7 @@ impl State {
         };
         for action in &decision.actions {
             let (Action::Allocate { job, .. } | Action::Refuse { job, .. }) = action;
-            let broken = |what: &str| format!("job number {} {what}", job.0);
+            let broken = |what| LineError::Decision { job: *job, what };
             // Of the jobs only those that the decision names are needed, as it leaves them.
             if let (Some(seen), false) = (self.view.jobs.get(job), view.jobs.contains_key(job)) {
                 view.jobs.insert(*job, seen.clone());
@@ -32,7 +32,8 @@ impl State {
             let seen = view.jobs.get(job).ok_or_else(|| broken("is named, and is not there"))?;
             match action {
                 Action::Allocate { allocation, .. } => {
-                    view.check(seen, allocation).map_err(|error| broken(&error.to_string()))?;
+                    view.check(seen, allocation)
+                        .map_err(|error| LineError::Allocation { job: *job, error })?;
                     let before = seen.allocation.clone();
                     view.release(&before);
                     view.take(allocation);
@@ -50,7 +51,7 @@ impl State {
     }
 
     /// The policy has been asked, and this is its answer.
-    pub(super) fn decide(&mut self, decision: &Decision, deciding_s: f64) -> Result<(), String> {
+    pub(super) fn decide(&mut self, decision: &Decision, deciding_s: f64) -> Result<(), LineError> {
         self.check(decision)?;
         self.decided += 1;
         let mut touched: Vec<(JobId, Allocation)> = Vec::new();

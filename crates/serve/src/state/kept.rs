@@ -5,7 +5,7 @@ use std::iter::once;
 
 use bellwether_core::cluster::Allocation;
 
-use super::{DECISIONS_KEPT, Slots, State};
+use super::{DECISIONS_KEPT, LineError, Slots, State};
 use crate::ledger::{Entry, KeptJob, KeptState, Line, read_from};
 use crate::snapshot::DecisionState;
 
@@ -65,29 +65,29 @@ impl State {
 
     /// Whether such a line may come here. One that comes too early tells that the last of those that were kept is
     /// missing, and with it who holds which slot.
-    pub(super) fn check_place(&mut self, entry: &Entry) -> Result<(), String> {
+    pub(super) fn check_place(&mut self, entry: &Entry) -> Result<(), LineError> {
         let is_kept = matches!(entry, Entry::KeptJob(_) | Entry::KeptDecision { .. } | Entry::KeptState(_));
         let was_restoring = self.is_restoring;
         self.is_restoring &= is_kept;
         match (is_kept, was_restoring) {
-            (true, false) => Err("something that a compaction kept, after other lines".into()),
+            (true, false) => Err(LineError::Misplaced("something that a compaction kept, after other lines")),
             // What was repaired is settled from the start.
             (false, true) if !matches!(entry, Entry::Repaired { .. }) => {
-                Err("the state that a compaction kept is missing before it".into())
+                Err(LineError::Misplaced("the state that a compaction kept is missing before it"))
             }
             _ => Ok(()),
         }
     }
 
-    pub(super) fn keep_job(&mut self, kept: &KeptJob) -> Result<(), String> {
+    pub(super) fn keep_job(&mut self, kept: &KeptJob) -> Result<(), LineError> {
         let KeptJob { record, seen } = kept;
         let (id, name) = (record.submitted.id, &record.submitted.name);
         if self.names.contains_key(name) || id < self.next_job() {
-            return Err(format!("job `{name}` is kept twice"));
+            return Err(LineError::JobTwice { name: name.clone() });
         }
         if let Some(seen) = seen {
             if !self.has_free(&seen.allocation) {
-                return Err(format!("job `{name}` holds devices that are not there"));
+                return Err(LineError::Devices { name: name.clone() });
             }
             self.view.take(&seen.allocation);
             self.view.jobs.insert(id, seen.clone());

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bellwether_core::cluster::{Allocation, JobId, NodeId};
 
+use super::LineError;
 use crate::ledger::{Held, KeptSlots};
 use crate::machine::{Machine, Slot};
 
@@ -76,13 +77,10 @@ impl Slots {
     /// # Errors
     ///
     /// Returns an error if another job holds one of them.
-    pub(super) fn hold(&mut self, job: JobId, slots: &[Slot], now_s: f64) -> Result<(), String> {
+    pub(super) fn hold(&mut self, job: JobId, slots: &[Slot], now_s: f64) -> Result<(), LineError> {
         for slot in slots {
             if let Some(other) = self.holder(*slot).filter(|other| *other != job) {
-                return Err(format!(
-                    "slot {} of node {} is held by jobs {} and {}",
-                    slot.index, slot.node.0, other.0, job.0
-                ));
+                return Err(LineError::SlotTwice { slot: *slot, holders: [other, job] });
             }
         }
         self.keep(job, slots, now_s);

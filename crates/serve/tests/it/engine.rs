@@ -23,7 +23,7 @@ use bellwether_serve::machine::Machine;
 use bellwether_serve::request::{Refusal, RefusalKind, Reply, Request, Submission};
 use bellwether_serve::runner::{JobRunner, Processes, Report, Wanted};
 use bellwether_serve::snapshot::{JobState, Phase};
-use bellwether_serve::state::State;
+use bellwether_serve::state::{LineError, State};
 use tokio::sync::mpsc;
 
 /// What the engine wanted last of each job, and all that it ever wanted.
@@ -414,7 +414,7 @@ fn a_daemon_that_comes_back_takes_everything_up() {
             None => state = Some(State::open(&line)?),
             Some(state) => state.apply(&line)?,
         }
-        Ok(())
+        Ok::<_, LineError>(())
     };
     read(&ledger, each).unwrap();
     assert!(moments > 3 && state.is_some_and(|state| state.jobs.len() == 3));
@@ -425,7 +425,7 @@ fn lines(folder: &Path) -> Vec<(f64, Entry)> {
     let mut lines = Vec::new();
     let each = |line: bellwether_serve::ledger::Line| {
         lines.push((line.time_s, line.entry));
-        Ok(())
+        Ok::<_, LineError>(())
     };
     read(&folder.join("ledger.jsonl"), each).expect("the ledger is possible");
     lines

@@ -60,7 +60,7 @@ impl Backend for Replay<'_> {
                 return Ok(None);
             }
             let Some(line) = self.lines.next() else { return Ok(None) };
-            self.state.apply(line).map_err(Fault::Broken)?;
+            self.state.apply(line).map_err(|error| Fault::Broken(error.to_string()))?;
             if matches!(line.entry, Entry::Moment { .. }) {
                 break;
             }
@@ -89,7 +89,7 @@ pub(crate) fn decisions_follow(ledger: &[u8]) -> Result<u64, Fault> {
     let lines = lines(ledger);
     let mut lines = lines.iter();
     let opened = lines.next().expect("a ledger has a first line");
-    let state = State::open(opened).map_err(Fault::Broken)?;
+    let state = State::open(opened).map_err(|error| Fault::Broken(error.to_string()))?;
     let mut replay = Replay { lines, policies: state.policies, state, compared: 0 };
     let mut compacted_at = None;
     while !replay.lines.as_slice().is_empty() {
@@ -97,7 +97,7 @@ pub(crate) fn decisions_follow(ledger: &[u8]) -> Result<u64, Fault> {
         let began_before = compacted_at == Some(replay.state.policies);
         if began_before || replay.state.is_restoring || replay.state.policy.is_empty() {
             let line = replay.lines.next().expect("it is not empty");
-            replay.state.apply(line).map_err(Fault::Broken)?;
+            replay.state.apply(line).map_err(|error| Fault::Broken(error.to_string()))?;
             if matches!(line.entry, Entry::KeptState(_)) {
                 compacted_at = Some(replay.state.policies);
             }
