@@ -107,7 +107,7 @@ fn a_disk_that_is_full_for_a_moment_costs_no_line_of_the_journal() {
 
 #[test]
 fn a_torn_line_costs_a_warning_and_not_the_run() {
-    let recipe = jobs::momentum().steps(600);
+    let recipe = jobs::momentum().steps(4000);
     let scene = recipe.scene();
     let mut run = scene.train(&["--workers", "2"]);
     assert!(run.reach(150));

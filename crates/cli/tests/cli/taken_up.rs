@@ -29,7 +29,7 @@ fn checkpoints(folder: &PathBuf) -> Vec<PathBuf> {
 
 #[test]
 fn other_data_are_refused_unless_somebody_accepts_them() {
-    let recipe = jobs::transformer().steps(150);
+    let recipe = jobs::transformer().steps(800);
     let scene = stopped(&recipe, 60, &[]);
     let text = include_str!("jobs.rs").replace("let", "LET") + "and some more";
     scene.write("text.txt", &text[..text.len() / 2]);
@@ -50,13 +50,13 @@ fn other_data_are_refused_unless_somebody_accepts_them() {
     let audit = scene.call(&["audit", "job-1", "--format", "json"]);
     let proven: serde_json::Value = serde_json::from_str(&audit.stdout).expect("an account");
     let phases = proven["stretches"].as_array().expect("a list");
-    assert_eq!((&proven["steps"], phases.len()), (&150.into(), 2), "{proven}");
+    assert_eq!((&proven["steps"], phases.len()), (&800.into(), 2), "{proven}");
     assert_ne!(phases[0]["training_samples"], phases[1]["training_samples"]);
 }
 
 #[test]
 fn other_kernels_are_refused() {
-    let scene = stopped(&jobs::momentum().steps(600), 100, &[]);
+    let scene = stopped(&jobs::momentum().steps(4000), 100, &[]);
     let path = scene.run_folder().join("journal.jsonl");
     let journal = fs::read_to_string(&path).expect("it is there");
     let other = journal.replace("; isa ", "; isa other-");
@@ -67,12 +67,12 @@ fn other_kernels_are_refused() {
 
 #[test]
 fn runs_of_two_state_directories_share_a_folder_and_nothing_else() {
-    let recipe = jobs::momentum().steps(400);
+    let recipe = jobs::momentum().steps(3000);
     let shared = tempfile::tempdir().expect("a folder");
     let folder = format!("checkpoint.folder={}", shared.path().display());
-    let settings = ["--set", folder.as_str(), "--set", "checkpoint.every_steps=50"];
+    let settings = ["--set", folder.as_str(), "--set", "checkpoint.every_steps=500"];
     let one = recipe.scene();
-    assert_eq!(one.train(&[&["--workers", "2"][..], &settings].concat()).summary().steps, 400);
+    assert_eq!(one.train(&[&["--workers", "2"][..], &settings].concat()).summary().steps, 3000);
     let kept: Vec<PathBuf> =
         fs::read_dir(shared.path()).expect("a folder").flatten().map(|e| e.path()).collect();
     assert_eq!(kept.len(), 1);
@@ -83,13 +83,13 @@ fn runs_of_two_state_directories_share_a_folder_and_nothing_else() {
     assert_eq!(ended.params_digest, Some(recipe.digest()));
     let steps: Vec<u64> =
         bellwether_runtime::metrics::read(&other.run_folder()).map(|line| line.step).collect();
-    assert_eq!(steps, (0..400).collect::<Vec<_>>(), "it trained every step itself");
+    assert_eq!(steps, (0..3000).collect::<Vec<_>>(), "it trained every step itself");
     assert_eq!(checkpoints(&kept[0]), files, "the other run's are still there");
 }
 
 #[test]
 fn a_run_without_its_journal_goes_on_from_its_checkpoint() {
-    let recipe = jobs::momentum().steps(600);
+    let recipe = jobs::momentum().steps(4000);
     let scene = stopped(&recipe, 200, &[]);
     fs::remove_file(scene.run_folder().join("journal.jsonl")).expect("it is there");
     let ended = scene.resume(&[]).end();
@@ -108,7 +108,7 @@ fn a_run_without_its_journal_goes_on_from_its_checkpoint() {
 
 #[test]
 fn small_files_that_a_power_cut_emptied_cost_a_warning() {
-    let recipe = jobs::momentum().steps(600);
+    let recipe = jobs::momentum().steps(4000);
     let scene = stopped(&recipe, 100, &[]);
     fs::write(scene.run_folder().join("token"), "").expect("it can be written");
     fs::write(scene.run_folder().join("schedule.json"), "[[1").expect("it can be written");
@@ -120,7 +120,7 @@ fn small_files_that_a_power_cut_emptied_cost_a_warning() {
 
 #[test]
 fn no_other_user_looks_into_a_run() {
-    let scene = stopped(&jobs::momentum().steps(600), 50, &[]);
+    let scene = stopped(&jobs::momentum().steps(4000), 50, &[]);
     let mode = |path: PathBuf| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
     let run = scene.run_folder();
     assert_eq!(
