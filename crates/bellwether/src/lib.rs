@@ -72,8 +72,8 @@ pub mod simulate;
 
 /// The daemon: many jobs share one machine under any policy of a registry, one's own included.
 pub mod serve {
-    pub use bellwether_serve::daemon::{Daemon, DaemonError, Endpoint, Options, Protection};
-    pub use bellwether_serve::engine::{EngineError, Prepare};
+    pub use bellwether_serve::daemon::{Daemon, DaemonError, Endpoint, Options, Protection, Stopper};
+    pub use bellwether_serve::engine::EngineError;
     pub use bellwether_serve::loading::LoadLimits;
     pub use bellwether_serve::machine::{DeviceType, Machine, MachineNode};
     use bellwether_sim::cluster::Cluster;
@@ -97,4 +97,11 @@ pub mod serve {
             restart_s: view.restart_s,
         }
     }
+}
+
+/// The client of a daemon: submit jobs, follow and steer them, on this machine or from another one.
+pub mod client {
+    pub use bellwether_client::{Act, Client, ClientError, Endpoint, Event, Events};
+    pub use bellwether_serve::api::body::{Limits, Submit};
+    pub use bellwether_serve::snapshot::{ClusterState, DecisionState, JobState, Phase};
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use bellwether_core::InputError;
 use bellwether_runtime::checkpoint::write_atomically;
+use bellwether_runtime::run_dir::{RunDirError, StateDir};
 use bellwether_runtime::{ending, private};
 use bellwether_sched::registry::Registry;
 use serde::{Deserialize, Serialize};
@@ -32,15 +33,21 @@ use crate::tls::{self, Fingerprint};
 /// The folder of the daemon's own files in a state directory.
 const FOLDER: &str = ".serve";
 
+/// How often a job is tried again after its processes failed, where nothing else is said.
+pub const RETRIES: u32 = 2;
+
+/// Bytes with which a ledger is compacted, where nothing else is said.
+pub const COMPACT_AT_BYTES: u64 = 16 << 20;
+
 /// How a daemon works.
 pub struct Options {
-    /// The folder of all runs; it exists.
-    pub state_dir: PathBuf,
+    /// The folder of all runs; it is made if it is missing.
+    pub state_dir: StateDir,
     /// Where the API listens.
     pub listen: Option<SocketAddr>,
     /// What keeps others from overhearing what is sent there.
     pub protection: Protection,
-    /// This program, to start coordinators and to load data.
+    /// The command `bellwether`, which starts coordinators and loads data.
     pub program: PathBuf,
     /// The slots; needed for a ledger that begins.
     pub machine: Option<Machine>,
@@ -54,10 +61,28 @@ pub struct Options {
     pub retries: u32,
     /// Bytes with which the ledger is compacted: see [`engine::Options`].
     pub compact_at: u64,
-    /// Makes the folder of a run.
-    pub prepare: Prepare,
     /// What loading the data of a submitted job may take.
     pub loading: LoadLimits,
+}
+
+impl Options {
+    /// What `bellwether serve` does without options: the API listens where it did, or at a free port of loopback;
+    /// slots and policy are those of the ledger, or one slot for each core and `fair`.
+    pub fn new(state_dir: StateDir, program: PathBuf) -> Options {
+        Options {
+            state_dir,
+            listen: None,
+            protection: Protection::Usual,
+            program,
+            machine: None,
+            policy: None,
+            registry: Registry::built_in(),
+            time_scale: None,
+            retries: RETRIES,
+            compact_at: COMPACT_AT_BYTES,
+            loading: LoadLimits::default(),
+        }
+    }
 }
 
 /// What keeps others from overhearing what is sent to the port.
@@ -131,6 +156,29 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> DaemonError {
     move |error| InputError::new(place, error.to_string()).into()
 }
 
+fn unmade(error: RunDirError) -> DaemonError {
+    InputError::new("state directory", error.to_string()).into()
+}
+
+/// Makes the folders of jobs' runs.
+fn prepare(state_dir: StateDir) -> Prepare {
+    Box::new(move |name, job| {
+        let run = state_dir.create_named(name, job).and_then(|run| run.mark_served().map(|()| run.path));
+        run.map_err(|error| error.to_string())
+    })
+}
+
+/// Stops a daemon, as SIGTERM does. Its jobs go on.
+#[derive(Debug, Clone)]
+pub struct Stopper(watch::Sender<bool>);
+
+impl Stopper {
+    /// Lets [`Daemon::run`] return.
+    pub fn stop(&self) {
+        self.0.send_replace(true);
+    }
+}
+
 impl Daemon {
     /// Takes the state directory, opens its ledger, takes running jobs over, and listens.
     ///
@@ -139,16 +187,17 @@ impl Daemon {
     /// Returns an error if another daemon is at work there, if files or addresses cannot be used, or if slots or
     /// policies are missing.
     pub fn open(options: Options) -> Result<Daemon, DaemonError> {
-        let folder = options.state_dir.join(FOLDER);
+        let state_dir = options.state_dir.make().map_err(unmade)?;
+        let folder = state_dir.join(FOLDER);
         private::folder(&folder).and_then(|()| private::restrict(&folder)).map_err(failed(&folder))?;
         let lock = lock(&folder)?;
-        let ledger = ledger_file(&options.state_dir);
-        let token = token(&token_file(&options.state_dir))?;
+        let ledger = ledger_file(&state_dir);
+        let token = token(&token_file(&state_dir))?;
         let metrics = folder.join("metrics_token");
         write_line(&metrics, &metrics_token(&token)).map_err(failed(&metrics))?;
-        let old = endpoint(&options.state_dir).map(|old| old.address);
+        let old = endpoint(&state_dir).map(|old| old.address);
         let web = bind(options.listen, old)?;
-        let socket = socket_file(&options.state_dir);
+        let socket = socket_file(&state_dir);
         let socket = local::listen(&socket).map_err(failed(&socket))?;
         let security = secure(&folder, &web, &options.protection)?;
         let fingerprint = match &security {
@@ -158,7 +207,7 @@ impl Daemon {
         let takes_token = !matches!(security, Security::Sessions);
         let doors = Doors { socket: Some(socket), web, security };
         let engine_options = engine::Options {
-            folder: options.state_dir.clone(),
+            folder: state_dir,
             ledger: ledger.clone(),
             machine: options.machine,
             policy: options.policy,
@@ -166,7 +215,7 @@ impl Daemon {
             time_scale: options.time_scale,
             retries: options.retries,
             compact_at: options.compact_at,
-            prepare: options.prepare,
+            prepare: prepare(options.state_dir),
         };
         let describe = loading::in_process(options.program.clone(), options.loading);
         let program = options.program;
@@ -230,7 +279,12 @@ impl Daemon {
         self.engine.summary()
     }
 
-    /// Works until SIGINT or SIGTERM. Jobs go on.
+    /// Stops it while it runs, from another thread.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.stop.clone())
+    }
+
+    /// Works until SIGINT, SIGTERM or its [`Stopper`]. Jobs go on.
     ///
     /// # Errors
     ///

@@ -1,9 +1,16 @@
 //! Every example runs, and comes to what its text says.
 
+use std::path::PathBuf;
+
+use bellwether::client::Phase;
 use bellwether::session::StateDir;
 
-#[path = "../../examples/own_model.rs"]
+#[path = "../../examples/own_daemon.rs"]
 #[allow(dead_code, reason = "`main` is for `cargo run --example`")]
+mod own_daemon;
+
+#[path = "../../examples/own_model.rs"]
+#[allow(dead_code, reason = "as above")]
 mod own_model;
 #[path = "../../examples/own_policy.rs"]
 #[allow(dead_code, reason = "as above")]
@@ -68,4 +75,26 @@ fn a_plan_meets_a_deadline_and_a_later_one_is_cheaper() {
     let chosen = |plan: &bellwether::plan::Plan| plan.candidates[plan.choice.unwrap()].clone();
     assert!(chosen(&soon).meets_deadline.is_some_and(|probability| probability >= 0.95));
     assert!(chosen(&later).cost_dollars < chosen(&soon).cost_dollars, "{} / {}", soon.reason, later.reason);
+}
+
+/// The command, which lies beside this test's folder: it is built for its own tests.
+fn command() -> Option<PathBuf> {
+    let test = std::env::current_exe().unwrap();
+    let command = test.parent()?.parent()?.join("bellwether");
+    command.is_file().then_some(command)
+}
+
+#[test]
+fn a_policy_of_ones_own_decides_about_real_jobs_in_a_daemon() {
+    let Some(command) = command() else {
+        eprintln!("skipped: the command is not built; `cargo build --release` builds it");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let state_dir = StateDir::find(Some(folder.path().join("state"))).unwrap();
+    let jobs = own_daemon::train(state_dir, command).unwrap();
+    assert_eq!(jobs.iter().map(|job| (job.state, job.step)).collect::<Vec<_>>(), [(Phase::Finished, 200); 2]);
+    assert!(jobs[0].digest.is_some() && jobs[0].digest == jobs[1].digest, "{jobs:?}");
+    // `fair` would have let both train at once.
+    assert!(jobs[0].ended_s.unwrap() <= jobs[1].started_s.unwrap(), "{jobs:?}");
 }

@@ -55,11 +55,11 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "FACTOR")]
     pub(crate) time_scale: Option<f64>,
     /// How often a job is tried again after its processes failed
-    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(long, value_name = "N", default_value_t = daemon::RETRIES)]
     pub(crate) retries: u32,
     /// Length from which on the daemon compacts its ledger: what follows from the lines takes their place, and they
     /// move to ledger.jsonl.before
-    #[arg(long, value_name = "SIZE", default_value = "16MiB")]
+    #[arg(long, value_name = "SIZE", default_value_t = Bytes(daemon::COMPACT_AT_BYTES))]
     pub(crate) compact_at: Bytes,
     /// Memory that loading a submitted job's data may take; larger files are refused
     #[arg(long, value_name = "SIZE", default_value = "8GiB")]
@@ -96,10 +96,10 @@ pub(crate) fn serve(arguments: ServeArguments, printer: &Printer) -> Result<Exit
         _ => Protection::Usual,
     };
     let state_dir = StateDir::find(arguments.state_dir)?;
-    let folder = state_dir.make()?;
+    state_dir.make()?;
     let machine = arguments.slots.as_deref().map(machine).transpose()?;
     let daemon = Daemon::open(daemon::Options {
-        state_dir: folder,
+        state_dir,
         listen: arguments.listen,
         protection,
         program: std::env::current_exe().map_err(|e| Failure::at("this program", e))?,
@@ -109,12 +109,6 @@ pub(crate) fn serve(arguments: ServeArguments, printer: &Printer) -> Result<Exit
         time_scale: scale,
         retries: arguments.retries,
         compact_at: arguments.compact_at.0,
-        prepare: Box::new(move |name, job| {
-            state_dir
-                .create_named(name, job)
-                .and_then(|run| run.mark_served().map(|()| run.path))
-                .map_err(|error| Failure::from(error).to_string())
-        }),
         loading: LoadLimits {
             memory: arguments.load_memory,
             patience: Duration::from_secs_f64(arguments.load_timeout.get()),
