@@ -58,7 +58,10 @@ learning_rate = 0.1
 "#;
 
 /// Two jobs under the policy, as they ended. `command` is the program `bellwether`, whose processes train.
-pub(crate) fn train(state_dir: StateDir, command: PathBuf) -> Result<Vec<JobState>, Box<dyn std::error::Error>> {
+pub(crate) fn train(
+    state_dir: StateDir,
+    command: PathBuf,
+) -> Result<Vec<JobState>, Box<dyn std::error::Error>> {
     let mut registry = Registry::built_in();
     registry.register(NEWEST_FIRST)?;
     let client = Client::new(Endpoint::StateDir(state_dir.make()?));

@@ -35,7 +35,18 @@ const EDGES: &[(&str, &[&str])] = &[
     // The face of the others for programs of users.
     (
         "bellwether",
-        &["client", "core", "federation", "model", "sched", "session", "sim", "runtime", "serve", "workloads"],
+        &[
+            "client",
+            "core",
+            "federation",
+            "model",
+            "sched",
+            "session",
+            "sim",
+            "runtime",
+            "serve",
+            "workloads",
+        ],
     ),
     (
         "cli",

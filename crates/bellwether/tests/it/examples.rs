@@ -79,7 +79,7 @@ fn a_plan_meets_a_deadline_and_a_later_one_is_cheaper() {
 
 /// The command, which lies beside this test's folder: it is built for its own tests.
 fn command() -> Option<PathBuf> {
-    let test = std::env::current_exe().unwrap();
+    let test = std::env::current_exe().ok()?;
     let command = test.parent()?.parent()?.join("bellwether");
     command.is_file().then_some(command)
 }
