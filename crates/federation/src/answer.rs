@@ -7,7 +7,7 @@
 //! - [`best_levels`], [`map`]: how many servers each should share, and what other numbers save;
 //! - [`affinity`]: the same for work that suits some devices better than others;
 //! - [`prices`], [`posted`]: how much each lends by itself, of servers at prices inside, of devices at posted rents;
-//! - [`words`]: numbers and names as the sentences of an answer write them.
+//! - [`mod@format`]: numbers and names as the sentences of an answer write them.
 //!
 //! Answers serialise as `bellwether federate --format json` prints them. Their notes and sentences are for people.
 //! All money is in dollars per hour.

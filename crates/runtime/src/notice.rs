@@ -1,7 +1,7 @@
 //! Notices of the provider: this server will be taken away, and how a worker hears of it in time.
 //!
 //! Each provider has a way of its own, and all of them are a [`Notices`]: [`gce`] and [`ec2`] ask the metadata
-//! server of the cloud, [`sigterm`] waits for the signal with which Kubernetes and systemd end a process.
+//! server of the cloud, `sigterm` waits for the signal with which Kubernetes and systemd end a process.
 //! [`watch`] asks on a thread of its own; what it hears is handed over once, and the thread ends. A metadata
 //! server that is not there, or that talks nonsense, is said in one line, and asked again.
 

@@ -1,8 +1,8 @@
 //! Measures a link between two processes: latency by echoes, bandwidth by bulk both ways at once, as a
 //! collective uses it.
 //!
-//! The side that dials asks; the other serves. After [`ECHOES`] echoes of a few bytes both send as fast
-//! as they can for [`BULK`], and each takes the rate at which bytes arrive. The first part of that time is left
+//! The side that dials asks; the other serves. After `ECHOES` echoes of a few bytes both send as fast
+//! as they can for `BULK`, and each takes the rate at which bytes arrive. The first part of that time is left
 //! out: a shaped link lets a burst through before it is as slow as it says.
 
 use std::io::{self, Read, Write};

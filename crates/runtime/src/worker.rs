@@ -1,7 +1,7 @@
 //! A worker process: carries out what [`Member`] says.
 //!
 //! Three kinds of threads: the main thread computes, reduces and updates; the session thread speaks with
-//! the coordinator ([`session`]); short-lived ones make connections ahead of a planned change and stream
+//! the coordinator (`session`); short-lived ones make connections ahead of a planned change and stream
 //! state to newcomers and checkpoints. Only the main thread changes the protocol's state.
 
 use std::net::SocketAddr;

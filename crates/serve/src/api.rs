@@ -1,7 +1,7 @@
 //! The HTTP API: what clients see of the engine and ask of it, as JSON over HTTP/1.1.
 //!
-//! One [table](routes) of routes makes both the router and the OpenAPI document, so neither can say what the other does
-//! not. Every request passes the [gate]; every error answer has an [`ErrorBody`](crate::snapshot::ErrorBody). Questions
+//! One table of routes makes both the router and the OpenAPI document, so neither can say what the other does
+//! not. Every request passes the gate; every error answer has an [`ErrorBody`](crate::snapshot::ErrorBody). Questions
 //! go over the [`EngineHandle`]; answers come from its snapshots, and from the files of a job's run.
 
 use std::io;

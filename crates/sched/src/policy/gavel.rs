@@ -14,7 +14,7 @@
 //!
 //! Narayanan et al., "Heterogeneity-aware cluster scheduling policies for deep learning workloads", OSDI 2020, and its
 //! code, also for packing; finish-time fairness: Mahajan et al., Themis, NSDI 2020. The programs:
-//! [shares](crate::program::shares).
+//! [`shares`].
 //!
 //! # Reads
 //!

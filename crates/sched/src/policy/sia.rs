@@ -11,7 +11,7 @@
 //! # Source
 //!
 //! Subramanya et al., Sia: heterogeneity-aware, goodput-optimized ML-cluster scheduling, SOSP 2023. A job's weight
-//! multiplies all that a configuration of it is worth. The program: [`choice`](crate::program::choice).
+//! multiplies all that a configuration of it is worth. The program: [`choice`].
 //!
 //! # Reads
 //!
