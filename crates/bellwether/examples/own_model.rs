@@ -110,7 +110,7 @@ pub(crate) fn train(state_dir: StateDir, workers: u32) -> Result<Summary, Box<dy
     let job = job::parse(JOB, "line", &[])?;
     let session = Session::builder(job).workload(Line::build).state_dir(state_dir).start(workers);
     let (summary, outcome) = session.workers(1..=4).spawn(Spawn::Threads).run(&mut |_| {})?;
-    assert_eq!(outcome, RunOutcome::Finished, "{}", summary.reason);
+    assert_eq!(outcome, RunOutcome::Finished, "{}", summary.outcome.reason());
     Ok(summary)
 }
 

@@ -76,9 +76,10 @@ pub fn table(summary: &Summary) -> String {
     // Epochs in which only newcomers changed are of no interest here.
     let mut workers: Vec<String> = summary.workers.iter().map(u32::to_string).collect();
     workers.dedup();
+    let outcome = &summary.outcome;
     let mut rows = vec![
         ("run", summary.run.clone()),
-        ("outcome", [summary.outcome.as_str(), &summary.reason].join(" ").trim().to_string()),
+        ("outcome", [outcome.summary_word(), &outcome.reason()].join(" ").trim().to_string()),
         ("steps", summary.steps.to_string()),
         ("examples", summary.examples.to_string()),
         ("final loss", loss(summary.final_loss)),

@@ -132,7 +132,7 @@ fn conclude(
     signal: Option<EndSignal>,
     printer: &Printer,
 ) -> ExitCode {
-    let Summary { run, run_dir, reason, .. } = summary;
+    let Summary { run, run_dir, .. } = summary;
     match outcome {
         RunOutcome::Finished => ExitCode::SUCCESS,
         RunOutcome::Stopped => {
@@ -158,7 +158,7 @@ fn conclude(
             } else {
                 format!("journal.jsonl and worker-*.log in {run_dir} tell more")
             };
-            let failure = InputError::new(run, reason).hint(hint);
+            let failure = InputError::new(run, outcome.reason()).hint(hint);
             printer.error(&failure);
             ExitCode::from(if matches!(outcome, RunOutcome::Failed(_)) { 1 } else { 3 })
         }

@@ -54,7 +54,7 @@ fn rolled_back(scene: &Scene) -> Vec<u64> {
 /// The run did all its steps, each once, and left no process behind.
 #[track_caller]
 fn whole(scene: &Scene, summary: &Summary) {
-    assert_eq!(summary.outcome, "finished", "{summary:?}");
+    assert_eq!(summary.outcome.word(), "finished", "{summary:?}");
     scene.audit();
     no_worker_left(scene);
 }
@@ -271,7 +271,7 @@ fn a_phase_follows_its_schedule_and_can_be_stopped() {
     });
     assert_eq!(scene.call(&["stop", "job"]).code, Some(0));
     let stopped = run.summary();
-    assert_eq!((stopped.outcome.as_str(), stopped.crashes.len()), ("stopped", 0), "{stopped:?}");
+    assert_eq!((stopped.outcome.word(), stopped.crashes.len()), ("stopped", 0), "{stopped:?}");
     no_worker_left(&scene);
     let resumed = scene.resume(&["--workers", "2"]).summary();
     whole(&scene, &resumed);

@@ -29,7 +29,7 @@ fn best() -> u32 {
 
 fn undisturbed() -> Option<String> {
     let summary = Scene::new(&job(0)).train(&["--workers", "1"]).summary();
-    assert_eq!((summary.outcome.as_str(), summary.steps), ("finished", STEPS));
+    assert_eq!((summary.outcome.word(), summary.steps), ("finished", STEPS));
     summary.params_digest
 }
 
@@ -52,7 +52,7 @@ fn autoscaled(start: u32) -> (Scene, Summary) {
 #[track_caller]
 fn settles(start: u32) {
     let (scene, summary) = autoscaled(start);
-    assert_eq!(summary.outcome, "finished", "{summary:?}");
+    assert_eq!(summary.outcome.word(), "finished", "{summary:?}");
     let sizes = sizes(&scene);
     assert_eq!(sizes.last(), Some(&best()), "{:?}", summary.decisions);
     assert!(sizes.contains(&1) && sizes.contains(&MOST), "all sizes were tried: {sizes:?}");
@@ -94,9 +94,9 @@ fn a_run_taken_up_again_knows_what_it_measured() {
     assert!(run.reach(STEPS / 3));
     run.signal(rustix::process::Signal::INT);
     let stopped = run.summary();
-    assert_eq!(stopped.outcome, "stopped", "{stopped:?}");
+    assert_eq!(stopped.outcome.word(), "stopped", "{stopped:?}");
     let resumed = scene.resume(&arguments).summary();
-    assert_eq!(resumed.outcome, "finished", "{resumed:?}");
+    assert_eq!(resumed.outcome.word(), "finished", "{resumed:?}");
     assert_eq!(resumed.params_digest, undisturbed());
     assert_eq!(resumed.decisions[..stopped.decisions.len()], stopped.decisions);
     let new = &resumed.decisions[stopped.decisions.len()..];
@@ -111,7 +111,7 @@ fn a_straggler_is_replaced_before_it_leaves() {
     assert!(run.reach(1));
     let watch = scene.start(&["watch", "job"]);
     let summary = run.summary();
-    assert_eq!(summary.outcome, "finished", "{summary:?}");
+    assert_eq!(summary.outcome.word(), "finished", "{summary:?}");
     assert_eq!(summary.params_digest, undisturbed(), "a replacement changes no bit");
     let watched = watch.end().stdout;
     assert!(watched.contains(": worker 2 computes at"), "{watched}");
@@ -140,7 +140,7 @@ fn stragglers_are_only_told_of_where_none_may_be_replaced() {
     let scene = Scene::new(&job(10));
     let summary =
         scene.train(&["--workers", "3", "--worker-speed", "1,0.3@0s", "--replace-stragglers=0"]).summary();
-    assert_eq!(summary.outcome, "finished", "{summary:?}");
+    assert_eq!(summary.outcome.word(), "finished", "{summary:?}");
     let slow = scene.picked(|event| match event {
         Event::Straggler { worker, reason, .. } => Some((*worker, reason.contains("it stays"))),
         _ => None,

@@ -154,5 +154,5 @@ fn the_old_port_is_taken_meanwhile() {
     drop(taken);
     let resumed = scene.resume(&[]);
     resumed.signal(Signal::CONT);
-    assert_eq!(resumed.summary().outcome, "finished");
+    assert_eq!(resumed.summary().outcome.word(), "finished");
 }

@@ -92,7 +92,7 @@ fn a_disk_that_is_full_for_a_moment_costs_no_line_of_the_journal() {
     assert!(run.reach(step + 100));
     assert!(run.stderr().contains("cannot be written"), "{}", run.stderr());
     assert_eq!(scene.call(&["stop", "job"]).code, Some(0));
-    assert_eq!(run.summary().outcome, "stopped");
+    assert_eq!(run.summary().outcome.word(), "stopped");
     scene.audit();
     let warned = |event: &Event| match event {
         Event::Warning { message } if message.contains("all of them are there") => Some(()),
@@ -112,7 +112,7 @@ fn a_torn_line_costs_a_warning_and_not_the_run() {
     let mut run = scene.train(&["--workers", "2"]);
     assert!(run.reach(150));
     assert_eq!(scene.call(&["stop", "job"]).code, Some(0));
-    assert_eq!(run.summary().outcome, "stopped");
+    assert_eq!(run.summary().outcome.word(), "stopped");
     let path = scene.run_folder().join("journal.jsonl");
     let text = fs::read_to_string(&path).expect("it is there");
     // As earlier releases left it: half a line, and the next one glued to it. Then bytes that are not text.
@@ -161,7 +161,7 @@ fn a_full_disk_costs_checkpoints_but_neither_the_run_nor_its_result() {
     let ended = run.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let summary: bellwether_core::record::Summary = serde_json::from_str(&ended.stdout).expect("a summary");
-    assert_eq!((summary.outcome.as_str(), summary.params_digest), ("finished", Some(recipe.digest())));
+    assert_eq!((summary.outcome.word(), summary.params_digest), ("finished", Some(recipe.digest())));
     assert!(scene.run_folder().join("checkpoints/step-000000000100.safetensors").is_file());
     scene.audit();
 }

@@ -28,7 +28,7 @@ fn trains(name: &str) {
     let ended = scene.call(&["run", &path, "--steps", "3", "--format", "json"]);
     assert_eq!(ended.code, Some(0), "{name}: {ended:?}");
     let summary: Summary = serde_json::from_str(&ended.stdout).expect("a summary");
-    assert_eq!((summary.job.as_str(), summary.steps, summary.outcome.as_str()), (name, 3, "finished"));
+    assert_eq!((summary.job.as_str(), summary.steps, summary.outcome.word()), (name, 3, "finished"));
 }
 
 #[test]

@@ -117,7 +117,7 @@ fn shells_and_manuals_know_the_verbs() {
 fn curves_leave_the_house() {
     let scene = jobs::momentum().steps(60).scene();
     let more = ["--workers", "1", "--set", "evaluation.every_steps=20"];
-    assert_eq!(scene.train(&more).summary().outcome, "finished");
+    assert_eq!(scene.train(&more).summary().outcome.word(), "finished");
     let rows = scene.call(&["export", "job"]).stdout;
     let (head, rows) = rows.split_once('\n').expect("rows");
     assert_eq!(head, "step,time_s,training_loss,examples_per_s,workers,held_out_loss,accuracy");

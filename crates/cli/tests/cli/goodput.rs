@@ -51,7 +51,7 @@ fn changes(scene: &Scene) -> Vec<(u64, u64, u64)> {
 fn forced(more: &[&str]) -> Summary {
     let scene = Scene::new(JOB);
     let summary = scene.train(&[&SCHEDULE, more].concat()).summary();
-    assert_eq!(summary.outcome, "finished", "{summary:?}");
+    assert_eq!(summary.outcome.word(), "finished", "{summary:?}");
     // The first boundaries that are not before the steps.
     assert_eq!(changes(&scene), [(50, 32, 64), (130, 64, 160), (300, 160, 96)]);
     scene.audit();
@@ -90,7 +90,7 @@ fn the_rate_follows_the_rule() {
 fn a_measured_batch_grows_and_every_sample_counts_once() {
     let scene = Scene::new(JOB);
     let summary = scene.train(&["--workers", "2", "--steps", "3000"]).summary();
-    assert_eq!(summary.outcome, "finished", "{summary:?}");
+    assert_eq!(summary.outcome.word(), "finished", "{summary:?}");
     let changes = changes(&scene);
     assert!(!changes.is_empty(), "the batch never moves");
     let largest = changes.iter().map(|(.., to)| *to).max().unwrap_or(0);
@@ -126,7 +126,7 @@ fn a_fixed_batch_survives_the_death_of_workers_and_of_the_coordinator() {
     }
     run.end();
     let summary = scene.resume(&[]).summary();
-    assert_eq!(summary.outcome, "finished", "{summary:?}");
+    assert_eq!(summary.outcome.word(), "finished", "{summary:?}");
     assert_eq!(summary.params_digest, undisturbed.params_digest);
     scene.audit();
 }
@@ -142,7 +142,7 @@ fn a_measured_batch_survives_the_death_of_workers_and_of_the_coordinator() {
     harness::signal(run.process(), Signal::KILL);
     run.end();
     let summary = scene.resume(&[]).summary();
-    assert_eq!((summary.outcome.as_str(), summary.steps), ("finished", 4000), "{summary:?}");
+    assert_eq!((summary.outcome.word(), summary.steps), ("finished", 4000), "{summary:?}");
     assert!(!changes(&scene).is_empty());
     scene.audit();
 }

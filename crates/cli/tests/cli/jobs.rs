@@ -53,7 +53,12 @@ impl Recipe {
         // A device that does not sleep fills the same gradients.
         let awake = if self.body.contains("step_time") { &["--set", "model.step_time=0s"][..] } else { &[] };
         let summary = self.scene().train(&[&["--workers", "1"], awake].concat()).summary();
-        assert_eq!((summary.outcome.as_str(), summary.steps), ("finished", self.steps), "{}", summary.reason);
+        assert_eq!(
+            (summary.outcome.word(), summary.steps),
+            ("finished", self.steps),
+            "{}",
+            summary.outcome.reason()
+        );
         let digest = summary.params_digest.expect("a finished run has a digest");
         known.lock().expect("no test panics with this lock").insert(self.clone(), digest.clone());
         digest

@@ -116,7 +116,7 @@ fn a_job_of_a_daemon() {
 /// A run of three steps.
 fn short(scene: &Scene, more: &[&str]) {
     let summary = scene.train(&[&["--steps", "3", "--workers", "1"], more].concat()).summary();
-    assert_eq!(summary.outcome, "finished");
+    assert_eq!(summary.outcome.word(), "finished");
 }
 
 #[test]

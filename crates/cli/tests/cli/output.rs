@@ -188,7 +188,7 @@ fn watch_follows_a_run_to_its_end() {
     assert_eq!(last["total_steps"], 100);
     assert!(lines.is_sorted_by_key(|line| line["step"].as_u64()));
     assert!(people.stdout.lines().all(|line| line.starts_with("job-1  step ")), "{people:?}");
-    assert_eq!(run.summary().outcome, "finished");
+    assert_eq!(run.summary().outcome.word(), "finished");
 }
 
 #[test]

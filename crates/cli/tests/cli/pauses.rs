@@ -56,7 +56,7 @@ fn stand_still(sets: &[&str], everyone: bool) {
     std::thread::sleep(PAUSE);
     stopped.iter().for_each(|process| signal(*process, Signal::CONT));
     let summary = run.summary();
-    assert_eq!((summary.outcome.as_str(), summary.steps), ("finished", 400), "{summary:?}");
+    assert_eq!((summary.outcome.word(), summary.steps), ("finished", 400), "{summary:?}");
     assert_eq!(losses(&scene), [], "no worker was away");
     assert_eq!(ever(&scene), before, "the same processes do it all");
     if !summary.phases.iter().any(|phase| phase.protocol == Protocol::Asp) {

@@ -7,7 +7,7 @@ use crate::jobs::{self, Recipe};
 
 fn digest_with(recipe: &Recipe, more: &[&str]) -> String {
     let summary = recipe.scene().train(more).summary();
-    assert_eq!(summary.outcome, "finished", "{summary:?}");
+    assert_eq!(summary.outcome.word(), "finished", "{summary:?}");
     summary.params_digest.expect("a finished run has a digest")
 }
 
@@ -68,7 +68,7 @@ fn stopped_and_resumed(recipe: &Recipe, at: u64, stop: impl FnOnce(&Scene, u32) 
     assert!(run.reach(at), "the run is over before it could be stopped");
     let by = stop(&scene, run.process());
     let summary = run.summary();
-    assert_eq!(summary.outcome, "stopped", "{summary:?}");
+    assert_eq!(summary.outcome.word(), "stopped", "{summary:?}");
     assert!(summary.steps >= at && summary.steps < 2000, "{summary:?}");
     assert!(summary.checkpoint.is_some(), "{summary:?}");
     let stops = scene.picked(|event| match event {
@@ -78,7 +78,7 @@ fn stopped_and_resumed(recipe: &Recipe, at: u64, stop: impl FnOnce(&Scene, u32) 
     assert_eq!(stops, [by]);
     assert!(scene.workers().is_empty(), "a stopped run leaves no worker");
     let resumed = scene.resume(&["--workers", "2"]).summary();
-    assert_eq!(resumed.outcome, "finished", "{resumed:?}");
+    assert_eq!(resumed.outcome.word(), "finished", "{resumed:?}");
     assert_eq!(resumed.params_digest.as_deref(), Some(recipe.digest().as_str()));
     assert!(resumed.workers.iter().all(|count| *count == 2), "a resumed run honours --workers: {resumed:?}");
     scene.audit();

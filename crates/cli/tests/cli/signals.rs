@@ -57,7 +57,7 @@ fn a_run_that_was_told_to_ignore_a_hangup_goes_on() {
     assert!(run.reach(20));
     run.signal(Signal::HUP);
     let summary = run.summary();
-    assert_eq!((summary.outcome.as_str(), summary.steps), ("finished", 150), "{summary:?}");
+    assert_eq!((summary.outcome.word(), summary.steps), ("finished", 150), "{summary:?}");
     assert!(stops(&scene).is_empty());
 }
 

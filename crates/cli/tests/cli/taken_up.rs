@@ -15,7 +15,7 @@ fn stopped(recipe: &Recipe, step: u64, more: &[&str]) -> Scene {
     let mut run = scene.train(&[&["--workers", "2"], more].concat());
     assert!(run.reach(step));
     assert_eq!(scene.call(&["stop", "job"]).code, Some(0));
-    assert_eq!(run.summary().outcome, "stopped");
+    assert_eq!(run.summary().outcome.word(), "stopped");
     scene
 }
 
@@ -144,7 +144,7 @@ fn a_run_leaves_checkpoints_by_time_unasked() {
     };
     run.until("a checkpoint", written);
     assert!(run.reach(400));
-    assert_eq!(run.summary().outcome, "finished");
+    assert_eq!(run.summary().outcome.word(), "finished");
     let default: bellwether_core::job::Checkpoint = serde_json::from_str("{}").expect("all have defaults");
     assert_eq!(default.every.get(), 60.0);
 }

@@ -11,7 +11,7 @@ use crate::jobs::{self, Recipe};
 fn trained(recipe: &Recipe, scene: &Scene, time_scale: u32, more: &[&str]) -> Summary {
     let law = format!("exponential:1h,seed=3,time-scale={time_scale}");
     let summary = scene.train(&[&["--workers", "3", "--revocations", &law], more].concat()).summary();
-    assert_eq!(summary.outcome, "finished", "{summary:?}");
+    assert_eq!(summary.outcome.word(), "finished", "{summary:?}");
     assert_eq!(summary.params_digest, Some(recipe.digest()), "{summary:?}");
     scene.audit();
     summary

@@ -75,7 +75,7 @@ fn the_least_share_that_is_good_enough_is_found_and_kept() {
     assert_eq!(csv.stdout.lines().count(), 4, "{}", csv.stdout);
     // The job finds it, with whatever seed.
     let auto = scene.train(&["--set", "sync.policy=\"auto\"", "--set", "seed=8"]).summary();
-    assert_eq!(auto.outcome, "finished");
+    assert_eq!(auto.outcome.word(), "finished");
     let journal = journal::read(&std::path::Path::new(&auto.run_dir).join("journal.jsonl")).unwrap();
     let found = |event: &Event| match event {
         Event::Decided(decision) => decision.reason.contains("25.000 % of the steps, which are 15"),

@@ -49,7 +49,7 @@ fn a_batch_that_moves_is_verified_too() {
     let digest = |more: &[&str]| {
         let scene = recipe.scene();
         let summary = scene.train(&[&goodput, more].concat()).summary();
-        assert_eq!((summary.outcome.as_str(), mismatches(&scene)), ("finished", vec![]), "{summary:?}");
+        assert_eq!((summary.outcome.word(), mismatches(&scene)), ("finished", vec![]), "{summary:?}");
         summary.params_digest
     };
     assert_eq!(digest(&["--workers", "3", "--set", EVERY]), digest(&["--workers", "1"]));
@@ -134,11 +134,11 @@ fn a_lone_worker_finds_what_is_wrong_only_once() {
     let run = |flip: &str| {
         let scene = recipe.scene();
         let summary = scene.train(&["--workers", "1", "--set", EVERY, "--flip-bit", flip]).summary();
-        (summary.outcome, summary.steps)
+        (summary.outcome.word(), summary.steps)
     };
-    assert_eq!(run(&format!("1:11:{node}:once")), ("failed".into(), 11));
+    assert_eq!(run(&format!("1:11:{node}:once")), ("failed", 11));
     // The same wrong bytes twice: no third worker can tell.
-    assert_eq!(run(&format!("1:11:{node}")), ("finished".into(), 30));
+    assert_eq!(run(&format!("1:11:{node}")), ("finished", 30));
 }
 
 #[test]

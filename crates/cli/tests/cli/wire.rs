@@ -181,7 +181,7 @@ fn run_on_two(machines: &Machines, scene: &Scene, more: &[&str]) -> (Summary, Ve
     let summary = run.summary();
     assert_eq!(watch.end().code, Some(0));
     drop((begin, third));
-    assert_eq!(summary.outcome, "stopped", "{summary:?}");
+    assert_eq!(summary.outcome.word(), "stopped", "{summary:?}");
     (summary, heard.end())
 }
 

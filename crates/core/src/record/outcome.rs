@@ -64,6 +64,15 @@ impl RunOutcome {
         }
     }
 
+    /// The same in the words of summaries, `finished`, `stopped` or `failed`: a reader cannot go on after a bug of ours
+    /// either, and the reason says that it is one.
+    pub fn summary_word(&self) -> &'static str {
+        match self {
+            RunOutcome::Broken(_) => "failed",
+            how => how.word(),
+        }
+    }
+
     /// Why, in a sentence; empty unless it failed.
     pub fn reason(&self) -> String {
         match self {

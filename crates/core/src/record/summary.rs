@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Staleness, text};
+use super::{RunOutcome, Staleness, text};
 use crate::prediction::Protocol;
 
 /// One change of the batch.
@@ -185,10 +185,10 @@ pub struct Summary {
     pub run: String,
     /// The run's folder.
     pub run_dir: String,
-    /// `finished`, `stopped` or `failed`.
-    pub outcome: String,
-    /// Why it failed; empty otherwise.
-    pub reason: String,
+    /// How it ended. In JSON two texts: `outcome`, which is `finished`, `stopped` or `failed`, and `reason`, which is
+    /// empty unless it failed.
+    #[serde(flatten, with = "ended")]
+    pub outcome: RunOutcome,
     /// Committed steps.
     pub steps: u64,
     /// Samples in them.
@@ -242,4 +242,27 @@ pub struct Summary {
     /// What was decided about the number of workers; empty without a director.
     #[serde(default)]
     pub decisions: Vec<Decision>,
+}
+
+/// How a run ended, as two texts.
+mod ended {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+    use super::RunOutcome;
+
+    #[derive(Serialize, Deserialize)]
+    struct Ended {
+        outcome: String,
+        reason: String,
+    }
+
+    pub(super) fn serialize<S: Serializer>(how: &RunOutcome, to: S) -> Result<S::Ok, S::Error> {
+        Ended { outcome: how.summary_word().into(), reason: how.reason() }.serialize(to)
+    }
+
+    pub(super) fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<RunOutcome, D::Error> {
+        let Ended { outcome, reason } = Ended::deserialize(from)?;
+        let text = if reason.is_empty() { outcome } else { format!("{outcome}: {reason}") };
+        text.parse().map_err(D::Error::custom)
+    }
 }

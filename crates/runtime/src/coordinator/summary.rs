@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use bellwether_core::record::{LastEvaluation, RunOutcome, Summary};
+use bellwether_core::record::{LastEvaluation, Summary};
 
 use super::Run;
 use crate::membership::coordinator::End;
@@ -20,12 +20,7 @@ impl Run {
             job: self.options.job.name.clone(),
             run: self.options.run.clone(),
             run_dir: display(&self.options.folder),
-            outcome: match &end.how {
-                // The reader of the summary cannot go on either way; the reason tells that it is a bug.
-                RunOutcome::Broken(_) => "failed".into(),
-                how => how.word().into(),
-            },
-            reason: end.how.reason(),
+            outcome: end.how.clone(),
             steps,
             examples: samples(steps),
             final_loss: progress.last.as_ref().and_then(|last| last.loss),

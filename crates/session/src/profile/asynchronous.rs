@@ -85,7 +85,7 @@ pub(super) fn measure(
     let _ = helper.join();
     let (summary, outcome) = ended?;
     if outcome != RunOutcome::Stopped {
-        let what = format!("the job could not be measured: {}", summary.reason);
+        let what = format!("the job could not be measured: {}", summary.outcome.reason());
         return Err(at(&original.name, what).into());
     }
     read(&run, original, description, how.steps)

@@ -92,7 +92,9 @@ pub(crate) fn measure(
     let _ = helper.join();
     let (summary, outcome) = ended.map_err(|e| at("profile", e))?;
     if outcome != RunOutcome::Stopped {
-        return Err(at(&original.name, format!("it could not be measured: {}", summary.reason)).into());
+        return Err(
+            at(&original.name, format!("it could not be measured: {}", summary.outcome.reason())).into()
+        );
     }
     let measured = Measured::read(&run, how.steps)?;
     Ok(build::profile(original, description, &measured))
