@@ -67,7 +67,11 @@ impl Error for PlotError {}
 /// Whether something could be drawn.
 pub type Drawn = Result<(), Box<dyn Error>>;
 
-/// Draws on a white sheet of `size` pixels; returns it as SVG.
+/// On a dark page light and dark change places and hues stay; what shows no style sheets shows the white sheet.
+const DARK: &str = "\n<style>@media (prefers-color-scheme: dark) \
+    { svg { filter: invert(0.93) hue-rotate(180deg) brightness(1.35) } }</style>";
+
+/// Draws on a white sheet of `size` pixels, which is dark for readers who prefer that; returns it as SVG.
 ///
 /// # Errors
 ///
@@ -75,6 +79,10 @@ pub type Drawn = Result<(), Box<dyn Error>>;
 pub fn svg(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String, PlotError> {
     let mut text = String::new();
     on_sheet(size, &mut text, draw).map_err(|why| PlotError(why.to_string()))?;
+    // After the opening tag.
+    if let Some(end) = text.find('>') {
+        text.insert_str(end + 1, DARK);
+    }
     Ok(text)
 }
 
@@ -229,6 +237,13 @@ fn legend<'a, 'b: 'a, C: CoordTranslate>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reader_who_prefers_dark_pages_gets_one() {
+        let text = svg((40, 30), |_| Ok(())).unwrap();
+        let style = text.find("<style>@media (prefers-color-scheme: dark)").unwrap();
+        assert!(text.starts_with("<svg") && style < text.find("<rect").unwrap(), "{text}");
+    }
 
     #[test]
     fn ticks_are_round_and_few() {
