@@ -1,5 +1,5 @@
-//! Lets a scheduling policy of its own decide about real jobs, in a daemon: `cargo run --release -p bellwether --example
-//! own_daemon -- target/release/bellwether`.
+//! Lets a scheduling policy of its own decide about real jobs, in a daemon:
+//! `cargo run --release -p bellwether --example own_daemon -- target/release/bellwether`.
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 

@@ -18,7 +18,7 @@ const TABLE: &str = "xtask/src/tidy/counts.rs";
 const BUDGETS: &[(&str, usize, &str)] = &[
     (
         "core",
-        6500,
+        6700,
         "the words of all crates, their checks and errors; the table of what each training mode can do",
     ),
     ("des", 2000, "an engine that knows no domain"),
