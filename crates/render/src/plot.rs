@@ -69,7 +69,7 @@ pub type Drawn = Result<(), Box<dyn Error>>;
 
 /// On a dark page light and dark change places and hues stay; what shows no style sheets shows the white sheet.
 const DARK: &str = "\n<style>@media (prefers-color-scheme: dark) \
-    { svg { filter: invert(0.93) hue-rotate(180deg) brightness(1.35) } }</style>";
+    { svg { filter: invert(0.93) hue-rotate(180deg) } }</style>";
 
 /// Draws on a white sheet of `size` pixels, which is dark for readers who prefer that; returns it as SVG.
 ///
