@@ -21,5 +21,6 @@ pub mod span;
 mod spelling;
 pub mod tree;
 pub mod units;
+pub mod words;
 
 pub use error::{InputError, InputErrorKind, ParseError, ParseErrorKind};

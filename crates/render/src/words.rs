@@ -2,10 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// A number of things: `1 worker`, `2 workers`.
-pub fn count(number: usize, thing: &str) -> String {
-    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
-}
+pub use bellwether_core::words::count;
 
 /// Numbers with what is regular among them shortened: `0–66`, or `0, 2 … 66`.
 pub fn numbers(set: &BTreeSet<u32>) -> String {

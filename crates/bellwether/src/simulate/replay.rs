@@ -5,6 +5,7 @@ use std::path::Path;
 
 use bellwether_core::InputError;
 use bellwether_core::policy::Fault;
+use bellwether_core::words::count;
 use bellwether_sched::registry::Registry;
 use bellwether_serve::replay;
 
@@ -72,7 +73,8 @@ impl Replay {
         policy: Option<String>,
         restart_s: Option<f64>,
     ) -> Result<Replay, ReplayError> {
-        let read = replay::read(path, policy.is_none()).map_err(ReplayError::Ledger)?;
+        let asked_again = policy.is_none().then_some(registry);
+        let read = replay::read(path, asked_again).map_err(ReplayError::Ledger)?;
         let (recorded, decisions) = read.ok_or(ReplayError::Empty)?;
         let policy = policy.unwrap_or_else(|| recorded.state.policy.clone());
         if policy.is_empty() {
@@ -107,7 +109,7 @@ impl Replay {
             remarks.push(format!(
                 "the ledger was compacted at {time_s:.3} s, with {}: the decisions, allocations and starts before are \
                  in ledger.jsonl.before, and the jobs count as arrived when they were submitted",
-                count(jobs)
+                count(jobs, "job")
             ));
         }
         if let Some(Compared { skipped: skipped @ 1.., .. }) = self.decisions {
@@ -138,14 +140,10 @@ impl Replay {
         }
         let missing = recorded.state.jobs.len() - self.simulated.jobs.len();
         if missing > 0 {
-            remarks.push(format!("{} did no work before the end: they are left out", count(missing)));
+            remarks.push(format!("{} did no work before the end: they are left out", count(missing, "job")));
         }
         remarks
     }
-}
-
-fn count(jobs: usize) -> String {
-    format!("{jobs} job{}", if jobs == 1 { "" } else { "s" })
 }
 
 /// How often: `once`, `twice`, `3 times`.

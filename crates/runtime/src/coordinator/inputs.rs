@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use bellwether_core::record::{Event as Journaled, RunFailure, RunOutcome};
+use bellwether_core::words::count;
 
 use super::{REFUSAL_PERIOD, REFUSALS_MAX, Run, RunEvent, Session};
 use crate::control::server::{Input, Outgoing, envelope, welcome};
@@ -42,11 +43,7 @@ impl Run {
                 let nodes = self.options.job.batch.virtual_nodes;
                 let accepted = (1..=nodes).contains(&workers);
                 let message = if accepted {
-                    format!(
-                        "{} is on its way to {workers} worker{}",
-                        self.options.run,
-                        if workers == 1 { "" } else { "s" }
-                    )
+                    format!("{} is on its way to {}", self.options.run, count(workers as usize, "worker"))
                 } else {
                     format!("{workers} workers cannot share {nodes} virtual nodes; choose 1…{nodes}")
                 };

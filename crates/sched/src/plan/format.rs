@@ -9,8 +9,3 @@ pub(super) fn figure(value: f64) -> String {
         _ => format!("{value:.2e}"),
     }
 }
-
-/// A number of things: `1 worker`, `2 workers`.
-pub(super) fn plural(count: u64, thing: &str) -> String {
-    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
-}

@@ -6,9 +6,10 @@ use bellwether_core::InputError;
 use bellwether_core::job::WorkerRange;
 use bellwether_core::prediction::{Configuration, JobDescription, Prediction, StepModel};
 use bellwether_core::units::DollarsPerHour;
+use bellwether_core::words::count;
 use serde::Serialize;
 
-use super::format::{figure, plural};
+use super::format::figure;
 
 /// Of the numbers that are so near to the fastest the fewest workers are taken: more would hardly be noticed.
 pub const NEARLY_FASTEST: f64 = 0.05;
@@ -105,8 +106,8 @@ impl fmt::Display for Local {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Local { asked, workers, fastest_workers, .. } = self;
         let rate = self.prediction.examples_per_s;
-        let count = plural(u64::from(*workers), "worker");
-        write!(f, "{count} of {asked}: {} examples/s are expected", figure(rate))?;
+        let chosen = count(*workers as usize, "worker");
+        write!(f, "{chosen} of {asked}: {} examples/s are expected", figure(rate))?;
         if let Some(dollars) = self.dollars_per_hour {
             write!(f, " for {}", DollarsPerHour::new(dollars))?;
         }

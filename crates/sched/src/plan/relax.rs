@@ -5,8 +5,8 @@ use bellwether_core::plan::{Constraints, Relaxation};
 use bellwether_core::prediction::StepModel;
 use bellwether_core::span::{written as duration, written_at_least as at_least};
 use bellwether_core::units::{Dollars, Seconds};
+use bellwether_core::words::count;
 
-use super::format::plural;
 use super::search::{SLACK, Search};
 use super::{Question, begin};
 
@@ -22,7 +22,7 @@ pub(super) fn why(search: &mut Search, choice: usize) -> Result<String, InputErr
     let (name, time_s, cost) = shown(search, choice);
     let meets =
         constraints.deadline_s.and_then(|deadline_s| Some(search.found(choice)?.figures.meets(deadline_s)));
-    let of = plural(search.len() as u64, "configuration");
+    let of = count(search.len(), "configuration");
     let budget = constraints.budget_dollars.map(money);
     let rule = match (constraints.deadline_s, budget) {
         (Some(deadline_s), budget) => {
@@ -57,7 +57,7 @@ pub(super) fn why(search: &mut Search, choice: usize) -> Result<String, InputErr
 pub(super) fn why_not(search: &mut Search) -> Result<String, InputError> {
     let constraints = search.evaluator.question.constraints();
     let Constraints { deadline_s, budget_dollars, confidence, .. } = constraints;
-    let of = plural(search.len() as u64, "configuration");
+    let of = count(search.len(), "configuration");
     let fastest =
         search.least(|_, rough| Some(rough.time_s), |figures| Some(figures.quantile_s(confidence)))?;
     let cheapest = search.least(|_, rough| Some(rough.cost), |figures| Some(figures.cost))?;
