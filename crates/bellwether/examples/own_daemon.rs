@@ -57,18 +57,23 @@ kind = "sgd"
 learning_rate = 0.1
 "#;
 
+/// All policies that the daemon knows, its own among them.
+pub(crate) fn registry() -> Result<Registry, Box<dyn std::error::Error>> {
+    let mut registry = Registry::built_in();
+    registry.register(NEWEST_FIRST)?;
+    Ok(registry)
+}
+
 /// Two jobs under the policy, as they ended. `command` is the program `bellwether`, whose processes train.
 pub(crate) fn train(
     state_dir: StateDir,
     command: PathBuf,
 ) -> Result<Vec<JobState>, Box<dyn std::error::Error>> {
-    let mut registry = Registry::built_in();
-    registry.register(NEWEST_FIRST)?;
     let client = Client::new(Endpoint::StateDir(state_dir.make()?));
     let daemon = Daemon::open(Options {
         machine: Some(Machine::slots(2)),
         policy: Some("newest_first".into()),
-        registry,
+        registry: registry()?,
         ..Options::new(state_dir, command)
     })?;
     let stopper = daemon.stopper();

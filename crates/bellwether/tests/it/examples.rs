@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use bellwether::client::Phase;
 use bellwether::session::StateDir;
+use bellwether::simulate::replay::Replay;
 
 #[path = "../../examples/own_daemon.rs"]
 #[allow(dead_code, reason = "`main` is for `cargo run --example`")]
@@ -95,6 +96,10 @@ fn a_policy_of_ones_own_decides_about_real_jobs_in_a_daemon() {
     let jobs = own_daemon::train(state_dir, command).unwrap();
     assert_eq!(jobs.iter().map(|job| (job.state, job.step)).collect::<Vec<_>>(), [(Phase::Finished, 200); 2]);
     assert!(jobs[0].digest.is_some() && jobs[0].digest == jobs[1].digest, "{jobs:?}");
+    let ledger = folder.path().join("state/.serve/ledger.jsonl");
+    let replay = Replay::of(&ledger, &own_daemon::registry().unwrap(), None, None).unwrap();
+    let decisions = replay.decisions.unwrap();
+    assert!(decisions.all >= 2 && decisions.same == decisions.all, "{decisions:?}");
     // `fair` would have let both train at once.
     assert!(jobs[0].ended_s.unwrap() <= jobs[1].started_s.unwrap(), "{jobs:?}");
 }

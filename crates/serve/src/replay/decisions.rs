@@ -74,13 +74,18 @@ impl Compared {
     }
 
     /// A line has been taken in; at a moment the policy is asked.
-    pub(super) fn after(&mut self, line: &Line, recorded: &Recorded) -> Result<(), String> {
+    pub(super) fn after(
+        &mut self,
+        line: &Line,
+        recorded: &Recorded,
+        registry: &Registry,
+    ) -> Result<(), String> {
         if !matches!(line.entry, Entry::Moment { .. }) || began_before(recorded) {
             return Ok(());
         }
         let state = &recorded.state;
         if self.policy.as_ref().is_none_or(|(number, _)| *number != state.policies) {
-            let (_, fresh) = Registry::built_in().parse(&state.policy).map_err(|error| error.to_string())?;
+            let (_, fresh) = registry.parse(&state.policy).map_err(|error| error.to_string())?;
             self.policy = Some((state.policies, fresh));
         }
         let policy = self.policy.as_mut().map(|(_, policy)| policy);
