@@ -104,8 +104,8 @@ impl Written {
     }
 }
 
-/// One slot, two jobs of 10 s one after the other; each takes half a second to start. A third has just arrived.
-fn one_after_the_other() -> Written {
+/// One slot, two jobs of 10 s, of which the first has just ended; the other is returned. Half a second to start.
+fn one_of_two() -> (Written, JobId) {
     let mut written = Written::new("fifo", 1);
     let one = written.submit(0.0, "one", 1);
     written.decide(0.0);
@@ -113,6 +113,12 @@ fn one_after_the_other() -> Written {
     written.decide(0.25);
     written.train(0.5, one, 1);
     written.end(10.5, one);
+    (written, two)
+}
+
+/// The same until both have ended, one after the other. A third has just arrived.
+fn one_after_the_other() -> Written {
+    let (mut written, two) = one_of_two();
     written.decide(10.5);
     written.train(11.0, two, 1);
     written.end(21.0, two);
@@ -232,13 +238,7 @@ fn a_decision_that_the_policy_would_not_make_is_found() {
 
 #[test]
 fn a_compacted_ledger_is_replayed_as_far_as_it_goes() {
-    let mut written = Written::new("fifo", 1);
-    let one = written.submit(0.0, "one", 1);
-    written.decide(0.0);
-    let two = written.submit(0.25, "two", 1);
-    written.decide(0.25);
-    written.train(0.5, one, 1);
-    written.end(10.5, one);
+    let (mut written, two) = one_of_two();
     written.compact();
     // By a policy of which it is not known what it remembers.
     written.decide(10.5);
