@@ -1,4 +1,4 @@
-//! Tasks of the house, run as `cargo xtask <verb>`: `test`, `tidy`, `generate` and `modes`.
+//! Tasks of the house, run as `cargo xtask <verb>`: `test`, `python`, `tidy`, `generate` and `modes`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "these tasks are a command line of their own")]
 
@@ -6,6 +6,7 @@ mod browser;
 mod code;
 mod generate;
 mod problem;
+mod python;
 mod test;
 mod tidy;
 mod tree;
@@ -14,13 +15,16 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
+use python::Choice;
+
 const USAGE: &str = "\
 Usage: cargo xtask <verb>
 
-  test [-- ARGUMENTS]  run every test of the workspace, then `tidy`; ARGUMENTS go to the test programs
-  tidy                 check the tree against the rules of the house and print its size
-  generate             write the gRPC code again from proto/bellwether.proto
-  modes                write docs/modes.md from the table of training modes";
+  test [-- ARGUMENTS]   run every test of the workspace, then `tidy`; ARGUMENTS go to the test programs in Rust
+  python [FILE [TEST]]  run the tests in Python, or those in files and with names that contain FILE and TEST
+  tidy                  check the tree against the rules of the house and print its size
+  generate              write the gRPC code again from proto/bellwether.proto
+  modes                 write docs/modes.md from the table of training modes";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -40,6 +44,9 @@ fn run(arguments: &[String]) -> Result<bool> {
     match words.as_slice() {
         ["test"] => test::run(&[]),
         ["test", "--", extra @ ..] => test::run(extra),
+        ["python"] => python::run(&Choice::default()),
+        ["python", file] => python::run(&Choice { file: Some(file), test: None }),
+        ["python", file, test] => python::run(&Choice { file: Some(file), test: Some(test) }),
         ["tidy"] => tidy::run(),
         ["generate"] => generate::run(),
         ["modes"] => tidy::modes::run(),

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{browser, tidy, tree};
+use crate::{browser, python, tidy, tree};
 
-/// Compiles and runs all tests, then checks the tree; goes on after a failure, so that one run tells all.
-/// `extra` goes to the test programs, as after `cargo test --`.
+/// Compiles and runs all tests, in Rust and in Python, then checks the tree; goes on after a failure, so that one run
+/// tells all.
+/// `extra` goes to the test programs in Rust, as after `cargo test --`.
 pub(crate) fn run(extra: &[&str]) -> Result<bool> {
     check_compiler()?;
     let has_browser = browser::find_or_install();
@@ -16,12 +17,13 @@ pub(crate) fn run(extra: &[&str]) -> Result<bool> {
     let compiled = timed("compile", &mut parts, || cargo_test(&["--no-run"], &[], false))?;
     let passed =
         compiled && timed("tests", &mut parts, || cargo_test(&["--no-fail-fast"], extra, has_browser))?;
+    let python = !compiled || timed("python", &mut parts, || python::run(&python::Choice::default()))?;
     let tidy = timed("tidy", &mut parts, tidy::run)?;
     println!();
     for (name, took, good) in &parts {
         println!("{name:<10} {:>7.1} s  {}", took.as_secs_f64(), if *good { "passed" } else { "FAILED" });
     }
-    Ok(passed && tidy)
+    Ok(passed && python && tidy)
 }
 
 /// The C compiler is the one thing beyond cargo: it links programs and builds the C parts of crates.

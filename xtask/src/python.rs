@@ -1,0 +1,86 @@
+//! The tests in Python: environments with a framework each, and the files of tests that run in them.
+
+mod environment;
+mod suite;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::tree;
+use environment::{Interpreter, Outcome};
+use suite::{Counts, Place};
+
+/// The environments by name; each has a list in `python/requirements`.
+const ENVIRONMENTS: [&str; 3] = ["torch", "jax", "tensorflow"];
+
+/// Which tests to run: all, or those of files and with names that contain a word.
+#[derive(Default)]
+pub(crate) struct Choice<'a> {
+    /// A part of a file's name.
+    pub(crate) file: Option<&'a str>,
+    /// A part of a test's name.
+    pub(crate) test: Option<&'a str>,
+}
+
+/// Runs the chosen tests, each file in the environments that it names, and prints how many passed. Where an
+/// environment cannot be made, its tests are skipped.
+pub(crate) fn run(choice: &Choice<'_>) -> Result<bool> {
+    let root = tree::root()?;
+    let target = target()?;
+    let mut files = suite::files(&root.join("python/tests"), &ENVIRONMENTS)?;
+    files.retain(|file| choice.file.is_none_or(|part| file.name().contains(part)));
+    if let (Some(part), true) = (choice.file, files.is_empty()) {
+        bail!("no file in python/tests has `{part}` in its name");
+    }
+    let interpreter = environment::interpreter();
+    let mut counts = Counts::default();
+    for environment in ENVIRONMENTS {
+        let files: Vec<_> = files.iter().filter(|file| file.wants(environment)).collect();
+        if files.is_empty() {
+            continue;
+        }
+        let python = match ready(&root, &target, interpreter.as_ref(), environment)? {
+            Outcome::Ready(python) => python,
+            Outcome::Skipped(why) => {
+                println!(
+                    "SKIPPED: the tests in Python that need {environment} ({} files): {why}",
+                    files.len()
+                );
+                continue;
+            }
+        };
+        let place = Place {
+            environment,
+            python: &python,
+            command: &target.join("release/bellwether"),
+            scratch: &target.join("python/scratch"),
+        };
+        for file in files {
+            counts.add(suite::run(&place, file, choice.test)?);
+        }
+    }
+    println!("{counts}");
+    Ok(counts.failed == 0)
+}
+
+fn ready(
+    root: &Path,
+    target: &Path,
+    interpreter: Result<&Interpreter, &String>,
+    environment: &str,
+) -> Result<Outcome> {
+    let list = root.join(format!("python/requirements/{environment}.txt"));
+    match interpreter {
+        Ok(interpreter) => environment::ready(interpreter, &list, &target.join("python").join(environment)),
+        Err(why) => Ok(Outcome::Skipped(why.clone())),
+    }
+}
+
+/// Where cargo builds: the folder that holds the profile of this program.
+fn target() -> Result<PathBuf> {
+    let program = std::env::current_exe().context("cannot tell where this program stands")?;
+    let target =
+        program.parent().and_then(Path::parent).context("this program stands in no target folder")?;
+    Ok(target.to_path_buf())
+}
