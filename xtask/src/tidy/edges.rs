@@ -28,6 +28,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("serve", &["core", "model", "sched", "session", "runtime"]),
     // A wall: it reads no command line and prints nothing.
     ("session", &["core", "des", "model", "sched", "runtime"]),
+    // A wall: what a Python process needs of a worker; it sees no other deep-learning framework.
+    ("python", &["core", "runtime"]),
     // A wall: text only, so that every program can use it.
     ("render", &["core"]),
     // A wall: programs speak with a daemon without a command line.
@@ -83,6 +85,7 @@ const FOREIGN: &[(&str, &[&str], &str)] = &[
     ("burn", &["workloads"], "a deep-learning framework must not leak out of what is trained"),
     ("clap", &["cli", "bench"], "arguments are read by the command line only"),
     ("plotters", &["render"], "all pictures share one sheet, axis and palette"),
+    ("pyo3", &["python"], "an interpreter stays in the module for Python, which alone is built for one"),
     ("indicatif", &["cli"], "streams belong to the command line"),
 ];
 

@@ -1,0 +1,306 @@
+//! The workload of a Python job: asks the Python main thread for everything.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bellwether_core::job::Job;
+use bellwether_runtime::order::{SampleOrder, micro_batch_seed};
+use bellwether_runtime::workload::{Evaluation, Layout, Loss, MicroBatch, Weights, Workload, WorkloadError};
+
+use crate::ask::{Answer, Asker, Failure, Question};
+use crate::declaration::Declaration;
+use crate::probe;
+
+/// Seed of the weights at which gradients are compared.
+const PROBE_SEED: u64 = 0x6265_6c6c;
+
+/// No state of a run has this version.
+const PROBE_VERSION: u64 = u64::MAX;
+
+/// A vector that the Python side shares with this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// All parameters.
+    Parameters,
+    /// All state, before a micro-batch.
+    State,
+    /// The gradient of a micro-batch.
+    Gradient,
+    /// The state after it.
+    StateOut,
+    /// Parameters of a piece that is updated.
+    PieceParameters,
+    /// Their gradient.
+    PieceGradient,
+    /// A slot of the optimizer for them.
+    PieceSlot(usize),
+}
+
+/// The vectors that both sides share. They may be used only while the main thread waits for a question.
+pub(crate) trait Memory: Send {
+    /// Copies values to the beginning of a vector.
+    fn put(&self, place: Place, values: &[f32]) -> Result<(), String>;
+
+    /// Copies the beginning of a vector.
+    fn take(&self, place: Place, out: &mut [f32]) -> Result<(), String>;
+}
+
+/// Time that workers lost for want of data, for whoever wants to show it.
+#[derive(Debug, Default)]
+pub(crate) struct DataWait(AtomicU64);
+
+impl DataWait {
+    /// Microseconds so far.
+    pub(crate) fn micros(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, seconds: f64) {
+        // A negative or endless time is a caller's mistake, which `as` turns into 0 or the most.
+        self.0.fetch_add((seconds * 1e6) as u64, Ordering::Relaxed);
+    }
+}
+
+/// The user's model and data, reached through the main thread.
+pub(crate) struct PythonWorkload<M> {
+    asker: Asker,
+    memory: M,
+    layout: Layout,
+    samples: [u64; 2],
+    order: SampleOrder,
+    /// Version of the weights that the main thread has.
+    version: Option<u64>,
+    /// The virtual nodes that were assigned last, and from which step on.
+    assigned: (u64, Range<u32>),
+    framework: String,
+    layout_digest: String,
+    /// Digest of the gradients at fixed weights, once they were computed.
+    probe: Option<String>,
+    data_wait: Arc<DataWait>,
+}
+
+impl<M: Memory> PythonWorkload<M> {
+    /// Joins a script's declaration with the job that the run has.
+    pub(crate) fn new(
+        asker: Asker,
+        memory: M,
+        declaration: &Declaration,
+        framework: String,
+        job: &Job,
+        data_wait: Arc<DataWait>,
+    ) -> Self {
+        let samples = declaration.samples("training_samples");
+        let order = SampleOrder {
+            samples,
+            batch: job.batch.size,
+            virtual_nodes: job.batch.virtual_nodes,
+            seed: job.seed,
+        };
+        PythonWorkload {
+            asker,
+            memory,
+            layout: declaration.layout(),
+            samples: [samples, declaration.samples("held_out_samples")],
+            order,
+            version: None,
+            assigned: (0, 0..0),
+            framework,
+            layout_digest: declaration.layout_digest().to_owned(),
+            probe: None,
+            data_wait,
+        }
+    }
+
+    fn put(&self, place: Place, values: &[f32]) -> Result<(), WorkloadError> {
+        self.memory.put(place, values).map_err(broken)
+    }
+
+    fn take(&self, place: Place, out: &mut [f32]) -> Result<(), WorkloadError> {
+        self.memory.take(place, out).map_err(broken)
+    }
+
+    /// Brings these weights to the main thread, unless it has them; says whether they are new to it.
+    fn bring(&mut self, weights: Weights<'_>) -> Result<bool, WorkloadError> {
+        self.asker.meet().map_err(failed)?;
+        let fresh = self.version != Some(weights.version);
+        if fresh {
+            self.put(Place::Parameters, weights.parameters)?;
+            self.put(Place::State, weights.state)?;
+            self.version = Some(weights.version);
+        }
+        Ok(fresh)
+    }
+
+    /// The step and the virtual node that a seed is for: the runtime names samples and seed only, and people want to
+    /// read where something went wrong.
+    fn place(&self, seed: u64) -> (u64, u32) {
+        let (step, _) = self.assigned;
+        let is = |step: u64, node: u32| micro_batch_seed(self.order.seed, step, node) == seed;
+        let nodes = 0..self.order.virtual_nodes;
+        (step..step + 2)
+            .find_map(|step| nodes.clone().find(|node| is(step, *node)).map(|node| (step, node)))
+            .unwrap_or((step, 0))
+    }
+
+    fn compute(
+        &mut self,
+        weights: Weights<'_>,
+        (step, node): (u64, u32),
+        batch: MicroBatch<'_>,
+        seed: u64,
+        out: [&mut [f32]; 2],
+    ) -> Result<Loss, WorkloadError> {
+        let fresh = self.bring(weights)?;
+        let question = Question::Gradient { step, node, samples: batch.samples.to_vec(), seed, fresh };
+        let Answer::Loss { sum, weight, data_wait_s } = self.asker.ask(question).map_err(failed)? else {
+            return Err(broken("a gradient was answered by something else".into()));
+        };
+        self.data_wait.add(data_wait_s);
+        let [gradient, state] = out;
+        self.take(Place::Gradient, gradient)?;
+        self.take(Place::StateOut, state)?;
+        Ok(loss(sum, weight))
+    }
+
+    /// Computes a gradient, another one, and the first again, at fixed weights: the same question must give the same
+    /// bits. Returns their digest, which is part of the kernel class.
+    fn probe(&mut self) -> Result<String, WorkloadError> {
+        let (parameter_count, state_count) = (self.layout.parameter_count(), self.layout.state_count());
+        let (mut parameters, mut state) = (vec![0.0; parameter_count], vec![0.0; state_count]);
+        probe::weights(&self.layout, PROBE_SEED, &mut parameters, &mut state);
+        let mut results = Vec::new();
+        for step in [0, 1, 0] {
+            let mut samples = Vec::new();
+            self.order.micro_batch(step, 0, &mut samples);
+            if samples.is_empty() {
+                return Ok("none".into());
+            }
+            let weights = Weights { parameters: &parameters, state: &state, version: PROBE_VERSION };
+            let (mut gradient, mut left) = (vec![0.0; parameter_count], vec![0.0; state_count]);
+            let seed = micro_batch_seed(self.order.seed, step, 0);
+            let batch = MicroBatch { samples: &samples };
+            let loss = self.compute(weights, (step, 0), batch, seed, [&mut gradient, &mut left])?;
+            results.push((loss, gradient, left));
+        }
+        self.version = None;
+        let [(loss, gradient, left), _, (other_loss, other_gradient, other_left)] = results.as_slice() else {
+            unreachable!("three were computed");
+        };
+        let different = probe::first_difference(&self.layout.parameters, gradient, other_gradient)
+            .or_else(|| probe::first_difference(&self.layout.state, left, other_left))
+            .or((loss.sum.to_bits() != other_loss.sum.to_bits()).then_some("the loss"));
+        match different {
+            None => Ok(probe::digest(&[gradient, left])),
+            Some(tensor) => Err(user_error(format!(
+                "the same micro-batch gave two results, which differ in {tensor}: the loop's body must depend on its \
+                 batch and on the generators of torch, numpy and random only, and an operation may have no \
+                 deterministic kernel"
+            ))),
+        }
+    }
+}
+
+fn loss(sum: f64, _weight: f64) -> Loss {
+    Loss { sum }
+}
+
+fn failed(failure: Failure) -> WorkloadError {
+    WorkloadError(failure.what)
+}
+
+fn user_error(what: String) -> WorkloadError {
+    failed(Failure { what, user: true })
+}
+
+fn broken(what: String) -> WorkloadError {
+    failed(Failure::of_system(what))
+}
+
+impl<M: Memory> PythonWorkload<M> {
+    /// From `step` on these virtual nodes are this worker's.
+    pub(crate) fn assigned(&mut self, step: u64, nodes: Range<u32>) {
+        self.assigned = (step, nodes.clone());
+        // Before the first gradient the main thread has no use for it; when it is gone the next question says so.
+        if self.probe.is_some() {
+            let question = Question::Assigned { step, first: nodes.start, end: nodes.end };
+            let _ = self.asker.tell(question);
+        }
+    }
+
+    /// The user's own rule for a piece of the flat vectors.
+    pub(crate) fn update(
+        &mut self,
+        step: u64,
+        start: usize,
+        parameters: &mut [f32],
+        slots: &mut [&mut [f32]],
+        gradient: &[f32],
+    ) -> Result<(), WorkloadError> {
+        self.asker.meet().map_err(failed)?;
+        self.put(Place::PieceParameters, parameters)?;
+        self.put(Place::PieceGradient, gradient)?;
+        for (number, slot) in slots.iter().enumerate() {
+            self.put(Place::PieceSlot(number), slot)?;
+        }
+        let question = Question::Update { step, start, length: parameters.len() };
+        let Answer::Updated = self.asker.ask(question).map_err(failed)? else {
+            return Err(broken("an update was answered by something else".into()));
+        };
+        self.take(Place::PieceParameters, parameters)?;
+        for (number, slot) in slots.iter_mut().enumerate() {
+            self.take(Place::PieceSlot(number), slot)?;
+        }
+        Ok(())
+    }
+}
+
+impl<M: Memory> Workload for PythonWorkload<M> {
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn training_samples(&self) -> u64 {
+        self.samples[0]
+    }
+
+    fn held_out_samples(&self) -> u64 {
+        self.samples[1]
+    }
+
+    /// The weights of a probe: a run of a Python job begins with its lead's weights, which come as a checkpoint.
+    fn initialize(&mut self, seed: u64, parameters: &mut [f32], state: &mut [f32]) {
+        probe::weights(&self.layout, seed, parameters, state);
+    }
+
+    fn gradient(
+        &mut self,
+        weights: Weights<'_>,
+        batch: MicroBatch<'_>,
+        seed: u64,
+        gradient_out: &mut [f32],
+        state_out: &mut [f32],
+    ) -> Result<Loss, WorkloadError> {
+        if self.probe.is_none() {
+            self.probe = Some(self.probe()?);
+        }
+        let place = self.place(seed);
+        self.compute(weights, place, batch, seed, [gradient_out, state_out])
+    }
+
+    fn evaluate(&mut self, weights: Weights<'_>, batch: MicroBatch<'_>) -> Result<Evaluation, WorkloadError> {
+        let fresh = self.bring(weights)?;
+        let question = Question::Evaluate { samples: batch.samples.to_vec(), fresh };
+        match self.asker.ask(question).map_err(failed)? {
+            Answer::Evaluation { loss_sum, correct, predictions } => {
+                Ok(Evaluation { loss_sum, correct, predictions })
+            }
+            _ => Err(broken("an evaluation was answered by something else".into())),
+        }
+    }
+
+    fn fingerprint(&self) -> String {
+        let probe = self.probe.as_deref().unwrap_or("none");
+        format!("{}; layout {}; probe {probe}", self.framework, self.layout_digest)
+    }
+}
