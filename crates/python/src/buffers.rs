@@ -114,7 +114,7 @@ impl Memory for Buffers {
     }
 }
 
-/// The length of a buffer that has room for so many values.
+/// The length of a buffer that has room for this many values.
 fn fitting(buffer: &PyBuffer<f32>, values: usize) -> Result<usize, String> {
     let length = buffer.item_count();
     let text = || format!("{values} values do not fit into a buffer of {length}");

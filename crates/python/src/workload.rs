@@ -46,7 +46,7 @@ pub(crate) trait Memory: Send {
     fn take(&self, place: Place, out: &mut [f32]) -> Result<(), String>;
 }
 
-/// Time that workers lost for want of data, for whoever wants to show it.
+/// Time that the main thread lost for want of data.
 #[derive(Debug, Default)]
 pub(crate) struct DataWait(AtomicU64);
 

@@ -51,7 +51,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
         "arguments, files, streams, tables and plots of all verbs, the first hour (init, doctor, export)",
     ),
     ("client", 1000, "the client of a daemon: endpoints, TLS, typed requests, streams"),
-    ("python", 1000, "the module for Python: the rendezvous with the main thread, buffers, the probe"),
+    ("python", 1400, "the module for Python: the rendezvous with the main thread, buffers, the probe"),
     ("render", 1600, "tables, CSV, numbers, spans of time, and the drawing of all plots"),
     (
         "bench",

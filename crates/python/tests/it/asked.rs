@@ -1,4 +1,4 @@
-//! The workload and the rendezvous.
+//! Tests of the workload and of its rendezvous with the main thread.
 
 use std::time::Duration;
 

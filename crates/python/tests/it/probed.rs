@@ -1,4 +1,4 @@
-//! Fixed weights.
+//! Tests of the weights that gradients are compared at.
 
 use bellwether_runtime::workload::{Layout, Tensor};
 
