@@ -15,7 +15,10 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Follows the journal of a run that may go on.
 #[pyclass(frozen)]
-pub(crate) struct Journal(Mutex<Follower>);
+pub(crate) struct Journal {
+    run: RunDir,
+    follower: Mutex<Follower>,
+}
 
 struct Follower {
     tail: journal::Tail,
@@ -27,7 +30,14 @@ struct Follower {
 impl Journal {
     #[new]
     fn new(folder: PathBuf) -> Journal {
-        Journal(Mutex::new(Follower { tail: RunDir::at(folder).follow_journal(), waiting: VecDeque::new() }))
+        let run = RunDir::at(folder);
+        let follower = Follower { tail: run.follow_journal(), waiting: VecDeque::new() };
+        Journal { run, follower: Mutex::new(follower) }
+    }
+
+    /// Whether a coordinator of the run lives.
+    fn is_alive(&self) -> bool {
+        self.run.is_alive().unwrap_or(false)
     }
 
     /// The next event as JSON; `None` when none came within `timeout_s` seconds.
@@ -50,7 +60,7 @@ impl Journal {
 
 impl Journal {
     fn look(&self) -> PyResult<Option<String>> {
-        let mut follower = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut follower = self.follower.lock().unwrap_or_else(PoisonError::into_inner);
         if follower.waiting.is_empty() {
             let lines = follower.tail.read().map_err(|error| PyOSError::new_err(error.to_string()))?;
             for line in lines {

@@ -1,0 +1,140 @@
+"""What a script says of its job, as one line of JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+Tensors = list[tuple[str, tuple[int, ...]]]
+"""Names and shapes, in the order of the flat vector."""
+
+
+def elements(shape: tuple[int, ...]) -> int:
+    """The number of values of a tensor."""
+    product = 1
+    for size in shape:
+        product *= size
+    return product
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The tensors of the flat vectors: parameters are updated, state (running statistics) is averaged."""
+
+    parameters: Tensors
+    state: Tensors
+
+    @property
+    def parameter_count(self) -> int:
+        """Values of all parameters."""
+        return sum(elements(shape) for _, shape in self.parameters)
+
+    @property
+    def state_count(self) -> int:
+        """Values of all state."""
+        return sum(elements(shape) for _, shape in self.state)
+
+    def json(self) -> dict[str, Any]:
+        """The layout as lists, for JSON."""
+        plain = lambda tensors: [[name, list(shape)] for name, shape in tensors]  # noqa: E731
+        return {"parameters": plain(self.parameters), "state": plain(self.state)}
+
+    def digest(self) -> str:
+        """32 hexadecimal digits; another order, name or shape gives others."""
+        text = canonical(self.json())
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def canonical(value: Any) -> str:
+    """JSON with sorted keys and no spaces: the same text for the same value."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A job, as far as the script decides it."""
+
+    layout: Layout
+    batch_size: int
+    virtual_nodes: int
+    training_samples: int
+    held_out_samples: int
+    optimizer: dict[str, Any]
+    epochs: int | None = None
+    steps: int | None = None
+    schedule: dict[str, Any] | None = None
+    seed: int = 0
+    name: str | None = None
+    workers: str | int | None = None
+    device: str = "cpu"
+    threads: int = 1
+    evaluate_every: int | None = None
+    checkpoint_every: int | None = None
+    model: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps of an epoch; the last one takes what is left."""
+        return max(1, -(-self.training_samples // self.batch_size))
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of the whole run."""
+        return self.steps if self.steps is not None else (self.epochs or 0) * self.steps_per_epoch
+
+    def job(self) -> dict[str, Any]:
+        """The partial job, with the keys of a job file."""
+        model: dict[str, Any] = {
+            "kind": "python",
+            "script": _script(),
+            "arguments": sys.argv[1:],
+            "python": sys.executable,
+            "device": self.device,
+            "threads": self.threads,
+            "layout": self.layout.digest(),
+        }
+        samples = {"training_samples": self.training_samples, "held_out_samples": self.held_out_samples}
+        job: dict[str, Any] = {
+            "name": self.name or _stem(),
+            "seed": self.seed,
+            "batch": {"size": self.batch_size, "virtual_nodes": self.virtual_nodes},
+            "model": model | self.model,
+            "data": {"kind": "python"} | samples,
+            "optimizer": self.optimizer,
+        }
+        length = {"epochs": self.epochs, "steps": self.steps, "schedule": self.schedule, "workers": self.workers}
+        job |= {key: value for key, value in length.items() if value is not None}
+        if isinstance(self.workers, int):
+            job["workers"] = self.workers
+        periods = {"evaluation": self.evaluate_every, "checkpoint": self.checkpoint_every}
+        job |= {key: {"every_steps": steps} for key, steps in periods.items() if steps is not None}
+        return job
+
+    def line(self, initial: str | None = None) -> str:
+        """The declaration as one line of JSON; `initial` is the file of the initial weights."""
+        declaration = {
+            "version": 1,
+            "python": sys.executable,
+            "script": _script(),
+            "arguments": sys.argv[1:],
+            "job": self.job(),
+            "layout": self.layout.json(),
+            "initial": initial,
+        }
+        return json.dumps(declaration, separators=(",", ":"), allow_nan=False)
+
+
+def _script() -> str:
+    """The absolute path of the script that is run."""
+    return os.path.abspath(sys.argv[0]) if sys.argv and sys.argv[0] else ""
+
+
+def _stem() -> str:
+    """The script's name without its ending, as the name of a job: letters, digits, ``-``, ``_`` and ``.``."""
+    stem = os.path.splitext(os.path.basename(sys.argv[0] if sys.argv else ""))[0]
+    kept = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in stem)
+    return kept.strip("-.") or "python"
