@@ -40,8 +40,8 @@ class Layout:
 
     def json(self) -> dict[str, Any]:
         """The layout as lists, for JSON."""
-        plain = lambda tensors: [[name, list(shape)] for name, shape in tensors]  # noqa: E731
-        return {"parameters": plain(self.parameters), "state": plain(self.state)}
+        tensors = {"parameters": self.parameters, "state": self.state}
+        return {key: [[name, list(shape)] for name, shape in rows] for key, rows in tensors.items()}
 
     def digest(self) -> str:
         """32 hexadecimal digits; another order, name or shape gives others."""
@@ -106,7 +106,12 @@ class Declaration:
             "data": {"kind": "python"} | samples,
             "optimizer": self.optimizer,
         }
-        length = {"epochs": self.epochs, "steps": self.steps, "schedule": self.schedule, "workers": self.workers}
+        length = {
+            "epochs": self.epochs,
+            "steps": self.steps,
+            "schedule": self.schedule,
+            "workers": self.workers,
+        }
         job |= {key: value for key, value in length.items() if value is not None}
         if isinstance(self.workers, int):
             job["workers"] = self.workers

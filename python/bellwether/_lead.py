@@ -64,8 +64,7 @@ class Lead:
         with tempfile.TemporaryDirectory(prefix="bellwether-") as folder:
             weights = os.path.join(folder, "initial.f32")
             with open(weights, "wb") as file:
-                for array in initial:
-                    file.write(array.astype("<f4", copy=False).tobytes())
+                file.writelines(array.astype("<f4", copy=False).tobytes() for array in initial)
             _write_line(declare, declaration.line(weights))
             with os.fdopen(follow) as lines:
                 line = lines.readline()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,7 @@ def _run(apply: Apply, slots: int, cuts: tuple[int, ...]) -> list[Vector]:
     kept = [np.zeros(_LENGTH, np.float32) for _ in range(slots)]
     for step in range(_STEPS):
         gradient = random.standard_normal(_LENGTH, dtype=np.float32) * np.float32(0.1)
-        for start, end in zip(cuts, cuts[1:], strict=False):
+        for start, end in pairwise(cuts):
             # Copies, so that a piece lies in memory as a worker's does.
             piece = [vector[start:end].copy() for vector in (parameters, *kept)]
             apply(step, start, piece[0], piece[1:], gradient[start:end].copy())
