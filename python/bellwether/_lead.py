@@ -105,6 +105,11 @@ class Lead:
                 return Checkpoint(step, path)
         return None
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the run has ended, for whatever reason."""
+        return self._outcome is not None
+
     def done_with(self, checkpoint: Checkpoint) -> None:
         """Removes what the run kept for the lead only."""
         if checkpoint.path.parent.name == "epochs":

@@ -132,7 +132,7 @@ class Session:
             if self._rule is None:
                 raise RuntimeError("the run asks for the script's own update rule, and it has none")
             self._rule.update(step, start, length)
-        except Exception as error:  # noqa: BLE001: a rule is the user's code
+        except Exception as error:  # noqa: BLE001 (a rule is user code)
             self._fail(_errors.describe(error, f"update of step {step}"), user=True)
         self._worker.updated()
 

@@ -1,0 +1,273 @@
+"""A PyTorch model as flat vectors: what is refused, what is state, and what goes there and back."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bellwether import _errors
+from bellwether._declare import Layout
+
+_WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "FSDPModule")
+
+
+def check(model: nn.Module) -> None:
+    """Refuses models that exchange gradients themselves, or whose gradients do not fit; names what to write."""
+    if type(model).__name__ in _WRAPPERS:
+        raise _errors.refuse(
+            f"the model is wrapped into {type(model).__name__}", "delete it: Bellwether exchanges gradients"
+        )
+    for name, module in model.named_modules():
+        if isinstance(module, nn.SyncBatchNorm):
+            raise _errors.refuse(
+                f"{name} is SyncBatchNorm, which looks at all workers' samples",
+                "write BatchNorm2d: it uses the samples of one virtual node, whatever the number of workers",
+            )
+        if getattr(module, "sparse", False) and isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+            raise _errors.refuse(f"{name} has sparse gradients", "write sparse=False")
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and parameter.dtype != torch.float32:
+            raise _errors.refuse(
+                f"{name} is {str(parameter.dtype).removeprefix('torch.')}, and parameters are trained as float32",
+                "write model.float(), and torch.autocast around the forward pass for bfloat16",
+            )
+
+
+def _instead(what: str, write: str) -> Callable[..., Any]:
+    def refused(*_: Any, **__: Any) -> Any:
+        raise _errors.refuse(what, write)
+
+    return refused
+
+
+def guard() -> None:
+    """Lets functions that make no sense in a micro-batch say so."""
+    clip = _instead(
+        "clips the gradient of one virtual node",
+        "delete it, and write clip_norm=… in bellwether.torch.Run: that clips the mean over the whole batch",
+    )
+    module = torch.nn.utils.clip_grad
+    # Those that were imported by name before call these by name.
+    for name in ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "_clip_grads_with_norm_"):
+        for place in (module, torch.nn.utils):
+            if hasattr(place, name):
+                setattr(place, name, clip)
+    alone = _instead("builds a process group", "delete it: Bellwether exchanges gradients")
+    if torch.distributed.is_available():
+        torch.distributed.init_process_group = alone
+    torch.amp.GradScaler.scale = _instead(  # type: ignore[method-assign]
+        "scales the loss for float16", "delete GradScaler, and use torch.autocast with bfloat16"
+    )
+
+
+def be_deterministic(threads: int) -> None:
+    """Lets PyTorch compute the same bits for the same micro-batch, whatever came before."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(True)
+    # Only those who read memory before they wrote it would notice, and it costs time.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = True
+
+
+def kernel_class(device: torch.device, threads: int) -> str:
+    """Versions, device, threads and flags that decide bits."""
+    parts = [f"torch {torch.__version__}"]
+    if device.type == "cuda":
+        major, minor = torch.cuda.get_device_capability(device)
+        tf32 = f"{torch.backends.cuda.matmul.allow_tf32:d}{torch.backends.cudnn.allow_tf32:d}"
+        parts += [
+            torch.cuda.get_device_name(device),
+            f"capability {major}.{minor}",
+            f"cuda {torch.version.cuda}",
+        ]
+        parts += [f"cudnn {torch.backends.cudnn.version()}", f"tf32 {tf32}"]
+    else:
+        parts += [f"{device.type} {torch.backends.cpu.get_cpu_capability()}"]
+    parts += [
+        f"{threads} thread{'s' if threads > 1 else ''}",
+        f"matmul {torch.get_float32_matmul_precision()}",
+    ]
+    flags = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS")
+    parts += [f"{flag}={os.environ[flag]}" for flag in flags if flag in os.environ]
+    return "; ".join(parts)
+
+
+class _Fixed:
+    """A buffer of the model that no step may change."""
+
+    def __init__(self, name: str, owner: nn.Module, key: str) -> None:
+        self.name = name
+        self._owner, self._key = owner, key
+        self._copy = self._now().detach().cpu().clone()
+        self._mark = self._marked()
+
+    def has_changed(self) -> bool:
+        """Looks at the values only where something was written."""
+        mark, before = self._marked(), self._mark
+        self._mark = mark
+        now = self._now()
+        return mark != before and not (
+            now.shape == self._copy.shape and torch.equal(now.detach().cpu(), self._copy)
+        )
+
+    def _now(self) -> Tensor:
+        return self._owner.get_buffer(self._key)
+
+    def _marked(self) -> tuple[int, int]:
+        """Changes when something is written to the buffer, or another one takes its place."""
+        return self._now().data_ptr(), self._now()._version
+
+
+class Vectors:
+    """The tensors of a model, and the flat vectors that the runtime knows."""
+
+    def __init__(self, model: nn.Module, state: list[str]) -> None:
+        """`state`: patterns of names of float32 buffers that steps change, beside those of batch normalisation."""
+        self.model = model
+        self.parameters = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        if not self.parameters:
+            raise _errors.refuse(
+                "the model has no parameter that is trained", "set requires_grad_(True) on some"
+            )
+        self.state: list[tuple[str, Tensor]] = []
+        self.counters: list[Tensor] = []
+        self._others: list[tuple[str, nn.Module, str]] = []
+        persistent = set(model.state_dict(keep_vars=True))
+        for name, owner, key, buffer in _buffers(model):
+            statistics = isinstance(owner, nn.modules.batchnorm._NormBase) and key in (
+                "running_mean",
+                "running_var",
+            )
+            if statistics or any(fnmatch.fnmatchcase(name, pattern) for pattern in state):
+                self.state.append((name, buffer))
+            elif key == "num_batches_tracked":
+                self.counters.append(buffer)
+            elif name in persistent:
+                self._others.append((name, owner, key))
+        for name, buffer in self.state:
+            if buffer.dtype != torch.float32:
+                raise _errors.refuse(f"{name} is {buffer.dtype}, and state is float32", "write model.float()")
+        shapes = [
+            [(name, tuple(t.shape)) for name, t in tensors] for tensors in (self.parameters, self.state)
+        ]
+        self.layout = Layout(shapes[0], shapes[1])
+
+    def initial(self) -> Iterator[NDArray[np.float32]]:
+        """The weights as they are: all parameters, then all state."""
+        for _, tensor in [*self.parameters, *self.state]:
+            yield tensor.detach().cpu().contiguous().numpy()
+
+    def fixed_digest(self) -> str:
+        """16 hexadecimal digits of all that is neither trained nor state; workers must agree on it."""
+        hasher = hashlib.blake2b(digest_size=8)
+        trained = {id(p) for _, p in self.parameters}
+        frozen = [(name, p) for name, p in self.model.named_parameters() if id(p) not in trained]
+        for name, tensor in [*frozen, *((name, getattr(owner, key)) for name, owner, key in self._others)]:
+            hasher.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            hasher.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        return hasher.hexdigest()
+
+    def attach(self, device: torch.device) -> tuple[NDArray[np.float32], ...]:
+        """Puts the model on a device, and its parameters into one vector.
+
+        Returns the vectors that the runtime reads and writes: parameters, state, gradient, and the state that a
+        micro-batch leaves.
+        """
+        self.model.to(device)
+        self.state = [(name, self.model.get_buffer(name)) for name, _ in self.state]
+        self._fixed = [_Fixed(name, owner, key) for name, owner, key in self._others]
+        counts = (self.layout.parameter_count, self.layout.state_count) * 2
+        self._host = [torch.zeros(count) for count in counts]
+        self._device = (
+            self._host if device.type == "cpu" else [torch.zeros(count, device=device) for count in counts]
+        )
+        parameters, state, gradient, left = self._device
+        self._gradients = _views(gradient, [p for _, p in self.parameters])
+        self._states = _views(state, [buffer for _, buffer in self.state])
+        self._left = _views(left, [buffer for _, buffer in self.state])
+        for (_, parameter), view in zip(
+            self.parameters, _views(parameters, [p for _, p in self.parameters]), strict=True
+        ):
+            view.copy_(parameter.detach())
+            parameter.data = view
+        return tuple(vector.numpy() for vector in self._host)
+
+    def begin(self, fresh: bool, step: int) -> None:
+        """Before a micro-batch: the run's weights and state into the model."""
+        if fresh and self._device is not self._host:
+            for vector, there in zip(self._device[:2], self._host[:2], strict=True):
+                vector.copy_(there)
+        with torch.no_grad():
+            for (_, buffer), value in zip(self.state, self._states, strict=True):
+                buffer.copy_(value)
+            for counter in self.counters:
+                counter.fill_(step)
+        for _, parameter in self.parameters:
+            parameter.grad = None
+
+    def finish(self) -> None:
+        """After a micro-batch: its gradient and the state that it left into the run's vectors."""
+        with torch.no_grad():
+            self._gather_gradients()
+            for (_, buffer), value in zip(self.state, self._left, strict=True):
+                value.copy_(buffer)
+        if self._device is not self._host:
+            for vector, there in zip(self._device[2:], self._host[2:], strict=True):
+                there.copy_(vector)
+        for fixed in self._fixed:
+            if fixed.has_changed():
+                raise _errors.refuse(
+                    f"the buffer {fixed.name} changed in the loop's body, and is not known as state",
+                    f"write state=['{fixed.name}'] in bellwether.torch.Run if it is a float32 statistic, which is "
+                    "averaged over the virtual nodes; others must stay as they are",
+                )
+
+    def _gather_gradients(self) -> None:
+        places, gradients = [], []
+        for (name, parameter), place in zip(self.parameters, self._gradients, strict=True):
+            if parameter.grad is None:
+                place.zero_()
+                continue
+            if parameter.grad.is_sparse:
+                raise _errors.refuse(
+                    f"the gradient of {name} is sparse", "use dense layers, for example sparse=False"
+                )
+            places.append(place)
+            gradients.append(parameter.grad)
+            parameter.grad = None
+        torch._foreach_copy_(places, gradients)
+
+    def load(self, tensors: dict[str, Tensor], step: int) -> None:
+        """A checkpoint's weights into the model."""
+        with torch.no_grad():
+            for kind, ours in (("parameters", self.parameters), ("state", self.state)):
+                for name, tensor in ours:
+                    tensor.copy_(tensors[f"{kind}/{name}"])
+            for counter in self.counters:
+                counter.fill_(step)
+
+
+def _buffers(model: nn.Module) -> Iterator[tuple[str, nn.Module, str, Tensor]]:
+    """Name, owner, key and tensor of every buffer, each once."""
+    seen: set[int] = set()
+    for path, owner in model.named_modules():
+        for key, buffer in owner.named_buffers(recurse=False):
+            if id(buffer) not in seen:
+                seen.add(id(buffer))
+                yield f"{path}.{key}" if path else key, owner, key, buffer
+
+
+def _views(vector: Tensor, like: list[Tensor] | list[nn.Parameter]) -> list[Tensor]:
+    """The parts of a flat vector, shaped as these tensors."""
+    parts = vector.split([tensor.numel() for tensor in like]) if like else ()
+    return [part.view(tensor.shape) for part, tensor in zip(parts, like, strict=True)]
