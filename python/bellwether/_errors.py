@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
-import sysconfig
-import traceback
-from collections.abc import Callable
-from types import FrameType, TracebackType
+
+# What only types need is not imported: `import bellwether` must cost next to nothing.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from traceback import FrameSummary
+    from types import FrameType, TracebackType
+
+    Hook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
-_FOREIGN = tuple(
-    os.path.abspath(path) + os.sep
-    for path in {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-)
+
+
+_LONGEST = 500
 
 
 class BellwetherError(Exception):
@@ -25,7 +30,16 @@ def _is_users(path: str) -> bool:
     if path.startswith("<"):
         return False
     path = os.path.abspath(path)
-    return not path.startswith(_FOREIGN) and not path.startswith(_PACKAGE + os.sep)
+    return not path.startswith((*_foreign(), _PACKAGE + os.sep))
+
+
+@functools.cache
+def _foreign() -> tuple[str, ...]:
+    """The folders of Python's own sources and of installed packages."""
+    import sysconfig
+
+    paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return tuple(os.path.abspath(path) + os.sep for path in paths)
 
 
 def caller() -> str:
@@ -45,8 +59,10 @@ def refuse(what: str, instead: str = "") -> BellwetherError:
     return BellwetherError(f"{text}; {instead}" if instead else text)
 
 
-def user_frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:
+def user_frames(trace: TracebackType | None) -> list[FrameSummary]:
     """The frames of a traceback that are the user's own, outermost first."""
+    import traceback
+
     return [frame for frame in traceback.extract_tb(trace) if _is_users(frame.filename)]
 
 
@@ -55,20 +71,24 @@ def describe(error: BaseException, place: str) -> str:
     if isinstance(error, BellwetherError):
         # It names its line itself.
         return f"{error} ({place})" if place else str(error)
+    import traceback
+
     frames = user_frames(error.__traceback__)
     line = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}: " if frames else ""
-    message = "".join(traceback.format_exception_only(error)).strip()
+    # One line, and not more of it than a person reads: the log has the rest.
+    message = " ".join("".join(traceback.format_exception_only(error)).split())[:_LONGEST]
     return f"{line}{message} ({place})" if place else f"{line}{message}"
 
 
 def users_traceback(error: BaseException) -> str:
-    """The traceback with the user's own frames only."""
+    """The traceback with the user's own frames only; a refusal's is its text."""
+    if isinstance(error, BellwetherError):
+        return f"error: {error}\n"
+    import traceback
+
     frames = user_frames(error.__traceback__)
     head = ["Traceback (most recent call last):\n", *traceback.format_list(frames)] if frames else []
     return "".join([*head, *traceback.format_exception_only(error)])
-
-
-Hook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
 
 
 def catch(handle: Callable[[BaseException], int]) -> None:
@@ -95,5 +115,7 @@ def report(error: BaseException) -> int:
     if isinstance(error, BellwetherError):
         print(f"error: {error}", file=sys.stderr)
         return 2
+    import traceback
+
     print("".join(traceback.format_exception(error)), end="", file=sys.stderr)
     return 1

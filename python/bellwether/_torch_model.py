@@ -41,30 +41,32 @@ def check(model: nn.Module) -> None:
             )
 
 
-def _instead(what: str, write: str) -> Callable[..., Any]:
+def _instead(name: str, what: str, write: str) -> Callable[..., Any]:
     def refused(*_: Any, **__: Any) -> Any:
-        raise _errors.refuse(what, write)
+        raise _errors.refuse(f"{name} {what}", write)
 
     return refused
 
 
 def guard() -> None:
     """Lets functions that make no sense in a micro-batch say so."""
-    clip = _instead(
-        "clips the gradient of one virtual node",
-        "delete it, and write clip_norm=… in bellwether.torch.Run: that clips the mean over the whole batch",
-    )
     module = torch.nn.utils.clip_grad
-    # Those that were imported by name before call these by name.
+    # Those that were imported by name before call the last one by its name.
     for name in ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "_clip_grads_with_norm_"):
+        clip = _instead(
+            name.replace("_clip_grads_with", "clip_grad"),
+            "clips the gradient of one virtual node",
+            "delete it, and write clip_norm=… in bellwether.torch.Run: that clips the mean over the whole batch",
+        )
         for place in (module, torch.nn.utils):
             if hasattr(place, name):
                 setattr(place, name, clip)
-    alone = _instead("builds a process group", "delete it: Bellwether exchanges gradients")
     if torch.distributed.is_available():
-        torch.distributed.init_process_group = alone
+        torch.distributed.init_process_group = _instead(
+            "init_process_group", "builds a process group", "delete it: Bellwether exchanges gradients"
+        )
     torch.amp.GradScaler.scale = _instead(  # type: ignore[method-assign]
-        "scales the loss for float16", "delete GradScaler, and use torch.autocast with bfloat16"
+        "GradScaler", "scales the loss for float16", "delete it, and use torch.autocast with bfloat16"
     )
 
 

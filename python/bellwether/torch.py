@@ -101,7 +101,8 @@ class Run:
         self._sizes = (batch_size, virtual_nodes)
         self._clip_norm, self._metrics = clip_norm, metrics
         self._processes, self._loader_options = num_workers, loader_options or {}
-        self._device, self._threads, self._seed = device, threads, seed
+        self._device = _device(device, self._vectors.parameters[0][1])
+        self._threads, self._seed = threads, seed
         self._name, self._workers, self._by = name, workers, schedule_by
         self._batches: _Batches | None = None
         self._rule: OwnRule | None = None
@@ -172,7 +173,7 @@ class Run:
             seed=self._seed,
             name=self._name,
             workers=self._workers,
-            device=self._device,
+            device=self._device.type,
             threads=self._threads,
             evaluate_every=per_epoch if self._held_out is not None else None,
             checkpoint_every=per_epoch if epochs is not None else None,
@@ -198,25 +199,24 @@ class Run:
         be_deterministic(self._threads)
         guard()
         restrain(self._optimizer, self._scheduler)
-        device = _device(self._device, self._vectors.parameters[0][1])
         batch_size, virtual_nodes = self._sizes
         order = SampleOrder(len(self._loading.data), batch_size, virtual_nodes, self._seed)
         feed = Feed(self._loading, order, self._processes, self._loader_options)
         rule = self._rule
         session = Session(
             declaration,
-            self._kernel_class(device),
-            self._vectors.attach(device),  # type: ignore[arg-type]
+            self._kernel_class(),
+            self._vectors.attach(self._device),  # type: ignore[arg-type]
             rule.piece if rule is not None else None,
             rule,
             feed.assign,
         )
-        self._batches = _Batches(self, session, feed, device)
+        self._batches = _Batches(self, session, feed, self._device)
         return self._batches
 
-    def _kernel_class(self, device: torch.device) -> str:
+    def _kernel_class(self) -> str:
         data, fixed = _data.digest(self._loading.data), self._vectors.fixed_digest()
-        return f"{kernel_class(device, self._threads)}; data {data}; fixed {fixed}"
+        return f"{kernel_class(self._device, self._threads)}; data {data}; fixed {fixed}"
 
     def _follow(self, declaration: Declaration, parts: int) -> Iterator[Iterable[Any]]:
         """In the lead: once per epoch, when it is trained."""
