@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, final
 
+__all__ = ["Journal", "SampleOrder", "Worker"]
+
 @final
 class Worker:
     """A worker of a run, on a thread of this process; it asks the thread that calls `next`."""

@@ -1,4 +1,4 @@
-//! Tasks of the house, run as `cargo xtask <verb>`: `test`, `python`, `tidy`, `generate` and `modes`.
+//! Tasks of the house, run as `cargo xtask <verb>`: `test`, `python`, `wheel`, `tidy`, `generate` and `modes`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "these tasks are a command line of their own")]
 
@@ -10,6 +10,7 @@ mod python;
 mod test;
 mod tidy;
 mod tree;
+mod wheel;
 
 use std::process::ExitCode;
 
@@ -22,6 +23,7 @@ Usage: cargo xtask <verb>
 
   test [-- ARGUMENTS]   run every test of the workspace, then `tidy`; ARGUMENTS go to the test programs in Rust
   python [FILE [TEST]]  run the tests in Python, or those in files and with names that contain FILE and TEST
+  wheel [--check]       write what `pip install` installs to target/wheels; try it in a new environment
   tidy                  check the tree against the rules of the house and print its size
   generate              write the gRPC code again from proto/bellwether.proto
   modes                 write docs/modes.md from the table of training modes";
@@ -47,6 +49,8 @@ fn run(arguments: &[String]) -> Result<bool> {
         ["python"] => python::run(&Choice::default()),
         ["python", file] => python::run(&Choice { file: Some(file), test: None }),
         ["python", file, test] => python::run(&Choice { file: Some(file), test: Some(test) }),
+        ["wheel"] => wheel::run(false),
+        ["wheel", "--check"] => wheel::run(true),
         ["tidy"] => tidy::run(),
         ["generate"] => generate::run(),
         ["modes"] => tidy::modes::run(),

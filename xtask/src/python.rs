@@ -1,11 +1,12 @@
 //! The tests in Python: environments with a framework each, and the files of tests that run in them.
 
-mod environment;
+pub(crate) mod environment;
+mod package;
 mod suite;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::tree;
 use environment::{Interpreter, Outcome};
@@ -27,12 +28,16 @@ pub(crate) struct Choice<'a> {
 /// environment cannot be made, its tests are skipped.
 pub(crate) fn run(choice: &Choice<'_>) -> Result<bool> {
     let root = tree::root()?;
-    let target = target()?;
+    let target = tree::target()?;
     let mut files = suite::files(&root.join("python/tests"), &ENVIRONMENTS)?;
     files.retain(|file| choice.file.is_none_or(|part| file.name().contains(part)));
     if let (Some(part), true) = (choice.file, files.is_empty()) {
         bail!("no file in python/tests has `{part}` in its name");
     }
+    if !package::build(&root)? {
+        return Ok(false);
+    }
+    let package = package::lay_out(&root, &target)?;
     let interpreter = environment::interpreter();
     let mut counts = Counts::default();
     for environment in ENVIRONMENTS {
@@ -53,6 +58,7 @@ pub(crate) fn run(choice: &Choice<'_>) -> Result<bool> {
         let place = Place {
             environment,
             python: &python,
+            package: &package,
             command: &target.join("release/bellwether"),
             scratch: &target.join("python/scratch"),
         };
@@ -75,12 +81,4 @@ fn ready(
         Ok(interpreter) => environment::ready(interpreter, &list, &target.join("python").join(environment)),
         Err(why) => Ok(Outcome::Skipped(why.clone())),
     }
-}
-
-/// Where cargo builds: the folder that holds the profile of this program.
-fn target() -> Result<PathBuf> {
-    let program = std::env::current_exe().context("cannot tell where this program stands")?;
-    let target =
-        program.parent().and_then(Path::parent).context("this program stands in no target folder")?;
-    Ok(target.to_path_buf())
 }

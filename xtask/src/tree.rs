@@ -31,6 +31,14 @@ pub(crate) fn root() -> Result<PathBuf> {
     Ok(root.to_path_buf())
 }
 
+/// Where cargo builds: the folder that holds the profile of this program.
+pub(crate) fn target() -> Result<PathBuf> {
+    let program = std::env::current_exe().context("cannot tell where this program stands")?;
+    let target =
+        program.parent().and_then(Path::parent).context("this program stands in no target folder")?;
+    Ok(target.to_path_buf())
+}
+
 /// Reads the whole tree below `root`.
 pub(crate) fn read(root: &Path) -> Result<Tree> {
     let mut tree = Tree { paths: Default::default(), texts: Texts::new() };

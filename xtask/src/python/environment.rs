@@ -28,7 +28,8 @@ pub(crate) enum Outcome {
 
 /// A Python to make environments with.
 pub(crate) struct Interpreter {
-    program: String,
+    /// Its name or path.
+    pub(crate) program: String,
     version: String,
 }
 

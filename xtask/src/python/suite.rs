@@ -99,6 +99,8 @@ pub(crate) struct Place<'a> {
     pub(crate) environment: &'a str,
     /// Its Python.
     pub(crate) python: &'a Path,
+    /// Where the package `bellwether` is found.
+    pub(crate) package: &'a Path,
     /// The command `bellwether`.
     pub(crate) command: &'a Path,
     /// A folder for what the tests leave, made empty for each file.
@@ -120,6 +122,7 @@ pub(crate) fn run(place: &Place<'_>, file: &File, name: Option<&str>) -> Result<
     let mut command = Command::new(place.python);
     command.arg(file.path.with_file_name("run.py")).arg(&file.path).arg(&report).args(name);
     let status = command
+        .env("PYTHONPATH", place.package)
         .env("BELLWETHER_COMMAND", place.command)
         .env("BELLWETHER_STATE_DIR", place.scratch.join("state"))
         // Keras takes its back end from a variable; those that have no Keras do not read it.

@@ -1,0 +1,127 @@
+# Environments: torch
+"""The wheel: what is in it, and what it gives a new environment.
+
+It is made of what cargo has built, or is the one that the variable BELLWETHER_WHEEL names; that one is installed with
+everything it requires, the way a user does it.
+"""
+
+import base64
+import email
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import zipfile
+from email.message import Message
+from pathlib import Path
+
+PYTHON = Path(__file__).parents[1]
+sys.path.insert(0, str(PYTHON))
+
+import wheel_backend
+
+LARGEST_MB = 20
+SLOWEST_COMMAND_S = 0.030
+SLOWEST_IMPORT_S = 0.010
+
+# Prints how long the import takes, and which packages of others it brought.
+IMPORT = """
+import sys, time
+start = time.perf_counter()
+import bellwether
+print(time.perf_counter() - start)
+print(*sorted({"numpy", "torch", "jax", "keras", "tensorflow"} & set(sys.modules)))
+import bellwether._native
+"""
+
+
+def output(*command: str | Path) -> str:
+    """What a program prints; raises an error with what it said where it fails."""
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    if ended.returncode:
+        raise AssertionError(f"{command[0]} ended with {ended.returncode}:\n{ended.stdout}{ended.stderr}")
+    return ended.stdout
+
+
+class Wheel(unittest.TestCase):
+    """The wheel is written and installed once."""
+
+    wheel: Path
+    environment: Path
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        folder = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        cls.environment = folder / "environment"
+        named = os.environ.get("BELLWETHER_WHEEL")
+        if named:
+            cls.wheel, needed = Path(named), ["--quiet"]
+        else:
+            built = Path(os.environ["BELLWETHER_COMMAND"]).parent
+            cls.wheel, needed = folder / wheel_backend.pack(built, folder), ["--no-deps", "--no-index"]
+        output(sys.executable, "-m", "venv", "--without-pip", cls.environment)
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-cache-dir"]
+        output(*pip, "--python", str(cls.environment / "bin/python"), "install", *needed, cls.wheel)
+
+    def files(self) -> dict[str, bytes]:
+        """Every file of the wheel."""
+        with zipfile.ZipFile(self.wheel) as archive:
+            return {name: archive.read(name) for name in archive.namelist()}
+
+    def metadata(self) -> Message:
+        """What the wheel says of itself."""
+        return email.message_from_bytes(
+            next(data for name, data in self.files().items() if name.endswith("METADATA"))
+        )
+
+    def test_it_is_small(self) -> None:
+        self.assertLess(self.wheel.stat().st_size / 1e6, LARGEST_MB)
+
+    def test_it_holds_the_whole_package(self) -> None:
+        files = self.files()
+        package = PYTHON / "bellwether"
+        for source in package.rglob("*.py*"):
+            if source.suffix in {".py", ".pyi"}:
+                self.assertEqual(files[f"bellwether/{source.relative_to(package)}"], source.read_bytes())
+        self.assertIn("bellwether/py.typed", files)
+        self.assertIn("bellwether/_native.abi3.so", files)
+
+    def test_its_record_is_right(self) -> None:
+        files = self.files()
+        name = next(name for name in files if name.endswith(".dist-info/RECORD"))
+        rows = [line.split(",") for line in files[name].decode().splitlines()]
+        self.assertEqual([row[0] for row in rows], list(files))
+        self.assertEqual(rows.pop(), [name, "", ""])
+        for path, digest, size in rows:
+            expected = base64.urlsafe_b64encode(hashlib.sha256(files[path]).digest()).decode().rstrip("=")
+            self.assertEqual((path, digest, int(size)), (path, f"sha256={expected}", len(files[path])))
+
+    def test_it_says_what_it_requires(self) -> None:
+        metadata = self.metadata()
+        self.assertEqual(metadata["Requires-Python"], ">=3.11")
+        self.assertEqual(metadata.get_all("Provides-Extra"), ["torch", "jax", "keras"])
+        required = [line for line in metadata.get_all("Requires-Dist", []) if "extra" not in line]
+        self.assertEqual(required, ["cloudpickle", "numpy>=1.26", "safetensors"])
+
+    def test_the_command_starts_at_once(self) -> None:
+        command = self.environment / "bin/bellwether"
+        times = []
+        for _ in range(10):
+            start = time.perf_counter()
+            version = output(command, "--version")
+            times.append(time.perf_counter() - start)
+        self.assertEqual(version.split()[:2], ["bellwether", self.metadata()["Version"]])
+        self.assertLess(min(times), SLOWEST_COMMAND_S)
+
+    def test_the_import_takes_no_time_and_brings_no_framework(self) -> None:
+        # Outside this environment's variables, and the first one compiles.
+        runs = [output(self.environment / "bin/python", "-I", "-c", IMPORT).split("\n") for _ in range(10)]
+        self.assertEqual(runs[0][1], "")
+        self.assertLess(min(float(run[0]) for run in runs), SLOWEST_IMPORT_S)
+
+
+if __name__ == "__main__":
+    unittest.main()
