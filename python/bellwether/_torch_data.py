@@ -113,6 +113,8 @@ class Feed:
         self._loading = loading
         self._plan = Plan(order)
         self._ahead: Iterator[Any] | None = None
+        self.loaded_here = 0
+        """Micro-batches that no process had loaded ahead."""
         if processes > 0:
             loader: DataLoader[Any] = DataLoader(
                 _Keyed(loading),
@@ -133,6 +135,7 @@ class Feed:
         begin = time.perf_counter()
         batch = self._take_ahead(seed)
         if batch is None:
+            self.loaded_here += 1
             batch = self._loading(keys(samples, seed))
         return batch, time.perf_counter() - begin
 

@@ -77,9 +77,8 @@ def tabulate(optimizer: Optimizer, scheduler: Any, steps: int, period: int = 1) 
     if scheduler is None:
         return Table([[float(group["lr"])] for group in groups])
     name = type(scheduler).__name__
-    if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau) or not hasattr(
-        scheduler, "last_epoch"
-    ):
+    parts = [scheduler, *getattr(scheduler, "_schedulers", [])]
+    if any(isinstance(part, torch.optim.lr_scheduler.ReduceLROnPlateau) for part in parts):
         raise _errors.refuse(
             f"{name} looks at a metric, and the learning rate must depend on the step only",
             "write a schedule by step, such as CosineAnnealingLR or LambdaLR",
