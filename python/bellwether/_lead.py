@@ -51,7 +51,10 @@ class Lead:
         self._stopped = False
         self._was_alive = False
         if role() is Role.DECLARE:
-            _write_line(int(_channel()["declare_fd"]), declaration.line())
+            asked = _channel().get("initial_file")
+            if asked is not None:
+                _write_weights(asked, initial)
+            _write_line(int(_channel()["declare_fd"]), declaration.line(asked))
             raise SystemExit(0)
         folder = self._declare(declaration, initial)
         self.folder = Path(folder)
@@ -63,8 +66,7 @@ class Lead:
         declare, follow = self._channels()
         with tempfile.TemporaryDirectory(prefix="bellwether-") as folder:
             weights = os.path.join(folder, "initial.f32")
-            with open(weights, "wb") as file:
-                file.writelines(array.astype("<f4", copy=False).tobytes() for array in initial)
+            _write_weights(weights, initial)
             _write_line(declare, declaration.line(weights))
             with os.fdopen(follow) as lines:
                 line = lines.readline()
@@ -162,6 +164,12 @@ def _channel() -> dict[str, Any]:
     """What the command says to a lead."""
     channel: dict[str, Any] = json.loads(os.environ["BELLWETHER_LEAD"])
     return channel
+
+
+def _write_weights(path: str, arrays: Iterable[Any]) -> None:
+    """Writes float32 arrays one after another, as the command reads them."""
+    with open(path, "wb") as file:
+        file.writelines(array.astype("<f4", copy=False).tobytes() for array in arrays)
 
 
 def _write_line(descriptor: int, line: str) -> None:

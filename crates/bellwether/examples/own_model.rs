@@ -89,7 +89,7 @@ impl Workload for Line {
             gradient_out[1] += residual;
             sum += f64::from(residual * residual) / 2.0;
         }
-        Ok(Loss { sum })
+        Ok(Loss { sum, weight: batch.samples.len() as f64 })
     }
 
     fn evaluate(&mut self, weights: Weights<'_>, batch: MicroBatch<'_>) -> Result<Evaluation, WorkloadError> {

@@ -94,7 +94,7 @@ impl Workload for Line {
             height[0] += residual;
             sum += f64::from(residual * residual) / 2.0;
         }
-        Ok(Loss { sum })
+        Ok(Loss { sum, weight: batch.samples.len() as f64 })
     }
 
     fn evaluate(&mut self, weights: Weights<'_>, batch: MicroBatch<'_>) -> Result<Evaluation, WorkloadError> {

@@ -180,8 +180,9 @@ fn train(job: &Job, arguments: &PlainArguments) -> Result<Vec<Sample>, Failure> 
         };
         let samples_in = order.samples_in(step);
         // No job that is measured clips: the norm does not matter.
-        let update = Update::single(step, optimizer.scale(samples_in, 0.0));
-        state.apply(&optimizer, Reduced { sums, samples: samples_in, update, noise: Noise::default() });
+        let update = Update::single(step, optimizer.scale(samples_in as f64, 0.0));
+        let reduced = Reduced { sums, samples: samples_in, update, noise: Noise::default() };
+        state.apply(&mut &optimizer, reduced).map_err(failed)?;
         samples.push([begun.elapsed().as_secs_f64(), compute_s]);
     }
     Ok(samples)

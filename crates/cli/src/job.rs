@@ -1,29 +1,137 @@
-//! Job files, read and made known.
+//! Job files and scripts, read and made known.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use bellwether_core::declared::{merge, script_of};
 use bellwether_core::job::{CheckedJob, Job};
 use bellwether_core::{InputError, parse};
 use bellwether_runtime::membership::WorkloadDescription;
+use bellwether_runtime::run_dir::RunDir;
+use bellwether_session::script::{Lead, Output, Script, Trained};
+use clap::Args;
 
 use crate::failure::Failure;
 use crate::session;
 
-/// Reads a job file, with other values for some of its keys.
-pub(crate) fn read(path: &Path, overrides: &[(String, String)]) -> Result<CheckedJob, Failure> {
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ScriptArguments {
+    /// The interpreter that runs a Python script [default: the one beside this command, of the environment, or python3]
+    #[arg(long, value_name = "PYTHON")]
+    pub(crate) python: Option<PathBuf>,
+    /// Arguments of a Python script, after `--`
+    #[arg(last = true, value_name = "ARGUMENTS")]
+    pub(crate) arguments: Vec<String>,
+}
+
+/// What a script is started for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To say what its job is.
+    Declare,
+    /// The same, with the weights that it begins from.
+    Measure,
+    /// To lead a run.
+    Lead(Output),
+}
+
+/// A job, and what its script said of it where one trains it.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) job: CheckedJob,
+    pub(crate) trained: Option<Trained>,
+    /// It keeps the initial weights.
+    pub(crate) lead: Option<Lead>,
+}
+
+/// Reads a job file, or lets a script declare its job, with other values for some keys.
+pub(crate) fn open(
+    path: &Path,
+    script: &ScriptArguments,
+    overrides: &[(String, String)],
+    purpose: Purpose,
+) -> Result<Opened, Failure> {
     let place = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|e| {
-        InputError::new(&place, format!("the job file cannot be read: {e}"))
-            .hint("`bellwether run JOB.toml` takes the path of a job file; examples/ has some")
-    })?;
-    let job = parse::job(&text, &place, overrides)?;
+    let is_script = path.extension().is_some_and(|extension| extension == "py");
+    let text = if is_script { String::new() } else { text(path)? };
     // Workers have other working directories, and a run is taken up from anywhere.
     let folder = std::path::absolute(path).map_err(|e| Failure::at(&place, e))?;
     let folder = folder.parent().unwrap_or(Path::new("/"));
-    Ok(job.edit(|job| job.paths_mut().into_iter().for_each(|p| *p = folder.join(&*p)))?)
+    let found = if is_script {
+        Some(Script::new(path, script.arguments.clone(), script.python.as_deref())?)
+    } else {
+        named(&text, folder, script)?
+    };
+    let resolved = |job: CheckedJob| -> Result<CheckedJob, InputError> {
+        job.edit(|job| job.paths_mut().into_iter().for_each(|p| *p = folder.join(&*p)))
+    };
+    let Some(found) = found else {
+        let job = resolved(parse::job(&text, &place, overrides)?)?;
+        return Ok(Opened { job, trained: None, lead: None });
+    };
+    let (lead, declaration) = match purpose {
+        Purpose::Declare => Lead::declare(&found, false)?,
+        Purpose::Measure => Lead::declare(&found, true)?,
+        Purpose::Lead(output) => Lead::start(&found, output)?,
+    };
+    let text = merge(&text, &place, &declaration.job, &found.name())?;
+    let job = resolved(parse::job(&text, &place, overrides)?)?;
+    Ok(Opened { job, trained: Some(Trained::new(declaration)), lead: Some(lead) })
 }
 
-/// Builds the workload once here, so that bad data are refused before anything is started.
-pub(crate) fn describe(job: &Job) -> Result<WorkloadDescription, InputError> {
-    Ok(WorkloadDescription::of(session::build(job)?.as_ref()))
+fn text(path: &Path) -> Result<String, Failure> {
+    Ok(std::fs::read_to_string(path).map_err(|e| {
+        InputError::new(path.display().to_string(), format!("the job file cannot be read: {e}"))
+            .hint("`bellwether run JOB.toml` takes the path of a job file; examples/ has some")
+    })?)
+}
+
+/// The script that a job file names.
+fn named(text: &str, folder: &Path, asked: &ScriptArguments) -> Result<Option<Script>, InputError> {
+    let Some(table) = script_of(text) else { return Ok(None) };
+    let python = asked.python.clone().or(table.python).map(|python| match python.components().count() {
+        1 => python,
+        _ => folder.join(python),
+    });
+    Script::new(&folder.join(table.script), table.arguments, python.as_deref()).map(Some)
+}
+
+/// The job of a script that has started this program.
+pub(crate) fn led_by((from, to): (u32, u32), overrides: &[(String, String)]) -> Result<Opened, Failure> {
+    let (lead, declaration) = Lead::of_pipes(from, to)?;
+    let script = declaration.script().name();
+    let text = merge("", &script, &declaration.job, &script)?;
+    let job = parse::job(&text, &script, overrides)?;
+    Ok(Opened { job, trained: Some(Trained::new(declaration)), lead: Some(lead) })
+}
+
+/// The job of a run that is taken up again; its script, if it has one, must still declare the same.
+pub(crate) fn stored(run: &RunDir, output: Output) -> Result<Opened, Failure> {
+    let located = |error: InputError| InputError { place: format!("{}: {}", run.name, error.place), ..error };
+    let job = run.job()?.check().map_err(located)?;
+    let Some(script) = Script::of(&job).map_err(located)? else {
+        return Ok(Opened { job, trained: None, lead: None });
+    };
+    let (lead, declaration) = Lead::start(&script, output)?;
+    let text = parse::to_text(&job);
+    merge(&text, &run.name, &declaration.job, &script.name())?;
+    Ok(Opened { job, trained: Some(Trained::new(declaration)), lead: Some(lead) })
+}
+
+impl Opened {
+    /// What is trained, as far as it is known here. A built-in one is built, so that bad data are refused before
+    /// anything is started.
+    pub(crate) fn describe(&self) -> Result<WorkloadDescription, InputError> {
+        let workload = session::build_of(self.trained.as_ref())(&self.job)?;
+        Ok(WorkloadDescription::of(workload.as_ref()))
+    }
+
+    /// The same with another job, which an option has changed.
+    pub(crate) fn edit(self, change: impl FnOnce(&mut Job)) -> Result<Opened, InputError> {
+        Ok(Opened { job: self.job.edit(change)?, ..self })
+    }
+
+    /// The file of the weights that training begins from, where a script gave them.
+    pub(crate) fn initial_weights(&self) -> Option<PathBuf> {
+        self.trained.as_ref().and_then(Trained::initial_weights)
+    }
 }

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use bellwether_core::InputError;
 use bellwether_core::job::Job;
 use bellwether_runtime::workload::Workload;
-use bellwether_session::{Note, Role};
+use bellwether_session::script::Trained;
+use bellwether_session::{Note, Program, Role};
 
 use crate::failure::Failure;
 use crate::files;
@@ -19,6 +20,23 @@ pub(crate) fn program() -> Result<PathBuf, Failure> {
 /// Builds what a job trains.
 pub(crate) fn build(job: &Job) -> Result<Box<dyn Workload>, InputError> {
     bellwether_workloads::build(job, &files::read_data)
+}
+
+/// Builds what a job trains, or takes what its script said of it.
+pub(crate) fn build_of(
+    trained: Option<&Trained>,
+) -> impl Fn(&Job) -> Result<Box<dyn Workload>, InputError> + Send + Sync + use<> {
+    let trained = trained.cloned();
+    move |job| trained.as_ref().map_or_else(|| build(job), |trained| Ok(trained.workload()))
+}
+
+/// This program, whose workers run a script where one trains.
+pub(crate) fn program_of(trained: Option<&Trained>) -> Result<Program, Failure> {
+    let program = Program::new(program()?);
+    Ok(match trained {
+        Some(trained) => program.script(trained.command_line()),
+        None => program,
+    })
 }
 
 /// Shows what a session found out.

@@ -21,6 +21,7 @@ mod csv;
 mod custom;
 mod mode;
 mod optimizer;
+mod python;
 mod support;
 mod sync;
 mod verify;
@@ -30,7 +31,8 @@ pub use checked::CheckedJob;
 pub use csv::{Normalise, Separator};
 pub use custom::CustomOptions;
 pub use mode::{Goodput, Mode, RateRule};
-pub use optimizer::{Optimizer, Schedule};
+pub use optimizer::{Optimizer, SCHEDULE_TABLE_MAX, Schedule};
+pub use python::Device;
 pub use support::{Feature, Support, TrainingMode};
 pub use sync::{AsyncMomentum, AsyncRateScaling, Order, Reduce, StragglerPolicy, Sync, SyncPolicy};
 pub use verify::OnMismatch;
@@ -148,6 +150,27 @@ pub enum Model {
         #[serde(default, skip_serializing_if = "CustomOptions::is_empty")]
         options: CustomOptions,
     },
+    /// A model of one's own, which a Python script trains with PyTorch, JAX or Keras. `bellwether run SCRIPT.py` fills
+    /// this table from what the script says.
+    Python {
+        /// The script that every worker runs.
+        script: PathBuf,
+        /// What the script finds in `sys.argv` after its name.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        arguments: Vec<String>,
+        /// The interpreter; without it the one that `bellwether` was installed beside, or `python3`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        python: Option<PathBuf>,
+        /// Where a worker computes: `"cpu"` (the default) or `"cuda"`.
+        #[serde(default, skip_serializing_if = "Device::is_cpu")]
+        device: Device,
+        /// Threads with which a worker computes; their number decides bits.
+        #[serde(default = "one_thread")]
+        threads: u32,
+        /// Digest of the names and shapes of all tensors; the script's workers and the run must agree on it.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        layout: String,
+    },
     /// No network: a device that sleeps and fills gradients, to try shapes and speeds that this machine lacks.
     Synthetic {
         /// Time that one micro-batch takes on a saturated device.
@@ -168,6 +191,9 @@ pub enum Model {
     },
 }
 
+fn one_thread() -> u32 {
+    1
+}
 fn one_layer() -> u32 {
     1
 }
@@ -281,6 +307,14 @@ pub enum Data {
         #[serde(default, skip_serializing_if = "CustomOptions::is_empty")]
         options: CustomOptions,
     },
+    /// What the script of a Python model reads. `bellwether run SCRIPT.py` fills this table from what the script says.
+    Python {
+        /// Samples of an epoch.
+        training_samples: u64,
+        /// Samples that workers evaluate; 0 where only the script itself evaluates.
+        #[serde(default)]
+        held_out_samples: u64,
+    },
     /// Nothing but indices, for the synthetic device.
     Indices {
         /// Number of samples of an epoch.
@@ -368,7 +402,7 @@ impl Job {
         let mut parts = serde_json::json!({
             "mode": self.mode,
             "seed": self.seed,
-            "model": self.model,
+            "model": self.model_identity(),
             "batch": self.batch,
             "optimizer": self.optimizer,
             "schedule": self.schedule,
@@ -381,6 +415,17 @@ impl Job {
             parts["sync"] = serde_json::json!([policy, nodes_per_update, rate, momentum]);
         }
         parts.to_string()
+    }
+
+    /// What of the model decides bits: where a script and its interpreter lie does not, and the kernel class says on
+    /// what it computes.
+    fn model_identity(&self) -> serde_json::Value {
+        match &self.model {
+            Model::Python { arguments, layout, .. } => {
+                serde_json::json!({ "kind": "python", "arguments": arguments, "layout": layout })
+            }
+            model => serde_json::json!(model),
+        }
     }
 
     /// The JSON schema of the job file.
@@ -399,8 +444,17 @@ impl Job {
             }
             Data::Cifar10 { files, test_files, .. } => files.iter_mut().chain(test_files).collect(),
             Data::Csv { path, .. } | Data::Text { path, .. } => vec![path],
-            Data::Digits { .. } | Data::Teacher { .. } | Data::Custom { .. } | Data::Indices { .. } => vec![],
+            Data::Digits { .. }
+            | Data::Teacher { .. }
+            | Data::Custom { .. }
+            | Data::Python { .. }
+            | Data::Indices { .. } => vec![],
         };
+        if let Model::Python { script, python, .. } = &mut self.model {
+            paths.push(script);
+            // A bare name is looked up as a shell does.
+            paths.extend(python.as_mut().filter(|python| python.components().count() > 1));
+        }
         paths.extend(self.checkpoint.folder.as_mut());
         paths
     }

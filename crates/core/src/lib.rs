@@ -6,6 +6,7 @@
 pub mod check;
 pub mod cluster;
 pub mod deadline;
+pub mod declared;
 pub mod error;
 pub mod fitted;
 pub mod job;

@@ -48,6 +48,12 @@ pub fn job(text: &str, place: &str, overrides: &[(String, String)]) -> Result<Ch
     job.check().map_err(|e| InputError { place: format!("{place}: {}", e.place), ..e })
 }
 
+/// The text of a job file that reads as this job.
+pub fn to_text(job: &Job) -> String {
+    // Every job came from such a text, or from JSON, which has fewer forms.
+    Table::try_from(job).map(|table| table.to_string()).unwrap_or_default()
+}
+
 /// Reads any TOML document of ours; an error names its line, and the nearest known word.
 ///
 /// # Errors

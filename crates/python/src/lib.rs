@@ -9,8 +9,6 @@
 //! [`ask`], [`declaration`], [`probe`] and [`workload`] know no Python and are tested without an interpreter.
 //! [`worker`], [`order`] and [`journal`] are what Python sees.
 
-#![expect(dead_code, reason = "the runtime does not ask for updates of one's own yet")]
-
 mod ask;
 mod buffers;
 mod declaration;

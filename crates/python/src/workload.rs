@@ -160,7 +160,7 @@ impl<M: Memory> PythonWorkload<M> {
         let [gradient, state] = out;
         self.take(Place::Gradient, gradient)?;
         self.take(Place::StateOut, state)?;
-        Ok(loss(sum, weight))
+        Ok(Loss { sum, weight })
     }
 
     /// Computes a gradient, another one, and the first again, at fixed weights: the same question must give the same
@@ -201,12 +201,8 @@ impl<M: Memory> PythonWorkload<M> {
     }
 }
 
-fn loss(sum: f64, _weight: f64) -> Loss {
-    Loss { sum }
-}
-
-fn failed(failure: Failure) -> WorkloadError {
-    WorkloadError(failure.what)
+fn failed(Failure { what, user }: Failure) -> WorkloadError {
+    WorkloadError { what, is_user: user }
 }
 
 fn user_error(what: String) -> WorkloadError {
@@ -215,44 +211,6 @@ fn user_error(what: String) -> WorkloadError {
 
 fn broken(what: String) -> WorkloadError {
     failed(Failure::of_system(what))
-}
-
-impl<M: Memory> PythonWorkload<M> {
-    /// From `step` on these virtual nodes are this worker's.
-    pub(crate) fn assigned(&mut self, step: u64, nodes: Range<u32>) {
-        self.assigned = (step, nodes.clone());
-        // Before the first gradient the main thread has no use for it; when it is gone the next question says so.
-        if self.probe.is_some() {
-            let question = Question::Assigned { step, first: nodes.start, end: nodes.end };
-            let _ = self.asker.tell(question);
-        }
-    }
-
-    /// The user's own rule for a piece of the flat vectors.
-    pub(crate) fn update(
-        &mut self,
-        step: u64,
-        start: usize,
-        parameters: &mut [f32],
-        slots: &mut [&mut [f32]],
-        gradient: &[f32],
-    ) -> Result<(), WorkloadError> {
-        self.asker.meet().map_err(failed)?;
-        self.put(Place::PieceParameters, parameters)?;
-        self.put(Place::PieceGradient, gradient)?;
-        for (number, slot) in slots.iter().enumerate() {
-            self.put(Place::PieceSlot(number), slot)?;
-        }
-        let question = Question::Update { step, start, length: parameters.len() };
-        let Answer::Updated = self.asker.ask(question).map_err(failed)? else {
-            return Err(broken("an update was answered by something else".into()));
-        };
-        self.take(Place::PieceParameters, parameters)?;
-        for (number, slot) in slots.iter_mut().enumerate() {
-            self.take(Place::PieceSlot(number), slot)?;
-        }
-        Ok(())
-    }
 }
 
 impl<M: Memory> Workload for PythonWorkload<M> {
@@ -302,5 +260,39 @@ impl<M: Memory> Workload for PythonWorkload<M> {
     fn fingerprint(&self) -> String {
         let probe = self.probe.as_deref().unwrap_or("none");
         format!("{}; layout {}; probe {probe}", self.framework, self.layout_digest)
+    }
+
+    fn assigned(&mut self, step: u64, nodes: Range<u32>) {
+        self.assigned = (step, nodes.clone());
+        // Before the first gradient the main thread has no use for it; when it is gone the next question says so.
+        if self.probe.is_some() {
+            let question = Question::Assigned { step, first: nodes.start, end: nodes.end };
+            let _ = self.asker.tell(question);
+        }
+    }
+
+    fn update(
+        &mut self,
+        step: u64,
+        start: usize,
+        parameters: &mut [f32],
+        slots: &mut [&mut [f32]],
+        gradient: &[f32],
+    ) -> Result<(), WorkloadError> {
+        self.asker.meet().map_err(failed)?;
+        self.put(Place::PieceParameters, parameters)?;
+        self.put(Place::PieceGradient, gradient)?;
+        for (number, slot) in slots.iter().enumerate() {
+            self.put(Place::PieceSlot(number), slot)?;
+        }
+        let question = Question::Update { step, start, length: parameters.len() };
+        let Answer::Updated = self.asker.ask(question).map_err(failed)? else {
+            return Err(broken("an update was answered by something else".into()));
+        };
+        self.take(Place::PieceParameters, parameters)?;
+        for (number, slot) in slots.iter_mut().enumerate() {
+            self.take(Place::PieceSlot(number), slot)?;
+        }
+        Ok(())
     }
 }

@@ -121,7 +121,7 @@ impl Store {
         &self,
         state: &TrainingState,
         layout: &Layout,
-        slots: &[&str],
+        slots: &[impl AsRef<str>],
         fingerprint: &str,
     ) -> Result<(PathBuf, u64), CheckpointError> {
         let path = self.path(state.step);
@@ -170,7 +170,12 @@ impl Store {
     /// # Errors
     ///
     /// Returns an error if the file is missing, damaged, or of another job or layout.
-    pub fn read(&self, step: u64, layout: &Layout, slots: &[&str]) -> Result<TrainingState, CheckpointError> {
+    pub fn read(
+        &self,
+        step: u64,
+        layout: &Layout,
+        slots: &[impl AsRef<str>],
+    ) -> Result<TrainingState, CheckpointError> {
         self.load(step, layout, slots).map(|(state, _)| state)
     }
 
@@ -179,7 +184,7 @@ impl Store {
         &self,
         step: u64,
         layout: &Layout,
-        slots: &[&str],
+        slots: &[impl AsRef<str>],
     ) -> Result<(TrainingState, String), CheckpointError> {
         let path = self.path(step);
         let bytes = fs::read(&path).map_err(|source| CheckpointError::Io { path: path.clone(), source })?;
@@ -206,7 +211,7 @@ impl Store {
         fill(&tensors, "parameters", &layout.parameters, &mut state.parameters)
             .and_then(|()| {
                 slots.iter().zip(&mut state.slots).try_for_each(|(slot, values)| {
-                    fill(&tensors, &format!("optimizer/{slot}"), &layout.parameters, values)
+                    fill(&tensors, &format!("optimizer/{}", slot.as_ref()), &layout.parameters, values)
                 })
             })
             .and_then(|()| fill(&tensors, "state", &layout.state, &mut state.model_state))
@@ -222,7 +227,11 @@ impl Store {
     /// # Errors
     ///
     /// Returns the newest file's fault if there are files and none can be used.
-    pub fn newest(&self, layout: &Layout, slots: &[&str]) -> Result<Option<Loaded>, CheckpointError> {
+    pub fn newest(
+        &self,
+        layout: &Layout,
+        slots: &[impl AsRef<str>],
+    ) -> Result<Option<Loaded>, CheckpointError> {
         let mut skipped = Vec::new();
         for step in self.steps() {
             match self.load(step, layout, slots) {
@@ -265,7 +274,11 @@ fn read_noise(text: &str) -> Noise {
     Noise { signal: next(), noise: next() }
 }
 
-fn views<'a>(state: &'a TrainingState, layout: &'a Layout, slots: &[&str]) -> Vec<(String, TensorView<'a>)> {
+fn views<'a>(
+    state: &'a TrainingState,
+    layout: &'a Layout,
+    slots: &[impl AsRef<str>],
+) -> Vec<(String, TensorView<'a>)> {
     let mut views = Vec::new();
     let mut add = |prefix: &str, tensors: &'a [Tensor], values: &'a [f32]| {
         let mut rest = values;
@@ -278,7 +291,7 @@ fn views<'a>(state: &'a TrainingState, layout: &'a Layout, slots: &[&str]) -> Ve
     };
     add("parameters", &layout.parameters, &state.parameters);
     for (slot, values) in slots.iter().zip(&state.slots) {
-        add(&format!("optimizer/{slot}"), &layout.parameters, values);
+        add(&format!("optimizer/{}", slot.as_ref()), &layout.parameters, values);
     }
     add("state", &layout.state, &state.model_state);
     views

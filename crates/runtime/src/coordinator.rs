@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use bellwether_core::job::{CheckedJob, Job};
+use bellwether_core::job::{CheckedJob, Job, Model};
 use bellwether_core::plan::Synchronisation;
 use bellwether_core::record::{Event as Journaled, RunOutcome, Summary};
 
@@ -83,8 +83,15 @@ pub struct Options {
     pub spawn_server: Option<Spawn>,
     /// Who waits for whom, and since when.
     pub synchronisation: Synchronisation,
-    /// What the workload is on this machine, when known: workers are held to it.
+    /// What the workload is on this machine, when known: workers are held to it. Its kernel class may be empty: then it
+    /// is that of the first worker.
     pub workload: Option<WorkloadDescription>,
+    /// File with the parameters and then the model state that training begins from, little-endian `f32` in the order of
+    /// the layout; without it workers begin from the job's seed.
+    pub initial_weights: Option<PathBuf>,
+    /// Whether the checkpoints of each evaluation are also put where the script that trains finds and removes them
+    /// ([`RunDir::offered_checkpoints`]).
+    pub offers_checkpoints: bool,
     /// Silence after which a worker counts as lost.
     pub heartbeat_timeout: Duration,
     /// How long a lost worker that may hold the only state is waited for.
@@ -131,6 +138,12 @@ pub enum CoordinatorError {
     /// Another coordinator is at work on this run.
     #[error("another coordinator is at work on the run in {0}")]
     Busy(PathBuf),
+    /// The first worker trains something else than what was declared.
+    #[error(
+        "a worker built another model, or has other data, than the process that declared the job: names or shapes of \
+         tensors, or numbers of samples differ"
+    )]
+    OtherWorkload,
     /// Going on would mix two jobs.
     #[error("{what} was trained with other data or other kernels\n  before: {before}\n  now:    {now}")]
     OtherData {
@@ -237,6 +250,11 @@ fn max_accumulation(job: &Job) -> u32 {
     job.mode.goodput().map_or(1, |goodput| goodput.max_accumulation(job.batch.size))
 }
 
+/// How long a worker may take until it opens a session. One in Python imports a framework and builds its model before.
+fn boot_timeout_s(job: &Job) -> f64 {
+    if matches!(job.model, Model::Python { .. }) { 900.0 } else { 120.0 }
+}
+
 fn config(options: &Options, resumed: Option<Resumed>) -> Config {
     Config {
         virtual_nodes: options.job.batch.virtual_nodes,
@@ -253,7 +271,7 @@ fn config(options: &Options, resumed: Option<Resumed>) -> Config {
         checkpoint_every: options.job.checkpoint.every_steps,
         checkpoint_period_s: options.job.checkpoint.every.get(),
         last_checkpoint_wait_s: options.last_checkpoint_wait.as_secs_f64(),
-        boot_timeout_s: 120.0,
+        boot_timeout_s: boot_timeout_s(&options.job),
         reattach_grace_s: options.grace.as_secs_f64(),
         max_barren_crashes: 20,
         expected_step_s: options.expected_step_s,
@@ -323,11 +341,25 @@ impl Run {
             resumed: self.resumed,
         });
         self.tell_past();
-        if let Some(workload) = self.options.workload.clone() {
+        if let Some(workload) = self.options.workload.clone().filter(|known| !known.fingerprint.is_empty()) {
             self.learn(&workload)?;
         }
         self.handle(Event::Tick);
         Ok(())
+    }
+
+    /// The first worker says what the workload is.
+    fn learn_from_worker(&mut self, workload: &WorkloadDescription) -> Result<(), CoordinatorError> {
+        if let Some(declared) = &self.options.workload {
+            let said = WorkloadDescription { fingerprint: String::new(), ..workload.clone() };
+            if *declared != said {
+                return Err(CoordinatorError::OtherWorkload);
+            }
+        }
+        if let Some((before, now)) = self.past.accept(workload, self.options.accept_other_data)? {
+            self.write(&Journaled::OtherDataAccepted { before, now });
+        }
+        self.learn(workload)
     }
 
     /// The size of the task is known: everything that depends on it is set.
@@ -340,7 +372,8 @@ impl Run {
             virtual_nodes: job.batch.virtual_nodes,
             seed: job.seed,
         };
-        let slots = Optimizer::new(job, total_steps).slots();
+        let optimizer = Optimizer::new(job, total_steps);
+        let slots = optimizer.slots().into_iter().map(String::from).collect();
         self.machine.set_total_steps(total_steps);
         self.machine.expect_workload(workload.clone());
         self.order = Some(order);
@@ -355,11 +388,9 @@ impl Run {
             virtual_nodes: order.virtual_nodes,
         };
         self.write(&known);
-        // A new run begins from its seed, whatever lies in the folder.
-        if !self.resumed {
-            return Ok(());
-        }
-        if let Some(loaded) = self.planes.checkpoints.newest()? {
+        // A new run begins from its seed or its initial weights, whatever lies in the folder.
+        let newest = if self.resumed { self.planes.checkpoints.newest()? } else { None };
+        if let Some(loaded) = newest {
             let accepts = self.options.accept_other_data;
             self.past.check_class(&loaded.path, &loaded.kernel_class, &workload.fingerprint, accepts)?;
             for error in &loaded.skipped {
@@ -369,6 +400,12 @@ impl Run {
             }
             self.last_checkpoint = Some(loaded.path.display().to_string());
             self.machine.set_checkpoint(Some(loaded.state.step));
+        } else if let Some(file) = &self.options.initial_weights {
+            let kept = self.planes.checkpoints.keep_initial(file);
+            kept.map_err(system(format!("take the initial weights in {}", file.display())))?;
+            // The checkpoint holds them now.
+            let _ = std::fs::remove_file(file);
+            self.machine.set_checkpoint(Some(0));
         }
         Ok(())
     }

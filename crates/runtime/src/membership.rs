@@ -358,6 +358,15 @@ pub enum FromWorker {
         /// Why.
         what: String,
     },
+    /// The user's own code failed, and this worker goes: it would fail so on any other.
+    UserFailed {
+        /// What it says, without the place in the run.
+        what: String,
+        /// The step that was being computed.
+        step: u64,
+        /// The virtual node that was being computed; 0 where none was.
+        node: u32,
+    },
     /// The loss of `step` is not finite; every worker sees the same.
     NotFinite {
         /// The step that was not committed.

@@ -31,6 +31,7 @@
 use bellwether_core::job::{AsyncMomentum, Goodput, Job, Optimizer as Rule, RateRule, Schedule};
 
 use crate::noise::{SCALE_MAX, gain};
+use crate::workload::{Workload, WorkloadError};
 
 /// The job's update rule with its schedule.
 #[derive(Debug, Clone)]
@@ -40,6 +41,68 @@ pub struct Optimizer {
     total_steps: u64,
     batch: u64,
     goodput: Option<Goodput>,
+}
+
+/// How one piece of the flat vectors is updated.
+pub trait UpdateRule {
+    /// Updates the piece that begins at the element `start` of the parameters from the same piece of the summed
+    /// gradient.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the rule is a workload's own and fails.
+    fn apply(
+        &mut self,
+        update: Update,
+        start: usize,
+        parameters: &mut [f32],
+        slots: &mut [&mut [f32]],
+        gradient: &[f32],
+    ) -> Result<(), WorkloadError>;
+}
+
+/// The rules of this module.
+impl UpdateRule for &Optimizer {
+    fn apply(
+        &mut self,
+        update: Update,
+        _: usize,
+        parameters: &mut [f32],
+        slots: &mut [&mut [f32]],
+        gradient: &[f32],
+    ) -> Result<(), WorkloadError> {
+        self.update(update, parameters, slots, gradient);
+        Ok(())
+    }
+}
+
+/// The rule that a workload brings.
+pub struct OwnRule<'a> {
+    workload: &'a mut dyn Workload,
+    /// The clipped mean of the piece.
+    mean: &'a mut Vec<f32>,
+}
+
+impl<'a> OwnRule<'a> {
+    /// The rule of this workload; `mean` is memory for the gradient of a piece.
+    pub fn new(workload: &'a mut dyn Workload, mean: &'a mut Vec<f32>) -> OwnRule<'a> {
+        OwnRule { workload, mean }
+    }
+}
+
+impl UpdateRule for OwnRule<'_> {
+    fn apply(
+        &mut self,
+        update: Update,
+        start: usize,
+        parameters: &mut [f32],
+        slots: &mut [&mut [f32]],
+        gradient: &[f32],
+    ) -> Result<(), WorkloadError> {
+        self.mean.clear();
+        self.mean.extend(gradient.iter().map(|sum| sum * update.scale));
+        self.workload.update(update.step, start, parameters, slots, self.mean)
+    }
 }
 
 /// What all elements of one update share.
@@ -66,7 +129,7 @@ impl Optimizer {
     /// The optimizer of a job that runs for `total_steps`.
     pub fn new(job: &Job, total_steps: u64) -> Self {
         Optimizer {
-            rule: job.optimizer,
+            rule: job.optimizer.clone(),
             schedule: job.schedule.clone(),
             total_steps,
             batch: job.batch.size,
@@ -90,7 +153,7 @@ impl Optimizer {
                 *momentum = (*momentum * factor).max(f64::MIN_POSITIVE);
             }
             Rule::Adam { betas, .. } | Rule::Adamw { betas, .. } => betas[0] *= factor,
-            Rule::Sgd { .. } => {}
+            Rule::Sgd { .. } | Rule::Own { .. } => {}
         }
         optimizer
     }
@@ -113,46 +176,54 @@ impl Optimizer {
     }
 
     /// Names of the vectors that the rule keeps, each as long as the parameters.
-    pub fn slots(&self) -> &'static [&'static str] {
-        match self.rule {
-            Rule::Sgd { momentum: 0.0, .. } => &[],
-            Rule::Sgd { .. } => &["momentum"],
-            Rule::Adam { .. } | Rule::Adamw { .. } => &["moment1", "moment2"],
+    pub fn slots(&self) -> Vec<&str> {
+        match &self.rule {
+            Rule::Sgd { momentum: 0.0, .. } => vec![],
+            Rule::Sgd { .. } => vec!["momentum"],
+            Rule::Adam { .. } | Rule::Adamw { .. } => vec!["moment1", "moment2"],
+            Rule::Own { slots, .. } => slots.iter().map(String::as_str).collect(),
         }
+    }
+
+    /// Whether the rule is the workload's own ([`Workload::update`](crate::workload::Workload::update)).
+    pub fn is_own(&self) -> bool {
+        self.rule.is_own()
     }
 
     /// Whether the rule clips, and so needs the gradient's sum of squares.
     pub fn clips(&self) -> bool {
-        let (Rule::Sgd { clip_norm, .. } | Rule::Adam { clip_norm, .. } | Rule::Adamw { clip_norm, .. }) =
-            self.rule;
-        clip_norm.is_some()
+        self.rule.clip_norm().is_some()
     }
 
-    /// Factor on the summed gradient of `samples` samples with sum of squares `square_sum`, which counts
-    /// only when the rule [clips](Self::clips).
-    pub fn scale(&self, samples: u64, square_sum: f64) -> f32 {
-        let (Rule::Sgd { clip_norm, .. } | Rule::Adam { clip_norm, .. } | Rule::Adamw { clip_norm, .. }) =
-            self.rule;
-        let mean = 1.0 / samples as f64;
+    /// Factor on the summed gradient of losses of this weight (their number, unless the workload weighs them) with sum
+    /// of squares `square_sum`, which counts only when the rule [clips](Self::clips).
+    pub fn scale(&self, weight: f64, square_sum: f64) -> f32 {
+        let mean = 1.0 / weight;
         let norm = square_sum.sqrt() * mean;
-        match clip_norm {
+        match self.rule.clip_norm() {
             Some(limit) if norm > limit => (mean * limit / norm) as f32,
             _ => mean as f32,
         }
     }
 
-    /// Learning rate of `step`.
+    /// Learning rate of `step`; 0 for a rule of the workload's own, which knows its rates.
     pub fn learning_rate(&self, step: u64) -> f64 {
-        let (Rule::Sgd { learning_rate, .. }
-        | Rule::Adam { learning_rate, .. }
-        | Rule::Adamw { learning_rate, .. }) = self.rule;
-        let (Schedule::Constant { warm_up_steps }
-        | Schedule::Step { warm_up_steps, .. }
-        | Schedule::Cosine { warm_up_steps, .. }) = self.schedule;
+        let learning_rate = self.rule.learning_rate().unwrap_or(0.0);
+        let warm_up_steps = match self.schedule {
+            Schedule::Constant { warm_up_steps }
+            | Schedule::Step { warm_up_steps, .. }
+            | Schedule::Cosine { warm_up_steps, .. } => warm_up_steps,
+            Schedule::Table { .. } => 0,
+        };
         if step < warm_up_steps {
             return learning_rate * (step + 1) as f64 / warm_up_steps as f64;
         }
         let factor = match &self.schedule {
+            Schedule::Table { factors } => {
+                let last = factors.len().saturating_sub(1);
+                let place = usize::try_from(step).map_or(last, |step| step.min(last));
+                factors.get(place).copied().unwrap_or(1.0)
+            }
             Schedule::Constant { .. } => 1.0,
             Schedule::Step { at, factor, .. } => {
                 at.iter().filter(|s| **s <= step).fold(1.0, |f, _| f * factor)
@@ -171,7 +242,7 @@ impl Optimizer {
     ///
     /// # Panics
     ///
-    /// When the slices differ in length or the number of slots is not the rule's.
+    /// When the slices differ in length, the number of slots is not the rule's, or the rule is not one of these.
     pub fn update(&self, update: Update, parameters: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]) {
         assert_eq!(parameters.len(), gradient.len());
         assert_eq!(slots.len(), self.slots().len());
@@ -181,6 +252,7 @@ impl Optimizer {
         let mean = covered.sum::<f64>() / steps;
         let rate = mean * update.rate_factor;
         match self.rule {
+            Rule::Own { .. } => unreachable!("the workload applies its own rule"),
             Rule::Sgd { momentum, nesterov, weight_decay, .. } => {
                 let sgd = Sgd {
                     rate: rate as f32,

@@ -42,10 +42,12 @@ mod lock;
 mod log;
 mod orphans;
 mod state_dir;
+mod words;
 
 pub use error::RunDirError;
 pub use log::{RunLog, RunWord};
 pub use state_dir::StateDir;
+pub use words::{WORKER_VARIABLE, words_of_process};
 
 const JOB: &str = "job.json";
 const TOKEN: &str = "token";
@@ -57,6 +59,8 @@ pub(crate) const METRICS: &str = "metrics.jsonl";
 const ENDPOINT: &str = "endpoint.json";
 const LOCK: &str = "lock";
 const CHECKPOINTS: &str = "checkpoints";
+const OFFERED_CHECKPOINTS: &str = "epochs";
+const INITIAL_WEIGHTS: &str = "initial.f32";
 /// The name of the log of a coordinator in the background: a daemon started it, or a user with `--detach`.
 pub const COORDINATOR_LOG: &str = "coordinator.log";
 const SUMMARY: &str = "summary.json";
@@ -209,6 +213,17 @@ impl RunDir {
         write_json(&self.path.join(SCHEDULE), &schedule, false)
     }
 
+    /// Keeps a copy of the weights that training begins from, until the run's first checkpoint holds them.
+    ///
+    /// # Errors
+    ///
+    /// Returns the file system's error.
+    pub fn keep_initial_weights(&self, file: &Path) -> Result<PathBuf, RunDirError> {
+        let path = self.path.join(INITIAL_WEIGHTS);
+        fs::copy(file, &path).map_err(RunDirError::io(file))?;
+        Ok(path)
+    }
+
     /// Where the run's coordinator is, or was when it died.
     pub fn endpoint(&self) -> Option<Endpoint> {
         serde_json::from_slice(&fs::read(self.endpoint_file()).ok()?).ok()
@@ -310,6 +325,11 @@ impl RunDir {
     /// `checkpoints/`, where the job names no other folder.
     pub fn checkpoints(&self) -> PathBuf {
         self.path.join(CHECKPOINTS)
+    }
+
+    /// `epochs/`: checkpoints for the script that trains, which removes those that it has opened.
+    pub fn offered_checkpoints(&self) -> PathBuf {
+        self.path.join(OFFERED_CHECKPOINTS)
     }
 
     /// `coordinator.log`: what a coordinator in the background says.

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use crate::noise::Noise;
-use crate::optimizer::{Optimizer, Update};
-use crate::workload::Layout;
+use crate::optimizer::{Update, UpdateRule};
+use crate::workload::{Layout, WorkloadError};
 
 /// Elements of the parameter vector in one chunk of a state stream.
 pub const CHUNK_ELEMENTS: usize = 1 << 16;
@@ -122,15 +122,19 @@ impl TrainingState {
     /// Applies the update to the whole state and counts its steps.
     ///
     /// False where a value is not finite from then on.
-    pub fn apply(&mut self, optimizer: &Optimizer, reduced: Reduced<'_>) -> bool {
+    ///
+    /// # Errors
+    ///
+    /// Those of the rule. Some chunks have the update then, and others lack it.
+    pub fn apply(&mut self, rule: &mut dyn UpdateRule, reduced: Reduced<'_>) -> Result<bool, WorkloadError> {
         let mut is_finite = true;
         for chunk in 0..self.chunks() {
-            self.apply_chunk(optimizer, reduced, chunk);
+            self.apply_chunk(rule, reduced, chunk)?;
             // While it is in the processor's cache.
             is_finite &= self.is_chunk_finite(chunk);
         }
         self.counted(&reduced);
-        is_finite
+        Ok(is_finite)
     }
 
     fn is_chunk_finite(&self, chunk: usize) -> bool {
@@ -150,25 +154,45 @@ impl TrainingState {
     }
 
     /// Applies the update to one chunk, without counting its steps.
-    pub fn apply_chunk(&mut self, optimizer: &Optimizer, reduced: Reduced<'_>, chunk: usize) {
+    ///
+    /// # Errors
+    ///
+    /// Those of the rule.
+    pub fn apply_chunk(
+        &mut self,
+        rule: &mut dyn UpdateRule,
+        reduced: Reduced<'_>,
+        chunk: usize,
+    ) -> Result<(), WorkloadError> {
         let Some(range) = self.chunk_range(chunk) else {
             let sums = &reduced.sums[self.parameters.len()..];
             for (value, sum) in self.model_state.iter_mut().zip(sums) {
                 *value = sum / reduced.samples as f32;
             }
-            return;
+            return Ok(());
         };
         let mut slots: Vec<&mut [f32]> = self.slots.iter_mut().map(|slot| &mut slot[range.clone()]).collect();
-        optimizer.update(
-            reduced.update,
-            &mut self.parameters[range.clone()],
-            &mut slots,
-            &reduced.sums[range],
-        );
+        let parameters = &mut self.parameters[range.clone()];
+        rule.apply(reduced.update, range.start, parameters, &mut slots, &reduced.sums[range])
     }
 }
 
 /// Lower-case hexadecimal digits of `bytes`.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_finite_values_are_finite() {
+        let mut values = [0.0, -0.0, f32::MAX, f32::MIN, f32::MIN_POSITIVE, 1e-45, -1.5];
+        assert!(all_finite(&values) && all_finite(&[]));
+        for wrong in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN] {
+            values[3] = wrong;
+            assert!(!all_finite(&values), "{wrong}");
+        }
+    }
 }

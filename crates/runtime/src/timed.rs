@@ -79,7 +79,7 @@ mod tests {
         }
 
         fn push(&mut self, tensor: usize, _gradient: &[f32]) -> Result<(), WorkloadError> {
-            Err(WorkloadError(format!("no {tensor}")))
+            Err(WorkloadError::new(format!("no {tensor}")))
         }
     }
 
@@ -89,7 +89,7 @@ mod tests {
         let mut timed = TimedExchange::new(&mut slow);
         timed.pull(2, &mut out).unwrap();
         std::thread::sleep(Duration::from_millis(20));
-        assert_eq!(timed.push(5, &out), Err(WorkloadError("no 5".into())));
+        assert_eq!(timed.push(5, &out), Err(WorkloadError::new("no 5")));
         let record = timed.finish();
         assert_eq!((record.calls, out), (vec![Call::Take(2), Call::Give(5)], [1.0; 3]));
         assert_eq!(record.compute_s.len(), 3);

@@ -22,7 +22,7 @@ use crate::notice::Listening;
 use crate::optimizer::Optimizer;
 use crate::progress::Progress;
 use crate::transfer::read;
-use crate::workload::Workload;
+use crate::workload::{Workload, WorkloadError};
 use asynchronous::{Asynchronous, Units};
 use engine::{Engine, Fault, Round};
 use incoming::Incoming;
@@ -129,8 +129,9 @@ pub fn run(
     listener.set_number(welcome.worker);
     let job: CheckedJob = serde_json::from_str(&welcome.job)
         .map_err(|e| WorkerError::Task(format!("the coordinator's job cannot be read: {e}")))?;
-    let fail = |what: String| {
-        connection.say(FromWorker::Failed { what: what.clone() });
+    let fail = |error: WorkloadError| {
+        let what = error.to_string();
+        connection.say(failure(error, (0, 0)));
         WorkerError::Task(what)
     };
     let connector = Connector { me: welcome.worker, token: options.token.clone(), inbox: listener.inbox() };
@@ -138,13 +139,13 @@ pub fn run(
         // Before there is anything to compute, so that nothing disturbs it.
         match connector.probe(&welcome.data_address) {
             Ok(link) => connection.say(link),
-            Err(why) => return Err(fail(format!("the link cannot be measured: {why}"))),
+            Err(why) => return Err(fail(WorkloadError::new(format!("the link cannot be measured: {why}")))),
         }
     }
     let engine = warm(&job, &progress, build, |workload| {
         Engine::new(workload, &job, &options.token, welcome.worker, wake)
     });
-    let engine = engine.map_err(|error| fail(error.to_string()))?;
+    let engine = engine.map_err(|error| fail(error.into()))?;
     let description = WorkloadDescription::of(engine.workload.as_ref());
     connection.introduce(|identity| identity.workload = Some(description.clone()));
     connection.say(FromWorker::Warmed(description));
@@ -177,6 +178,14 @@ fn rules(job: &Job, samples: u64) -> Rules {
         evaluate_every: job.evaluation.every_steps,
         checkpoint_every: job.checkpoint.every_steps,
         batches: job.mode.goodput().filter(|goodput| !goodput.schedule.is_empty()).cloned(),
+    }
+}
+
+/// What the coordinator hears of a failed workload; the user's code failed at this step and virtual node.
+fn failure(error: WorkloadError, (step, node): (u64, u32)) -> FromWorker {
+    match error.is_user {
+        true => FromWorker::UserFailed { what: error.what, step, node },
+        false => FromWorker::Failed { what: error.what },
     }
 }
 
@@ -441,9 +450,10 @@ impl Worker {
             }
             Fault::NotFinite(what) => self.member.not_finite(what),
             Fault::Mismatch(found) => return self.mismatched(&found),
-            Fault::Workload(what) => {
-                self.connection.say(FromWorker::Failed { what: what.clone() });
-                self.member.message(ToWorker::Bye { reason: what, refused: true })
+            Fault::Workload(error, at) => {
+                let reason = error.to_string();
+                self.connection.say(failure(error, at.unwrap_or((self.member.step(), 0))));
+                self.member.message(ToWorker::Bye { reason, refused: true })
             }
         };
         self.carry_out(effects);

@@ -66,8 +66,11 @@ pub struct Weights<'a> {
 /// Loss of a micro-batch.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Loss {
-    /// Sum of the samples' losses (for a transformer, each sample's mean over its positions).
+    /// Sum of the samples' losses (for a transformer, each sample's mean over its positions), each times its weight.
     pub sum: f64,
+    /// Sum of the weights: the number of samples, unless the workload weighs them, for example by their valid tokens.
+    /// The update divides the sum of all gradients by the sum of all weights.
+    pub weight: f64,
 }
 
 /// Result of evaluating some held-out samples.
@@ -83,11 +86,28 @@ pub struct Evaluation {
 
 /// A workload could not compute; the worker that holds it leaves the job with this message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WorkloadError(pub String);
+pub struct WorkloadError {
+    /// What went wrong, in one line.
+    pub what: String,
+    /// Whether the user's own code is to blame, which would fail in the same way on any other worker.
+    pub is_user: bool,
+}
+
+impl WorkloadError {
+    /// Something failed that may work on another worker.
+    pub fn new(what: impl Into<String>) -> WorkloadError {
+        WorkloadError { what: what.into(), is_user: false }
+    }
+
+    /// The user's own code failed: the run ends when that happens twice in the same way, or before its first step.
+    pub fn of_user(what: impl Into<String>) -> WorkloadError {
+        WorkloadError { what: what.into(), is_user: true }
+    }
+}
 
 impl fmt::Display for WorkloadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.what)
     }
 }
 
@@ -146,6 +166,33 @@ pub trait Workload {
 
     /// Writes the initial parameters and state for `seed`.
     fn initialize(&mut self, seed: u64, parameters: &mut [f32], state: &mut [f32]);
+
+    /// These virtual nodes are this worker's from `step` on, until the next call. A workload that loads its samples
+    /// ahead begins here; it decides no bits.
+    fn assigned(&mut self, step: u64, nodes: Range<u32>) {
+        let _ = (step, nodes);
+    }
+
+    /// Applies the workload's own update rule (`optimizer.kind = "own"`) to one piece of the flat vectors, which begins
+    /// at the element `start` of the parameters. Any cut into pieces gives the same bytes.
+    ///
+    /// - `step`: number of the step; the first is 0, where all slots are 0.
+    /// - `gradient`: the mean over the batch, clipped.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the rule cannot be applied, or the workload has none.
+    fn update(
+        &mut self,
+        step: u64,
+        start: usize,
+        parameters: &mut [f32],
+        slots: &mut [&mut [f32]],
+        gradient: &[f32],
+    ) -> Result<(), WorkloadError> {
+        let _ = (step, start, parameters, slots, gradient);
+        Err(WorkloadError::of_user("the workload has no update rule of its own"))
+    }
 
     /// Gradient of the *sum* of the samples' losses with respect to the parameters.
     ///

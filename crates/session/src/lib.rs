@@ -37,6 +37,8 @@ pub mod process;
 pub mod profile;
 mod progress;
 mod run;
+mod scratch;
+pub mod script;
 mod spawn;
 mod threads;
 pub mod tune;

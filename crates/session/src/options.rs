@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
 use bellwether_core::InputError;
-use bellwether_core::job::CheckedJob;
+use bellwether_core::job::{CheckedJob, Model};
 use bellwether_core::plan::Synchronisation;
 use bellwether_runtime::coordinator::Options;
 use bellwether_runtime::membership::WorkloadDescription;
@@ -62,6 +62,8 @@ pub(crate) fn options(
         spawn_server: None,
         synchronisation: Synchronisation::default(),
         workload: Some(description.clone()),
+        initial_weights: None,
+        offers_checkpoints: matches!(job.model, Model::Python { .. }),
         speeds: BTreeMap::new(),
         director: None,
         heartbeat_timeout: heartbeat,

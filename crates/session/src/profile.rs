@@ -1,6 +1,7 @@
 //! Measures a job for a moment and makes its profile: the first stage of the road.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use bellwether_core::InputError;
 use bellwether_core::job::{CheckedJob, Job};
@@ -15,7 +16,6 @@ use crate::{Observe, Spawn, WorkloadBuilder};
 mod asynchronous;
 mod build;
 mod by_parts;
-mod scratch;
 mod setup;
 pub(crate) mod synchronous;
 
@@ -32,6 +32,9 @@ pub struct How {
     pub peer_by_hand: bool,
     /// How the others are started.
     pub spawn: Spawn,
+    /// File with the weights that training begins from, as of
+    /// [`Session::initial_weights`](crate::Session::initial_weights).
+    pub initial_weights: Option<PathBuf>,
 }
 
 /// Measures what the job does first, in a folder that vanishes afterwards: that is what its profile says.
@@ -46,7 +49,7 @@ pub fn measure(
     how: &How,
     observe: &mut Observe<'_>,
 ) -> Result<Profile, RunError> {
-    let workload = WorkloadBuilder::new(build);
+    let workload = WorkloadBuilder::new(build).with_initial_weights(how.initial_weights.clone());
     let description = WorkloadDescription::of(workload.build(job)?.as_ref());
     let trained = (&description, &workload);
     match job.sync.policy.phases(job.total_steps(description.training_samples)).first() {

@@ -93,6 +93,8 @@ impl Session {
             None => self.find_state_dir()?.create(&self.job, self.plain_transport.is_some())?,
         };
         run.keep_schedule(&outset.schedule)?;
+        let initial_weights = self.workload.initial_weights().map(|file| run.keep_initial_weights(&file));
+        let initial_weights = initial_weights.transpose()?;
         if run.renew_token()? {
             observe(Progress::Note(Note::NewToken(run.token_file())));
         }
@@ -108,8 +110,12 @@ impl Session {
         }
         directors.extend(setup.map(synchronise::director));
         directors.append(&mut self.directors);
-        let filled =
-            Options { speeds, director: together(directors), ..self.options(&run, &begun, setup, listen)? };
+        let filled = Options {
+            speeds,
+            initial_weights,
+            director: together(directors),
+            ..self.options(&run, &begun, setup, listen)?
+        };
         observe(Progress::Begins(&run));
         let ended = coordinator::run(filled, &mut |seen| observe(Progress::Observed(seen)));
         let (mut summary, outcome) =

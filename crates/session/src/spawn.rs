@@ -1,5 +1,6 @@
 //! How a session starts workers and parameter servers: as processes of a program, or as threads of this one.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
@@ -32,6 +33,8 @@ pub enum Spawn {
 pub struct Program {
     path: PathBuf,
     more: Arc<Arguments>,
+    /// The command line of a script whose workers are its own processes.
+    script: Vec<OsString>,
 }
 
 /// Further arguments of each worker.
@@ -40,7 +43,18 @@ type Arguments = dyn Fn(WorkerId) -> Vec<String> + Send + Sync;
 impl Program {
     /// The program in this file.
     pub fn new(path: impl Into<PathBuf>) -> Program {
-        Program { path: path.into(), more: Arc::new(|_| Vec::new()) }
+        Program { path: path.into(), more: Arc::new(|_| Vec::new()), script: Vec::new() }
+    }
+
+    /// The same where workers run this command line in the role of workers: `PROGRAM worker … -- PYTHON SCRIPT`.
+    #[must_use]
+    pub fn script(self, command_line: Vec<OsString>) -> Program {
+        Program { script: command_line, ..self }
+    }
+
+    /// The same without the further arguments of workers.
+    fn plain(&self) -> Program {
+        Program { more: Arc::new(|_| Vec::new()), ..self.clone() }
     }
 
     /// The same with further arguments of each worker of a run. While a job is measured its workers have
@@ -82,7 +96,7 @@ impl Spawn {
     /// The same without the further arguments of workers.
     pub(crate) fn plain(&self) -> Spawn {
         match self {
-            Spawn::Processes(program) => Spawn::Processes(Program::new(&program.path)),
+            Spawn::Processes(program) => Spawn::Processes(program.plain()),
             other => other.clone(),
         }
     }
@@ -99,7 +113,12 @@ impl Spawn {
                 Ok(Some(Box::new(move |worker, address| {
                     let log = run.worker_log(worker)?;
                     let mut command = program.start("worker", &run, worker, address);
-                    process(command.args((program.more)(worker)).stderr(log).spawn())
+                    command.args((program.more)(worker));
+                    if !program.script.is_empty() {
+                        // What a script prints is part of its log.
+                        command.arg("--").args(&program.script).stdout(log.try_clone()?);
+                    }
+                    process(command.stderr(log).spawn())
                 })))
             }
             Spawn::Threads => Ok(Some(threads::workers(run.token()?, workload.clone()))),

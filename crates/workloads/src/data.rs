@@ -123,6 +123,9 @@ impl Dataset {
             Data::Custom { .. } => {
                 return Err(InputError::new("data.kind", "only a custom model learns custom data"));
             }
+            Data::Python { .. } => {
+                return Err(InputError::new("data.kind", "only the script of a python model knows its data"));
+            }
             Data::Indices { .. } => {
                 return Err(InputError::new("data.kind", "indices hold nothing that a network could learn"));
             }

@@ -27,6 +27,7 @@ pub(crate) fn kind(model: &Model) -> &'static str {
         Model::Resnet { .. } => "resnet",
         Model::Transformer { .. } => "transformer",
         Model::Custom { .. } => "custom",
+        Model::Python { .. } => "python",
         Model::Synthetic { .. } => "synthetic",
     }
 }

@@ -66,6 +66,9 @@ pub(crate) fn network(
             dropout: *dropout,
         }),
         Model::Custom { name, .. } => return Err(custom(name)),
+        Model::Python { .. } => {
+            return Err(InputError::new("model.kind", "only its script can build a model in Python"));
+        }
         Model::Synthetic { .. } => {
             return Err(InputError::new("model.kind", "the synthetic device is not a network"));
         }

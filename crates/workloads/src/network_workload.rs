@@ -77,13 +77,14 @@ impl NetworkTrainee {
     }
 
     fn batch(&self, part: Part, batch: MicroBatch<'_>) -> Result<Batch, WorkloadError> {
-        self.data.batch(part, batch.samples).map_err(WorkloadError)
+        self.data.batch(part, batch.samples).map_err(WorkloadError::new)
     }
 
     /// The loss of scores against their targets.
     fn losses(&self, logits: &Tensor<2>, targets: &[u32]) -> Result<Losses, WorkloadError> {
         let scores = logits.to_data();
-        let scores = scores.as_slice::<f32>().map_err(|error| WorkloadError(format!("scores: {error:?}")))?;
+        let scores =
+            scores.as_slice::<f32>().map_err(|error| WorkloadError::new(format!("scores: {error:?}")))?;
         Ok(cross_entropy(scores, targets, 1.0 / self.network.positions() as f64))
     }
 }
@@ -113,6 +114,7 @@ impl Workload for NetworkTrainee {
         gradient_out: &mut [f32],
         state_out: &mut [f32],
     ) -> Result<Loss, WorkloadError> {
+        let samples = batch.samples.len();
         let mut batch = self.batch(Part::Training, batch)?;
         let leaves = self.upload(weights);
         let mode = Mode::Training { seed };
@@ -129,14 +131,14 @@ impl Workload for NetworkTrainee {
                 Some(data) => {
                     let values = data
                         .as_slice::<f32>()
-                        .map_err(|error| WorkloadError(format!("a gradient: {error:?}")))?;
+                        .map_err(|error| WorkloadError::new(format!("a gradient: {error:?}")))?;
                     slot.copy_from_slice(values);
                 }
                 None => slot.fill(0.0),
             }
             rest = after;
         }
-        Ok(Loss { sum: losses.sum })
+        Ok(Loss { sum: losses.sum, weight: samples as f64 })
     }
 
     fn evaluate(&mut self, weights: Weights<'_>, batch: MicroBatch<'_>) -> Result<Evaluation, WorkloadError> {

@@ -73,7 +73,7 @@ impl Synthetic {
     /// Time that a micro-batch takes.
     fn time(&self, samples: usize, seed: u64) -> Result<Duration, WorkloadError> {
         Duration::try_from_secs_f64(self.seconds(samples, seed))
-            .map_err(|error| WorkloadError(format!("the synthetic step time: {error}")))
+            .map_err(|error| WorkloadError::new(format!("the synthetic step time: {error}")))
     }
 
     fn seconds(&self, samples: usize, seed: u64) -> f64 {
@@ -186,7 +186,7 @@ impl Workload for Synthetic {
         Self::fill(weights.parameters, places, batch.samples.len(), &sums, gradient_out);
         let loss = Self::loss(weights.parameters, batch.samples.len(), &sums, squares);
         device.compute_until(1.0);
-        Ok(Loss { sum: loss })
+        Ok(Loss { sum: loss, weight: batch.samples.len() as f64 })
     }
 
     fn gradient_by_parts(
@@ -214,7 +214,7 @@ impl Workload for Synthetic {
             device.compute_until(FORWARD + (1.0 - FORWARD) * part * (ranges.len() - layer) as f64);
             device.outside(|| parts.push(layer, &gradient_out[range.clone()]))?;
         }
-        Ok(Loss { sum: loss })
+        Ok(Loss { sum: loss, weight: batch.samples.len() as f64 })
     }
 
     fn evaluate(&mut self, weights: Weights<'_>, batch: MicroBatch<'_>) -> Result<Evaluation, WorkloadError> {

@@ -18,7 +18,7 @@ const TABLE: &str = "xtask/src/tidy/counts.rs";
 const BUDGETS: &[(&str, usize, &str)] = &[
     (
         "core",
-        6700,
+        7000,
         "the words of all crates, their checks and errors; the table of what each training mode can do",
     ),
     ("des", 2000, "an engine that knows no domain"),
@@ -27,7 +27,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("federation", 9000, "federations: queues that overflow, games, and the answers of both"),
     ("sched", 15000, "a policy per file; planner, programs, control of one run"),
     ("sim", 5000, "the simulated cluster and readers of eight formats of traces"),
-    ("runtime", 27500, "membership, data plane, checkpoints, the processes of a run, and lists of runs"),
+    ("runtime", 28000, "membership, data plane, checkpoints, the processes of a run, and lists of runs"),
     (
         "workloads",
         3200,
@@ -36,7 +36,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("serve", 9800, "the daemon: ledger, its compaction and replay, engine, processes, HTTP API, dashboard"),
     (
         "session",
-        4700,
+        5600,
         "what a run begins with, its directors, its process, the stages profile and tune, curves, work to a loss, \
          the machine",
     ),
@@ -47,7 +47,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ),
     (
         "cli",
-        9000,
+        9400,
         "arguments, files, streams, tables and plots of all verbs, the first hour (init, doctor, export)",
     ),
     ("client", 1000, "the client of a daemon: endpoints, TLS, typed requests, streams"),

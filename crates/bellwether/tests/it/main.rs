@@ -1,4 +1,5 @@
 //! The examples, run; and what a program outside of this project may rely on.
 
 mod examples;
+mod own_rule;
 mod session;

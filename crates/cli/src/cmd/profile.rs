@@ -7,10 +7,11 @@ use std::process::ExitCode;
 use bellwether_core::InputError;
 use bellwether_core::profile::Profile;
 use bellwether_session::profile::{How, measure};
-use bellwether_session::{Program, Progress, Spawn};
+use bellwether_session::{Progress, Spawn};
 use bellwether_workloads::data::gzip;
 
 use crate::failure::Failure;
+use crate::job::Purpose;
 use crate::printer::Printer;
 use crate::{files, job, session};
 
@@ -42,11 +43,12 @@ pub(crate) fn profile(arguments: &ProfileArguments, printer: &Printer) -> Result
 }
 
 fn measured(path: &Path, arguments: &ProfileArguments, printer: &Printer) -> Result<Profile, Failure> {
-    let job = job::read(path, &arguments.set)?;
+    let opened = job::open(path, &arguments.script, &arguments.set, Purpose::Measure)?;
     let ProfileArguments { steps, listen, peer_by_hand, .. } = *arguments;
-    let spawn = Spawn::Processes(Program::new(session::program()?));
-    let how = How { steps, listen, peer_by_hand, spawn };
-    Ok(measure(&job, session::build, &how, &mut |progress| {
+    let trained = opened.trained.as_ref();
+    let spawn = Spawn::Processes(session::program_of(trained)?);
+    let how = How { steps, listen, peer_by_hand, spawn, initial_weights: opened.initial_weights() };
+    Ok(measure(&opened.job, session::build_of(trained), &how, &mut |progress| {
         if let Progress::Note(note) = progress {
             session::show(&note, printer);
         }

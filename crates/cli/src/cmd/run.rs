@@ -4,19 +4,20 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bellwether_core::InputError;
-use bellwether_core::job::CheckedJob;
 use bellwether_core::record::{Mismatch, RunFailure, RunOutcome, Summary};
 use bellwether_render::summary;
 use bellwether_runtime::coordinator::CoordinatorError;
 use bellwether_runtime::ending::EndSignal;
-use bellwether_session::{Program, RunError, Session, Spawn, Timeouts};
+use bellwether_session::script::{Lead, Trained};
+use bellwether_session::{Progress, RunError, Session, Spawn, Timeouts};
 
 use crate::failure::Failure;
+use crate::job::Opened;
 use crate::options::{Format, StateArguments};
 use crate::outlook;
 use crate::printer::Printer;
 use crate::runs::{RunDir, StateDir};
-use crate::session::{build, program};
+use crate::session::{build_of, program_of};
 
 mod args;
 mod detach;
@@ -45,18 +46,21 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
         return detach::detach(&state_dir, resumed.as_ref(), arguments.state.format, printer);
     }
     let plan = arguments.plan.as_deref().map(job::read_plan).transpose()?;
-    let job = match (&resumed, &arguments.job) {
-        (Some(run), _) => stored(run)?,
-        (None, Some(path)) => job::read(path, &arguments, plan.as_ref())?,
-        (None, None) => return Err(Failure::at("run", "no job file is named")),
+    let opened = match &resumed {
+        Some(run) => crate::job::stored(run, arguments.output())?,
+        None => job::read(&arguments, plan.as_ref())?,
     };
-    let range = arguments.workers.unwrap_or(job.workers);
+    let range = arguments.workers.unwrap_or(opened.job.workers);
+    let spawn = spawn(&arguments, opened.trained.as_ref())?;
+    let (build, initial_weights) = (build_of(opened.trained.as_ref()), opened.initial_weights());
+    let Opened { job, lead, .. } = opened;
     let mut session = Session::builder(job)
         .workload(build)
+        .initial_weights(initial_weights)
         .state_dir(state_dir)
         .schedule(arguments.resize.clone())
         .speeds(paces::known(&arguments.worker_speed))
-        .spawn(spawn(&arguments)?)
+        .spawn(spawn)
         .choose_start()
         .timeouts(timeouts(&arguments));
     if let Some(workers) = arguments.workers {
@@ -90,16 +94,31 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
         outlook::print(&session.outlook()?, arguments.state.format, printer);
         return Ok(ExitCode::SUCCESS);
     }
-    let mut show = show::Show::new(printer, &arguments);
-    let (summary, outcome) = session.run(&mut |seen| show.see(seen))?;
-    report(&summary, arguments.state.format, printer);
-    Ok(conclude(&summary, &outcome, show.signal(), printer))
+    train(session, lead, &arguments, printer)
 }
 
-/// The job of a run that is taken up again.
-fn stored(run: &RunDir) -> Result<CheckedJob, Failure> {
-    let located = |error: InputError| InputError { place: format!("{}: {}", run.name, error.place), ..error };
-    Ok(run.job()?.check().map_err(located)?)
+/// Runs the session, and the script that leads it, to their ends.
+fn train(
+    session: Session,
+    mut lead: Option<Lead>,
+    arguments: &RunArguments,
+    printer: &Printer,
+) -> Result<ExitCode, Failure> {
+    let mut show = show::Show::new(printer, arguments);
+    let (summary, outcome) = session.run(&mut |seen| {
+        if let (Progress::Begins(run), Some(lead)) = (&seen, &mut lead) {
+            lead.follow(run);
+        }
+        show.see(seen);
+    })?;
+    // What the script does after its training comes before the result.
+    let led = lead.map_or(Ok(()), Lead::wait);
+    report(&summary, arguments.state.format, printer);
+    let code = conclude(&summary, &outcome, show.signal(), printer);
+    match led {
+        Err(error) if outcome == RunOutcome::Finished => Err(Failure::No(error.to_string())),
+        _ => Ok(code),
+    }
 }
 
 fn timeouts(arguments: &RunArguments) -> Timeouts {
@@ -111,7 +130,7 @@ fn timeouts(arguments: &RunArguments) -> Timeouts {
 }
 
 /// How workers and servers are started, unless all join by hand.
-fn spawn(arguments: &RunArguments) -> Result<Spawn, Failure> {
+fn spawn(arguments: &RunArguments, trained: Option<&Trained>) -> Result<Spawn, Failure> {
     if arguments.no_spawn {
         return Ok(Spawn::ByHand);
     }
@@ -122,7 +141,7 @@ fn spawn(arguments: &RunArguments) -> Result<Spawn, Failure> {
         let flip = flip.filter(|(who, _)| *who == worker).map(|(_, flip)| format!("--flip-bit={flip}"));
         pace.into_iter().chain(flip).collect()
     };
-    Ok(Spawn::Processes(Program::new(program()?).arguments(more)))
+    Ok(Spawn::Processes(program_of(trained)?.arguments(more)))
 }
 
 /// The exit code, which names the signal that stopped the run, and what a person should hear beside the result.
@@ -210,6 +229,9 @@ fn explain(error: &CoordinatorError, run: &RunDir) -> Failure {
                 .into(),
             None => "another program has the port; choose one with --listen HOST:PORT".into(),
         },
+        CoordinatorError::OtherWorkload => "the script must build the same in every process: it must not depend on the \
+                                            worker, the time or chance"
+            .into(),
         CoordinatorError::System { .. } | CoordinatorError::RunDir { .. } => String::new(),
     };
     InputError::new(place, error.to_string()).hint(hint).into()

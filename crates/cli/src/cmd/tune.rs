@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use bellwether_core::InputError;
-use bellwether_core::job::{CheckedJob, Feature, Job, WorkerRange};
+use bellwether_core::job::{Feature, Job, WorkerRange};
 use bellwether_core::units::DollarsPerHour;
 use bellwether_render::duration::written;
 use bellwether_sched::tune::{Outcome, Search};
@@ -15,6 +15,7 @@ use bellwether_session::tune::{
 use clap::{Args, Subcommand};
 
 use crate::failure::Failure;
+use crate::job::{Opened, Purpose, ScriptArguments};
 use crate::options::{TableFormat, assignment};
 use crate::printer::Printer;
 use crate::runs::StateDir;
@@ -75,13 +76,16 @@ struct SyncArguments {
     /// How the result is printed
     #[arg(long, value_enum, default_value = "table")]
     format: TableFormat,
+    #[command(flatten)]
+    script: ScriptArguments,
 }
 
 pub(crate) fn tune(arguments: &TuneArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     let What::Sync(arguments) = &arguments.what;
     let state_dir = StateDir::find(arguments.state_dir.clone())?;
     let job = job(arguments)?;
-    let workload = job::describe(&job)?;
+    let workload = job.describe()?;
+    let job = job.job;
     let total_steps = job.total_steps(workload.training_samples);
     let path = match &arguments.output {
         Some(path) => {
@@ -107,17 +111,18 @@ pub(crate) fn tune(arguments: &TuneArguments, printer: &Printer) -> Result<ExitC
 }
 
 /// The job as it is trained, with the workers that it has in every session.
-fn job(arguments: &SyncArguments) -> Result<CheckedJob, Failure> {
-    let job = job::read(&arguments.job, &arguments.set)?;
+fn job(arguments: &SyncArguments) -> Result<Opened, Failure> {
+    let opened = job::open(&arguments.job, &arguments.script, &arguments.set, Purpose::Declare)?;
+    let job = &opened.job;
     let place = || arguments.job.display().to_string();
-    Feature::TuneSync.check(&job).map_err(|error| InputError { place: place(), ..error })?;
+    Feature::TuneSync.check(job).map_err(|error| InputError { place: place(), ..error })?;
     let workers = arguments.workers.unwrap_or(job.workers.initial());
     let nodes = job.batch.virtual_nodes;
     if workers > nodes {
         let what = format!("{workers} workers cannot share {nodes} virtual nodes");
         return Err(InputError::new("--workers", what).hint(format!("use at most {nodes}")).into());
     }
-    Ok(job.edit(|job| {
+    Ok(opened.edit(|job| {
         job.workers = WorkerRange { min: workers, max: workers };
         // The sessions' checkpoints go with them.
         job.checkpoint.folder = None;

@@ -1,14 +1,17 @@
 //! `bellwether worker`: joins a run.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use bellwether_core::job::Job;
 use bellwether_core::units::Seconds;
 use bellwether_core::{InputError, ParseError};
 use bellwether_runtime::notice::{Listening, Source};
+use bellwether_runtime::run_dir::WORKER_VARIABLE;
 use bellwether_runtime::worker::{Options, Stages, WorkerError, run};
 use bellwether_workloads::{Flip, Pace};
 use clap::Args;
@@ -19,7 +22,7 @@ use crate::options::host_and_port;
 use crate::printer::Printer;
 use crate::runs::read_token;
 use crate::session;
-use bellwether_session::reachable;
+use bellwether_session::{reachable, script};
 
 #[derive(Debug, Args)]
 pub(crate) struct WorkerArguments {
@@ -47,6 +50,9 @@ pub(crate) struct WorkerArguments {
     /// Time between two questions to each of them
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = notice_interval)]
     pub(crate) notice_interval: Seconds,
+    /// Command line of a script whose job this is, after `--`: PYTHON SCRIPT.py ARGUMENTS; it becomes the worker
+    #[arg(last = true, value_name = "PYTHON SCRIPT.py")]
+    pub(crate) script: Vec<OsString>,
     /// Number that the coordinator gave to a worker it started itself
     #[arg(long, hide = true, default_value_t = 0)]
     pub(crate) worker_id: u64,
@@ -76,6 +82,9 @@ pub(crate) fn worker(arguments: WorkerArguments, printer: &Printer) -> Result<Ex
     // What a coordinator's own workers say is in its log.
     let by_hand = arguments.worker_id == 0;
     reachable(arguments.listen)?;
+    if !arguments.script.is_empty() {
+        return run_script(&arguments);
+    }
     let options = Options {
         token: read_token(&arguments.token_file)?,
         coordinator: arguments.join.clone(),
@@ -114,4 +123,35 @@ pub(crate) fn worker(arguments: WorkerArguments, printer: &Printer) -> Result<Ex
         Err(error @ WorkerError::Orphaned(_)) => Err(Failure::No(error.to_string())),
         Err(error) => Err(Failure::at("worker", error)),
     }
+}
+
+/// Becomes the script's process in the role of a worker: it keeps this one's number.
+fn run_script(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
+    let only_built_in =
+        [("--speed", arguments.speed.is_some()), ("--flip-bit", arguments.flip_bit.is_some())];
+    if let Some((option, _)) = only_built_in.iter().find(|(_, given)| *given) {
+        let error = InputError::new(*option, "only built-in models can compute otherwise than they do");
+        return Err(error.hint("leave it out: a script computes as it says").into());
+    }
+    let token_file = std::path::absolute(&arguments.token_file);
+    let options = serde_json::json!({
+        "join": arguments.join,
+        "token_file": token_file.map_err(|e| Failure::at(arguments.token_file.display().to_string(), e))?,
+        "worker": arguments.worker_id,
+        "listen": arguments.listen,
+        "orphan_timeout_s": arguments.orphan_timeout.get(),
+    });
+    let mut command = Command::new(&arguments.script[0]);
+    command
+        .args(&arguments.script[1..])
+        .env("BELLWETHER_ROLE", "worker")
+        .env(WORKER_VARIABLE, options.to_string());
+    // Habits of launchers: one device each; how many processes there are is not the script's to know.
+    command.env("LOCAL_RANK", "0");
+    script::prepare(&mut command);
+    let error = command.exec();
+    let place = arguments.script[0].to_string_lossy().into_owned();
+    Err(InputError::new(place, format!("it cannot be started: {error}"))
+        .hint("write `-- PYTHON SCRIPT.py`")
+        .into())
 }

@@ -39,6 +39,7 @@ mod random_schedule;
 mod replay;
 mod runner;
 mod same_bits;
+mod script;
 mod serve_client;
 mod served;
 mod signals;

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{
-    CustomOptions, Data, Feature, Goodput, Job, Mode, Model, Optimizer, RateRule, Reduce, Schedule, verify,
+    CustomOptions, Data, Feature, Goodput, Job, Mode, Model, Optimizer, RateRule, Reduce, SCHEDULE_TABLE_MAX,
+    Schedule, verify,
 };
 use crate::error::InputError;
 
@@ -68,6 +69,12 @@ pub(super) fn job(job: &Job) -> Check {
     data(&job.data)?;
     pairing(job)?;
     optimizer(&job.optimizer)?;
+    ensure(
+        !job.optimizer.is_own() || matches!(job.model, Model::Python { .. } | Model::Custom { .. }),
+        "optimizer.kind",
+        "this model brings no update rule of its own",
+        "use \"sgd\", \"adam\" or \"adamw\"; `own` is for models in Python, and for custom ones",
+    )?;
     sync(job)?;
     Feature::asked(job).try_for_each(|feature| feature.check(job))?;
     verify::check(job)?;
@@ -199,6 +206,15 @@ fn model(model: &Model) -> Check {
             ensure(is_name(name), "model.name", format!("`{name}` cannot name a model"), NAME)?;
             options("model.options", own)
         }
+        Model::Python { script, threads, .. } => {
+            ensure(
+                script.as_os_str() != "",
+                "model.script",
+                "no script is named",
+                "write script = \"train.py\"",
+            )?;
+            ensure((1..=1024).contains(threads), "model.threads", format!("{threads} is not in 1…1024"), "")
+        }
         Model::Synthetic { spread, parameters, layers, .. } => {
             not_negative("model.spread", *spread)?;
             ensure(
@@ -217,6 +233,14 @@ fn model(model: &Model) -> Check {
     }
 }
 
+fn teacher([samples, features, classes]: [u64; 3], noise: f64, held_out: f64) -> Check {
+    share("data.held_out", held_out)?;
+    share("data.noise", noise)?;
+    ensure((1..=1 << 32).contains(&samples), "data.samples", format!("{samples} is not in 1…2^32"), "")?;
+    ensure((1..=1 << 16).contains(&features), "data.features", format!("{features} is not in 1…65536"), "")?;
+    ensure((2..=1 << 12).contains(&classes), "data.classes", format!("{classes} is not in 2…4096"), "")
+}
+
 fn data(data: &Data) -> Check {
     match data {
         Data::Digits { held_out }
@@ -225,28 +249,15 @@ fn data(data: &Data) -> Check {
         | Data::Csv { held_out, .. }
         | Data::Text { held_out, .. } => share("data.held_out", *held_out)?,
         Data::Teacher { samples, features, classes, noise, held_out } => {
-            share("data.held_out", *held_out)?;
-            share("data.noise", *noise)?;
-            ensure(
-                (1..=1 << 32).contains(samples),
-                "data.samples",
-                format!("{samples} is not in 1…2^32"),
-                "",
-            )?;
-            ensure(
-                (1..=1 << 16).contains(features),
-                "data.features",
-                format!("{features} is not in 1…65536"),
-                "",
-            )?;
-            ensure(
-                (2..=1 << 12).contains(classes),
-                "data.classes",
-                format!("{classes} is not in 2…4096"),
-                "",
-            )?;
+            teacher([*samples, *features as u64, *classes as u64], *noise, *held_out)?;
         }
         Data::Custom { options: own } => options("data.options", own)?,
+        Data::Python { training_samples, .. } => ensure(
+            (1..=1 << 40).contains(training_samples),
+            "data.training_samples",
+            format!("{training_samples} is not in 1…2^40"),
+            "",
+        )?,
         Data::Indices { samples } => {
             ensure(
                 (1..=1 << 40).contains(samples),
@@ -288,6 +299,8 @@ fn pairing(job: &Job) -> Check {
     let fits = match (&job.model, &job.data) {
         // What it can learn is known to the program that brings it.
         (Model::Custom { .. }, _) => true,
+        (Model::Python { .. }, data) => matches!(data, Data::Python { .. }),
+        (_, Data::Python { .. }) => false,
         (_, Data::Custom { .. }) => false,
         (Model::Synthetic { .. }, Data::Indices { .. }) => true,
         (Model::Synthetic { .. }, _) | (_, Data::Indices { .. }) => false,
@@ -305,13 +318,16 @@ fn pairing(job: &Job) -> Check {
         "this model cannot learn this kind of data",
         "mlp learns digits, idx, cifar10, csv and teacher; convnet and resnet learn the images among them, \
          a square number of a teacher's features included; \
-         transformer learns text; synthetic takes indices; only a custom model learns custom data",
+         transformer learns text; synthetic takes indices; only a custom model learns custom data, and only a python \
+         model that of its script",
     )
 }
 
 fn optimizer(optimizer: &Optimizer) -> Check {
-    let (rate, decay, clip) = match optimizer {
-        Optimizer::Sgd { learning_rate, momentum, nesterov, weight_decay, clip_norm } => {
+    let clip = optimizer.clip_norm();
+    clip.map_or(Ok(()), |norm| positive("optimizer.clip_norm", norm))?;
+    let (rate, decay) = match optimizer {
+        Optimizer::Sgd { learning_rate, momentum, nesterov, weight_decay, .. } => {
             share("optimizer.momentum", *momentum)?;
             ensure(
                 !nesterov || *momentum > 0.0,
@@ -319,19 +335,39 @@ fn optimizer(optimizer: &Optimizer) -> Check {
                 "Nesterov's look-ahead needs momentum",
                 "set optimizer.momentum, for example to 0.9",
             )?;
-            (learning_rate, weight_decay, clip_norm)
+            (learning_rate, weight_decay)
         }
-        Optimizer::Adam { learning_rate, betas, epsilon, weight_decay, clip_norm }
-        | Optimizer::Adamw { learning_rate, betas, epsilon, weight_decay, clip_norm } => {
+        Optimizer::Adam { learning_rate, betas, epsilon, weight_decay, .. }
+        | Optimizer::Adamw { learning_rate, betas, epsilon, weight_decay, .. } => {
             share("optimizer.betas", betas[0])?;
             share("optimizer.betas", betas[1])?;
             positive("optimizer.epsilon", *epsilon)?;
-            (learning_rate, weight_decay, clip_norm)
+            (learning_rate, weight_decay)
         }
+        Optimizer::Own { name, slots, .. } => return own_rule(name, slots),
     };
     positive("optimizer.learning_rate", *rate)?;
-    not_negative("optimizer.weight_decay", *decay)?;
-    clip.map_or(Ok(()), |norm| positive("optimizer.clip_norm", norm))
+    not_negative("optimizer.weight_decay", *decay)
+}
+
+fn own_rule(name: &str, slots: &[String]) -> Check {
+    ensure(is_name(name), "optimizer.name", format!("`{name}` cannot name a rule"), NAME)?;
+    ensure(slots.len() <= 16, "optimizer.slots", format!("{} are more than 16", slots.len()), "")?;
+    if let Some(slot) = slots.iter().find(|slot| !is_name(slot)) {
+        return Err(InputError::new("optimizer.slots", format!("`{slot}` cannot name a slot")).hint(NAME));
+    }
+    let different = slots.iter().collect::<BTreeSet<_>>().len();
+    ensure(different == slots.len(), "optimizer.slots", "a name is there twice", "name each slot once")
+}
+
+fn schedule_table(factors: &[f64]) -> Check {
+    ensure(
+        (1..=SCHEDULE_TABLE_MAX).contains(&factors.len()),
+        "schedule.factors",
+        format!("{} factors are not in 1…{SCHEDULE_TABLE_MAX}", factors.len()),
+        "a longer schedule needs a rule of the script's own",
+    )?;
+    factors.iter().try_for_each(|factor| not_negative("schedule.factors", *factor))
 }
 
 fn schedule(schedule: &Schedule) -> Check {
@@ -352,5 +388,6 @@ fn schedule(schedule: &Schedule) -> Check {
             format!("{floor} is not in 0…1"),
             "the rate falls to this share of its start",
         ),
+        Schedule::Table { factors } => schedule_table(factors),
     }
 }

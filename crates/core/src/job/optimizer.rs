@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The update rule. Rates and decays are per step.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Optimizer {
     /// Stochastic gradient descent.
@@ -58,6 +58,48 @@ pub enum Optimizer {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         clip_norm: Option<f64>,
     },
+    /// An element-wise rule of the model's own program, such as PyTorch's RAdam or Optax's Lion; the program also
+    /// schedules its rates.
+    Own {
+        /// What it is called there.
+        name: String,
+        /// All its numbers and the digest of its schedule, in the program's words; a run is only resumed with the same.
+        #[serde(default)]
+        settings: String,
+        /// The vectors that it keeps, each as long as the parameters.
+        #[serde(default)]
+        slots: Vec<String>,
+        /// Largest Euclidean norm of the global gradient; a longer one is scaled down.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        clip_norm: Option<f64>,
+    },
+}
+
+impl Optimizer {
+    /// Learning rate before the schedule's factor; none where the rule is the program's own.
+    pub fn learning_rate(&self) -> Option<f64> {
+        match self {
+            Optimizer::Sgd { learning_rate, .. }
+            | Optimizer::Adam { learning_rate, .. }
+            | Optimizer::Adamw { learning_rate, .. } => Some(*learning_rate),
+            Optimizer::Own { .. } => None,
+        }
+    }
+
+    /// Largest Euclidean norm of the global gradient.
+    pub fn clip_norm(&self) -> Option<f64> {
+        match self {
+            Optimizer::Sgd { clip_norm, .. }
+            | Optimizer::Adam { clip_norm, .. }
+            | Optimizer::Adamw { clip_norm, .. }
+            | Optimizer::Own { clip_norm, .. } => *clip_norm,
+        }
+    }
+
+    /// Whether the rule is the program's own.
+    pub fn is_own(&self) -> bool {
+        matches!(self, Optimizer::Own { .. })
+    }
 }
 
 fn betas() -> [f64; 2] {
@@ -99,7 +141,15 @@ pub enum Schedule {
         #[serde(default)]
         warm_up_steps: u64,
     },
+    /// A factor for each step; the last one holds for all later steps.
+    Table {
+        /// The factors, at most 16,384.
+        factors: Vec<f64>,
+    },
 }
+
+/// Most factors in the table of a schedule: the job travels in one message.
+pub const SCHEDULE_TABLE_MAX: usize = 16_384;
 
 impl Default for Schedule {
     fn default() -> Self {

@@ -4,7 +4,7 @@
 //! `docs/modes.md` is made of it (`cargo xtask modes`), and `cargo xtask tidy` fails on a page that differs, an empty
 //! cell, or a test that does not exist.
 
-use super::{Job, Mode, Optimizer, Reduce, StragglerPolicy, SyncPolicy};
+use super::{Job, Mode, Reduce, StragglerPolicy, SyncPolicy};
 use crate::error::{InputError, InputErrorKind};
 use crate::prediction::Protocol;
 
@@ -74,6 +74,8 @@ pub enum Feature {
     Threads,
     /// What is trained is written in Python.
     Python,
+    /// The update rule is the trained program's own (`optimizer.kind = "own"`).
+    OwnRule,
 }
 
 /// Whether a mode has a feature.
@@ -155,11 +157,9 @@ impl Feature {
 
     /// What the job's file asks for. Other features belong to how it is run.
     pub(super) fn asked(job: &Job) -> impl Iterator<Item = Feature> {
-        let (Optimizer::Sgd { clip_norm, .. }
-        | Optimizer::Adam { clip_norm, .. }
-        | Optimizer::Adamw { clip_norm, .. }) = job.optimizer;
         [
-            (clip_norm.is_some(), Feature::ClipNorm),
+            (job.optimizer.clip_norm().is_some(), Feature::ClipNorm),
+            (job.optimizer.is_own(), Feature::OwnRule),
             (matches!(job.mode, Mode::Goodput(_)), Feature::MovingBatch),
             (job.verify_every > 0, Feature::Verify),
         ]

@@ -277,6 +277,10 @@ fn read_report(r: wire::Report) -> Option<Report> {
     })
 }
 
+fn write_failed(kind: wire::failed::Kind, what: &str, (step, node): (u64, u32)) -> wire::from_worker::Body {
+    wire::from_worker::Body::Failed(wire::Failed { kind: kind.into(), step, what: what.into(), node })
+}
+
 /// A message from a worker, for the wire.
 pub fn write_from_worker(message: &FromWorker) -> wire::FromWorker {
     use wire::from_worker::Body;
@@ -311,16 +315,11 @@ pub fn write_from_worker(message: &FromWorker) -> wire::FromWorker {
         }
         FromWorker::Leave { replace } => Body::Leave(wire::Leave { replace: *replace }),
         FromWorker::Left { epoch, step } => Body::Left(wire::Left { epoch: *epoch, step: *step }),
-        FromWorker::Failed { what } => Body::Failed(wire::Failed {
-            kind: wire::failed::Kind::Worker.into(),
-            step: 0,
-            what: what.clone(),
-        }),
-        FromWorker::NotFinite { step, what } => Body::Failed(wire::Failed {
-            kind: wire::failed::Kind::NotFinite.into(),
-            step: *step,
-            what: what.clone(),
-        }),
+        FromWorker::Failed { what } => write_failed(wire::failed::Kind::Worker, what, (0, 0)),
+        FromWorker::UserFailed { what, step, node } => {
+            write_failed(wire::failed::Kind::User, what, (*step, *node))
+        }
+        FromWorker::NotFinite { step, what } => write_failed(wire::failed::Kind::NotFinite, what, (*step, 0)),
         FromWorker::Mismatched(mismatch) => Body::Mismatched(write_mismatch(mismatch)),
         FromWorker::CheckpointFailed { step, why } => {
             Body::CheckpointFailed(wire::CheckpointFailed { step: *step, why: why.clone() })
@@ -376,6 +375,7 @@ pub fn read_from_worker(message: wire::FromWorker) -> Option<FromWorker> {
         Body::Failed(m) => match m.kind() {
             wire::failed::Kind::Worker => FromWorker::Failed { what: m.what },
             wire::failed::Kind::NotFinite => FromWorker::NotFinite { step: m.step, what: m.what },
+            wire::failed::Kind::User => FromWorker::UserFailed { what: m.what, step: m.step, node: m.node },
         },
         Body::Mismatched(m) => FromWorker::Mismatched(read_mismatch(&m)),
         Body::CheckpointFailed(m) => FromWorker::CheckpointFailed { step: m.step, why: m.why },

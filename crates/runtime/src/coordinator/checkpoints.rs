@@ -2,7 +2,7 @@
 //! workers that start from them.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
@@ -47,10 +47,40 @@ pub(super) enum Told {
     Stored(Stored),
 }
 
+/// Checkpoints that another process opens: further names of the same files, so that no pruning takes them away before.
+#[derive(Debug)]
+pub(super) struct Offer {
+    /// Where they are.
+    pub(super) folder: PathBuf,
+}
+
+/// Most checkpoints that wait to be opened; then the oldest goes.
+const OFFERED_MAX: usize = 64;
+
+impl Offer {
+    /// Offers the checkpoint in this file. One that cannot be offered is not: the run goes on.
+    fn make(&self, path: &Path, step: u64) {
+        let Some(name) = path.file_name().filter(|_| step > 0) else { return };
+        let offered = self.folder.join(name);
+        let _ = crate::private::folder(&self.folder);
+        if std::fs::hard_link(path, &offered).is_err() && !offered.exists() {
+            // Another file system.
+            let part = offered.with_extension("part");
+            let _ = std::fs::copy(path, &part).and_then(|_| std::fs::rename(&part, &offered));
+        }
+        let entries = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let mut names: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        names.sort_unstable();
+        for old in names.iter().take(names.len().saturating_sub(OFFERED_MAX)) {
+            let _ = std::fs::remove_file(old);
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 struct Task {
     workload: WorkloadDescription,
-    slots: &'static [&'static str],
+    slots: Arc<[String]>,
 }
 
 /// Serves state streams on threads of its own.
@@ -58,6 +88,8 @@ struct Task {
 pub(super) struct Checkpoints {
     store: Store,
     task: Mutex<Option<Task>>,
+    /// Where the script that trains finds them.
+    offer: Option<Offer>,
     /// One checkpoint is written at a time: they are of rising steps, and the newest is what counts.
     writing: Mutex<()>,
     /// Whether a worker may fetch a state as soon as it came.
@@ -74,12 +106,14 @@ impl Checkpoints {
     /// Takes streams from the inbox until it closes; `tell` hears of every checkpoint.
     pub(super) fn start(
         store: Store,
+        offer: Option<Offer>,
         holds: bool,
         inbox: Arc<Inbox>,
         tell: impl Fn(Told) + Send + Sync + 'static,
     ) -> io::Result<Arc<Checkpoints>> {
         let checkpoints = Arc::new(Checkpoints {
             store,
+            offer,
             holds,
             task: Mutex::default(),
             writing: Mutex::default(),
@@ -113,8 +147,27 @@ impl Checkpoints {
     }
 
     /// The layout is known.
-    pub(super) fn learn(&self, workload: WorkloadDescription, slots: &'static [&'static str]) {
-        *self.task.lock().expect("no holder of this lock panics") = Some(Task { workload, slots });
+    pub(super) fn learn(&self, workload: WorkloadDescription, slots: Vec<String>) {
+        *self.task.lock().expect("no holder of this lock panics") =
+            Some(Task { workload, slots: slots.into() });
+    }
+
+    /// Keeps the state that training begins from as the checkpoint of step 0.
+    pub(super) fn keep_initial(&self, file: &Path) -> io::Result<()> {
+        let task = self.task()?;
+        let bytes = std::fs::read(file)?;
+        let mut state = TrainingState::zeros(&task.workload.layout, task.slots.len());
+        let expected = 4 * (state.parameters.len() + state.model_state.len());
+        if bytes.len() != expected {
+            return Err(io::Error::other(format!(
+                "it has {} bytes, the layout needs {expected}",
+                bytes.len()
+            )));
+        }
+        let values = bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+        let places = state.parameters.iter_mut().chain(&mut state.model_state);
+        places.zip(values).for_each(|(place, value)| *place = value);
+        self.store(&state).map(drop).map_err(io::Error::other)
     }
 
     fn task(&self) -> io::Result<Task> {
@@ -125,7 +178,7 @@ impl Checkpoints {
     /// The newest usable checkpoint.
     pub(super) fn newest(&self) -> Result<Option<Loaded>, CheckpointError> {
         let task = self.task.lock().expect("no holder of this lock panics").clone();
-        task.map_or(Ok(None), |task| self.store.newest(&task.workload.layout, task.slots))
+        task.map_or(Ok(None), |task| self.store.newest(&task.workload.layout, &task.slots))
     }
 
     /// The state after `step` is to be put together from what these hold.
@@ -218,9 +271,11 @@ impl Checkpoints {
     fn store(&self, state: &TrainingState) -> Result<(PathBuf, u64), String> {
         let task = self.task().map_err(|e| e.to_string())?;
         let _one_at_a_time = self.writing.lock().expect("no holder of this lock panics");
-        self.store
-            .write(state, &task.workload.layout, task.slots, &task.workload.fingerprint)
-            .map_err(|e| e.to_string())
+        let written = self.store.write(state, &task.workload.layout, &task.slots, &task.workload.fingerprint);
+        if let (Ok((path, _)), Some(offer)) = (&written, &self.offer) {
+            offer.make(path, state.step);
+        }
+        written.map_err(|e| e.to_string())
     }
 
     fn send(&self, stream: &mut Stream, step: u64) -> Result<(), String> {
@@ -229,7 +284,7 @@ impl Checkpoints {
             return transfer::send_whole(stream, &state).map_err(|e| e.to_string());
         }
         let task = self.task().map_err(|e| e.to_string())?;
-        let state = self.store.read(step, &task.workload.layout, task.slots).map_err(|e| e.to_string())?;
+        let state = self.store.read(step, &task.workload.layout, &task.slots).map_err(|e| e.to_string())?;
         transfer::send_whole(stream, &state).map_err(|e| e.to_string())
     }
 }

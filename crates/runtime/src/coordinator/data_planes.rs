@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::checkpoints::Checkpoints;
+use super::checkpoints::{Checkpoints, Offer};
 use super::turns::Incoming;
 use super::{CoordinatorError, Options, system};
 use crate::channel::{ConnectionKind, Inbox, InboxError, Listener, raise_descriptor_limit};
@@ -15,6 +15,7 @@ use crate::checkpoint::Store;
 use crate::control::generated as wire;
 use crate::control::server::{Input, Server};
 use crate::probe;
+use crate::run_dir::RunDir;
 
 /// Everything that listens for the coordinator, and the queue it all ends in.
 pub(super) struct Planes {
@@ -57,7 +58,9 @@ impl Planes {
             .map_err(place("the data plane", options.data_listen))?;
         data.set_number(0);
         let holds = !options.job.sync.is_synchronous() || options.synchronisation.reduce_at_servers;
-        let checkpoints = Checkpoints::start(store, holds, data.inbox(), move |told| {
+        let folder = RunDir::at(&options.folder).offered_checkpoints();
+        let offer = options.offers_checkpoints.then_some(Offer { folder });
+        let checkpoints = Checkpoints::start(store, offer, holds, data.inbox(), move |told| {
             let _ = sender.send((Instant::now(), Incoming::State(told)));
         })
         .map_err(system("start a thread"))?;

@@ -19,7 +19,7 @@ impl Run {
                 let Some(worker) = self.workers_by_session.get(&session).copied() else { return };
                 if let FromWorker::Warmed(workload) = &message
                     && self.order.is_none()
-                    && let Err(error) = self.learn(workload)
+                    && let Err(error) = self.learn_from_worker(workload)
                 {
                     let how = RunOutcome::Failed(RunFailure::Other(error.to_string()));
                     self.end = Some(End { how, digest: None });

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::{CoordinatorError, Options, system};
 use crate::channel::Cipher;
 use crate::checkpoint::{Store, write_atomically};
-use crate::journal::RunHistory;
+use crate::journal::{RunHistory, Task};
 use crate::membership::WorkloadDescription;
 use crate::membership::coordinator::Resumed;
 use crate::run_dir::RunDir;
@@ -33,6 +33,8 @@ pub(super) struct Past {
     pub(super) journal_lost: bool,
     /// Kernel classes that the run was trained with.
     classes: BTreeSet<String>,
+    /// What it was trained with last.
+    task: Option<Task>,
 }
 
 impl Past {
@@ -50,12 +52,26 @@ impl Past {
             resumed = Some(Resumed::of_lost_journal());
         }
         let classes = history.kernel_classes.clone();
-        let accepted = options.workload.as_ref().and_then(|workload| change(history, workload));
-        match accepted {
-            Some((before, now)) if !options.accept_other_data => {
+        let task = history.task.clone();
+        let mut past =
+            Past { resumed, id, store, accepted: None, plain_transport, journal_lost, classes, task };
+        if let Some(workload) = options.workload.as_ref().filter(|known| !known.fingerprint.is_empty()) {
+            past.accepted = past.accept(workload, options.accept_other_data)?;
+        }
+        Ok(past)
+    }
+
+    /// How data and kernels differ from those before, which the user accepts, or an error.
+    pub(super) fn accept(
+        &self,
+        workload: &WorkloadDescription,
+        accepts: bool,
+    ) -> Result<Option<(String, String)>, CoordinatorError> {
+        match self.task.as_ref().and_then(|before| change(before, workload)) {
+            Some((before, now)) if !accepts => {
                 Err(CoordinatorError::OtherData { what: "the run".into(), before, now })
             }
-            accepted => Ok(Past { resumed, id, store, accepted, plain_transport, journal_lost, classes }),
+            change => Ok(change),
         }
     }
 
@@ -125,11 +141,10 @@ fn identity(options: &Options, history: &RunHistory, has_journal: bool) -> io::R
 }
 
 /// How data and kernels differ from those that the run was trained with last: both in words.
-fn change(history: &RunHistory, workload: &WorkloadDescription) -> Option<(String, String)> {
+fn change(before: &Task, workload: &WorkloadDescription) -> Option<(String, String)> {
     let words = |class: &str, training: u64, held_out: u64| {
         format!("{class}; {training} training samples, {held_out} held out")
     };
-    let before = history.task.as_ref()?;
     let before = words(&before.fingerprint, before.training_samples, before.held_out_samples);
     let now = words(&workload.fingerprint, workload.training_samples, workload.held_out_samples);
     (before != now).then_some((before, now))

@@ -29,6 +29,7 @@ mod resumed;
 mod sense;
 mod starts;
 mod stuck;
+mod user_failure;
 mod watch;
 
 use asynchronous::Asynchronous;
@@ -43,6 +44,7 @@ pub use progress::Progress;
 use recovery::Ready;
 pub use resumed::Resumed;
 use starts::Starts;
+use user_failure::UserFailure;
 use watch::Watch;
 
 /// A membership that was sent with `Prepare` and may be in force without our knowing.
@@ -148,6 +150,11 @@ pub struct Coordinator {
     /// Workers that were found to compute wrong gradients: they may not come back.
     quarantined: BTreeSet<WorkerId>,
     barren_crashes: u32,
+    /// The furthest step that was ever committed, also where it was taken back.
+    furthest: u64,
+    /// Whether a step was committed since this coordinator began.
+    has_committed: bool,
+    user_failures: Vec<UserFailure>,
     starts: Starts,
     formation_failures: u32,
     /// A connection broke; unless a crash explains it by then, all members form again.
@@ -225,6 +232,9 @@ impl Coordinator {
             failure: None,
             diverged: false,
             barren_crashes: 0,
+            furthest: 0,
+            has_committed: false,
+            user_failures: Vec::new(),
             starts: Starts::default(),
             formation_failures: 0,
             suspect_at_s: None,
@@ -408,6 +418,7 @@ impl Coordinator {
                 self.journal(Journal::Warning { message: format!("worker {worker} cannot go on: {what}") });
                 self.gone(worker, &what);
             }
+            FromWorker::UserFailed { what, step, node } => self.user_failed(worker, what, step, node),
             FromWorker::NotFinite { step, what } => {
                 self.diverged |= self.failure.is_none();
                 self.failure.get_or_insert(RunFailure::Diverged { what, step });

@@ -75,7 +75,7 @@ pub enum Fault {
 
 impl From<Fault> for WorkloadError {
     fn from(fault: Fault) -> Self {
-        WorkloadError(fault.to_string())
+        WorkloadError::new(fault.to_string())
     }
 }
 

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use super::words::words_of_process;
 use crate::journal::RunHistory;
 use crate::membership::WorkerId;
 
@@ -61,15 +62,13 @@ impl Leftover {
 /// Whether a process calls itself by this number and has a file of this run's folder: its number may be another's by
 /// now.
 fn is_of_run(process: u32, number: WorkerId, folder: &Path) -> bool {
-    let Ok(line) = std::fs::read(format!("/proc/{process}/cmdline")) else { return false };
-    let line = String::from_utf8_lossy(&line);
-    let arguments: Vec<&str> = line.split('\0').collect();
-    let named = arguments
-        .windows(2)
-        .any(|pair| ["--worker-id", "--server-id"].contains(&pair[0]) && pair[1].parse() == Ok(number));
+    let arguments = words_of_process(process);
+    let named = arguments.windows(2).any(|pair| {
+        ["--worker-id", "--server-id"].contains(&pair[0].as_str()) && pair[1].parse() == Ok(number)
+    });
     let folder = std::fs::canonicalize(folder).ok();
     let working = PathBuf::from(format!("/proc/{process}/cwd"));
-    let within = |argument: &&str| {
+    let within = |argument: &String| {
         let path = std::fs::canonicalize(working.join(argument)).ok();
         path.zip(folder.as_ref()).is_some_and(|(path, folder)| path.starts_with(folder))
     };

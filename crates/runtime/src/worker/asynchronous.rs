@@ -224,7 +224,7 @@ impl Worker {
                 self.connection.say(FromWorker::NotFinite { step, what });
                 self.member.unit_done(unit);
             }
-            Err(fault @ (Fault::Workload(_) | Fault::Mismatch(_))) => {
+            Err(fault @ (Fault::Workload(..) | Fault::Mismatch(_))) => {
                 if !self.connection.mailbox.urgent() {
                     self.fault(fault);
                 }

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 use bellwether_core::job::Job;
@@ -22,18 +22,19 @@ use crate::control::Token;
 use crate::frame::Stamp;
 use crate::membership::{Activity, Membership, WorkerId};
 use crate::mesh::Mesh;
-use crate::noise::{self, Measured};
-use crate::optimizer::{Optimizer, Update};
+use crate::optimizer::Optimizer;
 use crate::order::SampleOrder;
 use crate::progress::Progress;
-use crate::state::{Reduced, TrainingState, all_finite};
+use crate::state::TrainingState;
 use crate::transfer::{read, write};
 use crate::tree::{Accumulator, maximal_nodes};
 use crate::workload::{MicroBatch, Weights, Workload, WorkloadError};
+use apply::square_sum;
 use header::Header;
 pub(super) use verify::Found;
 use verify::Verification;
 
+mod apply;
 mod evaluate;
 mod gradients;
 mod header;
@@ -45,8 +46,8 @@ mod verify;
 pub(super) enum Fault {
     /// A peer is to blame, or none (interrupted).
     Collective(Option<WorkerId>, String),
-    /// The workload failed.
-    Workload(String),
+    /// The workload failed, in this step and, where it computed a gradient, this virtual node.
+    Workload(WorkloadError, Option<(u64, u32)>),
     /// The result is not finite; nothing was applied.
     NotFinite(String),
     /// Two workers computed a virtual node differently; nothing was applied.
@@ -66,11 +67,14 @@ pub(super) struct Applied {
     pub(super) rate_factor: Option<f64>,
 }
 
-/// Sums over the virtual nodes beside the gradient: the loss, and the square norms of the micro-batches' gradients.
+/// Sums over the virtual nodes beside the gradient: the loss, the square norms of the micro-batches' gradients, and the
+/// weights of the losses.
 #[derive(Debug, Clone, Copy)]
 struct Sums {
     loss: f64,
     squares: f64,
+    /// Weights of the losses.
+    weight: f64,
 }
 
 /// What a training round found.
@@ -110,11 +114,15 @@ pub(super) struct Engine {
     /// Sums of the last finished update.
     out: Vec<f32>,
     last: Sums,
+    /// Memory for the workload's own update rule.
+    mean: Vec<f32>,
     /// A micro-batch that is about to be added to others of its node.
     part: Vec<f32>,
     samples: Vec<u64>,
     /// Changes with every change of parameters or state.
     version: u64,
+    /// The membership whose virtual nodes the workload knows.
+    assigned: Option<u64>,
     /// Shadows of the present membership that are not served any more, and whether the coordinator knows.
     dead_shadows: BTreeMap<WorkerId, bool>,
     verification: Verification,
@@ -152,10 +160,12 @@ impl Engine {
             bulk: None,
             control: None,
             out: vec![0.0; length],
-            last: Sums { loss: f64::NAN, squares: 0.0 },
+            last: Sums { loss: f64::NAN, squares: 0.0, weight: 0.0 },
+            mean: Vec::new(),
             part: Vec::new(),
             samples: Vec::new(),
             version: 0,
+            assigned: None,
             dead_shadows: BTreeMap::new(),
             verification: Verification::of(job),
             workload,
@@ -252,6 +262,9 @@ impl Engine {
         urgent: &dyn Fn() -> bool,
     ) -> Result<Round, Fault> {
         let began = Instant::now();
+        if self.assigned.replace(self.membership.epoch) != Some(self.membership.epoch) {
+            self.workload.assigned(steps.start, self.accumulator.range());
+        }
         let mut nodes_s = Vec::with_capacity(self.accumulator.range().len());
         let check = self.watch_for(&steps);
         let sums = self.gradients(steps.clone(), &mut nodes_s, urgent)?;
@@ -263,8 +276,8 @@ impl Engine {
         bytes.extend(evidence);
         let mut outcome = self.reduce(steps.start, &bytes)?;
         self.compare(check, &mut outcome)?;
-        let (offers, [loss, squares, _]) = self.read_headers(&outcome)?;
-        self.last = Sums { loss, squares };
+        let (offers, [loss, squares, weight]) = self.read_headers(&outcome)?;
+        self.last = Sums { loss, squares, weight };
         let exchanged = Instant::now();
         self.part(Activity::Updating, steps.start);
         let applied = self.apply(steps, incoming, urgent)?;
@@ -353,73 +366,6 @@ impl Engine {
         })
     }
 
-    /// Applies the sums in `out` as the result of these steps.
-    fn apply(
-        &mut self,
-        steps: Range<u64>,
-        incoming: Option<&Incoming>,
-        urgent: &dyn Fn() -> bool,
-    ) -> Result<Applied, Fault> {
-        let samples: u64 = steps.clone().map(|step| self.order.samples_in(step)).sum();
-        let (parameters, noise) = {
-            let state = read(&self.state);
-            (state.parameters.len(), state.noise)
-        };
-        let gradient = &self.out[..parameters];
-        let moves = self.optimizer.moves();
-        let measured: Vec<u64> = steps.clone().filter(|step| moves && noise::measures(*step)).collect();
-        let needed = !measured.is_empty() || self.optimizer.clips();
-        let square_sum = if needed { square_sum(gradient) } else { 0.0 };
-        let loss = self.last.loss / samples as f64;
-        if !loss.is_finite() {
-            return Err(Fault::NotFinite(format!("the loss is {loss}")));
-        }
-        if !all_finite(gradient) {
-            return Err(Fault::NotFinite("the gradient is not finite".into()));
-        }
-        let count = steps.end - steps.start;
-        let sum = |of: fn(&SampleOrder, u64) -> u64| measured.iter().map(|step| of(&self.order, *step)).sum();
-        let found = Measured {
-            squares: self.last.squares,
-            total: square_sum,
-            samples,
-            measured: sum(SampleOrder::samples_in),
-            measured_squared: sum(SampleOrder::samples_squared),
-            population: self.order.samples,
-        };
-        let noise = noise.with(&found, measured.len() as u64);
-        let rate_factor = self.optimizer.rate_factor(count, noise.scale());
-        let scale = self.optimizer.scale(samples, square_sum);
-        let update = Update { step: steps.start, steps: count, rate_factor, scale };
-        let reduced = Reduced { sums: &self.out, samples, update, noise };
-        let is_finite = match incoming {
-            // The members look at what they hold.
-            Some(incoming) => incoming
-                .apply(steps.start, &self.optimizer, reduced, urgent)
-                .map(|()| true)
-                .map_err(|why| Fault::Collective(None, format!("the state did not come: {why}")))?,
-            None => self.state_to_change(steps.start).apply(&self.optimizer, reduced),
-        };
-        self.version += 1;
-        Ok(Applied {
-            loss,
-            is_finite,
-            noise_scale: noise.scale().filter(|_| moves),
-            rate_factor: moves.then_some(rate_factor),
-        })
-    }
-
-    /// The state, once no other thread reads it: what is on its way to a checkpoint is the state of one step.
-    fn state_to_change(&self, step: u64) -> RwLockWriteGuard<'_, TrainingState> {
-        if let Ok(state) = self.state.try_write() {
-            return state;
-        }
-        self.part(Activity::Checkpointing, step);
-        let state = write(&self.state);
-        self.part(Activity::Updating, step);
-        state
-    }
-
     /// Hands the last result, that of these steps, from `source` to those `behind`, who apply it; tells what it was.
     pub(super) fn catch_up(
         &mut self,
@@ -434,16 +380,17 @@ impl Engine {
         let stamp = self.stamp(steps.start);
         if self.me == source {
             let copy = self.out.clone();
-            let header = [self.last.loss, self.last.squares].map(f64::to_le_bytes).concat();
+            let header = [self.last.loss, self.last.squares, self.last.weight].map(f64::to_le_bytes).concat();
             let run = collective.run(&mut self.mesh, stamp, &header, &[&copy], &mut self.out, &self.wake);
             run.map_err(fault)?;
             return Ok(None);
         }
         let outcome = collective.receive(&mut self.mesh, stamp, &mut self.out, &self.wake).map_err(fault)?;
-        let ([loss, squares], []) = outcome.headers[0].as_chunks::<8>() else {
+        let ([loss, squares, weight], []) = outcome.headers[0].as_chunks::<8>() else {
             return Err(Fault::Collective(Some(source), "it sent no loss with the last result".into()));
         };
-        self.last = Sums { loss: f64::from_le_bytes(*loss), squares: f64::from_le_bytes(*squares) };
+        let [loss, squares, weight] = [loss, squares, weight].map(|bytes| f64::from_le_bytes(*bytes));
+        self.last = Sums { loss, squares, weight };
         self.apply(steps, None, &|| false).map(Some)
     }
 
@@ -464,32 +411,4 @@ fn fault(error: CollectiveError) -> Fault {
         CollectiveError::Interrupted | CollectiveError::System(_) => None,
     };
     Fault::Collective(peer, error.to_string())
-}
-
-/// Sum of squares in a fixed order that vectorises: sixteen lanes, added up at the end.
-fn square_sum(values: &[f32]) -> f64 {
-    let mut lanes = [0.0f64; 16];
-    let (blocks, rest) = values.as_chunks::<16>();
-    for block in blocks {
-        for (lane, value) in lanes.iter_mut().zip(block) {
-            *lane += f64::from(*value) * f64::from(*value);
-        }
-    }
-    let rest: f64 = rest.iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
-    lanes.iter().sum::<f64>() + rest
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_finite_values_are_finite() {
-        let mut values = [0.0, -0.0, f32::MAX, f32::MIN, f32::MIN_POSITIVE, 1e-45, -1.5];
-        assert!(all_finite(&values) && all_finite(&[]));
-        for wrong in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN] {
-            values[3] = wrong;
-            assert!(!all_finite(&values), "{wrong}");
-        }
-    }
 }

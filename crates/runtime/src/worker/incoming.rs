@@ -4,9 +4,10 @@ use std::sync::{Arc, Condvar, Mutex, RwLock};
 use std::time::Duration;
 
 use crate::channel::Stream;
-use crate::optimizer::Optimizer;
+use crate::optimizer::UpdateRule;
 use crate::state::{Reduced, TrainingState};
 use crate::transfer::{self, Header, Kind, read, write};
+use crate::workload::WorkloadError;
 
 /// Why the result of an update was not applied to the state that arrives.
 #[derive(Debug, thiserror::Error)]
@@ -14,6 +15,9 @@ pub(super) enum NotApplied {
     /// The worker has something more urgent to do.
     #[error("interrupted")]
     Interrupted,
+    /// The rule failed.
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
     /// The rest of the state will never arrive.
     #[error("{0}")]
     Broken(String),
@@ -136,7 +140,7 @@ impl Incoming {
     pub(super) fn apply(
         &self,
         step: u64,
-        optimizer: &Optimizer,
+        rule: &mut dyn UpdateRule,
         reduced: Reduced<'_>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<(), NotApplied> {
@@ -154,7 +158,7 @@ impl Incoming {
         let mut state = write(&self.state);
         for (chunk, at) in received.chunks.iter_mut().enumerate() {
             if *at == Some(step) {
-                state.apply_chunk(optimizer, reduced, chunk);
+                state.apply_chunk(rule, reduced, chunk)?;
                 *at = Some(step + reduced.update.steps);
             }
         }

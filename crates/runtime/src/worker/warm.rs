@@ -22,6 +22,15 @@ pub(super) enum WarmError {
     Compute(#[from] WorkloadError),
 }
 
+impl From<WarmError> for WorkloadError {
+    fn from(error: WarmError) -> WorkloadError {
+        match error {
+            WarmError::Build(error) => WorkloadError::new(error.to_string()),
+            WarmError::Compute(error) => error,
+        }
+    }
+}
+
 /// Makes the workload, and computes with it once.
 pub(super) fn warm(
     job: &Job,

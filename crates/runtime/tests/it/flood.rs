@@ -49,6 +49,8 @@ fn options(folder: &Path, token: Token, ticks: &Arc<AtomicU64>) -> Options {
         spawn_server: None,
         synchronisation: Synchronisation::default(),
         workload: None,
+        initial_weights: None,
+        offers_checkpoints: false,
         heartbeat_timeout: Duration::from_secs(5),
         grace: Duration::from_secs(4),
         last_checkpoint_wait: Duration::from_secs(300),

@@ -220,6 +220,11 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
         ),
         (any::<u64>(), ".*").prop_map(|(step, why)| FromWorker::CheckpointFailed { step, why }),
         ".*".prop_map(|what| FromWorker::Failed { what }),
+        (any::<u64>(), any::<u32>(), ".*").prop_map(|(step, node, what)| FromWorker::UserFailed {
+            what,
+            step,
+            node
+        }),
         (any::<u64>(), any::<[u8; 32]>()).prop_map(|(step, digest)| FromWorker::Finished { step, digest }),
         (two(), 0u64..99, -1e9f64..1e9).prop_map(|((epoch, step), n, x)| {
             FromWorker::Report(Report {

@@ -39,6 +39,8 @@ fn momenta(job: &Job, nodes_per_update: u32, virtual_nodes: u32) -> (f64, f64) {
     let own = match &job.optimizer {
         Optimizer::Sgd { momentum, .. } => *momentum,
         Optimizer::Adam { betas, .. } | Optimizer::Adamw { betas, .. } => betas[0],
+        // It is refused where gradients are stale.
+        Optimizer::Own { .. } => 0.0,
     };
     let stale = match job.sync.momentum {
         AsyncMomentum::Keep => own,

@@ -30,7 +30,8 @@ pub(crate) fn choose(
     price: Option<DollarsPerHour>,
     observe: &mut Observe<'_>,
 ) -> Result<Planned, RunError> {
-    let how = How { steps: STEPS, listen: None, peer_by_hand: false, spawn: spawn.plain() };
+    let spawn = spawn.plain();
+    let how = How { steps: STEPS, listen: None, peer_by_hand: false, spawn, initial_weights: None };
     let profile = synchronous::measure(job, (description, workload), &how, observe)?;
     let model = ProfileModel::new(profile)?;
     // Workers of one machine talk over its memory, whose rate was measured where there are two.

@@ -1,11 +1,9 @@
 //! Ends the processes of a run that do not end by themselves.
 
-use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use bellwether_runtime::run_dir::RunDir;
+use bellwether_runtime::run_dir::{RunDir, words_of_process};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Kills the process with this number if it has the lock of `run` open, as only a coordinator of it has.
@@ -28,10 +26,9 @@ pub(super) fn workers(run: &RunDir) {
 
 /// Whether the process is a worker that holds this token.
 fn is_worker(process: u32, token: &Path) -> bool {
-    let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-    let words: Vec<&OsStr> = line.split(|byte| *byte == 0).map(OsStr::from_bytes).collect();
-    words.get(1) == Some(&OsStr::new("worker"))
-        && words.windows(2).any(|pair| pair[0] == "--token-file" && Path::new(pair[1]) == token)
+    let words = words_of_process(process);
+    words.get(1).is_some_and(|word| word == "worker")
+        && words.windows(2).any(|pair| pair[0] == "--token-file" && Path::new(&pair[1]) == token)
 }
 
 fn kill(process: u32) {

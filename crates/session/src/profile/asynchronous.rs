@@ -16,11 +16,11 @@ use bellwether_runtime::run_dir::{RunDir, StateDir};
 
 use super::How;
 use super::by_parts::{self, Measured, Unit};
-use super::scratch::Scratch;
 use super::setup::{Ask, LAST_CHECKPOINT_WAIT, endless, help};
 use crate::error::{RunError, at};
 use crate::metrics::WARM_UP_STEPS;
 use crate::options::{LOOPBACK, options, reachable};
+use crate::scratch::Scratch;
 use crate::{Note, Observe, Progress, Role, Spawn, WorkloadBuilder};
 
 /// Trains `job` for a moment, asynchronously and in a folder of its own, and makes its profile.
@@ -41,7 +41,7 @@ pub(super) fn measure(
         job.sync.policy = SyncPolicy::Phases(vec![(0.0, Protocol::Asp)]);
         (job.sync.servers, job.sync.replica, job.sync.order) = (1, false, Order::Fifo);
     })?;
-    let scratch = Scratch::new()?;
+    let scratch = Scratch::new("profile")?;
     let run = StateDir::find(Some(scratch.0.clone()))?.create(&job, false)?;
     let listen = how.listen.unwrap_or(LOOPBACK);
     reachable(listen)?;
@@ -78,6 +78,10 @@ pub(super) fn measure(
         },
         measure_link: true,
         last_checkpoint_wait: LAST_CHECKPOINT_WAIT,
+        initial_weights: workload
+            .initial_weights()
+            .map(|file| run.keep_initial_weights(&file))
+            .transpose()?,
         ..options(&run, job, description, listen)?
     };
     let ended = coordinator::run(options, seen).map_err(|e| at("profile", e));

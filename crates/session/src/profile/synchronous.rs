@@ -11,11 +11,11 @@ use bellwether_runtime::run_dir::{RunDir, StateDir};
 
 use super::How;
 use super::build::{self, Measured};
-use super::scratch::Scratch;
 use super::setup::{Ask, LAST_CHECKPOINT_WAIT, endless, help};
 use crate::error::{RunError, at};
 use crate::metrics::{self, WARM_UP_STEPS};
 use crate::options::{LOOPBACK, options, reachable};
+use crate::scratch::Scratch;
 use crate::{Note, Observe, Progress, Role, WorkloadBuilder};
 
 /// What the measurement waits for, as the journal tells it.
@@ -54,7 +54,7 @@ pub(crate) fn measure(
     observe: &mut Observe<'_>,
 ) -> Result<Profile, RunError> {
     let job = original.clone().edit(endless)?;
-    let scratch = Scratch::new()?;
+    let scratch = Scratch::new("profile")?;
     let run = StateDir::find(Some(scratch.0.clone()))?.create(&job, false)?;
     let listen = how.listen.unwrap_or(LOOPBACK);
     reachable(listen)?;
@@ -64,6 +64,10 @@ pub(crate) fn measure(
         spawn: how.spawn.workers(&run, workload)?.map(|spawn| only(spawn, how.peer_by_hand)),
         measure_link: true,
         last_checkpoint_wait: LAST_CHECKPOINT_WAIT,
+        initial_weights: workload
+            .initial_weights()
+            .map(|file| run.keep_initial_weights(&file))
+            .transpose()?,
         ..options(&run, job, description, listen)?
     };
     let (asks, asked) = channel();

@@ -1,6 +1,7 @@
 //! The options of a session, each with what holds without it.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use bellwether_core::InputError;
 use bellwether_core::job::{CheckedJob, Job, WorkerRange};
@@ -57,6 +58,13 @@ impl Session {
     /// A session that trains `job`.
     pub fn builder(job: CheckedJob) -> Builder {
         Builder(job)
+    }
+
+    /// Begins a new run from the weights in this file: all parameters in the order of the layout, then all model state,
+    /// as little-endian `f32`. Without it: as the workload's seed says.
+    #[must_use]
+    pub fn initial_weights(self, file: Option<PathBuf>) -> Session {
+        Session { workload: self.workload.with_initial_weights(file), ..self }
     }
 
     /// Keeps the run in a folder of this directory. Without it: in `bellwether` in the user's state

@@ -18,17 +18,17 @@ use clap::Args;
 use super::args::DaemonArguments;
 use super::{connect, follow, words};
 use crate::failure::Failure;
-use crate::job;
+use crate::job::{self, Opened, Purpose, ScriptArguments};
 use crate::options::{Format, assignment};
 use crate::outlook;
 use crate::printer::Printer;
 use crate::runs::StateDir;
-use crate::session::build;
+use crate::session::build_of;
 
 #[derive(Debug, Args)]
 pub(crate) struct SubmitArguments {
-    /// The job files
-    #[arg(required = true, value_name = "JOB.toml")]
+    /// The job files, or Python scripts that declare their jobs
+    #[arg(required = true, value_name = "JOB.toml|SCRIPT.py")]
     pub(crate) jobs: Vec<PathBuf>,
     /// Name of the job [default: the job file's, and a number]
     #[arg(long, value_name = "NAME")]
@@ -64,6 +64,8 @@ pub(crate) struct SubmitArguments {
     #[arg(long, conflicts_with = "follow")]
     pub(crate) dry_run: bool,
     #[command(flatten)]
+    pub(crate) script: ScriptArguments,
+    #[command(flatten)]
     pub(crate) daemon: DaemonArguments,
 }
 
@@ -84,7 +86,7 @@ pub(crate) fn submit(arguments: &SubmitArguments, printer: &Printer) -> Result<E
     // All are read before one is sent.
     let mut jobs = Vec::new();
     for path in &arguments.jobs {
-        let mut job = job::read(path, &arguments.set)?;
+        let mut job = job::open(path, &arguments.script, &arguments.set, Purpose::Declare)?;
         if let Some(steps) = arguments.steps {
             job = job
                 .edit(|job| (job.steps, job.epochs) = (Some(steps), None))
@@ -103,7 +105,7 @@ pub(crate) fn submit(arguments: &SubmitArguments, printer: &Printer) -> Result<E
     let mut wrong = None;
     let each = jobs.iter().flat_map(|job| (0..arguments.count).map(move |_| job));
     for (path, job) in each {
-        match send(&daemon, path, job, arguments, deadline_s) {
+        match send(&daemon, path, &job.job, arguments, deadline_s) {
             Ok(job) => {
                 if table {
                     printer.out(told(&job));
@@ -138,7 +140,7 @@ pub(crate) fn submit(arguments: &SubmitArguments, printer: &Printer) -> Result<E
 /// Shows what would be submitted, and what a daemon that runs says of it: its policy may give each job less than it
 /// allows.
 fn dry_run(
-    jobs: &[(&PathBuf, CheckedJob)],
+    jobs: &[(&PathBuf, Opened)],
     arguments: &SubmitArguments,
     printer: &Printer,
 ) -> Result<ExitCode, Failure> {
@@ -148,9 +150,11 @@ fn dry_run(
         let error = InputError::new("--name", format!("the daemon has a job `{}`", job.name));
         return Err(error.hint("choose another name, or leave it out").into());
     }
-    for (_, job) in jobs {
+    for (_, opened) in jobs {
+        let job = &opened.job;
         let range = workers(job.workers, arguments)?.unwrap_or(job.workers);
-        let session = Session::builder(job.clone()).workload(build).workers(range);
+        let session =
+            Session::builder(job.clone()).workload(build_of(opened.trained.as_ref())).workers(range);
         let session = match &arguments.daemon.state.state_dir {
             Some(folder) => session.state_dir(StateDir::find(Some(folder.clone()))?),
             None => session,

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::job::ScriptArguments;
 use crate::options::assignment;
 
 #[derive(Debug, Args)]
 pub(crate) struct ProfileArguments {
-    /// The job file
-    #[arg(required_unless_present = "import", value_name = "JOB.toml")]
+    /// The job file, or a Python script that declares its job
+    #[arg(required_unless_present = "import", value_name = "JOB.toml|SCRIPT.py")]
     pub(crate) job: Option<PathBuf>,
     /// Read a trace of the PyTorch or TensorFlow profiler instead
     #[arg(long, value_name = "TRACE.json[.gz]", conflicts_with = "job")]
@@ -31,4 +32,6 @@ pub(crate) struct ProfileArguments {
     /// training both the worker and the server do
     #[arg(long, requires = "listen")]
     pub(crate) peer_by_hand: bool,
+    #[command(flatten)]
+    pub(crate) script: ScriptArguments,
 }

@@ -6,18 +6,20 @@ use std::path::PathBuf;
 use bellwether_core::ParseError;
 use bellwether_core::job::WorkerRange;
 use bellwether_core::units::Seconds;
+use bellwether_session::script::Output;
 use bellwether_workloads::{Flip, Pace};
 use clap::{Args, Parser};
 
 use super::revocations::RevocationArguments;
 use super::steer::SteerArguments;
 use crate::failure::Failure;
-use crate::options::{StateArguments, assignment};
+use crate::job::ScriptArguments;
+use crate::options::{Format, StateArguments, assignment};
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
-    /// The job file
-    #[arg(required_unless_present = "resume", value_name = "JOB.toml")]
+    /// The job file, or a Python script that declares its job
+    #[arg(required_unless_present_any = ["resume", "led_by"], value_name = "JOB.toml|SCRIPT.py")]
     pub(crate) job: Option<PathBuf>,
     /// Number of workers, or a range within which it may be chosen
     #[arg(long, value_name = "N|MIN..MAX")]
@@ -87,6 +89,9 @@ pub(crate) struct RunArguments {
     /// Show what would be started, its size and, where it is known, its time; start nothing
     #[arg(long, conflicts_with = "detach")]
     pub(crate) dry_run: bool,
+    /// The script that trains has started this command: pipes on which it declares its job, and hears of its run
+    #[arg(long, hide = true, conflicts_with_all = ["job", "resume", "detach", "dry_run"], value_parser = pipes)]
+    pub(crate) led_by: Option<(u32, u32)>,
     /// The daemon whose job this is starts it
     #[arg(long, hide = true, requires = "resume")]
     pub(crate) served: bool,
@@ -98,6 +103,20 @@ pub(crate) struct RunArguments {
     pub(crate) verbose: bool,
     #[command(flatten)]
     pub(crate) state: StateArguments,
+    #[command(flatten)]
+    pub(crate) script: ScriptArguments,
+}
+
+impl RunArguments {
+    /// Where what a script prints goes.
+    pub(super) fn output(&self) -> Output {
+        if self.state.format == Format::Json { Output::Errors } else { Output::Output }
+    }
+}
+
+fn pipes(text: &str) -> Result<(u32, u32), ParseError> {
+    let parsed = text.split_once(':').and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
+    parsed.ok_or_else(|| ParseError::new("pair of pipes", text, "FROM:TO, two numbers of open files"))
 }
 
 /// The arguments by which a run is taken up again as it was.

@@ -9,19 +9,21 @@ use bellwether_session::apply_plan;
 
 use super::args::RunArguments;
 use crate::failure::Failure;
-use crate::job;
+use crate::job::{self, Opened, Purpose};
 
-/// Reads the job, with the values that the command line gives instead of the file's.
-pub(super) fn read(
-    path: &Path,
-    arguments: &RunArguments,
-    plan: Option<&Plan>,
-) -> Result<CheckedJob, Failure> {
+/// Opens the job, with the values that the command line gives instead of the file's.
+pub(super) fn read(arguments: &RunArguments, plan: Option<&Plan>) -> Result<Opened, Failure> {
     let mut overrides = arguments.set.clone();
     if let Some(range) = arguments.workers {
         overrides.push(("workers".into(), format!("\"{range}\"")));
     }
-    let mut job = job::read(path, &overrides).map_err(|failure| match (arguments.workers, failure) {
+    let purpose = if arguments.dry_run { Purpose::Declare } else { Purpose::Lead(arguments.output()) };
+    let opened = match (&arguments.job, arguments.led_by) {
+        (_, Some(pipes)) => job::led_by(pipes, &overrides),
+        (Some(path), None) => job::open(path, &arguments.script, &overrides, purpose),
+        (None, None) => Err(Failure::at("run", "no job file is named")),
+    };
+    let Opened { mut job, trained, lead } = opened.map_err(|failure| match (arguments.workers, failure) {
         (Some(_), Failure::Input(error)) if error.place.ends_with(": workers") => {
             InputError { place: "--workers".into(), ..error }.into()
         }
@@ -37,7 +39,7 @@ pub(super) fn read(
         let longer = job.edit(|job| (job.steps, job.epochs) = (Some(steps), None));
         job = longer.map_err(|error| InputError { place: format!("--{}", error.place), ..error })?;
     }
-    Ok(job)
+    Ok(Opened { job, trained, lead })
 }
 
 /// Fixes the batch from given steps on.

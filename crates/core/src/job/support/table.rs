@@ -26,7 +26,7 @@ const NO_SERVERS: &str = "there are no servers";
 const NO_WAIT: &str = "no worker waits for another";
 
 /// The table, by feature.
-pub(super) const TABLE: [Row; 22] = [
+pub(super) const TABLE: [Row; 23] = [
     Row {
         feature: Feature::SameBits,
         title: "the same bytes on any workers",
@@ -318,6 +318,33 @@ pub(super) const TABLE: [Row; 22] = [
             Later { what: NOT_BUILT },
             Later { what: NOT_BUILT },
             Later { what: NOT_BUILT },
+        ],
+    },
+    Row {
+        feature: Feature::OwnRule,
+        title: "an update rule of the program's own (`optimizer.kind = \"own\"`)",
+        cells: [
+            Supported { test: "an_own_rule_is_the_same_for_any_number_of_workers" },
+            Refused {
+                key: "optimizer.kind",
+                reason: "how the rate of the program's own rule follows a larger batch is not known",
+                hint: "use \"sgd\", \"adam\" or \"adamw\" with mode `goodput`",
+            },
+            Refused {
+                key: "optimizer.kind",
+                reason: "parameter servers do not run the trained program, and so not its rule",
+                hint: "use \"sgd\", \"adam\" or \"adamw\" with sync.reduce = \"servers\"",
+            },
+            Refused {
+                key: "optimizer.kind",
+                reason: "an update of a part of a step has a rate of its own, which the program's rule does not know",
+                hint: "use \"sgd\", \"adam\" or \"adamw\" with asynchronous phases",
+            },
+            Refused {
+                key: "optimizer.kind",
+                reason: "an update of a part of a step has a rate of its own, which the program's rule does not know",
+                hint: "use \"sgd\", \"adam\" or \"adamw\" with gossip",
+            },
         ],
     },
 ];

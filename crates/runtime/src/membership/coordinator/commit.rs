@@ -28,7 +28,11 @@ impl Coordinator {
         }
         let step = least.max(proven);
         if step > self.progress.committed() {
-            self.barren_crashes = 0;
+            self.has_committed = true;
+            if step > self.furthest {
+                // Steps that are only done again show no progress.
+                (self.furthest, self.barren_crashes) = (step, 0);
+            }
             self.lagging.clear();
             // All members have it, so that no other worker is needed.
             self.strays.clear();

@@ -368,6 +368,8 @@ impl Coordinator {
             self.commit_to(to);
         }
         let (load, reason) = match self.checkpoint {
+            // The initial weights.
+            Some(0) => (Load::Checkpoint(0), Reason::Formed),
             Some(step) => (Load::Checkpoint(step), Reason::Restored { step }),
             None => (Load::Fresh, Reason::Formed),
         };

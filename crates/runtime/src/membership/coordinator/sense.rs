@@ -69,6 +69,7 @@ impl Coordinator {
             FromWorker::Mismatched(mismatch) => (mismatch.epoch, mismatch.step),
             FromWorker::Finished { step, .. }
             | FromWorker::NotFinite { step, .. }
+            | FromWorker::UserFailed { step, .. }
             | FromWorker::CheckpointFailed { step, .. } => (0, *step),
             FromWorker::At(position) if !is_position(position) => {
                 return Some("where it stands has no sensible numbers");

@@ -40,7 +40,7 @@ impl Engine {
                     version: self.version,
                 };
                 let part = self.workload.evaluate(weights, MicroBatch { samples: &self.samples });
-                let part = part.map_err(|e| Fault::Workload(e.to_string()))?;
+                let part = part.map_err(|error| Fault::Workload(error, None))?;
                 total.loss_sum += part.loss_sum;
                 total.correct += part.correct;
                 total.predictions += part.predictions;

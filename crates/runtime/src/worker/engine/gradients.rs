@@ -10,11 +10,12 @@ use crate::order::micro_batch_seed;
 use crate::state::TrainingState;
 use crate::transfer::read;
 use crate::tree::add_assign;
-use crate::workload::{MicroBatch, Weights, Workload};
+use crate::workload::{Loss, MicroBatch, Weights, Workload, WorkloadError};
 
 impl Engine {
     /// Fills the accumulator with the sums over `steps`; returns, for each maximal node of this worker's range, the sum
-    /// of the losses and, in steps that are measured, of the square norms of its micro-batches' gradients.
+    /// of the losses, in steps that are measured of the square norms of its micro-batches' gradients, and of the
+    /// weights.
     pub(super) fn gradients(
         &mut self,
         steps: Range<u64>,
@@ -32,9 +33,8 @@ impl Engine {
                     return Err(Fault::Collective(None, "interrupted".into()));
                 }
                 self.part(Activity::Computing, step);
-                let [loss, squares] = self.micro_batch(step, node, step == steps.start)?;
-                sums[0] += loss;
-                sums[1] += squares;
+                let more = self.micro_batch(step, node, step == steps.start)?;
+                sums.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
             }
             leaves.push(sums);
             self.accumulator.push();
@@ -43,16 +43,16 @@ impl Engine {
         Ok(header::triples_per_node(self.order.virtual_nodes, range, &leaves))
     }
 
-    /// Adds one micro-batch to the leaf of its node, or begins the leaf with it (`first`); returns its loss and the
-    /// square norm of its gradient, 0 where it is not measured.
-    pub(super) fn micro_batch(&mut self, step: u64, node: u32, first: bool) -> Result<[f64; 2], Fault> {
+    /// Adds one micro-batch to the leaf of its node, or begins the leaf with it (`first`); returns its loss, the
+    /// square norm of its gradient, 0 where it is not measured, and the loss's weight.
+    pub(super) fn micro_batch(&mut self, step: u64, node: u32, first: bool) -> Result<[f64; 3], Fault> {
         self.order.micro_batch(step, node, &mut self.samples);
         let leaf = self.accumulator.leaf();
         if self.samples.is_empty() {
             if first {
                 leaf.fill(0.0);
             }
-            return Ok([0.0; 2]);
+            return Ok([0.0; 3]);
         }
         if !first {
             self.part.resize(leaf.len(), 0.0);
@@ -60,19 +60,20 @@ impl Engine {
         let state = read(&self.state);
         let out = if first { &mut *leaf } else { self.part.as_mut_slice() };
         let seed = micro_batch_seed(self.seed, step, node);
-        let loss = compute(self.workload.as_mut(), &state, self.version, &self.samples, seed, out)?;
-        self.verification.computed(step, node, out, loss);
+        let loss = compute(self.workload.as_mut(), &state, self.version, &self.samples, seed, out)
+            .map_err(|error| Fault::Workload(error, Some((step, node))))?;
+        self.verification.computed(step, node, out, loss.sum);
         let gradient = &out[..state.parameters.len()];
         let squares = if self.optimizer.moves() && measures(step) { square_sum(gradient) } else { 0.0 };
         if !first {
             add_assign(leaf, &self.part);
         }
-        Ok([loss, squares])
+        Ok([loss.sum, squares, loss.weight])
     }
 }
 
-/// Writes the gradient of these samples and the sum of the model states that they leave; returns the sum of their
-/// losses.
+/// Writes the gradient of these samples and the sum of the model states that they leave; returns their
+/// loss.
 pub(super) fn compute(
     workload: &mut dyn Workload,
     state: &TrainingState,
@@ -80,11 +81,10 @@ pub(super) fn compute(
     samples: &[u64],
     seed: u64,
     out: &mut [f32],
-) -> Result<f64, Fault> {
+) -> Result<Loss, WorkloadError> {
     let weights = Weights { parameters: &state.parameters, state: &state.model_state, version };
     let (gradient, model_state) = out.split_at_mut(state.parameters.len());
-    let loss = workload.gradient(weights, MicroBatch { samples }, seed, gradient, model_state);
-    let loss = loss.map_err(|e| Fault::Workload(e.to_string()))?.sum;
+    let loss = workload.gradient(weights, MicroBatch { samples }, seed, gradient, model_state)?;
     let count = samples.len() as f32;
     model_state.iter_mut().for_each(|value| *value *= count);
     Ok(loss)

@@ -48,6 +48,17 @@ impl TensorExchange for Here {
     }
 }
 
+/// The loss of samples that all weigh the same. An asynchronous update is divided by what its workers know without
+/// each other, which is the number of samples.
+fn unweighted(loss_sum: f64, weight: f64, samples: usize) -> Result<f64, Fault> {
+    if weight == samples as f64 {
+        return Ok(loss_sum);
+    }
+    let what = "losses have weights of their own, which only synchronous training among the workers can sum; \
+                leave the weights out, or use sync.policy = \"bsp\" with reduce = \"all-reduce\"";
+    Err(Fault::Workload(WorkloadError::of_user(what), None))
+}
+
 impl Engine {
     /// Samples of the virtual nodes `nodes` of `step`.
     pub(in crate::worker) fn unit_samples(&mut self, step: u64, nodes: Range<u32>) -> u64 {
@@ -80,7 +91,7 @@ impl Engine {
             }
             return self.checked(step, unit);
         }
-        let failed = |e: WorkloadError| Fault::Workload(e.to_string());
+        let failed = |e: WorkloadError| Fault::Workload(e, None);
         {
             let mut held = write(&self.state);
             for (tensor, range) in ranges.iter().enumerate() {
@@ -92,9 +103,9 @@ impl Engine {
         self.accumulator.reset();
         let mut unit = UnitGradient::default();
         for node in nodes {
-            let [loss_sum, _] = self.micro_batch(step, node, true)?;
+            let [loss_sum, _, weight] = self.micro_batch(step, node, true)?;
             self.progress.moved();
-            unit.loss_sum += loss_sum;
+            unit.loss_sum += unweighted(loss_sum, weight, self.samples.len())?;
             unit.samples += self.samples.len() as u64;
             self.accumulator.push();
         }
@@ -131,7 +142,7 @@ impl Engine {
             gradient.fill(0.0);
             state.fill(0.0);
             for (tensor, range) in tensor_ranges(self.workload.layout()).iter().enumerate() {
-                let failed = |e: WorkloadError| Fault::Workload(e.to_string());
+                let failed = |e: WorkloadError| Fault::Workload(e, None);
                 parts.pull(tensor, &mut held.parameters[range.clone()]).map_err(failed)?;
                 parts.push(tensor, &gradient[range.clone()]).map_err(failed)?;
             }
@@ -142,7 +153,8 @@ impl Engine {
         let (parameters, version) = (&mut held.parameters, self.version);
         let loss =
             self.workload.gradient_by_parts(parts, parameters, state, version, batch, seed, gradient, left);
-        let loss_sum = loss.map_err(|e| Fault::Workload(e.to_string()))?.sum;
+        let loss = loss.map_err(|error| Fault::Workload(error, Some((step, node))))?;
+        let loss_sum = unweighted(loss.sum, loss.weight, self.samples.len())?;
         state.copy_from_slice(left);
         Ok(UnitGradient { samples: self.samples.len() as u64, loss_sum })
     }
@@ -159,12 +171,12 @@ impl Engine {
         let parameters = self.out.len() - state.len();
         let gradient = &mut self.out[..parameters];
         let samples = unit.samples.max(1);
-        let factor = self.optimizer.scale(samples, square_sum(gradient)) * samples as f32;
+        let factor = self.optimizer.scale(samples as f64, square_sum(gradient)) * samples as f32;
         if factor < 1.0 {
             gradient.iter_mut().for_each(|value| *value *= factor);
         }
         for (tensor, range) in tensor_ranges(self.workload.layout()).iter().enumerate().rev() {
-            parts.push(tensor, &self.out[range.clone()]).map_err(|e| Fault::Workload(e.to_string()))?;
+            parts.push(tensor, &self.out[range.clone()]).map_err(|error| Fault::Workload(error, None))?;
         }
         Ok(unit)
     }
@@ -190,7 +202,7 @@ impl Engine {
     pub(in crate::worker) fn unit_scale(&self, samples: u64) -> f32 {
         let parameters = read(&self.state).parameters.len();
         let squares = if self.optimizer.clips() { square_sum(&self.out[..parameters]) } else { 0.0 };
-        self.optimizer.scale(samples, squares)
+        self.optimizer.scale(samples as f64, squares)
     }
 
     /// Applies the last unit's gradient to a range of the parameters, whose slots this worker holds.
@@ -232,7 +244,7 @@ impl Engine {
         parts: &mut dyn TensorExchange,
         state: &[f32],
     ) -> Result<EvaluationRecord, Fault> {
-        let failed = |e: WorkloadError| Fault::Workload(e.to_string());
+        let failed = |e: WorkloadError| Fault::Workload(e, None);
         let mut held = write(&self.state);
         for (tensor, range) in tensor_ranges(self.workload.layout()).iter().enumerate() {
             parts.pull(tensor, &mut held.parameters[range.clone()]).map_err(failed)?;

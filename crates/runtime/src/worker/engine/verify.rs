@@ -88,9 +88,9 @@ impl Engine {
         self.part.resize(self.out.len(), 0.0);
         let seed = micro_batch_seed(self.seed, check.step, check.node);
         let state = read(&self.state);
-        let loss =
-            compute(self.workload.as_mut(), &state, self.version, &self.samples, seed, &mut self.part)?;
-        Ok(digest(&self.part, loss))
+        let loss = compute(self.workload.as_mut(), &state, self.version, &self.samples, seed, &mut self.part)
+            .map_err(|error| Fault::Workload(error, Some((check.step, check.node))))?;
+        Ok(digest(&self.part, loss.sum))
     }
 
     /// Takes the two digests off the control bytes, and compares them.

@@ -62,7 +62,7 @@ fn report(random: &mut Random) -> Report {
 
 fn from_worker(random: &mut Random) -> FromWorker {
     let (epoch, step, what) = (number(random), number(random), "anything".to_string());
-    match random.below(21) {
+    match random.below(22) {
         0 => FromWorker::Warmed(WorkloadDescription {
             training_samples: random.below(2),
             ..Default::default()
@@ -82,6 +82,7 @@ fn from_worker(random: &mut Random) -> FromWorker {
         10 => FromWorker::Left { epoch, step },
         11 => FromWorker::Failed { what },
         12 => FromWorker::NotFinite { step, what },
+        20 => FromWorker::UserFailed { what, step, node: number(random) as u32 },
         13 => FromWorker::Units {
             epoch,
             done: many(random, |random| UnitRecord { unit: number(random), ..UnitRecord::default() }),

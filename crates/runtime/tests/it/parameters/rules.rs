@@ -42,9 +42,9 @@ fn by_definition(group: &Group, nodes: u32, steps: u64) -> TrainingState {
     let mut sums = vec![0.0; state.parameters.len() + state.model_state.len()];
     for step in 0..steps {
         summed(nodes, 0..nodes, step, &state.parameters, &mut sums);
-        let update = optimizer::Update::single(step, group.optimizer.scale(SAMPLES, 0.0));
+        let update = optimizer::Update::single(step, group.optimizer.scale(SAMPLES as f64, 0.0));
         let reduced = Reduced { sums: &sums, samples: SAMPLES, update, noise: Noise::default() };
-        state.apply(&group.optimizer, reduced);
+        state.apply(&mut &group.optimizer, reduced).expect("rules of ours do not fail");
     }
     state
 }
@@ -76,7 +76,7 @@ fn by_servers(group: &Group, nodes: u32, steps: u64, workers: u64, seed: u64) ->
                         unit,
                         step,
                         together: true,
-                        scale: group.optimizer.scale(SAMPLES, 0.0),
+                        scale: group.optimizer.scale(SAMPLES as f64, 0.0),
                         share: f32::NAN,
                         samples: SAMPLES,
                     };

@@ -175,6 +175,7 @@ fn factor(schedule: &Schedule, step: u64, steps: u64) -> f64 {
             let share = step as f64 / steps as f64;
             (floor + (1.0 - floor) * 0.5 * (1.0 + (std::f64::consts::PI * share).cos()), warm_up_steps)
         }
+        Schedule::Table { factors } => return factors[(step as usize).min(factors.len() - 1)],
     };
     value * if step < *warm_up { (step + 1) as f64 / *warm_up as f64 } else { 1.0 }
 }
@@ -225,6 +226,7 @@ impl Update {
                     parameters[place] -= rate * mean / (square.sqrt() + *epsilon as f32);
                 }
             }
+            Optimizer::Own { name, .. } => panic!("{name} is not an optimizer of this program"),
         }
     }
 }

@@ -1,10 +1,11 @@
-//! A folder among the system's temporary ones that vanishes with what was measured.
+//! A folder of this user alone among the system's temporary ones, which vanishes with what was done in it.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, fs, process};
 
 use bellwether_core::InputError;
+use bellwether_runtime::private;
 
 use crate::error::at;
 
@@ -12,13 +13,13 @@ static FOLDERS: AtomicU32 = AtomicU32::new(0);
 
 /// The folder, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Scratch(pub(super) PathBuf);
+pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {
-    pub(super) fn new() -> Result<Scratch, InputError> {
+    pub(crate) fn new(purpose: &str) -> Result<Scratch, InputError> {
         let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
-        let path = env::temp_dir().join(format!("bellwether-profile-{}-{number}", process::id()));
-        fs::create_dir(&path).map_err(|e| at(path.display().to_string(), e))?;
+        let path = env::temp_dir().join(format!("bellwether-{purpose}-{}-{number}", process::id()));
+        private::own_folder(&path).map_err(|e| at(path.display().to_string(), e))?;
         Ok(Scratch(path))
     }
 }
