@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 
 use crate::tree;
 use environment::{Interpreter, Outcome};
-use suite::{Counts, Place};
+use suite::{Counts, File, Place};
 
 /// The environments by name; each has a list in `python/requirements`.
 const ENVIRONMENTS: [&str; 3] = ["torch", "jax", "tensorflow"];
@@ -38,20 +38,12 @@ pub(crate) fn run(choice: &Choice<'_>) -> Result<bool> {
         return Ok(false);
     }
     let package = package::lay_out(&root, &target)?;
-    let interpreter = environment::interpreter();
     let mut counts = Counts::default();
-    for environment in ENVIRONMENTS {
-        let files: Vec<_> = files.iter().filter(|file| file.wants(environment)).collect();
-        if files.is_empty() {
-            continue;
-        }
-        let python = match ready(&root, &target, interpreter.as_ref(), environment)? {
+    for (environment, outcome) in environments(&root, &target, &files)? {
+        let python = match outcome {
             Outcome::Ready(python) => python,
             Outcome::Skipped(why) => {
-                println!(
-                    "SKIPPED: the tests in Python that need {environment} ({} files): {why}",
-                    files.len()
-                );
+                println!("SKIPPED: the tests in Python that need {environment}: {why}");
                 continue;
             }
         };
@@ -62,12 +54,28 @@ pub(crate) fn run(choice: &Choice<'_>) -> Result<bool> {
             command: &target.join("release/bellwether"),
             scratch: &target.join("python/scratch"),
         };
-        for file in files {
+        for file in files.iter().filter(|file| file.wants(environment)) {
             counts.add(suite::run(&place, file, choice.test)?);
         }
     }
     println!("{counts}");
     Ok(counts.failed == 0)
+}
+
+/// The environments that these files want, made side by side where they are missing.
+fn environments(root: &Path, target: &Path, files: &[File]) -> Result<Vec<(&'static str, Outcome)>> {
+    let interpreter = environment::interpreter();
+    let wanted = ENVIRONMENTS.into_iter().filter(|name| files.iter().any(|file| file.wants(name)));
+    let interpreter = interpreter.as_ref();
+    std::thread::scope(|scope| {
+        let start = |name| (name, scope.spawn(move || ready(root, target, interpreter, name)));
+        let started: Vec<_> = wanted.map(start).collect();
+        let ended = started.into_iter().map(|(name, thread)| {
+            let outcome = thread.join().expect("making an environment returns its errors");
+            Ok((name, outcome?))
+        });
+        ended.collect()
+    })
 }
 
 fn ready(

@@ -23,6 +23,7 @@ pub(crate) fn run(check: bool) -> Result<bool> {
     let status = Command::new(&interpreter.program)
         .arg(&tests)
         .env("BELLWETHER_WHEEL", &wheel)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
         .status()
         .with_context(|| format!("cannot start {}", interpreter.program))?;
     Ok(status.success())
@@ -34,6 +35,7 @@ fn built(root: &Path, interpreter: &Interpreter, wheels: &Path) -> Result<Option
         .arg(root.join("python/wheel_backend.py"))
         .arg(wheels)
         .env("CARGO", tree::cargo())
+        .env("PYTHONDONTWRITEBYTECODE", "1")
         .stderr(Stdio::inherit())
         .output()
         .with_context(|| format!("cannot start {}", interpreter.program))?;

@@ -123,6 +123,9 @@ pub(crate) fn run(place: &Place<'_>, file: &File, name: Option<&str>) -> Result<
     command.arg(file.path.with_file_name("run.py")).arg(&file.path).arg(&report).args(name);
     let status = command
         .env("PYTHONPATH", place.package)
+        // Compiled sources are kept, because a framework has thousands of files, and stay out of the tree.
+        .env_remove("PYTHONDONTWRITEBYTECODE")
+        .env("PYTHONPYCACHEPREFIX", place.scratch.with_file_name("pycache"))
         .env("BELLWETHER_COMMAND", place.command)
         .env("BELLWETHER_STATE_DIR", place.scratch.join("state"))
         // Keras takes its back end from a variable; those that have no Keras do not read it.
