@@ -1,0 +1,103 @@
+"""Runs of the command, for tests of whole trainings."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples/python"
+
+
+@dataclass
+class Trained:
+    """How a run ended."""
+
+    code: int
+    out: str
+    log: str
+    folder: Path
+    """Where the script ran, and what it left."""
+    events: list[dict[str, Any]] = field(default_factory=list)
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        """The events of a kind."""
+        return [event for event in self.events if event["event"] == kind]
+
+    @property
+    def digest(self) -> str:
+        """Of the trained parameters; empty where the run did not come to its end."""
+        ended = self.of("ended")
+        return ended[-1].get("params_digest") or "" if ended else ""
+
+
+class Place:
+    """A folder in which scripts are trained."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="bellwether-test-")
+        self.path = Path(self._folder.name)
+        self._count = 0
+
+    def end(self) -> None:
+        """Removes it."""
+        self._folder.cleanup()
+
+    def environment(self, state: Path) -> dict[str, str]:
+        """Of a process of a run; its runs are in `state`."""
+        return {**os.environ, "BELLWETHER_STATE_DIR": str(state)}
+
+    def train(
+        self, script: Path, *arguments: str, kill_at: int | None = None, alone: bool = False
+    ) -> Trained:
+        """Trains a script by `bellwether run`, or `alone` by itself.
+
+        `kill_at`: a worker is killed when a step at or after this one was committed.
+        """
+        self._count += 1
+        folder = self.path / str(self._count)
+        folder.mkdir()
+        command = [
+            os.environ["BELLWETHER_COMMAND"],
+            "run",
+            "--python",
+            sys.executable,
+            str(script),
+            *arguments,
+        ]
+        if alone:
+            command = [sys.executable, str(script), *arguments]
+        environment = self.environment(folder / "state")
+        with (folder / "out").open("w") as out, (folder / "log").open("w") as log:
+            process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=log)
+            if kill_at is not None:
+                kill_worker(folder, kill_at, process)
+            code = process.wait(timeout=240)
+        trained = Trained(code, (folder / "out").read_text(), (folder / "log").read_text(), folder)
+        trained.events = events(folder)
+        trained.log += "".join(path.read_text() for path in folder.glob("state/**/worker-*.log"))
+        return trained
+
+
+def events(folder: Path) -> list[dict[str, Any]]:
+    """What the journals of the runs in a folder tell."""
+    paths = sorted((folder / "state").glob("**/journal.jsonl"))
+    lines = [line for path in paths for line in path.read_text().splitlines(keepends=True)]
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def kill_worker(folder: Path, step: int, run: subprocess.Popen[Any]) -> None:
+    """Waits until a step was committed, and kills the last worker that joined."""
+    while run.poll() is None:
+        told = events(folder)
+        attached = [event["process"] for event in told if event["event"] == "worker_attached"]
+        if any(event["event"] == "committed" and event["last"] >= step for event in told):
+            os.kill(attached[-1], signal.SIGKILL)
+            return
+        time.sleep(0.01)
