@@ -22,7 +22,7 @@ model = nn.Sequential(
     *(nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2)),
     *(nn.Conv2d(16, 32, 3), nn.ReLU(), nn.Flatten(), nn.Dropout(0.2), nn.Linear(128, 10)),
 )
-optimizer = torch.optim.RAdam(model.parameters(), lr=3e-3)
+optimizer = torch.optim.RAdam(model.parameters(), lr=3e-2)
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=5 * 23)
 run = bw.Run(model, optimizer, scheduler, data=train_set, batch_size=64, virtual_nodes=8, clip_norm=1.0)
 for epoch, batches in enumerate(run.epochs(5)):

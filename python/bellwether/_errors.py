@@ -66,18 +66,18 @@ def user_frames(trace: TracebackType | None) -> list[FrameSummary]:
     return [frame for frame in traceback.extract_tb(trace) if _is_users(frame.filename)]
 
 
-def describe(error: BaseException, place: str) -> str:
-    """``train.py:24: ValueError: what it says (PLACE)``, by the user's innermost line."""
+def describe(error: BaseException) -> str:
+    """``train.py:24: ValueError: what it says``, by the user's innermost line."""
     if isinstance(error, BellwetherError):
         # It names its line itself.
-        return f"{error} ({place})" if place else str(error)
+        return str(error)
     import traceback
 
     frames = user_frames(error.__traceback__)
     line = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}: " if frames else ""
     # One line, and not more of it than a person reads: the log has the rest.
     message = " ".join("".join(traceback.format_exception_only(error)).split())[:_LONGEST]
-    return f"{line}{message} ({place})" if place else f"{line}{message}"
+    return f"{line}{message}"
 
 
 def users_traceback(error: BaseException) -> str:
@@ -91,31 +91,37 @@ def users_traceback(error: BaseException) -> str:
     return "".join([*head, *traceback.format_exception_only(error)])
 
 
-def catch(handle: Callable[[BaseException], int]) -> None:
+def catch(handle: Callable[[BaseException], int | None]) -> None:
     """Lets `handle` see an error that ends the process; what it returns becomes the exit code.
 
     The interpreter's own hook cannot set the exit code, so this one ends the process, after all output is written.
+    Where it returns None, the error goes the usual way. The last `handle` counts.
     """
+    global _handle
+    if _handle is None:
+        _install(sys.excepthook)
+    _handle = handle
 
+
+_handle: Callable[[BaseException], int | None] | None = None
+
+
+def _install(previous: Hook) -> None:
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if issubclass(kind, KeyboardInterrupt):
+        code = _handle(error) if _handle is not None and not issubclass(kind, KeyboardInterrupt) else None
+        if code is None:
             previous(kind, error, trace)
             return
-        code = handle(error)
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(code)
 
-    previous: Hook = sys.excepthook
     sys.excepthook = hook
 
 
-def report(error: BaseException) -> int:
-    """Writes an error that ends a lead to stderr; returns the exit code: 2 for what Bellwether refuses."""
-    if isinstance(error, BellwetherError):
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    import traceback
-
-    print("".join(traceback.format_exception(error)), end="", file=sys.stderr)
-    return 1
+def report(error: BaseException) -> int | None:
+    """Writes what Bellwether refuses to stderr, in a line and not as a traceback; its exit code is 2."""
+    if not isinstance(error, BellwetherError):
+        return None
+    print(f"error: {error}", file=sys.stderr)
+    return 2

@@ -43,7 +43,6 @@ class Lead:
         `initial`: float32 arrays, the parameters and then the state in the order of the layout. Leaves by
         SystemExit where the job is only declared, or the run did not begin.
         """
-        _errors.catch(_errors.report)
         self._begin = time.time()
         self._run: subprocess.Popen[bytes] | None = None
         self._seen: dict[int, Path] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -65,7 +64,6 @@ class Session:
         `assigned`: told the step and the virtual nodes from which on data may be loaded ahead.
         """
         options = os.environ["BELLWETHER_WORKER"]
-        self.number = int(json.loads(options)["worker"])
         self._worker = Worker(options, declaration.line(), framework, buffers, piece)
         self._rule = rule
         self._assigned = assigned
@@ -108,15 +106,6 @@ class Session:
         """Whether a request waits for its answer."""
         return self._open is not None
 
-    def place(self) -> str:
-        """``worker 2, step 9, virtual node 3``: where the user's code is."""
-        parts = [f"worker {self.number}"] if self.number else []
-        if isinstance(self._open, Gradient):
-            parts += [f"step {self._open.step}", f"virtual node {self._open.node}"]
-        elif self._open is not None:
-            parts += ["evaluation"]
-        return ", ".join(parts)
-
     def _take(self) -> tuple[Any, ...]:
         try:
             request = self._worker.next()
@@ -133,16 +122,15 @@ class Session:
                 raise RuntimeError("the run asks for the script's own update rule, and it has none")
             self._rule.update(step, start, length)
         except Exception as error:  # noqa: BLE001 (a rule is user code)
-            self._fail(_errors.describe(error, f"update of step {step}"), user=True)
+            self._fail(_errors.describe(error), user=True)
         self._worker.updated()
 
-    def _died(self, error: BaseException) -> int:
-        """An error ends this process: the run is told why."""
-        if os.getpid() == self._process and self._open is not None:
-            print(_errors.users_traceback(error), end="", file=sys.stderr, flush=True)
-            self._say(_errors.describe(error, self.place()), user=True)
-        else:
-            _errors.report(error)
+    def _died(self, error: BaseException) -> int | None:
+        """An error ends this process: if it stands between a request and its answer, the run is told why."""
+        if os.getpid() != self._process or self._open is None:
+            return _errors.report(error)
+        print(_errors.users_traceback(error), end="", file=sys.stderr, flush=True)
+        self._say(_errors.describe(error), user=True)
         return 2 if isinstance(error, _errors.BellwetherError) else 1
 
     def _left(self) -> None:
@@ -150,7 +138,7 @@ class Session:
         if os.getpid() == self._process and self._open is not None:
             what = "the script leaves the loop before the run is over; use run.steps(n), or `bellwether stop`"
             print(f"error: {what}", file=sys.stderr, flush=True)
-            self._say(f"{what} ({self.place()})", user=True)
+            self._say(what, user=True)
 
     def _fail(self, what: str, user: bool) -> NoReturn:
         """Ends the process for a reason that the run is told."""

@@ -79,6 +79,7 @@ class Run:
 
         Raises BellwetherError, which names the line and what to write, for what cannot be trained so.
         """
+        _errors.catch(_errors.report)
         check(model)
         for samples, what in ((data, "data"), (held_out, "held_out")):
             if samples is not None:

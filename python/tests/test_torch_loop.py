@@ -154,16 +154,12 @@ class Faults(unittest.TestCase):
 
     def test_an_exception_is_told_by_its_line(self) -> None:
         ended = work("if run.step == 1:\n    raise ValueError('no\\nway')\n" + BODY)
-        place = r"\(worker 2, step 1, virtual node 0\)$"
-        self.assert_fails(ended, r"^train.py:20: ValueError: no way " + place)
+        self.assert_fails(ended, r"^train.py:20: ValueError: no way$")
         self.assertNotIn("bellwether/", ended.log)
         self.assertIn("line 20, in main\n    raise ValueError", ended.log)
 
     def test_a_body_without_a_loss(self) -> None:
-        place = r"\(worker 2, step 0, virtual node 0\)"
-        self.assert_fails(
-            work("pass"), r"^train.py:18: the loop's body .* without run.backward\(loss\).*" + place, 2
-        )
+        self.assert_fails(work("pass"), r"^train.py:18: the loop's body .* without run.backward\(loss\)", 2)
 
     def test_two_losses(self) -> None:
         self.assert_fails(work(BODY + "\n" + BODY), "called twice in a micro-batch; add the losses", 2)
@@ -211,7 +207,7 @@ class Faults(unittest.TestCase):
             train = Broken(samples, labels)"""
         )
         ended = work(before=before)
-        self.assert_fails(ended, r"^train.py:\d+: ZeroDivisionError: division by zero \(worker 2, step 1")
+        self.assert_fails(ended, r"^train.py:\d+: ZeroDivisionError: division by zero$")
 
 
 class Refusals(unittest.TestCase):
@@ -220,8 +216,8 @@ class Refusals(unittest.TestCase):
     def assert_refuses(self, what: str, **change: Any) -> None:
         """The script ends with this error."""
         ended = work(**change)
-        self.assertIn("BellwetherError: train.py:", ended.log)
-        self.assertRegex(ended.log, what)
+        self.assertRegex(ended.log, r"^error: train.py:\d+: .*" + what)
+        self.assertEqual(ended.code, 2, ended.log)
         self.assertEqual(ended.said, [])
 
     def test_models(self) -> None:

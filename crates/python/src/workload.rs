@@ -71,8 +71,8 @@ pub(crate) struct PythonWorkload<M> {
     order: SampleOrder,
     /// Version of the weights that the main thread has.
     version: Option<u64>,
-    /// The virtual nodes that were assigned last, and from which step on.
-    assigned: (u64, Range<u32>),
+    /// The step that was asked for last, or is about to be.
+    step: u64,
     framework: String,
     layout_digest: String,
     /// Digest of the gradients at fixed weights, once they were computed.
@@ -104,7 +104,7 @@ impl<M: Memory> PythonWorkload<M> {
             samples: [samples, declaration.samples("held_out_samples")],
             order,
             version: None,
-            assigned: (0, 0..0),
+            step: 0,
             framework,
             layout_digest: declaration.layout_digest().to_owned(),
             probe: None,
@@ -134,13 +134,15 @@ impl<M: Memory> PythonWorkload<M> {
 
     /// The step and the virtual node that a seed is for: the runtime names samples and seed only, and people want to
     /// read where something went wrong.
-    fn place(&self, seed: u64) -> (u64, u32) {
-        let (step, _) = self.assigned;
+    fn place(&mut self, seed: u64) -> (u64, u32) {
         let is = |step: u64, node: u32| micro_batch_seed(self.order.seed, step, node) == seed;
         let nodes = 0..self.order.virtual_nodes;
-        (step..step + 2)
-            .find_map(|step| nodes.clone().find(|node| is(step, *node)).map(|node| (step, node)))
-            .unwrap_or((step, 0))
+        let node = |step: u64| nodes.clone().find(|node| is(step, *node));
+        if let Some(found) = (self.step..self.step + 2).find_map(|step| node(step).map(|node| (step, node))) {
+            self.step = found.0;
+            return found;
+        }
+        (self.step, 0)
     }
 
     fn compute(
@@ -263,7 +265,7 @@ impl<M: Memory> Workload for PythonWorkload<M> {
     }
 
     fn assigned(&mut self, step: u64, nodes: Range<u32>) {
-        self.assigned = (step, nodes.clone());
+        self.step = step;
         // Before the first gradient the main thread has no use for it; when it is gone the next question says so.
         if self.probe.is_some() {
             let question = Question::Assigned { step, first: nodes.start, end: nodes.end };
