@@ -8,9 +8,11 @@ everything it requires, the way a user does it.
 import base64
 import email
 import hashlib
+import importlib.util
 import os
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 import unittest
@@ -37,10 +39,28 @@ print(*sorted({"numpy", "torch", "jax", "keras", "tensorflow"} & set(sys.modules
 import bellwether._native
 """
 
+# Trains a linear model on two workers.
+SCRIPT = """
+import torch
+import bellwether.torch as bw
+torch.manual_seed(0)
+samples = torch.randn(64, 4)
+data = torch.utils.data.TensorDataset(samples, samples.sum(1, keepdim=True))
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+run = bw.Run(model, optimizer, data=data, batch_size=16, virtual_nodes=4)
+for batches in run.epochs(2):
+    for x, y in batches:
+        optimizer.zero_grad()
+        run.backward(torch.nn.functional.mse_loss(model(x), y))
+        optimizer.step()
+print("trained", float(model.weight.detach().sum()))
+"""
 
-def output(*command: str | Path) -> str:
+
+def output(*command: str | Path, variables: dict[str, str] | None = None) -> str:
     """What a program prints; raises an error with what it said where it fails."""
-    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, env=variables)
     if ended.returncode:
         raise AssertionError(f"{command[0]} ended with {ended.returncode}:\n{ended.stdout}{ended.stderr}")
     return ended.stdout
@@ -121,6 +141,17 @@ class Wheel(unittest.TestCase):
         runs = [output(self.environment / "bin/python", "-I", "-c", IMPORT).split("\n") for _ in range(10)]
         self.assertEqual(runs[0][1], "")
         self.assertLess(min(float(run[0]) for run in runs), SLOWEST_IMPORT_S)
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "trains with PyTorch")
+    def test_a_script_trains_without_anything_else(self) -> None:
+        # What this environment has, the new one has too: PyTorch need not be installed a second time.
+        packages = sysconfig.get_path("purelib", vars={"base": str(self.environment)})
+        Path(packages, "more.pth").write_text(sysconfig.get_path("purelib"))
+        script = self.environment / "train.py"
+        script.write_text(SCRIPT)
+        variables = {"PATH": os.defpath, "HOME": str(self.environment)}
+        said = output(self.environment / "bin/python", script, variables=variables)
+        self.assertRegex(said, r"(?m)^trained [123]\.")
 
 
 if __name__ == "__main__":
