@@ -40,10 +40,12 @@ pub(crate) fn run(choice: &Choice<'_>) -> Result<bool> {
     let package = package::lay_out(&root, &target)?;
     let mut counts = Counts::default();
     for (environment, outcome) in environments(&root, &target, &files)? {
+        let files = files.iter().filter(|file| file.wants(environment));
         let python = match outcome {
             Outcome::Ready(python) => python,
             Outcome::Skipped(why) => {
                 println!("SKIPPED: the tests in Python that need {environment}: {why}");
+                counts.skip_files(files.count());
                 continue;
             }
         };
@@ -54,7 +56,7 @@ pub(crate) fn run(choice: &Choice<'_>) -> Result<bool> {
             command: &target.join("release/bellwether"),
             scratch: &target.join("python/scratch"),
         };
-        for file in files.iter().filter(|file| file.wants(environment)) {
+        for file in files {
             counts.add(suite::run(&place, file, choice.test)?);
         }
     }

@@ -45,6 +45,11 @@ impl Counts {
         self.skipped += other.skipped;
     }
 
+    /// Counts files that did not run: how many tests they hold only Python can tell.
+    pub(crate) fn skip_files(&mut self, files: usize) {
+        self.skipped += files as u64;
+    }
+
     /// What `run.py` has written, or one failed test where it ended without.
     fn read(report: &Path) -> Counts {
         let counts = || {
