@@ -130,6 +130,10 @@ class Feed:
         """From `step` on these virtual nodes are this worker's."""
         self._plan.assign(step, nodes)
 
+    def close(self) -> None:
+        """Ends the processes."""
+        self._ahead = None
+
     def batch(self, samples: list[int], seed: int) -> tuple[Any, float]:
         """The batch of a micro-batch, and the seconds that it was waited for."""
         begin = time.perf_counter()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -88,12 +88,15 @@ def tokens(path: str | os.PathLike[str], context: int, dtype: Any = np.uint16) -
     return windows
 
 
-def digest(data: MapStyle) -> str:
-    """16 hexadecimal digits of a data set: its length and 16 samples, spread over it."""
+def digest(data: MapStyle, seed: Callable[[int], None] = seed_python) -> str:
+    """16 hexadecimal digits of a data set: its length and 16 samples, spread over it.
+
+    `seed` seeds all generators that a sample may draw from.
+    """
     length = len(data)
     hasher = hashlib.blake2b(str(length).encode(), digest_size=8)
     for look in range(min(_LOOKS, length)):
-        seed_python(look)
+        seed(look)
         _update(hasher, data[look * length // min(_LOOKS, length)])
     return hasher.hexdigest()
 

@@ -216,7 +216,7 @@ class Run:
         return self._batches
 
     def _kernel_class(self) -> str:
-        data, fixed = _data.digest(self._loading.data), self._vectors.fixed_digest()
+        data, fixed = _data.digest(self._loading.data, seed_all), self._vectors.fixed_digest()
         return f"{kernel_class(self._device, self._threads)}; data {data}; fixed {fixed}"
 
     def _follow(self, declaration: Declaration, parts: int) -> Iterator[Iterable[Any]]:
@@ -272,7 +272,11 @@ class _Batches:
         """Answers for the micro-batch before, and waits for the next one. Leaves by SystemExit after the last."""
         if self._request is not None:
             self._answer(self._request)
-        self._request = self._session.next()
+        try:
+            self._request = self._session.next()
+        except SystemExit:
+            self._feed.close()
+            raise
         self._loss = None
         self._batch = self._begin(self._request)
         return self._batch

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+COMMAND = os.environ.get("BELLWETHER_COMMAND", "bellwether")
 EXAMPLES = ROOT / "examples/python"
 
 
@@ -54,30 +55,43 @@ class Place:
         return {**os.environ, "BELLWETHER_STATE_DIR": str(state)}
 
     def train(
-        self, script: Path, *arguments: str, kill_at: int | None = None, alone: bool = False
+        self,
+        script: Path,
+        *arguments: str,
+        kill_at: int | None = None,
+        stop_at: int | None = None,
+        alone: bool = False,
     ) -> Trained:
         """Trains a script by `bellwether run`, or `alone` by itself.
 
-        `kill_at`: a worker is killed when a step at or after this one was committed.
+        `kill_at`, `stop_at`: a worker is killed, or the run is stopped, when this step was committed.
         """
         self._count += 1
         folder = self.path / str(self._count)
         folder.mkdir()
-        command = [
-            os.environ["BELLWETHER_COMMAND"],
-            "run",
-            "--python",
-            sys.executable,
-            str(script),
-            *arguments,
-        ]
+        command = [COMMAND, "run", "--python", sys.executable, str(script), *arguments]
         if alone:
             command = [sys.executable, str(script), *arguments]
+        return self._run(folder, command, kill_at, stop_at)
+
+    def resume(self, trained: Trained) -> Trained:
+        """Takes a run up again that was stopped."""
+        run = next((trained.folder / "state").glob("*/journal.jsonl")).parent.name
+        return self._run(trained.folder, [COMMAND, "run", "--resume", run])
+
+    def _run(
+        self, folder: Path, command: list[str], kill_at: int | None = None, stop_at: int | None = None
+    ) -> Trained:
         environment = self.environment(folder / "state")
         with (folder / "out").open("w") as out, (folder / "log").open("w") as log:
             process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=log)
-            if kill_at is not None:
-                kill_worker(folder, kill_at, process)
+            if kill_at is not None and wait_for_step(folder, kill_at, process):
+                attached = [
+                    event["process"] for event in events(folder) if event["event"] == "worker_attached"
+                ]
+                os.kill(attached[-1], signal.SIGKILL)
+            if stop_at is not None and wait_for_step(folder, stop_at, process):
+                process.send_signal(signal.SIGINT)
             code = process.wait(timeout=240)
         trained = Trained(code, (folder / "out").read_text(), (folder / "log").read_text(), folder)
         trained.events = events(folder)
@@ -92,12 +106,10 @@ def events(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
-def kill_worker(folder: Path, step: int, run: subprocess.Popen[Any]) -> None:
-    """Waits until a step was committed, and kills the last worker that joined."""
+def wait_for_step(folder: Path, step: int, run: subprocess.Popen[Any]) -> bool:
+    """Waits until a step was committed; false if the run ended before."""
     while run.poll() is None:
-        told = events(folder)
-        attached = [event["process"] for event in told if event["event"] == "worker_attached"]
-        if any(event["event"] == "committed" and event["last"] >= step for event in told):
-            os.kill(attached[-1], signal.SIGKILL)
-            return
+        if any(event["event"] == "committed" and event["last"] >= step for event in events(folder)):
+            return True
         time.sleep(0.01)
+    return False

@@ -131,6 +131,12 @@ class ByIndex(unittest.TestCase):
         for other in (torch.arange(101.0), torch.arange(100.0) + 1, torch.arange(100)):
             self.assertNotEqual(by_index.digest(first), by_index.digest(TensorDataset(other)))
 
+    def test_digests_do_not_depend_on_generators(self) -> None:
+        torch.manual_seed(1)
+        first = by_index.digest(Augmented(), seed_all)
+        torch.manual_seed(2)
+        self.assertEqual(by_index.digest(Augmented(), seed_all), first)
+
 
 if __name__ == "__main__":
     unittest.main()
