@@ -1,0 +1,282 @@
+"""JAX models on Bellwether, with any element-wise optimizer of Optax.
+
+    params = bw.train(loss_fn, params, optimizer, (x, y), epochs=10, batch_size=64, virtual_nodes=8)
+
+`loss_fn(params, batch, key)` returns the mean loss of a batch. In a worker `train` computes gradients until the run
+ends, and the process ends with it; in the lead it waits for that end, and returns the trained parameters.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import jax
+
+from bellwether import _checkpoint, _errors
+from bellwether._arrays import Samples, check_sizes
+from bellwether._declare import Declaration
+from bellwether._errors import BellwetherError
+from bellwether._jax_model import Tree, Vectors, be_deterministic, begin, kernel_class, key_of
+from bellwether._jax_rules import OwnRule
+from bellwether._lead import Checkpoint, Lead
+from bellwether._loop import Evaluate, Gradient, Session
+from bellwether._role import Role, is_lead, role
+
+__all__ = ["BellwetherError", "Run", "is_lead", "load", "load_optimizer", "train"]
+
+begin()
+
+LossFunction = Callable[..., Any]
+"""``(params, batch, key) -> loss``; with state ``(params, state, batch, key) -> (loss, state)``."""
+
+
+class Run:
+    """Training of one pytree of parameters, by any number of workers."""
+
+    def __init__(
+        self,
+        params: Any,
+        optimizer: Any,
+        *,
+        data: Any,
+        batch_size: int,
+        virtual_nodes: int,
+        state: Any = None,
+        clip_norm: float | None = None,
+        held_out: Any = None,
+        seed: int = 0,
+        name: str | None = None,
+        workers: int | str | None = None,
+    ) -> None:
+        """What is trained, and how a step is cut.
+
+        `params`: any pytree of float32 arrays. `optimizer`: of Optax, with its schedule inside.
+        `data`, `held_out`: arrays of equal length (an array, a tuple or a dictionary of them), or anything with a
+        length and an index.
+        `batch_size`: samples of an optimizer step, over all workers, in `virtual_nodes` equal parts.
+        `state`: a pytree of float32 statistics that a step changes; they are averaged over the virtual nodes.
+        `clip_norm`: largest norm of the gradient of the whole batch.
+        `workers`: their number, or a range "1..4".
+
+        Raises BellwetherError, which names the line and what to write, for what cannot be trained so.
+        """
+        _errors.catch(_errors.report)
+        self._data = Samples(data, "data")
+        self._held_out = Samples(held_out, "held_out") if held_out is not None else None
+        check_sizes(len(self._data), batch_size, virtual_nodes)
+        self._vectors = Vectors(params, state)
+        self._rule = OwnRule(optimizer, self._vectors.parameters, role() is Role.WORKER)
+        self._sizes = (batch_size, virtual_nodes)
+        self._clip_norm, self._seed = clip_norm, seed
+        self._name, self._workers = name, workers
+        self._batches: _Batches | None = None
+        self._is_used = False
+        self.params = params
+        """In the lead: the parameters of the epoch that was trained last."""
+        self.state = state
+        """In the lead: the statistics of that epoch."""
+        self.epoch = 0
+        """In the lead: the epoch that was trained last, counted from 0."""
+        self.step = 0
+        """In a worker: the step of the present micro-batch. In the lead: the steps trained so far."""
+
+    def epochs(self, count: int) -> Iterable[Iterable[tuple[Any, Any]]]:
+        """The micro-batches of so many epochs, each with a key.
+
+        In a worker it yields once, all micro-batches of the run. In the lead it yields once per epoch, when that
+        epoch is trained and its weights are in `params`, and no micro-batches. Leaves by SystemExit in a worker when
+        the run is over, and in the lead if it was stopped (0) or failed (1).
+        """
+        declaration = self._declare(epochs=count)
+        return self._work(declaration) if role() is Role.WORKER else self._follow(declaration, count)
+
+    def steps(self, count: int) -> Iterable[tuple[Any, Any]]:
+        """The micro-batches of so many optimizer steps, each with a key, as one loop.
+
+        In the lead it yields nothing, and ends when the run has, with the trained weights in `params`.
+        """
+        declaration = self._declare(steps=count)
+        if role() is Role.WORKER:
+            return self._join(declaration)
+        for _ in self._follow(declaration, 1):
+            pass
+        return ()
+
+    def gradient(self, loss_fn: LossFunction, batch: Any, key: Any, weight: float | None = None) -> None:
+        """Computes the gradient of a micro-batch, whose loss is the mean over its samples, or over `weight` of
+        anything (valid tokens).
+
+        `loss_fn(params, batch, key)` returns the loss; with state `loss_fn(params, state, batch, key)` returns the
+        loss and the new state. It is compiled, so it depends on its arguments only.
+        """
+        if self._batches is None:
+            raise _errors.refuse(
+                "run.gradient outside of the loop", "call it in the loop over run.epochs or run.steps"
+            )
+        self._batches.gradient(loss_fn, batch, key, weight)
+
+    def _declare(self, epochs: int | None = None, steps: int | None = None) -> Declaration:
+        if self._is_used:
+            raise _errors.refuse(
+                "a Run is trained once, and this one was", "make another Run for another training"
+            )
+        self._is_used = True
+        batch_size, virtual_nodes = self._sizes
+        per_epoch = -(-len(self._data) // batch_size)
+        return Declaration(
+            layout=self._vectors.layout,
+            batch_size=batch_size,
+            virtual_nodes=virtual_nodes,
+            training_samples=len(self._data),
+            held_out_samples=len(self._held_out) if self._held_out is not None else 0,
+            optimizer=self._rule.declaration(self._clip_norm),
+            epochs=epochs,
+            steps=steps,
+            seed=self._seed,
+            name=self._name,
+            workers=self._workers,
+            device="cpu" if jax.default_backend() == "cpu" else "cuda",
+            evaluate_every=per_epoch if self._held_out is not None else None,
+            checkpoint_every=per_epoch if epochs is not None else None,
+        )
+
+    def _work(self, declaration: Declaration) -> Iterator[Iterable[tuple[Any, Any]]]:
+        """In a worker: once, all micro-batches."""
+        yield self._join(declaration)
+        raise _errors.refuse(
+            "the loop is left before the run is over",
+            "use run.steps(n) for a shorter run, or `bellwether stop`",
+        )
+
+    def _join(self, declaration: Declaration) -> _Batches:
+        be_deterministic()
+        session = Session(
+            declaration,
+            f"{kernel_class()}; data {self._data.digest()}",
+            self._vectors.attach(),
+            self._rule.piece,
+            self._rule,
+        )
+        self._batches = _Batches(self, session)
+        return self._batches
+
+    def _follow(self, declaration: Declaration, parts: int) -> Iterator[Iterable[tuple[Any, Any]]]:
+        """In the lead: once per epoch, when it is trained."""
+        trees = (self._vectors.parameters, self._vectors.state)
+        lead = Lead(declaration, (array for tree in trees for array in tree.arrays()))
+        for part, checkpoint in lead.parts(parts, declaration.steps_per_epoch):
+            self._open(checkpoint)
+            self.epoch = part
+            yield ()
+
+    def _open(self, checkpoint: Checkpoint) -> None:
+        tensors, self.step = _checkpoint.read(checkpoint.path)
+        self.params = self._vectors.parameters.named(tensors, "parameters")
+        self.state = self._vectors.state.named(tensors, "state")
+
+
+class _Batches:
+    """The micro-batches of a worker, until the run ends."""
+
+    def __init__(self, run: Run, session: Session) -> None:
+        self._run, self._session = run, session
+        self._request: Gradient | Evaluate | None = None
+        self._loss: tuple[float, float] | None = None
+        self._waited = 0.0
+
+    def __iter__(self) -> _Batches:
+        return self
+
+    def __next__(self) -> tuple[Any, Any]:
+        """Answers for the micro-batch before, and waits for the next one. Leaves by SystemExit after the last."""
+        if self._request is not None:
+            self._answer(self._request)
+        request = self._request = self._session.next()
+        self._loss = None
+        self._run._vectors.begin(request.fresh)
+        begin = time.perf_counter()
+        if isinstance(request, Gradient):
+            self._run.step, seed, data = request.step, request.seed, self._run._data
+        else:
+            assert self._run._held_out is not None, "only a job with held-out samples is evaluated"
+            seed, data = 0, self._run._held_out
+        batch = data.batch(request.samples, seed)
+        self._waited = time.perf_counter() - begin
+        return batch, key_of(seed)
+
+    def gradient(self, loss_fn: LossFunction, batch: Any, key: Any, weight: float | None) -> None:
+        """Computes the gradient of a loss, or the loss alone where the held-out set is evaluated."""
+        if self._request is None:
+            raise _errors.refuse("run.gradient outside of the loop", "call it once in the loop's body")
+        if self._loss is not None:
+            raise _errors.refuse(
+                "run.gradient is called twice in a micro-batch",
+                "add the losses in one function, and call it once",
+            )
+        factor = float(len(self._request.samples) if weight is None else weight)
+        vectors = self._run._vectors
+        if isinstance(self._request, Gradient):
+            self._loss = vectors.gradient(loss_fn, batch, key, factor), factor
+        else:
+            self._loss = vectors.loss(loss_fn, batch, key) * factor, factor
+
+    def _answer(self, request: Gradient | Evaluate) -> None:
+        if self._loss is None:
+            raise _errors.refuse(
+                "the loop's body ended a micro-batch without run.gradient(loss_fn, batch, key)",
+                "call it once in it",
+            )
+        total, weight = self._loss
+        if isinstance(request, Gradient):
+            self._session.loss(total, weight, self._waited)
+        else:
+            self._session.evaluation(total, 0, 0)
+
+
+def train(
+    loss_fn: LossFunction,
+    params: Any,
+    optimizer: Any,
+    data: Any,
+    *,
+    epochs: int | None = None,
+    steps: int | None = None,
+    state: Any = None,
+    **options: Any,
+) -> Any:
+    """Trains parameters in one call, and returns them; with `state` the pair of both.
+
+    `options` are those of `Run`, of which `batch_size` and `virtual_nodes` are needed; exactly one of `epochs` and
+    `steps` is given. In a worker it does not return.
+    """
+    if (epochs is None) == (steps is None):
+        raise _errors.refuse("exactly one of epochs and steps is needed", "write epochs=3, for example")
+    run = Run(params, optimizer, data=data, state=state, **options)
+    parts = run.epochs(epochs) if epochs is not None else [run.steps(steps or 0)]
+    for batches in parts:
+        for batch, key in batches:
+            run.gradient(loss_fn, batch, key)
+    return run.params if state is None else (run.params, run.state)
+
+
+def load(params: Any, checkpoint: str | os.PathLike[str], *, state: Any = None) -> Any:
+    """The parameters of a checkpoint, as a pytree like `params`; with `state` the pair of both.
+
+    `checkpoint` is a file of a run's folder `checkpoints`. Raises BellwetherError if its tensors are not those of the
+    pytrees, and names the first that is not.
+    """
+    tensors, _ = _checkpoint.read(checkpoint)
+    vectors = Vectors(params, state)
+    _checkpoint.check(tensors, vectors.layout, checkpoint)
+    loaded = vectors.parameters.named(tensors, "parameters")
+    return loaded if state is None else (loaded, vectors.state.named(tensors, "state"))
+
+
+def load_optimizer(optimizer: Any, params: Any, checkpoint: str | os.PathLike[str]) -> Any:
+    """Optax's state of a checkpoint, with which a plain loop goes on: what ``optimizer.init(params)`` was."""
+    tensors, step = _checkpoint.read(checkpoint)
+    tree = Tree(params, "parameters")
+    return OwnRule(optimizer, tree, is_tested=True).state(tree, tensors, step)
