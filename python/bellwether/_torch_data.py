@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 from bellwether._native import SampleOrder
 from bellwether.data import MapStyle, mix
 
-Key = tuple[int, int]
-"""The index of a sample, and its seed."""
+Wanted = tuple[list[int], int]
+"""The indices of a micro-batch's samples, and its seed."""
 
 
 def seed_all(seed: int) -> None:
@@ -28,11 +28,6 @@ def seed_all(seed: int) -> None:
     np.random.seed(seed & 0xFFFFFFFF)
 
 
-def keys(samples: list[int], seed: int) -> list[Key]:
-    """The samples of a micro-batch with a seed each."""
-    return [(sample, mix(seed, place)) for place, sample in enumerate(samples)]
-
-
 class Loading:
     """Loads the samples of a micro-batch, each with its own seed, and joins them to a batch."""
 
@@ -42,16 +37,16 @@ class Loading:
         # Tensors hold no code that could draw random numbers, and are taken by one index.
         self._is_plain = type(data) is TensorDataset and collate is None
 
-    def __call__(self, wanted: list[Key]) -> Any:
-        """The batch of these samples."""
+    def __call__(self, samples: list[int], seed: int) -> Any:
+        """The batch of these samples; each draws random numbers by a seed of its own, which follows from `seed`."""
         if self._is_plain and isinstance(self.data, TensorDataset):
-            index = torch.tensor([sample for sample, _ in wanted])
+            index = torch.tensor(samples)
             return [tensor[index] for tensor in self.data.tensors]
-        samples = []
-        for sample, seed in wanted:
-            seed_all(seed)
-            samples.append(self.data[sample])
-        return self.collate(samples)
+        loaded = []
+        for place, sample in enumerate(samples):
+            seed_all(mix(seed, place))
+            loaded.append(self.data[sample])
+        return self.collate(loaded)
 
 
 class _Keyed(Dataset[Any]):
@@ -60,9 +55,10 @@ class _Keyed(Dataset[Any]):
     def __init__(self, loading: Loading) -> None:
         self._loading = loading
 
-    def __getitem__(self, wanted: list[Key]) -> Any:
+    def __getitem__(self, wanted: Wanted) -> Any:
+        samples, seed = wanted
         # Before the worker has its virtual nodes it asks for nothing.
-        return self._loading(wanted) if wanted else None
+        return self._loading(samples, seed) if samples else None
 
 
 def _same(batch: Any) -> Any:
@@ -88,21 +84,21 @@ class Plan:
         """The seed of the micro-batch that is asked for next."""
         return self._order.seed(self._step, self._nodes[self._next]) if self._nodes else None
 
-    def __iter__(self) -> Iterator[list[Key]]:
+    def __iter__(self) -> Iterator[Wanted]:
         while True:
             yield self._take()
 
-    def _take(self) -> list[Key]:
+    def _take(self) -> Wanted:
         seed = self.upcoming()
         if seed is None:
             self.issued.append(-1)
-            return []
+            return [], 0
         samples = self._order.micro_batch(self._step, self._nodes[self._next])
         self._next += 1
         if self._next == len(self._nodes):
             self._next, self._step = 0, self._step + 1
         self.issued.append(seed)
-        return keys(samples, seed)
+        return samples, seed
 
 
 class Feed:
@@ -140,7 +136,7 @@ class Feed:
         batch = self._take_ahead(seed)
         if batch is None:
             self.loaded_here += 1
-            batch = self._loading(keys(samples, seed))
+            batch = self._loading(samples, seed)
         return batch, time.perf_counter() - begin
 
     def _take_ahead(self, seed: int) -> Any:

@@ -29,7 +29,7 @@ from bellwether._lead import Checkpoint, Lead
 from bellwether._loop import Evaluate, Gradient, Session
 from bellwether._native import SampleOrder
 from bellwether._role import Role, is_lead, role
-from bellwether._torch_data import Feed, Loading, keys, seed_all
+from bellwether._torch_data import Feed, Loading, seed_all
 from bellwether._torch_model import Vectors, be_deterministic, check, guard, kernel_class
 from bellwether._torch_rules import OwnRule, Table, restore, tabulate, translated
 
@@ -292,10 +292,10 @@ class _Batches:
         if loss.dim() != 0:
             raise _errors.refuse(f"the loss has the shape {tuple(loss.shape)}", "write loss.mean()")
         factor = float(len(self._request.samples) if weight is None else weight)
-        total = loss * factor
         if isinstance(self._request, Gradient):
-            total.backward()
-        self._loss = (total.item(), factor)
+            # The gradient of the sum, without a product in the graph.
+            loss.backward(torch.full_like(loss, factor))
+        self._loss = (loss.item() * factor, factor)
 
     def _begin(self, request: Gradient | Evaluate) -> Any:
         self._run._vectors.begin(request.fresh, request.step if isinstance(request, Gradient) else 0)
@@ -306,7 +306,7 @@ class _Batches:
         else:
             held_out = self._run._held_out
             assert held_out is not None, "only a job with held-out samples is evaluated"
-            batch = held_out(keys(request.samples, 0))
+            batch = held_out(request.samples, 0)
             seed_all(0)
             self._run._model.eval()
             torch.set_grad_enabled(False)

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset, TensorDataset, default_collate
 from bellwether import BellwetherError
 from bellwether import data as by_index
 from bellwether._native import SampleOrder
-from bellwether._torch_data import Feed, Loading, keys, seed_all
+from bellwether._torch_data import Feed, Loading, seed_all
 
 NODES = 4
 
@@ -91,7 +91,7 @@ class Feeds(unittest.TestCase):
     def test_a_table_of_tensors_is_taken_by_one_index(self) -> None:
         tensors = TensorDataset(torch.randn(50, 3), torch.arange(50))
         one, other = Loading(tensors, None), Loading(tensors, default_collate)
-        for here, there in zip(one(keys([3, 9, 4], 1)), other(keys([3, 9, 4], 1)), strict=True):
+        for here, there in zip(one([3, 9, 4], 1), other([3, 9, 4], 1), strict=True):
             self.assertTrue(torch.equal(here, there))
 
     def test_seeds_are_of_all_generators(self) -> None:
