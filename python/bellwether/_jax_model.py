@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,10 +14,10 @@ from numpy.typing import NDArray
 from bellwether import _errors
 from bellwether._checkpoint import cut
 from bellwether._declare import Layout, Tensors
+from bellwether._machine import instructions
 
 Vector = NDArray[np.float32]
 
-_INSTRUCTIONS = ("sse4_2", "avx", "avx2", "fma", "avx512f", "avx512_bf16", "amx_tile", "asimd", "sve")
 _FUNCTIONS_MOST = 8
 """Loss functions that a run compiles; more are one that is made anew in every micro-batch."""
 
@@ -57,18 +55,6 @@ def kernel_class() -> str:
     flags = ("XLA_FLAGS", "JAX_CPU_ENABLE_ASYNC_DISPATCH", "JAX_DISABLE_JIT")
     parts += [f"{flag}={os.environ[flag]}" for flag in flags if os.environ.get(flag)]
     return "; ".join(parts)
-
-
-def instructions() -> str:
-    """The vector instructions of this processor, which compiled code takes."""
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return platform.machine()
-    lines = [line for line in text.splitlines() if line.startswith(("flags", "Features"))]
-    known = set(lines[0].split(":", 1)[1].split()) if lines else set()
-    found = [name for name in _INSTRUCTIONS if name in known]
-    return f"{platform.machine()} {' '.join(found)}".strip()
 
 
 def key_of(seed: int) -> Any:

@@ -23,7 +23,7 @@ from bellwether._loop import PIECE
 from bellwether._rules import TESTED, is_elementwise
 
 _DUMMY = 8
-"""Elements of the vector whose rule is advanced for the numbers of its state."""
+"""Elements of the vector on which a rule is looked at."""
 
 _NEAR = 1e-3
 """How far, relative to the largest update, a rule on tensors may be from the same on flat pieces: rounding is less."""
@@ -78,7 +78,6 @@ class OwnRule:
         self.slots = _slot_names([name for name, _ in vectors])
         self._first_scalars = [leaf for _, leaf in leaves if np.ndim(leaf) == 0]
         self._compiled = jax.jit(self._step)
-        self._dummy = dummy
 
     def _step(self, parameters: Any, leaves: list[Any], gradient: Any) -> tuple[Any, list[Any]]:
         """One update of a flat vector: the parameters and the leaves of the state after it."""
@@ -131,9 +130,9 @@ class OwnRule:
         if step not in self._history:
             known = max(past for past in self._history if past < step)
             scalars = self._history[known]
-            ones = [np.ones(_DUMMY, np.float32) for _ in self.slots]
+            ones = [np.ones(self._size, np.float32)] * (len(self.slots) + 2)
             for _ in range(known, step):
-                _, left = self._compiled(self._dummy, self._merged(ones, scalars), self._dummy)
+                _, left = self._compiled(ones[0], self._merged(ones[2:], scalars), ones[1])
                 scalars = [
                     leaf for leaf, is_vector in zip(left, self._is_vector, strict=True) if not is_vector
                 ]

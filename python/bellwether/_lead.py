@@ -94,6 +94,10 @@ class Lead:
             raise KeyboardInterrupt
         self._stopped = True
         print("the run stops at its next step; Ctrl-C again ends this process at once", file=sys.stderr)
+        self.stop()
+
+    def stop(self) -> None:
+        """Asks the run to stop at its next step."""
         subprocess.Popen([_command(), "stop", str(self.folder)], stdout=subprocess.DEVNULL)
 
     def checkpoint(self, step: int) -> Checkpoint | None:
