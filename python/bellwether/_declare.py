@@ -128,9 +128,25 @@ class Declaration:
             "arguments": sys.argv[1:],
             "job": self.job(),
             "layout": self.layout.json(),
+            "modules": _imported(),
             "initial": initial,
         }
         return json.dumps(declaration, separators=(",", ":"), allow_nan=False)
+
+
+def _imported() -> list[str]:
+    """What this process has imported from installed packages, so that a fork server can do so once for all workers.
+
+    The user's own modules are left out: they may have changed by the time when a worker starts.
+    """
+    installed = tuple(os.path.join(path, "") for path in sys.path if path.endswith("-packages"))
+    own = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
+    names = []
+    for name, module in sys.modules.items():
+        file = getattr(module, "__file__", None)
+        if name != "__main__" and isinstance(file, str) and file.startswith((*installed, own)):
+            names.append(name)
+    return sorted(names)
 
 
 def _script() -> str:

@@ -34,7 +34,7 @@ pub(crate) fn build_of(
 pub(crate) fn program_of(trained: Option<&Trained>) -> Result<Program, Failure> {
     let program = Program::new(program()?);
     Ok(match trained {
-        Some(trained) => program.script(trained.command_line()),
+        Some(trained) => program.script(trained.clone()),
         None => program,
     })
 }

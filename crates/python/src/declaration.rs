@@ -10,6 +10,8 @@ use serde_json::Value;
 const FREE: &[&str] = &[
     "name",
     "workers",
+    "epochs",
+    "steps",
     "evaluation",
     "checkpoint",
     "model.python",

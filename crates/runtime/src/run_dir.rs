@@ -382,7 +382,21 @@ impl RunDir {
     ///
     /// Returns the file system's error.
     pub fn worker_log(&self, worker: u64) -> io::Result<File> {
-        log(&self.path.join(format!("worker-{worker}.log")))
+        log(&self.worker_log_file(worker))
+    }
+
+    /// `worker-N.log`.
+    pub fn worker_log_file(&self, worker: u64) -> PathBuf {
+        self.path.join(format!("worker-{worker}.log"))
+    }
+
+    /// Opens the log of the process that forks a script's workers, to append to it.
+    ///
+    /// # Errors
+    ///
+    /// Returns the file system's error.
+    pub fn fork_server_log(&self) -> io::Result<File> {
+        log(&self.path.join("fork-server.log"))
     }
 
     /// Opens the log of a parameter server, to append to it.

@@ -15,9 +15,11 @@ use std::sync::Arc;
 
 use bellwether_core::InputError;
 use bellwether_core::job::{Job, Model};
+use bellwether_runtime::run_dir::WORKER_VARIABLE;
 use bellwether_runtime::workload::Workload;
 
 mod declaration;
+pub(crate) mod fork;
 mod lead;
 
 pub use declaration::Declaration;
@@ -99,6 +101,8 @@ pub fn prepare(command: &mut Command) {
         ("PYTHONUNBUFFERED", "1"),
         // JAX on several processor threads gives other results from call to call (jax#39741).
         ("NPROC", "1"),
+        // The threads of NumPy's library decide bits too, and a process that has some cannot be forked whole.
+        ("OPENBLAS_NUM_THREADS", "1"),
         ("TF_CPP_MIN_LOG_LEVEL", "2"),
         ("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),
     ];
@@ -129,6 +133,46 @@ fn interpreter() -> Result<PathBuf, InputError> {
     })
 }
 
+/// What a worker that runs a script is told of the run it joins.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct WorkerOptions {
+    /// The coordinator's control plane, `host:port`.
+    pub join: String,
+    /// File with the run's token.
+    pub token_file: PathBuf,
+    /// The worker's number; 0 asks the coordinator for one.
+    pub worker: u64,
+    /// Where its data plane listens.
+    pub listen: String,
+    /// How long it waits when the coordinator is gone.
+    pub orphan_timeout_s: f64,
+}
+
+impl WorkerOptions {
+    /// The variable that holds these.
+    fn variable(&self) -> (&'static str, String) {
+        (WORKER_VARIABLE, serde_json::json!(self).to_string())
+    }
+
+    /// What makes a process of a script a worker.
+    pub fn environment(&self) -> [(&'static str, String); 3] {
+        // Habits of launchers: one device each; how many processes there are is not the script's to know.
+        [("BELLWETHER_ROLE", "worker".into()), self.variable(), ("LOCAL_RANK", "0".into())]
+    }
+
+    /// By these the process is recognised that forks the workers of a run: it may be any of them.
+    fn of_fork_server(token_file: &Path) -> WorkerOptions {
+        let token_file = token_file.to_path_buf();
+        WorkerOptions {
+            join: String::new(),
+            token_file,
+            worker: 0,
+            listen: String::new(),
+            orphan_timeout_s: 0.0,
+        }
+    }
+}
+
 /// What a script declared, as it is handed to those who start its workers.
 #[derive(Debug, Clone)]
 pub struct Trained(Arc<Declaration>);
@@ -152,6 +196,11 @@ impl Trained {
     /// The command line of its workers.
     pub fn command_line(&self) -> Vec<OsString> {
         self.0.script().command_line()
+    }
+
+    /// What its processes have imported, for those from which workers are forked.
+    pub fn modules(&self) -> &[String] {
+        &self.0.modules
     }
 
     /// The file of the initial weights, where there is one.

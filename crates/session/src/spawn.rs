@@ -1,10 +1,9 @@
 //! How a session starts workers and parameter servers: as processes of a program, or as threads of this one.
 
-use std::ffi::OsString;
 use std::fmt;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
@@ -13,7 +12,12 @@ use bellwether_runtime::membership::WorkerId;
 use bellwether_runtime::run_dir::RunDir;
 
 use crate::error::RunError;
+use crate::script::fork::ForkServer;
+use crate::script::{Trained, WorkerOptions};
 use crate::{WorkloadBuilder, threads};
+
+/// How long a worker of a script waits for another coordinator, as `PROGRAM worker` does unless it is told.
+const ORPHAN_TIMEOUT_S: f64 = 600.0;
 
 /// How the workers and parameter servers of a run are started.
 #[derive(Debug, Clone)]
@@ -33,8 +37,10 @@ pub enum Spawn {
 pub struct Program {
     path: PathBuf,
     more: Arc<Arguments>,
-    /// The command line of a script whose workers are its own processes.
-    script: Vec<OsString>,
+    /// What a script declared whose workers are its own processes.
+    script: Option<Trained>,
+    /// Whether its workers are forked from a process that has imported what they need.
+    forks: bool,
 }
 
 /// Further arguments of each worker.
@@ -43,13 +49,48 @@ type Arguments = dyn Fn(WorkerId) -> Vec<String> + Send + Sync;
 impl Program {
     /// The program in this file.
     pub fn new(path: impl Into<PathBuf>) -> Program {
-        Program { path: path.into(), more: Arc::new(|_| Vec::new()), script: Vec::new() }
+        Program { path: path.into(), more: Arc::new(|_| Vec::new()), script: None, forks: true }
     }
 
-    /// The same where workers run this command line in the role of workers: `PROGRAM worker … -- PYTHON SCRIPT`.
+    /// The same where workers are processes of a script: forked, or as `PROGRAM worker … -- PYTHON SCRIPT`.
     #[must_use]
-    pub fn script(self, command_line: Vec<OsString>) -> Program {
-        Program { script: command_line, ..self }
+    pub fn script(self, trained: Trained) -> Program {
+        Program { script: Some(trained), ..self }
+    }
+
+    /// The same with a fresh interpreter for each worker of a script.
+    #[must_use]
+    pub fn without_forks(self) -> Program {
+        Program { forks: false, ..self }
+    }
+
+    /// Forks a worker of a script, where that is possible.
+    fn fork(
+        &self,
+        server: &mut Option<ForkServer>,
+        run: &RunDir,
+        number: WorkerId,
+        address: SocketAddr,
+    ) -> Option<Box<dyn Spawned>> {
+        let trained = self.script.as_ref().filter(|_| self.forks && (self.more)(number).is_empty())?;
+        let words: Option<Vec<String>> =
+            trained.command_line().into_iter().map(|word| word.into_string().ok()).collect();
+        let words = words?;
+        let token_file = std::path::absolute(run.token_file()).ok()?;
+        if server.as_mut().is_none_or(|server| !server.is_alive()) {
+            let python = Path::new(&words[0]);
+            let log = run.fork_server_log().ok()?;
+            *server = ForkServer::start(python, trained.modules(), &token_file, log).ok();
+        }
+        let options = WorkerOptions {
+            join: address.to_string(),
+            token_file,
+            worker: number,
+            listen: SocketAddr::new(address.ip(), 0).to_string(),
+            orphan_timeout_s: ORPHAN_TIMEOUT_S,
+        };
+        let log = std::path::absolute(run.worker_log_file(number)).ok()?;
+        server.as_mut()?.fork(&words, &options, &log).ok()
     }
 
     /// The same without the further arguments of workers.
@@ -110,13 +151,17 @@ impl Spawn {
         match self {
             Spawn::Processes(program) => {
                 let (run, program) = (run.clone(), program.clone());
+                let mut server = None;
                 Ok(Some(Box::new(move |worker, address| {
                     let log = run.worker_log(worker)?;
+                    if let Some(forked) = program.fork(&mut server, &run, worker, address) {
+                        return Ok(forked);
+                    }
                     let mut command = program.start("worker", &run, worker, address);
                     command.args((program.more)(worker));
-                    if !program.script.is_empty() {
+                    if let Some(trained) = &program.script {
                         // What a script prints is part of its log.
-                        command.arg("--").args(&program.script).stdout(log.try_clone()?);
+                        command.arg("--").args(trained.command_line()).stdout(log.try_clone()?);
                     }
                     process(command.stderr(log).spawn())
                 })))

@@ -66,6 +66,16 @@ pub(crate) fn run() -> Result<bool> {
     Ok(true)
 }
 
+fn is_python_test(path: &str) -> bool {
+    path.starts_with("python/tests/test_") && path.ends_with(".py")
+}
+
+/// The tests of a file in Python.
+fn methods(text: &str) -> impl Iterator<Item = String> {
+    let names = text.lines().filter_map(|line| line.trim_start().strip_prefix("def "));
+    names.filter_map(|rest| rest.split_once('(')).map(|(name, _)| name.to_string())
+}
+
 /// What is wrong with the table, or with its page.
 pub(crate) fn check(texts: &Texts, codes: &BTreeMap<String, Code>) -> Vec<Problem> {
     let Some(text) = texts.get(INPUT) else { return Vec::new() };
@@ -73,8 +83,10 @@ pub(crate) fn check(texts: &Texts, codes: &BTreeMap<String, Code>) -> Vec<Proble
         return vec![Problem::of_file(INPUT, "the table of modes cannot be found; it is `const TABLE`")];
     };
     let in_crates = codes.iter().filter(|(path, _)| path.starts_with("crates/"));
-    let functions: BTreeSet<String> =
+    let mut functions: BTreeSet<String> =
         in_crates.flat_map(|(_, code)| code.functions()).map(|function| function.name).collect();
+    functions
+        .extend(texts.iter().filter(|(path, _)| is_python_test(path)).flat_map(|(_, text)| methods(text)));
     let mut problems = Vec::new();
     for row in &table.rows {
         if row.cells.len() != table.modes.len() {

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use bellwether_core::InputError;
-use bellwether_core::job::Job;
+use bellwether_core::job::{Data, Job, Model};
 use bellwether_core::units::Bytes;
 use bellwether_runtime::membership::WorkloadDescription;
 use bellwether_serve::ledger::Task;
@@ -44,6 +44,10 @@ pub(crate) fn describe(arguments: &DescribeArguments, printer: &Printer) -> Resu
 
 /// The size of a job's task, learnt as a worker would.
 fn task(job: &Job, file_limit_bytes: u64) -> Result<Task, InputError> {
+    if let (Model::Python { values, .. }, Data::Python { training_samples, .. }) = (&job.model, &job.data) {
+        // Its script said so when the job was submitted; no script runs before its turn.
+        return Ok(Task { training_samples: *training_samples, bytes: 4 * values });
+    }
     let read = |path: &std::path::Path| files::read_data_within(path, file_limit_bytes);
     let workload = bellwether_workloads::build(job, &read)?;
     let described = WorkloadDescription::of(workload.as_ref());

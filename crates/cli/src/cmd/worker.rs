@@ -11,7 +11,6 @@ use bellwether_core::job::Job;
 use bellwether_core::units::Seconds;
 use bellwether_core::{InputError, ParseError};
 use bellwether_runtime::notice::{Listening, Source};
-use bellwether_runtime::run_dir::WORKER_VARIABLE;
 use bellwether_runtime::worker::{Options, Stages, WorkerError, run};
 use bellwether_workloads::{Flip, Pace};
 use clap::Args;
@@ -134,20 +133,15 @@ fn run_script(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
         return Err(error.hint("leave it out: a script computes as it says").into());
     }
     let token_file = std::path::absolute(&arguments.token_file);
-    let options = serde_json::json!({
-        "join": arguments.join,
-        "token_file": token_file.map_err(|e| Failure::at(arguments.token_file.display().to_string(), e))?,
-        "worker": arguments.worker_id,
-        "listen": arguments.listen,
-        "orphan_timeout_s": arguments.orphan_timeout.get(),
-    });
+    let options = script::WorkerOptions {
+        join: arguments.join.clone(),
+        token_file: token_file.map_err(|e| Failure::at(arguments.token_file.display().to_string(), e))?,
+        worker: arguments.worker_id,
+        listen: arguments.listen.to_string(),
+        orphan_timeout_s: arguments.orphan_timeout.get(),
+    };
     let mut command = Command::new(&arguments.script[0]);
-    command
-        .args(&arguments.script[1..])
-        .env("BELLWETHER_ROLE", "worker")
-        .env(WORKER_VARIABLE, options.to_string());
-    // Habits of launchers: one device each; how many processes there are is not the script's to know.
-    command.env("LOCAL_RANK", "0");
+    command.args(&arguments.script[1..]).envs(options.environment());
     script::prepare(&mut command);
     let error = command.exec();
     let place = arguments.script[0].to_string_lossy().into_owned();

@@ -9,7 +9,7 @@ use super::{REFUSAL_PERIOD, REFUSALS_MAX, Run, RunEvent, Session};
 use crate::control::server::{Input, Outgoing, envelope, welcome};
 use crate::control::{convert, generated as wire};
 use crate::membership::coordinator::{End, Event};
-use crate::membership::{FromWorker, ToWorker};
+use crate::membership::{FromWorker, ToWorker, WorkloadDescription};
 
 impl Run {
     pub(super) fn input(&mut self, input: Input) {
@@ -18,11 +18,8 @@ impl Run {
             Input::Said(session, message) => {
                 let Some(worker) = self.workers_by_session.get(&session).copied() else { return };
                 if let FromWorker::Warmed(workload) = &message
-                    && self.order.is_none()
-                    && let Err(error) = self.learn_from_worker(workload)
+                    && !self.meet(workload)
                 {
-                    let how = RunOutcome::Failed(RunFailure::Other(error.to_string()));
-                    self.end = Some(End { how, digest: None });
                     return;
                 }
                 // Each worker's own account, before it is merged with the others'.
@@ -89,6 +86,19 @@ impl Run {
         self.handle(Event::Stop);
     }
 
+    /// The first worker says what the workload is; the run ends if it cannot be this one.
+    fn meet(&mut self, workload: &WorkloadDescription) -> bool {
+        if self.order.is_some() {
+            return true;
+        }
+        let learnt = self.learn_from_worker(workload);
+        if let Err(error) = &learnt {
+            let how = RunOutcome::Failed(RunFailure::Other(error.to_string()));
+            self.end = Some(End { how, digest: None });
+        }
+        learnt.is_ok()
+    }
+
     fn opened(&mut self, session: u64, attach: wire::Attach, outgoing: Outgoing) {
         if let Some(reason) = self.machine.refusal(attach.worker, attach.instance) {
             self.refused(format!("worker {}", attach.worker), reason.clone());
@@ -114,6 +124,10 @@ impl Run {
             measure_link: self.options.measure_link,
         };
         if outgoing.send(Ok(welcome(first))).is_err() {
+            return;
+        }
+        // One that looked for another coordinator does not warm up again.
+        if workload.as_ref().is_some_and(|workload| !self.meet(workload)) {
             return;
         }
         let held = attach.held.map(|h| (h.epoch, h.step));

@@ -29,7 +29,7 @@ impl Run {
 
     /// Steps of the whole run; 0 until the size of the task is known.
     pub(super) fn total_steps(&self) -> u64 {
-        let workload = self.machine.workload();
+        let workload = self.machine.workload().or(self.options.workload.as_ref());
         workload.map_or(0, |t| self.options.job.total_steps(t.training_samples))
     }
 

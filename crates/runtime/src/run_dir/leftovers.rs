@@ -59,12 +59,17 @@ impl Leftover {
     }
 }
 
+/// A worker that was forked from another process shows that one's words, which name no worker: 0.
+fn is_number(word: &str, number: WorkerId) -> bool {
+    word.parse().is_ok_and(|said: WorkerId| said == number || said == 0)
+}
+
 /// Whether a process calls itself by this number and has a file of this run's folder: its number may be another's by
 /// now.
 fn is_of_run(process: u32, number: WorkerId, folder: &Path) -> bool {
     let arguments = words_of_process(process);
     let named = arguments.windows(2).any(|pair| {
-        ["--worker-id", "--server-id"].contains(&pair[0].as_str()) && pair[1].parse() == Ok(number)
+        ["--worker-id", "--server-id"].contains(&pair[0].as_str()) && is_number(&pair[1], number)
     });
     let folder = std::fs::canonicalize(folder).ok();
     let working = PathBuf::from(format!("/proc/{process}/cwd"));

@@ -101,7 +101,16 @@ pub(crate) fn measure(
         );
     }
     let measured = Measured::read(&run, how.steps)?;
-    Ok(build::profile(original, description, &measured))
+    let mut profile = build::profile(original, description, &measured);
+    if profile.device.is_empty() {
+        // Only its workers know what they compute with.
+        profile.device = kernel_class(&run);
+    }
+    Ok(profile)
+}
+
+fn kernel_class(run: &RunDir) -> String {
+    run.history().ok().and_then(|history| history.task).map_or(String::new(), |task| task.fingerprint)
 }
 
 /// Starts the first worker, and others unless they come by hand.

@@ -30,6 +30,9 @@ pub struct Declaration {
     /// The tables of a job file, as far as the script knows them.
     pub job: Map<String, Value>,
     layout: Names,
+    /// What it has imported from installed packages.
+    #[serde(default)]
+    pub(super) modules: Vec<String>,
     /// File with the initial weights: all parameters, then all state, as little-endian `f32`.
     #[serde(default)]
     pub initial: Option<PathBuf>,
@@ -53,7 +56,7 @@ impl Declaration {
             InputError::new(script, format!("what it declares cannot be read: {what}"))
                 .hint("install the Python package `bellwether` of the same release as this command")
         };
-        let declaration: Declaration = serde_json::from_slice(line).map_err(|e| wrong(e.to_string()))?;
+        let mut declaration: Declaration = serde_json::from_slice(line).map_err(|e| wrong(e.to_string()))?;
         if declaration.version != VERSION {
             return Err(wrong(format!(
                 "it has version {}, this command reads {VERSION}",
@@ -61,6 +64,11 @@ impl Declaration {
             )));
         }
         declaration.check().map_err(|what| InputError::new(script, what))?;
+        let layout = declaration.layout();
+        let values = layout.parameter_count() + layout.state_count();
+        if let Some(Value::Object(model)) = declaration.job.get_mut("model") {
+            model.insert("values".into(), values.into());
+        }
         Ok(declaration)
     }
 

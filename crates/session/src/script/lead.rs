@@ -119,7 +119,10 @@ impl Lead {
         let ended = self.child.as_mut().and_then(|child| child.wait().ok());
         let what = match ended.and_then(|ended| ended.code()) {
             Some(0) => "it ended without declaring a job".to_string(),
-            Some(code) => format!("it failed before it declared a job (exit code {code})"),
+            Some(code) => {
+                let what = format!("it failed before it declared a job (exit code {code})");
+                return InputError::new(&self.name, what).hint("what it said stands above");
+            }
             None => "it was killed before it declared a job".to_string(),
         };
         let hint = "a script declares its job where it calls bellwether: run.epochs(…), run.steps(…), fit(…) or train(…)";

@@ -21,7 +21,6 @@ pub(super) const MODES: [(TrainingMode, &str); 5] = [
 ];
 
 const NO_TEST: &str = "it is accepted, and no test shows it yet";
-const NOT_BUILT: &str = "it is not built yet";
 const NO_SERVERS: &str = "there are no servers";
 const NO_WAIT: &str = "no worker waits for another";
 
@@ -313,11 +312,11 @@ pub(super) const TABLE: [Row; 23] = [
         feature: Feature::Python,
         title: "a workload in Python",
         cells: [
-            Later { what: NOT_BUILT },
-            Later { what: NOT_BUILT },
-            Later { what: NOT_BUILT },
-            Later { what: NOT_BUILT },
-            Later { what: NOT_BUILT },
+            Supported { test: "test_three_then_one_then_four" },
+            Supported { test: "test_other_modes_train_a_rule_of_the_runtime" },
+            Supported { test: "test_other_modes_train_a_rule_of_the_runtime" },
+            Supported { test: "test_other_modes_train_a_rule_of_the_runtime" },
+            Supported { test: "test_other_modes_train_a_rule_of_the_runtime" },
         ],
     },
     Row {

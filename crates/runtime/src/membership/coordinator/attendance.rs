@@ -171,8 +171,13 @@ impl Coordinator {
 
     fn refuse(&mut self, worker: WorkerId, reason: String) {
         self.journal(Journal::Refused { peer: format!("worker {worker}"), reason: reason.clone() });
-        self.say_goodbye(worker, reason, true);
+        let started_s = self.workers.get(&worker).map_or(self.now_s, |worker| worker.started_s);
+        self.say_goodbye(worker, reason.clone(), true);
         self.close(worker);
+        if !self.by_hand.contains(&worker) {
+            // One that is started in its place would be refused, too: not at once, and not without end.
+            self.boot_failed(worker, started_s, &reason);
+        }
     }
 
     /// Why a process that calls itself by this number is not let in.

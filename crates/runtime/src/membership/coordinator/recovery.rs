@@ -100,7 +100,7 @@ impl Coordinator {
         }
     }
 
-    fn boot_failed(&mut self, worker: WorkerId, started_s: f64, why: &str) {
+    pub(super) fn boot_failed(&mut self, worker: WorkerId, started_s: f64, why: &str) {
         let wait_s = self.starts.failed(started_s, self.now_s);
         let alone = self.workers.values().all(|w| matches!(w.stage, Stage::Started | Stage::Booting));
         let over =
