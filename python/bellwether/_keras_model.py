@@ -270,10 +270,16 @@ def _by_jax(vectors: Vectors) -> Any:
 
     compiled = jax.jit(step)
 
+    # Keras walks through all layers for each of these lists.
+    groups = [
+        list(model.trainable_variables),
+        list(model.non_trainable_variables),
+        list(model.metrics_variables),
+        list(model.optimizer.variables),
+    ]
+
     def compute(x: Any, y: Any, sample_weight: Any, count: Any) -> Any:
-        groups = (model.trainable_variables, model.non_trainable_variables, model.metrics_variables)
         values = [[variable.value for variable in group] for group in groups]
-        scales = [variable.value for variable in model.optimizer.variables]
-        return compiled(*values, scales, (x, y, sample_weight), count)
+        return compiled(*values, (x, y, sample_weight), count)
 
     return compute
