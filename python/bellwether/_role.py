@@ -27,3 +27,11 @@ def role() -> Role:
 def is_lead() -> bool:
     """Whether what must happen once (downloads, logs) happens in this process: true outside of workers."""
     return role() is not Role.WORKER
+
+
+def computes() -> bool:
+    """Whether gradients are computed in this process, or in those that are forked from it."""
+    import sys
+
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return role() is Role.WORKER or getattr(spec, "name", "") == "bellwether._fork"

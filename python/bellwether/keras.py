@@ -25,11 +25,11 @@ from bellwether._keras_model import Steps, Vectors
 from bellwether._keras_rules import OwnRule
 from bellwether._lead import Lead
 from bellwether._loop import Gradient, Session
-from bellwether._role import Role, is_lead, role
+from bellwether._role import Role, computes, is_lead, role
 
 __all__ = ["BellwetherError", "fit", "is_lead", "load"]
 
-_keras_model.begin(role() is Role.WORKER)
+_keras_model.begin(computes())
 
 _MEASURED_S = 5.0
 """How long an epoch's measurements are waited for; they may be missing where a run was resumed."""
