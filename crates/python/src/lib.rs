@@ -1,13 +1,13 @@
 //! The module `bellwether._native`: a worker of a run inside a Python process.
 //!
 //! A worker of a Python job is the user's own process. The [runtime's worker](bellwether_runtime::worker) runs on a
-//! thread of it, with a [workload](workload::PythonWorkload) that asks the Python main thread for everything that only
+//! thread of it, with a workload (`workload`) that asks the Python main thread for everything that only
 //! the user's code can compute. All user code runs on the main thread, where signals, debuggers and frameworks expect
 //! it; the runtime's threads need no interpreter, so a worker that holds the interpreter's lock for a minute still
 //! answers its coordinator.
 //!
-//! [`ask`], [`declaration`], [`probe`] and [`workload`] know no Python and are tested without an interpreter.
-//! [`worker`], [`order`] and [`journal`] are what Python sees.
+//! `ask`, `declaration`, `probe` and `workload` know no Python and are tested without an interpreter.
+//! `worker`, `order` and `journal` are what Python sees.
 
 mod ask;
 mod buffers;

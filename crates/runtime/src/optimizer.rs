@@ -185,7 +185,7 @@ impl Optimizer {
         }
     }
 
-    /// Whether the rule is the workload's own ([`Workload::update`](crate::workload::Workload::update)).
+    /// Whether the rule is the workload's own ([`Workload::update`]).
     pub fn is_own(&self) -> bool {
         self.rule.is_own()
     }

@@ -17,8 +17,10 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const RUN: [&str; 2] = ["README.md", "docs/tour.md"];
 
 /// Commands of these that are not run here, by their first words, and why.
-const NOT_RUN: [(&str, &str); 14] = [
+const NOT_RUN: [(&str, &str); 16] = [
     ("cargo xtask test", "it runs this"),
+    ("pip install", "it takes Python; see python/tests/test_wheel.py"),
+    ("bellwether run examples/python", "it takes PyTorch; see python/tests/test_torch_digits.py"),
     ("bellwether profile examples/digits.toml", "measures for up to a minute; see `profile`"),
     ("bellwether federate examples/federation-partial.toml --optimise", "looks for long; see `federate`"),
     ("bellwether watch", "needs a run that goes on; see `jobs`"),
