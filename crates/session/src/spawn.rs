@@ -39,8 +39,6 @@ pub struct Program {
     more: Arc<Arguments>,
     /// What a script declared whose workers are its own processes.
     script: Option<Trained>,
-    /// Whether its workers are forked from a process that has imported what they need.
-    forks: bool,
 }
 
 /// Further arguments of each worker.
@@ -49,19 +47,13 @@ type Arguments = dyn Fn(WorkerId) -> Vec<String> + Send + Sync;
 impl Program {
     /// The program in this file.
     pub fn new(path: impl Into<PathBuf>) -> Program {
-        Program { path: path.into(), more: Arc::new(|_| Vec::new()), script: None, forks: true }
+        Program { path: path.into(), more: Arc::new(|_| Vec::new()), script: None }
     }
 
     /// The same where workers are processes of a script: forked, or as `PROGRAM worker … -- PYTHON SCRIPT`.
     #[must_use]
     pub fn script(self, trained: Trained) -> Program {
         Program { script: Some(trained), ..self }
-    }
-
-    /// The same with a fresh interpreter for each worker of a script.
-    #[must_use]
-    pub fn without_forks(self) -> Program {
-        Program { forks: false, ..self }
     }
 
     /// Forks a worker of a script, where that is possible.
@@ -72,7 +64,7 @@ impl Program {
         number: WorkerId,
         address: SocketAddr,
     ) -> Option<Box<dyn Spawned>> {
-        let trained = self.script.as_ref().filter(|_| self.forks && (self.more)(number).is_empty())?;
+        let trained = self.script.as_ref().filter(|_| (self.more)(number).is_empty())?;
         let words: Option<Vec<String>> =
             trained.command_line().into_iter().map(|word| word.into_string().ok()).collect();
         let words = words?;

@@ -18,15 +18,14 @@ fn the_same_job_agrees_whatever_decides_no_bits() {
         agrees("\"name\": \"mine\", \"seed\"", "\"name\": \"other\", \"workers\": \"1..9\", \"seed\""),
         Ok(())
     );
-    assert_eq!(agrees("\"steps\": 10", "\"steps\": 10.0, \"epochs\": null"), Ok(()));
+    // A run may be longer or shorter than its script says, as one that is measured is.
+    assert_eq!(agrees("\"steps\": 10", "\"epochs\": 2"), Ok(()));
 }
 
 #[test]
 fn another_job_is_refused_by_its_key_with_both_values() {
     let error = agrees("\"size\": 4", "\"size\": 8").unwrap_err();
     assert!(error.contains("batch.size is 8 in the script here, and the run has 4"), "{error}");
-    let error = agrees("\"steps\": 10", "\"epochs\": 2").unwrap_err();
-    assert!(error.contains("epochs is 2 in the script here, and the run has none"), "{error}");
     let error = agrees("0.5", "0.25").unwrap_err();
     assert!(error.contains("optimizer.learning_rate is 0.25"), "{error}");
 }

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsRawFd;
-use std::path::Path;
 use std::process::{Child, Stdio};
 
 use bellwether_core::InputError;
@@ -33,8 +32,8 @@ pub struct Lead {
     child: Option<Child>,
     /// Where the lead waits for the run's folder.
     tell: Option<File>,
-    /// Where its initial weights are.
-    folder: Option<Scratch>,
+    /// Its initial weights lie here until it is dropped.
+    _folder: Option<Scratch>,
     name: String,
 }
 
@@ -76,7 +75,7 @@ impl Lead {
         let name = "the script".to_string();
         let line = line(from).map_err(|error| at("--led-by", error))?;
         let declaration = Declaration::read(&line, &name)?;
-        let lead = Lead { child: None, tell: Some(tell), folder: None, name };
+        let lead = Lead { child: None, tell: Some(tell), _folder: None, name };
         Ok((lead, declaration))
     }
 
@@ -106,7 +105,7 @@ impl Lead {
         let child = command.spawn().map_err(|error| not_started(script, &error))?;
         drop((declare, follow));
         let tell = File::from(std::os::fd::OwnedFd::from(tell));
-        let mut lead = Lead { child: Some(child), tell: Some(tell), folder, name: name.clone() };
+        let mut lead = Lead { child: Some(child), tell: Some(tell), _folder: folder, name: name.clone() };
         let line = line(declared).map_err(system)?;
         if line.is_empty() {
             return Err(lead.undeclared());
@@ -153,11 +152,6 @@ impl Lead {
         let what =
             format!("it failed beside or after the training ({ended}); the trained parameters are kept");
         Err(InputError::new(&self.name, what).hint("what it said stands above"))
-    }
-
-    /// The file of its initial weights lies here as long as this lead is kept.
-    pub fn folder(&self) -> Option<&Path> {
-        self.folder.as_ref().map(|folder| folder.0.as_path())
     }
 }
 
