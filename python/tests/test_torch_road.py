@@ -1,5 +1,5 @@
 # Environments: torch
-"""A PyTorch script on the whole road: profile, predict, plan, submit, resize, crash, resume."""
+"""A PyTorch script on the whole road: profile, predict, plan, submit, crash, resume."""
 
 import json
 import os
@@ -106,7 +106,7 @@ class Road(unittest.TestCase):
         return str(self.told("ended")[-1]["params_digest"])
 
     def test_from_a_profile_to_the_plain_framework(self) -> None:
-        """Measured, predicted, planned, submitted, resized, struck by a crash, and opened in plain PyTorch."""
+        """Measured, predicted, planned, submitted, struck by a crash, and opened in plain PyTorch."""
         python = ("--python", sys.executable)
         self.call("profile", *python, str(SCRIPT), "--steps", "10", "-o", "profile.json")
         profile = json.loads((self.state / "profile.json").read_text())
@@ -163,7 +163,7 @@ class Road(unittest.TestCase):
         self.assertIn("epoch 19: accuracy", out)
 
     def test_other_modes_train_a_rule_of_the_runtime(self) -> None:
-        """Parameter servers, asynchronous workers, a batch that grows, and checks for corruption."""
+        """Parameter servers, asynchronous workers, gossip, a batch that grows, and checks for corruption."""
         text = (
             SCRIPT.read_text()
             .replace("torch.optim.RAdam", "torch.optim.AdamW")
@@ -175,7 +175,7 @@ class Road(unittest.TestCase):
         servers = self.place.train(script, "--workers", "2", "--set", "sync.reduce=servers")
         self.assertEqual((exact.code, servers.code), (0, 0), servers.log)
         self.assertEqual(exact.digest, servers.digest)
-        for mode in ("sync.policy=asp", "mode.goodput.max_batch=256"):
+        for mode in ("sync.policy=asp", "sync.policy=gossip", "mode.goodput.max_batch=256"):
             trained = self.place.train(script, "--workers", "2", "--set", mode)
             self.assertEqual(trained.code, 0, trained.log)
             self.assertGreater(printed(trained.out), 0.6, mode)
