@@ -1,10 +1,28 @@
 """Bellwether: elastic training with the same bits on any number of workers.
 
 Import the module of your framework: ``bellwether.torch``, ``bellwether.jax`` or ``bellwether.keras``. This one
-imports none of them.
+imports none of them, and the native module only when one of its functions is used.
 """
 
-from bellwether._errors import BellwetherError
+from bellwether._errors import BellwetherError, InputError
 from bellwether._role import is_lead
 
-__all__ = ["BellwetherError", "is_lead"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from bellwether._answers import plan, predict, predict_run, simulate
+    from bellwether._launch import launch
+
+__all__ = ["BellwetherError", "InputError", "is_lead", "launch", "plan", "predict", "predict_run", "simulate"]
+
+_PLACES = {name: "_answers" for name in ("plan", "predict", "predict_run", "simulate")} | {
+    "launch": "_launch"
+}
+
+
+def __getattr__(name: str) -> object:
+    """Imports what costs time when it is used."""
+    if name in _PLACES:
+        import importlib
+
+        return getattr(importlib.import_module(f"bellwether.{_PLACES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

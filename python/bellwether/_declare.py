@@ -9,6 +9,23 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
+VARIABLES = (
+    "PYTHONPATH",
+    "KERAS_BACKEND",
+    "JAX_PLATFORMS",
+    "JAX_ENABLE_X64",
+    "JAX_DEFAULT_MATMUL_PRECISION",
+    "XLA_FLAGS",
+    "TF_XLA_FLAGS",
+    "TF_ENABLE_ONEDNN_OPTS",
+    "ATEN_CPU_CAPABILITY",
+    "ONEDNN_MAX_CPU_ISA",
+    "MKL_CBWR",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "NVIDIA_TF32_OVERRIDE",
+)
+"""What decides which framework and which kernels a script takes, wherever it is started, and where its modules are."""
+
 Tensors = list[tuple[str, tuple[int, ...]]]
 """Names and shapes, in the order of the flat vector."""
 
@@ -96,6 +113,7 @@ class Declaration:
             "device": self.device,
             "threads": self.threads,
             "layout": self.layout.digest(),
+            "environment": {name: os.environ[name] for name in VARIABLES if name in os.environ},
         }
         samples = {"training_samples": self.training_samples, "held_out_samples": self.held_out_samples}
         job: dict[str, Any] = {

@@ -20,15 +20,26 @@ _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
 _LONGEST = 500
 
+_TYPED = ("<stdin", "<python-input", "<ipython-input")
+"""Names of code that stands in no file: it was typed, or comes from a notebook."""
+
 
 class BellwetherError(Exception):
     """Something that Bellwether cannot do as it is written; the text says what to write instead."""
 
 
+class InputError(BellwetherError, ValueError):
+    """A question that cannot be answered as it is put: bad options, files that cannot be used."""
+
+
+class MissingFramework(BellwetherError, ModuleNotFoundError):
+    """A framework that is not installed beside this Python."""
+
+
 def _is_users(path: str) -> bool:
     """Whether a source file is the user's: neither ours, nor Python's, nor an installed package's."""
     if path.startswith("<"):
-        return False
+        return path.startswith(_TYPED)
     path = os.path.abspath(path)
     return not path.startswith((*_foreign(), _PACKAGE + os.sep))
 
@@ -59,6 +70,17 @@ def refuse(what: str, instead: str = "") -> BellwetherError:
     return BellwetherError(f"{text}; {instead}" if instead else text)
 
 
+def missing(error: ModuleNotFoundError, wanted: str) -> ModuleNotFoundError:
+    """What to install, where a framework is missing; the error itself where it is something else."""
+    name = str(error.name)
+    if name not in ("torch", "jax", "keras", "tensorflow"):
+        return error
+    catch(report)
+    place = caller()
+    what = f"{name} is not installed beside {sys.executable}; pip install {wanted}"
+    return MissingFramework(f"{place}: {what}" if place else what, name=name)
+
+
 def user_frames(trace: TracebackType | None) -> list[FrameSummary]:
     """The frames of a traceback that are the user's own, outermost first."""
     import traceback
@@ -78,6 +100,12 @@ def describe(error: BaseException) -> str:
     # One line, and not more of it than a person reads: the log has the rest.
     message = " ".join("".join(traceback.format_exception_only(error)).split())[:_LONGEST]
     return f"{line}{message}"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a framework found no room on its device; each has its own error for that."""
+    kind = type(error).__name__
+    return kind in ("OutOfMemoryError", "ResourceExhaustedError") or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def users_traceback(error: BaseException) -> str:

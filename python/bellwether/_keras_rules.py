@@ -15,8 +15,7 @@ from bellwether import _errors
 from bellwether._checkpoint import Vector, cut
 from bellwether._declare import Tensors, canonical, elements
 from bellwether._keras_model import Vectors, backend
-from bellwether._loop import PIECE
-from bellwether._rules import TESTED, is_elementwise
+from bellwether._rules import CompiledRule, short
 
 _NEAR = 1e-3
 """How far, relative to the largest update, a rule on tensors may be from the same on flat pieces: rounding is less."""
@@ -31,7 +30,7 @@ _OPTIONS = {
 }
 
 
-class OwnRule:
+class OwnRule(CompiledRule):
     """An optimizer of Keras, applied to pieces of the flat vectors."""
 
     def __init__(self, optimizer: Any, vectors: Vectors, is_tested: bool) -> None:
@@ -43,18 +42,13 @@ class OwnRule:
         self._optimizer = optimizer
         self._config = self._checked(optimizer, vectors, is_tested)
         self.clip_norm: float | None = self._config.pop("global_clipnorm", None)
-        count = sum(elements(shape) for _, shape in vectors.layout.parameters)
-        # One length, of the test's vectors too, is one program to compile.
-        self._size = min(PIECE, max(count, TESTED))
+        super().__init__(vectors.layout.parameter_count)
         try:
             self._prepare()
         except Exception as error:  # noqa: BLE001 (an optimizer is user code)
-            raise self._refuse(f"cannot update a part of the parameters by itself ({error})") from None
-        self._history = {0: self._first_scalars}
-        slots = [np.zeros(PIECE, np.float32) for _ in self.slots]
-        self.piece = (np.zeros(PIECE, np.float32), np.zeros(PIECE, np.float32), slots)
+            raise self._refuse(f"cannot update a part of the parameters by itself ({short(error)})") from None
         if not is_tested:
-            self._test(vectors.layout.parameters)
+            self._test(lambda: self._agrees_with_tensors(vectors.layout.parameters))
 
     def _checked(self, optimizer: Any, vectors: Vectors, is_tested: bool) -> dict[str, Any]:
         """The settings of an optimizer; refuses those that are not for every element alike."""
@@ -97,10 +91,7 @@ class OwnRule:
         self._rule = self._clone([self._flat])
         prefix = f"{self._flat.path.replace('/', '_')}_"
         self._is_vector = [tuple(v.shape) == (self._size,) for v in self._rule.variables]
-        vectors = [v for v, is_vector in zip(self._rule.variables, self._is_vector, strict=True) if is_vector]
-        others = [
-            v for v, is_vector in zip(self._rule.variables, self._is_vector, strict=True) if not is_vector
-        ]
+        vectors, others = self._split(self._rule.variables)
         for variable in others:
             if tuple(variable.shape):
                 raise RuntimeError(f"it keeps {variable.name} of the shape {tuple(variable.shape)}")
@@ -109,8 +100,8 @@ class OwnRule:
         # How many steps there were is known without computing them.
         self._counter = next(i for i, v in enumerate(others) if v is self._rule.iterations)
         self._is_counted = all(v is self._rule.iterations or v.name == "learning_rate" for v in others)
-        self._first_scalars = [_numpy(v) for v in others]
         self._step = _by_jax(self._rule) if backend() == "jax" else _by_tensorflow(self._rule, self._flat)
+        self._prepared([_numpy(v) for v in others])
 
     def declaration(self) -> dict[str, Any]:
         """The table ``[optimizer]`` of the job."""
@@ -119,56 +110,20 @@ class OwnRule:
         rule: dict[str, Any] = {"kind": "own", "name": self.kind, "settings": settings, "slots": self.slots}
         return rule if self.clip_norm is None else rule | {"clip_norm": float(self.clip_norm)}
 
-    def update(self, step: int, start: int, length: int) -> None:
-        """Updates the piece that stands in `piece`."""
-        parameters, gradient, slots = self.piece
-        self.apply(step, start, parameters[:length], [slot[:length] for slot in slots], gradient[:length])
+    def _begin(self, _parameters: Vector) -> list[Any]:
+        return self._merged(self._first, self.numbers_after(0))
 
-    def apply(
-        self, step: int, _start: int, parameters: Vector, slots: list[Vector], gradient: Vector
-    ) -> list[Any]:
-        """Updates a piece of the flat vectors in place; returns the numbers of the rule's state after it."""
-        length = len(parameters)
-        vectors = self._first if step == 0 else [self._padded(slot) for slot in slots]
-        variables = self._merged(vectors, self.scalars_after(step))
-        after, left = self._step(self._padded(parameters), variables, self._padded(gradient))
-        parameters[:] = after[:length]
-        kept, numbers = self._split(left)
-        for slot, values in zip(slots, kept, strict=True):
-            slot[:] = values[:length]
+    def _stepped(self, parameters: Vector, state: list[Any], gradient: Vector) -> tuple[Any, list[Any]]:
+        after, left = self._step(parameters, state, gradient)
+        return after, left
+
+    def numbers_after(self, step: int) -> list[Any]:
+        """The numbers of the rule's state after `step` steps; where one of them only counts, without computing."""
+        if not self._is_counted:
+            return super().numbers_after(step)
+        numbers = list(self._history[0])
+        numbers[self._counter] = np.asarray(step, numbers[self._counter].dtype)
         return numbers
-
-    def _padded(self, vector: Vector) -> Vector:
-        """A copy of a piece in a vector of one length, so that one program serves all pieces."""
-        whole = np.zeros(self._size, np.float32)
-        whole[: len(vector)] = vector
-        return whole
-
-    def _merged(self, vectors: list[Any], scalars: list[Any]) -> list[Any]:
-        taken, numbers = iter(vectors), iter(scalars)
-        return [next(taken) if is_vector else next(numbers) for is_vector in self._is_vector]
-
-    def _split(self, variables: list[Any]) -> tuple[list[Any], list[Any]]:
-        pairs = list(zip(variables, self._is_vector, strict=True))
-        return [v for v, is_vector in pairs if is_vector], [v for v, is_vector in pairs if not is_vector]
-
-    def scalars_after(self, step: int) -> list[Any]:
-        """The numbers of the rule's state after `step` steps."""
-        if self._is_counted:
-            scalars = list(self._first_scalars)
-            scalars[self._counter] = np.asarray(step, scalars[self._counter].dtype)
-            return scalars
-        if step not in self._history:
-            known = max(past for past in self._history if past < step)
-            scalars, zeros = self._history[known], np.zeros(self._size, np.float32)
-            for _ in range(known, step):
-                _, left = self._step(zeros, self._merged(self._first, scalars), zeros)
-                scalars = self._split(left)[1]
-            self._history[step] = scalars
-            # Steps are done again, but not many: the beginning and the last few are enough.
-            for past in sorted(self._history)[1:-4]:
-                del self._history[past]
-        return self._history[step]
 
     def restore(self, vectors: Vectors, tensors: dict[str, Vector], step: int) -> None:
         """Gives the user's optimizer the state of a checkpoint, after `step` steps."""
@@ -182,33 +137,13 @@ class OwnRule:
         }
         numbers = {
             v.name: value
-            for v, value in zip(self._split(self._rule.variables)[1], self.scalars_after(step), strict=True)
+            for v, value in zip(self._split(self._rule.variables)[1], self.numbers_after(step), strict=True)
         }
         for variable in optimizer.variables:
             if variable.name in names:
                 variable.assign(tensors[names[variable.name]])
             elif variable.name in numbers:
                 variable.assign(numbers[variable.name])
-
-    def _test(self, tensors: Tensors) -> None:
-        """Refuses a rule whose pieces are other bits than the whole, or whose numbers depend on gradients."""
-
-        def apply(step: int, start: int, p: Vector, slots: list[Vector], gradient: Vector) -> None:
-            left = self.apply(step, start, p, slots, gradient)
-            if any(
-                a.tobytes() != b.tobytes() for a, b in zip(left, self.scalars_after(step + 1), strict=True)
-            ):
-                raise RuntimeError("it keeps a number that depends on the gradients")
-
-        try:
-            elementwise = is_elementwise(apply, len(self.slots))
-            agrees = elementwise and self._agrees_with_tensors(tensors)
-        except Exception as error:  # noqa: BLE001 (an optimizer is user code)
-            raise self._refuse(f"cannot be applied in pieces ({error})") from None
-        if not elementwise:
-            raise self._refuse("looks at whole tensors: its update differs in pieces")
-        if not agrees:
-            raise self._refuse("treats some tensors in another way than others, and pieces have no tensors")
 
     def _agrees_with_tensors(self, tensors: Tensors) -> bool:
         """Whether the rule does to tensors of the model's shapes what it does to their flat vector."""

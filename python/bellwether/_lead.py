@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import shutil
@@ -10,16 +11,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
 from bellwether import _errors
-from bellwether._declare import Declaration
+from bellwether._declare import Declaration, canonical
 from bellwether._native import Journal
 from bellwether._role import Role, role
+
+_STOP_S = 60.0
+"""How long a run that was left is waited for to stop."""
 
 _LOOK_S = 0.2
 """How long a wait for the run's next event lasts before signals are looked at."""
@@ -34,10 +38,29 @@ class Checkpoint:
     path: Path
 
 
+@dataclass(frozen=True)
+class Plain:
+    """What a plain model has beside the tensors of a checkpoint, for `bellwether export`."""
+
+    save: Callable[[Path, dict[str, str]], None]
+    """Writes what is never trained into a file with these metadata, in the format safetensors."""
+    tied: dict[str, str] = field(default_factory=dict)
+    """Other names of tensors of the layout."""
+    counters: list[str] = field(default_factory=list)
+    """Names of tensors that count steps."""
+    format: str = "np"
+
+
+def _save_nothing(path: Path, metadata: dict[str, str]) -> None:
+    from safetensors.numpy import save_file
+
+    save_file({}, path, metadata=metadata)
+
+
 class Lead:
     """The lead's side of a run."""
 
-    def __init__(self, declaration: Declaration, initial: Iterable[Any]) -> None:
+    def __init__(self, declaration: Declaration, initial: Iterable[Any], plain: Plain | None = None) -> None:
         """Declares the job, and waits until its run began.
 
         `initial`: float32 arrays, the parameters and then the state in the order of the layout. Leaves by
@@ -46,9 +69,13 @@ class Lead:
         self._begin = time.time()
         self._run: subprocess.Popen[bytes] | None = None
         self._seen: dict[int, Path] = {}
+        self._earlier: set[int] = set()
+        """Steps whose checkpoints came before this lead did."""
         self._outcome: str | None = None
         self._stopped = False
         self._was_alive = False
+        self._open: str | None = None
+        """Where the user's loop over parts of the run stands, while it has not come to its end."""
         if role() is Role.DECLARE:
             asked = _channel().get("initial_file")
             if asked is not None:
@@ -59,7 +86,22 @@ class Lead:
         self.folder = Path(folder)
         self._journal = Journal(folder)
         self._last_step = 0
+        self._describe(declaration, plain or Plain(_save_nothing))
         signal.signal(signal.SIGINT, self._interrupted)
+        atexit.register(self._left)
+
+    def _describe(self, declaration: Declaration, plain: Plain) -> None:
+        """Writes what `bellwether export` needs beside a checkpoint."""
+        rows = declaration.layout.json()
+        metadata = {
+            "format": plain.format,
+            "layout": canonical([rows["parameters"], rows["state"]]),
+            "tied": canonical(plain.tied),
+            "counters": canonical(plain.counters),
+        }
+        part = self.folder / f"plain.{os.getpid()}.part"
+        plain.save(part, metadata)
+        part.rename(self.folder / "plain.safetensors")
 
     def _declare(self, declaration: Declaration, initial: Iterable[Any]) -> str:
         declare, follow = self._channels()
@@ -81,7 +123,7 @@ class Lead:
             return int(channel["declare_fd"]), int(channel["follow_fd"])
         read, declare = os.pipe()
         follow, write = os.pipe()
-        command = [_command(), "run", "--led-by", f"{read}:{write}"]
+        command = [find_command(), "run", "--led-by", f"{read}:{write}"]
         # A session of its own: a Ctrl-C is for the lead, which asks the run to stop.
         self._run = subprocess.Popen(command, pass_fds=(read, write), start_new_session=True)
         os.close(read)
@@ -98,7 +140,7 @@ class Lead:
 
     def stop(self) -> None:
         """Asks the run to stop at its next step."""
-        subprocess.Popen([_command(), "stop", str(self.folder)], stdout=subprocess.DEVNULL)
+        subprocess.Popen([find_command(), "stop", str(self.folder)], stdout=subprocess.DEVNULL)
 
     def checkpoint(self, step: int) -> Checkpoint | None:
         """Waits for the checkpoint after `step` steps; None if the run ended before it, or it was handed out."""
@@ -123,15 +165,44 @@ class Lead:
     def parts(self, count: int, steps: int) -> Iterator[tuple[int, Checkpoint]]:
         """The checkpoints of `count` parts of a run, of `steps` each, as they are made; the last is the run's last.
 
-        Those that a lead before this one had are left out. Leaves by SystemExit as `finish` does.
+        Those that a lead before this one had are left out, and those that 64 later ones have followed before this lead
+        came to them. Leaves by SystemExit as `finish` does.
         """
         for part in range(count):
-            found = self.checkpoint((part + 1) * steps) if part + 1 < count else self.finish()
+            step = (part + 1) * steps
+            found = self.checkpoint(step) if part + 1 < count else self.finish()
             if found is None and self.has_ended:
-                found = self.finish()
-            if found is not None:
-                yield part, found
-                self.done_with(found)
+                # Leaves here if the run did not come to its end.
+                self.finish()
+            if found is None:
+                if step not in self._earlier:
+                    print(
+                        f"note: epoch {part} is left out: its weights are not kept any more", file=sys.stderr
+                    )
+                continue
+            if part + 1 < count:
+                self._open = (
+                    f"{_errors.caller()}: the script leaves the loop after {part + 1} of {count} epochs"
+                )
+            yield part, found
+            self._open = None
+            self.done_with(found)
+
+    def _left(self) -> None:
+        """The process ends: in the midst of the loop only if the script left it, or failed and said so.
+
+        What follows the loop has been executed by then: nothing in the loop can see a `break` that leaves it.
+        """
+        if self._open is None or hasattr(sys, "last_type"):
+            return
+        what = f"{self._open}, before the run is over; use run.steps(n), or `bellwether stop`"
+        print(f"error: {what}; the run is stopped", file=sys.stderr)
+        self.stop()
+        if self._run is not None:
+            self._run.wait(_STOP_S)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(2)
 
     def finish(self) -> Checkpoint:
         """Waits for the end of the run, and returns its last checkpoint.
@@ -170,6 +241,8 @@ class Lead:
         """Notes what an event of the journal tells."""
         if event["event"] == "checkpointed":
             self._seen[int(event["step"])] = self.folder / event["path"]
+            if event["time_s"] < self._begin:
+                self._earlier.add(int(event["step"]))
         # A run that was resumed has ended before.
         if event["event"] == "ended" and event["time_s"] >= self._begin:
             self._outcome = str(event["outcome"]).split(":")[0]
@@ -190,11 +263,17 @@ def _write_weights(path: str, arrays: Iterable[Any]) -> None:
 
 def _write_line(descriptor: int, line: str) -> None:
     file: IO[str]
-    with os.fdopen(descriptor, "w") as file:
-        file.write(line + "\n")
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(line + "\n")
+    except OSError as error:
+        raise _errors.refuse(
+            f"the pipe on which the command waits for the job is closed ({error.strerror})",
+            "leave open what the script did not open itself",
+        ) from None
 
 
-def _command() -> str:
+def find_command() -> str:
     """The command: ``BELLWETHER_COMMAND``, the one beside the interpreter, or the first on the path."""
     named = os.environ.get("BELLWETHER_COMMAND")
     beside = os.path.join(os.path.dirname(sys.executable), "bellwether")

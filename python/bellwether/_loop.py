@@ -130,7 +130,12 @@ class Session:
         if os.getpid() != self._process or self._open is None:
             return _errors.report(error)
         print(_errors.users_traceback(error), end="", file=sys.stderr, flush=True)
-        self._say(_errors.describe(error), user=True)
+        what = _errors.describe(error)
+        if _errors.is_out_of_memory(error):
+            count = len(self._open.samples)
+            what += f"; the micro-batch of {count} samples does not fit: raise virtual_nodes, which changes the bits"
+            print(f"error: {what}", file=sys.stderr, flush=True)
+        self._say(what, user=True)
         return 2 if isinstance(error, _errors.BellwetherError) else 1
 
     def _left(self) -> None:

@@ -1,9 +1,9 @@
-"""The native part: a worker on a thread of this process, the order of samples, and a run's journal."""
+"""The native part: a worker on a thread of this process, the order of samples, a run's journal, and answers."""
 
 from collections.abc import Sequence
 from typing import Any, final
 
-__all__ = ["Journal", "SampleOrder", "Worker"]
+__all__ = ["Journal", "SampleOrder", "Worker", "plan", "predict", "simulate"]
 
 @final
 class Worker:
@@ -56,3 +56,12 @@ class Journal:
 
     def is_alive(self) -> bool:
         """Whether a coordinator of the run lives."""
+
+def simulate(options: str) -> str:
+    """The figures of every policy, as `bellwether simulate --format json` prints them; ValueError for bad input."""
+
+def predict(options: str) -> str:
+    """The answers of `bellwether predict --format json`; ValueError for bad input."""
+
+def plan(options: str) -> tuple[str, list[str]]:
+    """The plan of `bellwether plan --format json`, and what was assumed; ValueError for bad input."""

@@ -1,12 +1,17 @@
-"""Update rules of the user's own: whether pieces of a vector are updated to the same bits as the whole."""
+"""Update rules of the user's own: pieces of a vector are updated to the same bits as the whole."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bellwether._errors import BellwetherError
+from bellwether._loop import PIECE
 
 Vector = NDArray[np.float32]
 
@@ -45,3 +50,125 @@ def _run(apply: Apply, slots: int, cuts: tuple[int, ...]) -> list[Vector]:
             for vector, values in zip((parameters, *kept), piece, strict=True):
                 vector[start:end] = values
     return [parameters, *kept]
+
+
+class CompiledRule(ABC):
+    """A rule that is compiled once, for vectors of one length; its state is vectors, the slots, and numbers.
+
+    The numbers are those of any vector after as many steps: nothing of them is kept between two pieces. A framework's
+    module says how the rule begins and what one step does.
+    """
+
+    slots: list[str]
+    """The names of the vectors of the state."""
+    _is_vector: list[bool]
+    """Which parts of the state are vectors, in the framework's order."""
+
+    def __init__(self, parameters: int) -> None:
+        """`parameters`: the number of values of the model. What is abstract below is known after `_prepared`."""
+        # One length, of the test's vectors too, is one program to compile.
+        self._size = min(PIECE, max(parameters, TESTED))
+
+    def _prepared(self, numbers: list[Any]) -> None:
+        """Notes that slots are known, and the numbers before the first step."""
+        self._history = {0: numbers}
+        slots = [np.zeros(PIECE, np.float32) for _ in self.slots]
+        self.piece = (np.zeros(PIECE, np.float32), np.zeros(PIECE, np.float32), slots)
+
+    @abstractmethod
+    def _begin(self, parameters: Vector) -> list[Any]:
+        """The whole state before the first step."""
+
+    @abstractmethod
+    def _stepped(self, parameters: Vector, state: list[Any], gradient: Vector) -> tuple[Any, list[Any]]:
+        """One step of vectors of the one length: the parameters and the state after it."""
+
+    @abstractmethod
+    def _refuse(self, what: str) -> BellwetherError:
+        """An error that names the optimizer and what works."""
+
+    def update(self, step: int, start: int, length: int) -> None:
+        """Updates the piece that stands in `piece`."""
+        parameters, gradient, slots = self.piece
+        self.apply(step, start, parameters[:length], [slot[:length] for slot in slots], gradient[:length])
+
+    def apply(
+        self, step: int, _start: int, parameters: Vector, slots: list[Vector], gradient: Vector
+    ) -> list[Any]:
+        """Updates a piece of the flat vectors in place; returns the numbers of the rule's state after it."""
+        length, padded = len(parameters), self._padded(parameters)
+        if step == 0:
+            state = self._begin(padded)
+        else:
+            state = self._merged([self._padded(slot) for slot in slots], self.numbers_after(step))
+        after, left = self._stepped(padded, state, self._padded(gradient))
+        parameters[:] = np.asarray(after)[:length]
+        vectors, numbers = self._split(left)
+        for slot, values in zip(slots, vectors, strict=True):
+            slot[:] = np.asarray(values)[:length]
+        return numbers
+
+    def _padded(self, vector: Vector) -> Vector:
+        """A copy of a piece in a vector of the one length."""
+        whole = np.zeros(self._size, np.float32)
+        whole[: len(vector)] = vector
+        return whole
+
+    def _merged(self, vectors: list[Any], numbers: list[Any]) -> list[Any]:
+        """The state from its parts, in its order."""
+        these, those = iter(vectors), iter(numbers)
+        return [next(these) if is_vector else next(those) for is_vector in self._is_vector]
+
+    def _split(self, state: list[Any]) -> tuple[list[Any], list[Any]]:
+        """The vectors and the numbers of the state."""
+        pairs = list(zip(state, self._is_vector, strict=True))
+        return [v for v, is_vector in pairs if is_vector], [v for v, is_vector in pairs if not is_vector]
+
+    def numbers_after(self, step: int) -> list[Any]:
+        """The numbers of the rule's state after `step` steps: those of any vector."""
+        if step not in self._history:
+            known = max(past for past in self._history if past < step)
+            numbers, ones = self._history[known], np.ones(self._size, np.float32)
+            for _ in range(known, step):
+                _, left = self._stepped(ones, self._merged([ones] * len(self.slots), numbers), ones)
+                numbers = self._split(left)[1]
+            self._history[step] = numbers
+            # Steps are done again, but not many: the beginning and the last few are enough.
+            for past in sorted(self._history)[1:-4]:
+                del self._history[past]
+        return self._history[step]
+
+    def _test(self, agrees_with_tensors: Callable[[], bool]) -> None:
+        """Refuses a rule whose pieces are other bits than the whole, or whose numbers depend on gradients.
+
+        `agrees_with_tensors`: whether it does to the model's tensors what it does to their flat vector.
+        """
+
+        def apply(step: int, start: int, p: Vector, slots: list[Vector], gradient: Vector) -> None:
+            left = self.apply(step, start, p, slots, gradient)
+            expected = self.numbers_after(step + 1)
+            if any(self._bytes(a) != self._bytes(b) for a, b in zip(left, expected, strict=True)):
+                raise RuntimeError("it keeps a number that depends on the gradients")
+
+        try:
+            elementwise = is_elementwise(apply, len(self.slots))
+            agrees = elementwise and agrees_with_tensors()
+        except Exception as error:  # noqa: BLE001 (an optimizer is user code)
+            raise self._refuse(f"cannot be applied in pieces ({short(error)})") from None
+        if not elementwise:
+            raise self._refuse("looks at whole tensors: its update differs in pieces")
+        if not agrees:
+            raise self._refuse(
+                "treats some tensors in another way than others (a mask, or a rule by name or shape), and pieces have "
+                "no tensors"
+            )
+
+    @staticmethod
+    def _bytes(number: Any) -> bytes:
+        """The bytes of a number of the state."""
+        return np.asarray(number).tobytes()
+
+
+def short(error: Exception) -> str:
+    """The first line of what an error says."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -6,6 +6,7 @@ import fnmatch
 import hashlib
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from bellwether import _errors
 from bellwether._declare import Layout
+from bellwether._lead import Plain
 
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "FSDPModule")
 
@@ -168,6 +170,30 @@ class Vectors:
         """The weights as they are: all parameters, then all state."""
         for _, tensor in [*self.parameters, *self.state]:
             yield tensor.detach().cpu().contiguous().numpy()
+
+    def plain(self) -> Plain:
+        """What the model's state dictionary has beside the layout; tensors as they are now."""
+        ours = {id(tensor): name for name, tensor in [*self.parameters, *self.state]}
+        counters = {id(tensor) for tensor in self.counters}
+        tied: dict[str, str] = {}
+        counts: list[str] = []
+        fixed: dict[str, Tensor] = {}
+        for name, tensor in self.model.state_dict(keep_vars=True).items():
+            if id(tensor) in ours:
+                if name != ours[id(tensor)]:
+                    tied[name] = ours[id(tensor)]
+            elif id(tensor) in counters:
+                counts.append(name)
+            elif isinstance(tensor, Tensor):
+                # A file has no shared tensors.
+                fixed[name] = tensor.detach().cpu().contiguous().clone()
+
+        def save(path: Path, metadata: dict[str, str]) -> None:
+            from safetensors.torch import save_file
+
+            save_file(fixed, path, metadata=metadata)
+
+        return Plain(save, tied, counts, "pt")
 
     def fixed_digest(self) -> str:
         """16 hexadecimal digits of all that is neither trained nor state; workers must agree on it."""

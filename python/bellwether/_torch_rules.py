@@ -305,22 +305,36 @@ class _Stretch:
     group: int
 
 
+AVERAGE = "ema"
+"""The slot of the moving average of the parameters."""
+
+
 class OwnRule:
     """An optimizer of the user's, applied to pieces of the flat vectors."""
 
     def __init__(
-        self, optimizer: Optimizer, parameters: list[tuple[str, torch.nn.Parameter]], table: Table
+        self,
+        optimizer: Optimizer,
+        parameters: list[tuple[str, torch.nn.Parameter]],
+        table: Table,
+        ema: float | None = None,
     ) -> None:
-        """`parameters`: those of the layout, in its order.
+        """`parameters`: those of the layout, in its order. `ema`: the decay of a moving average of the parameters.
 
         Raises BellwetherError if the optimizer cannot be applied in pieces.
         """
+        self._ema = ema
         self._optimizer = optimizer
         self._table = table
         self._parameters = parameters
         self._groups = [_Group(optimizer, number, table) for number in range(len(optimizer.param_groups))]
         self._stretches = _stretches(optimizer, parameters)
         self.slots = list(dict.fromkeys(slot for group in self._groups for slot in group.slots))
+        if ema is not None and AVERAGE in self.slots:
+            raise _errors.refuse(
+                f"{type(optimizer).__name__} keeps a slot `{AVERAGE}` itself", "leave ema= out"
+            )
+        self.slots += [AVERAGE] if ema is not None else []
         slots = [np.zeros(PIECE, np.float32) for _ in self.slots]
         self.piece = (np.zeros(PIECE, np.float32), np.zeros(PIECE, np.float32), slots)
 
@@ -333,6 +347,7 @@ class OwnRule:
                 "places": places if len(self._groups) > 1 else [],
                 "rates": self._table.digest(),
             }
+            | ({"ema": self._ema} if self._ema is not None else {})
         )
         rule: Settings = {
             "kind": "own",
@@ -351,6 +366,9 @@ class OwnRule:
         """Updates a piece of the flat vectors, which begins at `start`, in place."""
         if step == 0 and self._optimizer.state:
             self._first_slots(start, slots)
+        average = slots[-1] if self._ema is not None else None
+        if average is not None and step == 0:
+            average[:] = parameters
         end = start + len(parameters)
         for stretch in self._stretches:
             first, last = max(start, stretch.start), min(end, stretch.end)
@@ -359,6 +377,8 @@ class OwnRule:
                 group = self._groups[stretch.group]
                 kept = [slots[self.slots.index(name)][part] for name in group.slots]
                 group.apply(step, parameters[part], kept, gradient[part])
+        if average is not None:
+            average += np.float32(1.0 - (self._ema or 0.0)) * (parameters - average)
 
     def groups_of_parameters(self) -> list[_Group]:
         """The group of each parameter, in the order of the layout."""
@@ -415,6 +435,8 @@ def restore(
     found: dict[str, Settings] = {}
     for key, values in slots.items():
         slot, name = key.split("/", 1)
+        if slot == AVERAGE:
+            continue
         found.setdefault(name, {})[theirs.get(slot, slot)] = values
     for stretch_group, (name, parameter) in zip(rule.groups_of_parameters(), parameters, strict=True):
         optimizer.state[parameter] = stretch_group.scalars_after(step) | found.get(name, {})

@@ -13,9 +13,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import jax
+from bellwether import _errors
 
-from bellwether import _checkpoint, _errors
+try:
+    import jax
+except ModuleNotFoundError as error:
+    raise _errors.missing(error, "'bellwether[jax]'") from None
+
+from bellwether import _checkpoint
 from bellwether._arrays import Samples, check_sizes
 from bellwether._declare import Declaration
 from bellwether._errors import BellwetherError

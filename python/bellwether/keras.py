@@ -15,9 +15,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
-import keras
+from bellwether import _errors
 
-from bellwether import _checkpoint, _errors, _keras_model
+try:
+    import keras
+except ModuleNotFoundError as error:
+    raise _errors.missing(error, "'bellwether[keras]' tensorflow") from None
+
+from bellwether import _checkpoint, _keras_model
 from bellwether._arrays import Samples, check_sizes
 from bellwether._declare import Declaration
 from bellwether._errors import BellwetherError

@@ -12,16 +12,22 @@ none: what follows it runs once per epoch, when that epoch's weights are in `mod
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
+from bellwether import _errors
+
+try:
+    import torch
+except ModuleNotFoundError as error:
+    raise _errors.missing(error, "'bellwether[torch]'") from None
+
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from bellwether import _errors
 from bellwether import data as _data
 from bellwether._declare import Declaration
 from bellwether._errors import BellwetherError
@@ -31,7 +37,7 @@ from bellwether._native import SampleOrder
 from bellwether._role import Role, is_lead, role
 from bellwether._torch_data import Feed, Loading, seed_all
 from bellwether._torch_model import Vectors, be_deterministic, check, guard, kernel_class
-from bellwether._torch_rules import OwnRule, Table, restore, tabulate, translated
+from bellwether._torch_rules import AVERAGE, OwnRule, Table, restore, tabulate, translated
 
 __all__ = ["BellwetherError", "Run", "is_lead", "load", "train"]
 
@@ -53,6 +59,7 @@ class Run:
         virtual_nodes: int,
         collate: Callable[[list[Any]], Any] | None = None,
         clip_norm: float | None = None,
+        ema: float | None = None,
         num_workers: int = 0,
         held_out: Any = None,
         metrics: Metrics | None = None,
@@ -70,6 +77,7 @@ class Run:
         `data`, `held_out`: anything with a length and an index; `collate` joins its samples (PyTorch's own without).
         `batch_size`: samples of an optimizer step, over all workers, in `virtual_nodes` equal parts.
         `clip_norm`: largest norm of the gradient of the whole batch.
+        `ema`: decay of a moving average of the weights, such as 0.999; see `averaged`.
         `metrics`: counts right predictions on a held-out batch.
         `device`: of the workers; "auto" is a GPU where there is one. `threads`: of a worker, part of the kernel class.
         `workers`: their number, or a range "1..4".
@@ -95,6 +103,10 @@ class Run:
                 f"a batch of {batch_size} is not cut into {virtual_nodes} equal virtual nodes",
                 "let virtual_nodes divide batch_size",
             )
+        if ema is not None and not 0.0 < ema < 1.0:
+            raise _errors.refuse(f"ema is {ema}", "write a decay between 0 and 1, such as 0.999")
+        self._ema = ema
+        self._averages: dict[str, Tensor] = {}
         self._model, self._optimizer, self._scheduler = model, optimizer, scheduler
         self._vectors = Vectors(model, list(state))
         self._loading = Loading(data, collate)
@@ -182,10 +194,11 @@ class Run:
 
     def _choose_rule(self, table: Table) -> tuple[dict[str, Any], dict[str, Any] | None]:
         """The runtime's rule and schedule where it has the optimizer's, and the optimizer itself elsewhere."""
-        ours = translated(self._optimizer, table, self._clip_norm)
+        # The runtime's own rules keep no average.
+        ours = translated(self._optimizer, table, self._clip_norm) if self._ema is None else None
         if ours is not None:
             return ours
-        self._rule = OwnRule(self._optimizer, self._vectors.parameters, table)
+        self._rule = OwnRule(self._optimizer, self._vectors.parameters, table, self._ema)
         return self._rule.declaration(self._clip_norm), None
 
     def _work(self, declaration: Declaration) -> Iterator[Iterable[Any]]:
@@ -221,19 +234,11 @@ class Run:
 
     def _follow(self, declaration: Declaration, parts: int) -> Iterator[Iterable[Any]]:
         """In the lead: once per epoch, when it is trained."""
-        lead = Lead(declaration, self._vectors.initial())
+        lead = Lead(declaration, self._vectors.initial(), self._vectors.plain())
         torch.set_num_threads(self._threads)
         released = restrain(self._optimizer, self._scheduler, self._is_by_epoch)
-        for part in range(parts):
-            step = (part + 1) * declaration.steps_per_epoch
-            checkpoint = lead.checkpoint(step) if part + 1 < parts else lead.finish()
-            if checkpoint is None and lead.has_ended:
-                checkpoint = lead.finish()
-            if checkpoint is None:
-                # A lead before this one had it.
-                continue
+        for part, checkpoint in lead.parts(parts, declaration.steps_per_epoch):
             self._open(checkpoint)
-            lead.done_with(checkpoint)
             self.epoch = part
             yield ()
         released()
@@ -246,9 +251,31 @@ class Run:
                 'write schedule_by="epoch" in bellwether.torch.Run',
             )
 
+    @contextlib.contextmanager
+    def averaged(self) -> Iterator[None]:
+        """In the lead, with `ema=`: the model has the averaged weights inside of ``with run.averaged():``."""
+        if self._ema is None:
+            raise _errors.refuse(
+                "run.averaged() without an average", "write ema=0.999 in bellwether.torch.Run"
+            )
+        own = {name: parameter.detach().clone() for name, parameter in self._vectors.parameters}
+        self._put(self._averages)
+        try:
+            yield
+        finally:
+            self._put(own)
+
+    def _put(self, values: dict[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, parameter in self._vectors.parameters:
+                if name in values:
+                    parameter.copy_(values[name])
+
     def _open(self, checkpoint: Checkpoint) -> None:
         tensors, _ = _read(checkpoint.path)
         self._vectors.load(tensors, checkpoint.step)
+        prefix = f"optimizer/{AVERAGE}/"
+        self._averages = {key.removeprefix(prefix): t for key, t in tensors.items() if key.startswith(prefix)}
         self.step = checkpoint.step
         for number, group in enumerate(self._optimizer.param_groups):
             group["lr"] = self._table.rate(number, checkpoint.step)
@@ -364,11 +391,11 @@ def restrain(
 
 
 def _device(name: str, parameter: Tensor) -> torch.device:
-    """The device of a worker."""
+    """The device of a worker: of several GPUs it sees one."""
     if name != "auto":
-        return torch.device(name)
+        return torch.device(torch.device(name).type)
     if parameter.device.type != "cpu":
-        return parameter.device
+        return torch.device(parameter.device.type)
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 

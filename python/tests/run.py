@@ -1,16 +1,18 @@
 """Runs one test file: `python run.py FILE COUNTS [NAME]`.
 
 Writes how many tests passed, failed and were skipped to the file COUNTS, as JSON. NAME chooses the tests whose names
-contain it. A file that has not ended after five minutes is ended, with the line at which each thread stood.
+contain it. A file that has not ended after five minutes (an hour where BELLWETHER_TEST_ALL asks for all tests) is
+ended, with the line at which each thread stood.
 """
 
 import faulthandler
 import json
+import os
 import sys
 import unittest
 from pathlib import Path
 
-LONGEST_S = 300
+LONGEST_S = 3600 if "BELLWETHER_TEST_ALL" in os.environ else 300
 
 
 def suite(file: Path, name: str | None) -> unittest.TestSuite:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,9 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 COMMAND = os.environ.get("BELLWETHER_COMMAND", "bellwether")
 EXAMPLES = ROOT / "examples/python"
+
+takes_long = unittest.skipUnless("BELLWETHER_TEST_ALL" in os.environ, "only by `cargo xtask python --all`")
+"""Marks tests for which a change has no time."""
 
 
 @dataclass
@@ -97,6 +102,11 @@ class Place:
         trained.events = events(folder)
         trained.log += "".join(path.read_text() for path in folder.glob("state/**/worker-*.log"))
         return trained
+
+
+def environment_without(names: Iterable[str]) -> dict[str, str]:
+    """The variables of this process but these."""
+    return {name: value for name, value in os.environ.items() if name not in set(names)}
 
 
 def events(folder: Path) -> list[dict[str, Any]]:

@@ -111,7 +111,7 @@ class Rules(unittest.TestCase):
 
     def test_a_step_does_not_depend_on_those_before_in_this_process(self) -> None:
         own = rule(optax.adamw(optax.linear_schedule(1e-2, 1e-3, 10)))
-        numbers = [np.asarray(leaf).tolist() for leaf in own.scalars_after(7)]
+        numbers = [np.asarray(leaf).tolist() for leaf in own.numbers_after(7)]
         self.assertEqual(numbers, [7, 7])
         fresh = rule(optax.adamw(optax.linear_schedule(1e-2, 1e-3, 10)))
         both = [in_pieces(each, (), range(STEPS))[0].tobytes() for each in (own, fresh)]

@@ -5,7 +5,7 @@ import unittest
 from pathlib import Path
 
 import torch
-from runs import Place, Trained
+from runs import Place, Trained, takes_long
 from torch import nn
 
 import bellwether.torch as bw
@@ -34,12 +34,17 @@ class Features(unittest.TestCase):
         self.assertEqual(lines[0], "epoch 0: rate 0.01 after step 10")
         self.assertEqual(lines[3], "epoch 3: rate 0.005 after step 40")
 
-    def test_resizes_keep_the_bits(self) -> None:
-        trained = self.place.train(SCRIPT, "--workers", "3", "--resize", "10:1,20:4")
+    def test_resizes_and_a_crash_keep_the_bits(self) -> None:
+        trained = self.place.train(SCRIPT, "--workers", "3", "--resize", "8:1,16:4", kill_at=22)
+        self.assertEqual(len(trained.of("crashed")), 1, trained.log)
+        self.assertEqual(
+            [(event["from"], event["to"]) for event in trained.of("resized")][:2], [(3, 1), (1, 4)]
+        )
         self.assertEqual(trained.digest, self.plain.digest, trained.log)
         evaluated = [(event["loss"], event["accuracy"]) for event in trained.of("evaluated")]
         self.assertEqual(evaluated, [(e["loss"], e["accuracy"]) for e in self.plain.of("evaluated")])
 
+    @takes_long
     def test_a_killed_worker_keeps_the_bits(self) -> None:
         trained = self.place.train(SCRIPT, "--workers", "2", kill_at=12)
         self.assertEqual(len(trained.of("crashed")), 1, trained.log)

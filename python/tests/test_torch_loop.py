@@ -1,16 +1,11 @@
 # Environments: torch
 """A worker's loop: what the body may do, what it is told where it does something else, and what the answers are."""
 
-import json
-import subprocess
-import sys
-import tempfile
 import textwrap
 import unittest
-from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
+from forks import Ended, Forks
 
 SCRIPT = """
 import sys
@@ -42,16 +37,7 @@ WARM = "import torch, bellwether.torch; torch.optim.SGD([torch.zeros(1)], lr=1.0
 BODY = "run.backward(cross_entropy(model(x), y))"
 
 
-class Ended:
-    """How a script ended."""
-
-    def __init__(self, code: int, said: list[Any], log: str) -> None:
-        self.code, self.said, self.log = code, said, log
-
-    @property
-    def last(self) -> Any:
-        """The last answer."""
-        return self.said[-1]
+FORKS = Forks(WARM)
 
 
 def work(
@@ -61,42 +47,7 @@ def work(
     text = SCRIPT.format(
         optimizer=optimizer, before=before, options=options, body=textwrap.indent(body, " " * 12), after=after
     )
-    with tempfile.TemporaryDirectory() as folder:
-        script, log = Path(folder) / "train.py", Path(folder) / "log"
-        script.write_text(text)
-        code = FORKS.run([str(log), str(script)])
-        lines = log.read_text().splitlines()
-    said = [json.loads(line) for line in lines if line.startswith("[")]
-    return Ended(code, said, "\n".join(lines))
-
-
-class Forks:
-    """A process that has imported the framework, and forks for each script."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[str] | None = None
-
-    def run(self, command: list[str]) -> int:
-        """Runs a script; returns its exit code."""
-        if self._process is None:
-            arguments = [sys.executable, str(HERE / "scripted.py"), WARM]
-            self._process = subprocess.Popen(
-                arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            )
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None and stdout is not None
-        stdin.write(json.dumps(command) + "\n")
-        stdin.flush()
-        return int(json.loads(stdout.readline())[0])
-
-    def end(self) -> None:
-        """Ends the process."""
-        if self._process is not None:
-            self._process.communicate()
-            self._process = None
-
-
-FORKS = Forks()
+    return FORKS.work(text)
 
 
 def tearDownModule() -> None:
@@ -110,7 +61,7 @@ class Loop(unittest.TestCase):
     def test_gradients_are_answered_until_the_run_is_over(self) -> None:
         ended = work()
         self.assertEqual(ended.code, 0, ended.log)
-        self.assertEqual([answer[0] for answer in ended.said], ["framework", *["loss"] * 6, "over"])
+        self.assertEqual(ended.kinds, ["framework", *["loss"] * 6, "over"])
         self.assertEqual({answer[2] for answer in ended.said if answer[0] == "loss"}, {4.0})
         # Each micro-batch begins with the run's state: what one leaves is not seen by the next.
         self.assertTrue(all(abs(value) < 1 for answer in ended.said[1:7] for value in answer[4][:4]))
@@ -121,8 +72,7 @@ class Loop(unittest.TestCase):
 
     def test_an_optimizer_of_the_users_updates_pieces(self) -> None:
         ended = work(BODY + "\noptimizer.step()\noptimizer.zero_grad()", optimizer="RAdam")
-        kinds = [answer[0] for answer in ended.said]
-        self.assertEqual(kinds, ["framework", *["loss", "loss", "updated"] * 3, "over"], ended.log)
+        self.assertEqual(ended.kinds, ["framework", *["loss", "loss", "updated"] * 3, "over"], ended.log)
 
     def test_held_out_samples_are_evaluated_by_the_same_body(self) -> None:
         metrics = "lambda m, b: ((m(b[0]).argmax(1) == b[1]).sum(), len(b[1]))"
@@ -157,6 +107,12 @@ class Faults(unittest.TestCase):
         self.assert_fails(ended, r"^train.py:20: ValueError: no way$")
         self.assertNotIn("bellwether/", ended.log)
         self.assertIn("line 20, in main\n    raise ValueError", ended.log)
+
+    def test_a_micro_batch_that_does_not_fit(self) -> None:
+        ended = work("raise torch.OutOfMemoryError('CUDA out of memory.')")
+        self.assert_fails(
+            ended, r"^train.py:19: .*CUDA out of memory.; the micro-batch of 4 samples does not fit: raise"
+        )
 
     def test_a_body_without_a_loss(self) -> None:
         self.assert_fails(work("pass"), r"^train.py:18: the loop's body .* without run.backward\(loss\)", 2)
@@ -227,6 +183,7 @@ class Refusals(unittest.TestCase):
             "model = nn.SyncBatchNorm.convert_sync_batchnorm(model)": "1 is SyncBatchNorm, .* write BatchNorm2d",
             "model = nn.Sequential(nn.Embedding(5, 6, sparse=True), model)": "0 has sparse gradients",
             "model.double()": "0.weight is float64, .* write model.float",
+            "model[0].weight = nn.Parameter(torch.zeros(4, 6, dtype=torch.complex64))": "0.weight is complex64",
             "model.requires_grad_(False)": "no parameter that is trained",
         }.items():
             with self.subTest(before):

@@ -21,8 +21,11 @@ use python::Choice;
 const USAGE: &str = "\
 Usage: cargo xtask <verb>
 
-  test [-- ARGUMENTS]   run every test of the workspace, then `tidy`; ARGUMENTS go to the test programs in Rust
-  python [FILE [TEST]]  run the tests in Python, or those in files and with names that contain FILE and TEST
+  test [--all] [-- ARGUMENTS]
+                        run every test of the workspace, then `tidy`; ARGUMENTS go to the test programs in Rust;
+                        with --all also the long tests in Python
+  python [--all] [FILE [TEST]]
+                        run the tests in Python, or those in files and with names that contain FILE and TEST
   wheel [--check]       write what `pip install` installs to target/wheels; try it in a new environment
   tidy                  check the tree against the rules of the house and print its size
   generate              write the gRPC code again from proto/bellwether.proto
@@ -42,13 +45,17 @@ fn main() -> ExitCode {
 
 /// Runs one verb; `false` says that it did its work and found something wrong.
 fn run(arguments: &[String]) -> Result<bool> {
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let all = matches!(words.as_slice(), ["test" | "python", "--all", ..]);
+    if all {
+        words.remove(1);
+    }
     match words.as_slice() {
-        ["test"] => test::run(&[]),
-        ["test", "--", extra @ ..] => test::run(extra),
-        ["python"] => python::run(&Choice::default()),
-        ["python", file] => python::run(&Choice { file: Some(file), test: None }),
-        ["python", file, test] => python::run(&Choice { file: Some(file), test: Some(test) }),
+        ["test"] => test::run(&[], all),
+        ["test", "--", extra @ ..] => test::run(extra, all),
+        ["python"] => python::run(&Choice { file: None, test: None, all }),
+        ["python", file] => python::run(&Choice { file: Some(file), test: None, all }),
+        ["python", file, test] => python::run(&Choice { file: Some(file), test: Some(test), all }),
         ["wheel"] => wheel::run(false),
         ["wheel", "--check"] => wheel::run(true),
         ["tidy"] => tidy::run(),

@@ -22,6 +22,8 @@ pub(crate) struct Choice<'a> {
     pub(crate) file: Option<&'a str>,
     /// A part of a test's name.
     pub(crate) test: Option<&'a str>,
+    /// Also those that take long.
+    pub(crate) all: bool,
 }
 
 /// Runs the chosen tests, each file in the environments that it names, and prints how many passed. Where an
@@ -55,6 +57,7 @@ pub(crate) fn run(choice: &Choice<'_>) -> Result<bool> {
             package: &package,
             command: &target.join("release/bellwether"),
             scratch: &target.join("python/scratch"),
+            all: choice.all,
         };
         for file in files {
             counts.add(suite::run(&place, file, choice.test)?);

@@ -9,15 +9,16 @@ use crate::{browser, python, tidy, tree};
 
 /// Compiles and runs all tests, in Rust and in Python, then checks the tree; goes on after a failure, so that one run
 /// tells all.
-/// `extra` goes to the test programs in Rust, as after `cargo test --`.
-pub(crate) fn run(extra: &[&str]) -> Result<bool> {
+/// `extra` goes to the test programs in Rust, as after `cargo test --`; `all` are also the long tests in Python.
+pub(crate) fn run(extra: &[&str], all: bool) -> Result<bool> {
     check_compiler()?;
     let has_browser = browser::find_or_install();
     let mut parts = Vec::new();
     let compiled = timed("compile", &mut parts, || cargo_test(&["--no-run"], &[], false))?;
     let passed =
         compiled && timed("tests", &mut parts, || cargo_test(&["--no-fail-fast"], extra, has_browser))?;
-    let python = !compiled || timed("python", &mut parts, || python::run(&python::Choice::default()))?;
+    let choice = python::Choice { all, ..python::Choice::default() };
+    let python = !compiled || timed("python", &mut parts, || python::run(&choice))?;
     let tidy = timed("tidy", &mut parts, tidy::run)?;
     println!();
     for (name, took, good) in &parts {

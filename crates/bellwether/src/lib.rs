@@ -46,7 +46,11 @@ pub mod predict {
 }
 
 pub mod federate;
-pub mod models;
+
+/// Performance models by the texts that name them, and the files behind these.
+pub mod models {
+    pub use bellwether_answers::models::*;
+}
 
 /// Plans: which machines one job should have, at a price, on servers that may vanish.
 pub mod plan {

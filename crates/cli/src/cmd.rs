@@ -113,7 +113,7 @@ enum Verb {
     Audit(audit::AuditArguments),
     /// Print the JSON schema of a file format
     Schema(schema::SchemaArguments),
-    /// Write the learning curves of a run for other programs: CSV, TensorBoard, a picture
+    /// Write learning curves or weights for other programs: CSV, TensorBoard, safetensors
     Export(export::ExportArguments),
     /// Write a job file to begin with, for the digits or for a CSV file of your own
     Init(init::InitArguments),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use bellwether_answers::Refusal;
 use bellwether_core::InputError;
 use bellwether_render::plot::PlotError;
 
@@ -36,6 +37,17 @@ impl Failure {
 impl From<InputError> for Failure {
     fn from(error: InputError) -> Self {
         Failure::Input(error)
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Input(error) => Failure::Input(error),
+            Refusal::No(reason) => Failure::No(reason),
+            Refusal::Broken(what) => Failure::Broken(what),
+            Refusal::Run(error) => error.into(),
+        }
     }
 }
 

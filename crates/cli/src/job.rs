@@ -92,7 +92,8 @@ fn named(text: &str, folder: &Path, asked: &ScriptArguments) -> Result<Option<Sc
         1 => python,
         _ => folder.join(python),
     });
-    Script::new(&folder.join(table.script), table.arguments, python.as_deref()).map(Some)
+    let found = Script::new(&folder.join(table.script), table.arguments, python.as_deref())?;
+    Ok(Some(found.variables(table.environment)))
 }
 
 /// The job of a script that has started this program.

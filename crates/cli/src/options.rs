@@ -1,5 +1,6 @@
 //! Arguments that several verbs share.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use bellwether_core::ParseError;
@@ -23,6 +24,11 @@ pub(crate) enum TableFormat {
     Json,
     /// For spreadsheets.
     Csv,
+}
+
+/// A range as the reader of a `u32` takes it.
+pub(crate) fn of_u32(range: RangeInclusive<u64>) -> RangeInclusive<i64> {
+    *range.start() as i64..=*range.end() as i64
 }
 
 /// The file of a picture: it is written as SVG, whatever it is called.

@@ -59,6 +59,9 @@ pub struct ScriptTable {
     pub arguments: Vec<String>,
     /// The interpreter.
     pub python: Option<std::path::PathBuf>,
+    /// Variables that it is started with.
+    #[serde(default)]
+    pub environment: std::collections::BTreeMap<String, String>,
 }
 
 /// The script that a job file names, if it names one. What else is wrong with the file is said when it is merged.
@@ -173,8 +176,10 @@ mod tests {
 
     #[test]
     fn a_file_names_its_script() {
-        let file = "[model]\nkind = \"python\"\nscript = \"t.py\"\narguments = [\"--fast\"]\nthreads = 2\n";
+        let file = "[model]\nkind = \"python\"\nscript = \"t.py\"\narguments = [\"--fast\"]\nthreads = 2\n\
+                    environment = { KERAS_BACKEND = \"jax\" }\n";
         let found = script_of(file).expect("a script");
+        assert_eq!(found.environment.get("KERAS_BACKEND").map(String::as_str), Some("jax"));
         assert_eq!((found.script.to_str(), found.arguments.len(), found.python), (Some("t.py"), 1, None));
         for other in ["", "[model]\nkind = \"mlp\"\nhidden = [8]\n", "[model", "model = 3"] {
             assert_eq!(script_of(other), None, "{other}");

@@ -8,6 +8,7 @@
 //! The part of a job that decides bits (everything but `name`, `workers`, `evaluation` and `checkpoint`) is the job's
 //! identity, see [`Job::identity`].
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
@@ -173,6 +174,10 @@ pub enum Model {
         /// Values of all these tensors; the command fills them in.
         #[serde(default, skip_serializing_if = "is_zero_values")]
         values: u64,
+        /// Variables that its processes start with: those that choose a back-end or its kernels, and `PYTHONPATH`. The
+        /// command fills in which of them are set where the script declares its job.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        environment: BTreeMap<String, String>,
     },
     /// No network: a device that sleeps and fills gradients, to try shapes and speeds that this machine lacks.
     Synthetic {

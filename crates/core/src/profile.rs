@@ -49,6 +49,23 @@ pub struct Profile {
     /// Measured time to write a checkpoint, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_s: Option<f64>,
+    /// What was measured apart from the steps; absent when nothing was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apart: Option<MeasuredApart>,
+}
+
+/// What measurements apart from the profiled steps say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredApart {
+    /// Relative standard error of the mean step, taken as that of another run of the same job.
+    pub step_error: f64,
+    /// Relative standard error of the time of an exchange, taken as that of another exchange over the same link.
+    pub link_error: f64,
+    /// Processor time that a pull and a push through parameter servers take at each end: per part, and per byte of the
+    /// parameters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handling: Option<Parsing>,
 }
 
 /// A piece that travels as one.
@@ -168,6 +185,20 @@ impl Profile {
             pairs.filter(|(_, operation)| counts(operation.kind)).map(|(seconds, _)| seconds).sum()
         };
         self.steps.iter().map(sum).collect()
+    }
+
+    /// Bytes that a worker of parameter servers pulls in one step: of the downloads, or, in a profile without any, as
+    /// much as it pushes.
+    pub fn download_bytes(&self) -> u64 {
+        let of = |operation: &Operation| match operation.kind {
+            OperationKind::Download(part) => Some(self.parts[part as usize].bytes),
+            _ => None,
+        };
+        let mut downloads = self.operations.iter().filter_map(of).peekable();
+        match downloads.peek() {
+            Some(_) => downloads.fold(0, u64::saturating_add),
+            None => self.upload_bytes(),
+        }
     }
 
     /// Bytes of the uploads of one step; a profile that [`Profile::check`] accepts has no more than 2⁶⁰.

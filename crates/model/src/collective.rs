@@ -9,6 +9,7 @@
 //! direct              2 (W-1)/W S/B + 2 l                     every worker owns 1/W of the vector
 //! hierarchical        2 (g-1)/g S/B_local + 2 (g-1) l_local + ring over the N nodes
 //! overlap             f_k = max(ready_k, f_(k-1)) + t_k,      exposed = max(0, f_last - backward_end)
+//! on one processor    the same, where exchange k takes h_k / t_k of the backward pass's processor, half at most
 //! all are 0 for one worker
 //! ```
 //!
@@ -21,6 +22,7 @@
 //! | l            | seconds that the first byte takes one way               | s    |
 //! | t_k, ready_k | seconds of bucket k's exchange; when it may begin       | s    |
 //! | f_k          | when bucket k's exchange ends                           | s    |
+//! | h_k          | processor time of bucket k's exchange                   | s    |
 //!
 //! # Source
 //!
@@ -60,8 +62,10 @@ use bellwether_core::prediction::Link;
 use crate::common::check;
 
 mod direct;
+mod shared;
 
 pub use direct::{DirectExchange, partial_sums};
+pub use shared::overlap_on_one_processor;
 
 const PLACE: &str = "collective";
 

@@ -58,12 +58,14 @@
 use bellwether_core::error::InputError;
 use bellwether_core::profile::Profile;
 
+mod apart;
 mod assemble;
 mod kineto;
 mod stream;
 mod tensorflow;
 mod timeline;
 
+pub use apart::Apart;
 use stream::Header;
 
 /// A profile, and what a reader of it should know.

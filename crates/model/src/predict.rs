@@ -81,7 +81,9 @@ use bellwether_core::prediction::{
 use bellwether_core::profile::{CollectiveCost, OperationKind, Profile};
 use bellwether_des::statistics::mean;
 
-use crate::collective::{Algorithm, Bucket, DirectExchange, all_reduce_s, hierarchical_s, overlap};
+use crate::collective::{
+    Algorithm, Bucket, DirectExchange, all_reduce_s, hierarchical_s, overlap_on_one_processor,
+};
 use crate::compute::{Durations, most_virtual_nodes};
 use crate::event::server_bytes;
 use crate::phase::{PhaseTime, Servers, synchronous_all_reduce, synchronous_servers};
@@ -89,6 +91,7 @@ use crate::queueing::Shares;
 
 mod asynchronous;
 mod fine;
+mod handling;
 mod question;
 mod slowest;
 mod units;
@@ -311,15 +314,24 @@ impl ProfileModel {
             return exchange.seconds(link, &self.profile.collective.unwrap_or(free));
         }
         let total_s = self.mean_compute_s();
-        let buckets = self
-            .ready_s()
+        let ready = self.ready_s();
+        let cost = self.profile.collective.unwrap_or(CollectiveCost { s_per_byte: 0.0, fixed_s: 0.0 });
+        let sent = Algorithm::Ring.link_bytes_per_byte(workers);
+        let handling_s: Vec<f64> = ready
+            .iter()
+            .map(|(_, part)| {
+                let bytes = self.profile.parts[*part as usize].bytes as f64;
+                sent * bytes * cost.s_per_byte + f64::from(workers - 1) * cost.fixed_s
+            })
+            .collect();
+        let buckets = ready
             .into_iter()
             .map(|(ready_s, part)| {
                 let exchange_s = reduce_s(self.profile.parts[part as usize].bytes)?;
                 Ok(Bucket { ready_s: (ready_s * compute_s / total_s).min(compute_s), exchange_s })
             })
             .collect::<Result<Vec<_>, InputError>>()?;
-        Ok(overlap(&buckets, compute_s)?.exposed_s)
+        Ok(overlap_on_one_processor(&buckets, &handling_s, compute_s)?.exposed_s)
     }
 
     fn mean_compute_s(&self) -> f64 {
@@ -397,8 +409,10 @@ impl ProfileModel {
         let variation =
             Durations::new(&steps_s).map_or(0.0, |durations| durations.squared_variation().sqrt());
         let own_s = (step_s - link_s).max(0.0);
-        let own_error_s = variation / (steps_s.len() as f64).sqrt() * own_s;
-        LEVEL_95 * own_error_s.hypot(LINK_UNCERTAINTY * link_s) / step_s
+        let apart = self.profile.apart.unwrap_or_default();
+        let own_error = (variation / (steps_s.len() as f64).sqrt()).hypot(apart.step_error);
+        let link_error = LINK_UNCERTAINTY.hypot(apart.link_error);
+        LEVEL_95 * (own_error * own_s).hypot(link_error * link_s) / step_s
     }
 
     /// A step of `step_s` with its relative `error` as a prediction, if these are finite.
@@ -461,6 +475,7 @@ impl StepModel for ProfileModel {
             Protocol::Asp | Protocol::Ssp(_) => self.asynchronous(configuration)?,
             Protocol::Gossip => self.gossip(configuration)?,
         };
+        let step = self.with_handling(configuration, step)?;
         let error = self.uncertainty(step.step_s, step.link_s);
         self.prediction(configuration, step.step_s, error, step.bottleneck)
     }

@@ -18,6 +18,7 @@ const FREE: &[&str] = &[
     "model.script",
     "model.arguments",
     "model.device",
+    "model.environment",
 ];
 
 /// The part of a declaration that a worker needs.

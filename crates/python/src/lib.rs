@@ -7,8 +7,9 @@
 //! answers its coordinator.
 //!
 //! `ask`, `declaration`, `probe` and `workload` know no Python and are tested without an interpreter.
-//! `worker`, `order` and `journal` are what Python sees.
+//! `worker`, `order`, `journal` and `answers` are what Python sees.
 
+mod answers;
 mod ask;
 mod buffers;
 mod declaration;
@@ -21,6 +22,8 @@ mod workload;
 /// The native part of Bellwether.
 #[pyo3::pymodule(gil_used = false)]
 mod _native {
+    #[pymodule_export]
+    use crate::answers::{of_plan, of_prediction, of_simulation};
     #[pymodule_export]
     use crate::journal::Journal;
     #[pymodule_export]

@@ -244,6 +244,22 @@ impl WorkloadDescription {
     }
 }
 
+/// The parts of two kernel classes that are not in the other, so that no reader has to compare long lines.
+///
+/// ```
+/// use bellwether_runtime::membership::different_parts;
+/// let (ours, theirs) = different_parts("torch 2.15.0; cpu AVX2; 1 thread", "torch 2.15.0; cpu AVX512; 1 thread");
+/// assert_eq!((ours.as_str(), theirs.as_str()), ("cpu AVX2", "cpu AVX512"));
+/// ```
+pub fn different_parts(one: &str, other: &str) -> (String, String) {
+    let only = |this: &str, that: &str| {
+        let known: Vec<&str> = that.split("; ").collect();
+        let parts: Vec<&str> = this.split("; ").filter(|part| !known.contains(part)).collect();
+        if parts.is_empty() { "nothing of the kind".to_string() } else { parts.join("; ") }
+    };
+    (only(one, other), only(other, one))
+}
+
 /// One evaluation of the held-out set.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EvaluationRecord {

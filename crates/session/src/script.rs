@@ -8,6 +8,7 @@
 //! The lead does what has to happen once: it evaluates, prints and saves. It computes no gradient, and training does
 //! not depend on it.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -36,6 +37,8 @@ pub struct Script {
     pub arguments: Vec<String>,
     /// The interpreter.
     pub python: PathBuf,
+    /// Variables that its processes start with, beside those of this one.
+    pub environment: BTreeMap<String, String>,
 }
 
 impl Script {
@@ -55,7 +58,13 @@ impl Script {
             Some(python) => python.to_path_buf(),
             None => interpreter()?,
         };
-        Ok(Script { path, arguments, python })
+        Ok(Script { path, arguments, python, environment: BTreeMap::new() })
+    }
+
+    /// The same, started with these variables beside those of this process.
+    #[must_use]
+    pub fn variables(self, environment: BTreeMap<String, String>) -> Script {
+        Script { environment, ..self }
     }
 
     /// The script of a job, if one trains it.
@@ -65,8 +74,9 @@ impl Script {
     /// See [`new`](Script::new).
     pub fn of(job: &Job) -> Result<Option<Script>, InputError> {
         match &job.model {
-            Model::Python { script, arguments, python, .. } => {
-                Script::new(script, arguments.clone(), python.as_deref()).map(Some)
+            Model::Python { script, arguments, python, environment, .. } => {
+                let found = Script::new(script, arguments.clone(), python.as_deref())?;
+                Ok(Some(found.variables(environment.clone())))
             }
             _ => Ok(None),
         }
@@ -88,6 +98,7 @@ impl Script {
         let mut command = Command::new(words.next().expect("a command line begins with the interpreter"));
         command.args(words);
         prepare(&mut command);
+        command.envs(&self.environment);
         command
     }
 }
@@ -198,9 +209,20 @@ impl Trained {
         self.0.script().command_line()
     }
 
+    /// The variables that its workers start with, beside those of this process.
+    pub fn environment(&self) -> BTreeMap<String, String> {
+        self.0.environment()
+    }
+
     /// What its processes have imported, for those from which workers are forked.
     pub fn modules(&self) -> &[String] {
         &self.0.modules
+    }
+
+    /// Whether its workers compute on GPUs.
+    pub(crate) fn uses_gpus(&self) -> bool {
+        let model = self.0.job.get("model");
+        model.and_then(|model| model.get("device")?.as_str()).is_some_and(|device| device != "cpu")
     }
 
     /// The file of the initial weights, where there is one.

@@ -12,6 +12,8 @@ use bellwether_runtime::membership::WorkerId;
 use bellwether_runtime::run_dir::RunDir;
 
 use crate::error::RunError;
+use crate::gpus::{Gpus, Place, Placed, VISIBLE_DEVICES};
+use crate::logs::Shortener;
 use crate::script::fork::ForkServer;
 use crate::script::{Trained, WorkerOptions};
 use crate::{WorkloadBuilder, threads};
@@ -39,6 +41,8 @@ pub struct Program {
     more: Arc<Arguments>,
     /// What a script declared whose workers are its own processes.
     script: Option<Trained>,
+    /// Where the workers of a script compute.
+    gpus: Gpus,
 }
 
 /// Further arguments of each worker.
@@ -47,13 +51,16 @@ type Arguments = dyn Fn(WorkerId) -> Vec<String> + Send + Sync;
 impl Program {
     /// The program in this file.
     pub fn new(path: impl Into<PathBuf>) -> Program {
-        Program { path: path.into(), more: Arc::new(|_| Vec::new()), script: None }
+        Program { path: path.into(), more: Arc::new(|_| Vec::new()), script: None, gpus: Gpus::default() }
     }
 
-    /// The same where workers are processes of a script: forked, or as `PROGRAM worker … -- PYTHON SCRIPT`.
+    /// The same where workers are processes of a script: forked, or as `PROGRAM worker … -- PYTHON SCRIPT`. On a
+    /// machine with several GPUs each has one of its own; `CUDA_VISIBLE_DEVICES` says which GPUs may be taken.
     #[must_use]
     pub fn script(self, trained: Trained) -> Program {
-        Program { script: Some(trained), ..self }
+        let wants = trained.uses_gpus() || std::env::var_os(VISIBLE_DEVICES).is_some();
+        let gpus = if wants { Gpus::of_machine() } else { Gpus::default() };
+        Program { script: Some(trained), gpus, ..self }
     }
 
     /// Forks a worker of a script, where that is possible.
@@ -63,6 +70,7 @@ impl Program {
         run: &RunDir,
         number: WorkerId,
         address: SocketAddr,
+        place: Option<&Place>,
     ) -> Option<Box<dyn Spawned>> {
         let trained = self.script.as_ref().filter(|_| (self.more)(number).is_empty())?;
         let words: Option<Vec<String>> =
@@ -72,7 +80,8 @@ impl Program {
         if server.as_mut().is_none_or(|server| !server.is_alive()) {
             let python = Path::new(&words[0]);
             let log = run.fork_server_log().ok()?;
-            *server = ForkServer::start(python, trained.modules(), &token_file, log).ok();
+            *server =
+                ForkServer::start(python, trained.modules(), &trained.environment(), &token_file, log).ok();
         }
         let options = WorkerOptions {
             join: address.to_string(),
@@ -82,7 +91,9 @@ impl Program {
             orphan_timeout_s: ORPHAN_TIMEOUT_S,
         };
         let log = std::path::absolute(run.worker_log_file(number)).ok()?;
-        server.as_mut()?.fork(&words, &options, &log).ok()
+        let environment =
+            options.environment().into_iter().chain(place.into_iter().flat_map(Place::environment));
+        server.as_mut()?.fork(&words, environment, &log).ok()
     }
 
     /// The same without the further arguments of workers.
@@ -144,18 +155,25 @@ impl Spawn {
             Spawn::Processes(program) => {
                 let (run, program) = (run.clone(), program.clone());
                 let mut server = None;
+                let shortener = program.script.as_ref().and_then(|_| Shortener::start(run.clone()).ok());
                 Ok(Some(Box::new(move |worker, address| {
+                    // It goes on as long as workers may be started.
+                    let _ = &shortener;
                     let log = run.worker_log(worker)?;
-                    if let Some(forked) = program.fork(&mut server, &run, worker, address) {
-                        return Ok(forked);
+                    let place = program.gpus.place();
+                    if let Some(process) = program.fork(&mut server, &run, worker, address, place.as_ref()) {
+                        return Ok(Box::new(Placed { process, place }));
                     }
                     let mut command = program.start("worker", &run, worker, address);
                     command.args((program.more)(worker));
                     if let Some(trained) = &program.script {
                         // What a script prints is part of its log.
                         command.arg("--").args(trained.command_line()).stdout(log.try_clone()?);
+                        command.envs(trained.environment());
                     }
-                    process(command.stderr(log).spawn())
+                    command.envs(place.iter().flat_map(Place::environment));
+                    let process = process(command.stderr(log).spawn())?;
+                    Ok(Box::new(Placed { process, place }))
                 })))
             }
             Spawn::Threads => Ok(Some(threads::workers(run.token()?, workload.clone()))),

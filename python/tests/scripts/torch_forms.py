@@ -1,4 +1,5 @@
-"""The forms of a training, by the first argument: `steps`, `train`, `long`, or `raise`, which fails in its fourth step."""
+"""The forms of a training, by the first argument: `steps`, `train`, `long`, `raise`, which fails in its fourth step, or
+`break`, which leaves the loop over epochs after the first."""
 
 import sys
 from typing import Any
@@ -25,6 +26,13 @@ def loss_of(model: nn.Module, batch: Any) -> Tensor:
 
 if form == "train":
     bw.train(model, loss_of, optimizer, steps=12, **options)
+elif form == "break":
+    run = bw.Run(model, optimizer, **options)
+    for epoch, batches in enumerate(run.epochs(100_000)):
+        for batch in batches:
+            run.backward(loss_of(model, batch))
+        print(f"epoch {epoch}")
+        break
 else:
     run = bw.Run(model, optimizer, **options)
     for batch in run.steps(12 if form != "long" else 100_000):

@@ -110,6 +110,8 @@ pub(crate) struct Place<'a> {
     pub(crate) command: &'a Path,
     /// A folder for what the tests leave, made empty for each file.
     pub(crate) scratch: &'a Path,
+    /// Whether tests that take long run too.
+    pub(crate) all: bool,
 }
 
 /// Runs the tests of one file whose names contain `name`.
@@ -136,6 +138,7 @@ pub(crate) fn run(place: &Place<'_>, file: &File, name: Option<&str>) -> Result<
         // Keras takes its back end from a variable; those that have no Keras do not read it.
         .env("KERAS_BACKEND", place.environment)
         .env("TF_CPP_MIN_LOG_LEVEL", "2")
+        .envs(place.all.then_some(("BELLWETHER_TEST_ALL", "1")))
         .status()
         .with_context(|| format!("cannot start {}", place.python.display()))?;
     let counts = Counts::read(&report);

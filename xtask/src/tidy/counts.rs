@@ -23,7 +23,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ),
     ("des", 2000, "an engine that knows no domain"),
     ("numerics", 2500, "fits, searches, matrices and programs that know no domain"),
-    ("model", 20500, "a model per file, each with its specification in its header; questions to a profile"),
+    ("model", 20700, "a model per file, each with its specification in its header; questions to a profile"),
     ("federation", 9000, "federations: queues that overflow, games, and the answers of both"),
     ("sched", 15000, "a policy per file; planner, programs, control of one run"),
     ("sim", 5000, "the simulated cluster and readers of eight formats of traces"),
@@ -36,19 +36,20 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("serve", 9800, "the daemon: ledger, its compaction and replay, engine, processes, HTTP API, dashboard"),
     (
         "session",
-        5600,
-        "what a run begins with, its directors, its process, the stages profile and tune, curves, work to a loss, \
-         the machine",
+        6000,
+        "what a run begins with, its directors, its process, scripts with their logs and GPUs, the stages profile and tune, \
+         curves, work to a loss, plain weights, the machine",
     ),
-    (
-        "bellwether",
-        2000,
-        "the face of the crates for programs of users: experiments, replays, files, examples",
-    ),
+    ("bellwether", 1400, "the face of the crates for programs of users: replays, files, examples"),
     (
         "cli",
-        9400,
+        9000,
         "arguments, files, streams, tables and plots of all verbs, the first hour (init, doctor, export)",
+    ),
+    (
+        "answers",
+        1800,
+        "questions without a run: named options, requests and their answers; speed models by name",
     ),
     ("client", 1000, "the client of a daemon: endpoints, TLS, typed requests, streams"),
     ("python", 1400, "the module for Python: the rendezvous with the main thread, buffers, the probe"),

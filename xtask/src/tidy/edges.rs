@@ -28,8 +28,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("serve", &["core", "model", "sched", "session", "runtime"]),
     // A wall: it reads no command line and prints nothing.
     ("session", &["core", "des", "model", "sched", "runtime"]),
-    // A wall: what a Python process needs of a worker; it sees no other deep-learning framework.
-    ("python", &["core", "runtime"]),
+    // Questions that need no run: the command and the module for Python ask them.
+    ("answers", &["core", "model", "runtime", "sched", "session", "sim"]),
+    // A wall: what a Python process needs of a worker, and answers; it sees no other deep-learning framework.
+    ("python", &["answers", "core", "runtime"]),
     // A wall: text only, so that every program can use it.
     ("render", &["core"]),
     // A wall: programs speak with a daemon without a command line.
@@ -38,6 +40,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "bellwether",
         &[
+            "answers",
             "client",
             "core",
             "federation",
@@ -53,6 +56,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            "answers",
             "bellwether",
             "client",
             "core",

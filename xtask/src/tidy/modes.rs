@@ -66,8 +66,9 @@ pub(crate) fn run() -> Result<bool> {
     Ok(true)
 }
 
+/// A test, or a base of tests.
 fn is_python_test(path: &str) -> bool {
-    path.starts_with("python/tests/test_") && path.ends_with(".py")
+    path.starts_with("python/tests/") && path.ends_with(".py")
 }
 
 /// The tests of a file in Python.

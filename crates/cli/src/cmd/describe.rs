@@ -46,7 +46,7 @@ pub(crate) fn describe(arguments: &DescribeArguments, printer: &Printer) -> Resu
 fn task(job: &Job, file_limit_bytes: u64) -> Result<Task, InputError> {
     if let (Model::Python { values, .. }, Data::Python { training_samples, .. }) = (&job.model, &job.data) {
         // Its script said so when the job was submitted; no script runs before its turn.
-        return Ok(Task { training_samples: *training_samples, bytes: 4 * values });
+        return Ok(Task { training_samples: *training_samples, bytes: values.saturating_mul(4) });
     }
     let read = |path: &std::path::Path| files::read_data_within(path, file_limit_bytes);
     let workload = bellwether_workloads::build(job, &read)?;

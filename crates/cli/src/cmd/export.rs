@@ -1,5 +1,6 @@
-//! `bellwether export`: the learning curves of a run for other programs.
+//! `bellwether export`: the learning curves of a run, and its weights, for other programs.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -13,6 +14,7 @@ use crate::failure::Failure;
 use crate::files;
 use crate::printer::Printer;
 use crate::runs::{RunDir, StateDir};
+use crate::session::build;
 
 mod plot;
 
@@ -21,9 +23,9 @@ pub(crate) struct ExportArguments {
     /// Name of the run, or of the job (its newest run)
     #[arg(value_name = "JOB")]
     pub(crate) job: String,
-    /// What is written
-    #[arg(long, value_enum, default_value = "csv")]
-    pub(crate) format: ExportFormat,
+    /// What is written [default: safetensors or svg where PATH ends so, else csv]
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<ExportFormat>,
     /// Where to: a file; of `tensorboard` a folder, in which the run gets its own [default: standard output]
     #[arg(short, long, value_name = "PATH")]
     pub(crate) output: Option<PathBuf>,
@@ -40,17 +42,24 @@ pub(crate) enum ExportFormat {
     Tensorboard,
     /// A picture of the losses and the accuracy
     Svg,
+    /// The trained weights under the model's own names, which PyTorch, Hugging Face, Keras and JAX load
+    Safetensors,
 }
 
 pub(crate) fn export(arguments: &ExportArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     let run = StateDir::find(arguments.state_dir.clone())?.run(&arguments.job)?;
+    let format = arguments.format();
+    if format == ExportFormat::Safetensors {
+        weights(&run, arguments.output.as_deref(), printer)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let curves = Curves::read(&run).map_err(|error| Failure::at(&run.name, error))?;
     if curves.training.is_empty() {
         return Err(Failure::No(format!("{}: no step was done yet", run.name)));
     }
     let output = arguments.output.as_deref();
-    match arguments.format {
-        ExportFormat::Csv => text(csv(&curves), output, printer)?,
+    match format {
+        ExportFormat::Csv | ExportFormat::Safetensors => text(csv(&curves), output, printer)?,
         ExportFormat::Svg => text(plot::svg(&curves, &run.name)?, output, printer)?,
         ExportFormat::Tensorboard => {
             let folder = output.ok_or_else(|| {
@@ -65,6 +74,33 @@ pub(crate) fn export(arguments: &ExportArguments, printer: &Printer) -> Result<E
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+impl ExportArguments {
+    /// What is written: as it is asked for, or as the file is called.
+    fn format(&self) -> ExportFormat {
+        let ending = self.output.as_deref().and_then(Path::extension);
+        self.format.unwrap_or(match ending.and_then(OsStr::to_str) {
+            Some("safetensors") => ExportFormat::Safetensors,
+            Some("svg") => ExportFormat::Svg,
+            _ => ExportFormat::Csv,
+        })
+    }
+}
+
+/// Writes the newest weights of a run.
+fn weights(run: &RunDir, output: Option<&Path>, printer: &Printer) -> Result<(), Failure> {
+    let path = output.ok_or_else(|| {
+        InputError::new("--format safetensors", "needs a file to write to").hint("add -o model.safetensors")
+    })?;
+    files::check_folder(path)?;
+    let exported = bellwether_session::export::export(run, |job| Ok(build(job)?.layout().clone()))?;
+    for why in &exported.skipped {
+        printer.note(format_args!("warning: {why}"));
+    }
+    files::write_whole(path, &exported.bytes)?;
+    printer.note(format_args!("{} has the weights after {} steps", path.display(), exported.step));
+    Ok(())
 }
 
 fn text(text: String, output: Option<&Path>, printer: &Printer) -> Result<(), Failure> {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use bellwether_core::InputError;
 use bellwether_core::profile::Profile;
+use bellwether_model::import::Apart;
 use bellwether_session::profile::{How, measure};
 use bellwether_session::{Progress, Spawn};
 use bellwether_workloads::data::gzip;
@@ -25,7 +26,7 @@ pub(crate) fn profile(arguments: &ProfileArguments, printer: &Printer) -> Result
         files::check_folder(path)?;
     }
     let profile = match (&arguments.import, &arguments.job) {
-        (Some(trace), _) => import(trace, printer)?,
+        (Some(trace), _) => import(trace, arguments.apart.as_deref(), printer)?,
         (None, Some(job)) => measured(job, arguments, printer)?,
         (None, None) => return Err(Failure::at("profile", "no job file is named")),
     };
@@ -55,8 +56,8 @@ fn measured(path: &Path, arguments: &ProfileArguments, printer: &Printer) -> Res
     })?)
 }
 
-/// Reads a trace, packed or not.
-fn import(path: &Path, printer: &Printer) -> Result<Profile, Failure> {
+/// Reads a trace, packed or not, and what was measured `apart` from it.
+fn import(path: &Path, apart: Option<&Path>, printer: &Printer) -> Result<Profile, Failure> {
     let place = path.display().to_string();
     let bytes = fs::read(path).map_err(|e| {
         InputError::new(&place, format!("the trace cannot be read: {e}"))
@@ -64,7 +65,13 @@ fn import(path: &Path, printer: &Printer) -> Result<Profile, Failure> {
     })?;
     let unpacked = gzip::expand(&place, bytes)
         .map_err(|e| InputError { what: format!("the trace cannot be unpacked: it {}", e.what), ..e })?;
-    let imported = bellwether_model::import::read_with_notes(&unpacked, &place)?;
+    let mut imported = bellwether_model::import::read_with_notes(&unpacked, &place)?;
     imported.notes.iter().for_each(|note| printer.note(note));
+    if let Some(path) = apart {
+        let place = path.display().to_string();
+        let text = fs::read_to_string(path)
+            .map_err(|e| InputError::new(&place, format!("the measurements cannot be read: {e}")))?;
+        Apart::read(&text, &place)?.complete(&mut imported.profile, &place)?;
+    }
     Ok(imported.profile)
 }

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use bellwether_answers::simulate::{Request, SEEDS, TRUTH};
 use bellwether_core::InputError;
 use bellwether_core::units::Seconds;
-use bellwether_sched::registry::{Registry, names};
 use bellwether_sim::trace::Format;
 use bellwether_sim::world::{EarlyTermination, Knowledge};
 use clap::Args;
@@ -17,7 +17,6 @@ use crate::printer::Printer;
 use crate::traces;
 
 mod experiment;
-mod inputs;
 mod plot;
 mod replay;
 mod show;
@@ -42,13 +41,13 @@ pub(crate) struct SimulateArguments {
     #[arg(long, value_name = "KNOWLEDGE", default_value = "exact")]
     pub(crate) remaining: Knowledge,
     /// How fast jobs are in truth: declared, linear, amdahl:F, power:P, curve:…, gavel:FILE, elasticflow:DIR, measured:DIR
-    #[arg(long, value_name = "MODEL", default_value = "declared")]
+    #[arg(long, value_name = "MODEL", default_value = TRUTH)]
     pub(crate) truth: String,
     /// How fast the policy believes that they are [default: as in truth]
     #[arg(long, value_name = "MODEL")]
     pub(crate) belief: Option<String>,
     /// Seeds 1 to N: each draws its own estimates, early ends, outages and generated traces, the same for all policies
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(SEEDS))]
     pub(crate) seeds: u64,
     /// Format of the trace [default: recognised from its header]
     #[arg(long, value_name = "FORMAT")]
@@ -87,28 +86,12 @@ pub(crate) fn simulate(arguments: &SimulateArguments, printer: &Printer) -> Resu
         files::check_folder(path)?;
     }
     check_files(arguments)?;
-    let policies = every(names(&arguments.policy), arguments.remaining);
-    if policies.is_empty() {
-        return Err(InputError::new("--policy", "names no policy")
-            .hint("write for example --policy fifo,srtf; `bellwether policies` lists them")
-            .into());
-    }
-    for name in &policies {
-        let (about, _) = Registry::built_in().parse(name)?;
-        if about.needs_remaining && arguments.remaining == Knowledge::Unknown {
-            return Err(InputError::new(
-                format!("policy `{name}`"),
-                "it decides by remaining work, and --remaining unknown says nothing of that",
-            )
-            .hint("choose --remaining estimated, or a policy such as las or fifo")
-            .into());
-        }
-    }
-    let inputs = inputs::read(arguments)?;
+    let request = request(arguments)?;
+    let inputs = request.inputs()?;
     if let Some(trace) = &inputs.trace {
         traces::remarks(trace, &inputs.place, printer);
     }
-    let results = experiment::run(arguments, &inputs, &policies, printer)?;
+    let results = experiment::run(&request, &inputs, printer)?;
     if let Some(path) = &arguments.jobs_out {
         files::write_whole(path, show::jobs(&results).as_bytes())?;
     }
@@ -142,12 +125,26 @@ fn check_files(arguments: &SimulateArguments) -> Result<(), InputError> {
     Ok(())
 }
 
-/// The same with `all` as every policy that can decide with what is known.
-fn every(names: Vec<String>, known: Knowledge) -> Vec<String> {
-    if names != ["all"] {
-        return names;
-    }
-    let decides =
-        |about: &&bellwether_sched::policy::About| known != Knowledge::Unknown || !about.needs_remaining;
-    Registry::built_in().iter().filter(decides).map(|about| about.name.to_owned()).collect()
+/// What is asked, without a ledger.
+fn request(arguments: &SimulateArguments) -> Result<Request, InputError> {
+    let (Some(cluster), Some(trace)) = (&arguments.cluster, &arguments.trace) else {
+        return Err(InputError::new("simulate", "no machines or no jobs are named")
+            .hint("write --cluster CLUSTER --trace FILE, or --replay LEDGER"));
+    };
+    Ok(Request {
+        cluster: cluster.clone(),
+        trace: trace.clone(),
+        policies: arguments.policy.clone(),
+        remaining: arguments.remaining,
+        truth: arguments.truth.clone(),
+        belief: arguments.belief.clone(),
+        seeds: arguments.seeds,
+        trace_format: arguments.trace_format,
+        restart: arguments.restart,
+        packing: arguments.packing,
+        elastic: arguments.elastic,
+        early: arguments.early,
+        keep_spans: arguments.plot.is_some(),
+        keep_decisions: arguments.decisions_out.is_some(),
+    })
 }

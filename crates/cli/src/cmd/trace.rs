@@ -80,7 +80,7 @@ fn describe(arguments: &DescribeArguments, printer: &Printer) -> Result<ExitCode
         files::check_folder(path)?;
     }
     let options = ReadOptions { place: arguments.trace.display().to_string(), ..ReadOptions::default() };
-    let trace = traces::read(&arguments.trace, arguments.trace_format, &options)?;
+    let trace = traces::read_trace(&arguments.trace, arguments.trace_format, &options)?;
     traces::remarks(&trace, &options.place, printer);
     let description = workload::describe(&trace, arguments.gpus);
     if let Some(path) = &arguments.output {

@@ -37,8 +37,8 @@ enum What {
 
 #[derive(Debug, Args)]
 struct SyncArguments {
-    /// The job file
-    #[arg(value_name = "JOB.toml")]
+    /// The job file, or a Python script that declares its job
+    #[arg(value_name = "JOB.toml|SCRIPT.py")]
     job: PathBuf,
     /// Accuracy that may be lost; of a job that has only a loss, the part by which it may be larger [default: 0.01]
     #[arg(long, value_name = "B", allow_hyphen_values = true)]

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::{Child, Command, ExitCode};
 use std::time::Duration;
 
 use bellwether_core::job::Job;
@@ -21,6 +21,7 @@ use crate::options::host_and_port;
 use crate::printer::Printer;
 use crate::runs::read_token;
 use crate::session;
+use bellwether_session::gpus::{Gpus, Place};
 use bellwether_session::{reachable, script};
 
 #[derive(Debug, Args)]
@@ -49,6 +50,9 @@ pub(crate) struct WorkerArguments {
     /// Time between two questions to each of them
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = notice_interval)]
     pub(crate) notice_interval: Seconds,
+    /// Start a worker of a script on each of these GPUs: `all`, or numbers with commas between
+    #[arg(long, value_name = "all|N,…", requires = "script")]
+    pub(crate) gpus: Option<Gpus>,
     /// Command line of a script whose job this is, after `--`: PYTHON SCRIPT.py ARGUMENTS; it becomes the worker
     #[arg(last = true, value_name = "PYTHON SCRIPT.py")]
     pub(crate) script: Vec<OsString>,
@@ -140,12 +144,49 @@ fn run_script(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
         listen: arguments.listen.to_string(),
         orphan_timeout_s: arguments.orphan_timeout.get(),
     };
-    let mut command = Command::new(&arguments.script[0]);
-    command.args(&arguments.script[1..]).envs(options.environment());
-    script::prepare(&mut command);
-    let error = command.exec();
+    let command = || {
+        let mut command = Command::new(&arguments.script[0]);
+        command.args(&arguments.script[1..]).envs(options.environment());
+        script::prepare(&mut command);
+        command
+    };
+    let Some(gpus) = &arguments.gpus else {
+        return Err(not_started(arguments, &command().exec()));
+    };
+    let places: Vec<Place> = gpus.names().iter().filter_map(|_| gpus.place()).collect();
+    if places.is_empty() {
+        let error = InputError::new("--gpus", "this machine shows no GPU (there is no /dev/nvidia0)");
+        return Err(error.hint("leave it out: one worker computes on the processor").into());
+    }
+    on_each(&places, command).map_err(|error| not_started(arguments, &error))
+}
+
+fn not_started(arguments: &WorkerArguments, error: &std::io::Error) -> Failure {
     let place = arguments.script[0].to_string_lossy().into_owned();
-    Err(InputError::new(place, format!("it cannot be started: {error}"))
+    InputError::new(place, format!("it cannot be started: {error}"))
         .hint("write `-- PYTHON SCRIPT.py`")
-        .into())
+        .into()
+}
+
+/// Starts a worker at each place, and waits for all of them; the first that failed gives the exit code.
+fn on_each(places: &[Place], command: impl Fn() -> Command) -> std::io::Result<ExitCode> {
+    let mut workers: Vec<Child> = Vec::new();
+    for place in places {
+        match command().envs(place.environment()).spawn() {
+            Ok(worker) => workers.push(worker),
+            Err(error) => {
+                // They are of one command line: if one cannot be started, none is left.
+                workers.iter_mut().for_each(|worker| drop(worker.kill()));
+                return Err(error);
+            }
+        }
+    }
+    let mut code = ExitCode::SUCCESS;
+    for worker in &mut workers {
+        let ended = worker.wait()?;
+        if !ended.success() && code == ExitCode::SUCCESS {
+            code = ExitCode::from(ended.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1));
+        }
+    }
+    Ok(code)
 }

@@ -138,6 +138,15 @@ fn curves_leave_the_house() {
     let picture = fs::read_to_string(scene.path("curves.svg")).expect("a picture");
     assert!(picture.contains("<svg") && picture.contains("held-out accuracy"), "{picture}");
     scene.call(&["export", "job", "--format", "tensorboard"]).refused_with(&["a folder", "-o DIR"]);
+
+    let written = scene.call(&["export", "job", "-o", "model.safetensors"]);
+    written.says(&["model.safetensors has the weights after 60 steps"]);
+    let bytes = fs::read(scene.path("model.safetensors")).expect("the weights");
+    let header = String::from_utf8_lossy(&bytes[8..200]);
+    assert!(header.contains(r#"{"dtype":"F32""#) && !header.contains("parameters/"), "{header}");
+    scene
+        .call(&["export", "job", "--format", "safetensors"])
+        .refused_with(&["a file", "-o model.safetensors"]);
 }
 
 #[test]

@@ -20,6 +20,7 @@ mod door;
 mod examples;
 mod federate;
 mod first_steps;
+mod frameworks;
 mod goodput;
 mod hangs;
 mod harness;

@@ -111,3 +111,27 @@ fn a_worker_becomes_the_script_with_what_it_needs_to_join() {
         .call(&[&worker[..], &["--", "nothing/python", "train.py"]].concat())
         .refused_with(&["nothing/python", "cannot be started"]);
 }
+
+#[test]
+fn a_worker_of_a_script_is_started_on_each_gpu_that_is_named() {
+    let scene = Scene::new("");
+    let token = scene.write("token", "0".repeat(64)).display().to_string();
+    let body = "echo \"$CUDA_VISIBLE_DEVICES $TF_FORCE_GPU_ALLOW_GROWTH\" >> seen; exit $1\n";
+    scene.write("train.py", body);
+    let worker = ["worker", "--join", "127.0.0.1:9", "--token-file", &token];
+    let on = |gpus: &str, code: &str| {
+        scene.call(&[&worker[..], &["--gpus", gpus, "--", "/bin/sh", "train.py", code]].concat())
+    };
+    assert_eq!(on("9021,9022", "0").code, Some(0));
+    let seen = std::fs::read_to_string(scene.path("seen")).expect("both workers wrote it");
+    let mut seen: Vec<&str> = seen.lines().collect();
+    seen.sort_unstable();
+    assert_eq!(seen, ["9021 true", "9022 true"]);
+    assert_eq!(on("9021,9022", "4").code, Some(4));
+    on("first", "0").refused_with(&["--gpus", "numbers of GPUs with commas between"]);
+    let nothing = [&worker[..], &["--gpus", "9021,9022", "--", "nothing/python", "train.py"]].concat();
+    scene.call(&nothing).refused_with(&["nothing/python", "cannot be started"]);
+    if !std::path::Path::new("/dev/nvidia0").exists() {
+        on("all", "0").refused_with(&["--gpus", "no GPU"]);
+    }
+}

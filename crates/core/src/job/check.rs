@@ -206,13 +206,22 @@ fn model(model: &Model) -> Check {
             ensure(is_name(name), "model.name", format!("`{name}` cannot name a model"), NAME)?;
             options("model.options", own)
         }
-        Model::Python { script, threads, .. } => {
+        Model::Python { script, threads, environment, .. } => {
             ensure(
                 script.as_os_str() != "",
                 "model.script",
                 "no script is named",
                 "write script = \"train.py\"",
             )?;
+            let bad = |text: &str| text.contains('\0');
+            for (name, value) in environment {
+                ensure(
+                    !(name.is_empty() || name.contains('=') || bad(name) || bad(value)),
+                    "model.environment",
+                    format!("{name:?} cannot be a variable, or cannot have its value"),
+                    "write NAME = \"VALUE\"",
+                )?;
+            }
             ensure((1..=1024).contains(threads), "model.threads", format!("{threads} is not in 1…1024"), "")
         }
         Model::Synthetic { spread, parameters, layers, .. } => {

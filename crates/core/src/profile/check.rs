@@ -139,6 +139,13 @@ fn check_costs(profile: &Profile) -> Result<(), InputError> {
     if let Some(cost) = profile.parsing {
         costs.extend([("parsing.s_per_byte", cost.s_per_byte), ("parsing.fixed_s", cost.fixed_s)]);
     }
+    if let Some(apart) = profile.apart {
+        costs.extend([("apart.step_error", apart.step_error), ("apart.link_error", apart.link_error)]);
+        if let Some(cost) = apart.handling {
+            costs.push(("apart.handling.s_per_byte", cost.s_per_byte));
+            costs.push(("apart.handling.fixed_s", cost.fixed_s));
+        }
+    }
     costs.extend(profile.checkpoint_s.map(|seconds| ("checkpoint_s", seconds)));
     match costs.into_iter().find(|(_, seconds)| !is_duration(*seconds)) {
         Some((place, seconds)) => {

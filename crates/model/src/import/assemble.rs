@@ -33,6 +33,8 @@ pub(super) struct Description {
     pub(super) batch: Option<u64>,
     /// Whether each step fetches all parts before it begins.
     pub(super) downloads: bool,
+    /// Bytes of each pull of a variable beyond its first, where workers pull from servers.
+    pub(super) pulled_again: Vec<u64>,
     pub(super) notes: Vec<String>,
 }
 
@@ -51,9 +53,14 @@ pub(super) fn assemble(
                 .into(),
         );
     }
-    let operations = operations(parts, about.downloads);
+    let again: Vec<(String, u64)> = (1..)
+        .zip(&about.pulled_again)
+        .map(|(number, bytes)| (format!("read again {number}"), *bytes))
+        .collect();
+    let downloads = about.downloads || !again.is_empty();
+    let operations = operations(parts, downloads, &again);
     let measured = |step: &TracedStep| {
-        let operations_s = durations(step, about.downloads);
+        let operations_s = durations(step, downloads, again.len());
         MeasuredStep { step_s: operations_s.iter().sum(), operations_s }
     };
     let part = |(name, bytes): &(String, u64)| Part { name: name.clone(), bytes: *bytes, server: None };
@@ -65,13 +72,14 @@ pub(super) fn assemble(
         batch,
         virtual_nodes: 1,
         parameter_bytes: parts.iter().fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes)),
-        parts: parts.iter().map(part).collect(),
+        parts: parts.iter().chain(&again).map(part).collect(),
         operations,
         steps: steps.iter().map(measured).filter(|step| step.step_s > 0.0).collect(),
         collective: None,
         network: None,
         parsing: None,
         checkpoint_s: None,
+        apart: None,
     };
     profile.check().map_err(|error| {
         InputError::new(place, format!("the trace gives no usable profile: {}: {}", error.place, error.what))
@@ -116,7 +124,9 @@ fn job(place: &str) -> String {
 }
 
 /// The graph: passes and updates one after another, and each part on its way as soon as it is ready.
-fn operations(parts: &[(String, u64)], downloads: bool) -> Vec<Operation> {
+///
+/// Parts that are only read `again` follow the others, and do not change.
+fn operations(parts: &[(String, u64)], downloads: bool, again: &[(String, u64)]) -> Vec<Operation> {
     let mut operations: Vec<Operation> = Vec::new();
     let mut add = |name: String, kind: OperationKind, after: Vec<u32>| {
         operations.push(Operation { name, kind, after });
@@ -125,8 +135,9 @@ fn operations(parts: &[(String, u64)], downloads: bool) -> Vec<Operation> {
     let numbered = || parts.iter().enumerate().map(|(number, (name, _))| (number as u32, name));
     let mut fetched = Vec::new();
     if downloads {
+        let pulled = parts.iter().chain(again).enumerate().map(|(number, (name, _))| (number as u32, name));
         fetched.extend(
-            numbered().map(|(number, name)| {
+            pulled.map(|(number, name)| {
                 add(format!("fetch {name}"), OperationKind::Download(number), Vec::new())
             }),
         );
@@ -150,8 +161,8 @@ fn operations(parts: &[(String, u64)], downloads: bool) -> Vec<Operation> {
 }
 
 /// Durations in the order of [`operations`].
-fn durations(step: &TracedStep, downloads: bool) -> Vec<f64> {
-    let mut seconds = if downloads { vec![0.0; step.parts.len()] } else { Vec::new() };
+fn durations(step: &TracedStep, downloads: bool, again: usize) -> Vec<f64> {
+    let mut seconds = if downloads { vec![0.0; step.parts.len() + again] } else { Vec::new() };
     seconds.extend([step.between_s, step.forward_s]);
     for ready_s in &step.ready_s {
         seconds.extend([*ready_s, 0.0]);

@@ -2,9 +2,11 @@
 //!
 //! An operation's name is its path in the graph, `scope/…/name:Type`. The scope `gradient_tape` (before it,
 //! `gradients`) marks the backward pass; the scope of an optimizer marks the update. Operations of a step carry
-//! its group. Sizes stand in the shapes of operands, which TensorFlow writes at `host_tracer_level=3`.
+//! its group. Where a variable is read more than once in a step, as by the steps of an unrolled recurrent layer,
+//! workers of parameter servers pull it as often: each read is a transfer of its own. Sizes stand in the shapes of
+//! operands, which TensorFlow writes at `host_tracer_level=3`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bellwether_core::error::InputError;
 
@@ -22,11 +24,15 @@ struct Trace {
     steps: BTreeMap<String, Span>,
     operations: Vec<Traced>,
     gradients: Vec<Gradient>,
-    /// Bytes of the gradient that an operation of this path applies or reduces. The host's lanes tell them, also
+    /// The gradient that an operation of this path applies or reduces. The host's lanes tell them, also
     /// for the device's.
-    sizes: BTreeMap<String, u64>,
+    sizes: BTreeMap<String, Tensor>,
     /// Samples that layers were given, with the time.
     inputs: Vec<(f64, f64)>,
+    /// Paths at which forward operations read variables.
+    reads: BTreeSet<String>,
+    /// The operands after the first, of forward operations by path: a layer's variables are among them.
+    operands: BTreeMap<String, Vec<Tensor>>,
     fetches: bool,
     replicas: bool,
     /// Operations without the shapes of their operands.
@@ -91,9 +97,9 @@ pub(super) fn read(bytes: &[u8], place: &str, survey: &Survey) -> Result<Importe
                     cannot be told apart";
         return Err(InputError::new(place, what).hint("trace one worker with one device"));
     }
-    let sizes = std::mem::take(&mut trace.sizes);
+    let sizes = &trace.sizes;
     trace.gradients.retain_mut(|gradient| {
-        gradient.bytes = sizes.get(&gradient.name).copied().unwrap_or(0);
+        gradient.bytes = sizes.get(&gradient.name).map_or(0, |tensor| tensor.bytes);
         gradient.bytes > 0
     });
     trace.gradients.sort_by(|a, b| a.at.total_cmp(&b.at));
@@ -110,13 +116,24 @@ pub(super) fn read(bytes: &[u8], place: &str, survey: &Survey) -> Result<Importe
         ));
     };
     trace.gradients.retain(|gradient| gradient.source == source);
+    let pulled_again = trace.pulled_again();
+    let mut notes = Vec::new();
+    if !pulled_again.is_empty() {
+        notes.push(format!(
+            "a step reads variables {} times more than once each, {} bytes in all: through parameter servers it pulls \
+             them as often",
+            pulled_again.len(),
+            pulled_again.iter().sum::<u64>()
+        ));
+    }
     let samples = trace.inputs.iter().min_by(|a, b| a.0.total_cmp(&b.0));
     let about = Description {
         source: "tensorflow",
         device: lanes.device,
         batch: samples.map(|(_, samples)| *samples as u64),
         downloads: trace.fetches,
-        notes: Vec::new(),
+        pulled_again,
+        notes,
     };
     assemble(trace.traced_steps(), about, place)
 }
@@ -154,9 +171,21 @@ impl Trace {
         if phase == Phase::Forward && (kind.contains("MatMul") || kind.contains("Conv")) {
             self.inputs.extend(samples(shapes).map(|samples| (span.0, samples)));
         }
+        match phase {
+            Phase::Forward if kind == "ReadVariableOp" => {
+                self.reads.insert(path.to_string());
+            }
+            Phase::Forward => {
+                let sizes: Vec<Tensor> = tensors(shapes).into_iter().skip(1).flatten().collect();
+                if !sizes.is_empty() {
+                    self.operands.entry(path.to_string()).or_insert(sizes);
+                }
+            }
+            _ => {}
+        }
         let source = source(phase, kind);
-        if let Some(bytes) = source.and_then(|_| largest_tensor(shapes)) {
-            self.sizes.insert(path.to_string(), bytes);
+        if let Some(tensor) = source.and_then(|_| tensors(shapes).into_iter().flatten().max()) {
+            self.sizes.insert(path.to_string(), tensor);
         }
         if !counts || (name.is_empty() && !event.name.as_str().starts_with("nccl")) {
             return;
@@ -207,6 +236,30 @@ impl Trace {
             traced_step(*span, mine, ready, &order)
         };
         marks.iter().map(of).collect()
+    }
+
+    /// Bytes of each read of a variable beyond its first, within a step.
+    ///
+    /// A variable is told by its shape among the operands of the operation that it was read for.
+    fn pulled_again(&self) -> Vec<u64> {
+        // The same name comes once per step.
+        let variables: BTreeSet<&str> =
+            self.gradients.iter().map(|gradient| gradient.name.as_str()).collect();
+        let mut unread: BTreeMap<&Tensor, u64> = BTreeMap::new();
+        for variable in variables.into_iter().filter_map(|name| self.sizes.get(name)) {
+            *unread.entry(variable).or_default() += 1;
+        }
+        let mut again = Vec::new();
+        for path in &self.reads {
+            let Some((operation, _)) = path.rsplit_once('/') else { continue };
+            let operands = self.operands.get(operation).into_iter().flatten();
+            let Some(found) = operands.filter(|operand| unread.contains_key(operand)).max() else { continue };
+            match unread.get_mut(found) {
+                Some(left) if *left > 0 => *left -= 1,
+                _ => again.push(found.bytes),
+            }
+        }
+        again
     }
 
     /// Rank of each gradient's name by the mean time from its step's begin: in a graph of data flow no step has
@@ -331,16 +384,26 @@ fn source(phase: Phase, kind: &str) -> Option<Source> {
     }
 }
 
-/// Bytes of the largest tensor of real numbers in `(float[256,384];;int32[2])`; counters are not gradients.
-fn largest_tensor(shapes: &str) -> Option<u64> {
+/// A tensor of real numbers; the larger one is the greater.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Tensor {
+    bytes: u64,
+    /// Its sizes as the trace writes them, `256,384`.
+    shape: String,
+}
+
+/// The operands in `(float[256,384];;int32[2])`; `None` for one that is not a tensor of real numbers: counters are not
+/// gradients.
+fn tensors(shapes: &str) -> Vec<Option<Tensor>> {
     let operands = shapes.trim_start_matches('(').trim_end_matches(')').split(';');
-    let bytes = |operand: &str| {
+    let tensor = |operand: &str| {
         let (kind, sizes) = operand.split_once('[')?;
         let real = ["float", "half", "bfloat16", "double"].iter().any(|real| kind.starts_with(real));
         let element_bytes = type_bytes(kind).filter(|_| real)?;
-        part_bytes(elements(sizes)?, element_bytes)
+        let shape = sizes.split(']').next()?.to_string();
+        Some(Tensor { bytes: part_bytes(elements(sizes)?, element_bytes)?, shape })
     };
-    operands.filter_map(bytes).max()
+    operands.map(tensor).collect()
 }
 
 /// Product of the sizes in `256,384]`.

@@ -33,9 +33,10 @@ impl ProfileModel {
         }
         let shares = self.shares(configuration.servers)?;
         let one_way_s = self.profile.upload_bytes() as f64 / configuration.link.bandwidth_bytes_per_s;
+        let pull_s = self.profile.download_bytes() as f64 / configuration.link.bandwidth_bytes_per_s;
         // All servers together are no faster to a worker than its own link, each way.
-        let own_link_s = 2.0 * one_way_s * (1.0 - shares.largest());
-        let visits_s = [one_way_s, one_way_s, self.update_s];
+        let own_link_s = (pull_s + one_way_s) * (1.0 - shares.largest());
+        let visits_s = [pull_s, one_way_s, self.update_s];
         let delay_s = match self.downloads {
             // What one worker hides behind its computing costs it nothing.
             true => {
@@ -47,7 +48,7 @@ impl ProfileModel {
         let network = fork_join(delay_s, &visits_s, &shares)?;
         let solution = exact(&network, workers)?;
         let at_servers_s = (solution.cycle_s - delay_s).max(0.0);
-        let links_lead = 2.0 * one_way_s >= self.update_s;
+        let links_lead = pull_s + one_way_s >= self.update_s;
         let bottleneck = match at_servers_s > delay_s {
             false => Bottleneck::Compute,
             true if links_lead => Bottleneck::Link,

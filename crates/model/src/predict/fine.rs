@@ -8,7 +8,7 @@ use bellwether_core::InputError;
 use bellwether_core::prediction::{Configuration, Prediction, Protocol};
 use bellwether_des::statistics::Tally;
 
-use super::{LEVEL, ProfileModel};
+use super::{LEVEL, ProfileModel, Step};
 use crate::event::{self, Outcome, Resource, Setting, TransmissionOrder, with_pieces};
 
 /// Simulations of a configuration.
@@ -67,10 +67,14 @@ impl ProfileModel {
             outcome.mean_staleness().into_iter().for_each(|mean| staleness.add(mean));
             bottleneck.get_or_insert(outcome.bottleneck());
         }
-        let step_s = configuration.batch as f64 / rates.mean();
-        let measured = self.uncertainty(step_s, step_s * (1.0 - busy.mean()));
-        let error = measured.hypot(rates.interval(LEVEL).relative());
+        let simulated_s = configuration.batch as f64 / rates.mean();
         let bottleneck = bottleneck.expect("there is at least one replication");
+        let step = Step { step_s: simulated_s, link_s: simulated_s * (1.0 - busy.mean()), bottleneck };
+        let Step { step_s, link_s, bottleneck } = self
+            .with_handling(configuration, step)
+            .map_err(|why| InputError::new("predict", why.to_string()))?;
+        let measured = self.uncertainty(step_s, link_s);
+        let error = measured.hypot(rates.interval(LEVEL).relative());
         let prediction = self
             .prediction(configuration, step_s, error, bottleneck)
             .map_err(|why| InputError::new("predict", why.to_string()))?;

@@ -4,6 +4,7 @@
 
 mod accuracy_asynchronous;
 mod accuracy_colocation;
+mod apart;
 mod coarse_bad_input;
 mod coarse_calibrate;
 mod coarse_laws;

@@ -1,6 +1,6 @@
 //! Where connections wait that passed the handshake.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -30,10 +30,12 @@ pub enum InboxError {
 }
 
 type Key = (ConnectionKind, u64, u64);
+type Streams = BTreeMap<Key, VecDeque<Stream>>;
 
 #[derive(Debug, Default)]
 struct Waiting {
-    streams: BTreeMap<Key, Stream>,
+    /// Of each key the oldest first; only connections that carry a state each may be several.
+    streams: Streams,
     closed: bool,
 }
 
@@ -45,7 +47,7 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// Waits for the connection of `worker` in `epoch`; the stream is blocking.
+    /// Waits for the connection of `worker` in `epoch`, the newest if there are several; the stream is blocking.
     ///
     /// # Errors
     ///
@@ -57,10 +59,11 @@ impl Inbox {
         worker: u64,
         deadline: Instant,
     ) -> Result<Stream, InboxError> {
-        self.wait(deadline, |streams| streams.remove(&(kind, epoch, worker)))
+        self.wait(deadline, |streams| streams.remove(&(kind, epoch, worker))?.pop_back())
     }
 
-    /// Waits for any connection of `kind`; that of the lowest epoch and worker comes first.
+    /// Waits for any connection of `kind`; that of the lowest epoch and worker comes first, and of
+    /// several the oldest.
     ///
     /// # Errors
     ///
@@ -68,7 +71,11 @@ impl Inbox {
     pub fn take_any(&self, kind: ConnectionKind, deadline: Instant) -> Result<(Arrival, Stream), InboxError> {
         self.wait(deadline, |streams| {
             let key = *streams.range((kind, 0, 0)..=(kind, u64::MAX, u64::MAX)).next()?.0;
-            let stream = streams.remove(&key)?;
+            let waiting = streams.get_mut(&key)?;
+            let stream = waiting.pop_front()?;
+            if waiting.is_empty() {
+                streams.remove(&key);
+            }
             Some((Arrival { epoch: key.1, worker: key.2 }, stream))
         })
     }
@@ -87,9 +94,14 @@ impl Inbox {
         self.changed.notify_all();
     }
 
+    /// Whether a connection of `kind` waits.
+    pub fn has(&self, kind: ConnectionKind) -> bool {
+        self.lock().streams.range((kind, 0, 0)..=(kind, u64::MAX, u64::MAX)).next().is_some()
+    }
+
     /// Number of waiting connections.
     pub fn len(&self) -> usize {
-        self.lock().streams.len()
+        count(&self.lock().streams)
     }
 
     /// Whether no connection waits.
@@ -102,9 +114,14 @@ impl Inbox {
         if waiting.closed {
             return;
         }
-        // A worker that dials again has given up its older connection.
-        waiting.streams.insert((hello.kind, hello.epoch, hello.worker), stream);
-        if waiting.streams.len() > INBOX_MAX {
+        let same = waiting.streams.entry((hello.kind, hello.epoch, hello.worker)).or_default();
+        if hello.kind != ConnectionKind::State {
+            // A worker that dials again has given up its older connection. But one that is faster than its coordinator
+            // may send the next state before the last one was taken.
+            same.clear();
+        }
+        same.push_back(stream);
+        if count(&waiting.streams) > INBOX_MAX {
             let oldest = waiting.streams.keys().min_by_key(|key| key.1).copied();
             oldest.and_then(|key| waiting.streams.remove(&key));
         }
@@ -115,7 +132,7 @@ impl Inbox {
     fn wait<T>(
         &self,
         deadline: Instant,
-        mut find: impl FnMut(&mut BTreeMap<Key, Stream>) -> Option<T>,
+        mut find: impl FnMut(&mut Streams) -> Option<T>,
     ) -> Result<T, InboxError> {
         let mut waiting = self.lock();
         loop {
@@ -137,4 +154,9 @@ impl Inbox {
         // The map is whole whatever thread panicked while it held the lock.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// How many wait.
+fn count(streams: &Streams) -> usize {
+    streams.values().map(VecDeque::len).sum()
 }

@@ -486,6 +486,41 @@ fn connections_are_found_by_kind_epoch_and_worker() {
     assert_eq!(waiting.join().unwrap(), InboxError::Closed);
 }
 
+#[test]
+fn states_wait_in_the_order_in_which_they_were_sent_and_none_takes_anothers_place() {
+    let token = token("c");
+    let (listener, _refusals) = listen(&token);
+    let inbox = listener.inbox();
+    let send = |kind, byte: u8| {
+        let hello = Hello { kind, ..hello(5) };
+        let mut stream = dial(listener.local_addr(), &hello, &token, soon()).unwrap();
+        io::Write::write_all(&mut stream, &[byte]).unwrap();
+        stream
+    };
+    let read = |mut stream: Stream| {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        byte[0]
+    };
+    let wait_for = |count| {
+        while inbox.len() < count {
+            std::thread::yield_now();
+        }
+    };
+    let mut sent = Vec::new();
+    for byte in 1..=3 {
+        sent.push(send(ConnectionKind::State, byte));
+        wait_for(usize::from(byte));
+    }
+    let next = || read(inbox.take_any(ConnectionKind::State, soon()).unwrap().1);
+    assert_eq!([next(), next()], [1, 2]);
+    sent.push(send(ConnectionKind::State, 4));
+    wait_for(2);
+    // Who asks for one worker's stream wants the one that it dialed last.
+    assert_eq!(read(inbox.take(ConnectionKind::State, 4, 5, soon()).unwrap()), 4);
+    assert!(inbox.is_empty());
+}
+
 fn directions() -> (Direction, Direction) {
     (Direction::new(Cipher::Aes256Gcm, &[1; 32]), Direction::new(Cipher::Aes256Gcm, &[1; 32]))
 }

@@ -1,11 +1,12 @@
 //! The coordinator's end of the state streams: receives checkpoints and writes them, reads them back and sends them to
 //! workers that start from them.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use super::collection::Collection;
@@ -98,6 +99,10 @@ pub(super) struct Checkpoints {
     held: Mutex<Option<Arc<TrainingState>>>,
     /// The state that is being put together from parts.
     collecting: Mutex<Option<Collection>>,
+    /// Where streams wait until they are taken.
+    inbox: Arc<Inbox>,
+    /// The order in which states came.
+    queue: Arc<Queue>,
     /// Streams under way.
     busy: AtomicU32,
 }
@@ -119,6 +124,8 @@ impl Checkpoints {
             writing: Mutex::default(),
             held: Mutex::default(),
             collecting: Mutex::default(),
+            inbox: Arc::clone(&inbox),
+            queue: Arc::default(),
             busy: AtomicU32::new(0),
         });
         let (served, tell) = (Arc::clone(&checkpoints), Arc::new(tell));
@@ -128,8 +135,9 @@ impl Checkpoints {
                     Ok((arrival, stream)) => {
                         let (served, tell) = (Arc::clone(&served), Arc::clone(&tell));
                         served.busy.fetch_add(1, Ordering::AcqRel);
+                        let ticket = served.queue.ticket();
                         std::thread::spawn(move || {
-                            served.serve(arrival.worker, stream, &*tell);
+                            served.serve(arrival.worker, stream, ticket, &*tell);
                             served.busy.fetch_sub(1, Ordering::AcqRel);
                         });
                     }
@@ -143,7 +151,7 @@ impl Checkpoints {
 
     /// Whether a checkpoint may be on its way.
     pub(super) fn is_busy(&self) -> bool {
-        self.busy.load(Ordering::Acquire) > 0
+        self.inbox.has(ConnectionKind::State) || self.busy.load(Ordering::Acquire) > 0
     }
 
     /// The layout is known.
@@ -191,10 +199,15 @@ impl Checkpoints {
         }
     }
 
-    fn serve(&self, from: WorkerId, mut stream: Stream, tell: &dyn Fn(Told)) {
+    fn serve(&self, from: WorkerId, mut stream: Stream, ticket: Ticket, tell: &dyn Fn(Told)) {
         let limits =
             stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
         let Ok(first) = limits.and_then(|()| transfer::receive_header(&mut stream)) else { return };
+        if self.offer.is_some() && first.kind == Kind::Begin {
+            // A later state would have the earlier ones pruned before they were offered. And a worker that is faster
+            // than the disk waits, instead of filling the memory with states.
+            ticket.wait();
+        }
         let began = Instant::now();
         match first.kind {
             // A worker that asks and hears nothing says so itself.
@@ -286,6 +299,48 @@ impl Checkpoints {
         let task = self.task().map_err(|e| e.to_string())?;
         let state = self.store.read(step, &task.workload.layout, &task.slots).map_err(|e| e.to_string())?;
         transfer::send_whole(stream, &state).map_err(|e| e.to_string())
+    }
+}
+
+/// Who came first.
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: Mutex<(u64, BTreeSet<u64>)>,
+    left: Condvar,
+}
+
+/// A place in a queue, until it is dropped.
+#[derive(Debug)]
+struct Ticket {
+    queue: Arc<Queue>,
+    number: u64,
+}
+
+impl Queue {
+    fn ticket(self: &Arc<Self>) -> Ticket {
+        let mut waiting = self.waiting.lock().expect("no holder of this lock panics");
+        waiting.0 += 1;
+        let number = waiting.0;
+        waiting.1.insert(number);
+        Ticket { queue: Arc::clone(self), number }
+    }
+}
+
+impl Ticket {
+    /// Waits until all who came before have left.
+    fn wait(&self) {
+        let waiting = self.queue.waiting.lock().expect("no holder of this lock panics");
+        let is_later = |(_, present): &mut (u64, BTreeSet<u64>)| present.first() != Some(&self.number);
+        drop(self.queue.left.wait_while(waiting, is_later).expect("no holder of this lock panics"));
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Ok(mut waiting) = self.queue.waiting.lock() {
+            waiting.1.remove(&self.number);
+        }
+        self.queue.left.notify_all();
     }
 }
 

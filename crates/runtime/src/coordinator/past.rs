@@ -9,8 +9,8 @@ use super::{CoordinatorError, Options, system};
 use crate::channel::Cipher;
 use crate::checkpoint::{Store, write_atomically};
 use crate::journal::{RunHistory, Task};
-use crate::membership::WorkloadDescription;
 use crate::membership::coordinator::Resumed;
+use crate::membership::{WorkloadDescription, different_parts};
 use crate::run_dir::RunDir;
 use crate::state::hex;
 
@@ -69,6 +69,7 @@ impl Past {
     ) -> Result<Option<(String, String)>, CoordinatorError> {
         match self.task.as_ref().and_then(|before| change(before, workload)) {
             Some((before, now)) if !accepts => {
+                let (before, now) = different_parts(&before, &now);
                 Err(CoordinatorError::OtherData { what: "the run".into(), before, now })
             }
             change => Ok(change),
@@ -88,7 +89,8 @@ impl Past {
             return Ok(());
         }
         let what = format!("the checkpoint {}", path.display());
-        Err(CoordinatorError::OtherData { what, before: class.into(), now: now.into() })
+        let (before, now) = different_parts(class, now);
+        Err(CoordinatorError::OtherData { what, before, now })
     }
 }
 

@@ -67,6 +67,7 @@ pub(crate) fn profile(job: &Job, description: &WorkloadDescription, measured: &M
         network: measured.network,
         parsing: None,
         checkpoint_s: measured.checkpoint_s,
+        apart: None,
     }
 }
 

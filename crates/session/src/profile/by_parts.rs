@@ -70,6 +70,7 @@ pub(crate) fn profile(measured: &Measured) -> Profile {
         network: measured.network,
         parsing: parsing(&measured.handling),
         checkpoint_s: None,
+        apart: None,
     }
 }
 

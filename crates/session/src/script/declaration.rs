@@ -1,5 +1,6 @@
 //! What a script says of its job.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bellwether_core::InputError;
@@ -96,7 +97,15 @@ impl Declaration {
     /// The script that said this.
     pub fn script(&self) -> Script {
         let Declaration { script, arguments, python, .. } = self;
-        Script { path: script.clone(), arguments: arguments.clone(), python: python.clone() }
+        let environment = self.environment();
+        Script { path: script.clone(), arguments: arguments.clone(), python: python.clone(), environment }
+    }
+
+    /// The variables that every process of the script is started with.
+    pub(super) fn environment(&self) -> BTreeMap<String, String> {
+        let said = self.job.get("model").and_then(|model| model.get("environment"));
+        let pairs = said.and_then(Value::as_object).into_iter().flatten();
+        pairs.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_string()))).collect()
     }
 
     fn layout(&self) -> Layout {

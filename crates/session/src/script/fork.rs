@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 
 use bellwether_runtime::coordinator::Spawned;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 use serde::Deserialize;
 
 use super::{WorkerOptions, prepare};
@@ -34,6 +34,8 @@ type Workers = BTreeMap<u64, Worker>;
 struct Worker {
     /// Whatever number its process has later, this is of it.
     process: Option<OwnedFd>,
+    /// It leads a group of its own, with what its script has started.
+    group: Option<Pid>,
     ended: Option<String>,
     /// It was to be killed before it was there.
     unwanted: bool,
@@ -53,12 +55,14 @@ impl ForkServer {
     pub(crate) fn start(
         python: &Path,
         modules: &[String],
+        environment: &BTreeMap<String, String>,
         token_file: &Path,
         log: File,
     ) -> io::Result<ForkServer> {
         let mut command = Command::new(python);
         command.args(["-m", "bellwether._fork"]);
         prepare(&mut command);
+        command.envs(environment);
         let options = WorkerOptions::of_fork_server(token_file);
         command.env(options.variable().0, options.variable().1);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).process_group(0);
@@ -82,11 +86,11 @@ impl ForkServer {
     pub(crate) fn fork(
         &mut self,
         command: &[String],
-        options: &WorkerOptions,
+        environment: impl IntoIterator<Item = (&'static str, String)>,
         log: &Path,
     ) -> io::Result<Box<dyn Spawned>> {
         self.last += 1;
-        let environment: BTreeMap<_, _> = options.environment().into_iter().collect();
+        let environment: BTreeMap<_, _> = environment.into_iter().collect();
         let request = serde_json::json!({ "id": self.last, "command": command, "environment": environment, "log": log });
         lock(&self.workers).insert(self.last, Worker::default());
         writeln!(self.requests, "{request}")?;
@@ -114,6 +118,7 @@ fn hear(answers: ChildStdout, workers: &Mutex<Workers>) {
         let Some(worker) = workers.get_mut(&id) else { continue };
         if let Some(pid) = process.and_then(Pid::from_raw) {
             worker.process = pidfd_open(pid, PidfdFlags::empty()).ok();
+            worker.group = Some(pid);
             if worker.unwanted {
                 worker.signal(Signal::KILL);
             }
@@ -133,6 +138,14 @@ impl Worker {
         if let Some(process) = &self.process {
             // One that has ended needs no signal.
             let _ = pidfd_send_signal(process, signal);
+        }
+    }
+
+    /// Ends what its script has started and left behind.
+    fn sweep(&mut self) {
+        if let Some(group) = self.group.take() {
+            // Mostly there is none.
+            let _ = kill_process_group(group, Signal::KILL);
         }
     }
 
@@ -161,7 +174,11 @@ impl Spawned for Forked {
     fn ended(&mut self) -> Option<String> {
         self.with(|worker| {
             let silent = worker.has_ended().then(|| "its process ended".to_string());
-            worker.ended.clone().or(silent)
+            let ended = worker.ended.clone().or(silent);
+            if ended.is_some() {
+                worker.sweep();
+            }
+            ended
         })
     }
 
@@ -178,5 +195,6 @@ impl Spawned for Forked {
 
     fn end(&mut self) {
         self.kill();
+        self.with(Worker::sweep);
     }
 }

@@ -1,17 +1,11 @@
 //! How workers may be kept together, and what staleness costs where a loss is the target.
 
-use bellwether_core::InputError;
+use bellwether_answers::plan::Ways;
+use bellwether_answers::predict::NODES_PER_UPDATE;
 use bellwether_core::job::{SyncPolicy, WorkerRange};
-use bellwether_core::plan::SyncStrategy;
-use bellwether_sched::plan::strategies::{Staleness, list};
 use clap::Args;
 
-use super::work::Work;
-use crate::failure::Failure;
-use crate::printer::Printer;
-
-/// Most ways: each is a whole search.
-const WAYS_MAX: usize = 64;
+use crate::options::of_u32;
 
 #[derive(Debug, Args)]
 pub(super) struct WayArguments {
@@ -22,8 +16,8 @@ pub(super) struct WayArguments {
     #[arg(long, value_name = "N|MIN..MAX", default_value = "1", requires = "protocols")]
     servers: WorkerRange,
     /// Virtual nodes whose gradients make one update through servers
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub(super) nodes_per_update: u32,
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(of_u32(NODES_PER_UPDATE)))]
+    nodes_per_update: u32,
     /// Gradient noise scale in samples, which softens the cost of staleness to a target loss [default: as the curve's run
     /// measured it, else 0]
     #[arg(long, value_name = "SAMPLES", requires = "target_loss")]
@@ -31,52 +25,13 @@ pub(super) struct WayArguments {
 }
 
 impl WayArguments {
-    /// All that was asked for.
-    pub(super) fn ways(&self) -> Result<Vec<SyncStrategy>, Failure> {
-        let ways = list(
-            &self.protocols,
-            self.servers.min..=self.servers.max.min(self.servers.min + WAYS_MAX as u32),
-        );
-        if ways.len() > WAYS_MAX {
-            let what = format!(
-                "{} named with {} servers each are more than {WAYS_MAX} ways",
-                self.protocols.len(),
-                self.servers
-            );
-            return Err(InputError::new("--servers", what).hint("ask for fewer numbers of servers").into());
+    /// What they say.
+    pub(super) fn ways(&self) -> Ways {
+        Ways {
+            protocols: self.protocols.clone(),
+            servers: self.servers,
+            nodes_per_update: self.nodes_per_update,
+            noise_scale: self.noise_scale,
         }
-        Ok(ways)
-    }
-
-    /// What decides how much staleness costs, where the work is what a target loss takes.
-    pub(super) fn staleness(
-        &self,
-        work: &Work,
-        virtual_nodes: u32,
-        printer: &Printer,
-    ) -> Result<Option<Staleness>, Failure> {
-        let Some(earlier) = work.earlier.as_ref().filter(|_| !self.protocols.is_empty()) else {
-            return Ok(None);
-        };
-        if let Some(wrong) = self.noise_scale.filter(|phi| !(phi.is_finite() && *phi >= 0.0)) {
-            let what = format!("a noise scale of {wrong} samples");
-            return Err(InputError::new("--noise-scale", what).hint("it is 0 or more").into());
-        }
-        let noise_scale = self.noise_scale.or(earlier.noise_scale);
-        let staleness = Staleness::of(
-            earlier.job.as_ref(),
-            noise_scale.unwrap_or(0.0),
-            self.nodes_per_update,
-            virtual_nodes,
-        );
-        let momentum = staleness.momentum;
-        let known = match noise_scale {
-            Some(phi) => format!("a gradient noise scale of {phi:.0} samples"),
-            None => "no known gradient noise, the worst case (--noise-scale says another)".to_string(),
-        };
-        printer.note(format_args!(
-            "stale updates are counted for less, by a momentum of {momentum} and {known}; a lower accuracy at the end is not in it"
-        ));
-        Ok(Some(staleness))
     }
 }

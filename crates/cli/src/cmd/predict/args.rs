@@ -2,14 +2,16 @@
 
 use std::path::PathBuf;
 
-use bellwether_core::ParseError;
+use bellwether_answers::predict::{
+    BATCH, NODES_PER_UPDATE, Request, SERVERS, STEPS, device, order, reduce, switch,
+};
 use bellwether_core::job::{Reduce, SyncPolicy, WorkerRange};
 use bellwether_core::prediction::Protocol;
-use bellwether_core::units::{Bytes, BytesPerSecond, Seconds};
+use bellwether_core::units::{BytesPerSecond, Seconds};
 use bellwether_model::predict::{self, DeviceSpec, SendOrder};
 use clap::{Args, ValueEnum};
 
-use crate::options::{TableFormat, picture};
+use crate::options::{TableFormat, of_u32, picture};
 
 #[derive(Debug, Args)]
 pub(crate) struct PredictArguments {
@@ -30,7 +32,7 @@ pub(crate) struct PredictArguments {
     #[arg(long, value_name = "SHARE", conflicts_with_all = ["protocol", "sync"], requires = "steps", value_parser = switch)]
     pub(crate) switch_at: Option<SyncPolicy>,
     /// Steps of the whole run
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(STEPS))]
     pub(crate) steps: Option<u64>,
     /// Time for which each switch stalls the run
     #[arg(long, value_name = "TIME", default_value = "0s")]
@@ -39,10 +41,10 @@ pub(crate) struct PredictArguments {
     #[arg(long, value_name = "WHERE", value_parser = reduce)]
     pub(crate) reduce: Option<Reduce>,
     /// Virtual nodes whose gradients make one update through servers
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(of_u32(NODES_PER_UPDATE)))]
     pub(crate) nodes_per_update: u32,
     /// Parameter servers [default: 0 for bsp and gossip, else 1]
-    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(of_u32(SERVERS)))]
     pub(crate) servers: Option<u32>,
     /// Bandwidth of each worker's and server's link, in each direction [default: as measured]
     #[arg(long, value_name = "RATE")]
@@ -54,7 +56,7 @@ pub(crate) struct PredictArguments {
     #[arg(long, value_name = "NAME=SPEED[:COUNT]", value_parser = device)]
     pub(crate) device: Vec<DeviceSpec>,
     /// Samples per step: of all workers together where they wait for each other, else of each update
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(BATCH))]
     pub(crate) batch: Option<u64>,
     /// How closely to look: auto takes the coarse model wherever there is one
     #[arg(long, value_enum, default_value = "auto")]
@@ -97,41 +99,26 @@ impl From<Fidelity> for predict::Fidelity {
     }
 }
 
-fn device(text: &str) -> Result<DeviceSpec, ParseError> {
-    let expected = "NAME=SPEED or NAME=SPEED:COUNT, for example p100=2.3 or k80=1:4";
-    let wrong = || ParseError::new("device", text, expected);
-    let (name, rest) = text.split_once('=').ok_or_else(wrong)?;
-    let (speed, count) = match rest.split_once(':') {
-        Some((speed, count)) => (speed, Some(count.parse().map_err(|_| wrong())?)),
-        None => (rest, None),
-    };
-    let speed: f64 = speed.parse().map_err(|_| wrong())?;
-    if name.is_empty() || !(speed.is_finite() && speed > 0.0) || count.is_some_and(|c: u32| c > 100_000) {
-        return Err(wrong());
-    }
-    Ok(DeviceSpec { name: name.into(), speed, count })
-}
-
-fn switch(text: &str) -> Result<SyncPolicy, ParseError> {
-    format!("switch:{text}").parse()
-}
-
-fn reduce(text: &str) -> Result<Reduce, ParseError> {
-    match text {
-        "all-reduce" => Ok(Reduce::AllReduce),
-        "servers" => Ok(Reduce::Servers),
-        _ => Err(ParseError::one_of("place", text, ["all-reduce", "servers"])),
-    }
-}
-
-fn order(text: &str) -> Result<SendOrder, ParseError> {
-    match text {
-        "fifo" => Ok(SendOrder::Fifo),
-        "tic" => Ok(SendOrder::Tic),
-        "tac" => Ok(SendOrder::Tac),
-        _ => match text.strip_prefix("round-robin:").map(str::parse) {
-            Some(Ok(Bytes(bytes))) if bytes > 0 => Ok(SendOrder::RoundRobin(Bytes(bytes))),
-            _ => Err(ParseError::new("order", text, "fifo, round-robin:1MiB, tic or tac")),
-        },
+impl PredictArguments {
+    /// What is asked.
+    pub(super) fn request(&self) -> Request {
+        Request {
+            profile: self.profile.clone(),
+            workers: self.workers,
+            protocol: self.protocol,
+            sync: self.sync.clone().or_else(|| self.switch_at.clone()),
+            steps: self.steps,
+            switch_time: Some(self.switch_time),
+            reduce: self.reduce,
+            nodes_per_update: self.nodes_per_update,
+            servers: self.servers,
+            bandwidth: self.bandwidth,
+            latency: self.latency,
+            devices: self.device.clone(),
+            batch: self.batch,
+            fidelity: self.model.into(),
+            order: self.order,
+            seed: self.seed,
+        }
     }
 }

@@ -16,6 +16,10 @@ pub(crate) struct ProfileArguments {
     /// Read a trace of the PyTorch or TensorFlow profiler instead
     #[arg(long, value_name = "TRACE.json[.gz]", conflicts_with = "job")]
     pub(crate) import: Option<PathBuf>,
+    /// Measurements without the profiler that belong to the trace: times of steps, bare exchanges over the cluster's
+    /// link
+    #[arg(long, value_name = "FILE.json", requires = "import")]
+    pub(crate) apart: Option<PathBuf>,
     /// Where the profile is written [default: stdout]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,

@@ -3,7 +3,7 @@
 use bellwether_core::record::Event as Journal;
 
 use super::{Coordinator, Lifecycle};
-use crate::membership::{Position, ToWorker, WorkerId, WorkloadDescription};
+use crate::membership::{Position, ToWorker, WorkerId, WorkloadDescription, different_parts};
 
 /// Looks at the clock are never so far apart unless this coordinator stood still: stopped, moved to another machine, or
 /// without a processor.
@@ -363,9 +363,9 @@ impl Worker {
 /// What keeps a worker from joining, or `None` when both compute the same bits.
 fn difference(ours: &WorkloadDescription, theirs: &WorkloadDescription) -> Option<String> {
     if ours.fingerprint != theirs.fingerprint {
+        let (ours, theirs) = different_parts(&ours.fingerprint, &theirs.fingerprint);
         return Some(format!(
-            "its kernel class differs, so it would not compute the same bits: the run has `{}`, it has `{}`",
-            ours.fingerprint, theirs.fingerprint
+            "its kernel class differs, so it would not compute the same bits: the run has `{ours}`, it has `{theirs}`"
         ));
     }
     (ours != theirs).then(|| "its model or data have other sizes than the run's".to_string())

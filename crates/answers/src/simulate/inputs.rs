@@ -4,81 +4,102 @@ use std::borrow::Cow;
 use std::fs;
 use std::path::Path;
 
-use bellwether::models::{self, NamedModel};
 use bellwether_core::InputError;
 use bellwether_core::prediction::StepModel;
 use bellwether_sim::cluster::Cluster;
-use bellwether_sim::trace::{Entry, ReadOptions, Trace};
+use bellwether_sim::trace::{self, Entry, Format, ReadOptions, Trace};
 use bellwether_sim::workload::{self, Workload};
 
-use super::SimulateArguments;
-use crate::failure::Failure;
-use crate::traces;
+use super::Request;
+use crate::models::{self, NamedModel};
 
 /// All inputs, read and checked.
-pub(super) struct Inputs {
-    pub(super) cluster: Cluster,
+pub struct Inputs {
+    /// The machines.
+    pub cluster: Cluster,
     /// The trace, unless a generator draws one.
-    pub(super) trace: Option<Trace>,
+    pub trace: Option<Trace>,
     workload: Option<Workload>,
     /// The trace's name, for messages.
-    pub(super) place: String,
-    pub(super) truth: NamedModel,
+    pub place: String,
+    truth: NamedModel,
     belief: Option<NamedModel>,
 }
 
-pub(super) fn read(arguments: &SimulateArguments) -> Result<Inputs, Failure> {
-    let (Some(cluster_text), Some(path)) = (&arguments.cluster, &arguments.trace) else {
-        return Err(InputError::new("simulate", "no machines or no jobs are named")
-            .hint("write --cluster CLUSTER --trace FILE, or --replay LEDGER")
-            .into());
-    };
-    let mut cluster = cluster(cluster_text)?;
-    if let Some(restart) = arguments.restart {
+pub(super) fn read(request: &Request) -> Result<Inputs, InputError> {
+    let path = &request.trace;
+    let mut cluster = cluster(&request.cluster)?;
+    if let Some(restart) = request.restart {
         cluster.view.restart_s = restart.get();
     }
-    cluster.view.packs |= arguments.packing;
-    let truth = models::read(&arguments.truth, "--truth", &cluster.device_speeds)?;
-    let belief = arguments.belief.as_ref();
+    cluster.view.packs |= request.packing;
+    let truth = models::read(&request.truth, "--truth", &cluster.device_speeds)?;
+    let belief = request.belief.as_ref();
     let belief = belief.map(|text| models::read(text, "--belief", &cluster.device_speeds)).transpose()?;
     let place = path.display().to_string();
     let mut inputs = Inputs { cluster, trace: None, workload: None, place, truth, belief };
     if path.extension().is_some_and(|extension| extension == "toml") {
-        let of_traces = [
-            ("--elastic", arguments.elastic.is_some()),
-            ("--trace-format", arguments.trace_format.is_some()),
-        ];
+        let of_traces =
+            [("--elastic", request.elastic.is_some()), ("--trace-format", request.trace_format.is_some())];
         if let Some((flag, _)) = of_traces.iter().find(|(_, given)| *given) {
-            return Err(InputError::new(*flag, "is for traces, and this is a generator")
-                .hint("its classes say `min_gpu` and `max_gpu`; `bellwether trace generate` makes a trace of it")
-                .into());
+            return Err(InputError::new(*flag, "is for traces, and this is a generator").hint(
+                "its classes say `min_gpu` and `max_gpu`; `bellwether trace generate` makes a trace of it",
+            ));
         }
-        inputs.workload = Some(traces::read_workload(path)?);
+        inputs.workload = Some(read_workload(path)?);
         return Ok(inputs);
     }
     let options = ReadOptions {
         device_types: &inputs.cluster.view.device_types,
-        elastic: arguments.elastic.map(|range| (range.min, range.max)),
+        elastic: request.elastic.map(|range| (range.min, range.max)),
         place: inputs.place.clone(),
     };
-    let mut trace = traces::read(path, arguments.trace_format, &options)?;
+    let mut trace = read_trace(path, request.trace_format, &options)?;
     inputs.give_work(&mut trace.entries)?;
     inputs.trace = Some(trace);
     Ok(inputs)
 }
 
 /// A cluster file if there is one of that name, else a few words.
-pub(super) fn cluster(text: &str) -> Result<Cluster, Failure> {
+fn cluster(text: &str) -> Result<Cluster, InputError> {
     let path = Path::new(text);
     if path.extension().is_some_and(|extension| extension == "toml") || path.is_file() {
         let content = fs::read_to_string(path)
             .map_err(|e| InputError::new(text, format!("the cluster file cannot be read: {e}")))?;
-        return Ok(Cluster::from_file(&content, text)?);
+        return Cluster::from_file(&content, text);
     }
-    Ok(Cluster::from_words(text)?)
+    Cluster::from_words(text)
+}
+
+/// Reads a trace.
+///
+/// # Errors
+///
+/// Returns an error if the file cannot be read, or if it is not a trace of the format.
+pub fn read_trace(path: &Path, format: Option<Format>, options: &ReadOptions) -> Result<Trace, InputError> {
+    let bytes = fs::read(path)
+        .map_err(|e| InputError::new(&options.place, format!("the trace cannot be read: {e}")))?;
+    trace::read(&bytes, format, options)
+}
+
+/// Reads a generator file.
+///
+/// # Errors
+///
+/// Returns an error if the file cannot be read, or if it is not a generator.
+pub fn read_workload(path: &Path) -> Result<Workload, InputError> {
+    let place = path.display().to_string();
+    let text = fs::read_to_string(path)
+        .map_err(|e| InputError::new(&place, format!("the generator file cannot be read: {e}")))?;
+    Workload::parse(&text, &place)
 }
 
 impl Inputs {
+    /// How fast jobs are in truth.
+    pub(super) fn truth(&self) -> &(dyn StepModel + Sync) {
+        self.truth.model.as_ref()
+    }
+
     /// What policies believe of speeds: the truth, if nothing else was said.
     pub(super) fn belief(&self) -> &(dyn StepModel + Sync) {
         self.belief.as_ref().unwrap_or(&self.truth).model.as_ref()

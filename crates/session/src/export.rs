@@ -1,0 +1,177 @@
+//! The trained weights of a run as one file under plain names, which frameworks load strictly.
+//!
+//! A checkpoint has `parameters/NAME` and `state/NAME`, and no tensor twice. A plain model of a framework has more:
+//! other names of shared tensors, counters, and what was never trained. A script's lead writes that into the run's
+//! folder when the run begins ([`FILE`]); here both are put together.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bellwether_core::InputError;
+use bellwether_core::job::Job;
+use bellwether_runtime::checkpoint::Store;
+use bellwether_runtime::optimizer::Optimizer;
+use bellwether_runtime::run_dir::RunDir;
+use bellwether_runtime::workload::{Layout, Tensor};
+use safetensors::tensor::{Dtype, TensorView};
+use safetensors::{SafeTensorError, SafeTensors, serialize};
+use serde::de::DeserializeOwned;
+
+use crate::error::RunError;
+
+/// What the lead of a script writes into the run's folder: tensors that the checkpoints do not have, and in its
+/// metadata the layout, other names of tensors (`tied`) and counters of steps.
+pub const FILE: &str = "plain.safetensors";
+
+/// The weights of a run.
+#[derive(Debug)]
+pub struct Exported {
+    /// The content of a file in the format safetensors.
+    pub bytes: Vec<u8>,
+    /// Steps behind them.
+    pub step: u64,
+    /// Why newer checkpoints could not be used.
+    pub skipped: Vec<String>,
+}
+
+/// What a plain model has beside the tensors of a checkpoint.
+#[derive(Debug, Default)]
+struct Plain {
+    layout: Layout,
+    format: Option<String>,
+    /// Another name, and the name in the layout.
+    tied: BTreeMap<String, String>,
+    counters: Vec<String>,
+    fixed: Option<Vec<u8>>,
+}
+
+/// The newest weights of a run. `layout` says the tensors of a job that no script trains.
+///
+/// # Errors
+///
+/// A run without a checkpoint that can be used; files of it that cannot be read.
+pub fn export(
+    run: &RunDir,
+    layout: impl FnOnce(&Job) -> Result<Layout, InputError>,
+) -> Result<Exported, RunError> {
+    let job = run.job()?;
+    let plain = match fs::read(run.path.join(FILE)) {
+        Ok(bytes) => read(bytes).map_err(|what| InputError::new(place(&run.path.join(FILE)), what))?,
+        Err(_) => Plain { layout: layout(&job)?, ..Plain::default() },
+    };
+    let optimizer = Optimizer::new(&job, 0);
+    let store = Store::new(checkpoints(run, &job), job.checkpoint.keep, &job.identity());
+    let found = store
+        .newest(&plain.layout, &optimizer.slots())
+        .map_err(|error| InputError::new(&run.name, error))?
+        .ok_or_else(|| InputError::new(&run.name, "there is no checkpoint yet"))?;
+    let state = &found.state;
+    let values = (&state.parameters[..], &state.model_state[..]);
+    let bytes = file(&plain, values, state.step).map_err(|what| InputError::new(&run.name, what))?;
+    let skipped = found.skipped.iter().map(ToString::to_string).collect();
+    Ok(Exported { bytes, step: state.step, skipped })
+}
+
+/// The folder of the run's checkpoints: that in a folder which the job names ends with the run's random name.
+fn checkpoints(run: &RunDir, job: &Job) -> PathBuf {
+    let Some(folder) = &job.checkpoint.folder else { return run.checkpoints() };
+    let prefix = format!("{}-", run.name);
+    let is_of_run = |path: &PathBuf| {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let random = name.strip_prefix(&prefix);
+        random.is_some_and(|word| word.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.into_iter().find(is_of_run).unwrap_or_else(|| folder.join(&run.name))
+}
+
+fn read(bytes: Vec<u8>) -> Result<Plain, String> {
+    let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|error| error.to_string())?;
+    let metadata = header.metadata().clone().unwrap_or_default();
+    let (parameters, state): (Rows, Rows) = json(&metadata, "layout")?;
+    Ok(Plain {
+        layout: Layout { parameters: tensors(parameters), state: tensors(state) },
+        format: metadata.get("format").cloned(),
+        tied: json(&metadata, "tied")?,
+        counters: json(&metadata, "counters")?,
+        fixed: Some(bytes),
+    })
+}
+
+type Rows = Vec<(String, Vec<usize>)>;
+
+fn tensors(rows: Rows) -> Vec<Tensor> {
+    rows.into_iter().map(|(name, shape)| Tensor { name, shape }).collect()
+}
+
+fn json<T: DeserializeOwned>(metadata: &HashMap<String, String>, key: &str) -> Result<T, String> {
+    let text = metadata.get(key).ok_or_else(|| format!("its metadata have no `{key}`"))?;
+    serde_json::from_str(text).map_err(|error| format!("`{key}` of its metadata: {error}"))
+}
+
+/// A file with everything under plain names.
+fn file(plain: &Plain, (parameters, state): (&[f32], &[f32]), step: u64) -> Result<Vec<u8>, String> {
+    let fault = |error: SafeTensorError| error.to_string();
+    let (parameters, state) = (little_endian(parameters), little_endian(state));
+    let count = step.to_le_bytes();
+    let fixed = plain.fixed.as_deref().map(SafeTensors::deserialize).transpose().map_err(fault)?;
+    let mut views: BTreeMap<&str, TensorView<'_>> = BTreeMap::new();
+    for (tensors, bytes) in [(&plain.layout.parameters, &parameters), (&plain.layout.state, &state)] {
+        let mut rest = &bytes[..];
+        for tensor in tensors {
+            let (head, tail) = rest.split_at(4 * tensor.len());
+            rest = tail;
+            let view = TensorView::new(Dtype::F32, tensor.shape.clone(), head).map_err(fault)?;
+            views.insert(&tensor.name, view);
+        }
+    }
+    for (name, of) in &plain.tied {
+        // The same bytes again: a file has no shared tensors.
+        let shared = views.get(of.as_str()).cloned();
+        views.insert(name, shared.ok_or_else(|| format!("`{name}` is `{of}`, which was not trained"))?);
+    }
+    for name in &plain.counters {
+        views.insert(name, TensorView::new(Dtype::I64, Vec::new(), &count).map_err(fault)?);
+    }
+    views.extend(fixed.iter().flat_map(SafeTensors::iter));
+    let metadata = plain.format.iter().map(|format| ("format".to_owned(), format.clone())).collect();
+    serialize(views, Some(metadata)).map_err(fault)
+}
+
+fn little_endian(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+fn place(path: &Path) -> String {
+    path.display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_plain_and_shared_tensors_stand_under_both() {
+        let tensor = |name: &str, shape: &[usize]| Tensor { name: name.into(), shape: shape.into() };
+        let layout = Layout {
+            parameters: vec![tensor("b", &[2]), tensor("a", &[1])],
+            state: vec![tensor("mean", &[1])],
+        };
+        let tied = BTreeMap::from([("head".to_owned(), "b".to_owned())]);
+        let plain =
+            Plain { layout, tied, counters: vec!["seen".into()], format: Some("pt".into()), fixed: None };
+        let bytes = file(&plain, (&[1.0, 2.0, 3.0], &[4.0]), 7).expect("a file");
+        let tensors = SafeTensors::deserialize(&bytes).expect("whole");
+        let mut names = tensors.names();
+        names.sort_unstable();
+        assert_eq!(names, ["a", "b", "head", "mean", "seen"]);
+        let data = |name: &str| tensors.tensor(name).expect("it is there").data().to_vec();
+        assert_eq!((data("head"), data("a")), (little_endian(&[1.0, 2.0]), little_endian(&[3.0])));
+        assert_eq!(data("seen"), 7_i64.to_le_bytes());
+        let wrong = Plain { tied: BTreeMap::from([("x".to_owned(), "y".to_owned())]), ..plain };
+        assert!(
+            file(&wrong, (&[1.0, 2.0, 3.0], &[4.0]), 7).expect_err("refused").contains("was not trained")
+        );
+    }
+}

@@ -1,0 +1,32 @@
+"""A plain training loop that accumulates the gradients of a batch: what the runtime is compared with.
+
+``python plain.py CASE STEPS TIMES``: writes when each step began to the file TIMES, a line each: the
+clock and the seconds of processor time that the process had taken until then.
+"""
+
+import sys
+import time
+
+import torch
+from models import case
+from torch.utils.data import default_collate
+
+name, steps, times = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+torch.set_num_threads(1)
+trained = case(name)
+size = trained.batch_size // trained.virtual_nodes
+generator = torch.Generator().manual_seed(1)
+began = []
+order: list[int] = []
+for _ in range(steps):
+    if len(order) < trained.batch_size:
+        order = torch.randperm(len(trained.data), generator=generator).tolist()
+    batch, order = order[: trained.batch_size], order[trained.batch_size :]
+    began.append((time.time(), time.process_time()))
+    trained.optimizer.zero_grad()
+    for node in range(trained.virtual_nodes):
+        samples = default_collate([trained.data[i] for i in batch[node * size : (node + 1) * size]])
+        (trained.loss(trained.model, samples) / trained.virtual_nodes).backward()
+    trained.optimizer.step()
+with open(times, "w") as file:
+    file.writelines(f"{wall} {processor}\n" for wall, processor in began)

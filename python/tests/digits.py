@@ -1,0 +1,100 @@
+"""The examples on the digits that come with Bellwether: few lines changed, and the same bits on any workers."""
+
+import re
+import unittest
+from pathlib import Path
+from typing import ClassVar
+
+from lines import code, written
+from runs import EXAMPLES, Place, Trained, takes_long
+
+BEFORE = Path(__file__).parent / "before"
+
+
+class Lines(unittest.TestCase):
+    """What a user has to write."""
+
+    example: ClassVar[str]
+    """The script's name."""
+    changed_most: ClassVar[int]
+    """Most lines that may be written."""
+
+    def test_few_lines_change(self) -> None:
+        lines = written(code(BEFORE / self.example), code(EXAMPLES / self.example))
+        self.assertLessEqual(len(lines), self.changed_most, lines)
+
+
+class Digits(unittest.TestCase):
+    """An example, trained by itself with one worker, and by the command through resizes and crashes."""
+
+    example: ClassVar[str]
+    """The script's name."""
+    told: ClassVar[str]
+    """A pattern of what it prints of its training, without times."""
+    lines: ClassVar[int]
+    """How often it prints that."""
+    accuracy_least: ClassVar[float]
+    """What it reaches at least."""
+    resize: ClassVar[str] = "30:1,60:4"
+    """The schedule 3→1→4."""
+    kill_at: ClassVar[int] = 75
+    """The step, after both resizes, at which a worker is killed."""
+
+    place: Place
+    plain: Trained
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.place = Place()
+        cls.plain = cls.train(alone=True)
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.place.end()
+
+    @classmethod
+    def train(cls, *arguments: str, kill_at: int | None = None, alone: bool = False) -> Trained:
+        """Trains the example."""
+        return cls.place.train(EXAMPLES / cls.example, *arguments, kill_at=kill_at, alone=alone)
+
+    def assert_same(self, trained: Trained) -> None:
+        """The run ended with the digest and the output of the one with one worker."""
+        self.assertEqual(trained.code, 0, trained.log)
+        self.assertEqual(trained.digest, self.plain.digest, trained.log)
+        self.assertEqual(self.said(trained), self.said(self.plain))
+
+    def said(self, trained: Trained) -> list[str]:
+        """What the script printed of its training."""
+        return re.findall(self.told, trained.out, re.MULTILINE)
+
+    def test_one_worker_learns(self) -> None:
+        self.assertEqual(self.plain.code, 0, self.plain.log)
+        self.assertEqual(len(self.said(self.plain)), self.lines, self.plain.out)
+        self.assertGreater(accuracy(self.plain.out), self.accuracy_least)
+
+    def test_three_then_one_then_four(self) -> None:
+        trained = self.train("--workers", "3", "--resize", self.resize, kill_at=self.kill_at)
+        self.assert_same(trained)
+        # The third may still boot when the first change comes.
+        self.assertEqual([event["to"] for event in trained.of("resized") if event["to"] != 3][:2], [1, 4])
+        self.assertEqual(len(trained.of("crashed")), 1)
+
+    @takes_long
+    def test_one_worker_by_the_command(self) -> None:
+        self.assert_same(self.train("--workers", "1"))
+
+    @takes_long
+    def test_two_workers(self) -> None:
+        self.assert_same(self.train("--workers", "2"))
+
+    @takes_long
+    def test_one_of_two_is_killed(self) -> None:
+        trained = self.train("--workers", "2", kill_at=20)
+        self.assert_same(trained)
+        self.assertEqual(len(trained.of("crashed")), 1)
+
+
+def accuracy(out: str) -> float:
+    """The last accuracy that a script printed, or -1 where it printed none."""
+    found = re.findall(r"accuracy (\S+)$", out, re.MULTILINE)
+    return float(found[-1]) if found else -1.0

@@ -1,0 +1,32 @@
+# Environments: jax, tensorflow
+"""A Keras script on the whole road: profile, predict, plan, submit, crash, resize."""
+
+import os
+import unittest
+from pathlib import Path
+from typing import ClassVar
+
+import keras
+import numpy as np
+import road
+
+import bellwether.keras as bw
+
+
+class Road(road.Road):
+    """The example, by the back-end of the environment."""
+
+    example, framework = "keras_digits.py", os.environ.get("KERAS_BACKEND", "tensorflow")
+    changes: ClassVar = {"epochs=5": "epochs=10"}
+
+    def accuracy_of(self, checkpoint: Path) -> float:
+        model = keras.saving.load_model(self.plain.folder / "model.keras")
+        for variable in model.weights:
+            variable.assign(np.zeros(variable.shape, variable.dtype))
+        bw.load(model, checkpoint)
+        images, labels = road.held_out()
+        return float(model.evaluate(images.reshape(-1, 8, 8, 1), labels, verbose=0)[1])
+
+
+if __name__ == "__main__":
+    unittest.main()
