@@ -129,7 +129,7 @@ impl Drop for Place {
     }
 }
 
-/// A worker's process that keeps its GPU until it has ended.
+/// A worker's process that keeps its GPU until it has ended, or its run gave it up.
 pub(crate) struct Placed {
     pub(crate) process: Box<dyn Spawned>,
     pub(crate) place: Option<Place>,
@@ -154,6 +154,13 @@ impl Spawned for Placed {
 
     fn end(&mut self) {
         self.process.end();
+    }
+
+    fn given_up(&mut self) {
+        // The newcomer may be started before the process that it replaces was seen to end. If that one comes back, it
+        // shares the GPU.
+        self.place = None;
+        self.process.given_up();
     }
 }
 
@@ -204,6 +211,34 @@ mod tests {
         assert_eq!([&*first.name, &*second.name, &*third.name], ["9001", "9002", "9001"]);
         drop(second);
         assert_eq!(gpus.place().expect("a place").name, "9002", "the one that was left");
+    }
+
+    /// A process that does not end.
+    struct Endless;
+
+    impl Spawned for Endless {
+        fn ended(&mut self) -> Option<String> {
+            None
+        }
+
+        fn warn(&mut self) {}
+
+        fn kill(&mut self) {}
+
+        fn end(&mut self) {}
+    }
+
+    #[test]
+    fn a_newcomer_has_the_gpu_of_the_one_that_was_given_up() {
+        let gpus: Gpus = "9021,9022".parse().expect("two GPUs");
+        let start = || Placed { process: Box::new(Endless), place: gpus.place() };
+        let name = |placed: &Placed| placed.place.as_ref().expect("a place").name.clone();
+        let (mut first, mut second) = (start(), start());
+        assert_eq!((&*name(&first), &*name(&second)), ("9021", "9022"));
+        assert_eq!((first.ended(), second.ended()), (None, None));
+        second.given_up();
+        assert_eq!(name(&start()), "9022");
+        assert_eq!(name(&first), "9021");
     }
 
     #[test]

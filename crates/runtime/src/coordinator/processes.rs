@@ -37,7 +37,8 @@ impl Run {
         if let Some(session) = self.sessions.remove(&worker) {
             self.workers_by_session.remove(&session.id);
         }
-        if let Some(child) = self.children.remove(&worker) {
+        if let Some(mut child) = self.children.remove(&worker) {
+            child.given_up();
             let back = if self.machine.was_dismissed(worker) { Duration::ZERO } else { self.options.grace };
             let looks = (back + LEAVING_PATIENCE).as_millis() / TICK.as_millis();
             self.leaving.push(Leaving { worker, child, looks });

@@ -25,6 +25,10 @@ pub trait Spawned {
 
     /// Kills it, and waits for its end where that is sure to come.
     fn end(&mut self);
+
+    /// Its worker no longer belongs to the run, though it may still run for a while, and come back: what it has to
+    /// itself may go to another.
+    fn given_up(&mut self) {}
 }
 
 impl Spawned for Child {

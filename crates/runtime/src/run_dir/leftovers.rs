@@ -97,7 +97,12 @@ mod tests {
                 .arg(path)
                 .stdin(std::process::Stdio::piped())
                 .spawn();
-            script.expect("a shell")
+            let script = script.expect("a shell");
+            // Its words are those of this process until it runs the shell, and none for a moment.
+            while !words_of_process(script.id()).contains(&"read line".to_string()) {
+                std::thread::yield_now();
+            }
+            script
         };
         let mut children =
             [sleeper("3", &token), sleeper("4", &token), sleeper("5", Path::new("/etc/passwd"))];
