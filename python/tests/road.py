@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -13,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from digits import accuracy
-from runs import EXAMPLES, ROOT, Place, Trained, environment_without
+from runs import EXAMPLES, ROOT, Place, Trained, environment_without, kill_newest, members
 
 from bellwether._declare import VARIABLES
 
@@ -137,13 +136,12 @@ class Road(unittest.TestCase):
 
     def strike(self) -> None:
         """Takes a slot away in the midst of the submitted job, and kills the worker that is left."""
-        self.wait_for("step 20", lambda: self.committed(20))
+        self.wait_for(
+            "step 20 with two workers", lambda: self.committed(20) and len(members(self.journal())) == 2
+        )
         self.call("scale", "road", "--workers", "1")
-        resized = self.wait_for("the resize", lambda: self.told("resized"))[-1]
-        self.assertEqual((resized["from"], resized["to"]), (2, 1))
-        left = self.told("membership")[-1]["workers"]
-        process = {event["worker"]: event["process"] for event in self.told("worker_attached")}
-        os.kill(process[left[0]], signal.SIGKILL)
+        self.wait_for("the resize", lambda: len(members(self.journal())) == 1)
+        kill_newest(self.journal())
         self.wait_for("the crash", lambda: self.told("crashed"))
 
 

@@ -31,6 +31,8 @@ class Trained:
     folder: Path
     """Where the script ran, and what it left."""
     events: list[dict[str, Any]] = field(default_factory=list)
+    killed: list[int] = field(default_factory=list)
+    """The workers that the test killed."""
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         """The events of a kind."""
@@ -41,6 +43,21 @@ class Trained:
         """Of the trained parameters; empty where the run did not come to its end."""
         ended = self.of("ended")
         return ended[-1].get("params_digest") or "" if ended else ""
+
+
+class Runs(unittest.TestCase):
+    """What holds of a run, however slow the machine: a worker may boot through a whole change."""
+
+    def assert_only_the_killed_crashed(self, trained: Trained) -> None:
+        """A worker was killed while it trained, and nobody else crashed."""
+        self.assertEqual(len(trained.killed), 1, trained.log)
+        self.assertEqual([event["worker"] for event in trained.of("crashed")], trained.killed, trained.log)
+
+    def assert_shrank_and_grew(self, trained: Trained) -> None:
+        """The run shrank to one worker, and grew to four."""
+        sizes = [len(event["workers"]) for event in trained.of("membership")]
+        self.assertIn(1, sizes, trained.log)
+        self.assertIn(4, sizes[sizes.index(1) :], trained.log)
 
 
 class Place:
@@ -88,18 +105,16 @@ class Place:
         self, folder: Path, command: list[str], kill_at: int | None = None, stop_at: int | None = None
     ) -> Trained:
         environment = self.environment(folder / "state")
+        killed: list[int] = []
         with (folder / "out").open("w") as out, (folder / "log").open("w") as log:
             process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=log)
             if kill_at is not None and wait_for_step(folder, kill_at, process):
-                attached = [
-                    event["process"] for event in events(folder) if event["event"] == "worker_attached"
-                ]
-                os.kill(attached[-1], signal.SIGKILL)
+                killed.append(kill_newest(events(folder)))
             if stop_at is not None and wait_for_step(folder, stop_at, process):
                 process.send_signal(signal.SIGINT)
             code = process.wait(timeout=240)
         trained = Trained(code, (folder / "out").read_text(), (folder / "log").read_text(), folder)
-        trained.events = events(folder)
+        trained.events, trained.killed = events(folder), killed
         trained.log += "".join(path.read_text() for path in folder.glob("state/**/worker-*.log"))
         return trained
 
@@ -114,6 +129,21 @@ def events(folder: Path) -> list[dict[str, Any]]:
     paths = sorted((folder / "state").glob("**/journal.jsonl"))
     lines = [line for path in paths for line in path.read_text().splitlines(keepends=True)]
     return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def members(told: list[dict[str, Any]]) -> list[int]:
+    """The workers of the last membership that these events tell of, without those that crashed since."""
+    workers = next((event["workers"] for event in reversed(told) if event["event"] == "membership"), [])
+    gone = {event["worker"] for event in told if event["event"] == "crashed"}
+    return [worker for worker in workers if worker not in gone]
+
+
+def kill_newest(told: list[dict[str, Any]]) -> int:
+    """Kills the newest worker that trains in the run that these events tell of."""
+    newest = max(members(told))
+    processes = {e["worker"]: e["process"] for e in told if e["event"] == "worker_attached"}
+    os.kill(processes[newest], signal.SIGKILL)
+    return newest
 
 
 def wait_for_step(folder: Path, step: int, run: subprocess.Popen[Any]) -> bool:

@@ -13,7 +13,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from runs import COMMAND, EXAMPLES, ROOT, Place, takes_long
+from runs import COMMAND, EXAMPLES, ROOT, Place, members, takes_long
 
 KILLS = 20
 GROWTHS = 5
@@ -159,10 +159,7 @@ class Storm:
         return self._events.get(kind, [])
 
     def _members(self) -> list[int]:
-        """The workers of the present membership that have not crashed since."""
-        told = self._told("membership")
-        gone = {event["worker"] for event in self._told("crashed")}
-        return [worker for worker in told[-1]["workers"] if worker not in gone] if told else []
+        return members([*self._told("membership"), *self._told("crashed")])
 
     def _wait(self, run: subprocess.Popen[Any], check: Any) -> None:
         until = time.monotonic() + 120

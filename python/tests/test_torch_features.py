@@ -5,7 +5,7 @@ import unittest
 from pathlib import Path
 
 import torch
-from runs import Place, Trained, takes_long
+from runs import Place, Runs, Trained, takes_long
 from torch import nn
 
 import bellwether.torch as bw
@@ -13,7 +13,7 @@ import bellwether.torch as bw
 SCRIPT = Path(__file__).parent / "scripts/torch_features.py"
 
 
-class Features(unittest.TestCase):
+class Features(Runs):
     """One script, trained by changing workers."""
 
     place: Place
@@ -36,10 +36,8 @@ class Features(unittest.TestCase):
 
     def test_resizes_and_a_crash_keep_the_bits(self) -> None:
         trained = self.place.train(SCRIPT, "--workers", "3", "--resize", "8:1,16:4", kill_at=22)
-        self.assertEqual(len(trained.of("crashed")), 1, trained.log)
-        self.assertEqual(
-            [(event["from"], event["to"]) for event in trained.of("resized")][:2], [(3, 1), (1, 4)]
-        )
+        self.assert_only_the_killed_crashed(trained)
+        self.assert_shrank_and_grew(trained)
         self.assertEqual(trained.digest, self.plain.digest, trained.log)
         evaluated = [(event["loss"], event["accuracy"]) for event in trained.of("evaluated")]
         self.assertEqual(evaluated, [(e["loss"], e["accuracy"]) for e in self.plain.of("evaluated")])
@@ -47,7 +45,7 @@ class Features(unittest.TestCase):
     @takes_long
     def test_a_killed_worker_keeps_the_bits(self) -> None:
         trained = self.place.train(SCRIPT, "--workers", "2", kill_at=12)
-        self.assertEqual(len(trained.of("crashed")), 1, trained.log)
+        self.assert_only_the_killed_crashed(trained)
         self.assertEqual(trained.digest, self.plain.digest, trained.log)
 
     def test_a_run_that_stopped_goes_on(self) -> None:

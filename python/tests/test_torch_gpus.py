@@ -4,7 +4,7 @@
 import unittest
 from pathlib import Path
 
-from runs import Place
+from runs import Place, Runs
 
 SCRIPT = """
 import json, os, torch, torch.nn as nn, bellwether.torch as bw
@@ -29,7 +29,7 @@ class GpuPlace(Place):
         return {**super().environment(state), "CUDA_VISIBLE_DEVICES": "9031,9032"}
 
 
-class Gpus(unittest.TestCase):
+class Gpus(Runs):
     """Runs of a script that computes on the processor, and says what it sees."""
 
     def test_each_worker_sees_a_gpu_of_its_own_and_so_does_the_one_after_it(self) -> None:
@@ -41,9 +41,11 @@ class Gpus(unittest.TestCase):
         self.assertEqual(trained.code, 0, trained.log)
         lines = (trained.folder / "seen").read_text().splitlines()
         seen = {int(worker): gpu for worker, gpu in (line.split() for line in lines)}
-        first, killed, newcomer = [event["worker"] for event in trained.of("worker_attached")]
-        self.assertEqual({seen[first], seen[killed]}, {"9031", "9032"})
-        self.assertEqual(seen[newcomer], seen[killed])
+        self.assert_only_the_killed_crashed(trained)
+        started = range(1, 3)
+        newcomer = next(e["worker"] for e in trained.of("worker_attached") if e["worker"] not in started)
+        self.assertEqual({seen[worker] for worker in started}, {"9031", "9032"})
+        self.assertEqual(seen[newcomer], seen[trained.killed[0]])
 
 
 if __name__ == "__main__":
