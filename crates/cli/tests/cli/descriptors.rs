@@ -91,7 +91,7 @@ fn attached(run: &Live<'_>, number: u64) {
 
 /// Strangers at the coordinator and at a worker, from before the second worker comes until after the last step.
 fn flooded(descriptors: u32) {
-    let recipe = jobs::patient().steps(240);
+    let recipe = jobs::patient().steps(400);
     let scene = recipe.scene();
     let settings = ["--set", "checkpoint.every_steps=20", "--set", "checkpoint.keep=50"];
     let run = ["run", "job.toml", "--format", "json", "--workers", "2"];
@@ -122,11 +122,13 @@ fn flooded(descriptors: u32) {
     flood.end();
     drop(more);
     assert_eq!(summary.params_digest, Some(recipe.digest()), "{summary:?}");
-    let kept = scene.picked(|event| match event {
+    let mut kept = scene.picked(|event| match event {
         Event::Checkpointed { step, .. } => Some(*step),
         _ => None,
     });
-    let due: Vec<u64> = (1..=12).map(|number| 20 * number).collect();
+    // One that a change of the membership interrupted may be written twice.
+    kept.dedup();
+    let due: Vec<u64> = (1..=20).map(|number| 20 * number).collect();
     assert_eq!(kept, due, "every checkpoint is there");
     let failed = scene.picked(|event| match event {
         Event::CheckpointFailed { .. } => Some(event.clone()),
