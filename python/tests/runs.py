@@ -133,9 +133,9 @@ def events(folder: Path) -> list[dict[str, Any]]:
 
 def members(told: list[dict[str, Any]]) -> list[int]:
     """The workers of the last membership that these events tell of, without those that crashed since."""
-    workers = next((event["workers"] for event in reversed(told) if event["event"] == "membership"), [])
+    memberships = [event["workers"] for event in told if event["event"] == "membership"]
     gone = {event["worker"] for event in told if event["event"] == "crashed"}
-    return [worker for worker in workers if worker not in gone]
+    return [worker for worker in memberships[-1] if worker not in gone] if memberships else []
 
 
 def kill_newest(told: list[dict[str, Any]]) -> int:
