@@ -18,6 +18,18 @@ PIECE = 65_536
 
 
 @dataclass(frozen=True)
+class Sum:
+    """Where a micro-batch stands in a sum of gradients that this process keeps, along the tree of virtual nodes."""
+
+    is_first: bool
+    """It begins a sum; what is left of an earlier one counts no more."""
+    merges: int
+    """Additions that follow: each adds the newest sum to the one before it."""
+    is_last: bool
+    """The one sum that is left then goes to the run, as a gradient would."""
+
+
+@dataclass(frozen=True)
 class Gradient:
     """Compute the gradient of the sum of these samples' losses."""
 
@@ -28,6 +40,8 @@ class Gradient:
     """Of all randomness in this request."""
     fresh: bool
     """Whether parameters and state changed since the last request."""
+    sum: Sum | None = None
+    """Where the gradient is added, in place of going to the run by itself."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +70,17 @@ class Session:
         piece: tuple[Any, Any, list[Any]] | None = None,
         rule: Rule | None = None,
         assigned: Callable[[int, range], None] | None = None,
+        keeps_sums: bool = False,
     ) -> None:
         """Joins the run that the environment names.
 
         `buffers`: parameters, state, gradient and the state that a micro-batch leaves, float32 and writable.
         `piece`: parameters, gradient and slots of `PIECE` values each, for `rule`.
         `assigned`: told the step and the virtual nodes from which on data may be loaded ahead.
+        `keeps_sums`: whether requests may ask to add gradients here.
         """
         options = os.environ["BELLWETHER_WORKER"]
-        self._worker = Worker(options, declaration.line(), framework, buffers, piece)
+        self._worker = Worker(options, declaration.line(), framework, buffers, piece, keeps_sums)
         self._rule = rule
         self._assigned = assigned
         self._open: Gradient | Evaluate | None = None
@@ -80,7 +96,8 @@ class Session:
         while True:
             kind, *rest = self._take()
             if kind == "gradient":
-                self._open = Gradient(*rest)
+                *rest, place = rest
+                self._open = Gradient(*rest, sum=place and Sum(*place))
                 return self._open
             if kind == "evaluate":
                 self._open = Evaluate(*rest)

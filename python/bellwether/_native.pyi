@@ -16,6 +16,7 @@ class Worker:
         framework: str,
         buffers: tuple[Any, Any, Any, Any],
         piece: tuple[Any, Any, Sequence[Any]] | None = None,
+        keeps_sums: bool = False,
     ) -> Worker: ...
     def next(self) -> tuple[Any, ...]:
         """Waits for the next request; RuntimeError if the run refuses this worker or ends it before its end."""

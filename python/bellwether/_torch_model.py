@@ -6,6 +6,7 @@ import fnmatch
 import hashlib
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from bellwether import _errors
 from bellwether._declare import Layout
 from bellwether._lead import Plain
+from bellwether._loop import Sum
 
 _WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "FSDPModule")
 
@@ -67,6 +69,9 @@ def guard() -> None:
         torch.distributed.init_process_group = _instead(
             "init_process_group", "builds a process group", "delete it: Bellwether exchanges gradients"
         )
+    torch.set_flush_denormal = _instead(
+        "set_flush_denormal", "changes how numbers are added in the midst of a run", "call it before the loop"
+    )
     torch.amp.GradScaler.scale = _instead(  # type: ignore[method-assign]
         "GradScaler", "scales the loss for float16", "delete it, and use torch.autocast with bfloat16"
     )
@@ -130,6 +135,17 @@ class _Fixed:
     def _marked(self) -> tuple[int, int]:
         """Changes when something is written to the buffer, or another one takes its place."""
         return self._now().data_ptr(), self._now()._version
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A gradient or a sum of some, and the state that belongs to it."""
+
+    gradient: Tensor
+    state: Tensor
+    gradients: list[Tensor]
+    """The gradient, tensor by tensor."""
+    states: list[Tensor]
 
 
 class Vectors:
@@ -220,9 +236,10 @@ class Vectors:
             self._host if device.type == "cpu" else [torch.zeros(count, device=device) for count in counts]
         )
         parameters, state, gradient, left = self._device
-        self._gradients = _views(gradient, [p for _, p in self.parameters])
         self._states = _views(state, [buffer for _, buffer in self.state])
-        self._left = _views(left, [buffer for _, buffer in self.state])
+        # The first sum stands where a single gradient does: what the runtime takes.
+        self._sums = [self._kept(gradient, left)]
+        self._depth = 0
         for (_, parameter), view in zip(
             self.parameters, _views(parameters, [p for _, p in self.parameters]), strict=True
         ):
@@ -243,13 +260,22 @@ class Vectors:
         for _, parameter in self.parameters:
             parameter.grad = None
 
-    def finish(self) -> None:
-        """After a micro-batch: its gradient and the state that it left into the run's vectors."""
+    @property
+    def keeps_sums(self) -> bool:
+        """Whether sums of gradients here have the runtime's bits: not where subnormal numbers count as 0."""
+        return bool(torch.full((1,), 1e-40).add_(0.0).item() != 0.0)
+
+    def finish(self, samples: int, place: Sum | None) -> None:
+        """After a micro-batch of so many samples: its gradient, and the state that it left.
+
+        They go into the run's vectors, or to their place in a sum that stays on the device.
+        """
         with torch.no_grad():
-            self._gather_gradients()
-            for (_, buffer), value in zip(self.state, self._left, strict=True):
-                value.copy_(buffer)
-        if self._device is not self._host:
+            if place is None:
+                self._gather(self._sums[0], 1.0, False)
+            else:
+                self._add_up(samples, place)
+        if self._device is not self._host and (place is None or place.is_last):
             for vector, there in zip(self._device[2:], self._host[2:], strict=True):
                 there.copy_(vector)
         for fixed in self._fixed:
@@ -260,11 +286,33 @@ class Vectors:
                     "averaged over the virtual nodes; others must stay as they are",
                 )
 
-    def _gather_gradients(self) -> None:
+    def _add_up(self, samples: int, place: Sum) -> None:
+        """Takes the micro-batch into the sums, along the tree: the runtime adds what is on the left to what is not."""
+        if place.is_first:
+            self._depth = 0
+        merges = place.merges
+        if merges > 0:
+            # A gradient that is added at once needs no place of its own.
+            self._gather(self._sums[self._depth - 1], float(samples), True)
+            merges -= 1
+        else:
+            if self._depth == len(self._sums):
+                self._sums.append(self._kept(*(torch.empty_like(vector) for vector in self._device[2:])))
+            self._gather(self._sums[self._depth], float(samples), False)
+            self._depth += 1
+        for _ in range(merges):
+            self._depth -= 1
+            left, right = self._sums[self._depth - 1], self._sums[self._depth]
+            left.gradient.add_(right.gradient)
+            left.state.add_(right.state)
+
+    def _gather(self, kept: _Kept, factor: float, adds: bool) -> None:
+        """Copies the gradients and the state, times `factor`, into vectors, or adds them to what is there."""
         places, gradients = [], []
-        for (name, parameter), place in zip(self.parameters, self._gradients, strict=True):
+        for (name, parameter), place in zip(self.parameters, kept.gradients, strict=True):
             if parameter.grad is None:
-                place.zero_()
+                # Also this addition decides a bit: -0 becomes 0.
+                place.add_(0.0) if adds else place.zero_()
                 continue
             if parameter.grad.is_sparse:
                 raise _errors.refuse(
@@ -273,7 +321,16 @@ class Vectors:
             places.append(place)
             gradients.append(parameter.grad)
             parameter.grad = None
-        torch._foreach_copy_(places, gradients)
+        (torch._foreach_add_ if adds else torch._foreach_copy_)(places, gradients)
+        for (_, buffer), place in zip(self.state, kept.states, strict=True):
+            if adds:
+                place.add_(buffer * factor)
+            else:
+                place.copy_(buffer).mul_(factor)
+
+    def _kept(self, gradient: Tensor, state: Tensor) -> _Kept:
+        gradients = _views(gradient, [p for _, p in self.parameters])
+        return _Kept(gradient, state, gradients, _views(state, [buffer for _, buffer in self.state]))
 
     def load(self, tensors: dict[str, Tensor], step: int) -> None:
         """A checkpoint's weights into the model."""

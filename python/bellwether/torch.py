@@ -224,6 +224,7 @@ class Run:
             rule.piece if rule is not None else None,
             rule,
             feed.assign,
+            self._vectors.keeps_sums,
         )
         self._batches = _Batches(self, session, feed, self._device)
         return self._batches
@@ -346,7 +347,7 @@ class _Batches:
             )
         total, weight = self._loss
         if isinstance(request, Gradient):
-            self._run._vectors.finish()
+            self._run._vectors.finish(len(request.samples), request.sum)
             self._session.loss(total, weight, self._waited)
             return
         metrics = self._run._metrics

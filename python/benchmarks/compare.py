@@ -1,7 +1,7 @@
 """Times a training on the runtime beside PyTorch's own loop, or beside DistributedDataParallel, pair by pair.
 
-    python compare.py overhead CASE STEPS PAIRS     one worker, beside a loop that accumulates gradients
-    python compare.py ddp CASE STEPS PAIRS WORKERS  as many processes of both, on this machine
+    python compare.py overhead CASE STEPS PAIRS [DEVICE]  one worker, beside a loop that accumulates gradients
+    python compare.py ddp CASE STEPS PAIRS WORKERS        as many processes of both, on this machine
 
 One thread in every process. A pair is run one after the other; the first fifth of the steps does not count. Prints one
 JSON object: of each pair the median time of a step and the processor time that it took, and the load.
@@ -42,17 +42,19 @@ def timed(command: list[str], folder: Path, workers: int = 1) -> dict[str, float
     return timed
 
 
-def elastic(name: str, steps: str, workers: int, folder: Path) -> list[str]:
+def elastic(name: str, steps: str, workers: int, folder: Path, device: str = "cpu") -> list[str]:
     """The command line of the training on the runtime."""
     script = [str(HERE / "elastic.py"), "--python", sys.executable, "--workers", str(workers)]
-    return [COMMAND, "run", *script, "--", name, steps, str(folder / "times")]
+    return [COMMAND, "run", *script, "--", name, steps, str(folder / "times"), device]
 
 
-def reference(kind: str, name: str, steps: str, workers: int, folder: Path) -> list[str]:
+def reference(
+    kind: str, name: str, steps: str, workers: int, folder: Path, device: str = "cpu"
+) -> list[str]:
     """The command line of what it is compared with."""
     arguments = [name, steps, str(folder / "times")]
     if kind == "overhead":
-        return [sys.executable, str(HERE / "plain.py"), *arguments]
+        return [sys.executable, str(HERE / "plain.py"), *arguments, device]
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(workers)]
     return [
         *launcher,
@@ -69,12 +71,13 @@ def main() -> None:
     """Reads the command line, and prints what was measured."""
     kind, name, steps, pairs = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
     workers = int(sys.argv[5]) if kind == "ddp" else 1
+    device = sys.argv[5] if kind == "overhead" and len(sys.argv) > 5 else "cpu"
     measured: list[dict[str, Any]] = []
     for _ in range(pairs):
         with tempfile.TemporaryDirectory(prefix="bellwether-compare-") as place:
             folder = Path(place)
-            theirs = timed(reference(kind, name, steps, workers, folder), folder)
-            ours = timed(elastic(name, steps, workers, folder), folder, workers)
+            theirs = timed(reference(kind, name, steps, workers, folder, device), folder)
+            ours = timed(elastic(name, steps, workers, folder, device), folder, workers)
         measured.append({"theirs": theirs, "ours": ours, "load": os.getloadavg()[0]})
     ratios = {
         key: statistics.median(pair["ours"][key] / pair["theirs"][key] for pair in measured)

@@ -1,13 +1,19 @@
-"""The same training on the runtime: ``bellwether run elastic.py -- CASE STEPS TIMES``."""
+"""The same training on the runtime: ``bellwether run elastic.py -- CASE STEPS TIMES [DEVICE [bf16]]``.
+
+Each worker appends a line to TIMES when a step begins: the clock, its seconds of processor time, and the step.
+"""
 
 import sys
 import time
 
+import torch
 from models import case
 
 import bellwether.torch as bw
 
 name, steps, times = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+device = sys.argv[4] if len(sys.argv) > 4 else "cpu"
+precision = sys.argv[5] if len(sys.argv) > 5 else "f32"
 trained = case(name)
 run = bw.Run(
     trained.model,
@@ -15,11 +21,14 @@ run = bw.Run(
     data=trained.data,
     batch_size=trained.batch_size,
     virtual_nodes=trained.virtual_nodes,
+    device=device,
 )
 step = -1
 for batch in run.steps(steps):
     if run.step != step:
         step = run.step
         with open(times, "a") as file:
-            file.write(f"{time.time()} {time.process_time()}\n")
-    run.backward(trained.loss(trained.model, batch))
+            file.write(f"{time.time()} {time.process_time()} {step}\n")
+    with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
+        loss = trained.loss(trained.model, batch)
+    run.backward(loss)

@@ -58,6 +58,38 @@ def resnet20() -> nn.Module:
     return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
 
 
+class Bottleneck(nn.Module):
+    """Three convolutions, the middle one narrow, beside the identity or a projection."""
+
+    def __init__(self, before: int, width: int, stride: int) -> None:
+        super().__init__()
+        sizes = ((before, width, 1, 1), (width, width, 3, stride), (width, 4 * width, 1, 1))
+        layers: list[nn.Module] = []
+        for into, out, side, by in sizes:
+            layers += [nn.Conv2d(into, out, side, by, side // 2, bias=False), nn.BatchNorm2d(out), nn.ReLU()]
+        self.layers = nn.Sequential(*layers[:-1])
+        self.short = nn.Sequential()
+        if stride != 1 or before != 4 * width:
+            projection = nn.Conv2d(before, 4 * width, 1, stride, bias=False)
+            self.short = nn.Sequential(projection, nn.BatchNorm2d(4 * width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Shapes: (batch, before, side, side) -> (batch, 4 * width, side / stride, side / stride)."""
+        return functional.relu(self.layers(x) + self.short(x))
+
+
+def resnet50() -> nn.Module:
+    """ResNet-50 for 224 x 224 images: 25.6 million parameters."""
+    stem = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+    blocks: list[nn.Module] = []
+    channels = 64
+    for width, count, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+        for index in range(count):
+            blocks.append(Bottleneck(channels, width, stride if index == 0 else 1))
+            channels = 4 * width
+    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1000))
+
+
 class Transformer(nn.Module):
     """A decoder that predicts the next of 256 tokens."""
 
@@ -81,8 +113,8 @@ class Transformer(nn.Module):
         return scores
 
 
-def _images(count: int) -> TensorDataset:
-    return TensorDataset(torch.randn(count, 3, 32, 32), torch.randint(10, (count,)))
+def _images(count: int, side: int = 32, classes: int = 10) -> TensorDataset:
+    return TensorDataset(torch.randn(count, 3, side, side), torch.randint(classes, (count,)))
 
 
 def _classified(model: nn.Module, batch: Any) -> Tensor:
@@ -95,7 +127,7 @@ def _next_token(model: nn.Module, batch: Any) -> Tensor:
 
 
 def case(name: str) -> Case:
-    """One of the timed trainings: `mlp`, `resnet20`, `transformer` or `transformer-25m`."""
+    """One of the timed trainings: `mlp`, `resnet20`, `resnet50`, `transformer` or `transformer-25m`."""
     torch.manual_seed(0)
     if name == "mlp":
         model: nn.Module = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
@@ -104,6 +136,9 @@ def case(name: str) -> Case:
     if name == "resnet20":
         model = resnet20()
         return Case(model, _classified, _images(1024), torch.optim.SGD(model.parameters(), 0.01, 0.9), 128, 4)
+    if name == "resnet50":
+        model, data = resnet50(), _images(512, 224, 1000)
+        return Case(model, _classified, data, torch.optim.SGD(model.parameters(), 0.01, 0.9), 128, 4)
     layers, width, count, batch = {"transformer": (4, 128, 512, 64), "transformer-25m": (8, 512, 64, 8)}[name]
     model = Transformer(layers, width, 64)
     data = TensorDataset(torch.randint(256, (count, 65)))

@@ -1,6 +1,6 @@
 """A plain training loop that accumulates the gradients of a batch: what the runtime is compared with.
 
-``python plain.py CASE STEPS TIMES``: writes when each step began to the file TIMES, a line each: the
+``python plain.py CASE STEPS TIMES [DEVICE]``: writes when each step began to the file TIMES, a line each: the
 clock and the seconds of processor time that the process had taken until then.
 """
 
@@ -14,6 +14,8 @@ from torch.utils.data import default_collate
 name, steps, times = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 torch.set_num_threads(1)
 trained = case(name)
+device = sys.argv[4] if len(sys.argv) > 4 else "cpu"
+trained.model.to(device)
 size = trained.batch_size // trained.virtual_nodes
 generator = torch.Generator().manual_seed(1)
 began = []
@@ -26,7 +28,11 @@ for _ in range(steps):
     trained.optimizer.zero_grad()
     for node in range(trained.virtual_nodes):
         samples = default_collate([trained.data[i] for i in batch[node * size : (node + 1) * size]])
+        samples = [tensor.to(device, non_blocking=True) for tensor in samples]
         (trained.loss(trained.model, samples) / trained.virtual_nodes).backward()
     trained.optimizer.step()
+    if device != "cpu":
+        # What a device was told to do is done before the next step's clock starts.
+        torch.cuda.synchronize()
 with open(times, "w") as file:
     file.writelines(f"{wall} {processor}\n" for wall, processor in began)

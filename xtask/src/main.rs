@@ -1,4 +1,4 @@
-//! Tasks of the house, run as `cargo xtask <verb>`: `test`, `python`, `wheel`, `tidy`, `generate` and `modes`.
+//! Tasks of the house, run as `cargo xtask <verb>`: `test`, `python`, `gpu-check`, `wheel`, `tidy`, `generate` and `modes`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "these tasks are a command line of their own")]
 
@@ -26,6 +26,7 @@ Usage: cargo xtask <verb>
                         with --all also the long tests in Python
   python [--all] [FILE [TEST]]
                         run the tests in Python, or those in files and with names that contain FILE and TEST
+  gpu-check             run the tests in Python that need a GPU: bits, copies and speed on this machine's own
   wheel [--check]       write what `pip install` installs to target/wheels; try it in a new environment
   tidy                  check the tree against the rules of the house and print its size
   generate              write the gRPC code again from proto/bellwether.proto
@@ -53,9 +54,12 @@ fn run(arguments: &[String]) -> Result<bool> {
     match words.as_slice() {
         ["test"] => test::run(&[], all),
         ["test", "--", extra @ ..] => test::run(extra, all),
-        ["python"] => python::run(&Choice { file: None, test: None, all }),
-        ["python", file] => python::run(&Choice { file: Some(file), test: None, all }),
-        ["python", file, test] => python::run(&Choice { file: Some(file), test: Some(test), all }),
+        ["python"] => python::run(&Choice { all, ..Choice::default() }),
+        ["python", file] => python::run(&Choice { file: Some(file), all, ..Choice::default() }),
+        ["python", file, test] => {
+            python::run(&Choice { file: Some(file), test: Some(test), all, ..Choice::default() })
+        }
+        ["gpu-check"] => python::run(&Choice { gpu: true, ..Choice::default() }),
         ["wheel"] => wheel::run(false),
         ["wheel", "--check"] => wheel::run(true),
         ["tidy"] => tidy::run(),

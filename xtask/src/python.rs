@@ -15,6 +15,9 @@ use suite::{Counts, File, Place};
 /// The environments by name; each has a list in `python/requirements`.
 const ENVIRONMENTS: [&str; 3] = ["torch", "jax", "tensorflow"];
 
+/// The environment of tests that need a GPU: a Python of the machine's own, whose PyTorch computes on one.
+const GPU: &str = "gpu";
+
 /// Which tests to run: all, or those of files and with names that contain a word.
 #[derive(Default)]
 pub(crate) struct Choice<'a> {
@@ -22,8 +25,10 @@ pub(crate) struct Choice<'a> {
     pub(crate) file: Option<&'a str>,
     /// A part of a test's name.
     pub(crate) test: Option<&'a str>,
-    /// Also those that take long.
+    /// Also those that take long, and those that need a GPU.
     pub(crate) all: bool,
+    /// Only those that need a GPU.
+    pub(crate) gpu: bool,
 }
 
 /// Runs the chosen tests, each file in the environments that it names, and prints how many passed. Where an
@@ -31,8 +36,10 @@ pub(crate) struct Choice<'a> {
 pub(crate) fn run(choice: &Choice<'_>) -> Result<bool> {
     let root = tree::root()?;
     let target = tree::target()?;
-    let mut files = suite::files(&root.join("python/tests"), &ENVIRONMENTS)?;
-    files.retain(|file| choice.file.is_none_or(|part| file.name().contains(part)));
+    let known = [&ENVIRONMENTS[..], &[GPU]].concat();
+    let mut files = suite::files(&root.join("python/tests"), &known)?;
+    let is_asked_for = |file: &File| if file.wants(GPU) { choice.all || choice.gpu } else { !choice.gpu };
+    files.retain(|file| choice.file.is_none_or(|part| file.name().contains(part)) && is_asked_for(file));
     if let (Some(part), true) = (choice.file, files.is_empty()) {
         bail!("no file in python/tests has `{part}` in its name");
     }
@@ -57,7 +64,7 @@ pub(crate) fn run(choice: &Choice<'_>) -> Result<bool> {
             package: &package,
             command: &target.join("release/bellwether"),
             scratch: &target.join("python/scratch"),
-            all: choice.all,
+            all: choice.all || choice.gpu,
         };
         for file in files {
             counts.add(suite::run(&place, file, choice.test)?);
@@ -70,7 +77,8 @@ pub(crate) fn run(choice: &Choice<'_>) -> Result<bool> {
 /// The environments that these files want, made side by side where they are missing.
 fn environments(root: &Path, target: &Path, files: &[File]) -> Result<Vec<(&'static str, Outcome)>> {
     let interpreter = environment::interpreter();
-    let wanted = ENVIRONMENTS.into_iter().filter(|name| files.iter().any(|file| file.wants(name)));
+    let wanted =
+        ENVIRONMENTS.into_iter().chain([GPU]).filter(|name| files.iter().any(|file| file.wants(name)));
     let interpreter = interpreter.as_ref();
     std::thread::scope(|scope| {
         let start = |name| (name, scope.spawn(move || ready(root, target, interpreter, name)));
@@ -89,6 +97,9 @@ fn ready(
     interpreter: Result<&Interpreter, &String>,
     environment: &str,
 ) -> Result<Outcome> {
+    if environment == GPU {
+        return Ok(environment::with_gpu());
+    }
     let list = root.join(format!("python/requirements/{environment}.txt"));
     match interpreter {
         Ok(interpreter) => environment::ready(interpreter, &list, &target.join("python").join(environment)),

@@ -7,11 +7,14 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+use bellwether_runtime::workload::SumPosition;
+
 /// What the main thread has to do.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Question {
-    /// The gradient of the sum of these samples' losses, and the state that they leave.
-    Gradient { step: u64, node: u32, samples: Vec<u64>, seed: u64, fresh: bool },
+    /// The gradient of the sum of these samples' losses, and the state that they leave; into a sum that is kept, if it
+    /// says where in it.
+    Gradient { step: u64, node: u32, samples: Vec<u64>, seed: u64, fresh: bool, sum: Option<Sum> },
     /// The losses of these held-out samples.
     Evaluate { samples: Vec<u64>, fresh: bool },
     /// The update of `length` parameters from `start` on.
@@ -20,6 +23,14 @@ pub(crate) enum Question {
     Assigned { step: u64, first: u32, end: u32 },
     /// The worker ended; the reason if it was not the end of its run.
     Over(Result<(), String>),
+}
+
+/// Where a micro-batch stands in a sum that the main thread keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sum {
+    pub(crate) position: SumPosition,
+    /// The sum is complete with it, and goes where a gradient goes.
+    pub(crate) is_last: bool,
 }
 
 /// What the main thread says.

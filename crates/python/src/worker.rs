@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use serde::Deserialize;
 
-use crate::ask::{Answer, Answerer, Asker, Question, Wait, rendezvous};
+use crate::ask::{Answer, Answerer, Question, Wait, rendezvous};
 use crate::buffers::{Buffers, PieceVectors, Vectors};
 use crate::declaration::Declaration;
 use crate::workload::{DataWait, PythonWorkload};
@@ -45,13 +46,14 @@ pub(crate) struct Worker {
 #[pymethods]
 impl Worker {
     #[new]
-    #[pyo3(signature = (options, declaration, framework, buffers, piece=None))]
+    #[pyo3(signature = (options, declaration, framework, buffers, piece=None, keeps_sums=false))]
     fn new(
         options: &str,
         declaration: &str,
         framework: String,
         buffers: Vectors<'_>,
         piece: Option<PieceVectors<'_>>,
+        keeps_sums: bool,
     ) -> PyResult<Worker> {
         let options = read_options(options)?;
         let declaration = Declaration::parse(declaration).map_err(invalid)?;
@@ -59,8 +61,15 @@ impl Worker {
         let (parameters, state) = (layout.parameter_count(), layout.state_count());
         let memory = Buffers::new(&buffers, piece.as_ref(), parameters, state)?;
         let (asker, answerer) = rendezvous();
+        let ending = asker.ending();
         let data_wait = Arc::new(DataWait::default());
-        let thread = start(options, declaration, framework, memory, asker, Arc::clone(&data_wait))?;
+        let counted = Arc::clone(&data_wait);
+        let build = move |job: &Job, _: &worker::Stages<'_>| -> Result<Box<dyn Workload>, InputError> {
+            declaration.agrees(job)?;
+            let workload = PythonWorkload::new(asker, memory, &declaration, framework, job, counted);
+            Ok(Box::new(workload.keeping_sums(keeps_sums)))
+        };
+        let thread = start(options, ending, build)?;
         Ok(Worker { answerer: Mutex::new(answerer), thread: Mutex::new(Some(thread)), data_wait })
     }
 
@@ -75,8 +84,9 @@ impl Worker {
             }
         };
         Ok(match question {
-            Question::Gradient { step, node, samples, seed, fresh } => {
-                ("gradient", step, node, samples, seed, fresh).into_pyobject(py)?.into_any()
+            Question::Gradient { step, node, samples, seed, fresh, sum } => {
+                let sum = sum.map(|sum| (sum.position.is_first, sum.position.merges, sum.is_last));
+                ("gradient", step, node, samples, seed, fresh, sum).into_pyobject(py)?.into_any()
             }
             Question::Evaluate { samples, fresh } => {
                 ("evaluate", samples, fresh).into_pyobject(py)?.into_any()
@@ -169,20 +179,12 @@ fn read_options(text: &str) -> PyResult<(worker::Options, PathBuf)> {
     Ok((worker, options.token_file))
 }
 
-/// Starts the runtime's thread.
+/// Starts the runtime's thread, which says at its end how it ended.
 fn start(
     (options, _): (worker::Options, PathBuf),
-    declaration: Declaration,
-    framework: String,
-    memory: Buffers,
-    asker: Asker,
-    data_wait: Arc<DataWait>,
+    ending: Sender<Question>,
+    build: impl FnOnce(&Job, &worker::Stages<'_>) -> Result<Box<dyn Workload>, InputError> + Send + 'static,
 ) -> PyResult<JoinHandle<()>> {
-    let ending = asker.ending();
-    let build = move |job: &Job, _: &worker::Stages<'_>| -> Result<Box<dyn Workload>, InputError> {
-        declaration.agrees(job)?;
-        Ok(Box::new(PythonWorkload::new(asker, memory, &declaration, framework, job, data_wait)))
-    };
     let work = move || {
         let result = worker::run(options, build).map_err(|error| error.to_string());
         // The main thread may be gone with its process.

@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bellwether_core::job::Job;
 use bellwether_runtime::order::{SampleOrder, micro_batch_seed};
-use bellwether_runtime::workload::{Evaluation, Layout, Loss, MicroBatch, Weights, Workload, WorkloadError};
+use bellwether_runtime::workload::{
+    Evaluation, Layout, Loss, MicroBatch, SumPosition, Weights, Workload, WorkloadError,
+};
 
-use crate::ask::{Answer, Asker, Failure, Question};
+use crate::ask::{Answer, Asker, Failure, Question, Sum};
 use crate::declaration::Declaration;
 use crate::probe;
 
@@ -78,6 +80,8 @@ pub(crate) struct PythonWorkload<M> {
     /// Digest of the gradients at fixed weights, once they were computed.
     probe: Option<String>,
     data_wait: Arc<DataWait>,
+    /// The main thread can add up gradients itself.
+    keeps_sums: bool,
 }
 
 impl<M: Memory> PythonWorkload<M> {
@@ -109,7 +113,13 @@ impl<M: Memory> PythonWorkload<M> {
             layout_digest: declaration.layout_digest().to_owned(),
             probe: None,
             data_wait,
+            keeps_sums: false,
         }
+    }
+
+    /// The same; the main thread adds up gradients itself where it is asked to.
+    pub(crate) fn keeping_sums(self, keeps_sums: bool) -> Self {
+        PythonWorkload { keeps_sums, ..self }
     }
 
     fn put(&self, place: Place, values: &[f32]) -> Result<(), WorkloadError> {
@@ -151,18 +161,21 @@ impl<M: Memory> PythonWorkload<M> {
         (step, node): (u64, u32),
         batch: MicroBatch<'_>,
         seed: u64,
-        out: [&mut [f32]; 2],
+        sum: Option<Sum>,
+        out: Option<(&mut [f32], &mut [f32])>,
     ) -> Result<Loss, WorkloadError> {
         let fresh = self.bring(weights)?;
-        let question = Question::Gradient { step, node, samples: batch.samples.to_vec(), seed, fresh };
-        let Answer::Loss { sum, weight, data_wait_s } = self.asker.ask(question).map_err(failed)? else {
+        let question = Question::Gradient { step, node, samples: batch.samples.to_vec(), seed, fresh, sum };
+        let Answer::Loss { sum: loss, weight, data_wait_s } = self.asker.ask(question).map_err(failed)?
+        else {
             return Err(broken("a gradient was answered by something else".into()));
         };
         self.data_wait.add(data_wait_s);
-        let [gradient, state] = out;
-        self.take(Place::Gradient, gradient)?;
-        self.take(Place::StateOut, state)?;
-        Ok(Loss { sum, weight })
+        if let Some((gradient, state)) = out {
+            self.take(Place::Gradient, gradient)?;
+            self.take(Place::StateOut, state)?;
+        }
+        Ok(Loss { sum: loss, weight })
     }
 
     /// Computes a gradient, another one, and the first again, at fixed weights: the same question must give the same
@@ -182,7 +195,8 @@ impl<M: Memory> PythonWorkload<M> {
             let (mut gradient, mut left) = (vec![0.0; parameter_count], vec![0.0; state_count]);
             let seed = micro_batch_seed(self.order.seed, step, 0);
             let batch = MicroBatch { samples: &samples };
-            let loss = self.compute(weights, (step, 0), batch, seed, [&mut gradient, &mut left])?;
+            let loss =
+                self.compute(weights, (step, 0), batch, seed, None, Some((&mut gradient, &mut left)))?;
             results.push((loss, gradient, left));
         }
         self.version = None;
@@ -245,7 +259,24 @@ impl<M: Memory> Workload for PythonWorkload<M> {
             self.probe = Some(self.probe()?);
         }
         let place = self.place(seed);
-        self.compute(weights, place, batch, seed, [gradient_out, state_out])
+        self.compute(weights, place, batch, seed, None, Some((gradient_out, state_out)))
+    }
+
+    fn keeps_sums(&self) -> bool {
+        self.keeps_sums && self.probe.is_some()
+    }
+
+    fn gradient_into_sum(
+        &mut self,
+        weights: Weights<'_>,
+        batch: MicroBatch<'_>,
+        seed: u64,
+        position: SumPosition,
+        sum_out: Option<(&mut [f32], &mut [f32])>,
+    ) -> Result<Loss, WorkloadError> {
+        let place = self.place(seed);
+        let sum = Sum { position, is_last: sum_out.is_some() };
+        self.compute(weights, place, batch, seed, Some(sum), sum_out)
     }
 
     fn evaluate(&mut self, weights: Weights<'_>, batch: MicroBatch<'_>) -> Result<Evaluation, WorkloadError> {

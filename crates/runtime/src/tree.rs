@@ -177,6 +177,29 @@ impl Accumulator {
         self.pushed += 1;
     }
 
+    /// How many merges follow the arrival of this leaf, a number in `0..V`: all of them lie inside one maximal node.
+    ///
+    /// # Panics
+    ///
+    /// If the leaf is not in the range.
+    pub fn merges(&self, leaf: u32) -> u32 {
+        self.merges[(leaf - self.range.start) as usize]
+    }
+
+    /// Takes the vector written in [`leaf`](Accumulator::leaf) as the sum of the next maximal node, which has so many
+    /// leaves: whoever wrote it has added them up along the tree.
+    ///
+    /// # Panics
+    ///
+    /// If `leaf` was not called since the last `push`, or the next leaves are no maximal node.
+    pub fn push_node(&mut self, leaves: u32) {
+        let end = self.pushed + leaves as usize;
+        let merges: u32 = self.merges[self.pushed..end].iter().sum();
+        assert_eq!(merges + 1, leaves, "the leaves of a maximal node merge into one sum");
+        self.stack.push(self.filling.take().expect("a sum is written before it is pushed"));
+        self.pushed = end;
+    }
+
     /// Whether every leaf of the range has been pushed.
     pub fn is_complete(&self) -> bool {
         self.pushed == self.merges.len()
@@ -303,6 +326,33 @@ mod tests {
                 }
                 let sum = combine(0..v, &mut parts.into_iter());
                 assert_eq!(bits(&sum), bits(&expected), "V={v} W={w}");
+            }
+        }
+    }
+
+    #[test]
+    fn nodes_that_were_added_up_elsewhere_give_the_same_bits() {
+        for v in 1..=17u32 {
+            let leaves: Vec<Vec<f32>> =
+                (0..v).map(|leaf| noise(u64::from(leaf) + 3).take(5).collect()).collect();
+            for range in (1..=v).flat_map(|w| ranges(v, w)) {
+                let mut accumulator = Accumulator::new(v, range.clone(), 5);
+                for node in maximal_nodes(v, range.clone()) {
+                    // As a workload does that keeps its sums.
+                    let mut stack: Vec<Vec<f32>> = Vec::new();
+                    for leaf in node.clone() {
+                        stack.push(leaves[leaf as usize].clone());
+                        for _ in 0..accumulator.merges(leaf) {
+                            let right = stack.pop().unwrap();
+                            add_assign(stack.last_mut().unwrap(), &right);
+                        }
+                    }
+                    let [sum] = stack.as_slice() else { panic!("one sum is left of {node:?}") };
+                    accumulator.leaf().copy_from_slice(sum);
+                    accumulator.push_node(node.end - node.start);
+                }
+                let (expected, _) = accumulate(&leaves, range);
+                assert_eq!(accumulator.partials(), expected.iter().map(Vec::as_slice).collect::<Vec<_>>());
             }
         }
     }

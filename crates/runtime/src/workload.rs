@@ -73,6 +73,16 @@ pub struct Loss {
     pub weight: f64,
 }
 
+/// Where a micro-batch stands in a sum that the workload keeps: the complete subtree of virtual nodes that it belongs to
+/// is added up leaf by leaf, along the canonical [tree](crate::tree).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SumPosition {
+    /// It begins a subtree. What is left of an earlier one, which was given up, counts no more.
+    pub is_first: bool,
+    /// Additions that follow: each adds the newest sum to the one before it, `before += newest`, and drops it.
+    pub merges: u32,
+}
+
 /// Result of evaluating some held-out samples.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Evaluation {
@@ -213,6 +223,38 @@ pub trait Workload {
         gradient_out: &mut [f32],
         state_out: &mut [f32],
     ) -> Result<Loss, WorkloadError>;
+
+    /// Whether the workload can keep sums of gradients where it computes them: see
+    /// [`gradient_into_sum`](Workload::gradient_into_sum).
+    fn keeps_sums(&self) -> bool {
+        false
+    }
+
+    /// As [`gradient`](Workload::gradient), into a sum that the workload keeps on its device, so that a subtree of
+    /// virtual nodes costs one copy from there, and not one for each. Only called where
+    /// [`keeps_sums`](Workload::keeps_sums) says yes.
+    ///
+    /// The micro-batch's gradient and the state that it left, times the number of its samples, become the newest sum;
+    /// `position.merges` additions follow. The sums and their order are those that the runtime would compute from
+    /// [`gradient`](Workload::gradient), bit by bit, in `f32`: subnormal numbers stay what they are.
+    ///
+    /// - `sum_out`: for the last micro-batch of its subtree, where the only sum that is left goes: that of the gradients,
+    ///   and that of the states. What is kept ends with it.
+    ///
+    /// # Errors
+    ///
+    /// Same errors as [`gradient`](Workload::gradient).
+    fn gradient_into_sum(
+        &mut self,
+        weights: Weights<'_>,
+        batch: MicroBatch<'_>,
+        seed: u64,
+        position: SumPosition,
+        sum_out: Option<(&mut [f32], &mut [f32])>,
+    ) -> Result<Loss, WorkloadError> {
+        let _ = (weights, batch, seed, position, sum_out);
+        Err(WorkloadError::new("the workload keeps no sums"))
+    }
 
     /// As [`gradient`](Workload::gradient), with parameters that come and gradients that leave while it computes: every
     /// tensor is taken once, into its place in `parameters`, and given once. What is in `parameters` before does not

@@ -15,6 +15,9 @@ const VARIABLE: &str = "BELLWETHER_PYTHON";
 const PROBE: &str =
     "import ensurepip, sys, venv; assert sys.version_info >= (3, 11); print(sys.version.split()[0])";
 
+/// Fails where PyTorch computes on no GPU; prints the GPU's name.
+const GPU_PROBE: &str = "import torch; print(torch.cuda.get_device_name(), 'with torch', torch.__version__)";
+
 /// The file in an environment that says what it was made from.
 const STAMP: &str = "made-from.txt";
 
@@ -49,6 +52,29 @@ fn probed(program: String) -> Option<Interpreter> {
     let output = Command::new(&program).args(["-c", PROBE]).output().ok()?;
     let version = String::from_utf8(output.stdout).ok()?;
     output.status.success().then(|| Interpreter { program, version: version.trim().to_owned() })
+}
+
+/// The Python of this machine, if its PyTorch computes on a GPU.
+pub(crate) fn with_gpu() -> Outcome {
+    let interpreter = match interpreter() {
+        Ok(interpreter) => interpreter,
+        Err(why) => return Outcome::Skipped(why),
+    };
+    let program = interpreter.program;
+    let output = Command::new(&program).args(["-c", GPU_PROBE]).stdin(Stdio::null()).output();
+    match output {
+        Ok(output) if output.status.success() => {
+            println!("GPU: {}", String::from_utf8_lossy(&output.stdout).trim());
+            Outcome::Ready(program.into())
+        }
+        output => {
+            let said =
+                output.map_or_else(|e| e.to_string(), |o| String::from_utf8_lossy(&o.stderr).into_owned());
+            let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
+            let advice = format!("name a Python whose PyTorch computes on a GPU in the variable {VARIABLE}");
+            Outcome::Skipped(format!("`{program}` finds no GPU ({last}); {advice}"))
+        }
+    }
 }
 
 /// The environment `folder` with the packages that the file `list` pins, made again unless it was made from just that.

@@ -9,7 +9,9 @@ use bellwether::job;
 use bellwether::session::{
     Director, DirectorCommand, RunEvent, RunOutcome, RunStatus, Session, Spawn, StateDir, Summary,
 };
-use bellwether::workload::{Evaluation, Layout, Loss, MicroBatch, Tensor, Weights, Workload, WorkloadError};
+use bellwether::workload::{
+    Evaluation, Layout, Loss, MicroBatch, SumPosition, Tensor, Weights, Workload, WorkloadError,
+};
 
 /// More than one chunk, so that the rule is applied in pieces.
 const PARAMETERS: usize = 70_000;
@@ -30,6 +32,9 @@ struct Springs {
     step: u64,
     built: Arc<AtomicU32>,
     assigned: Assigned,
+    /// Sums of gradients that it keeps, if it keeps any, and how many micro-batches went there.
+    sums: Option<Vec<Vec<f32>>>,
+    summed: Arc<AtomicU32>,
 }
 
 impl Springs {
@@ -43,6 +48,8 @@ impl Springs {
             step: 0,
             built: Arc::default(),
             assigned: Arc::default(),
+            sums: None,
+            summed: Arc::default(),
         }
     }
 
@@ -114,6 +121,37 @@ impl Workload for Springs {
             let first = f64::from(weights.parameters[0] - Springs::target(*sample, 0));
             loss.sum += weight * first * first / 2.0;
             loss.weight += weight;
+        }
+        Ok(loss)
+    }
+
+    fn keeps_sums(&self) -> bool {
+        self.sums.is_some()
+    }
+
+    fn gradient_into_sum(
+        &mut self,
+        weights: Weights<'_>,
+        batch: MicroBatch<'_>,
+        seed: u64,
+        position: SumPosition,
+        sum_out: Option<(&mut [f32], &mut [f32])>,
+    ) -> Result<Loss, WorkloadError> {
+        let mut gradient = vec![0.0; PARAMETERS];
+        let loss = self.gradient(weights, batch, seed, &mut gradient, &mut [])?;
+        self.summed.fetch_add(1, Ordering::Relaxed);
+        let sums = self.sums.as_mut().expect("it said that it keeps sums");
+        if position.is_first {
+            sums.clear();
+        }
+        sums.push(gradient);
+        for _ in 0..position.merges {
+            let right = sums.pop().expect("a sum");
+            sums.last_mut().expect("another").iter_mut().zip(right).for_each(|(left, right)| *left += right);
+        }
+        if let Some((out, _)) = sum_out {
+            assert_eq!(sums.len(), 1, "one sum is left of a subtree");
+            out.copy_from_slice(&sums[0]);
         }
         Ok(loss)
     }
@@ -194,6 +232,25 @@ fn an_own_rule_is_the_same_for_any_number_of_workers() {
     let assigned = assigned.lock().unwrap();
     assert_eq!(assigned[0], (0, 0..8));
     assert!(assigned.iter().any(|(step, nodes)| *step > 0 && nodes.len() < 8), "{assigned:?}");
+}
+
+#[test]
+fn sums_that_a_workload_keeps_change_no_bits() {
+    let sgd = "kind = \"sgd\"\nlearning_rate = 0.01\n";
+    for text in [job(sgd, 40), "verify_every = 3\n".to_owned() + &job(sgd, 40)] {
+        let (plain, outcome) = train(&text, false, || Springs::new(Duration::ZERO));
+        assert_eq!((outcome, plain.steps), (RunOutcome::Finished, 40));
+        let summed: Arc<AtomicU32> = Arc::default();
+        let counted = Arc::clone(&summed);
+        let (restless, _) = train(&text, true, move || Springs {
+            sums: Some(Vec::new()),
+            summed: Arc::clone(&counted),
+            ..Springs::new(Duration::from_millis(3))
+        });
+        assert_eq!(restless.crashes.len(), 1, "{restless:?}");
+        assert_eq!(plain.params_digest, restless.params_digest, "{text}");
+        assert!(summed.load(Ordering::Relaxed) > 0, "{text}");
+    }
 }
 
 #[test]

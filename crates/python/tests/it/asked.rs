@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bellwether_runtime::order::micro_batch_seed;
-use bellwether_runtime::workload::{MicroBatch, Weights, Workload};
+use bellwether_runtime::workload::{MicroBatch, SumPosition, Weights, Workload};
 
 use crate::ask::{Answer, Question, Wait, rendezvous};
 use crate::fake::{self, PARAMETERS};
@@ -130,4 +130,33 @@ fn whose_turn_it_is_holds() {
     assert_eq!(answerer.wait(long), Wait::Question(Question::Over(Err("so".into()))));
     assert_eq!(answerer.wait(short), Wait::Gone);
     assert_eq!(thread.join().unwrap(), Ok(Answer::Updated));
+}
+
+#[test]
+fn sums_that_the_main_thread_keeps_come_at_their_end() {
+    let (workload, vectors, thread) = fake::workload(fake::gradient);
+    let mut workload = workload.keeping_sums(true);
+    assert!(!workload.keeps_sums(), "nothing is known of the main thread before it computed");
+    let parameters = [1.0; PARAMETERS];
+    let batch = MicroBatch { samples: &[1] };
+    let (mut gradient, mut state) = ([0.0; PARAMETERS], [0.0; 2]);
+    workload.gradient(weights(&parameters, 1), batch, 0, &mut gradient, &mut state).unwrap();
+    assert!(workload.keeps_sums());
+    let positions = [SumPosition { is_first: true, merges: 0 }, SumPosition { is_first: false, merges: 1 }];
+    let seed = |node| micro_batch_seed(3, 0, node);
+    workload.gradient_into_sum(weights(&parameters, 1), batch, seed(0), positions[0], None).unwrap();
+    vectors.0.lock().unwrap().gradient = vec![0.5; PARAMETERS];
+    gradient.fill(0.0);
+    let out = Some((gradient.as_mut_slice(), state.as_mut_slice()));
+    let batch = MicroBatch { samples: &[2] };
+    let loss =
+        workload.gradient_into_sum(weights(&parameters, 1), batch, seed(1), positions[1], out).unwrap();
+    assert_eq!((loss.sum, gradient), (2.0, [2.0; PARAMETERS]), "what the last answer left is taken");
+    drop(workload);
+    let in_sum = |question| match question {
+        Question::Gradient { node, sum, .. } => sum.map(|sum| (node, sum.position, sum.is_last)),
+        _ => None,
+    };
+    let sums: Vec<_> = thread.join().unwrap().into_iter().filter_map(in_sum).collect();
+    assert_eq!(sums, [(0, positions[0], false), (1, positions[1], true)]);
 }

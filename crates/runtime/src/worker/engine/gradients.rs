@@ -9,8 +9,8 @@ use crate::noise::measures;
 use crate::order::micro_batch_seed;
 use crate::state::TrainingState;
 use crate::transfer::read;
-use crate::tree::add_assign;
-use crate::workload::{Loss, MicroBatch, Weights, Workload, WorkloadError};
+use crate::tree::{add_assign, maximal_nodes};
+use crate::workload::{Loss, MicroBatch, SumPosition, Weights, Workload, WorkloadError};
 
 impl Engine {
     /// Fills the accumulator with the sums over `steps`; returns, for each maximal node of this worker's range, the sum
@@ -24,6 +24,10 @@ impl Engine {
     ) -> Result<Vec<[f64; 3]>, Fault> {
         let range = self.accumulator.range();
         self.accumulator.reset();
+        if self.keeps_sums(&steps) {
+            let leaves = self.sums_of_subtrees(steps.start, nodes_s, urgent)?;
+            return Ok(header::triples_per_node(self.order.virtual_nodes, range, &leaves));
+        }
         let mut leaves = Vec::with_capacity(range.len());
         for node in range.clone() {
             let began = Instant::now();
@@ -41,6 +45,61 @@ impl Engine {
             nodes_s.push(began.elapsed().as_secs_f64());
         }
         Ok(header::triples_per_node(self.order.virtual_nodes, range, &leaves))
+    }
+
+    /// Whether the workload adds up the gradients of these steps itself. It does not where a single gradient is looked
+    /// at, or a virtual node has none.
+    fn keeps_sums(&self, steps: &Range<u64>) -> bool {
+        let step = steps.start;
+        self.workload.keeps_sums()
+            && steps.end == step + 1
+            && !(self.optimizer.moves() && measures(step))
+            && !self.verification.watches()
+            && self.order.samples_in(step) >= u64::from(self.order.virtual_nodes)
+    }
+
+    /// As [`gradients`](Engine::gradients) for one step, with sums that the workload keeps: each maximal node of this
+    /// worker's range comes as one vector. Returns what is known of each leaf.
+    fn sums_of_subtrees(
+        &mut self,
+        step: u64,
+        nodes_s: &mut Vec<f64>,
+        urgent: &dyn Fn() -> bool,
+    ) -> Result<Vec<[f64; 3]>, Fault> {
+        let mut leaves = Vec::new();
+        for subtree in maximal_nodes(self.order.virtual_nodes, self.accumulator.range()) {
+            for node in subtree.clone() {
+                let began = Instant::now();
+                if urgent() {
+                    return Err(Fault::Collective(None, "interrupted".into()));
+                }
+                self.part(Activity::Computing, step);
+                let position =
+                    SumPosition { is_first: node == subtree.start, merges: self.accumulator.merges(node) };
+                let loss = self.add_to_sum(step, node, position, node + 1 == subtree.end)?;
+                leaves.push([loss.sum, 0.0, loss.weight]);
+                nodes_s.push(began.elapsed().as_secs_f64());
+            }
+            self.accumulator.push_node(subtree.end - subtree.start);
+        }
+        Ok(leaves)
+    }
+
+    fn add_to_sum(
+        &mut self,
+        step: u64,
+        node: u32,
+        position: SumPosition,
+        is_last: bool,
+    ) -> Result<Loss, Fault> {
+        self.order.micro_batch(step, node, &mut self.samples);
+        let state = read(&self.state);
+        let weights =
+            Weights { parameters: &state.parameters, state: &state.model_state, version: self.version };
+        let sum_out = is_last.then(|| self.accumulator.leaf().split_at_mut(state.parameters.len()));
+        let (batch, seed) = (MicroBatch { samples: &self.samples }, micro_batch_seed(self.seed, step, node));
+        let loss = self.workload.gradient_into_sum(weights, batch, seed, position, sum_out);
+        loss.map_err(|error| Fault::Workload(error, Some((step, node))))
     }
 
     /// Adds one micro-batch to the leaf of its node, or begins the leaf with it (`first`); returns its loss, the

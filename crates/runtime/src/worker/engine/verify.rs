@@ -28,6 +28,11 @@ impl Verification {
         Verification { every: job.verify_every, watched: None, own: Digest::default() }
     }
 
+    /// Whether this worker takes the digest of one of its own nodes.
+    pub(super) fn watches(&self) -> bool {
+        self.watched.is_some()
+    }
+
     /// This worker computed a node.
     pub(super) fn computed(&mut self, step: u64, node: u32, values: &[f32], loss_sum: f64) {
         if self.watched == Some((step, node)) {
@@ -48,10 +53,11 @@ pub(in crate::worker) struct Found {
 impl Engine {
     /// The check that is due in these steps; from now on this worker looks out for the node, if it is its own.
     pub(super) fn watch_for(&mut self, steps: &Range<u64>) -> Option<Check> {
-        let check = due(self.verification.every, steps, self.order.virtual_nodes, &self.membership)?;
-        self.verification.watched = (check.worker == self.me).then_some((check.step, check.node));
+        let check = due(self.verification.every, steps, self.order.virtual_nodes, &self.membership);
+        let own = check.as_ref().filter(|check| check.worker == self.me);
+        self.verification.watched = own.map(|check| (check.step, check.node));
         self.verification.own = Digest::default();
-        Some(check)
+        check
     }
 
     /// What this worker has to say in a check: the digest of its own node, or of the one that it computes again.
