@@ -9,6 +9,7 @@
 //! identity, see [`Job::identity`].
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
@@ -235,6 +236,9 @@ pub enum Data {
         /// Share of the samples held out for evaluation, 0…1.
         #[serde(default = "held_out")]
         held_out: f64,
+        /// The order in which samples are visited; absent where any sample may follow any other.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        order: Option<BlockOrder>,
     },
     /// MNIST-like IDX files, plain or gzip-compressed.
     Idx {
@@ -251,6 +255,9 @@ pub enum Data {
         /// Share of the samples held out when no test files are given, 0…1.
         #[serde(default = "held_out")]
         held_out: f64,
+        /// The order in which samples are visited; absent where any sample may follow any other.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        order: Option<BlockOrder>,
     },
     /// CIFAR-10 binary batches.
     Cifar10 {
@@ -262,6 +269,9 @@ pub enum Data {
         /// Share of the samples held out when no test files are given, 0…1.
         #[serde(default = "held_out")]
         held_out: f64,
+        /// The order in which samples are visited; absent where any sample may follow any other.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        order: Option<BlockOrder>,
     },
     /// Numbers between separators, and a column of class labels (0, 1, 2 …, or names).
     Csv {
@@ -290,6 +300,9 @@ pub enum Data {
         /// Share of the samples held out for evaluation, 0…1.
         #[serde(default = "held_out")]
         held_out: f64,
+        /// The order in which samples are visited; absent where any sample may follow any other.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        order: Option<BlockOrder>,
     },
     /// A text, cut into windows of the model's context, for the transformer.
     Text {
@@ -298,6 +311,9 @@ pub enum Data {
         /// Share of the text (its end) held out for evaluation, 0…1.
         #[serde(default = "held_out")]
         held_out: f64,
+        /// The order in which samples are visited; absent where any sample may follow any other.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        order: Option<BlockOrder>,
     },
     /// Inputs drawn at random and labelled by a random network: a task of any size without a file.
     Teacher {
@@ -313,12 +329,18 @@ pub enum Data {
         /// Share of the samples held out for evaluation, 0…1.
         #[serde(default = "held_out")]
         held_out: f64,
+        /// The order in which samples are visited; absent where any sample may follow any other.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        order: Option<BlockOrder>,
     },
     /// Data of one's own, for a model of one's own. Paths in the options are not resolved.
     Custom {
         /// What the program that trains the job wants to know.
         #[serde(default, skip_serializing_if = "CustomOptions::is_empty")]
         options: CustomOptions,
+        /// The order in which samples are visited; absent where any sample may follow any other.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        order: Option<BlockOrder>,
     },
     /// What the script of a Python model reads. `bellwether run SCRIPT.py` fills this table from what the script says.
     Python {
@@ -327,12 +349,43 @@ pub enum Data {
         /// Samples that workers evaluate; 0 where only the script itself evaluates.
         #[serde(default)]
         held_out_samples: u64,
+        /// The order in which samples are visited; absent where any sample may follow any other.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        order: Option<BlockOrder>,
     },
     /// Nothing but indices, for the synthetic device.
     Indices {
         /// Number of samples of an epoch.
         samples: u64,
+        /// The order in which samples are visited; absent where any sample may follow any other.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        order: Option<BlockOrder>,
     },
+}
+
+/// Blocks of samples that lie next to each other are visited in an order drawn anew in every epoch, and so are the
+/// samples inside of each: reading stays within one block for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BlockOrder {
+    /// Samples of a block; the last block takes what is left.
+    pub block: NonZeroU64,
+}
+
+impl Data {
+    /// Samples of a block of the order in which samples are visited, where there are blocks.
+    pub fn order_block(&self) -> Option<NonZeroU64> {
+        let (Data::Digits { order, .. }
+        | Data::Idx { order, .. }
+        | Data::Cifar10 { order, .. }
+        | Data::Csv { order, .. }
+        | Data::Text { order, .. }
+        | Data::Teacher { order, .. }
+        | Data::Custom { order, .. }
+        | Data::Python { order, .. }
+        | Data::Indices { order, .. }) = self;
+        order.map(|order| order.block)
+    }
 }
 
 fn is_zero(share: &f64) -> bool {
@@ -426,6 +479,9 @@ impl Job {
         if !self.sync.is_synchronous() {
             let Sync { policy, nodes_per_update, rate, momentum, .. } = &self.sync;
             parts["sync"] = serde_json::json!([policy, nodes_per_update, rate, momentum]);
+        }
+        if let Some(block) = self.data.order_block() {
+            parts["order"] = serde_json::json!({ "block": block });
         }
         parts.to_string()
     }

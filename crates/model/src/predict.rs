@@ -10,12 +10,15 @@
 //! asynchronous, gossip      T = max(c + S/B, 2 S/B)
 //! ```
 //!
+//! In all of them `d`, what a worker waits for its samples, is added to c, or to its largest.
+//!
 //! | symbol | meaning                                                              | unit    |
 //! |--------|----------------------------------------------------------------------|---------|
 //! | c_w    | computing of worker w in one step: its virtual nodes, or its own batch | s     |
 //! | t_ar   | all-reduce: ring, two levels, or this project's direct exchange      | s       |
+//! | d      | waiting for the samples of what is computed in c                     | s       |
 //! | u      | update                                                               | s       |
-//! | r      | rest of a measured step that is neither computing nor update         | s       |
+//! | r      | rest of a measured step that is none of these                        | s       |
 //! | S, B   | bytes of the gradients; bandwidth of a link, each direction          | B, B/s  |
 //! | p_m    | share of server m of the bytes                                       | 1       |
 //! | W      | workers                                                              | 1       |
@@ -40,7 +43,9 @@
 //! may take. Workers of which none is more than K units ahead are no slower than workers that wait for each other after
 //! every K + 1 units; the mean of K + 1 units is taken to be spread as one is, by the root of K + 1 less. Devices of
 //! another speed do all computing faster or slower by that factor. Computing of a batch of other size is proportional,
-//! as one profile shows one size.
+//! as one profile shows one size. Waiting for samples is proportional to their number, the same on devices of any
+//! speed, and the same for any number of workers, as if each had a loader of its own. Where samples are loaded while
+//! others are computed, a faster device waits longer than this says.
 //!
 //! # Valid
 //!
@@ -71,6 +76,7 @@
 //! assert!((prediction.examples_per_s - 8.0 / 0.3).abs() < 1e-9);
 //! ```
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use bellwether_core::InputError;
@@ -119,6 +125,8 @@ pub struct ProfileModel {
     /// Speed of device types relative to the profiled one.
     speeds: BTreeMap<String, f64>,
     update_s: f64,
+    /// Mean seconds that a step waited for its samples.
+    data_wait_s: f64,
     rest_s: f64,
     /// Whether parts were received while it was measured.
     downloads: bool,
@@ -149,9 +157,10 @@ impl ProfileModel {
         let step_s = mean(&profile.steps.iter().map(|step| step.step_s).collect::<Vec<_>>());
         // Where parts were received while it was measured, the rest of a step is their wire time: not ours to replay.
         let downloads = profile.operations.iter().any(|o| matches!(o.kind, OperationKind::Download(_)));
-        let rest_s = if downloads { 0.0 } else { (step_s - compute - update_s).max(0.0) };
+        let data_wait_s = mean(&profile.data_wait_s());
+        let rest_s = if downloads { 0.0 } else { (step_s - compute - update_s - data_wait_s).max(0.0) };
         let speeds = BTreeMap::from([(profile.device.clone(), 1.0)]);
-        Ok(ProfileModel { profile, speeds, update_s, rest_s, downloads })
+        Ok(ProfileModel { profile, speeds, update_s, data_wait_s, rest_s, downloads })
     }
 
     /// The same with a device type of another speed: 2 computes twice as fast as the profiled one.
@@ -338,6 +347,31 @@ impl ProfileModel {
         mean(&self.profile.compute_s())
     }
 
+    /// Seconds that a worker waits for the samples of so many virtual nodes.
+    fn waiting_s(&self, configuration: &Configuration, nodes: u32) -> f64 {
+        let share = f64::from(nodes) / f64::from(self.profile.virtual_nodes);
+        self.data_wait_s * share * self.batch_factor(configuration)
+    }
+
+    /// The profile with its waiting for samples as a part of computing, for devices of `speed`: they compute what is
+    /// in it faster, but do not wait less.
+    fn with_waiting(&self, speed: f64) -> Cow<'_, Profile> {
+        if self.data_wait_s == 0.0 {
+            return Cow::Borrowed(&self.profile);
+        }
+        let more = 1.0 + self.data_wait_s * speed / self.mean_compute_s();
+        let mut profile = self.profile.clone();
+        for step in &mut profile.steps {
+            for (seconds, operation) in step.operations_s.iter_mut().zip(&self.profile.operations) {
+                if operation.kind == OperationKind::Compute {
+                    *seconds *= more;
+                }
+            }
+            step.data_wait_s = 0.0;
+        }
+        Cow::Owned(profile)
+    }
+
     /// When each upload may begin in a mean step whose operations compute one after another, and its part;
     /// earliest first.
     fn ready_s(&self) -> Vec<(f64, u32)> {
@@ -371,9 +405,10 @@ impl ProfileModel {
             true => most_virtual_nodes(self.profile.virtual_nodes, workers)?,
             false => 1,
         };
-        let compute_s = self.slowest_s(configuration, nodes)?;
+        let computing_s = self.slowest_s(configuration, nodes)?;
+        let compute_s = computing_s + self.waiting_s(configuration, nodes);
         let phase = if configuration.servers == 0 {
-            let exposed_s = self.exposed_s(configuration, compute_s)?;
+            let exposed_s = self.exposed_s(configuration, computing_s)?;
             synchronous_all_reduce(compute_s + self.rest_s, self.update_s, exposed_s, 0.0)?
         } else {
             // Each unit of a worker's share of the step pulls all parameters and pushes all gradients.
@@ -405,7 +440,9 @@ impl ProfileModel {
     /// Half the 95 % interval of a step's throughput, relative to it: of what was measured only now and then, and of
     /// what goes over links, which take `link_s` of the `step_s`.
     pub fn uncertainty(&self, step_s: f64, link_s: f64) -> f64 {
-        let steps_s = self.profile.compute_s();
+        let waits_s = self.profile.data_wait_s();
+        let steps_s: Vec<f64> =
+            self.profile.compute_s().iter().zip(waits_s).map(|(c, wait)| c + wait).collect();
         let variation =
             Durations::new(&steps_s).map_or(0.0, |durations| durations.squared_variation().sqrt());
         let own_s = (step_s - link_s).max(0.0);
@@ -428,6 +465,10 @@ impl ProfileModel {
         if ![low, high, step_s].iter().all(|value| value.is_finite() && *value > 0.0) {
             return Err(PredictError::OutOfRange(format!("a step of {step_s} s is beyond all measure")));
         }
+        // What keeps a worker's device from being faster may be that it has nothing to compute.
+        let waits = self.data_wait_s > self.mean_compute_s() / self.mean_speed(configuration)?;
+        let bottleneck =
+            if bottleneck == Bottleneck::Compute && waits { Bottleneck::Data } else { bottleneck };
         let validity = self.validity(configuration);
         Ok(Prediction { examples_per_s, low, high, step_s, bottleneck, validity })
     }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use serde::Deserialize;
 use crate::ask::{Answer, Answerer, Asker, Question, Wait, rendezvous};
 use crate::buffers::{Buffers, PieceVectors, Vectors};
 use crate::declaration::Declaration;
-use crate::workload::{DataWait, PythonWorkload};
+use crate::workload::PythonWorkload;
 
 /// How long a wait for the next question lasts before signals are looked at.
 const SLICE: Duration = Duration::from_millis(200);
@@ -39,7 +39,6 @@ struct Options {
 pub(crate) struct Worker {
     answerer: Mutex<Answerer>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    data_wait: Arc<DataWait>,
 }
 
 #[pymethods]
@@ -59,9 +58,8 @@ impl Worker {
         let (parameters, state) = (layout.parameter_count(), layout.state_count());
         let memory = Buffers::new(&buffers, piece.as_ref(), parameters, state)?;
         let (asker, answerer) = rendezvous();
-        let data_wait = Arc::new(DataWait::default());
-        let thread = start(options, declaration, framework, memory, asker, Arc::clone(&data_wait))?;
-        Ok(Worker { answerer: Mutex::new(answerer), thread: Mutex::new(Some(thread)), data_wait })
+        let thread = start(options, declaration, framework, memory, asker)?;
+        Ok(Worker { answerer: Mutex::new(answerer), thread: Mutex::new(Some(thread)) })
     }
 
     /// Waits for the next request.
@@ -114,12 +112,6 @@ impl Worker {
     /// Answers any request: it cannot be computed.
     fn failed(&self, what: String, user: bool) -> PyResult<()> {
         self.answer(Answer::Failed { what, user })
-    }
-
-    /// Seconds that went by for want of data.
-    #[getter]
-    fn data_wait_s(&self) -> f64 {
-        self.data_wait.micros() as f64 / 1e6
     }
 }
 
@@ -176,12 +168,11 @@ fn start(
     framework: String,
     memory: Buffers,
     asker: Asker,
-    data_wait: Arc<DataWait>,
 ) -> PyResult<JoinHandle<()>> {
     let ending = asker.ending();
     let build = move |job: &Job, _: &worker::Stages<'_>| -> Result<Box<dyn Workload>, InputError> {
         declaration.agrees(job)?;
-        Ok(Box::new(PythonWorkload::new(asker, memory, &declaration, framework, job, data_wait)))
+        Ok(Box::new(PythonWorkload::new(asker, memory, &declaration, framework, job)))
     };
     let work = move || {
         let result = worker::run(options, build).map_err(|error| error.to_string());

@@ -20,6 +20,7 @@ impl Engine {
         &mut self,
         steps: Range<u64>,
         nodes_s: &mut Vec<f64>,
+        data_wait_s: &mut f64,
         urgent: &dyn Fn() -> bool,
     ) -> Result<Vec<[f64; 3]>, Fault> {
         let range = self.accumulator.range();
@@ -38,7 +39,9 @@ impl Engine {
             }
             leaves.push(sums);
             self.accumulator.push();
-            nodes_s.push(began.elapsed().as_secs_f64());
+            let waited_s = self.workload.take_data_wait_s();
+            *data_wait_s += waited_s;
+            nodes_s.push((began.elapsed().as_secs_f64() - waited_s).max(0.0));
         }
         Ok(header::triples_per_node(self.order.virtual_nodes, range, &leaves))
     }
