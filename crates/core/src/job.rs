@@ -9,7 +9,6 @@
 //! identity, see [`Job::identity`].
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
@@ -21,8 +20,10 @@ mod check;
 mod checked;
 mod csv;
 mod custom;
+mod identity;
 mod mode;
 mod optimizer;
+mod order;
 mod python;
 mod support;
 mod sync;
@@ -34,6 +35,7 @@ pub use csv::{Normalise, Separator};
 pub use custom::CustomOptions;
 pub use mode::{Goodput, Mode, RateRule};
 pub use optimizer::{Optimizer, SCHEDULE_TABLE_MAX, Schedule};
+pub use order::BlockOrder;
 pub use python::Device;
 pub use support::{Feature, Support, TrainingMode};
 pub use sync::{AsyncMomentum, AsyncRateScaling, Order, Reduce, StragglerPolicy, Sync, SyncPolicy};
@@ -363,31 +365,6 @@ pub enum Data {
     },
 }
 
-/// Blocks of samples that lie next to each other are visited in an order drawn anew in every epoch, and so are the
-/// samples inside of each: reading stays within one block for a while.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct BlockOrder {
-    /// Samples of a block; the last block takes what is left.
-    pub block: NonZeroU64,
-}
-
-impl Data {
-    /// Samples of a block of the order in which samples are visited, where there are blocks.
-    pub fn order_block(&self) -> Option<NonZeroU64> {
-        let (Data::Digits { order, .. }
-        | Data::Idx { order, .. }
-        | Data::Cifar10 { order, .. }
-        | Data::Csv { order, .. }
-        | Data::Text { order, .. }
-        | Data::Teacher { order, .. }
-        | Data::Custom { order, .. }
-        | Data::Python { order, .. }
-        | Data::Indices { order, .. }) = self;
-        order.map(|order| order.block)
-    }
-}
-
 fn is_zero(share: &f64) -> bool {
     *share == 0.0
 }
@@ -458,42 +435,6 @@ impl Job {
             (Some(steps), _) => steps,
             (None, Some(epochs)) => epochs.saturating_mul(samples.div_ceil(self.batch.size)),
             (None, None) => 0,
-        }
-    }
-
-    /// The part of the job that decides bits, as canonical text. Two runs with the same identity and
-    /// the same kernel class train the same bytes. Where data lies is not part of it; what the data
-    /// contain is, through the workload's fingerprint.
-    pub fn identity(&self) -> String {
-        let mut parts = serde_json::json!({
-            "mode": self.mode,
-            "seed": self.seed,
-            "model": self.model_identity(),
-            "batch": self.batch,
-            "optimizer": self.optimizer,
-            "schedule": self.schedule,
-            "epochs": self.epochs,
-            "steps": self.steps,
-        });
-        // Where all steps are synchronous it decides no bits.
-        if !self.sync.is_synchronous() {
-            let Sync { policy, nodes_per_update, rate, momentum, .. } = &self.sync;
-            parts["sync"] = serde_json::json!([policy, nodes_per_update, rate, momentum]);
-        }
-        if let Some(block) = self.data.order_block() {
-            parts["order"] = serde_json::json!({ "block": block });
-        }
-        parts.to_string()
-    }
-
-    /// What of the model decides bits: where a script and its interpreter lie does not, and the kernel class says on
-    /// what it computes.
-    fn model_identity(&self) -> serde_json::Value {
-        match &self.model {
-            Model::Python { arguments, layout, .. } => {
-                serde_json::json!({ "kind": "python", "arguments": arguments, "layout": layout })
-            }
-            model => serde_json::json!(model),
         }
     }
 

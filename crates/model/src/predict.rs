@@ -10,11 +10,9 @@
 //! asynchronous, gossip      T = max(c + S/B, 2 S/B)
 //! ```
 //!
-//! In all of them `d`, what a worker waits for its samples, is added to c, or to its largest.
-//!
 //! | symbol | meaning                                                              | unit    |
 //! |--------|----------------------------------------------------------------------|---------|
-//! | c_w    | computing of worker w in one step: its virtual nodes, or its own batch | s     |
+//! | c_w    | computing of worker w in one step, and d: its virtual nodes, or batch   | s       |
 //! | t_ar   | all-reduce: ring, two levels, or this project's direct exchange      | s       |
 //! | d      | waiting for the samples of what is computed in c                     | s       |
 //! | u      | update                                                               | s       |
@@ -44,8 +42,8 @@
 //! every K + 1 units; the mean of K + 1 units is taken to be spread as one is, by the root of K + 1 less. Devices of
 //! another speed do all computing faster or slower by that factor. Computing of a batch of other size is proportional,
 //! as one profile shows one size. Waiting for samples is proportional to their number, the same on devices of any
-//! speed, and the same for any number of workers, as if each had a loader of its own. Where samples are loaded while
-//! others are computed, a faster device waits longer than this says.
+//! speed, and as if each worker had a loader of its own. Where loading hides behind computing, a faster device waits
+//! longer than this says.
 //!
 //! # Valid
 //!
@@ -76,7 +74,6 @@
 //! assert!((prediction.examples_per_s - 8.0 / 0.3).abs() < 1e-9);
 //! ```
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use bellwether_core::InputError;
@@ -101,6 +98,7 @@ mod handling;
 mod question;
 mod slowest;
 mod units;
+mod waiting;
 mod whole_run;
 
 pub use question::{Answer, DeviceSpec, Fidelity, Question, QuestionError, SendOrder};
@@ -347,31 +345,6 @@ impl ProfileModel {
         mean(&self.profile.compute_s())
     }
 
-    /// Seconds that a worker waits for the samples of so many virtual nodes.
-    fn waiting_s(&self, configuration: &Configuration, nodes: u32) -> f64 {
-        let share = f64::from(nodes) / f64::from(self.profile.virtual_nodes);
-        self.data_wait_s * share * self.batch_factor(configuration)
-    }
-
-    /// The profile with its waiting for samples as a part of computing, for devices of `speed`: they compute what is
-    /// in it faster, but do not wait less.
-    fn with_waiting(&self, speed: f64) -> Cow<'_, Profile> {
-        if self.data_wait_s == 0.0 {
-            return Cow::Borrowed(&self.profile);
-        }
-        let more = 1.0 + self.data_wait_s * speed / self.mean_compute_s();
-        let mut profile = self.profile.clone();
-        for step in &mut profile.steps {
-            for (seconds, operation) in step.operations_s.iter_mut().zip(&self.profile.operations) {
-                if operation.kind == OperationKind::Compute {
-                    *seconds *= more;
-                }
-            }
-            step.data_wait_s = 0.0;
-        }
-        Cow::Owned(profile)
-    }
-
     /// When each upload may begin in a mean step whose operations compute one after another, and its part;
     /// earliest first.
     fn ready_s(&self) -> Vec<(f64, u32)> {
@@ -440,9 +413,7 @@ impl ProfileModel {
     /// Half the 95 % interval of a step's throughput, relative to it: of what was measured only now and then, and of
     /// what goes over links, which take `link_s` of the `step_s`.
     pub fn uncertainty(&self, step_s: f64, link_s: f64) -> f64 {
-        let waits_s = self.profile.data_wait_s();
-        let steps_s: Vec<f64> =
-            self.profile.compute_s().iter().zip(waits_s).map(|(c, wait)| c + wait).collect();
+        let steps_s = self.gradients_s();
         let variation =
             Durations::new(&steps_s).map_or(0.0, |durations| durations.squared_variation().sqrt());
         let own_s = (step_s - link_s).max(0.0);
@@ -465,10 +436,7 @@ impl ProfileModel {
         if ![low, high, step_s].iter().all(|value| value.is_finite() && *value > 0.0) {
             return Err(PredictError::OutOfRange(format!("a step of {step_s} s is beyond all measure")));
         }
-        // What keeps a worker's device from being faster may be that it has nothing to compute.
-        let waits = self.data_wait_s > self.mean_compute_s() / self.mean_speed(configuration)?;
-        let bottleneck =
-            if bottleneck == Bottleneck::Compute && waits { Bottleneck::Data } else { bottleneck };
+        let bottleneck = self.or_data(bottleneck, configuration)?;
         let validity = self.validity(configuration);
         Ok(Prediction { examples_per_s, low, high, step_s, bottleneck, validity })
     }
