@@ -77,7 +77,7 @@ class Prediction:
     high_examples_per_s: float
     step_s: float
     bottleneck: str
-    """``compute``, ``link`` or ``server``."""
+    """``compute``, ``data``, ``link`` or ``server``."""
     efficiency: float
     """Throughput over that of the same workers each alone."""
     knee: bool

@@ -9,6 +9,8 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
+from bellwether import _errors
+
 VARIABLES = (
     "PYTHONPATH",
     "KERAS_BACKEND",
@@ -91,7 +93,15 @@ class Declaration:
     threads: int = 1
     evaluate_every: int | None = None
     checkpoint_every: int | None = None
+    order_block: int | None = None
     model: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuses what no job can have."""
+        if self.order_block is not None and self.order_block < 1:
+            raise _errors.refuse(
+                f"order_block is {self.order_block}", "write the number of samples of a shard, such as 4096"
+            )
 
     @property
     def steps_per_epoch(self) -> int:
@@ -115,7 +125,12 @@ class Declaration:
             "layout": self.layout.digest(),
             "environment": {name: os.environ[name] for name in VARIABLES if name in os.environ},
         }
-        samples = {"training_samples": self.training_samples, "held_out_samples": self.held_out_samples}
+        samples = {
+            "training_samples": self.training_samples,
+            "held_out_samples": self.held_out_samples,
+            # Said even if it is none: the loaders of this script read ahead in this order.
+            "order": None if self.order_block is None else {"block": self.order_block},
+        }
         job: dict[str, Any] = {
             "name": self.name or _stem(),
             "seed": self.seed,

@@ -67,6 +67,33 @@ def _key_words() -> int:
     return 4 if str(jax.config.jax_default_prng_impl).endswith("rbg") else 2
 
 
+class Recorder:
+    """JAX's profiler, for a trace that TensorBoard and Perfetto read."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._open: Any = None
+
+    def start(self) -> None:
+        """Records from here on."""
+        jax.profiler.start_trace(self._folder)
+
+    def mark(self, step: int) -> None:
+        """A micro-batch of this step begins."""
+        self._close()
+        self._open = jax.profiler.StepTraceAnnotation("train", step_num=step)
+        self._open.__enter__()
+
+    def stop(self) -> None:
+        """Writes what was recorded."""
+        self._close()
+        jax.profiler.stop_trace()
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._open.__exit__(None, None, None)
+
+
 class Tree:
     """A pytree of float32 arrays, and its leaves by name."""
 

@@ -100,6 +100,48 @@ def device() -> str:
     return "cuda" if tf.config.list_physical_devices("GPU") else "cpu"
 
 
+class TensorFlowRecorder:
+    """TensorFlow's profiler, for a trace that TensorBoard reads."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._open: Any = None
+
+    def start(self) -> None:
+        """Records from here on."""
+        import tensorflow as tf
+
+        tf.profiler.experimental.start(self._folder)
+
+    def mark(self, step: int) -> None:
+        """A micro-batch of this step begins."""
+        import tensorflow as tf
+
+        self._close()
+        self._open = tf.profiler.experimental.Trace("train", step_num=step, _r=1)
+        self._open.__enter__()
+
+    def stop(self) -> None:
+        """Writes what was recorded."""
+        import tensorflow as tf
+
+        self._close()
+        tf.profiler.experimental.stop()
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._open.__exit__(None, None, None)
+
+
+def recorder(folder: str) -> Any:
+    """The profiler of the back end."""
+    if backend() == "jax":
+        from bellwether import _jax_model
+
+        return _jax_model.Recorder(folder)
+    return TensorFlowRecorder(folder)
+
+
 class Vectors:
     """The variables of a model, and the flat vectors that the runtime knows."""
 

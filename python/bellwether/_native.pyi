@@ -33,15 +33,13 @@ class Worker:
     def failed(self, what: str, user: bool) -> None:
         """Answers any request: it cannot be computed."""
 
-    @property
-    def data_wait_s(self) -> float:
-        """Seconds that went by for want of data."""
-
 @final
 class SampleOrder:
     """Which samples a virtual node takes in a step, and the seed of its randomness: a pure function."""
 
-    def __new__(cls, samples: int, batch: int, virtual_nodes: int, seed: int) -> SampleOrder: ...
+    def __new__(
+        cls, samples: int, batch: int, virtual_nodes: int, seed: int, block: int | None = None
+    ) -> SampleOrder: ...
     @property
     def steps_per_epoch(self) -> int: ...
     def micro_batch(self, step: int, node: int) -> list[int]: ...

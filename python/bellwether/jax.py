@@ -20,11 +20,11 @@ try:
 except ModuleNotFoundError as error:
     raise _errors.missing(error, "'bellwether[jax]'") from None
 
-from bellwether import _checkpoint
+from bellwether import _checkpoint, _trace
 from bellwether._arrays import Samples, check_sizes
 from bellwether._declare import Declaration
 from bellwether._errors import BellwetherError
-from bellwether._jax_model import Tree, Vectors, be_deterministic, begin, kernel_class, key_of
+from bellwether._jax_model import Recorder, Tree, Vectors, be_deterministic, begin, kernel_class, key_of
 from bellwether._jax_rules import OwnRule
 from bellwether._lead import Checkpoint, Lead
 from bellwether._loop import Evaluate, Gradient, Session
@@ -55,6 +55,7 @@ class Run:
         seed: int = 0,
         name: str | None = None,
         workers: int | str | None = None,
+        order_block: int | None = None,
     ) -> None:
         """What is trained, and how a step is cut.
 
@@ -65,6 +66,8 @@ class Run:
         `state`: a pytree of float32 statistics that a step changes; they are averaged over the virtual nodes.
         `clip_norm`: largest norm of the gradient of the whole batch.
         `workers`: their number, or a range "1..4".
+        `order_block`: samples that lie next to each other, such as those of a shard, and are visited together: blocks are
+        permuted, and the samples inside of each; decides bits.
 
         Raises BellwetherError, which names the line and what to write, for what cannot be trained so.
         """
@@ -77,6 +80,7 @@ class Run:
         self._sizes = (batch_size, virtual_nodes)
         self._clip_norm, self._seed = clip_norm, seed
         self._name, self._workers = name, workers
+        self._order_block = order_block
         self._batches: _Batches | None = None
         self._is_used = False
         self.params = params
@@ -146,6 +150,7 @@ class Run:
             device="cpu" if jax.default_backend() == "cpu" else "cuda",
             evaluate_every=per_epoch if self._held_out is not None else None,
             checkpoint_every=per_epoch if epochs is not None else None,
+            order_block=self._order_block,
         )
 
     def _work(self, declaration: Declaration) -> Iterator[Iterable[tuple[Any, Any]]]:
@@ -191,6 +196,7 @@ class _Batches:
         self._request: Gradient | Evaluate | None = None
         self._loss: tuple[float, float] | None = None
         self._waited = 0.0
+        self._trace = _trace.of_environment(Recorder)
 
     def __iter__(self) -> _Batches:
         return self
@@ -201,6 +207,8 @@ class _Batches:
             self._answer(self._request)
         request = self._request = self._session.next()
         self._loss = None
+        if self._trace is not None and isinstance(request, Gradient) and not self._trace.at(request.step):
+            self._trace = None
         self._run._vectors.begin(request.fresh)
         begin = time.perf_counter()
         if isinstance(request, Gradient):

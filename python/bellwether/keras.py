@@ -22,7 +22,7 @@ try:
 except ModuleNotFoundError as error:
     raise _errors.missing(error, "'bellwether[keras]' tensorflow") from None
 
-from bellwether import _checkpoint, _keras_model
+from bellwether import _checkpoint, _keras_model, _trace
 from bellwether._arrays import Samples, check_sizes
 from bellwether._declare import Declaration
 from bellwether._errors import BellwetherError
@@ -64,6 +64,7 @@ def fit(
     seed: int = 0,
     name: str | None = None,
     workers: int | str | None = None,
+    order_block: int | None = None,
 ) -> Any:
     """Trains a compiled model, as ``model.fit`` does, on any number of workers.
 
@@ -72,6 +73,8 @@ def fit(
     `callbacks`: are called at epochs, in the lead; their `logs` hold the mean loss of the epoch, and all of
     `validation_data`. Batches are computed elsewhere, so nothing is called for them.
     `workers`: their number, or a range "1..4".
+    `order_block`: samples that lie next to each other, such as those of a shard, and are visited together: blocks are
+    permuted, and the samples inside of each; decides bits.
 
     Returns the history. In a worker it does not return; in the lead it leaves by SystemExit if the run was stopped
     (0) or failed (1). Raises BellwetherError, which names the line and what to write, for what cannot be trained so.
@@ -99,6 +102,7 @@ def fit(
         workers=workers,
         device=_keras_model.device(),
         checkpoint_every=per_epoch,
+        order_block=order_block,
     )
     if role() is Role.WORKER:
         _work(declaration, vectors, rule, samples)
@@ -153,9 +157,12 @@ def _work(declaration: Declaration, vectors: Vectors, rule: OwnRule, samples: Sa
     steps = Steps(vectors)
     kernel_class = f"{_keras_model.kernel_class()}; data {samples.digest()}; fixed {vectors.fixed_digest()}"
     session = Session(declaration, kernel_class, steps.buffers, rule.piece, rule)
+    trace = _trace.of_environment(_keras_model.recorder)
     while True:
         request = session.next()
         assert isinstance(request, Gradient), "the lead validates"
+        if trace is not None and not trace.at(request.step):
+            trace = None
         begin = time.perf_counter()
         batch = samples.batch(request.samples, request.seed)
         waited = time.perf_counter() - begin

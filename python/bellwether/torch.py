@@ -28,6 +28,7 @@ except ModuleNotFoundError as error:
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from bellwether import _trace
 from bellwether import data as _data
 from bellwether._declare import Declaration
 from bellwether._errors import BellwetherError
@@ -38,6 +39,7 @@ from bellwether._role import Role, is_lead, role
 from bellwether._torch_data import Feed, Loading, seed_all
 from bellwether._torch_model import Vectors, be_deterministic, check, guard, kernel_class
 from bellwether._torch_rules import AVERAGE, OwnRule, Table, restore, tabulate, translated
+from bellwether._torch_trace import Recorder
 
 __all__ = ["BellwetherError", "Run", "is_lead", "load", "train"]
 
@@ -71,6 +73,7 @@ class Run:
         schedule_by: str = "step",
         state: Iterable[str] = (),
         loader_options: dict[str, Any] | None = None,
+        order_block: int | None = None,
     ) -> None:
         """What is trained, and how a step is cut.
 
@@ -84,6 +87,8 @@ class Run:
         `schedule_by`: whether `scheduler` is stepped every "step" or every "epoch".
         `state`: names of float32 buffers that a step changes, beside those of batch normalisation.
         `loader_options`: of the `DataLoader` where `num_workers` > 0.
+        `order_block`: samples that lie next to each other, such as those of a shard, and are visited together: blocks are
+        permuted, and the samples inside of each; decides bits.
 
         Raises BellwetherError, which names the line and what to write, for what cannot be trained so.
         """
@@ -117,6 +122,7 @@ class Run:
         self._device = _device(device, self._vectors.parameters[0][1])
         self._threads, self._seed = threads, seed
         self._name, self._workers, self._by = name, workers, schedule_by
+        self._order_block = order_block
         self._batches: _Batches | None = None
         self._rule: OwnRule | None = None
         self.epoch = 0
@@ -190,6 +196,7 @@ class Run:
             threads=self._threads,
             evaluate_every=per_epoch if self._held_out is not None else None,
             checkpoint_every=per_epoch if epochs is not None else None,
+            order_block=self._order_block,
         )
 
     def _choose_rule(self, table: Table) -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -214,7 +221,7 @@ class Run:
         guard()
         restrain(self._optimizer, self._scheduler)
         batch_size, virtual_nodes = self._sizes
-        order = SampleOrder(len(self._loading.data), batch_size, virtual_nodes, self._seed)
+        order = SampleOrder(len(self._loading.data), batch_size, virtual_nodes, self._seed, self._order_block)
         feed = Feed(self._loading, order, self._processes, self._loader_options)
         rule = self._rule
         session = Session(
@@ -292,6 +299,7 @@ class _Batches:
         self._batch: Any = None
         self._waited = 0.0
         self._modes = [(module, module.training) for module in run._model.modules()]
+        self._trace = _trace.of_environment(Recorder)
 
     def __iter__(self) -> _Batches:
         return self
@@ -306,6 +314,12 @@ class _Batches:
             self._feed.close()
             raise
         self._loss = None
+        if (
+            self._trace is not None
+            and isinstance(self._request, Gradient)
+            and not self._trace.at(self._request.step)
+        ):
+            self._trace = None
         self._batch = self._begin(self._request)
         return self._batch
 

@@ -28,6 +28,8 @@ class Road(unittest.TestCase):
     """What is written otherwise."""
     framework: ClassVar[str]
     """What the profile says of where it was measured."""
+    trace: ClassVar[str] = "plugins/profile/*/*.xplane.pb"
+    """A file that the framework's own profiler leaves."""
 
     place: Place
     script: Path
@@ -111,7 +113,9 @@ class Road(unittest.TestCase):
 
     def test_from_a_profile_to_the_plain_framework(self) -> None:
         """Measured, predicted, planned, submitted, struck by a crash, resized, and opened in the framework."""
-        self.call("profile", *PYTHON, str(self.script), "--steps", "4", "-o", "profile.json")
+        options = ("--steps", "4", "--framework-trace", "traces", "-o", "profile.json")
+        self.call("profile", *PYTHON, str(self.script), *options)
+        self.assertTrue(list((self.state / "traces").glob(self.trace)))
         profile = json.loads((self.state / "profile.json").read_text())
         self.assertEqual(profile["batch"], 64)
         self.assertIn(self.framework, profile["device"])

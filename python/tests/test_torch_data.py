@@ -2,6 +2,7 @@
 """Micro-batches do not depend on who loads them, nor on resizes."""
 
 import hashlib
+import itertools
 import random
 import tempfile
 import unittest
@@ -49,6 +50,32 @@ def order() -> SampleOrder:
 def take(source: Feed, step: int, node: int) -> str:
     """The digest of a micro-batch, asked for as the runtime does."""
     return digest(source.batch(order().micro_batch(step, node), order().seed(step, node))[0])
+
+
+class Blocks(unittest.TestCase):
+    """An order of two levels: blocks, and the samples of each."""
+
+    def test_an_epoch_visits_every_sample_once_and_block_after_block(self) -> None:
+        order = SampleOrder(100, 20, 4, 7, 16)
+        orders = []
+        for epoch in range(2):
+            steps = range(epoch * 5, (epoch + 1) * 5)
+            samples = [s for step in steps for node in range(4) for s in order.micro_batch(step, node)]
+            self.assertEqual(sorted(samples), list(range(100)))
+            blocks = [sample // 16 for sample in samples]
+            changes = sum(a != b for a, b in itertools.pairwise(blocks))
+            self.assertEqual(changes, 6, "seven blocks, each in one piece")
+            orders.append(samples)
+        self.assertNotEqual(*orders)
+        plain = [
+            order.micro_batch(0, 0)
+            for order in (SampleOrder(100, 20, 4, 7), SampleOrder(100, 20, 4, 7, None))
+        ]
+        self.assertEqual(*plain)
+
+    def test_no_block_is_no_order(self) -> None:
+        with self.assertRaises(ValueError):
+            SampleOrder(100, 20, 4, 7, 0)
 
 
 class Feeds(unittest.TestCase):

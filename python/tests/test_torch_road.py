@@ -22,7 +22,7 @@ ADAMW = {"torch.optim.RAdam": "torch.optim.AdamW", ", clip_norm=1.0": ""}
 class Road(road.Road):
     """Every verb takes the script."""
 
-    example, framework = "torch_digits.py", "torch"
+    example, framework, trace = "torch_digits.py", "torch", "trace.json"
     changes: ClassVar = {**ADAMW, "epochs(5)": "epochs(10)", "T_max=5": "T_max=10"}
 
     def accuracy_of(self, checkpoint: Path) -> float:

@@ -150,6 +150,7 @@ fn train(job: &Job, arguments: &PlainArguments) -> Result<Vec<Sample>, Failure> 
         batch: job.batch.size,
         virtual_nodes: arguments.workers,
         seed: job.seed,
+        block: job.data.order_block(),
     };
     let total_steps = job.total_steps(order.samples);
     let optimizer = Optimizer::new(job, total_steps);

@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use bellwether_core::InputError;
-use bellwether_core::record::RunOutcome;
+use bellwether_core::record::{RunOutcome, StepRecord};
 use bellwether_render::duration::rough;
-use bellwether_render::figure::loss;
+use bellwether_render::figure::{loss, percent};
 use bellwether_render::summary;
 use bellwether_render::table::facts;
 use bellwether_render::words::count;
@@ -13,6 +13,7 @@ use bellwether_runtime::control::Status;
 use bellwether_runtime::control::client::{ClientError, Control};
 use bellwether_runtime::journal::RunHistory;
 use bellwether_runtime::listing::{RunState, RunView};
+use bellwether_runtime::metrics;
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -190,6 +191,10 @@ fn rows(run: &RunDir, view: &RunView, history: &RunHistory) -> Vec<(&'static str
     }
     rows.extend(view.examples_per_s.map(|rate| ("examples/s", format!("{rate:.0}"))));
     rows.push(("workers", view.workers.to_string()));
+    let last = metrics::last(&run.path).filter(|step| step.data_wait_s > 0.0);
+    let share =
+        |step: StepRecord| format!("{} of the last step", percent(step.data_wait_s / step.duration_s));
+    rows.extend(last.map(|step| ("waits for data", share(step))));
     rows.extend(view.age_s.map(|age_s| ("started", format!("{} ago", rough(age_s)))));
     rows.extend(history.newest_checkpoint().map(|(_, path)| ("checkpoint", path.display().to_string())));
     let digest = history.ending.as_ref().and_then(|ending| ending.digest.clone());

@@ -56,6 +56,9 @@ pub(crate) fn show(note: &Note, printer: &Printer) {
         Note::OneServer { warm_up, updates } => printer.note(format_args!(
             "one worker and one server: {warm_up} updates to warm up, {updates} to measure"
         )),
+        Note::Tracing { warm_up, steps } => printer.note(format_args!(
+            "the framework's own trace: {warm_up} steps to warm up, {steps} to record, none of which is measured"
+        )),
         Note::Invitation { role, control, token_file } => {
             let (what, verb) = match role {
                 Role::Worker => ("worker", "worker"),

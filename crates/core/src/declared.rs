@@ -12,6 +12,9 @@ use crate::error::InputError;
 const FREE: [&str; 7] =
     ["name", "workers", "evaluation", "checkpoint", "model.script", "model.python", "model.arguments"];
 
+/// What a script says by leaving it out, too: its loaders read the samples ahead in this order.
+const ALWAYS_SAID: &str = "data.order";
+
 /// The text of the job file that both make: `file` is the text of a job file (empty where there is none) at `place`,
 /// and `declared` the job's tables as `script` says them.
 ///
@@ -83,7 +86,12 @@ fn lay(table: &mut Table, declared: &Map<String, Json>, above: &str) -> Result<(
     for (name, json) in declared {
         let key = if above.is_empty() { name.clone() } else { format!("{above}.{name}") };
         // TOML has no null: what is null is not said.
-        let Some(value) = value(json) else { continue };
+        let Some(value) = value(json) else {
+            match table.get(name).filter(|_| key == ALWAYS_SAID) {
+                Some(here) => return Err(Difference { key, here: here.to_string(), there: "none".into() }),
+                None => continue,
+            }
+        };
         match (table.get_mut(name), json) {
             (None, _) => drop(table.insert(name.clone(), value)),
             (Some(_), _) if FREE.contains(&key.as_str()) && !json.is_object() => {}
@@ -172,6 +180,24 @@ mod tests {
             assert_eq!(error.place, place);
             assert!(error.what.starts_with(what), "{error}");
         }
+    }
+
+    #[test]
+    fn only_a_script_says_the_order_of_its_samples() {
+        let file = "[data]\norder = { block = 32 }\n";
+        let with = |order: Json| {
+            let mut declared = declared();
+            declared["data"]["order"] = order;
+            merge(file, "job.toml", &declared, "train.py")
+        };
+        let error = with(Json::Null).expect_err("its loaders would not know");
+        assert_eq!(error.place, "job.toml: data.order");
+        assert_eq!(error.what, "it is { block = 32 } here and none in train.py");
+        assert!(with(serde_json::json!({ "block": 64 })).is_err());
+        let text = with(serde_json::json!({ "block": 32 })).expect("the same in both");
+        let job = crate::parse::job(&text, "job.toml", &[]).expect("a good job");
+        assert_eq!(job.data.order_block().map(u64::from), Some(32));
+        assert!(job.identity().contains("\"order\":{\"block\":32}"), "{}", job.identity());
     }
 
     #[test]

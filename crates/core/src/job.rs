@@ -20,8 +20,10 @@ mod check;
 mod checked;
 mod csv;
 mod custom;
+mod identity;
 mod mode;
 mod optimizer;
+mod order;
 mod python;
 mod support;
 mod sync;
@@ -33,6 +35,7 @@ pub use csv::{Normalise, Separator};
 pub use custom::CustomOptions;
 pub use mode::{Goodput, Mode, RateRule};
 pub use optimizer::{Optimizer, SCHEDULE_TABLE_MAX, Schedule};
+pub use order::BlockOrder;
 pub use python::Device;
 pub use support::{Feature, Support, TrainingMode};
 pub use sync::{AsyncMomentum, AsyncRateScaling, Order, Reduce, StragglerPolicy, Sync, SyncPolicy};
@@ -235,6 +238,9 @@ pub enum Data {
         /// Share of the samples held out for evaluation, 0…1.
         #[serde(default = "held_out")]
         held_out: f64,
+        /// The order in which samples are visited; absent where any sample may follow any other.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        order: Option<BlockOrder>,
     },
     /// MNIST-like IDX files, plain or gzip-compressed.
     Idx {
@@ -251,6 +257,9 @@ pub enum Data {
         /// Share of the samples held out when no test files are given, 0…1.
         #[serde(default = "held_out")]
         held_out: f64,
+        /// The order in which samples are visited; absent where any sample may follow any other.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        order: Option<BlockOrder>,
     },
     /// CIFAR-10 binary batches.
     Cifar10 {
@@ -262,6 +271,9 @@ pub enum Data {
         /// Share of the samples held out when no test files are given, 0…1.
         #[serde(default = "held_out")]
         held_out: f64,
+        /// The order in which samples are visited; absent where any sample may follow any other.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        order: Option<BlockOrder>,
     },
     /// Numbers between separators, and a column of class labels (0, 1, 2 …, or names).
     Csv {
@@ -290,6 +302,9 @@ pub enum Data {
         /// Share of the samples held out for evaluation, 0…1.
         #[serde(default = "held_out")]
         held_out: f64,
+        /// The order in which samples are visited; absent where any sample may follow any other.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        order: Option<BlockOrder>,
     },
     /// A text, cut into windows of the model's context, for the transformer.
     Text {
@@ -298,6 +313,9 @@ pub enum Data {
         /// Share of the text (its end) held out for evaluation, 0…1.
         #[serde(default = "held_out")]
         held_out: f64,
+        /// The order in which samples are visited; absent where any sample may follow any other.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        order: Option<BlockOrder>,
     },
     /// Inputs drawn at random and labelled by a random network: a task of any size without a file.
     Teacher {
@@ -313,12 +331,18 @@ pub enum Data {
         /// Share of the samples held out for evaluation, 0…1.
         #[serde(default = "held_out")]
         held_out: f64,
+        /// The order in which samples are visited; absent where any sample may follow any other.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        order: Option<BlockOrder>,
     },
     /// Data of one's own, for a model of one's own. Paths in the options are not resolved.
     Custom {
         /// What the program that trains the job wants to know.
         #[serde(default, skip_serializing_if = "CustomOptions::is_empty")]
         options: CustomOptions,
+        /// The order in which samples are visited; absent where any sample may follow any other.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        order: Option<BlockOrder>,
     },
     /// What the script of a Python model reads. `bellwether run SCRIPT.py` fills this table from what the script says.
     Python {
@@ -327,11 +351,17 @@ pub enum Data {
         /// Samples that workers evaluate; 0 where only the script itself evaluates.
         #[serde(default)]
         held_out_samples: u64,
+        /// The order in which samples are visited; absent where any sample may follow any other.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        order: Option<BlockOrder>,
     },
     /// Nothing but indices, for the synthetic device.
     Indices {
         /// Number of samples of an epoch.
         samples: u64,
+        /// The order in which samples are visited; absent where any sample may follow any other.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        order: Option<BlockOrder>,
     },
 }
 
@@ -405,39 +435,6 @@ impl Job {
             (Some(steps), _) => steps,
             (None, Some(epochs)) => epochs.saturating_mul(samples.div_ceil(self.batch.size)),
             (None, None) => 0,
-        }
-    }
-
-    /// The part of the job that decides bits, as canonical text. Two runs with the same identity and
-    /// the same kernel class train the same bytes. Where data lies is not part of it; what the data
-    /// contain is, through the workload's fingerprint.
-    pub fn identity(&self) -> String {
-        let mut parts = serde_json::json!({
-            "mode": self.mode,
-            "seed": self.seed,
-            "model": self.model_identity(),
-            "batch": self.batch,
-            "optimizer": self.optimizer,
-            "schedule": self.schedule,
-            "epochs": self.epochs,
-            "steps": self.steps,
-        });
-        // Where all steps are synchronous it decides no bits.
-        if !self.sync.is_synchronous() {
-            let Sync { policy, nodes_per_update, rate, momentum, .. } = &self.sync;
-            parts["sync"] = serde_json::json!([policy, nodes_per_update, rate, momentum]);
-        }
-        parts.to_string()
-    }
-
-    /// What of the model decides bits: where a script and its interpreter lie does not, and the kernel class says on
-    /// what it computes.
-    fn model_identity(&self) -> serde_json::Value {
-        match &self.model {
-            Model::Python { arguments, layout, .. } => {
-                serde_json::json!({ "kind": "python", "arguments": arguments, "layout": layout })
-            }
-            model => serde_json::json!(model),
         }
     }
 

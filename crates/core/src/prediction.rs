@@ -117,6 +117,8 @@ pub enum Protocol {
 pub enum Bottleneck {
     /// The workers' devices.
     Compute,
+    /// Samples that come later than they are computed.
+    Data,
     /// A network link.
     Link,
     /// A parameter server's own work.
@@ -375,6 +377,7 @@ impl fmt::Display for Bottleneck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Bottleneck::Compute => "compute",
+            Bottleneck::Data => "data",
             Bottleneck::Link => "link",
             Bottleneck::Server => "server",
         })

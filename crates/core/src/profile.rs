@@ -49,6 +49,9 @@ pub struct Profile {
     /// Measured time to write a checkpoint, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_s: Option<f64>,
+    /// Largest resident memory of a worker while it was measured, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_resident_bytes: Option<u64>,
     /// What was measured apart from the steps; absent when nothing was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apart: Option<MeasuredApart>,
@@ -117,6 +120,15 @@ pub struct MeasuredStep {
     pub step_s: f64,
     /// Duration of each operation, in seconds, in the order of [`Profile::operations`]; 0 for transfers.
     pub operations_s: Vec<f64>,
+    /// Seconds of it in which computing waited for its samples to be loaded; part of no operation.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub data_wait_s: f64,
+}
+
+// Serde hands over a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(seconds: &f64) -> bool {
+    *seconds == 0.0
 }
 
 /// Costs of a collective beside the link: what reducing and copying bytes takes a worker.
@@ -177,6 +189,11 @@ impl Profile {
     /// Seconds of the updates in each measured step, added up.
     pub fn update_s(&self) -> Vec<f64> {
         self.per_step(|kind| matches!(kind, OperationKind::Update(_)))
+    }
+
+    /// Seconds of each measured step in which computing waited for its samples.
+    pub fn data_wait_s(&self) -> Vec<f64> {
+        self.steps.iter().map(|step| step.data_wait_s).collect()
     }
 
     fn per_step(&self, counts: impl Fn(OperationKind) -> bool) -> Vec<f64> {

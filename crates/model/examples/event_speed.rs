@@ -37,7 +37,11 @@ fn network(parts: u32) -> Profile {
             OperationKind::Update(_) => 1e-5,
             _ => 0.0,
         };
-        MeasuredStep { step_s: 0.3, operations_s: operations.iter().map(duration).collect() }
+        MeasuredStep {
+            step_s: 0.3,
+            operations_s: operations.iter().map(duration).collect(),
+            data_wait_s: 0.0,
+        }
     };
     let steps = (0..50).map(step).collect();
     Profile {
@@ -55,6 +59,7 @@ fn network(parts: u32) -> Profile {
         network: None,
         parsing: None,
         checkpoint_s: None,
+        peak_resident_bytes: None,
         apart: None,
     }
 }

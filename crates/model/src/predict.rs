@@ -12,10 +12,11 @@
 //!
 //! | symbol | meaning                                                              | unit    |
 //! |--------|----------------------------------------------------------------------|---------|
-//! | c_w    | computing of worker w in one step: its virtual nodes, or its own batch | s     |
+//! | c_w    | computing of worker w in one step, and d: its virtual nodes, or batch   | s       |
 //! | t_ar   | all-reduce: ring, two levels, or this project's direct exchange      | s       |
+//! | d      | waiting for the samples of what is computed in c                     | s       |
 //! | u      | update                                                               | s       |
-//! | r      | rest of a measured step that is neither computing nor update         | s       |
+//! | r      | rest of a measured step that is none of these                        | s       |
 //! | S, B   | bytes of the gradients; bandwidth of a link, each direction          | B, B/s  |
 //! | p_m    | share of server m of the bytes                                       | 1       |
 //! | W      | workers                                                              | 1       |
@@ -40,7 +41,9 @@
 //! may take. Workers of which none is more than K units ahead are no slower than workers that wait for each other after
 //! every K + 1 units; the mean of K + 1 units is taken to be spread as one is, by the root of K + 1 less. Devices of
 //! another speed do all computing faster or slower by that factor. Computing of a batch of other size is proportional,
-//! as one profile shows one size.
+//! as one profile shows one size. Waiting for samples is proportional to their number, the same on devices of any
+//! speed, and as if each worker had a loader of its own. Where loading hides behind computing, a faster device waits
+//! longer than this says.
 //!
 //! # Valid
 //!
@@ -95,6 +98,7 @@ mod handling;
 mod question;
 mod slowest;
 mod units;
+mod waiting;
 mod whole_run;
 
 pub use question::{Answer, DeviceSpec, Fidelity, Question, QuestionError, SendOrder};
@@ -119,6 +123,8 @@ pub struct ProfileModel {
     /// Speed of device types relative to the profiled one.
     speeds: BTreeMap<String, f64>,
     update_s: f64,
+    /// Mean seconds that a step waited for its samples.
+    data_wait_s: f64,
     rest_s: f64,
     /// Whether parts were received while it was measured.
     downloads: bool,
@@ -149,9 +155,10 @@ impl ProfileModel {
         let step_s = mean(&profile.steps.iter().map(|step| step.step_s).collect::<Vec<_>>());
         // Where parts were received while it was measured, the rest of a step is their wire time: not ours to replay.
         let downloads = profile.operations.iter().any(|o| matches!(o.kind, OperationKind::Download(_)));
-        let rest_s = if downloads { 0.0 } else { (step_s - compute - update_s).max(0.0) };
+        let data_wait_s = mean(&profile.data_wait_s());
+        let rest_s = if downloads { 0.0 } else { (step_s - compute - update_s - data_wait_s).max(0.0) };
         let speeds = BTreeMap::from([(profile.device.clone(), 1.0)]);
-        Ok(ProfileModel { profile, speeds, update_s, rest_s, downloads })
+        Ok(ProfileModel { profile, speeds, update_s, data_wait_s, rest_s, downloads })
     }
 
     /// The same with a device type of another speed: 2 computes twice as fast as the profiled one.
@@ -371,9 +378,10 @@ impl ProfileModel {
             true => most_virtual_nodes(self.profile.virtual_nodes, workers)?,
             false => 1,
         };
-        let compute_s = self.slowest_s(configuration, nodes)?;
+        let computing_s = self.slowest_s(configuration, nodes)?;
+        let compute_s = computing_s + self.waiting_s(configuration, nodes);
         let phase = if configuration.servers == 0 {
-            let exposed_s = self.exposed_s(configuration, compute_s)?;
+            let exposed_s = self.exposed_s(configuration, computing_s)?;
             synchronous_all_reduce(compute_s + self.rest_s, self.update_s, exposed_s, 0.0)?
         } else {
             // Each unit of a worker's share of the step pulls all parameters and pushes all gradients.
@@ -405,7 +413,7 @@ impl ProfileModel {
     /// Half the 95 % interval of a step's throughput, relative to it: of what was measured only now and then, and of
     /// what goes over links, which take `link_s` of the `step_s`.
     pub fn uncertainty(&self, step_s: f64, link_s: f64) -> f64 {
-        let steps_s = self.profile.compute_s();
+        let steps_s = self.gradients_s();
         let variation =
             Durations::new(&steps_s).map_or(0.0, |durations| durations.squared_variation().sqrt());
         let own_s = (step_s - link_s).max(0.0);
@@ -428,6 +436,7 @@ impl ProfileModel {
         if ![low, high, step_s].iter().all(|value| value.is_finite() && *value > 0.0) {
             return Err(PredictError::OutOfRange(format!("a step of {step_s} s is beyond all measure")));
         }
+        let bottleneck = self.or_data(bottleneck, configuration)?;
         let validity = self.validity(configuration);
         Ok(Prediction { examples_per_s, low, high, step_s, bottleneck, validity })
     }

@@ -3,7 +3,7 @@
 //! # Model
 //!
 //! ```text
-//! T(W) = (n(W) c + w(W) d + x(W) / x(W0) e) s(W) / s(W0) + u + r
+//! T(W) = (n(W) c + w(W) d + x(W) / x(W0) e) s(W) / s(W0) + n(W) l + u + r
 //! w(W) = a(W) n(W)^(1/2) - a(W0) n(W) / n(W0)^(1/2)
 //! ```
 //!
@@ -14,6 +14,7 @@
 //! | n(W)    | virtual nodes of the worker that has most of them: V / W, rounded up         | 1    |
 //! | c       | mean time of one virtual node of the slowest worker                          | s    |
 //! | d       | standard deviation of one virtual node; 0 where it is not known              | s    |
+//! | l       | mean time that a virtual node waited for its samples                         | s    |
 //! | a(W)    | mean of the largest of W standard normal numbers                             | 1    |
 //! | s(W)    | workers per processor, at least 1, where they share a machine's processors   | 1    |
 //! | x(W)    | bytes through the busiest link of the direct exchange                        | B    |
@@ -75,6 +76,8 @@ pub struct Means {
     pub node_s: f64,
     /// Standard deviation of one virtual node among those of the same worker and step; 0 where it is not known.
     pub spread_s: f64,
+    /// Seconds that a virtual node of the slowest worker waited for its samples, beside `node_s`.
+    pub data_wait_s: f64,
     /// Seconds of the exchange, without waiting for slower workers.
     pub exchange_s: f64,
     /// Seconds of the update.
@@ -101,6 +104,7 @@ pub struct Rescale {
     processors: Option<u32>,
     node_s: f64,
     spread_s: f64,
+    data_wait_s: f64,
     /// Mean exchange, and the workers between whom it was; `None` where no exchange is known.
     exchange: Option<(f64, u32)>,
     update_s: f64,
@@ -139,6 +143,7 @@ impl Rescale {
             error_s: (durations.variance() / count).sqrt(),
             node_s: mean(|step| step.nodes_s.iter().sum()) / mean(|step| step.nodes_s.len() as f64),
             spread_s: 0.0,
+            data_wait_s: mean(|step| step.data_wait_s) / mean(|step| step.nodes_s.len() as f64),
             exchange_s: mean(|step| step.exchange_s),
             update_s: mean(|step| step.update_s),
         };
@@ -158,11 +163,11 @@ impl Rescale {
         processors: Option<u32>,
     ) -> Result<Rescale, InputError> {
         let most = most_virtual_nodes(virtual_nodes, workers)?;
-        let Means { duration_s, error_s, node_s, spread_s, exchange_s, update_s } = means;
+        let Means { duration_s, error_s, node_s, spread_s, data_wait_s, exchange_s, update_s } = means;
         if !(duration_s.is_finite() && duration_s > 0.0 && node_s.is_finite()) {
             return Err(InputError::new(PLACE, "the steps took no time or computed nothing"));
         }
-        let rest_s = duration_s - node_s * f64::from(most) - exchange_s - update_s;
+        let rest_s = duration_s - (node_s + data_wait_s) * f64::from(most) - exchange_s - update_s;
         let exchange = (workers > 1).then_some((exchange_s, workers));
         Ok(Rescale {
             workers,
@@ -171,6 +176,7 @@ impl Rescale {
             processors,
             node_s,
             spread_s,
+            data_wait_s,
             exchange,
             update_s,
             rest_s,
@@ -209,7 +215,14 @@ impl Rescale {
     /// Mean seconds of a step of `workers`; `None` where the observed steps cannot tell.
     pub fn step_s(&self, workers: u32) -> Option<f64> {
         let (compute_s, exchange_s) = self.parts_s(workers)?;
-        Some((compute_s + exchange_s + self.update_s + self.rest_s).max(f64::MIN_POSITIVE))
+        let waiting_s = self.waiting_s(workers)?;
+        Some((compute_s + waiting_s + exchange_s + self.update_s + self.rest_s).max(f64::MIN_POSITIVE))
+    }
+
+    /// What the worker with the most virtual nodes waits for their samples in a step of `workers`.
+    fn waiting_s(&self, workers: u32) -> Option<f64> {
+        let most = most_virtual_nodes(self.virtual_nodes, workers).ok()?;
+        Some(f64::from(most) * self.data_wait_s)
     }
 
     /// What computing and exchanging take of a step of `workers`.
@@ -244,8 +257,10 @@ impl Rescale {
 
     /// What bounds the throughput of `workers`.
     pub fn bottleneck(&self, workers: u32) -> Bottleneck {
+        let waiting_s = self.waiting_s(workers).unwrap_or(0.0);
         match self.parts_s(workers) {
-            Some((compute_s, exchange_s)) if exchange_s > compute_s => Bottleneck::Link,
+            Some((compute_s, exchange_s)) if exchange_s > compute_s + waiting_s => Bottleneck::Link,
+            Some((compute_s, _)) if waiting_s > compute_s => Bottleneck::Data,
             _ => Bottleneck::Compute,
         }
     }

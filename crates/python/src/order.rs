@@ -1,5 +1,7 @@
 //! The class `SampleOrder`: which samples a virtual node takes in a step.
 
+use std::num::NonZeroU64;
+
 use bellwether_runtime::order;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -11,11 +13,18 @@ pub(crate) struct SampleOrder(order::SampleOrder);
 #[pymethods]
 impl SampleOrder {
     #[new]
-    fn new(samples: u64, batch: u64, virtual_nodes: u32, seed: u64) -> PyResult<SampleOrder> {
+    #[pyo3(signature = (samples, batch, virtual_nodes, seed, block=None))]
+    fn new(
+        samples: u64,
+        batch: u64,
+        virtual_nodes: u32,
+        seed: u64,
+        block: Option<NonZeroU64>,
+    ) -> PyResult<SampleOrder> {
         if samples == 0 || batch == 0 || virtual_nodes == 0 {
             return Err(PyValueError::new_err("samples, batch and virtual_nodes must be at least 1"));
         }
-        Ok(SampleOrder(order::SampleOrder { samples, batch, virtual_nodes, seed }))
+        Ok(SampleOrder(order::SampleOrder { samples, batch, virtual_nodes, seed, block }))
     }
 
     /// Steps of an epoch; the last one takes what is left.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use serde::Deserialize;
 use crate::ask::{Answer, Answerer, Question, Wait, rendezvous};
 use crate::buffers::{Buffers, PieceVectors, Vectors};
 use crate::declaration::Declaration;
-use crate::workload::{DataWait, PythonWorkload};
+use crate::workload::PythonWorkload;
 
 /// How long a wait for the next question lasts before signals are looked at.
 const SLICE: Duration = Duration::from_millis(200);
@@ -40,7 +40,6 @@ struct Options {
 pub(crate) struct Worker {
     answerer: Mutex<Answerer>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    data_wait: Arc<DataWait>,
 }
 
 #[pymethods]
@@ -62,15 +61,13 @@ impl Worker {
         let memory = Buffers::new(&buffers, piece.as_ref(), parameters, state)?;
         let (asker, answerer) = rendezvous();
         let ending = asker.ending();
-        let data_wait = Arc::new(DataWait::default());
-        let counted = Arc::clone(&data_wait);
         let build = move |job: &Job, _: &worker::Stages<'_>| -> Result<Box<dyn Workload>, InputError> {
             declaration.agrees(job)?;
-            let workload = PythonWorkload::new(asker, memory, &declaration, framework, job, counted);
+            let workload = PythonWorkload::new(asker, memory, &declaration, framework, job);
             Ok(Box::new(workload.keeping_sums(keeps_sums)))
         };
         let thread = start(options, ending, build)?;
-        Ok(Worker { answerer: Mutex::new(answerer), thread: Mutex::new(Some(thread)), data_wait })
+        Ok(Worker { answerer: Mutex::new(answerer), thread: Mutex::new(Some(thread)) })
     }
 
     /// Waits for the next request.
@@ -124,12 +121,6 @@ impl Worker {
     /// Answers any request: it cannot be computed.
     fn failed(&self, what: String, user: bool) -> PyResult<()> {
         self.answer(Answer::Failed { what, user })
-    }
-
-    /// Seconds that went by for want of data.
-    #[getter]
-    fn data_wait_s(&self) -> f64 {
-        self.data_wait.micros() as f64 / 1e6
     }
 }
 

@@ -1,8 +1,6 @@
 //! The workload of a Python job: asks the Python main thread for everything.
 
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bellwether_core::job::Job;
 use bellwether_runtime::order::{SampleOrder, micro_batch_seed};
@@ -48,22 +46,6 @@ pub(crate) trait Memory: Send {
     fn take(&self, place: Place, out: &mut [f32]) -> Result<(), String>;
 }
 
-/// Time that the main thread lost for want of data.
-#[derive(Debug, Default)]
-pub(crate) struct DataWait(AtomicU64);
-
-impl DataWait {
-    /// Microseconds so far.
-    pub(crate) fn micros(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn add(&self, seconds: f64) {
-        // A negative or endless time is a caller's mistake, which `as` turns into 0 or the most.
-        self.0.fetch_add((seconds * 1e6) as u64, Ordering::Relaxed);
-    }
-}
-
 /// The user's model and data, reached through the main thread.
 pub(crate) struct PythonWorkload<M> {
     asker: Asker,
@@ -79,7 +61,8 @@ pub(crate) struct PythonWorkload<M> {
     layout_digest: String,
     /// Digest of the gradients at fixed weights, once they were computed.
     probe: Option<String>,
-    data_wait: Arc<DataWait>,
+    /// Seconds that the main thread lost for want of data, until they are asked for.
+    data_wait_s: f64,
     /// The main thread can add up gradients itself.
     keeps_sums: bool,
 }
@@ -92,15 +75,9 @@ impl<M: Memory> PythonWorkload<M> {
         declaration: &Declaration,
         framework: String,
         job: &Job,
-        data_wait: Arc<DataWait>,
     ) -> Self {
         let samples = declaration.samples("training_samples");
-        let order = SampleOrder {
-            samples,
-            batch: job.batch.size,
-            virtual_nodes: job.batch.virtual_nodes,
-            seed: job.seed,
-        };
+        let order = SampleOrder::of(job, samples);
         PythonWorkload {
             asker,
             memory,
@@ -112,7 +89,7 @@ impl<M: Memory> PythonWorkload<M> {
             framework,
             layout_digest: declaration.layout_digest().to_owned(),
             probe: None,
-            data_wait,
+            data_wait_s: 0.0,
             keeps_sums: false,
         }
     }
@@ -170,7 +147,10 @@ impl<M: Memory> PythonWorkload<M> {
         else {
             return Err(broken("a gradient was answered by something else".into()));
         };
-        self.data_wait.add(data_wait_s);
+        // A negative or endless time is a caller's mistake.
+        if data_wait_s > 0.0 && data_wait_s.is_finite() {
+            self.data_wait_s += data_wait_s;
+        }
         if let Some((gradient, state)) = out {
             self.take(Place::Gradient, gradient)?;
             self.take(Place::StateOut, state)?;
@@ -288,6 +268,10 @@ impl<M: Memory> Workload for PythonWorkload<M> {
             }
             _ => Err(broken("an evaluation was answered by something else".into())),
         }
+    }
+
+    fn take_data_wait_s(&mut self) -> f64 {
+        std::mem::take(&mut self.data_wait_s)
     }
 
     fn fingerprint(&self) -> String {

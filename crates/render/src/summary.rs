@@ -5,7 +5,7 @@ use bellwether_core::record::{
 };
 
 use super::duration::written;
-use super::figure::{self, difference, loss, rate};
+use super::figure::{self, difference, loss, percent, rate};
 use super::table::facts;
 use super::words::count;
 
@@ -93,6 +93,7 @@ pub fn table(summary: &Summary) -> String {
             format!("{:.1} MiB", summary.peak_resident_bytes as f64 / f64::from(1 << 20)),
         ),
     ];
+    rows.extend(summary.data_wait.map(|share| ("waits for data", format!("{} of a step", percent(share)))));
     if let Some(planned) = &summary.planned {
         rows.push(("planned", planned.reason.clone()));
     }

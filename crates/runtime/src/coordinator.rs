@@ -366,12 +366,7 @@ impl Run {
     fn learn(&mut self, workload: &WorkloadDescription) -> Result<(), CoordinatorError> {
         let job = &self.options.job;
         let total_steps = job.total_steps(workload.training_samples);
-        let order = SampleOrder {
-            samples: workload.training_samples,
-            batch: job.batch.size,
-            virtual_nodes: job.batch.virtual_nodes,
-            seed: job.seed,
-        };
+        let order = SampleOrder::of(job, workload.training_samples);
         let optimizer = Optimizer::new(job, total_steps);
         let slots = optimizer.slots().into_iter().map(String::from).collect();
         self.machine.set_total_steps(total_steps);

@@ -385,10 +385,12 @@ impl Worker {
                 let duration_s = duration.as_secs_f64();
                 self.boundary = Instant::now();
                 self.engine.expect_step(duration);
-                let Round { applied, compute_s, exchange_s, update_s, nodes_s, traffic, .. } = round;
+                let Round { applied, compute_s, data_wait_s, exchange_s, update_s, nodes_s, traffic, .. } =
+                    round;
                 let record = StepRecord {
                     duration_s,
                     compute_s,
+                    data_wait_s,
                     exchange_s,
                     update_s,
                     nodes_s,

@@ -256,6 +256,12 @@ pub trait Workload {
         Err(WorkloadError::new("the workload keeps no sums"))
     }
 
+    /// Seconds since the last call in which [`gradient`](Workload::gradient) waited for its samples to be loaded, while
+    /// nothing was computed. A workload whose samples are in memory never waits.
+    fn take_data_wait_s(&mut self) -> f64 {
+        0.0
+    }
+
     /// As [`gradient`](Workload::gradient), with parameters that come and gradients that leave while it computes: every
     /// tensor is taken once, into its place in `parameters`, and given once. What is in `parameters` before does not
     /// count.

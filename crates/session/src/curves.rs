@@ -2,7 +2,7 @@
 
 use std::io;
 
-use bellwether_core::record::Event;
+use bellwether_core::record::{Event, StepRecord};
 use bellwether_runtime::metrics;
 use bellwether_runtime::run_dir::RunDir;
 
@@ -21,6 +21,8 @@ pub struct TrainingPoint {
     pub examples_per_s: Option<f64>,
     /// Workers that computed it.
     pub workers: u32,
+    /// Seconds in which its gradients waited for their samples.
+    pub data_wait_s: f64,
 }
 
 /// A look at the held-out samples.
@@ -74,8 +76,9 @@ impl Curves {
             let samples = batch.map(|batch| batch * record.steps() as f64);
             let examples_per_s = samples.map(|samples| samples / duration_s).filter(|rate| rate.is_finite());
             back_to(&mut curves.training, step, |point| point.step);
-            let (loss, workers) = (record.loss, record.workers);
-            curves.training.push(TrainingPoint { step, time_s, loss, examples_per_s, workers });
+            let StepRecord { loss, workers, data_wait_s, .. } = record;
+            let point = TrainingPoint { step, time_s, loss, examples_per_s, workers, data_wait_s };
+            curves.training.push(point);
         }
         Ok(curves)
     }

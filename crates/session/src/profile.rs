@@ -18,8 +18,10 @@ mod build;
 mod by_parts;
 mod setup;
 pub(crate) mod synchronous;
+mod trace;
 
 pub use build::median;
+pub use trace::trace;
 
 /// How a job is measured.
 #[derive(Debug, Clone)]

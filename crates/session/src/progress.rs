@@ -45,6 +45,13 @@ pub enum Note {
         /// Updates to measure.
         updates: u64,
     },
+    /// What was measured is over; in a run of its own a script's framework records some steps by its own profiler.
+    Tracing {
+        /// Steps that are not recorded.
+        warm_up: u64,
+        /// Steps to record.
+        steps: u64,
+    },
     /// The user should start this by hand now.
     Invitation {
         /// What.

@@ -43,6 +43,8 @@ pub struct Program {
     script: Option<Trained>,
     /// Where the workers of a script compute.
     gpus: Gpus,
+    /// A further variable of each worker.
+    variable: Option<(&'static str, String)>,
 }
 
 /// Further arguments of each worker.
@@ -51,7 +53,13 @@ type Arguments = dyn Fn(WorkerId) -> Vec<String> + Send + Sync;
 impl Program {
     /// The program in this file.
     pub fn new(path: impl Into<PathBuf>) -> Program {
-        Program { path: path.into(), more: Arc::new(|_| Vec::new()), script: None, gpus: Gpus::default() }
+        Program {
+            path: path.into(),
+            more: Arc::new(|_| Vec::new()),
+            script: None,
+            gpus: Gpus::default(),
+            variable: None,
+        }
     }
 
     /// The same where workers are processes of a script: forked, or as `PROGRAM worker … -- PYTHON SCRIPT`. On a
@@ -61,6 +69,12 @@ impl Program {
         let wants = trained.uses_gpus() || std::env::var_os(VISIBLE_DEVICES).is_some();
         let gpus = if wants { Gpus::of_machine() } else { Gpus::default() };
         Program { script: Some(trained), gpus, ..self }
+    }
+
+    /// The same where each worker is started with a further variable.
+    #[must_use]
+    pub(crate) fn variable(self, name: &'static str, value: String) -> Program {
+        Program { variable: Some((name, value)), ..self }
     }
 
     /// Forks a worker of a script, where that is possible.
@@ -93,6 +107,7 @@ impl Program {
         let log = std::path::absolute(run.worker_log_file(number)).ok()?;
         let environment =
             options.environment().into_iter().chain(place.into_iter().flat_map(Place::environment));
+        let environment = environment.chain(self.variable.clone());
         server.as_mut()?.fork(&words, environment, &log).ok()
     }
 
@@ -172,6 +187,7 @@ impl Spawn {
                         command.envs(trained.environment());
                     }
                     command.envs(place.iter().flat_map(Place::environment));
+                    command.envs(program.variable.clone());
                     let process = process(command.stderr(log).spawn())?;
                     Ok(Box::new(Placed { process, place }))
                 })))

@@ -27,7 +27,7 @@ pub fn build(
         (Model::Custom { name, .. }, _) => return Err(custom(name)),
         (
             Model::Synthetic { step_time, spread, parameters, saturation, layers },
-            Data::Indices { samples },
+            Data::Indices { samples, .. },
         ) => Box::new(Synthetic::new(step_time.get(), *spread, parameters.0, *layers, *saturation, *samples)),
         (model, data) => {
             let context = if let Model::Transformer { context, .. } = model { *context } else { 1 };

@@ -78,21 +78,21 @@ impl Dataset {
     pub(crate) fn load(data: &Data, context: usize, open: Open<'_>) -> Result<Self, InputError> {
         let read = |path: &Path| read_file(path, open);
         let samples = match data {
-            Data::Digits { held_out } => {
+            Data::Digits { held_out, .. } => {
                 let text = gzip::expand("digits", DIGITS.to_vec())?;
                 let table =
                     csv::decode("digits", &text, &csv::Form { scale: 1.0 / 16.0, ..csv::Form::PLAIN })?
                         .with_image([1, 8, 8]);
                 split_table("digits", table, *held_out)?
             }
-            Data::Csv { path, header, separator, label, classes, scale, normalise, held_out } => {
+            Data::Csv { path, header, separator, label, classes, scale, normalise, held_out, .. } => {
                 let name = path.display().to_string();
                 let (header, scale, separator) = (*header, *scale, *separator);
                 let form = csv::Form { header, scale, separator, label: label.as_deref(), classes };
                 let samples = split_table(&name, csv::decode(&name, &read(path)?, &form)?, *held_out)?;
                 normalised(samples, *normalise)
             }
-            Data::Idx { images, labels, test_images, test_labels, held_out } => {
+            Data::Idx { images, labels, test_images, test_labels, held_out, .. } => {
                 let table = idx_table(images, labels, open)?;
                 match (test_images, test_labels) {
                     (Some(test_images), Some(test_labels)) => {
@@ -102,7 +102,7 @@ impl Dataset {
                     _ => split_table(&images.display().to_string(), table, *held_out)?,
                 }
             }
-            Data::Cifar10 { files, test_files, held_out } => {
+            Data::Cifar10 { files, test_files, held_out, .. } => {
                 let table = cifar_table(files, open)?;
                 match test_files.first() {
                     Some(first) => {
@@ -111,12 +111,12 @@ impl Dataset {
                     None => split_table("data.files", table, *held_out)?,
                 }
             }
-            Data::Teacher { samples, features, classes, noise, held_out } => {
+            Data::Teacher { samples, features, classes, noise, held_out, .. } => {
                 let held_out = held_out_count("data.samples", *samples, *held_out)?;
                 let teacher = Teacher::new(*features, *classes, *noise);
                 Samples::Teacher { teacher, training: samples - held_out, held_out }
             }
-            Data::Text { path, held_out } => {
+            Data::Text { path, held_out, .. } => {
                 let name = path.display().to_string();
                 Samples::Text(Text::new(&name, read(path)?, context, *held_out)?)
             }

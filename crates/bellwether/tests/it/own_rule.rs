@@ -260,8 +260,13 @@ fn an_update_divides_by_the_weights_of_the_losses() {
     let weight = |sample: u64| if sample.is_multiple_of(2) { 3.0 } else { 0.5 };
     let (heavy, _) = train(&text, false, move || Springs { weight, ..Springs::new(Duration::ZERO) });
     let (light, _) = train(&text, false, || Springs::new(Duration::ZERO));
-    let order =
-        bellwether_runtime::order::SampleOrder { samples: SAMPLES, batch: 16, virtual_nodes: 8, seed: 0 };
+    let order = bellwether_runtime::order::SampleOrder {
+        samples: SAMPLES,
+        batch: 16,
+        virtual_nodes: 8,
+        seed: 0,
+        block: None,
+    };
     let mut samples = Vec::new();
     let (mut sum, mut total, mut plain) = (0.0, 0.0, 0.0);
     for node in 0..8 {

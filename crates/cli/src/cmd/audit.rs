@@ -35,7 +35,9 @@ pub(crate) fn audit(arguments: &AuditArguments, printer: &Printer) -> Result<Exi
     let run = StateDir::find(arguments.state.state_dir.clone())?.run(&arguments.job)?;
     let path = run.journal_file();
     let at = |error| Failure::at(path.display().to_string(), error);
-    let (mut ledger, mut unreadable) = (Audit::new(run.job()?.seed), Unreadable::default());
+    let job = run.job()?;
+    let mut ledger = Audit::new(job.seed, job.data.order_block());
+    let mut unreadable = Unreadable::default();
     for entry in run.journal().map_err(at)? {
         match entry.map_err(at)? {
             Entry::Line(line) => ledger.take(&line),

@@ -136,6 +136,7 @@ fn csv(curves: &Curves) -> String {
         "workers",
         "held_out_loss",
         "accuracy",
+        "data_wait_s",
     ]);
     let mut evaluations = curves.evaluations.iter().peekable();
     for point in &curves.training {
@@ -143,7 +144,7 @@ fn csv(curves: &Curves) -> String {
             evaluated(&mut csv, evaluation);
         }
         let [loss, rate] = [point.loss, point.examples_per_s].map(cell);
-        csv.row(&[&point.step, &point.time_s, &loss, &rate, &point.workers, &"", &""]);
+        csv.row(&[&point.step, &point.time_s, &loss, &rate, &point.workers, &"", &"", &point.data_wait_s]);
     }
     for evaluation in evaluations {
         evaluated(&mut csv, evaluation);
@@ -153,5 +154,5 @@ fn csv(curves: &Curves) -> String {
 
 fn evaluated(csv: &mut Csv, evaluation: &EvaluationPoint) {
     let EvaluationPoint { step, time_s, loss, accuracy } = evaluation;
-    csv.row(&[step, time_s, &"", &"", &"", loss, &cell(*accuracy)]);
+    csv.row(&[step, time_s, &"", &"", &"", loss, &cell(*accuracy), &""]);
 }

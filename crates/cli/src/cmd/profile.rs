@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use bellwether_core::InputError;
 use bellwether_core::profile::Profile;
 use bellwether_model::import::Apart;
-use bellwether_session::profile::{How, measure};
+use bellwether_session::profile::{How, measure, trace};
 use bellwether_session::{Progress, Spawn};
 use bellwether_workloads::data::gzip;
 
@@ -47,13 +47,26 @@ fn measured(path: &Path, arguments: &ProfileArguments, printer: &Printer) -> Res
     let opened = job::open(path, &arguments.script, &arguments.set, Purpose::Measure)?;
     let ProfileArguments { steps, listen, peer_by_hand, .. } = *arguments;
     let trained = opened.trained.as_ref();
+    if arguments.framework_trace.is_some() && trained.is_none() {
+        let what = "only a Python script computes by a framework that has a profiler of its own";
+        return Err(InputError::new("--framework-trace", what)
+            .hint("leave it out: the profile itself says what each virtual node of a job file takes")
+            .into());
+    }
     let spawn = Spawn::Processes(session::program_of(trained)?);
     let how = How { steps, listen, peer_by_hand, spawn, initial_weights: opened.initial_weights() };
-    Ok(measure(&opened.job, session::build_of(trained), &how, &mut |progress| {
+    let show = &mut |progress: Progress<'_>| {
         if let Progress::Note(note) = progress {
             session::show(&note, printer);
         }
-    })?)
+    };
+    let profile = measure(&opened.job, session::build_of(trained), &how, show)?;
+    if let Some(folder) = &arguments.framework_trace {
+        for file in trace(&opened.job, session::build_of(trained), &how, folder, show)? {
+            printer.note(format_args!("the framework's trace is in {}", file.display()));
+        }
+    }
+    Ok(profile)
 }
 
 /// Reads a trace, packed or not, and what was measured `apart` from it.

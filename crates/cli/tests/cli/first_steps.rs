@@ -120,7 +120,7 @@ fn curves_leave_the_house() {
     assert_eq!(scene.train(&more).summary().outcome.word(), "finished");
     let rows = scene.call(&["export", "job"]).stdout;
     let (head, rows) = rows.split_once('\n').expect("rows");
-    assert_eq!(head, "step,time_s,training_loss,examples_per_s,workers,held_out_loss,accuracy");
+    assert_eq!(head, "step,time_s,training_loss,examples_per_s,workers,held_out_loss,accuracy,data_wait_s");
     let rows: Vec<Vec<&str>> = rows.lines().map(|line| line.split(',').collect()).collect();
     let training = rows.iter().filter(|row| !row[2].is_empty()).count();
     let held_out: Vec<&str> = rows.iter().filter(|row| !row[6].is_empty()).map(|row| row[0]).collect();

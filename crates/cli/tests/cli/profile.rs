@@ -43,6 +43,8 @@ fn is_plausible(profile: &Profile, nodes: u32, steps: usize) {
     assert!(network.bandwidth_bytes_per_s > 1e6 && network.latency_s < 0.1, "{network:?}");
     assert!(profile.collective.is_some(), "two workers trained");
     assert!(profile.checkpoint_s.is_some_and(|seconds| seconds > 0.0));
+    assert!(profile.peak_resident_bytes.is_some_and(|bytes| bytes > 1 << 20));
+    assert!(profile.data_wait_s().iter().all(|seconds| *seconds == 0.0), "its samples are in memory");
 }
 
 #[test]
@@ -59,6 +61,15 @@ fn a_synthetic_job_is_measured() {
     }
     ended.says(&["one worker", "two workers", "bellwether predict p.json"]);
     assert!(!scene.path("state").exists(), "measuring leaves no run");
+}
+
+#[test]
+fn a_job_file_has_no_framework_to_trace() {
+    let scene = jobs::momentum().scene();
+    let ended = scene.call(&["profile", "job.toml", "--framework-trace", "traces"]);
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    ended.says(&["--framework-trace: only a Python script", "leave it out"]);
+    assert!(!scene.path("traces").exists());
 }
 
 #[test]

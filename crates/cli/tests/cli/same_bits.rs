@@ -116,3 +116,21 @@ fn a_resumed_run_follows_a_new_schedule() {
     assert_eq!(changes, [(at, 3, 2)], "{resumed:?}");
     assert_eq!(resumed.params_digest, Some(recipe.digest()));
 }
+
+#[test]
+fn blocks_of_samples_change_the_bits_and_not_with_the_workers() {
+    let recipe = jobs::momentum().steps(60);
+    let scene = recipe.scene();
+    let digest = |more: &[&str]| {
+        let options = [&["--set", "data.order.block=100"][..], more].concat();
+        let summary = scene.train(&options).summary();
+        assert_eq!(summary.outcome.word(), "finished", "{}", summary.outcome.reason());
+        summary.params_digest.expect("a finished run has a digest")
+    };
+    let alone = digest(&["--workers", "1"]);
+    assert_eq!(alone, digest(&["--workers", "3"]));
+    assert_ne!(alone, recipe.digest(), "another order is another job");
+    scene.audit();
+    let ended = scene.call(&["run", "job.toml", "--set", "data.order.block=0"]);
+    ended.refused_with(&["--set data.order.block=0", "nonzero"]);
+}

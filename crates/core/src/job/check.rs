@@ -252,22 +252,22 @@ fn teacher([samples, features, classes]: [u64; 3], noise: f64, held_out: f64) ->
 
 fn data(data: &Data) -> Check {
     match data {
-        Data::Digits { held_out }
+        Data::Digits { held_out, .. }
         | Data::Idx { held_out, .. }
         | Data::Cifar10 { held_out, .. }
         | Data::Csv { held_out, .. }
         | Data::Text { held_out, .. } => share("data.held_out", *held_out)?,
-        Data::Teacher { samples, features, classes, noise, held_out } => {
+        Data::Teacher { samples, features, classes, noise, held_out, .. } => {
             teacher([*samples, *features as u64, *classes as u64], *noise, *held_out)?;
         }
-        Data::Custom { options: own } => options("data.options", own)?,
+        Data::Custom { options: own, .. } => options("data.options", own)?,
         Data::Python { training_samples, .. } => ensure(
             (1..=1 << 40).contains(training_samples),
             "data.training_samples",
             format!("{training_samples} is not in 1…2^40"),
             "",
         )?,
-        Data::Indices { samples } => {
+        Data::Indices { samples, .. } => {
             ensure(
                 (1..=1 << 40).contains(samples),
                 "data.samples",

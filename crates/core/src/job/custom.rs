@@ -81,7 +81,7 @@ impl Data {
     /// Built-in data; options that do not fit the type.
     pub fn options<T: DeserializeOwned>(&self) -> Result<T, InputError> {
         match self {
-            Data::Custom { options } => options.read("data.options"),
+            Data::Custom { options, .. } => options.read("data.options"),
             _ => Err(built_in("data.kind", "data")),
         }
     }

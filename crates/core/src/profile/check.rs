@@ -64,9 +64,16 @@ pub(super) fn check(profile: &Profile) -> Result<(), InputError> {
         if let Some(bad) = step.operations_s.iter().find(|seconds| !is_duration(**seconds)) {
             return wrong(&place, format!("{bad} is not a duration in seconds"));
         }
+        if !is_duration(step.data_wait_s) || step.data_wait_s > step.step_s {
+            let what = format!("it cannot wait {} s for data within {} s", step.data_wait_s, step.step_s);
+            return wrong(&place, what);
+        }
         if !is_duration(step.step_s) || step.step_s == 0.0 {
             return wrong(&place, format!("a step cannot take {} s", step.step_s));
         }
+    }
+    if profile.peak_resident_bytes.is_some_and(|bytes| bytes == 0 || bytes > BYTES_MAX) {
+        return wrong("peak_resident_bytes", "no worker has so much memory".into());
     }
     check_costs(profile)
 }

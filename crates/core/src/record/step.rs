@@ -22,13 +22,17 @@ pub struct StepRecord {
     pub loss: Option<f64>,
     /// Seconds from boundary to boundary.
     pub duration_s: f64,
-    /// Seconds of it spent on gradients.
+    /// Seconds of it spent on gradients, once their samples were there.
     pub compute_s: f64,
+    /// Seconds of it in which gradients waited for their samples; 0, which is not written, where none did, and in
+    /// files of earlier releases, which counted them as computing.
+    #[serde(skip_serializing_if = "is_no_time")]
+    pub data_wait_s: f64,
     /// Seconds of it spent in the exchange. A worker counts its waiting for others; in a file no waiting is counted.
     pub exchange_s: f64,
     /// Seconds of it spent on the update.
     pub update_s: f64,
-    /// Seconds that the gradients of each of the worker's virtual nodes took, in order.
+    /// Seconds that the gradients of each of the worker's virtual nodes took, in order, without waiting for samples.
     pub nodes_s: Vec<f64>,
     /// Bytes to and from each peer, and when the last of them moved. In a file only those of a sample of steps.
     pub traffic: Vec<Traffic>,
@@ -88,6 +92,9 @@ pub struct UnitRecord {
     pub duration_s: f64,
     /// Seconds of it spent computing.
     pub compute_s: f64,
+    /// Seconds of it spent waiting for samples.
+    #[serde(skip_serializing_if = "is_no_time")]
+    pub data_wait_s: f64,
     /// Seconds of it spent waiting for parameters.
     pub wait_s: f64,
     /// Seconds of computing before each call that took or gave a tensor, and after the last.
@@ -113,6 +120,11 @@ impl StepRecord {
         u64::from(self.accumulation.max(1))
     }
 
+    /// Seconds until a worker had its gradients: those of computing them, and of waiting for their samples.
+    pub fn gradients_s(&self) -> f64 {
+        self.compute_s + self.data_wait_s
+    }
+
     /// Whether no membership did it, but workers unit by unit: then no worker waited for its end.
     pub fn is_asynchronous(&self) -> bool {
         self.unit_count > 0 || !self.units.is_empty()
@@ -125,10 +137,11 @@ impl StepRecord {
     }
 
     /// One account from those of two workers: the longest times that were worked, and the shortest exchange,
-    /// because all but the last to arrive also wait in it.
+    /// because all but the last to arrive also wait in it. The gradients are those of the worker that had its last.
     #[must_use]
     pub fn merge(self, other: StepRecord) -> StepRecord {
-        let (slower, faster) = if self.compute_s >= other.compute_s { (self, other) } else { (other, self) };
+        let (slower, faster) =
+            if self.gradients_s() >= other.gradients_s() { (self, other) } else { (other, self) };
         StepRecord {
             duration_s: slower.duration_s.max(faster.duration_s),
             exchange_s: slower.exchange_s.min(faster.exchange_s),
@@ -136,6 +149,12 @@ impl StepRecord {
             ..slower
         }
     }
+}
+
+// Serde hands over a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_no_time(seconds: &f64) -> bool {
+    *seconds == 0.0
 }
 
 // Serde hands over a reference.

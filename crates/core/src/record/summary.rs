@@ -228,6 +228,9 @@ pub struct Summary {
     pub staleness: Option<Staleness>,
     /// Largest resident memory that a worker reported.
     pub peak_resident_bytes: u64,
+    /// Mean share of the steps' time in which gradients waited for their samples, 0…1; absent where none did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_wait: Option<f64>,
     /// The last checkpoint.
     pub checkpoint: Option<String>,
     /// Predicted beside measured throughput, by number of workers; empty where a run was too short to tell.

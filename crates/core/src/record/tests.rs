@@ -118,8 +118,9 @@ fn what_steps_of_before_took() {
 
 #[test]
 fn the_keys_of_a_step_are_these() {
-    let unit = UnitRecord { calls: vec![Call::Take(0)], ..UnitRecord::default() };
+    let unit = UnitRecord { calls: vec![Call::Take(0)], data_wait_s: 0.5, ..UnitRecord::default() };
     let step = StepRecord {
+        data_wait_s: 0.5,
         accumulation: 2,
         noise_scale: Some(1.0),
         learning_rate_factor: Some(1.0),
@@ -135,13 +136,13 @@ fn the_keys_of_a_step_are_these() {
     let written = serde_json::to_value(&step).unwrap();
     assert_eq!(
         keys(&written),
-        "accumulation compute_s duration_s exchange_s learning_rate_factor loss nodes_s noise_scale shadows step traffic \
+        "accumulation compute_s data_wait_s duration_s exchange_s learning_rate_factor loss nodes_s noise_scale shadows step traffic \
          unit_count units update_s workers"
     );
     assert_eq!(keys(&written["traffic"][0]), "peer received_bytes received_s sent_bytes sent_s");
     assert_eq!(
         keys(&written["units"][0]),
-        "calls compute_s duration_s loss_sum samples segments_s unit wait_s worker"
+        "calls compute_s data_wait_s duration_s loss_sum samples segments_s unit wait_s worker"
     );
     assert_eq!(serde_json::from_value::<StepRecord>(written).unwrap(), step);
     let least = serde_json::to_value(StepRecord::default()).unwrap();
@@ -150,6 +151,19 @@ fn the_keys_of_a_step_are_these() {
         "compute_s duration_s exchange_s loss nodes_s shadows step traffic update_s workers",
         "what every line has"
     );
+}
+
+#[test]
+fn the_worker_that_had_its_gradients_last_tells_of_them() {
+    let step = |compute_s, data_wait_s, exchange_s| StepRecord {
+        compute_s,
+        data_wait_s,
+        exchange_s,
+        duration_s: 1.0,
+        ..StepRecord::default()
+    };
+    let merged = step(0.5, 0.0, 0.4).merge(step(0.25, 0.5, 0.1));
+    assert_eq!((merged.compute_s, merged.data_wait_s, merged.exchange_s), (0.25, 0.5, 0.1));
 }
 
 #[test]

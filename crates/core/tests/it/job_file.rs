@@ -49,7 +49,7 @@ fn set(key: &str, value: &str) -> Result<CheckedJob, InputError> {
 fn a_good_file_is_read_with_its_defaults() {
     let job = read(GOOD).unwrap();
     assert_eq!(job.workers, WorkerRange { min: 1, max: 4 });
-    assert_eq!(job.data, Data::Digits { held_out: 0.2 });
+    assert_eq!(job.data, Data::Digits { held_out: 0.2, order: None });
     assert_eq!(job.checkpoint.keep, 3);
     assert!(matches!(job.optimizer, Optimizer::Sgd { nesterov: true, clip_norm: None, .. }));
     // Two epochs of 1,438 samples in batches of 64: the last step of each takes the rest.

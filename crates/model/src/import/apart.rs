@@ -179,6 +179,7 @@ impl Apart {
         let like = |seconds: &f64| MeasuredStep {
             step_s: *seconds,
             operations_s: means_s.iter().map(|mean_s| mean_s * seconds / step_s).collect(),
+            data_wait_s: 0.0,
         };
         self.steps_s.iter().flatten().map(like).collect()
     }

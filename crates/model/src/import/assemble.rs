@@ -61,7 +61,7 @@ pub(super) fn assemble(
     let operations = operations(parts, downloads, &again);
     let measured = |step: &TracedStep| {
         let operations_s = durations(step, downloads, again.len());
-        MeasuredStep { step_s: operations_s.iter().sum(), operations_s }
+        MeasuredStep { step_s: operations_s.iter().sum(), operations_s, data_wait_s: 0.0 }
     };
     let part = |(name, bytes): &(String, u64)| Part { name: name.clone(), bytes: *bytes, server: None };
     let profile = Profile {
@@ -79,6 +79,7 @@ pub(super) fn assemble(
         network: None,
         parsing: None,
         checkpoint_s: None,
+        peak_resident_bytes: None,
         apart: None,
     };
     profile.check().map_err(|error| {

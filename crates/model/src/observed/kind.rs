@@ -50,6 +50,8 @@ struct Seen {
     node_s: f64,
     /// Variance of virtual nodes among those of the same worker and step.
     node_variance: f64,
+    /// Mean waiting of a virtual node for its samples.
+    data_wait_s: f64,
     exchange_s: f64,
     update_s: f64,
 }
@@ -74,6 +76,7 @@ impl Seen {
             squares: 0.0,
             node_s: 0.0,
             node_variance: 0.0,
+            data_wait_s: 0.0,
             exchange_s: 0.0,
             update_s: 0.0,
         }
@@ -82,7 +85,7 @@ impl Seen {
     fn add(&mut self, step: &StepRecord) {
         let nodes: Tally = step.nodes_s.iter().copied().collect();
         let node_s = nodes.mean();
-        let others = [step.exchange_s, step.update_s];
+        let others = [step.data_wait_s, step.exchange_s, step.update_s];
         let is_sound = others.iter().all(|value| value.is_finite() && *value >= 0.0);
         if !(is_sound && is_positive(step.duration_s) && is_positive(node_s)) {
             return;
@@ -97,6 +100,7 @@ impl Seen {
         self.squares = self.squares * KEPT + moved;
         toward(&mut self.node_s, node_s);
         toward(&mut self.node_variance, nodes.variance());
+        toward(&mut self.data_wait_s, step.data_wait_s / step.nodes_s.len() as f64);
         toward(&mut self.exchange_s, step.exchange_s);
         toward(&mut self.update_s, step.update_s);
     }
@@ -111,6 +115,7 @@ impl Seen {
             error_s: (variance.max(0.0) * self.weight_squares).sqrt() / self.weight,
             node_s: self.node_s,
             spread_s: self.node_s * variation,
+            data_wait_s: self.data_wait_s,
             exchange_s: self.exchange_s,
             update_s: self.update_s,
         };

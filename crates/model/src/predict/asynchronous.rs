@@ -1,6 +1,5 @@
 //! What the coarse models say of training in which no worker waits, or not all do.
 
-use bellwether_core::InputError;
 use bellwether_core::prediction::{Bottleneck, Configuration, PredictError, Protocol};
 use bellwether_core::profile::{MeasuredStep, Profile};
 
@@ -23,7 +22,8 @@ impl ProfileModel {
             // A worker of mean speed stands for all: throughput below saturation is the sum of the speeds.
             _ => self.mean_compute_s() * self.batch_factor(configuration) / self.mean_speed(configuration)?,
         };
-        let compute_s = own_s + self.rest_s;
+        let waiting_s = self.waiting_s(configuration, self.profile.virtual_nodes);
+        let compute_s = own_s + waiting_s + self.rest_s;
         if configuration.protocol == Protocol::Ssp(0) {
             // All begin each unit together, as in a synchronous step; only every gradient is applied by itself.
             let update_s = self.update_s * f64::from(workers);
@@ -58,16 +58,17 @@ impl ProfileModel {
     }
 
     /// Seconds of the mean step of a lone worker that computes `own_s` of it, as the fine-grained model says.
-    fn lone_step_s(&self, configuration: &Configuration, own_s: f64) -> Result<f64, InputError> {
-        let steps = &self.profile.steps;
+    fn lone_step_s(&self, configuration: &Configuration, own_s: f64) -> Result<f64, PredictError> {
+        let profile = self.with_waiting(self.mean_speed(configuration)?);
+        let steps = &profile.steps;
         let mut operations_s = vec![0.0; self.profile.operations.len()];
         for step in steps {
             let each = operations_s.iter_mut().zip(&step.operations_s);
             each.for_each(|(sum, seconds)| *sum += seconds / steps.len() as f64);
         }
         let step_s = steps.iter().map(|step| step.step_s).sum::<f64>() / steps.len() as f64;
-        let steps = vec![MeasuredStep { step_s, operations_s }];
-        let mean = Profile { steps, ..self.profile.clone() };
+        let steps = vec![MeasuredStep { step_s, operations_s, data_wait_s: 0.0 }];
+        let mean = Profile { steps, ..profile.as_ref().clone() };
         let setting = Setting {
             servers: configuration.servers,
             server_link_bytes_per_s: configuration.link.bandwidth_bytes_per_s,
@@ -101,7 +102,10 @@ impl ProfileModel {
     pub(super) fn gossip(&self, configuration: &Configuration) -> Result<Step, PredictError> {
         let workers = configuration.workers();
         let own_s = self.mean_compute_s() * self.batch_factor(configuration);
-        let compute_s = own_s / self.mean_speed(configuration)? + self.rest_s + self.update_s;
+        let compute_s = own_s / self.mean_speed(configuration)?
+            + self.waiting_s(configuration, self.profile.virtual_nodes)
+            + self.rest_s
+            + self.update_s;
         let gossip = Gossip {
             compute_s,
             bytes: self.profile.upload_bytes(),

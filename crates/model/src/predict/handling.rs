@@ -21,7 +21,8 @@ impl ProfileModel {
         let handled_s =
             handling.fixed_s * self.profile.parts.len() as f64 + handling.s_per_byte * both_ways / 2.0;
         let factor = self.batch_factor(configuration) / self.mean_speed(configuration)?;
-        let worker_s = self.mean_compute_s() * factor + self.rest_s + handled_s;
+        let waiting_s = self.waiting_s(configuration, self.profile.virtual_nodes);
+        let worker_s = self.mean_compute_s() * factor + waiting_s + self.rest_s + handled_s;
         let all_s = f64::from(configuration.workers()) * (handled_s + self.update_s);
         let server_s = all_s * self.shares(configuration.servers)?.largest();
         Ok(if server_s > step.step_s.max(worker_s) {

@@ -65,13 +65,13 @@ impl ProfileModel {
     ///
     /// Returns an error for more operations than can be simulated.
     pub(super) fn turn(&self, configuration: &Configuration) -> Result<(Cow<'_, Profile>, f64), InputError> {
-        let profile = &self.profile;
+        let profile = self.with_waiting(self.mean_speed(configuration).unwrap_or(1.0));
         let virtual_nodes = profile.virtual_nodes;
         let computes = profile.operations.iter().filter(|o| o.kind == OperationKind::Compute).count();
         let downloads = profile.operations.iter().any(|o| matches!(o.kind, OperationKind::Download(_)));
         // Where computing is not cut into virtual nodes, a share of it is the best guess.
         if !self.shares_batch() || computes != virtual_nodes as usize || downloads {
-            return Ok((Cow::Borrowed(profile), 1.0));
+            return Ok((profile, 1.0));
         }
         let turn = if configuration.protocol == Protocol::Bsp {
             let nodes = self.synchronous_units(configuration)?.1;
@@ -88,7 +88,7 @@ impl ProfileModel {
             let what = format!("{operations} operations of each worker are more than can be simulated");
             return Err(InputError::new("profile", what).hint("use the coarse model"));
         }
-        Ok((Cow::Owned(turn.profile(profile)), f64::from(nodes) / f64::from(virtual_nodes)))
+        Ok((Cow::Owned(turn.profile(&profile)), f64::from(nodes) / f64::from(virtual_nodes)))
     }
 }
 
@@ -169,7 +169,11 @@ impl Turn {
                 };
                 let operations_s = operations.iter().map(seconds).collect();
                 // A virtual node that took no time is still a step.
-                steps.push(MeasuredStep { step_s: step_s.max(f64::MIN_POSITIVE), operations_s });
+                steps.push(MeasuredStep {
+                    step_s: step_s.max(f64::MIN_POSITIVE),
+                    operations_s,
+                    data_wait_s: 0.0,
+                });
             }
         }
         steps

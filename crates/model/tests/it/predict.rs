@@ -1,6 +1,8 @@
 //! Laws of the predictions from one worker's profile, over random profiles and configurations.
 
-use bellwether_core::prediction::{Configuration, DeviceGroup, Link, Protocol, StepModel, Validity};
+use bellwether_core::prediction::{
+    Bottleneck, Configuration, DeviceGroup, Link, Protocol, StepModel, Validity,
+};
 use bellwether_core::profile::{
     CollectiveCost, MeasuredStep, Network, Operation, OperationKind, PROFILE_VERSION, Part, Profile,
 };
@@ -35,7 +37,7 @@ fn profile(nodes: u32, computes: usize, bytes: &[u64], sent: &[usize], steps: &[
         let mut operations_s = computing.to_vec();
         operations_s.extend(bytes.iter().map(|_| 0.0));
         operations_s.extend(&others[..bytes.len()]);
-        MeasuredStep { step_s: durations_s.iter().sum(), operations_s }
+        MeasuredStep { step_s: durations_s.iter().sum(), operations_s, data_wait_s: 0.0 }
     };
     Profile {
         version: PROFILE_VERSION,
@@ -56,6 +58,7 @@ fn profile(nodes: u32, computes: usize, bytes: &[u64], sent: &[usize], steps: &[
         network: Some(Network { bandwidth_bytes_per_s: 1e9, latency_s: 1e-4 }),
         parsing: None,
         checkpoint_s: None,
+        peak_resident_bytes: None,
         apart: None,
     }
 }
@@ -423,7 +426,8 @@ fn what_a_lone_worker_hides_behind_its_computing_is_not_counted_twice() {
         operation("put 1", OperationKind::Upload(1), &[3]),
         operation("put 0", OperationKind::Upload(0), &[4]),
     ];
-    let step = MeasuredStep { step_s: 0.9, operations_s: vec![0.0, 0.0, 0.2, 0.3, 0.2, 0.0, 0.0] };
+    let step =
+        MeasuredStep { step_s: 0.9, operations_s: vec![0.0, 0.0, 0.2, 0.3, 0.2, 0.0, 0.0], data_wait_s: 0.0 };
     let mut profile = profile(1, 1, &[10_000_000, 10_000_000], &[0, 0], &[vec![1.0, 0.0, 0.0]]);
     (profile.operations, profile.steps) = (operations, vec![step]);
     let model = model(&profile);
@@ -436,4 +440,68 @@ fn what_a_lone_worker_hides_behind_its_computing_is_not_counted_twice() {
     // The links carry all bytes all the same: 0.2 s each way.
     let many = model.predict(&model.job(), &asked(64)).unwrap();
     assert!((many.examples_per_s / 96.0 - 5.0).abs() < 0.1, "{}", many.examples_per_s);
+}
+
+/// Four virtual nodes of 0.1 s, an exchange, and an update of 0.01 s; a step waits `data_wait_s` for its samples.
+fn waiting(data_wait_s: f64) -> Profile {
+    let mut profile = profile(4, 4, &[1_000_000], &[3], &vec![vec![0.1, 0.1, 0.1, 0.1, 0.01, 0.0]; 3]);
+    for step in &mut profile.steps {
+        step.step_s += data_wait_s;
+        step.data_wait_s = data_wait_s;
+    }
+    profile
+}
+
+#[test]
+fn waiting_for_samples_is_shared_by_the_workers_and_no_device_shortens_it() {
+    let link = Link { bandwidth_bytes_per_s: 1e12, latency_s: 0.0 };
+    let model = model(&waiting(0.8));
+    let step = |workers, device: &str| {
+        let mut configuration = model.configuration(workers, link);
+        configuration.devices.iter_mut().for_each(|group| group.device = device.into());
+        model.predict(&model.job(), &configuration).expect("an answer")
+    };
+    // 0.4 s of computing, 0.8 s of waiting, 0.01 s of update.
+    assert!((step(1, "device").step_s - 1.21).abs() < 1e-9, "{:?}", step(1, "device"));
+    assert!((step(2, "device").step_s - 0.61).abs() < 1e-4, "{:?}", step(2, "device"));
+    assert!((step(1, "fast").step_s - (0.16 + 0.8 + 0.01)).abs() < 1e-9, "{:?}", step(1, "fast"));
+    assert_eq!(step(1, "device").bottleneck, Bottleneck::Data);
+    // A device of 0.4 times the speed computes longer than it waits.
+    assert_eq!(step(1, "slow").bottleneck, Bottleneck::Compute);
+}
+
+#[test]
+fn waiting_for_samples_counts_in_every_protocol() {
+    let link = Link { bandwidth_bytes_per_s: 1e12, latency_s: 0.0 };
+    let [with, without] = [waiting(0.8), waiting(0.0)].map(|profile| model(&profile));
+    for (protocol, servers) in [
+        (Protocol::Bsp, 0),
+        (Protocol::Bsp, 1),
+        (Protocol::Asp, 1),
+        (Protocol::Ssp(1), 1),
+        (Protocol::Gossip, 0),
+    ] {
+        let seconds = |model: &ProfileModel| {
+            let configuration = configuration(model, (protocol, servers), 1, link);
+            model.predict(&model.job(), &configuration).expect("an answer").step_s
+        };
+        let (longer_s, shorter_s) = (seconds(&with), seconds(&without));
+        assert!(longer_s > 2.5 * shorter_s, "{protocol} {servers}: {longer_s} after {shorter_s}");
+    }
+    let configuration = configuration(&with, (Protocol::Asp, 1), 1, link);
+    let fine = with.predict_fine(&configuration, &TransmissionOrder::Fifo, 0).expect("an answer");
+    assert!(fine.step_s > 1.2 && fine.bottleneck == Bottleneck::Data, "{fine:?}");
+}
+
+#[test]
+fn a_profile_cannot_wait_longer_than_its_steps() {
+    let mut profile = waiting(0.1);
+    profile.steps[1].data_wait_s = 9.0;
+    let error = profile.check().expect_err("too long").to_string();
+    assert!(error.contains("steps[1]") && error.contains("wait 9 s for data"), "{error}");
+    profile.steps[1].data_wait_s = f64::NAN;
+    assert!(profile.check().is_err());
+    let mut profile = waiting(0.1);
+    profile.peak_resident_bytes = Some(0);
+    assert!(profile.check().is_err());
 }

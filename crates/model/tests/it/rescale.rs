@@ -1,5 +1,6 @@
 //! Laws of the prediction from first steps.
 
+use bellwether_core::prediction::Bottleneck;
 use bellwether_core::record::StepRecord;
 use bellwether_model::rescale::Rescale;
 use proptest::prelude::*;
@@ -45,6 +46,21 @@ fn workers_beyond_the_processors_compute_slower() {
     // Two virtual nodes each and an exchange of everything with all, with two workers per processor.
     assert!((crowded.step_s(4).unwrap() - spread.step_s(4).unwrap() - 0.02 - 0.003).abs() < 1e-9);
     assert_eq!(crowded.step_s(2), spread.step_s(2));
+}
+
+#[test]
+fn waiting_for_samples_goes_with_the_virtual_nodes_and_not_with_the_speed() {
+    let mut observed = steps(4, 8, 0.01, 0.0);
+    for step in &mut observed {
+        step.duration_s += 0.16;
+        step.data_wait_s = 0.16;
+    }
+    let model = Rescale::fit(1, &observed, 8, 4, None).unwrap().or_exchange(0.0, 2);
+    let whole_s = model.step_s(1).unwrap();
+    assert!((whole_s - model.step_s(2).unwrap() - 0.12).abs() < 1e-9, "half of 0.08 s and of 0.16 s");
+    assert_eq!(model.bottleneck(2), Bottleneck::Data);
+    let faster = model.at_speed(2.0);
+    assert!((whole_s - faster.step_s(1).unwrap() - 0.04).abs() < 1e-9);
 }
 
 proptest! {

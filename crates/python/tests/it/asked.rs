@@ -25,6 +25,8 @@ fn a_gradient_goes_there_and_back() {
         assert_eq!(loss.unwrap().sum, f64::from(sum));
         assert_eq!((gradient, state), ([2.0 * sum; PARAMETERS], [8.0, 9.0]));
     }
+    // A quarter of a second each, three of the probe too, and each is told once.
+    assert_eq!((workload.take_data_wait_s(), workload.take_data_wait_s()), (1.5, 0.0));
     assert!(
         workload.fingerprint().starts_with("fake 1; layout unknown; probe "),
         "{}",

@@ -8,7 +8,7 @@ use bellwether_core::job::CheckedJob;
 
 use crate::ask::{Answer, Answerer, Question, Wait, rendezvous};
 use crate::declaration::Declaration;
-use crate::workload::{DataWait, Memory, Place, PythonWorkload};
+use crate::workload::{Memory, Place, PythonWorkload};
 
 /// Parameters of the fake model: a matrix and a vector.
 pub(crate) const PARAMETERS: usize = 6 + 2;
@@ -112,8 +112,7 @@ pub(crate) fn workload(
     let vectors = Shared::default();
     let thread = main_thread(answerer, vectors.clone(), answer);
     let declaration = Declaration::parse(declaration()).unwrap();
-    let wait = Arc::new(DataWait::default());
-    let workload = PythonWorkload::new(asker, vectors.clone(), &declaration, "fake 1".into(), &job(), wait);
+    let workload = PythonWorkload::new(asker, vectors.clone(), &declaration, "fake 1".into(), &job());
     (workload, vectors, thread)
 }
 

@@ -263,6 +263,9 @@ pub struct StepRecord {
     /// What the learning rate was multiplied with for the sake of the batch; absent for a batch that cannot change.
     #[prost(double, optional, tag = "11")]
     pub learning_rate_factor: ::core::option::Option<f64>,
+    /// Part of it in which gradients waited for their samples.
+    #[prost(double, tag = "12")]
+    pub data_wait_s: f64,
 }
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Traffic {
@@ -660,6 +663,9 @@ pub struct UnitRecord {
     /// Those calls, in a worker's first unit: n + 1 for pulling tensor n, -(n + 1) for pushing it.
     #[prost(sint32, repeated, tag = "8")]
     pub calls: ::prost::alloc::vec::Vec<i32>,
+    /// Waiting for samples.
+    #[prost(double, tag = "9")]
+    pub data_wait_s: f64,
 }
 /// From a worker: the connection to a server broke. The worker waits for another address.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

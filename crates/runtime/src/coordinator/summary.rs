@@ -45,6 +45,7 @@ impl Run {
             phases: self.machine.phases(),
             staleness: self.machine.staleness(),
             peak_resident_bytes: progress.peak_resident_bytes,
+            data_wait: progress.data_wait(),
             checkpoint: self.last_checkpoint.clone(),
             predictions: Vec::new(),
             planned: None,

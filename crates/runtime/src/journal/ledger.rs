@@ -1,5 +1,6 @@
 //! The exactly-once ledger, proven from the journal alone.
 
+use std::num::NonZeroU64;
 use std::ops::Range;
 
 use bellwether_core::record::{Event, Line};
@@ -96,6 +97,7 @@ struct Task {
 #[derive(Debug, Clone)]
 pub struct Audit {
     seed: u64,
+    order_block: Option<NonZeroU64>,
     steps: u64,
     /// Those before the first line that tells of the data are of that line's, and have no order until then.
     segments: Vec<(Segment, Option<SampleOrder>)>,
@@ -108,10 +110,11 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Of a run with this seed.
-    pub fn new(seed: u64) -> Audit {
+    /// Of a run with this seed, and this block of its sample order ([`SampleOrder::block`]).
+    pub fn new(seed: u64, order_block: Option<NonZeroU64>) -> Audit {
         Audit {
             seed,
+            order_block,
             steps: 0,
             segments: Vec::new(),
             task: None,
@@ -131,6 +134,7 @@ impl Audit {
                     batch: *batch,
                     virtual_nodes: *virtual_nodes,
                     seed: self.seed,
+                    block: self.order_block,
                 };
                 self.learn(Task { fingerprint: fingerprint.clone(), order });
             }
@@ -217,13 +221,13 @@ impl Audit {
     }
 }
 
-/// Proves the ledger of a run with this seed from all lines of its journal, see [`Audit::prove`].
+/// Proves the ledger of a run with this seed and no blocks from all lines of its journal, see [`Audit::prove`].
 ///
 /// # Errors
 ///
 /// Returns the first violation.
 pub fn ledger(lines: &[Line], seed: u64) -> Result<Ledger, LedgerError> {
-    let mut audit = Audit::new(seed);
+    let mut audit = Audit::new(seed, None);
     lines.iter().for_each(|line| audit.take(line));
     audit.prove()
 }

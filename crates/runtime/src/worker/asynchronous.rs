@@ -234,6 +234,7 @@ impl Worker {
 
     fn compute(&mut self, unit: u64, client: &mut Client) -> Result<UnitRecord, Fault> {
         let began = Instant::now();
+        self.engine.workload.take_data_wait_s();
         let (step, nodes) = self.units.of(unit);
         let samples = self.engine.unit_samples(step, nodes.clone());
         let together =
@@ -268,8 +269,13 @@ impl Worker {
             true => self.engine.unit_clipped(step, nodes, &mut timed, &mut state),
             false => self.engine.unit(step, nodes, &mut timed, &mut state, together),
         };
-        let segments = timed.finish();
+        let mut segments = timed.finish();
         let gradient = gradient?;
+        let data_wait_s = self.engine.workload.take_data_wait_s();
+        // A workload waits for its samples before it computes, so it is the longest segment that holds the waiting.
+        if let Some(longest_s) = segments.compute_s.iter_mut().max_by(|a, b| a.total_cmp(b)) {
+            *longest_s = (*longest_s - data_wait_s).max(0.0);
+        }
         client.give_state(&state).map_err(lost)?;
         let account = client.finish().map_err(lost)?;
         let compute_s: f64 = segments.compute_s.iter().sum();
@@ -281,6 +287,7 @@ impl Worker {
             loss_sum: gradient.loss_sum,
             duration_s: began.elapsed().as_secs_f64(),
             compute_s,
+            data_wait_s,
             wait_s: account.waited_s,
             segments_s: segments.compute_s,
             calls: if first { segments.calls } else { Vec::new() },

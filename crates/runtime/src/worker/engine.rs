@@ -86,6 +86,8 @@ pub(super) struct Round {
     pub(super) applied: Applied,
     /// Seconds spent on gradients.
     pub(super) compute_s: f64,
+    /// Seconds in which they waited for their samples.
+    pub(super) data_wait_s: f64,
     /// Seconds spent in the collective.
     pub(super) exchange_s: f64,
     /// Seconds spent on the update.
@@ -136,12 +138,7 @@ impl Engine {
         me: WorkerId,
         wake: WakeReceiver,
     ) -> Self {
-        let order = SampleOrder {
-            samples: workload.training_samples(),
-            batch: job.batch.size,
-            virtual_nodes: job.batch.virtual_nodes,
-            seed: job.seed,
-        };
+        let order = SampleOrder::of(job, workload.training_samples());
         let optimizer = Optimizer::new(job, job.total_steps(order.samples));
         let state = TrainingState::zeros(workload.layout(), optimizer.slots().len());
         let length = workload.layout().parameter_count() + workload.layout().state_count();
@@ -262,14 +259,18 @@ impl Engine {
         urgent: &dyn Fn() -> bool,
     ) -> Result<Round, Fault> {
         let began = Instant::now();
+        // What a round that was given up waited for is not this one's.
+        self.workload.take_data_wait_s();
         if self.assigned.replace(self.membership.epoch) != Some(self.membership.epoch) {
             self.workload.assigned(steps.start, self.accumulator.range());
         }
         let mut nodes_s = Vec::with_capacity(self.accumulator.range().len());
         let check = self.watch_for(&steps);
-        let sums = self.gradients(steps.clone(), &mut nodes_s, urgent)?;
+        let mut data_wait_s = 0.0;
+        let sums = self.gradients(steps.clone(), &mut nodes_s, &mut data_wait_s, urgent)?;
         self.part(Activity::Computing, steps.start);
         let evidence = self.evidence(check.as_ref(), urgent)?;
+        data_wait_s += self.workload.take_data_wait_s();
         let computed = Instant::now();
         self.part(Activity::Exchanging, steps.start);
         let mut bytes = Header { offer, sums }.encode();
@@ -284,7 +285,8 @@ impl Engine {
         Ok(Round {
             offers,
             applied,
-            compute_s: (computed - began).as_secs_f64(),
+            compute_s: ((computed - began).as_secs_f64() - data_wait_s).max(0.0),
+            data_wait_s,
             exchange_s: (exchanged - computed).as_secs_f64(),
             update_s: exchanged.elapsed().as_secs_f64(),
             nodes_s,

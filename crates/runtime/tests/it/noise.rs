@@ -87,7 +87,7 @@ fn one_micro_batch_tells_nothing() {
 
 #[test]
 fn squares_of_samples_are_those_of_the_micro_batches() {
-    let order = SampleOrder { samples: 103, batch: 24, virtual_nodes: 8, seed: 1 };
+    let order = SampleOrder { samples: 103, batch: 24, virtual_nodes: 8, seed: 1, block: None };
     for step in 0..10 {
         let mut micro_batch = Vec::new();
         let squares: u64 = (0..8)

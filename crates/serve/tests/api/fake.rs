@@ -112,14 +112,14 @@ impl Server {
         let gate = Arc::<Gate>::default();
         let slow = gate.clone();
         let describe = move |job: &Job| match job.data {
-            Data::Indices { samples: SLOW } => {
+            Data::Indices { samples: SLOW, .. } => {
                 slow.pass();
                 Ok(Task { training_samples: SLOW, bytes: 4096 })
             }
-            Data::Indices { samples: UNDESCRIBABLE } => {
+            Data::Indices { samples: UNDESCRIBABLE, .. } => {
                 Err(InputError::new("data", "the file is not there").hint("put it there"))
             }
-            Data::Indices { samples: PANICKING } => panic!("a fault of ours"),
+            Data::Indices { samples: PANICKING, .. } => panic!("a fault of ours"),
             _ => Ok(Task { training_samples: 1000, bytes: 4096 }),
         };
         let options = ApiOptions {

@@ -143,8 +143,14 @@ mod tests {
 
     #[test]
     fn a_file_holds_every_point() {
-        let training =
-            |step, loss| TrainingPoint { step, time_s: 5.0, loss, examples_per_s: Some(2.0), workers: 3 };
+        let training = |step, loss| TrainingPoint {
+            step,
+            time_s: 5.0,
+            loss,
+            examples_per_s: Some(2.0),
+            workers: 3,
+            data_wait_s: 0.0,
+        };
         let curves = Curves {
             training: vec![training(1, Some(0.5)), training(2, None)],
             evaluations: vec![EvaluationPoint { step: 2, time_s: 7.0, loss: 0.25, accuracy: Some(0.75) }],

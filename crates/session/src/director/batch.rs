@@ -33,8 +33,8 @@ impl BatchDirector {
     fn committed(&mut self, records: &[StepRecord], step: u64) -> Option<DirectorCommand> {
         // One that was handed on to a worker has no times.
         for record in records.iter().filter(|r| r.step >= self.since && r.compute_s > 0.0) {
-            let gradients_s = record.compute_s / record.steps() as f64;
-            let times = Times { gradients_s, update_s: record.duration_s - record.compute_s };
+            let gradients_s = record.gradients_s() / record.steps() as f64;
+            let times = Times { gradients_s, update_s: record.duration_s - record.gradients_s() };
             self.governor.saw(record.accumulation.max(1), times, record.noise_scale?);
         }
         let (now, better) = self.governor.decide(step)?;

@@ -84,7 +84,7 @@ impl Windows {
     /// A member tells of its steps before they are committed, and all have told of those that are.
     fn keep(&mut self, worker: WorkerId, records: &[StepRecord]) {
         for record in records.iter().filter(|record| record.compute_s > 0.0 && !record.nodes_s.is_empty()) {
-            let done = Done { virtual_nodes: record.nodes_s.len(), compute_s: record.compute_s };
+            let done = Done { virtual_nodes: record.nodes_s.len(), compute_s: record.gradients_s() };
             self.told.entry(record.step).or_default().insert(worker, done);
         }
     }

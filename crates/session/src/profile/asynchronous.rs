@@ -127,8 +127,13 @@ fn read(
     let calls = units.iter().map(|unit| &unit.calls).find(|calls| !calls.is_empty());
     let calls = calls.cloned().ok_or_else(|| at(&job.name, "no update was measured"))?;
     let measured = units.into_iter().skip(WARM_UP_STEPS).take(wanted as usize);
-    let units =
-        measured.map(|unit| Unit { duration_s: unit.duration_s, compute_s: unit.segments_s }).collect();
+    let units = measured
+        .map(|unit| Unit {
+            duration_s: unit.duration_s,
+            compute_s: unit.segments_s,
+            data_wait_s: unit.data_wait_s,
+        })
+        .collect();
     let tensors: Vec<(String, u64)> = description
         .layout
         .parameters
@@ -150,5 +155,6 @@ fn read(
         units,
         handling: Vec::new(),
         network,
+        peak_resident_bytes: None,
     }))
 }

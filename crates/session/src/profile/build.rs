@@ -26,6 +26,8 @@ pub(crate) struct Measured {
     pub(crate) network: Option<Network>,
     /// Time to write a checkpoint.
     pub(crate) checkpoint_s: Option<f64>,
+    /// Largest resident memory of a worker, where it is known.
+    pub(crate) peak_resident_bytes: Option<u64>,
 }
 
 impl Measured {
@@ -67,6 +69,7 @@ pub(crate) fn profile(job: &Job, description: &WorkloadDescription, measured: &M
         network: measured.network,
         parsing: None,
         checkpoint_s: measured.checkpoint_s,
+        peak_resident_bytes: measured.peak_resident_bytes,
         apart: None,
     }
 }
@@ -97,7 +100,9 @@ fn measured_step(step: &StepRecord, parts: &[Part], bytes: u64) -> MeasuredStep 
     operations_s.extend(parts.iter().map(|_| 0.0));
     let share = |part: &Part| step.update_s * part.bytes as f64 / bytes.max(1) as f64;
     operations_s.extend(parts.iter().map(share));
-    MeasuredStep { step_s: step.duration_s, operations_s }
+    // A worker's clock for waiting is not that of its steps.
+    let data_wait_s = step.data_wait_s.min(step.duration_s);
+    MeasuredStep { step_s: step.duration_s, operations_s, data_wait_s }
 }
 
 /// What two workers' exchange takes beside the link. With one size of vector it cannot be told how much of it

@@ -23,6 +23,8 @@ pub(crate) struct Unit {
     pub(crate) duration_s: f64,
     /// Seconds of computing before each call, and after the last.
     pub(crate) compute_s: Vec<f64>,
+    /// Seconds of it that waited for samples, beside computing.
+    pub(crate) data_wait_s: f64,
 }
 
 /// What was measured of one worker and one server.
@@ -46,6 +48,8 @@ pub(crate) struct Measured {
     pub(crate) handling: Vec<(u64, f64)>,
     /// The link to the server.
     pub(crate) network: Option<Network>,
+    /// Largest resident memory of the worker, where it is known.
+    pub(crate) peak_resident_bytes: Option<u64>,
 }
 
 /// The profile.
@@ -70,6 +74,7 @@ pub(crate) fn profile(measured: &Measured) -> Profile {
         network: measured.network,
         parsing: parsing(&measured.handling),
         checkpoint_s: None,
+        peak_resident_bytes: measured.peak_resident_bytes,
         apart: None,
     }
 }
@@ -114,13 +119,18 @@ fn operations(parts: &[Part], calls: &[Call]) -> Vec<Operation> {
 }
 
 fn step(unit: &Unit, operations: &[Operation], update_s: &[f64]) -> MeasuredStep {
+    let data_wait_s = unit.data_wait_s.min(unit.duration_s);
     let mut compute_s = unit.compute_s.iter().copied();
     let seconds = |operation: &Operation| match operation.kind {
         OperationKind::Compute => compute_s.next().unwrap_or(0.0),
         OperationKind::Update(part) => update_s.get(part as usize).copied().unwrap_or(0.0),
         OperationKind::Download(_) | OperationKind::Upload(_) => 0.0,
     };
-    MeasuredStep { step_s: unit.duration_s, operations_s: operations.iter().map(seconds).collect() }
+    MeasuredStep {
+        step_s: unit.duration_s,
+        operations_s: operations.iter().map(seconds).collect(),
+        data_wait_s,
+    }
 }
 
 /// Least squares of `fixed_s + s_per_byte · bytes`, neither below 0. With parts of one size it cannot be told
@@ -166,6 +176,7 @@ mod tests {
         let unit = |factor: f64| Unit {
             duration_s: 9.0,
             compute_s: [0.0, 1.0, 3.0, 2.0, 0.0].map(|seconds| seconds * factor).to_vec(),
+            data_wait_s: 0.5,
         };
         Measured {
             job: "job".into(),
@@ -173,10 +184,15 @@ mod tests {
             batch: 8,
             tensors: vec![("a".into(), 1_000_000), ("b".into(), 1_000_000)],
             calls: vec![Call::Take(0), Call::Take(1), Call::Give(1), Call::Give(0)],
-            units: vec![unit(1.0), unit(1.0), Unit { duration_s: 1.0, compute_s: vec![1.0] }],
+            units: vec![
+                unit(1.0),
+                unit(1.0),
+                Unit { duration_s: 1.0, compute_s: vec![1.0], data_wait_s: 0.0 },
+            ],
             update_s: vec![0.5, 0.25],
             handling: vec![],
             network: None,
+            peak_resident_bytes: Some(1 << 20),
         }
     }
 
@@ -186,6 +202,7 @@ mod tests {
         assert_eq!(profile.check(), Ok(()));
         // A unit that was cut short says nothing.
         assert_eq!((profile.steps.len(), profile.compute_s()[0], profile.update_s()[0]), (2, 6.0, 0.75));
+        assert_eq!((profile.data_wait_s(), profile.peak_resident_bytes), (vec![0.5; 2], Some(1 << 20)));
         // Down: a until 1 s, b until 2 s. Computing: a's 1 to 2 s, then until 5 s and 7 s. Up: b from 5 to 6
         // s, a from
         // 7 to 8 s; applied at 8.5 s.

@@ -100,7 +100,8 @@ pub(crate) fn measure(
             at(&original.name, format!("it could not be measured: {}", summary.outcome.reason())).into()
         );
     }
-    let measured = Measured::read(&run, how.steps)?;
+    let mut measured = Measured::read(&run, how.steps)?;
+    measured.peak_resident_bytes = Some(summary.peak_resident_bytes).filter(|bytes| *bytes > 0);
     let mut profile = build::profile(original, description, &measured);
     if profile.device.is_empty() {
         // Only its workers know what they compute with.
@@ -173,6 +174,7 @@ impl Measured {
             }
         }
         // The first worker is on the coordinator's machine; the second may be elsewhere.
-        Ok(Measured { steps, wanted, network: links.get(1).or(links.first()).copied(), checkpoint_s })
+        let network = links.get(1).or(links.first()).copied();
+        Ok(Measured { steps, wanted, network, checkpoint_s, ..Measured::default() })
     }
 }

@@ -122,6 +122,7 @@ fn trained(
         batch: task.batch,
         virtual_nodes: task.virtual_nodes,
         seed: job.seed,
+        block: job.data.order_block(),
     });
     let samples = order.map_or(0, |order| order.samples_before(history.committed()));
     Ok(Trained { outcome, seconds: history.lived_s(), samples, folder: run.path.clone() })

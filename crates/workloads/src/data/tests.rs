@@ -10,7 +10,7 @@ fn no_files(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 fn digits(held_out: f64) -> Dataset {
-    Dataset::load(&Data::Digits { held_out }, 0, &no_files).unwrap()
+    Dataset::load(&Data::Digits { held_out, order: None }, 0, &no_files).unwrap()
 }
 
 #[test]
@@ -55,6 +55,7 @@ fn plain_and_packed_files_give_the_same_digest() {
         test_images: with_test.then(|| PathBuf::from("images")),
         test_labels: with_test.then(|| PathBuf::from("labels")),
         held_out: 0.2,
+        order: None,
     };
     let plain = |path: &Path| Ok(if path.ends_with("images") { images.clone() } else { labels.clone() });
     let packed = |path: &Path| plain(path).map(|bytes: Vec<u8>| gzip::tests::compress(&bytes));
@@ -91,6 +92,7 @@ fn csv(path: &str) -> Data {
         scale: 1.0,
         normalise: Normalise::None,
         held_out: 0.2,
+        order: None,
     }
 }
 
@@ -101,7 +103,17 @@ fn features_are_normalised_by_the_training_samples() {
         let Data::Csv { path, header, separator, label, classes, scale, held_out, .. } = csv("x.csv") else {
             panic!("it is CSV")
         };
-        let data = Data::Csv { path, header, separator, label, classes, scale, normalise: how, held_out };
+        let data = Data::Csv {
+            path,
+            header,
+            separator,
+            label,
+            classes,
+            scale,
+            normalise: how,
+            held_out,
+            order: None,
+        };
         Dataset::load(&data, 1, &|_| Ok(text.clone().into_bytes())).unwrap()
     };
     let features = |data: &Dataset, part| {

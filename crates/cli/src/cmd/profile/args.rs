@@ -20,6 +20,10 @@ pub(crate) struct ProfileArguments {
     /// link
     #[arg(long, value_name = "FILE.json", requires = "import")]
     pub(crate) apart: Option<PathBuf>,
+    /// Let the script's framework record some steps by its own profiler too, in a short run after the measured one, and
+    /// leave its files in this folder
+    #[arg(long, value_name = "FOLDER", conflicts_with = "import")]
+    pub(crate) framework_trace: Option<PathBuf>,
     /// Where the profile is written [default: stdout]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,

@@ -18,11 +18,18 @@ pub(super) fn table(profile: &Profile) -> String {
     row("step, median", of(&steps));
     row("  gradients", of(&profile.compute_s()));
     row("  update", of(&profile.update_s()));
+    let waits_s = profile.data_wait_s();
+    if waits_s.iter().any(|seconds| *seconds > 0.0) {
+        row("  waits for data", of(&waits_s));
+    }
     let parts = profile.parts.len();
     row("exchanged per step", format!("{} in {}", bytes(profile.upload_bytes()), count(parts, "part")));
     if let Some(network) = profile.network {
         let gigabits = network.bandwidth_bytes_per_s * 8e-9;
         row("link", format!("{gigabits:.3} Gbit/s each way, {}", milliseconds(network.latency_s)));
+    }
+    if let Some(resident) = profile.peak_resident_bytes {
+        row("peak memory of a worker", bytes(resident));
     }
     if let Some(seconds) = profile.checkpoint_s {
         row("checkpoint", milliseconds(seconds));

@@ -43,11 +43,12 @@ impl Graph {
             parameter_bytes: self.parts.iter().map(|part| part.bytes).sum(),
             parts: self.parts.clone(),
             operations: self.operations.clone(),
-            steps: vec![MeasuredStep { step_s, operations_s: self.durations_s.clone() }],
+            steps: vec![MeasuredStep { step_s, operations_s: self.durations_s.clone(), data_wait_s: 0.0 }],
             collective: None,
             network: None,
             parsing: None,
             checkpoint_s: None,
+            peak_resident_bytes: None,
             apart: None,
         }
     }
@@ -77,6 +78,7 @@ pub(crate) fn phases(bytes: u64, compute_s: &[f64], bandwidth_bytes_per_s: f64) 
     let step = |duration_s: &f64| MeasuredStep {
         step_s: duration_s + transfers_s,
         operations_s: vec![0.0, *duration_s, 0.0],
+        data_wait_s: 0.0,
     };
     Profile { steps: compute_s.iter().map(step).collect(), ..graph.profile(1.0) }
 }

@@ -57,6 +57,8 @@ pub struct Progress {
     pub mismatches: Vec<Mismatch>,
     /// Largest resident memory of a worker.
     pub peak_resident_bytes: u64,
+    /// Seconds of the committed steps whose account is known, and those of them in which gradients waited for samples.
+    steps_s: [f64; 2],
     /// Moving average of the time of a step.
     mean_step_s: Option<f64>,
     stalls: BTreeMap<u64, f64>,
@@ -86,6 +88,12 @@ impl Progress {
     /// Average time of recent steps, in seconds.
     pub fn mean_step_s(&self) -> Option<f64> {
         self.mean_step_s
+    }
+
+    /// Share of the steps' time in which gradients waited for their samples; nothing where none did.
+    pub fn data_wait(&self) -> Option<f64> {
+        let [all_s, waited_s] = self.steps_s;
+        (waited_s > 0.0).then(|| (waited_s / all_s).min(1.0))
     }
 
     /// Takes the records of a report in; returns evaluations that no journal has.
@@ -126,6 +134,9 @@ impl Progress {
         let later = self.pending.split_off(&step);
         let records: Vec<StepRecord> = std::mem::replace(&mut self.pending, later).into_values().collect();
         for record in &records {
+            let [all_s, waited_s] = &mut self.steps_s;
+            *all_s += record.duration_s;
+            *waited_s += record.data_wait_s;
             let step_s = record.duration_s / record.steps() as f64;
             let mean = self.mean_step_s.get_or_insert(step_s);
             *mean += 0.1 * (step_s - *mean);

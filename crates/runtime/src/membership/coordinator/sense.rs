@@ -103,8 +103,9 @@ impl Coordinator {
         let most = u64::from(self.config.max_accumulation.max(1));
         let in_time = |record: &StepRecord| {
             record.step < steps_max && record.steps() <= most && {
-                let StepRecord { duration_s, compute_s, exchange_s, update_s, .. } = record;
-                [duration_s, compute_s, exchange_s, update_s].into_iter().all(|seconds| is_time(*seconds))
+                let StepRecord { duration_s, compute_s, data_wait_s, exchange_s, update_s, .. } = record;
+                let times = [duration_s, compute_s, data_wait_s, exchange_s, update_s];
+                times.into_iter().all(|seconds| is_time(*seconds))
             }
         };
         report.steps.iter().all(in_time)
@@ -121,7 +122,8 @@ fn is_time(seconds: f64) -> bool {
 }
 
 fn is_unit(unit: &UnitRecord) -> bool {
-    [unit.duration_s, unit.compute_s, unit.wait_s].into_iter().all(is_time) && unit.samples < NUMBERS_MAX
+    let times = [unit.duration_s, unit.compute_s, unit.data_wait_s, unit.wait_s];
+    times.into_iter().all(is_time) && unit.samples < NUMBERS_MAX
 }
 
 fn is_position(position: &Position) -> bool {

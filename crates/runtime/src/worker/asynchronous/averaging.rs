@@ -68,6 +68,7 @@ impl Worker {
             averaging.meet(&phase.peers);
         }
         let began = Instant::now();
+        self.engine.workload.take_data_wait_s();
         let (step, nodes) = self.units.of(unit);
         let samples = self.engine.unit_samples(step, nodes.clone());
         if samples == 0 {
@@ -76,7 +77,8 @@ impl Worker {
         let share = samples as f64 / self.units.batch as f64;
         self.read_own(averaging);
         let gradient = self.engine.unit_held(step, nodes)?;
-        let compute_s = began.elapsed().as_secs_f64();
+        let data_wait_s = self.engine.workload.take_data_wait_s();
+        let compute_s = (began.elapsed().as_secs_f64() - data_wait_s).max(0.0);
         // The mean over the workers moves by the mean of their updates: together they go as far as a step of the batch.
         let together = (share * (averaging.peers.len() + 1) as f64).min(1.0);
         let update = Update {
@@ -98,6 +100,7 @@ impl Worker {
             loss_sum: gradient.loss_sum,
             duration_s: began.elapsed().as_secs_f64(),
             compute_s,
+            data_wait_s,
             wait_s: exchanging.elapsed().as_secs_f64(),
             ..UnitRecord::default()
         })

@@ -20,12 +20,13 @@ impl Engine {
         &mut self,
         steps: Range<u64>,
         nodes_s: &mut Vec<f64>,
+        data_wait_s: &mut f64,
         urgent: &dyn Fn() -> bool,
     ) -> Result<Vec<[f64; 3]>, Fault> {
         let range = self.accumulator.range();
         self.accumulator.reset();
         if self.keeps_sums(&steps) {
-            let leaves = self.sums_of_subtrees(steps.start, nodes_s, urgent)?;
+            let leaves = self.sums_of_subtrees(steps.start, nodes_s, data_wait_s, urgent)?;
             return Ok(header::triples_per_node(self.order.virtual_nodes, range, &leaves));
         }
         let mut leaves = Vec::with_capacity(range.len());
@@ -42,9 +43,16 @@ impl Engine {
             }
             leaves.push(sums);
             self.accumulator.push();
-            nodes_s.push(began.elapsed().as_secs_f64());
+            self.computed(began, nodes_s, data_wait_s);
         }
         Ok(header::triples_per_node(self.order.virtual_nodes, range, &leaves))
+    }
+
+    /// Notes how long a virtual node took, without what went by for want of its samples.
+    fn computed(&mut self, began: Instant, nodes_s: &mut Vec<f64>, data_wait_s: &mut f64) {
+        let waited_s = self.workload.take_data_wait_s();
+        *data_wait_s += waited_s;
+        nodes_s.push((began.elapsed().as_secs_f64() - waited_s).max(0.0));
     }
 
     /// Whether the workload adds up the gradients of these steps itself. It does not where a single gradient is looked
@@ -64,6 +72,7 @@ impl Engine {
         &mut self,
         step: u64,
         nodes_s: &mut Vec<f64>,
+        data_wait_s: &mut f64,
         urgent: &dyn Fn() -> bool,
     ) -> Result<Vec<[f64; 3]>, Fault> {
         let mut leaves = Vec::new();
@@ -78,7 +87,7 @@ impl Engine {
                     SumPosition { is_first: node == subtree.start, merges: self.accumulator.merges(node) };
                 let loss = self.add_to_sum(step, node, position, node + 1 == subtree.end)?;
                 leaves.push([loss.sum, 0.0, loss.weight]);
-                nodes_s.push(began.elapsed().as_secs_f64());
+                self.computed(began, nodes_s, data_wait_s);
             }
             self.accumulator.push_node(subtree.end - subtree.start);
         }

@@ -82,6 +82,7 @@ fn summed(step: u64, duration_s: f64, units: Vec<UnitRecord>) -> StepRecord {
         loss: Some(sum(|unit| unit.loss_sum) / samples.max(1) as f64),
         duration_s,
         compute_s: sum(|unit| unit.compute_s) / count,
+        data_wait_s: sum(|unit| unit.data_wait_s) / count,
         exchange_s: sum(|unit| unit.wait_s) / count,
         unit_count: units.len() as u32,
         units,

@@ -1,0 +1,41 @@
+//! What of a job decides bits.
+
+use super::{Job, Model, Sync};
+
+impl Job {
+    /// The part of the job that decides bits, as canonical text. Two runs with the same identity and
+    /// the same kernel class train the same bytes. Where data lies is not part of it; what the data
+    /// contain is, through the workload's fingerprint.
+    pub fn identity(&self) -> String {
+        let mut parts = serde_json::json!({
+            "mode": self.mode,
+            "seed": self.seed,
+            "model": self.model_identity(),
+            "batch": self.batch,
+            "optimizer": self.optimizer,
+            "schedule": self.schedule,
+            "epochs": self.epochs,
+            "steps": self.steps,
+        });
+        // Where all steps are synchronous it decides no bits.
+        if !self.sync.is_synchronous() {
+            let Sync { policy, nodes_per_update, rate, momentum, .. } = &self.sync;
+            parts["sync"] = serde_json::json!([policy, nodes_per_update, rate, momentum]);
+        }
+        if let Some(block) = self.data.order_block() {
+            parts["order"] = serde_json::json!({ "block": block });
+        }
+        parts.to_string()
+    }
+
+    /// What of the model decides bits: where a script and its interpreter lie does not, and the kernel class says on
+    /// what it computes.
+    fn model_identity(&self) -> serde_json::Value {
+        match &self.model {
+            Model::Python { arguments, layout, .. } => {
+                serde_json::json!({ "kind": "python", "arguments": arguments, "layout": layout })
+            }
+            model => serde_json::json!(model),
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Waiting for samples, which no device shortens.
+
+use std::borrow::Cow;
+
+use bellwether_core::prediction::{Bottleneck, Configuration, PredictError};
+use bellwether_core::profile::{OperationKind, Profile};
+
+use super::ProfileModel;
+
+impl ProfileModel {
+    /// Seconds of each measured step until a worker had its gradients.
+    pub(super) fn gradients_s(&self) -> Vec<f64> {
+        let waits_s = self.profile.data_wait_s();
+        self.profile.compute_s().iter().zip(waits_s).map(|(compute_s, wait_s)| compute_s + wait_s).collect()
+    }
+
+    /// Seconds that a worker waits for the samples of so many virtual nodes.
+    pub(super) fn waiting_s(&self, configuration: &Configuration, nodes: u32) -> f64 {
+        let share = f64::from(nodes) / f64::from(self.profile.virtual_nodes);
+        self.data_wait_s * share * self.batch_factor(configuration)
+    }
+
+    /// The profile with its waiting for samples as a part of computing, for devices of `speed`: they compute what is
+    /// in it faster, but do not wait less.
+    pub(super) fn with_waiting(&self, speed: f64) -> Cow<'_, Profile> {
+        if self.data_wait_s == 0.0 {
+            return Cow::Borrowed(&self.profile);
+        }
+        let more = 1.0 + self.data_wait_s * speed / self.mean_compute_s();
+        let mut profile = self.profile.clone();
+        for step in &mut profile.steps {
+            for (seconds, operation) in step.operations_s.iter_mut().zip(&self.profile.operations) {
+                if operation.kind == OperationKind::Compute {
+                    *seconds *= more;
+                }
+            }
+            step.data_wait_s = 0.0;
+        }
+        Cow::Owned(profile)
+    }
+
+    /// What bounds a step, where a worker that is busy all the time may only wait.
+    pub(super) fn or_data(
+        &self,
+        bottleneck: Bottleneck,
+        configuration: &Configuration,
+    ) -> Result<Bottleneck, PredictError> {
+        let waits = self.data_wait_s > self.mean_compute_s() / self.mean_speed(configuration)?;
+        Ok(if bottleneck == Bottleneck::Compute && waits { Bottleneck::Data } else { bottleneck })
+    }
+}

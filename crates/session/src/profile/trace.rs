@@ -1,0 +1,129 @@
+//! Lets the framework of a script record some of its steps by its own profiler, in a short run of their own: a profiler
+//! slows what it records down, so its steps must not be those that are measured.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+
+use bellwether_core::InputError;
+use bellwether_core::job::{self, CheckedJob, Job, WorkerRange};
+use bellwether_core::record::{Event, RunOutcome};
+use bellwether_runtime::coordinator::{self, Observation, Options};
+use bellwether_runtime::membership::WorkloadDescription;
+use bellwether_runtime::run_dir::StateDir;
+use bellwether_runtime::workload::Workload;
+
+use super::How;
+use super::setup::{Ask, LAST_CHECKPOINT_WAIT, endless, help};
+use crate::error::{RunError, at};
+use crate::metrics::WARM_UP_STEPS;
+use crate::options::{LOOPBACK, options};
+use crate::scratch::Scratch;
+use crate::{Note, Observe, Progress, Spawn, WorkloadBuilder};
+
+/// The variable that tells a worker's process which steps it records, and where to.
+const VARIABLE: &str = "BELLWETHER_TRACE";
+
+/// Steps that are recorded: enough to see what repeats, and few enough for a file that can be looked at.
+const STEPS: u64 = 3;
+
+/// Trains a script's job for a moment on one worker, whose framework records some steps after the warm-up; the files
+/// that are in `folder` then.
+///
+/// # Errors
+///
+/// Returns what keeps the job from being trained, or its framework from leaving a trace.
+pub fn trace(
+    job: &CheckedJob,
+    build: impl Fn(&Job) -> Result<Box<dyn Workload>, InputError> + Send + Sync + 'static,
+    how: &How,
+    folder: &Path,
+    observe: &mut Observe<'_>,
+) -> Result<Vec<PathBuf>, RunError> {
+    let place = folder.display().to_string();
+    let folder = std::path::absolute(folder).map_err(|e| at(&place, e))?;
+    std::fs::create_dir_all(&folder).map_err(|e| at(&place, e))?;
+    let before = files(&folder).map_err(|e| at(&place, e))?;
+    let first = WARM_UP_STEPS as u64;
+    let told = serde_json::json!({ "folder": folder, "first": first, "steps": STEPS });
+    let Spawn::Processes(program) = &how.spawn else {
+        return Err(at(&place, "only a worker that is a process of a script has a framework to trace").into());
+    };
+    let spawn = Spawn::Processes(program.clone().variable(VARIABLE, told.to_string()));
+    let workload = WorkloadBuilder::new(build).with_initial_weights(how.initial_weights.clone());
+    observe(Progress::Note(Note::Tracing { warm_up: first, steps: STEPS }));
+    // The step after the last one begins once the trace is written.
+    train(job, &workload, &spawn, first + STEPS + 1)?;
+    let new: Vec<PathBuf> = files(&folder)
+        .map_err(|e| at(&place, e))?
+        .into_iter()
+        .filter(|file| !before.contains(file))
+        .collect();
+    if new.is_empty() {
+        return Err(at(&place, "the framework's profiler wrote no file").into());
+    }
+    Ok(new)
+}
+
+/// Trains so many steps on one worker, in a folder that vanishes.
+fn train(
+    original: &CheckedJob,
+    workload: &WorkloadBuilder,
+    spawn: &Spawn,
+    steps: u64,
+) -> Result<(), RunError> {
+    let job = original.clone().edit(|edited| {
+        endless(edited);
+        (edited.sync, edited.workers) = (job::Sync::default(), WorkerRange { min: 1, max: 1 });
+    })?;
+    let description = WorkloadDescription::of(workload.build(&job)?.as_ref());
+    let scratch = Scratch::new("trace")?;
+    let run = StateDir::find(Some(scratch.0.clone()))?.create(&job, false)?;
+    let options = Options {
+        spawn: spawn.workers(&run, workload)?,
+        last_checkpoint_wait: LAST_CHECKPOINT_WAIT,
+        initial_weights: workload
+            .initial_weights()
+            .map(|file| run.keep_initial_weights(&file))
+            .transpose()?,
+        ..options(&run, job, &description, LOOPBACK)?
+    };
+    let (asks, asked) = channel();
+    let helper = help(run, asked);
+    let mut over = false;
+    let ended = coordinator::run(options, &mut |seen: Observation<'_>| {
+        if let Observation::Journal(Event::Committed { last, .. }) = seen
+            && !over
+            && last + 1 >= steps
+        {
+            over = true;
+            // The helper ends only after this sender.
+            let _ = asks.send(Ask::Stop);
+        }
+    });
+    drop(asks);
+    let _ = helper.join();
+    let (summary, outcome) = ended.map_err(|e| at("profile", e))?;
+    match outcome {
+        RunOutcome::Stopped => Ok(()),
+        _ => {
+            let what = format!("its framework could not be traced: {}", summary.outcome.reason());
+            Err(at(&original.name, what).into())
+        }
+    }
+}
+
+/// All files below a folder, in order.
+fn files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let (mut found, mut folders) = (Vec::new(), vec![folder.to_path_buf()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder)? {
+            let entry = entry?;
+            match entry.file_type()?.is_dir() {
+                true => folders.push(entry.path()),
+                false => found.push(entry.path()),
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
