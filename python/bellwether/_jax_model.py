@@ -133,11 +133,18 @@ class Tree:
 
     def place(self, vector: Vector) -> Any:
         """A flat vector as a pytree on the device. JAX may keep what it is given, so it is given a copy."""
-        return self.build([jnp.asarray(part.copy()) for part in cut(vector, self.tensors)])
+        # A program takes all leaves at once, where each alone would cost as much as a hundred thousand values.
+        return self.build(_bring(cut(vector.copy(), self.tensors)))
 
     def named(self, tensors: dict[str, Vector], kind: str) -> Any:
         """The tensors ``KIND/NAME`` of a checkpoint as a pytree on the device."""
         return self.build([jnp.asarray(tensors[f"{kind}/{name}"]) for name, _ in self.tensors])
+
+
+@jax.jit
+def _bring(leaves: list[Any]) -> list[Any]:
+    """Arrays on the device."""
+    return leaves
 
 
 def joined(tree: Any) -> Any:

@@ -69,13 +69,27 @@ class OwnRule(CompiledRule):
                 )
         self.slots = _slot_names([name for name, _ in vectors])
         self._compiled = jax.jit(self._update)
-        self._prepared([leaf for _, leaf in leaves if np.ndim(leaf) == 0])
+        numbers = [leaf for _, leaf in leaves if np.ndim(leaf) == 0]
+        self._is_counted = all(jnp.issubdtype(number.dtype, jnp.integer) for number in numbers)
+        self._count = jax.jit(self._counted)
+        self._prepared(numbers)
 
     def _update(self, parameters: Any, leaves: list[Any], gradient: Any) -> tuple[Any, list[Any]]:
         """One update of a flat vector: the parameters and the leaves of the state after it."""
         state = jax.tree_util.tree_unflatten(self._structure, leaves)
         updates, state = self._optimizer.update(gradient, state, parameters)
         return parameters + updates, jax.tree_util.tree_leaves(state)
+
+    def _counted(self, numbers: list[Any]) -> list[Any]:
+        """The numbers after one step more, of a short vector."""
+        ones = jnp.ones(_DUMMY, jnp.float32)
+        _, left = self._update(ones, self._merged([ones] * len(self.slots), numbers), ones)
+        return self._split(left)[1]
+
+    def _advanced(self, numbers: list[Any]) -> list[Any]:
+        # Whole numbers are the same by any program; fractions might be rounded in another way.
+        counted: list[Any] = self._count(numbers) if self._is_counted else super()._advanced(numbers)
+        return counted
 
     def declaration(self, clip_norm: float | None) -> dict[str, Any]:
         """The table ``[optimizer]`` of the job."""

@@ -168,16 +168,24 @@ class OwnRule(CompiledRule):
 def _by_tensorflow(rule: Any, flat: Any) -> Any:
     import tensorflow as tf
 
+    variables = [flat, *rule.variables]
+
+    # Each variable alone would cost as much as the update of a piece. A program that also updates would be optimized
+    # as a whole, and its bits would be others.
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def put(values: list[Any]) -> None:
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
+
     @tf.function(autograph=False)  # type: ignore[untyped-decorator]
     def update(gradient: Any) -> None:
         rule.apply([gradient], [flat])
 
-    def step(parameters: Vector, variables: list[Any], gradient: Vector) -> Any:
-        flat.assign(parameters)
-        for variable, value in zip(rule.variables, variables, strict=True):
-            variable.assign(value)
+    def step(parameters: Vector, state: list[Any], gradient: Vector) -> Any:
+        put([parameters, *state])
         update(tf.constant(gradient))
-        return _numpy(flat), [_numpy(variable) for variable in rule.variables]
+        after, *left = [variable.value.numpy() for variable in variables]
+        return after, left
 
     return step
 
@@ -189,7 +197,7 @@ def _by_jax(rule: Any) -> Any:
 
     def step(parameters: Vector, variables: list[Any], gradient: Vector) -> Any:
         (after,), left = compiled(variables, [gradient], [parameters])
-        return np.asarray(after), [np.asarray(value) for value in left]
+        return after, left
 
     return step
 

@@ -21,6 +21,8 @@ Apply = Callable[[int, int, Vector, list[Vector], Vector], None]
 TESTED = 4_099
 """Elements of the vectors that a rule is tested on."""
 
+_LINE_BYTES = 64
+
 _CUTS = (0, 1, 700, 2_048, TESTED)
 _SCALES = (0.1, 100.0, 1e6)
 """Of the gradients of each step: also a rule that looks only at long gradients is found."""
@@ -72,8 +74,11 @@ class CompiledRule(ABC):
     def _prepared(self, numbers: list[Any]) -> None:
         """Notes that slots are known, and the numbers before the first step."""
         self._history = {0: numbers}
-        slots = [np.zeros(PIECE, np.float32) for _ in self.slots]
-        self.piece = (np.zeros(PIECE, np.float32), np.zeros(PIECE, np.float32), slots)
+        vectors = [_aligned(PIECE) for _ in range(2 + len(self.slots))]
+        self.piece = (vectors[0], vectors[1], vectors[2:])
+        # A program reads them where they lie. What follows the last values of a run, whatever it is, changes none.
+        self._parameters, self._gradient, *self._kept = [vector[: self._size] for vector in vectors]
+        self._places = {_place(vector) for vector in vectors}
 
     @abstractmethod
     def _begin(self, parameters: Vector) -> list[Any]:
@@ -87,32 +92,36 @@ class CompiledRule(ABC):
     def _refuse(self, what: str) -> BellwetherError:
         """An error that names the optimizer and what works."""
 
-    def update(self, step: int, start: int, length: int) -> None:
-        """Updates the piece that stands in `piece`."""
-        parameters, gradient, slots = self.piece
-        self.apply(step, start, parameters[:length], [slot[:length] for slot in slots], gradient[:length])
-
-    def apply(
-        self, step: int, _start: int, parameters: Vector, slots: list[Vector], gradient: Vector
-    ) -> list[Any]:
-        """Updates a piece of the flat vectors in place; returns the numbers of the rule's state after it."""
-        length, padded = len(parameters), self._padded(parameters)
+    def update(self, step: int, _start: int, _length: int) -> list[Any]:
+        """Updates the piece that stands in `piece`; returns the numbers of the rule's state after it."""
         if step == 0:
-            state = self._begin(padded)
+            state = self._begin(self._parameters)
         else:
-            state = self._merged([self._padded(slot) for slot in slots], self.numbers_after(step))
-        after, left = self._stepped(padded, state, self._padded(gradient))
-        parameters[:] = np.asarray(after)[:length]
+            state = self._merged(list(self._kept), self.numbers_after(step))
+        after, left = self._stepped(self._parameters, state, self._gradient)
         vectors, numbers = self._split(left)
-        for slot, values in zip(slots, vectors, strict=True):
-            slot[:] = np.asarray(values)[:length]
+        found = [self._apart(values) for values in (after, *vectors)]
+        for vector, values in zip((self._parameters, *self._kept), found, strict=True):
+            vector[:] = values
         return numbers
 
-    def _padded(self, vector: Vector) -> Vector:
-        """A copy of a piece in a vector of the one length."""
-        whole = np.zeros(self._size, np.float32)
-        whole[: len(vector)] = vector
-        return whole
+    def apply(
+        self, step: int, start: int, parameters: Vector, slots: list[Vector], gradient: Vector
+    ) -> list[Any]:
+        """Updates a piece of the flat vectors in place, as a run does; returns the numbers after it."""
+        length = len(parameters)
+        kept = list(zip((self._parameters, *self._kept), (parameters, *slots), strict=True))
+        for vector, values in (*kept, (self._gradient, gradient)):
+            vector[:length], vector[length:] = values, 0.0
+        numbers = self.update(step, start, length)
+        for vector, values in kept:
+            values[:] = vector[:length]
+        return numbers
+
+    def _apart(self, values: Any) -> Vector:
+        """What a program gave, as a vector that does not lie in the piece, which is about to be written."""
+        vector: Vector = np.asarray(values)
+        return vector.copy() if _place(vector) in self._places else vector
 
     def _merged(self, vectors: list[Any], numbers: list[Any]) -> list[Any]:
         """The state from its parts, in its order."""
@@ -128,15 +137,20 @@ class CompiledRule(ABC):
         """The numbers of the rule's state after `step` steps: those of any vector."""
         if step not in self._history:
             known = max(past for past in self._history if past < step)
-            numbers, ones = self._history[known], np.ones(self._size, np.float32)
+            numbers = self._history[known]
             for _ in range(known, step):
-                _, left = self._stepped(ones, self._merged([ones] * len(self.slots), numbers), ones)
-                numbers = self._split(left)[1]
+                numbers = self._advanced(numbers)
             self._history[step] = numbers
             # Steps are done again, but not many: the beginning and the last few are enough.
             for past in sorted(self._history)[1:-4]:
                 del self._history[past]
         return self._history[step]
+
+    def _advanced(self, numbers: list[Any]) -> list[Any]:
+        """The numbers after one step more, by the program that updates."""
+        ones = np.ones(self._size, np.float32)
+        _, left = self._stepped(ones, self._merged([ones] * len(self.slots), numbers), ones)
+        return self._split(left)[1]
 
     def _test(self, agrees_with_tensors: Callable[[], bool]) -> None:
         """Refuses a rule whose pieces are other bits than the whole, or whose numbers depend on gradients.
@@ -167,6 +181,19 @@ class CompiledRule(ABC):
     def _bytes(number: Any) -> bytes:
         """The bytes of a number of the state."""
         return np.asarray(number).tobytes()
+
+
+def _aligned(length: int) -> Vector:
+    """Zeros in memory that begins at a cache line: frameworks copy what does not."""
+    room = np.zeros(length * 4 + _LINE_BYTES, np.uint8)
+    start = -_place(room) % _LINE_BYTES
+    return room[start : start + length * 4].view(np.float32)
+
+
+def _place(vector: NDArray[Any]) -> int:
+    """The address of a vector's first value."""
+    place: int = vector.__array_interface__["data"][0]
+    return place
 
 
 def short(error: Exception) -> str:

@@ -14,6 +14,7 @@ import optax
 from bellwether import BellwetherError
 from bellwether._jax_model import Tree, joined
 from bellwether._jax_rules import OwnRule
+from bellwether._rules import CompiledRule, Vector
 
 ACCEPTED: dict[str, Any] = {
     "adamw": optax.adamw(1e-3, weight_decay=0.1),
@@ -109,6 +110,15 @@ class Rules(unittest.TestCase):
     def test_what_is_no_optimizer_is_refused(self) -> None:
         self.assertRaisesRegex(BellwetherError, "the optimizer is float", rule, 1e-3)
 
+    def test_numbers_are_those_of_the_updates(self) -> None:
+        fractions = optax.inject_hyperparams(optax.adamw)(optax.linear_schedule(1e-2, 1e-3, 10))
+        for optimizer in (ACCEPTED["a chain"], fractions):
+            own = rule(optimizer)
+            for step in range(STEPS):
+                left = own.update(step, 0, LENGTH)
+                said = [np.asarray(number).tobytes() for number in own.numbers_after(step + 1)]
+                self.assertEqual(said, [np.asarray(number).tobytes() for number in left])
+
     def test_a_step_does_not_depend_on_those_before_in_this_process(self) -> None:
         own = rule(optax.adamw(optax.linear_schedule(1e-2, 1e-3, 10)))
         numbers = [np.asarray(leaf).tolist() for leaf in own.numbers_after(7)]
@@ -116,6 +126,42 @@ class Rules(unittest.TestCase):
         fresh = rule(optax.adamw(optax.linear_schedule(1e-2, 1e-3, 10)))
         both = [in_pieces(each, (), range(STEPS))[0].tobytes() for each in (own, fresh)]
         self.assertEqual(both[0], both[1])
+
+
+class Shifting(CompiledRule):
+    """A rule whose program gives what it was given, where that lies: the slot becomes the parameters before."""
+
+    slots, _is_vector = ["before"], [True]
+
+    def __init__(self) -> None:
+        super().__init__(LENGTH)
+        self._prepared([])
+
+    def _begin(self, parameters: Vector) -> list[Any]:
+        return [np.zeros_like(parameters)]
+
+    def _stepped(self, parameters: Vector, state: list[Any], gradient: Vector) -> tuple[Any, list[Any]]:
+        return parameters + state[0] + gradient, [parameters]
+
+    def _refuse(self, what: str) -> BellwetherError:
+        return BellwetherError(what)
+
+
+class InPlace(unittest.TestCase):
+    """A piece is updated where it lies."""
+
+    def test_what_a_program_gives_back_is_not_overwritten_before_it_is_read(self) -> None:
+        own = Shifting()
+        parameters, slots, gradient = np.arange(3, dtype=np.float32), [np.zeros(3, np.float32)], np.ones(3)
+        for step in range(3):
+            before, slot = parameters.copy(), slots[0].copy()
+            own.apply(step, 0, parameters, slots, gradient.astype(np.float32))
+            np.testing.assert_array_equal(parameters, before + (slot if step else 0) + 1)
+            np.testing.assert_array_equal(slots[0], before)
+
+    def test_frameworks_take_the_piece_without_a_copy(self) -> None:
+        parameters, gradient, slots = Shifting().piece
+        self.assertEqual([vector.ctypes.data % 64 for vector in (parameters, gradient, *slots)], [0, 0, 0])
 
 
 class Declared(unittest.TestCase):
