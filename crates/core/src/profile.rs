@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::InputError;
+use crate::record::Boot;
 
 mod check;
 
@@ -49,6 +50,10 @@ pub struct Profile {
     /// Measured time to write a checkpoint, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_s: Option<f64>,
+    /// What the start of the first worker took: a newcomer on another machine takes as long. Absent when it was not
+    /// measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<Boot>,
     /// What was measured apart from the steps; absent when nothing was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apart: Option<MeasuredApart>,

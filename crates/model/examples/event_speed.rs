@@ -55,6 +55,7 @@ fn network(parts: u32) -> Profile {
         network: None,
         parsing: None,
         checkpoint_s: None,
+        boot: None,
         apart: None,
     }
 }

@@ -79,6 +79,7 @@ pub(super) fn assemble(
         network: None,
         parsing: None,
         checkpoint_s: None,
+        boot: None,
         apart: None,
     };
     profile.check().map_err(|error| {

@@ -56,6 +56,7 @@ fn profile(nodes: u32, computes: usize, bytes: &[u64], sent: &[usize], steps: &[
         network: Some(Network { bandwidth_bytes_per_s: 1e9, latency_s: 1e-4 }),
         parsing: None,
         checkpoint_s: None,
+        boot: None,
         apart: None,
     }
 }

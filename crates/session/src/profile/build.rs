@@ -4,7 +4,7 @@ use bellwether_core::job::Job;
 use bellwether_core::profile::{
     CollectiveCost, MeasuredStep, Network, Operation, OperationKind, PROFILE_VERSION, Part, Profile,
 };
-use bellwether_core::record::StepRecord;
+use bellwether_core::record::{Boot, StepRecord};
 use bellwether_runtime::membership::WorkloadDescription;
 
 use crate::metrics::WARM_UP_STEPS;
@@ -26,6 +26,8 @@ pub(crate) struct Measured {
     pub(crate) network: Option<Network>,
     /// Time to write a checkpoint.
     pub(crate) checkpoint_s: Option<f64>,
+    /// What the start of the first worker took.
+    pub(crate) boot: Option<Boot>,
 }
 
 impl Measured {
@@ -67,6 +69,7 @@ pub(crate) fn profile(job: &Job, description: &WorkloadDescription, measured: &M
         network: measured.network,
         parsing: None,
         checkpoint_s: measured.checkpoint_s,
+        boot: measured.boot,
         apart: None,
     }
 }

@@ -11,7 +11,7 @@
 use bellwether_core::profile::{
     MeasuredStep, Network, Operation, OperationKind, PROFILE_VERSION, Parsing, Part, Profile,
 };
-use bellwether_core::record::Call;
+use bellwether_core::record::{Boot, Call};
 
 /// Bytes from which the time of handling a part is mostly that of its bytes.
 const LARGE_BYTES: u64 = 256 << 10;
@@ -46,6 +46,8 @@ pub(crate) struct Measured {
     pub(crate) handling: Vec<(u64, f64)>,
     /// The link to the server.
     pub(crate) network: Option<Network>,
+    /// What the start of the first worker took.
+    pub(crate) boot: Option<Boot>,
 }
 
 /// The profile.
@@ -70,6 +72,7 @@ pub(crate) fn profile(measured: &Measured) -> Profile {
         network: measured.network,
         parsing: parsing(&measured.handling),
         checkpoint_s: None,
+        boot: measured.boot,
         apart: None,
     }
 }
@@ -177,6 +180,7 @@ mod tests {
             update_s: vec![0.5, 0.25],
             handling: vec![],
             network: None,
+            boot: None,
         }
     }
 

@@ -48,6 +48,7 @@ impl Graph {
             network: None,
             parsing: None,
             checkpoint_s: None,
+            boot: None,
             apart: None,
         }
     }
