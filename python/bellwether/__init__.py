@@ -1,11 +1,11 @@
 """Bellwether: elastic training with the same bits on any number of workers.
 
 Import the module of your framework: ``bellwether.torch``, ``bellwether.jax`` or ``bellwether.keras``. This one
-imports none of them, and the native module only when one of its functions is used.
+imports none of them, and the native module only in workers and when one of its functions is used.
 """
 
 from bellwether._errors import BellwetherError, InputError
-from bellwether._role import is_lead
+from bellwether._role import Role, is_lead, role
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +17,13 @@ __all__ = ["BellwetherError", "InputError", "is_lead", "launch", "plan", "predic
 _PLACES = {name: "_answers" for name in ("plan", "predict", "predict_run", "simulate")} | {
     "launch": "_launch"
 }
+
+
+if role() is Role.WORKER:
+    # The run follows what a worker does from its first line on; one that was forked has begun already.
+    from bellwether._loop import begin
+
+    begin()
 
 
 def __getattr__(name: str) -> object:

@@ -63,6 +63,18 @@ def caller() -> str:
     return ""
 
 
+def main_line() -> str:
+    """``train.py:16``: the user's line at which the main thread stands; empty where there is none."""
+    import threading
+
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None:
+        if _is_users(frame.f_code.co_filename):
+            return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
 def refuse(what: str, instead: str = "") -> BellwetherError:
     """An error with the user's line: ``train.py:3: WHAT; INSTEAD``."""
     place = caller()
@@ -75,7 +87,8 @@ def missing(error: ModuleNotFoundError, wanted: str) -> ModuleNotFoundError:
     name = str(error.name)
     if name not in ("torch", "jax", "keras", "tensorflow"):
         return error
-    catch(report)
+    if _handle is None:
+        catch(report)
     place = caller()
     what = f"{name} is not installed beside {sys.executable}; pip install {wanted}"
     return MissingFramework(f"{place}: {what}" if place else what, name=name)

@@ -4,7 +4,8 @@
 to its output. It ends when its input does; its workers go on.
 
 Requests: ``{"import": [MODULE, …]}`` and ``{"id": 1, "command": [PYTHON, SCRIPT, …], "environment": {…},
-"log": FILE}``. Answers to the latter: ``{"id": 1, "process": PID}``, and later ``{"id": 1, "ended": STATUS}`` (as of :func:`os.waitpid`).
+"log": FILE}``. Answers to the former: ``{"importing": MODULE}`` before each, and ``{"importing": null}`` after the last;
+to the latter: ``{"id": 1, "process": PID}``, and later ``{"id": 1, "ended": STATUS}`` (as of :func:`os.waitpid`).
 """
 
 from __future__ import annotations
@@ -36,8 +37,18 @@ def main() -> None:
 def _import(modules: list[str]) -> None:
     """Imports what can be imported; the script itself says what is wrong with the rest."""
     for module in modules:
+        if module in sys.modules:
+            continue
+        _answer({"importing": module})
         with contextlib.suppress(Exception):
             importlib.import_module(module)
+    _answer({"importing": None})
+
+
+def _answer(answer: dict[str, Any]) -> None:
+    """Writes a line, unless nobody listens any more."""
+    with contextlib.suppress(BrokenPipeError):
+        os.write(1, json.dumps(answer).encode() + b"\n")
 
 
 def _is_forkable() -> bool:
@@ -81,7 +92,7 @@ class _Server:
         if process == 0:
             return lambda: _become(request)
         self._workers[process] = request["id"]
-        self._answer({"id": request["id"], "process": process})
+        _answer({"id": request["id"], "process": process})
         return None
 
     def _start_fresh(self, request: dict[str, Any]) -> None:
@@ -96,7 +107,7 @@ class _Server:
             )
         self._fresh[child.pid] = child
         self._workers[child.pid] = request["id"]
-        self._answer({"id": request["id"], "process": child.pid})
+        _answer({"id": request["id"], "process": child.pid})
 
     def _reap(self) -> None:
         for process in list(self._workers):
@@ -104,12 +115,7 @@ class _Server:
             if ended:
                 request = self._workers.pop(process)
                 self._fresh.pop(process, None)
-                self._answer({"id": request, "ended": status})
-
-    @staticmethod
-    def _answer(answer: dict[str, int]) -> None:
-        with contextlib.suppress(BrokenPipeError):
-            os.write(1, json.dumps(answer).encode() + b"\n")
+                _answer({"id": request, "ended": status})
 
 
 def _become(request: dict[str, Any]) -> None:
@@ -126,7 +132,16 @@ def _become(request: dict[str, Any]) -> None:
     _, script, *arguments = request["command"]
     sys.argv = [script, *arguments]
     sys.path[0] = os.path.dirname(script)
+    _begin()
     runpy.run_path(script, run_name="__main__")
+
+
+def _begin() -> None:
+    """Opens the worker's session, so that the run follows what the script does from its first line on."""
+    # Not before the fork: it is no worker's process until then.
+    from bellwether._loop import begin
+
+    begin()
 
 
 if __name__ == "__main__":

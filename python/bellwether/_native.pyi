@@ -3,21 +3,42 @@
 from collections.abc import Sequence
 from typing import Any, final
 
-__all__ = ["Journal", "SampleOrder", "Worker", "plan", "predict", "simulate"]
+__all__ = [
+    "Journal",
+    "SampleOrder",
+    "Worker",
+    "forget_connections",
+    "hold_connections",
+    "plan",
+    "predict",
+    "release_connections",
+    "simulate",
+]
 
 @final
 class Worker:
     """A worker of a run, on a thread of this process; it asks the thread that calls `next`."""
 
-    def __new__(
-        cls,
-        options: str,
+    def __new__(cls, options: str) -> Worker:
+        """Joins the run; returns when it has let this worker in, RuntimeError if it does not."""
+
+    def builds(self) -> None:
+        """The script makes what it trains from here on."""
+
+    def declare(
+        self,
         declaration: str,
+        line: str,
         framework: str,
         buffers: tuple[Any, Any, Any, Any],
         piece: tuple[Any, Any, Sequence[Any]] | None = None,
         keeps_sums: bool = False,
-    ) -> Worker: ...
+    ) -> None:
+        """Says what the script trains, in this line of it; RuntimeError if no run waits for it any more."""
+
+    def fails(self, what: str) -> None:
+        """Says that the script failed before it said what it trains; returns when the run has heard it."""
+
     def next(self) -> tuple[Any, ...]:
         """Waits for the next request; RuntimeError if the run refuses this worker or ends it before its end."""
 
@@ -55,6 +76,15 @@ class Journal:
 
     def is_alive(self) -> bool:
         """Whether a coordinator of the run lives."""
+
+def hold_connections() -> None:
+    """Before a fork: no connection of the run is opened or closed until it is over."""
+
+def release_connections() -> None:
+    """After a fork, in the process that forked."""
+
+def forget_connections() -> list[int]:
+    """After a fork, in the new process: the descriptors of connections that it has to close."""
 
 def simulate(options: str) -> str:
     """The figures of every policy, as `bellwether simulate --format json` prints them; ValueError for bad input."""

@@ -105,7 +105,7 @@ class Feed:
     """Gives a worker its micro-batches; with `processes` they are loaded ahead of need."""
 
     def __init__(self, loading: Loading, order: SampleOrder, processes: int, options: dict[str, Any]) -> None:
-        """`options` go to the `DataLoader`. The processes are forked here, before the worker has connections."""
+        """`options` go to the `DataLoader`, whose processes are forked here."""
         self._loading = loading
         self._plan = Plan(order)
         self._ahead: Iterator[Any] | None = None

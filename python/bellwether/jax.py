@@ -27,7 +27,7 @@ from bellwether._errors import BellwetherError
 from bellwether._jax_model import Recorder, Tree, Vectors, be_deterministic, begin, kernel_class, key_of
 from bellwether._jax_rules import OwnRule
 from bellwether._lead import Checkpoint, Lead
-from bellwether._loop import Evaluate, Gradient, Session
+from bellwether._loop import Evaluate, Gradient, Session, builds, join
 from bellwether._role import Role, is_lead, role
 
 __all__ = ["BellwetherError", "Run", "is_lead", "load", "load_optimizer", "train"]
@@ -71,7 +71,7 @@ class Run:
 
         Raises BellwetherError, which names the line and what to write, for what cannot be trained so.
         """
-        _errors.catch(_errors.report)
+        builds()
         self._data = Samples(data, "data")
         self._held_out = Samples(held_out, "held_out") if held_out is not None else None
         check_sizes(len(self._data), batch_size, virtual_nodes)
@@ -163,7 +163,7 @@ class Run:
 
     def _join(self, declaration: Declaration) -> _Batches:
         be_deterministic()
-        session = Session(
+        session = join(
             declaration,
             f"{kernel_class()}; data {self._data.digest()}",
             self._vectors.attach(),

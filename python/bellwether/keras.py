@@ -29,7 +29,7 @@ from bellwether._errors import BellwetherError
 from bellwether._keras_model import Steps, Vectors
 from bellwether._keras_rules import OwnRule
 from bellwether._lead import Lead
-from bellwether._loop import Gradient, Session
+from bellwether._loop import Gradient, builds, join
 from bellwether._role import Role, computes, is_lead, role
 
 __all__ = ["BellwetherError", "fit", "is_lead", "load"]
@@ -79,7 +79,7 @@ def fit(
     Returns the history. In a worker it does not return; in the lead it leaves by SystemExit if the run was stopped
     (0) or failed (1). Raises BellwetherError, which names the line and what to write, for what cannot be trained so.
     """
-    _errors.catch(_errors.report)
+    builds()
     _keras_model.backend()
     given = list(callbacks or ())
     _check(model, given)
@@ -156,7 +156,7 @@ def _work(declaration: Declaration, vectors: Vectors, rule: OwnRule, samples: Sa
     _keras_model.be_deterministic()
     steps = Steps(vectors)
     kernel_class = f"{_keras_model.kernel_class()}; data {samples.digest()}; fixed {vectors.fixed_digest()}"
-    session = Session(declaration, kernel_class, steps.buffers, rule.piece, rule)
+    session = join(declaration, kernel_class, steps.buffers, rule.piece, rule)
     trace = _trace.of_environment(_keras_model.recorder)
     while True:
         request = session.next()

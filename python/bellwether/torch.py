@@ -33,7 +33,7 @@ from bellwether import data as _data
 from bellwether._declare import Declaration
 from bellwether._errors import BellwetherError
 from bellwether._lead import Checkpoint, Lead
-from bellwether._loop import Evaluate, Gradient, Session
+from bellwether._loop import Evaluate, Gradient, Session, builds, join
 from bellwether._native import SampleOrder
 from bellwether._role import Role, is_lead, role
 from bellwether._torch_data import Feed, Loading, seed_all
@@ -92,7 +92,7 @@ class Run:
 
         Raises BellwetherError, which names the line and what to write, for what cannot be trained so.
         """
-        _errors.catch(_errors.report)
+        builds()
         check(model)
         for samples, what in ((data, "data"), (held_out, "held_out")):
             if samples is not None:
@@ -224,7 +224,7 @@ class Run:
         order = SampleOrder(len(self._loading.data), batch_size, virtual_nodes, self._seed, self._order_block)
         feed = Feed(self._loading, order, self._processes, self._loader_options)
         rule = self._rule
-        session = Session(
+        session = join(
             declaration,
             self._kernel_class(),
             self._vectors.attach(self._device),  # type: ignore[arg-type]

@@ -18,14 +18,24 @@ STEPS, NODES = 3, 2
 class ScriptedWorker:
     """Stands in for `bellwether._native.Worker`."""
 
-    def __init__(
-        self, _options: str, declaration: str, framework: str, buffers: Any, piece: Any = None
+    def __init__(self, _options: str) -> None:
+        self._has_failed = False
+
+    def builds(self) -> None:
+        """The script makes what it trains."""
+
+    def fails(self, what: str) -> None:
+        """The script failed before it said what it trains."""
+        self.failed(what, True)
+
+    def declare(
+        self, declaration: str, _line: str, framework: str, buffers: Any, piece: Any = None
     ) -> None:
+        """What is trained is known: its requests follow."""
         self._job = json.loads(declaration)["job"]
         self._buffers, self._piece = buffers, piece
         self._requests = iter(self._list())
         self._last: tuple[Any, ...] = ()
-        self._has_failed = False
         buffers[0][:] = 0.125
         say("framework", framework)
 

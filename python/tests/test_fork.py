@@ -53,10 +53,12 @@ class Server(unittest.TestCase):
         self.server.stdin.flush()
 
     def hear(self) -> dict[str, int]:
-        """Reads an answer."""
+        """Reads an answer about a worker."""
         assert self.server.stdout is not None
-        answer: dict[str, int] = json.loads(self.server.stdout.readline())
-        return answer
+        while True:
+            answer: dict[str, int] = json.loads(self.server.stdout.readline())
+            if "importing" not in answer:
+                return answer
 
     def worker(self, number: int, *arguments: str) -> tuple[int, str]:
         """Runs the script as a worker: how it ended, and what it said."""
@@ -78,6 +80,13 @@ class Server(unittest.TestCase):
             self.assertEqual(ended, code, said)
             self.assertIn(f"argv ['{code}', '--fast'] role worker main __main__", said)
             self.assertIn("loaded True leader True", said)
+
+    def test_it_says_what_it_imports_and_when_it_has_done_so(self) -> None:
+        """An import that does not end has a name."""
+        self.start("wave", "no_such_module")
+        assert self.server.stdout is not None
+        said = [json.loads(self.server.stdout.readline()) for _ in range(3)]
+        self.assertEqual([answer["importing"] for answer in said], ["wave", "no_such_module", None])
 
     def test_a_script_that_fails_says_where(self) -> None:
         """As if it had been started."""

@@ -24,6 +24,8 @@ pub use work::Work;
 
 /// The confidence that is meant when none is said.
 pub const CONFIDENCE: f64 = 0.95;
+/// Seconds of a worker's start from which on people are told that a plan counts with them.
+const NOTED_JOIN_S: f64 = 1.0;
 /// Numbers of simulated runs.
 pub const RUNS: RangeInclusive<u64> = 100..=10_000;
 /// Numbers of workers.
@@ -90,10 +92,11 @@ impl Request {
     /// Files that cannot be read or used; a loss that is out of reach.
     pub fn answer(&self, note: &mut dyn FnMut(String)) -> Result<Plan, Refusal> {
         let deadline_s = self.deadline.map(left_s).transpose()?;
-        let catalogue = read_catalogue(&self.catalog)?;
+        let mut catalogue = read_catalogue(&self.catalog)?;
         catalogue.check_regions(&self.regions)?;
         let model = catalogue.speeds_of(profiled(&self.profile)?)?;
         let profile = model.profile();
+        note_join(&mut catalogue, profile, note);
         let amount = self.work.samples(profile, note)?;
         note_link(&catalogue, profile, note);
         let job = model.job();
@@ -142,6 +145,20 @@ fn note_link(catalogue: &Catalogue, profile: &Profile, note: &mut dyn FnMut(Stri
             "the catalogue says no [network]: machines are linked as the profile's workers were, by {gigabits:.1} Gbit/s"
         ));
     }
+}
+
+/// Lets the workers of machines of which nothing is said join as the profile's first worker did, and says so where it
+/// takes long enough to matter.
+fn note_join(catalogue: &mut Catalogue, profile: &Profile, note: &mut dyn FnMut(String)) {
+    let Some(boot) = profile.boot else { return };
+    let unsaid: Vec<_> = catalogue.machines.iter_mut().filter(|machine| machine.join_s == 0.0).collect();
+    if !unsaid.is_empty() && boot.total_s() >= NOTED_JOIN_S {
+        note(format!(
+            "the catalogue says no `join` for some machines: their workers join as the profile's first one did, in {}",
+            boot.sentence()
+        ));
+    }
+    unsaid.into_iter().for_each(|machine| machine.join_s = boot.total_s());
 }
 
 /// Seconds from now.

@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -177,6 +178,10 @@ pub enum Model {
         /// Values of all these tensors; the command fills them in.
         #[serde(default, skip_serializing_if = "is_zero_values")]
         values: u64,
+        /// How long each stage of a worker's start may take (the script until it says what it trains, the model, the
+        /// first gradients), after which another worker is started; without it 10 minutes, and 15 for the gradients.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stage_allowance: Option<Seconds>,
         /// Variables that its processes start with: those that choose a back-end or its kernels, and `PYTHONPATH`. The
         /// command fills in which of them are set where the script declares its job.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -435,6 +440,16 @@ impl Job {
             (Some(steps), _) => steps,
             (None, Some(epochs)) => epochs.saturating_mul(samples.div_ceil(self.batch.size)),
             (None, None) => 0,
+        }
+    }
+
+    /// How long each stage of a worker's start may take, where the job says so.
+    pub fn stage_allowance(&self) -> Option<Duration> {
+        match &self.model {
+            Model::Python { stage_allowance, .. } => {
+                stage_allowance.and_then(|allowance| Duration::try_from_secs_f64(allowance.get()).ok())
+            }
+            _ => None,
         }
     }
 

@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::InputError;
+use crate::record::Boot;
 
 mod check;
 
@@ -52,6 +53,10 @@ pub struct Profile {
     /// Largest resident memory of a worker while it was measured, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_resident_bytes: Option<u64>,
+    /// What the start of the first worker took: a newcomer on another machine takes as long. Absent when it was not
+    /// measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<Boot>,
     /// What was measured apart from the steps; absent when nothing was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apart: Option<MeasuredApart>,

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::prediction::Protocol;
 
+mod boot;
 mod outcome;
 mod sentence;
 mod staleness;
@@ -14,6 +15,7 @@ mod step;
 mod summary;
 mod text;
 
+pub use boot::Boot;
 pub use outcome::{RunFailure, RunOutcome};
 pub use staleness::Staleness;
 pub use step::{Call, StepRecord, Traffic, UnitRecord};
@@ -111,6 +113,14 @@ pub enum Event {
         bandwidth_bytes_per_s: f64,
         /// Seconds one way.
         latency_s: f64,
+    },
+    /// A worker can train: it has made what it computes with, and computed once.
+    WorkerWarm {
+        /// Who.
+        worker: u64,
+        /// What its start took.
+        #[serde(flatten)]
+        boot: Boot,
     },
     /// A connection or a worker was not let in.
     Refused {

@@ -60,6 +60,7 @@ fn network(parts: u32) -> Profile {
         parsing: None,
         checkpoint_s: None,
         peak_resident_bytes: None,
+        boot: None,
         apart: None,
     }
 }

@@ -6,15 +6,20 @@
 //! it; the runtime's threads need no interpreter, so a worker that holds the interpreter's lock for a minute still
 //! answers its coordinator.
 //!
+//! The session with the run begins before the script does (`prepare`): the run follows what its workers do from the
+//! first line on. `forks` keeps its connections from those whom the script forks.
+//!
 //! `ask`, `declaration`, `probe` and `workload` know no Python and are tested without an interpreter.
-//! `worker`, `order`, `journal` and `answers` are what Python sees.
+//! `worker`, `forks`, `order`, `journal` and `answers` are what Python sees.
 
 mod answers;
 mod ask;
 mod buffers;
 mod declaration;
+mod forks;
 mod journal;
 mod order;
+mod prepare;
 mod probe;
 mod worker;
 mod workload;
@@ -24,6 +29,8 @@ mod workload;
 mod _native {
     #[pymodule_export]
     use crate::answers::{of_plan, of_prediction, of_simulation};
+    #[pymodule_export]
+    use crate::forks::{forget_connections, hold_connections, release_connections};
     #[pymodule_export]
     use crate::journal::Journal;
     #[pymodule_export]

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::mpsc::Sender;
-use std::sync::{Mutex, PoisonError};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -11,19 +11,27 @@ use bellwether_core::InputError;
 use bellwether_core::job::Job;
 use bellwether_runtime::notice::Listening;
 use bellwether_runtime::run_dir::read_token;
-use bellwether_runtime::worker;
-use bellwether_runtime::workload::Workload;
+use bellwether_runtime::worker::{self, Leash, leash, leave_on_signals};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use rustix::process::{Signal, getpid, kill_process};
 use serde::Deserialize;
 
 use crate::ask::{Answer, Answerer, Question, Wait, rendezvous};
 use crate::buffers::{Buffers, PieceVectors, Vectors};
 use crate::declaration::Declaration;
-use crate::workload::PythonWorkload;
+use crate::prepare::{Declared, News, Waiting};
 
 /// How long a wait for the next question lasts before signals are looked at.
 const SLICE: Duration = Duration::from_millis(200);
+
+/// How long the interpreter has for a last word before the process is ended without it.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic while it was held leaves what is in it as it was.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// What the command says about the run that a worker joins.
 #[derive(Debug, Deserialize)]
@@ -39,35 +47,102 @@ struct Options {
 #[pyclass(frozen)]
 pub(crate) struct Worker {
     answerer: Mutex<Answerer>,
+    news: Sender<News<Buffers>>,
+    script: Arc<Mutex<Script>>,
+    /// Held until the script has said what it trains: signals are its own until then.
+    leash: Mutex<Option<Leash>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// How far the script is, for what becomes of its process when there is no run for it any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Script {
+    /// It waits for the run to let it in, or for requests: it hears of the end.
+    Listens,
+    /// It runs, and hears nothing.
+    Runs,
+    /// It runs, and its process is being ended.
+    IsOver,
 }
 
 #[pymethods]
 impl Worker {
+    /// Joins the run; returns when the run has let this worker in.
     #[new]
-    #[pyo3(signature = (options, declaration, framework, buffers, piece=None, keeps_sums=false))]
-    fn new(
-        options: &str,
+    fn new(py: Python<'_>, options: &str) -> PyResult<Worker> {
+        let (mut options, _) = read_options(options)?;
+        let (leash, leashed) = leash();
+        options.leashed = Some(leashed);
+        let (asker, answerer) = rendezvous();
+        let (enter, enters) = channel();
+        let (news, heard) = channel();
+        let script = Arc::new(Mutex::new(Script::Listens));
+        let runs = Arc::clone(&script);
+        let entered = Box::new(move || {
+            *lock(&runs) = Script::Runs;
+            // The main thread may be gone with its process.
+            let _ = enter.send(());
+        });
+        let waiting = Waiting { entered, news: heard, asker, place: users_place };
+        let thread = start(options, waiting, Arc::clone(&script))?;
+        let worker = Worker {
+            answerer: Mutex::new(answerer),
+            news,
+            script,
+            leash: Mutex::new(Some(leash)),
+            thread: Mutex::new(Some(thread)),
+        };
+        loop {
+            match py.detach(|| enters.recv_timeout(SLICE)) {
+                Ok(()) => break,
+                Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+                // It has ended, and says why.
+                Err(RecvTimeoutError::Disconnected) => {
+                    worker.next(py)?;
+                    return Err(PyRuntimeError::new_err("the run needs no worker any more"));
+                }
+            }
+        }
+        Ok(worker)
+    }
+
+    /// The script makes what it trains from here on.
+    fn builds(&self) {
+        // Whoever was to hear of it may be gone.
+        let _ = self.news.send(News::Builds);
+    }
+
+    /// Says what the script trains, in this line of it; from here on the runtime asks.
+    #[pyo3(signature = (declaration, line, framework, buffers, piece=None, keeps_sums=false))]
+    fn declare(
+        &self,
         declaration: &str,
+        line: String,
         framework: String,
         buffers: Vectors<'_>,
         piece: Option<PieceVectors<'_>>,
         keeps_sums: bool,
-    ) -> PyResult<Worker> {
-        let options = read_options(options)?;
+    ) -> PyResult<()> {
         let declaration = Declaration::parse(declaration).map_err(invalid)?;
         let layout = declaration.layout();
         let (parameters, state) = (layout.parameter_count(), layout.state_count());
         let memory = Buffers::new(&buffers, piece.as_ref(), parameters, state)?;
-        let (asker, answerer) = rendezvous();
-        let ending = asker.ending();
-        let build = move |job: &Job, _: &worker::Stages<'_>| -> Result<Box<dyn Workload>, InputError> {
-            declaration.agrees(job)?;
-            let workload = PythonWorkload::new(asker, memory, &declaration, framework, job);
-            Ok(Box::new(workload.keeping_sums(keeps_sums)))
-        };
-        let thread = start(options, ending, build)?;
-        Ok(Worker { answerer: Mutex::new(answerer), thread: Mutex::new(Some(thread)) })
+        self.listens()?;
+        if let Some(leash) = lock(&self.leash).take() {
+            leave_on_signals(leash, |_| {})?;
+        }
+        let declared = Declared { declaration, line, framework, memory, keeps_sums };
+        // One that is gone has left its last word for `next`.
+        let _ = self.news.send(News::Declares(Box::new(declared)));
+        Ok(())
+    }
+
+    /// Says that the script failed before it said what it trains; returns when the run has heard it.
+    fn fails(&self, py: Python<'_>, what: String) -> PyResult<()> {
+        self.listens()?;
+        let _ = self.news.send(News::Failed(what));
+        self.join(py);
+        Ok(())
     }
 
     /// Waits for the next request.
@@ -125,9 +200,18 @@ impl Worker {
 }
 
 impl Worker {
-    fn answerer(&self) -> std::sync::MutexGuard<'_, Answerer> {
-        // A panic while it was held leaves it as it was.
-        self.answerer.lock().unwrap_or_else(PoisonError::into_inner)
+    fn answerer(&self) -> MutexGuard<'_, Answerer> {
+        lock(&self.answerer)
+    }
+
+    /// The script hears of the end from here on.
+    fn listens(&self) -> PyResult<()> {
+        let mut script = lock(&self.script);
+        if *script == Script::IsOver {
+            return Err(PyRuntimeError::new_err("the run needs no worker any more"));
+        }
+        *script = Script::Listens;
+        Ok(())
     }
 
     fn answer(&self, answer: Answer) -> PyResult<()> {
@@ -139,7 +223,7 @@ impl Worker {
 
     /// Waits for the end of the thread, which has said its last word.
     fn join(&self, py: Python<'_>) {
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = lock(&self.thread).take();
         if let Some(thread) = thread {
             // It has said how it ended; a panic after that changes nothing.
             let _ = py.detach(|| thread.join());
@@ -172,14 +256,59 @@ fn read_options(text: &str) -> PyResult<(worker::Options, PathBuf)> {
 
 /// Starts the runtime's thread, which says at its end how it ended.
 fn start(
-    (options, _): (worker::Options, PathBuf),
-    ending: Sender<Question>,
-    build: impl FnOnce(&Job, &worker::Stages<'_>) -> Result<Box<dyn Workload>, InputError> + Send + 'static,
+    options: worker::Options,
+    waiting: Waiting<Buffers>,
+    script: Arc<Mutex<Script>>,
 ) -> PyResult<JoinHandle<()>> {
+    let ending = waiting.asker.ending();
     let work = move || {
-        let result = worker::run(options, build).map_err(|error| error.to_string());
+        let result =
+            worker::run(options, |job: &Job, stages: &worker::Stages<'_>| waiting.workload(job, stages));
+        let result = result.map_err(|error| error.to_string());
         // The main thread may be gone with its process.
-        let _ = ending.send(Question::Over(result));
+        let _ = ending.send(Question::Over(result.clone()));
+        let is_deaf = {
+            let mut script = lock(&script);
+            let runs = *script == Script::Runs;
+            if runs {
+                *script = Script::IsOver;
+            }
+            runs
+        };
+        if is_deaf {
+            end_process(result);
+        }
     };
     Ok(std::thread::Builder::new().name("bellwether".into()).spawn(work)?)
+}
+
+/// Ends this process, whose script still does what no run waits for.
+fn end_process(result: Result<(), String>) {
+    // A script that keeps the interpreter to itself cannot be ended through it.
+    let kill = || {
+        std::thread::sleep(LAST_WORDS);
+        let _ = kill_process(getpid(), Signal::KILL);
+    };
+    if std::thread::Builder::new().spawn(kill).is_err() {
+        let _ = kill_process(getpid(), Signal::KILL);
+    }
+    Python::attach(|py| {
+        let over = || py.import("bellwether._loop")?.call_method1("is_over", (result.err(),));
+        // What it says is for people; the process ends in any case.
+        let _ = over();
+    });
+}
+
+/// The user's line at which the main thread stands, unless the interpreter does not tell in time.
+fn users_place() -> Option<String> {
+    let (say, said) = channel();
+    let ask = move || {
+        let line = Python::attach(|py| -> PyResult<String> {
+            py.import("bellwether._errors")?.call_method0("main_line")?.extract()
+        });
+        // Whoever asked may have given it up.
+        let _ = say.send(line.ok().filter(|line| !line.is_empty()));
+    };
+    std::thread::Builder::new().name("place".into()).spawn(ask).ok()?;
+    said.recv_timeout(LAST_WORDS / 2).ok().flatten()
 }

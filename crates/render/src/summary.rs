@@ -113,6 +113,9 @@ pub fn table(summary: &Summary) -> String {
         rows.push(("predicted at first", text));
     }
     rows.extend(summary.decisions.iter().map(|decision| ("decision", decision.sentence())));
+    if let Some(boot) = summary.slowest_boot.filter(|boot| boot.importing_s > 0.0) {
+        rows.push(("slowest start", boot.sentence()));
+    }
     for Resize { step, from, to, stall_s, reason } in &summary.resizes {
         rows.push(("resize", format!("step {step}: {from} → {to}, {:.1} ms ({reason})", stall_s * 1e3)));
     }

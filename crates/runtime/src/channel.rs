@@ -15,6 +15,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 
 mod asynchronous;
 mod cipher;
+mod descriptors;
 mod dialing;
 #[doc(hidden)]
 pub mod fuzz;
@@ -29,6 +30,7 @@ mod token;
 
 pub use asynchronous::AsyncStream;
 pub use cipher::Cipher;
+pub use descriptors::{Held, hold_descriptors};
 pub use dialing::{DialError, dial};
 pub use handshake::{ConnectionKind, Hello, PROTOCOL_VERSION, RefusalReason};
 pub use inbox::{Arrival, Inbox, InboxError};

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use bellwether_core::job::{CheckedJob, Job, Model};
+use bellwether_core::job::{CheckedJob, Job};
 use bellwether_core::plan::Synchronisation;
 use bellwether_core::record::{Event as Journaled, RunOutcome, Summary};
 
@@ -250,10 +250,9 @@ fn max_accumulation(job: &Job) -> u32 {
     job.mode.goodput().map_or(1, |goodput| goodput.max_accumulation(job.batch.size))
 }
 
-/// How long a worker may take until it opens a session. One in Python imports a framework and builds its model before.
-fn boot_timeout_s(job: &Job) -> f64 {
-    if matches!(job.model, Model::Python { .. }) { 900.0 } else { 120.0 }
-}
+/// Seconds that a worker's process may take until it opens a session, once it can be started. What it does then says
+/// itself how long it may take.
+const BOOT_TIMEOUT_S: f64 = 120.0;
 
 fn config(options: &Options, resumed: Option<Resumed>) -> Config {
     Config {
@@ -271,7 +270,7 @@ fn config(options: &Options, resumed: Option<Resumed>) -> Config {
         checkpoint_every: options.job.checkpoint.every_steps,
         checkpoint_period_s: options.job.checkpoint.every.get(),
         last_checkpoint_wait_s: options.last_checkpoint_wait.as_secs_f64(),
-        boot_timeout_s: boot_timeout_s(&options.job),
+        boot_timeout_s: BOOT_TIMEOUT_S,
         reattach_grace_s: options.grace.as_secs_f64(),
         max_barren_crashes: 20,
         expected_step_s: options.expected_step_s,

@@ -120,8 +120,13 @@ impl Progress {
         inner.waits_for.extend(peers);
     }
 
+    /// Seconds that the last times took in which it did this.
+    pub(crate) fn spent_s(&self, activity: Activity) -> f64 {
+        self.lock().durations[activity as usize].iter().sum()
+    }
+
     /// Where it stands, but for what its threads are doing; and when it got further for the last time.
-    fn position(&self) -> (Position, u64) {
+    pub(crate) fn position(&self) -> (Position, u64) {
         let inner = self.lock();
         let since_ns = self.since_ns.load(Ordering::Relaxed);
         let activity = if inner.held_up.is_some() { Activity::Exchanging } else { inner.activity };

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use bellwether_core::InputError;
 use bellwether_core::job::{CheckedJob, Job};
 
 use crate::channel::Listener;
@@ -43,9 +42,9 @@ pub(crate) mod session;
 mod streams;
 mod warm;
 
-pub use leash::{Leash, Leashed, leash};
+pub use leash::{Leash, Leashed, leash, leave_on_signals};
 use report::{Reporter, record};
-pub use warm::Stages;
+pub use warm::{BUILDING, IMPORTING, Stages};
 
 /// How a worker is started.
 #[derive(Debug, Clone)]
@@ -100,9 +99,9 @@ pub(crate) fn system(what: &'static str) -> impl Fn(std::io::Error) -> WorkerErr
 /// # Errors
 ///
 /// See [`WorkerError`].
-pub fn run(
+pub fn run<E: Into<WorkloadError>>(
     options: Options,
-    build: impl FnOnce(&Job, &Stages<'_>) -> Result<Box<dyn Workload>, InputError>,
+    build: impl FnOnce(&Job, &Stages<'_>) -> Result<Box<dyn Workload>, E>,
 ) -> Result<(), WorkerError> {
     // The coordinator logs dialers without the token; a worker only shuts the door.
     let listener = Listener::bind(options.listen, &options.token, Arc::new(|_| {}))
@@ -131,6 +130,8 @@ pub fn run(
         .map_err(|e| WorkerError::Task(format!("the coordinator's job cannot be read: {e}")))?;
     let fail = |error: WorkloadError| {
         let what = error.to_string();
+        // The coordinator is to know in which stage it failed.
+        connection.say(FromWorker::At(progress.position().0));
         connection.say(failure(error, (0, 0)));
         WorkerError::Task(what)
     };
@@ -142,10 +143,18 @@ pub fn run(
             Err(why) => return Err(fail(WorkloadError::new(format!("the link cannot be measured: {why}")))),
         }
     }
-    let engine = warm(&job, &progress, build, |workload| {
+    let stages = Stages::new(&progress, &connection.mailbox);
+    let engine = warm(&job, &stages, build, |workload| {
         Engine::new(workload, &job, &options.token, welcome.worker, wake)
     });
-    let engine = engine.map_err(|error| fail(error.into()))?;
+    let engine = match (engine, stages.farewell()) {
+        (Ok(engine), _) => engine,
+        // Whatever kept it from being ready, it is not waited for.
+        (Err(_), Some((false, _))) => return Ok(()),
+        (Err(_), Some((true, why))) => return Err(WorkerError::Refused(why)),
+        (Err(error), None) => return Err(fail(error)),
+    };
+    connection.say(stages.took());
     let description = WorkloadDescription::of(engine.workload.as_ref());
     connection.introduce(|identity| identity.workload = Some(description.clone()));
     connection.say(FromWorker::Warmed(description));

@@ -144,6 +144,10 @@ impl Spawned for Placed {
         ended
     }
 
+    fn is_awaited(&mut self) -> bool {
+        self.process.is_awaited()
+    }
+
     fn warn(&mut self) {
         self.process.warn();
     }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use bellwether_runtime::coordinator::{self, Spawned};
 use bellwether_runtime::membership::WorkerId;
 use bellwether_runtime::run_dir::RunDir;
+use bellwether_runtime::worker::IMPORTING;
 
 use crate::error::RunError;
 use crate::gpus::{Gpus, Place, Placed, VISIBLE_DEVICES};
@@ -91,11 +92,13 @@ impl Program {
             trained.command_line().into_iter().map(|word| word.into_string().ok()).collect();
         let words = words?;
         let token_file = std::path::absolute(run.token_file()).ok()?;
-        if server.as_mut().is_none_or(|server| !server.is_alive()) {
+        if server.as_mut().is_none_or(|server| !server.is_usable()) {
             let python = Path::new(&words[0]);
             let log = run.fork_server_log().ok()?;
-            *server =
-                ForkServer::start(python, trained.modules(), &trained.environment(), &token_file, log).ok();
+            // It has the importing of all workers before it.
+            let allowance = run.job().ok().and_then(|job| job.stage_allowance()).unwrap_or(IMPORTING);
+            let modules = (trained.modules(), allowance);
+            *server = ForkServer::start(python, modules, &trained.environment(), &token_file, log).ok();
         }
         let options = WorkerOptions {
             join: address.to_string(),

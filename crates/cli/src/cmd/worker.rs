@@ -12,6 +12,7 @@ use bellwether_core::units::Seconds;
 use bellwether_core::{InputError, ParseError};
 use bellwether_runtime::notice::{Listening, Source};
 use bellwether_runtime::worker::{Options, Stages, WorkerError, run};
+use bellwether_runtime::workload::Workload;
 use bellwether_workloads::{Flip, Pace};
 use clap::Args;
 
@@ -101,7 +102,7 @@ pub(crate) fn worker(arguments: WorkerArguments, printer: &Printer) -> Result<Ex
         },
         leashed: None,
     };
-    let build = |job: &Job, _: &Stages<'_>| {
+    let build = |job: &Job, _: &Stages<'_>| -> Result<Box<dyn Workload>, InputError> {
         if by_hand {
             printer.note(format_args!("joined the run of `{}` at {}", job.name, arguments.join));
         }

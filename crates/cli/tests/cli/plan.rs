@@ -237,6 +237,33 @@ fn the_published_catalogue_is_understood() {
 }
 
 #[test]
+fn workers_join_as_the_profiles_first_one_did_where_the_catalogue_says_nothing() {
+    let scene = scene();
+    let time_s = |join: &str| {
+        scene.write("prices.toml", PRICES.replace("join = \"20s\"\n", join));
+        let ended = ask(&scene, &["--format", "json"]);
+        let plan = planned(&ended, 0);
+        (plan.candidates[plan.choice.expect("it has one")].time_s, ended)
+    };
+    let (said_s, _) = time_s("join = \"20s\"\n");
+    let (unsaid_s, _) = time_s("");
+    let mut slow = profile();
+    slow["boot"] =
+        serde_json::json!({ "start_s": 2.0, "importing_s": 9.0, "building_s": 1.0, "compiling_s": 8.0 });
+    scene.write("p.json", slow.to_string());
+    let (measured_s, ended) = time_s("");
+    ended.says(&[
+        "their workers join as the profile's first one did, in 20.0 s: 2.0 s starting, 9.0 s importing",
+    ]);
+    assert!(
+        (said_s - measured_s).abs() < 1e-6 && said_s > unsaid_s + 19.0,
+        "{said_s} {measured_s} {unsaid_s}"
+    );
+    // What the catalogue says counts.
+    assert!((time_s("join = \"5s\"\n").0 + 15.0 - measured_s).abs() < 1e-6);
+}
+
+#[test]
 fn work_is_steps_or_epochs_or_a_loss() {
     let scene = scene();
     let asked = |arguments: &[&str]| {

@@ -534,6 +534,9 @@ fn damaged_profiles_are_refused() {
     edited("/operations/9/kind", json!({ "upload": 7 }), &["operations[9]", "no part 7"]);
     edited("/operations/9/kind", json!("sleep"), &["sleep"]);
     edited("/network/bandwidth_bytes_per_s", json!(0.0), &["network", "carries nothing"]);
+    let mut early = profile();
+    early["boot"] = json!({ "start_s": 0.1, "importing_s": -2.0, "building_s": 0.0, "compiling_s": 1.0 });
+    refused(&early.to_string(), &["boot", "-2", "not a duration"]);
     edited("/network/latency_s", json!(-1.0), &["network.latency_s", "not a duration"]);
     edited("/collective/s_per_byte", json!(-1.0), &["collective.s_per_byte", "not a duration"]);
     edited("/batch", json!(0), &["batch", "at least one sample"]);

@@ -8,6 +8,9 @@ use super::{
 };
 use crate::error::InputError;
 
+/// Most seconds that a stage of a worker's start may take: a week.
+const STAGE_MAX_S: f64 = 604_800.0;
+
 type Check = Result<(), InputError>;
 
 fn ensure(holds: bool, key: &str, what: impl std::fmt::Display, hint: &str) -> Check {
@@ -206,13 +209,21 @@ fn model(model: &Model) -> Check {
             ensure(is_name(name), "model.name", format!("`{name}` cannot name a model"), NAME)?;
             options("model.options", own)
         }
-        Model::Python { script, threads, environment, .. } => {
+        Model::Python { script, threads, environment, stage_allowance, .. } => {
             ensure(
                 script.as_os_str() != "",
                 "model.script",
                 "no script is named",
                 "write script = \"train.py\"",
             )?;
+            if let Some(allowance) = stage_allowance {
+                ensure(
+                    (1.0..=STAGE_MAX_S).contains(&allowance.get()),
+                    "model.stage_allowance",
+                    format!("{allowance} is not in 1s…7d"),
+                    "write how long importing, building or compiling may take, for example \"20min\"",
+                )?;
+            }
             let bad = |text: &str| text.contains('\0');
             for (name, value) in environment {
                 ensure(

@@ -153,6 +153,9 @@ fn check_costs(profile: &Profile) -> Result<(), InputError> {
             costs.push(("apart.handling.fixed_s", cost.fixed_s));
         }
     }
+    if let Some(boot) = profile.boot {
+        costs.extend(boot.stages().map(|(_, seconds)| ("boot", seconds)));
+    }
     costs.extend(profile.checkpoint_s.map(|seconds| ("checkpoint_s", seconds)));
     match costs.into_iter().find(|(_, seconds)| !is_duration(*seconds)) {
         Some((place, seconds)) => {

@@ -10,6 +10,10 @@ impl Event {
                 format!("step {step}: worker {worker} is lost: {evidence}")
             }
             Event::Late { .. } | Event::InTime { .. } => return self.lateness(),
+            // A built-in model is there within a moment, and nobody wants to hear of it.
+            Event::WorkerWarm { worker, boot } if boot.importing_s > 0.0 => {
+                format!("worker {worker} can train after {}", boot.sentence())
+            }
             Event::Recovered { step, seconds, .. } => {
                 format!("step {step}: training goes on after {:.0} ms", seconds * 1e3)
             }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{RunOutcome, Staleness, text};
+use super::{Boot, RunOutcome, Staleness, text};
 use crate::prediction::Protocol;
 
 /// One change of the batch.
@@ -210,6 +210,9 @@ pub struct Summary {
     pub params_digest: Option<String>,
     /// Active workers at each membership epoch, in order.
     pub workers: Vec<u32>,
+    /// The start of a worker that took longest; absent where none came up under this coordinator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slowest_boot: Option<Boot>,
     /// Planned changes of the number of workers.
     pub resizes: Vec<Resize>,
     /// Unplanned losses.

@@ -197,3 +197,18 @@ fn a_sentence_of_ours_is_told_from_others() {
     assert_eq!("broken: why".parse(), Ok(RunOutcome::Broken("why".into())));
     assert_eq!(RunOutcome::Broken("why".into()).to_string(), "broken: why");
 }
+
+#[test]
+fn what_a_start_took_is_in_its_line_and_said_of_scripts() {
+    let boot = Boot { start_s: 0.25, importing_s: 2.0, building_s: 0.0, compiling_s: 1.75 };
+    let event = Event::WorkerWarm { worker: 3, boot };
+    let text = serde_json::to_string(&event).expect("plain data");
+    let told = r#"{"event":"worker_warm","worker":3,"start_s":0.25,"importing_s":2.0,"building_s":0.0,"compiling_s":1.75}"#;
+    assert_eq!(text, told);
+    assert_eq!(serde_json::from_str::<Event>(&text).expect("its own line"), event);
+    let said =
+        "worker 3 can train after 4.0 s: 0.2 s starting, 2.0 s importing, 0.0 s building, 1.8 s compiling";
+    assert_eq!(event.sentence().as_deref(), Some(said));
+    let built_in = Event::WorkerWarm { worker: 3, boot: Boot { importing_s: 0.0, ..boot } };
+    assert_eq!(built_in.sentence(), None);
+}

@@ -80,6 +80,7 @@ pub(super) fn assemble(
         parsing: None,
         checkpoint_s: None,
         peak_resident_bytes: None,
+        boot: None,
         apart: None,
     };
     profile.check().map_err(|error| {

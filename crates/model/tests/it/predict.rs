@@ -59,6 +59,7 @@ fn profile(nodes: u32, computes: usize, bytes: &[u64], sent: &[usize], steps: &[
         parsing: None,
         checkpoint_s: None,
         peak_resident_bytes: None,
+        boot: None,
         apart: None,
     }
 }

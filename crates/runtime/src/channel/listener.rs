@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use socket2::Socket;
 
+use super::descriptors::Noted;
 use super::handshake::{ANYONE, ConnectionKind, Door, Hello, RefusalReason, Status, status};
 use super::inbox::Inbox;
 use super::local::Local;
@@ -224,6 +225,8 @@ impl Drop for Listener {
 
 /// What is listened on.
 struct Opened {
+    /// Go first.
+    _noted: Vec<Noted>,
     token: Token,
     address: SocketAddr,
     socket: TcpListener,
@@ -242,7 +245,8 @@ impl Opened {
         let address = socket.local_addr()?;
         // Where there is no private folder the way over the network is as good, and only slower.
         let local = local.then(|| Local::bind(token.job_tag(), address).ok()).flatten();
-        Ok(Opened { token: token.clone(), address, socket, local })
+        let noted = local.iter().map(|local| Noted::of(&local.socket)).chain([Noted::of(&socket)]);
+        Ok(Opened { _noted: noted.collect(), token: token.clone(), address, socket, local })
     }
 
     fn accept_until(&self, stopped: &UnixStream, gate: &Arc<Gate>) {

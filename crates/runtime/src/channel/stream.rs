@@ -11,6 +11,7 @@ use rustix::net::{RecvFlags, recv};
 use socket2::{SockAddr, Socket};
 
 use super::cipher::Direction;
+use super::descriptors::Noted;
 use super::patience::limit_silence;
 use super::record::{Opener, Sealer};
 
@@ -23,9 +24,30 @@ use super::record::{Opener, Sealer};
 /// they may be encrypted already; it may offer more behind them.
 #[derive(Clone)]
 pub struct Stream {
-    socket: Arc<Socket>,
+    socket: Arc<Known>,
     /// Absent where bytes travel as they are.
     secrets: Option<Arc<Secrets>>,
+}
+
+/// A socket that processes forked from this one know to close.
+struct Known {
+    /// Goes first.
+    _noted: Noted,
+    socket: Socket,
+}
+
+impl Known {
+    fn new(socket: Socket) -> Arc<Known> {
+        Arc::new(Known { _noted: Noted::of(&socket), socket })
+    }
+}
+
+impl std::ops::Deref for Known {
+    type Target = Socket;
+
+    fn deref(&self) -> &Socket {
+        &self.socket
+    }
 }
 
 struct Secrets {
@@ -46,13 +68,13 @@ impl Stream {
 
     /// A connection on which bytes travel as they are.
     pub(super) fn plain(socket: Socket) -> Stream {
-        Stream { socket: Arc::new(socket), secrets: None }
+        Stream { socket: Known::new(socket), secrets: None }
     }
 
     /// A connection whose handshake left these keys: for what is sent, and for what comes.
     pub(super) fn encrypted(socket: Socket, send: Direction, receive: Direction) -> Stream {
         let (sealer, opener) = (Mutex::new(Sealer::new(send)), Mutex::new(Opener::new(receive)));
-        Stream { socket: Arc::new(socket), secrets: Some(Arc::new(Secrets { sealer, opener })) }
+        Stream { socket: Known::new(socket), secrets: Some(Arc::new(Secrets { sealer, opener })) }
     }
 
     /// Whether both ends are on one machine, over whatever kind of socket.
@@ -66,7 +88,7 @@ impl Stream {
     pub(crate) fn limit_silence(&self, patience: Duration) -> io::Result<()> {
         match self.socket.local_addr()?.is_unix() {
             true => Ok(()),
-            false => limit_silence(&self.socket, patience),
+            false => limit_silence(&self.socket.socket, patience),
         }
     }
 
@@ -121,7 +143,7 @@ impl Stream {
     /// For writers that cannot promise to offer the same bytes again. What is kept goes out with the next call, or with
     /// [`flush_kept`](Stream::flush_kept).
     pub(super) fn write_kept(&self, bytes: &[u8]) -> io::Result<usize> {
-        let Some(secrets) = &self.secrets else { return (&*self.socket).write(bytes) };
+        let Some(secrets) = &self.secrets else { return (&self.socket.socket).write(bytes) };
         let mut sealer = lock(&secrets.sealer);
         self.send(&mut sealer)?;
         if bytes.is_empty() {
@@ -145,7 +167,7 @@ impl Stream {
     /// Sends what is left of what is sealed.
     fn send(&self, sealer: &mut Sealer) -> io::Result<()> {
         while !sealer.unsent().is_empty() {
-            match (&*self.socket).write(sealer.unsent()) {
+            match (&self.socket.socket).write(sealer.unsent()) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => sealer.advance(count),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -235,7 +257,7 @@ impl Read for &Stream {
     fn read_vectored(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         match &self.secrets {
             Some(secrets) => self.read_opened(secrets, slices),
-            None => (&*self.socket).read_vectored(slices),
+            None => (&self.socket.socket).read_vectored(slices),
         }
     }
 }
@@ -248,7 +270,7 @@ impl Write for &Stream {
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match &self.secrets {
             Some(secrets) => self.write_sealed(secrets, slices),
-            None => (&*self.socket).write_vectored(slices),
+            None => (&self.socket.socket).write_vectored(slices),
         }
     }
 

@@ -288,6 +288,11 @@ pub fn write_from_worker(message: &FromWorker) -> wire::FromWorker {
     use wire::from_worker::Body;
     let body = match message {
         FromWorker::Warmed(t) => Body::Warmed(write_workload(t)),
+        FromWorker::Booted { importing_s, building_s, compiling_s } => Body::Booted(wire::Booted {
+            importing_s: *importing_s,
+            building_s: *building_s,
+            compiling_s: *compiling_s,
+        }),
         FromWorker::LinkMeasured { bandwidth_bytes_per_s, latency_s } => {
             Body::LinkMeasured(wire::LinkMeasured {
                 bandwidth_bytes_per_s: *bandwidth_bytes_per_s,
@@ -349,6 +354,11 @@ pub fn read_from_worker(message: wire::FromWorker) -> Option<FromWorker> {
     Some(match message.body? {
         Body::Attach(_) => return None,
         Body::Warmed(t) => FromWorker::Warmed(read_workload(t)?),
+        Body::Booted(m) => FromWorker::Booted {
+            importing_s: m.importing_s,
+            building_s: m.building_s,
+            compiling_s: m.compiling_s,
+        },
         Body::LinkMeasured(m) => FromWorker::LinkMeasured {
             bandwidth_bytes_per_s: m.bandwidth_bytes_per_s,
             latency_s: m.latency_s,

@@ -54,10 +54,14 @@ impl Run {
 
     /// Takes note of processes that have ended.
     pub(super) fn reap(&mut self) {
-        let mut ended = Vec::new();
+        let (mut ended, mut awaited) = (Vec::new(), Vec::new());
         for (worker, child) in &mut self.children {
             ended.extend(child.ended().map(|how| (*worker, how)));
+            if child.is_awaited() {
+                awaited.push(*worker);
+            }
         }
+        awaited.into_iter().for_each(|worker| self.machine.await_start(worker));
         for (worker, how) in ended {
             self.children.remove(&worker);
             self.handle(Event::Gone(worker, how));

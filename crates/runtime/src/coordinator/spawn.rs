@@ -17,6 +17,11 @@ pub trait Spawned {
     /// How it ended, for the journal; nothing while it runs.
     fn ended(&mut self) -> Option<String>;
 
+    /// Whether something has to be done first before it can begin, for which it is not to blame.
+    fn is_awaited(&mut self) -> bool {
+        false
+    }
+
     /// Tells it that its server will be taken away: it should leave the run at the next boundary.
     fn warn(&mut self);
 

@@ -38,6 +38,7 @@ impl Run {
             elapsed_s: self.began.elapsed().as_secs_f64(),
             params_digest: end.digest.map(|d| hex(&d)),
             workers: progress.worker_counts.clone(),
+            slowest_boot: progress.slowest_boot,
             resizes: progress.resizes.clone(),
             crashes: progress.crashes.clone(),
             mismatches: progress.mismatches.clone(),

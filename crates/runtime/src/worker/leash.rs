@@ -49,6 +49,30 @@ impl Leash {
     }
 }
 
+/// Lets the signals that ask a process to leave ask the worker on this leash, from now on.
+///
+/// # Errors
+///
+/// Returns an error if the system gives no thread, or does not let us listen.
+pub fn leave_on_signals(leash: Leash, log: fn(&str)) -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // Before this returns: the signal may be on its way.
+    let signals = {
+        let _entered = runtime.enter();
+        EndSignals::listen()?
+    };
+    let mut process = Process { signals, terminate_is_notice: false, asked: false, log };
+    let listen = move || {
+        runtime.block_on(async {
+            loop {
+                process.asked().await;
+                leash.leave();
+            }
+        });
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(listen).map(drop)
+}
+
 /// Where a worker hears such calls.
 pub(crate) enum Calls {
     /// It is a process of its own.

@@ -140,6 +140,15 @@ impl Mailbox {
         self.lock().pop_front()
     }
 
+    /// Why there is no run any more for this worker, if that waits to be taken: whether it was refused, and the reason.
+    pub(crate) fn farewell(&self) -> Option<(bool, String)> {
+        self.lock().iter().find_map(|event| match event {
+            Event::Over { why, refused } => Some((*refused, why.clone())),
+            Event::Message(ToWorker::Bye { reason, refused }) => Some((*refused, reason.clone())),
+            _ => None,
+        })
+    }
+
     /// All that waits; the urgency is over.
     pub(crate) fn take(&self) -> VecDeque<Event> {
         let mut events = self.lock();

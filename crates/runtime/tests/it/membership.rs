@@ -1,5 +1,6 @@
 //! A seeded simulation of the membership protocol with faults, and targeted histories.
 
+mod boots;
 mod cases;
 mod checks;
 mod control;

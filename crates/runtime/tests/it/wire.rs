@@ -197,6 +197,9 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
         Just(FromWorker::Heartbeat),
         position().prop_map(FromWorker::At),
         any::<bool>().prop_map(|replace| FromWorker::Leave { replace }),
+        (0f64..1e3, 0f64..1e3, 0f64..1e3).prop_map(|(importing_s, building_s, compiling_s)| {
+            FromWorker::Booted { importing_s, building_s, compiling_s }
+        }),
         (0f64..1e12, 0f64..1e3).prop_map(|(bandwidth_bytes_per_s, latency_s)| FromWorker::LinkMeasured {
             bandwidth_bytes_per_s,
             latency_s

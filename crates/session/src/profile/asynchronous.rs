@@ -109,13 +109,14 @@ fn read(
     description: &WorkloadDescription,
     wanted: u64,
 ) -> Result<Profile, RunError> {
-    let (mut network, mut applied) = (None, (0, 0.0));
+    let (mut network, mut applied, mut first_boot) = (None, (0, 0.0), None);
     let unread = |error| at(run.journal_file().display().to_string(), error);
     for line in run.journal().map_err(unread)?.lines() {
         match line.map_err(unread)?.event {
             Event::LinkMeasured { bandwidth_bytes_per_s, latency_s, .. } => {
                 network = Some(Network { bandwidth_bytes_per_s, latency_s });
             }
+            Event::WorkerWarm { boot, .. } => drop(first_boot.get_or_insert(boot)),
             Event::Stale { staleness, apply_s, .. } => {
                 applied = (applied.0 + staleness.updates(), applied.1 + apply_s);
             }
@@ -156,5 +157,6 @@ fn read(
         handling: Vec::new(),
         network,
         peak_resident_bytes: None,
+        boot: first_boot,
     }))
 }

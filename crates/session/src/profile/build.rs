@@ -4,7 +4,7 @@ use bellwether_core::job::Job;
 use bellwether_core::profile::{
     CollectiveCost, MeasuredStep, Network, Operation, OperationKind, PROFILE_VERSION, Part, Profile,
 };
-use bellwether_core::record::StepRecord;
+use bellwether_core::record::{Boot, StepRecord};
 use bellwether_runtime::membership::WorkloadDescription;
 
 use crate::metrics::WARM_UP_STEPS;
@@ -28,6 +28,8 @@ pub(crate) struct Measured {
     pub(crate) checkpoint_s: Option<f64>,
     /// Largest resident memory of a worker, where it is known.
     pub(crate) peak_resident_bytes: Option<u64>,
+    /// What the start of the first worker took.
+    pub(crate) boot: Option<Boot>,
 }
 
 impl Measured {
@@ -70,6 +72,7 @@ pub(crate) fn profile(job: &Job, description: &WorkloadDescription, measured: &M
         parsing: None,
         checkpoint_s: measured.checkpoint_s,
         peak_resident_bytes: measured.peak_resident_bytes,
+        boot: measured.boot,
         apart: None,
     }
 }

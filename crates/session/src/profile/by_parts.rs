@@ -11,7 +11,7 @@
 use bellwether_core::profile::{
     MeasuredStep, Network, Operation, OperationKind, PROFILE_VERSION, Parsing, Part, Profile,
 };
-use bellwether_core::record::Call;
+use bellwether_core::record::{Boot, Call};
 
 /// Bytes from which the time of handling a part is mostly that of its bytes.
 const LARGE_BYTES: u64 = 256 << 10;
@@ -50,6 +50,8 @@ pub(crate) struct Measured {
     pub(crate) network: Option<Network>,
     /// Largest resident memory of the worker, where it is known.
     pub(crate) peak_resident_bytes: Option<u64>,
+    /// What the start of the first worker took.
+    pub(crate) boot: Option<Boot>,
 }
 
 /// The profile.
@@ -75,6 +77,7 @@ pub(crate) fn profile(measured: &Measured) -> Profile {
         parsing: parsing(&measured.handling),
         checkpoint_s: None,
         peak_resident_bytes: measured.peak_resident_bytes,
+        boot: measured.boot,
         apart: None,
     }
 }
@@ -193,6 +196,7 @@ mod tests {
             handling: vec![],
             network: None,
             peak_resident_bytes: Some(1 << 20),
+            boot: None,
         }
     }
 

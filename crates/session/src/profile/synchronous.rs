@@ -162,19 +162,20 @@ impl Measured {
     /// What the run left in its folder.
     fn read(run: &RunDir, wanted: u64) -> Result<Measured, RunError> {
         let steps = metrics::read(&run.path).collect();
-        let (mut links, mut checkpoint_s) = (Vec::new(), None);
+        let (mut links, mut checkpoint_s, mut first_boot) = (Vec::new(), None, None);
         let unread = |error| at(run.journal_file().display().to_string(), error);
         for line in run.journal().map_err(unread)?.lines() {
             match line.map_err(unread)?.event {
                 Event::LinkMeasured { bandwidth_bytes_per_s, latency_s, .. } => {
                     links.push(Network { bandwidth_bytes_per_s, latency_s });
                 }
+                Event::WorkerWarm { boot, .. } => drop(first_boot.get_or_insert(boot)),
                 Event::Checkpointed { seconds, .. } => checkpoint_s = Some(seconds),
                 _ => {}
             }
         }
         // The first worker is on the coordinator's machine; the second may be elsewhere.
         let network = links.get(1).or(links.first()).copied();
-        Ok(Measured { steps, wanted, network, checkpoint_s, ..Measured::default() })
+        Ok(Measured { steps, wanted, network, checkpoint_s, boot: first_boot, ..Measured::default() })
     }
 }

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use bellwether_runtime::coordinator::Spawned;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
@@ -23,12 +24,30 @@ use super::{WorkerOptions, prepare};
 pub(crate) struct ForkServer {
     child: Child,
     requests: ChildStdin,
-    workers: Arc<Mutex<Workers>>,
+    heard: Arc<Mutex<Heard>>,
     last: u64,
 }
 
-/// What is known of each worker that was asked for.
-type Workers = BTreeMap<u64, Worker>;
+/// What the process has told.
+#[derive(Debug)]
+struct Heard {
+    /// Each worker that was asked for.
+    workers: BTreeMap<u64, Worker>,
+    /// What it imports before it forks the first one, while it does.
+    importing: Option<String>,
+    /// Until when all of that must be imported.
+    until: Instant,
+    allowance: Duration,
+}
+
+impl Heard {
+    /// Why no worker will come from this process, if it imports without end.
+    fn stuck(&self) -> Option<String> {
+        let module = self.importing.as_ref().filter(|_| Instant::now() > self.until)?;
+        let allowance_s = self.allowance.as_secs_f64();
+        Some(format!("the process that forks workers was still importing {module} after {allowance_s} s"))
+    }
+}
 
 #[derive(Debug, Default)]
 struct Worker {
@@ -43,18 +62,18 @@ struct Worker {
 
 /// A line that the fork server writes.
 #[derive(Debug, Deserialize)]
-struct Answer {
-    id: u64,
-    process: Option<i32>,
-    ended: Option<i32>,
+#[serde(untagged)]
+enum Answer {
+    Worker { id: u64, process: Option<i32>, ended: Option<i32> },
+    Import { importing: Option<String> },
 }
 
 impl ForkServer {
-    /// Starts one that imports `modules`; what it says goes to `log`. `token_file` is how it is recognised as a process
-    /// of its run.
+    /// Starts one that imports `modules` within this time; what it says goes to `log`. `token_file` is how it is
+    /// recognised as a process of its run.
     pub(crate) fn start(
         python: &Path,
-        modules: &[String],
+        (modules, allowance): (&[String], Duration),
         environment: &BTreeMap<String, String>,
         token_file: &Path,
         log: File,
@@ -71,15 +90,20 @@ impl ForkServer {
         let (mut requests, answers) =
             (child.stdin.take().ok_or_else(missing)?, child.stdout.take().ok_or_else(missing)?);
         writeln!(requests, "{}", serde_json::json!({ "import": modules }))?;
-        let workers = Arc::default();
-        let heard = Arc::clone(&workers);
-        thread::Builder::new().name("fork-server".into()).spawn(move || hear(answers, &heard))?;
-        Ok(ForkServer { child, requests, workers, last: 0 })
+        let heard = Arc::new(Mutex::new(Heard {
+            workers: BTreeMap::new(),
+            importing: Some("what the script imports".into()),
+            until: Instant::now() + allowance,
+            allowance,
+        }));
+        let listener = Arc::clone(&heard);
+        thread::Builder::new().name("fork-server".into()).spawn(move || hear(answers, &listener))?;
+        Ok(ForkServer { child, requests, heard, last: 0 })
     }
 
     /// Whether it can be asked for workers.
-    pub(crate) fn is_alive(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
+    pub(crate) fn is_usable(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None)) && lock(&self.heard).stuck().is_none()
     }
 
     /// Asks for a worker that runs this command line with these variables.
@@ -92,9 +116,9 @@ impl ForkServer {
         self.last += 1;
         let environment: BTreeMap<_, _> = environment.into_iter().collect();
         let request = serde_json::json!({ "id": self.last, "command": command, "environment": environment, "log": log });
-        lock(&self.workers).insert(self.last, Worker::default());
+        lock(&self.heard).workers.insert(self.last, Worker::default());
         writeln!(self.requests, "{request}")?;
-        Ok(Box::new(Forked { number: self.last, workers: Arc::clone(&self.workers) }))
+        Ok(Box::new(Forked { number: self.last, heard: Arc::clone(&self.heard) }))
     }
 }
 
@@ -106,16 +130,23 @@ impl Drop for ForkServer {
     }
 }
 
-fn lock(workers: &Mutex<Workers>) -> MutexGuard<'_, Workers> {
-    workers.lock().expect("no holder of this lock panics")
+fn lock(heard: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
+    heard.lock().expect("no holder of this lock panics")
 }
 
 /// Takes note of what the fork server says, until it is gone.
-fn hear(answers: ChildStdout, workers: &Mutex<Workers>) {
+fn hear(answers: ChildStdout, heard: &Mutex<Heard>) {
     for line in BufReader::new(answers).lines().map_while(Result::ok) {
-        let Ok(Answer { id, process, ended }) = serde_json::from_str(&line) else { continue };
-        let mut workers = lock(workers);
-        let Some(worker) = workers.get_mut(&id) else { continue };
+        let Ok(answer) = serde_json::from_str(&line) else { continue };
+        let mut heard = lock(heard);
+        let (id, process, ended) = match answer {
+            Answer::Worker { id, process, ended } => (id, process, ended),
+            Answer::Import { importing } => {
+                heard.importing = importing;
+                continue;
+            }
+        };
+        let Some(worker) = heard.workers.get_mut(&id) else { continue };
         if let Some(pid) = process.and_then(Pid::from_raw) {
             worker.process = pidfd_open(pid, PidfdFlags::empty()).ok();
             worker.group = Some(pid);
@@ -128,7 +159,7 @@ fn hear(answers: ChildStdout, workers: &Mutex<Workers>) {
             worker.ended = Some(format!("its process ended ({status})"));
         }
     }
-    for worker in lock(workers).values_mut().filter(|worker| worker.process.is_none()) {
+    for worker in lock(heard).workers.values_mut().filter(|worker| worker.process.is_none()) {
         worker.ended.get_or_insert_with(|| "the process that forks workers is gone".into());
     }
 }
@@ -161,17 +192,25 @@ impl Worker {
 /// A worker that was asked for.
 struct Forked {
     number: u64,
-    workers: Arc<Mutex<Workers>>,
+    heard: Arc<Mutex<Heard>>,
 }
 
 impl Forked {
     fn with<T>(&self, act: impl FnOnce(&mut Worker) -> T) -> T {
-        act(lock(&self.workers).entry(self.number).or_default())
+        act(lock(&self.heard).workers.entry(self.number).or_default())
     }
 }
 
 impl Spawned for Forked {
+    fn is_awaited(&mut self) -> bool {
+        let heard = lock(&self.heard);
+        heard.importing.is_some() && heard.stuck().is_none()
+    }
+
     fn ended(&mut self) -> Option<String> {
+        if let Some(stuck) = lock(&self.heard).stuck() {
+            return Some(stuck);
+        }
         self.with(|worker| {
             let silent = worker.has_ended().then(|| "its process ended".to_string());
             let ended = worker.ended.clone().or(silent);

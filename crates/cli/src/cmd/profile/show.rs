@@ -34,6 +34,9 @@ pub(super) fn table(profile: &Profile) -> String {
     if let Some(seconds) = profile.checkpoint_s {
         row("checkpoint", milliseconds(seconds));
     }
+    if let Some(boot) = profile.boot.filter(|boot| boot.importing_s > 0.0) {
+        row("start of a worker", boot.sentence());
+    }
     table::facts(&rows)
 }
 

@@ -49,6 +49,7 @@ impl Graph {
             parsing: None,
             checkpoint_s: None,
             peak_resident_bytes: None,
+            boot: None,
             apart: None,
         }
     }

@@ -3,7 +3,7 @@
 use bellwether_core::record::Event as Journal;
 
 use super::{Coordinator, Lifecycle};
-use crate::membership::{Position, ToWorker, WorkerId, WorkloadDescription, different_parts};
+use crate::membership::{Activity, Position, ToWorker, WorkerId, WorkloadDescription, different_parts};
 
 /// Looks at the clock are never so far apart unless this coordinator stood still: stopped, moved to another machine, or
 /// without a processor.
@@ -55,6 +55,10 @@ pub(super) struct Worker {
     pub(super) instance: u64,
     pub(super) heard_s: f64,
     pub(super) started_s: f64,
+    /// Seconds from the request for it until its session was open; 0 where it joined by hand.
+    pub(super) start_s: f64,
+    /// Whether this coordinator started it.
+    pub(super) is_ours: bool,
     pub(super) step: u64,
     pub(super) epoch: u64,
     pub(super) finished: Option<(u64, [u8; 32])>,
@@ -86,7 +90,10 @@ impl Coordinator {
         // The old session of this worker may be dead without our knowing.
         let old = self.workers.remove(&worker);
         let held = self.usable(worker, old.as_ref(), held);
-        let known = old.map(|w| w.stage);
+        let known = old.as_ref().map(|w| w.stage);
+        let is_ours = old.as_ref().is_some_and(|w| w.is_ours);
+        let start_s =
+            old.filter(|w| w.stage == Stage::Started).map_or(0.0, |w| (self.now_s - w.started_s).max(0.0));
         self.last_worker = self.last_worker.max(worker);
         self.journal(Journal::WorkerAttached {
             worker,
@@ -126,6 +133,8 @@ impl Coordinator {
             step,
             epoch,
             kept,
+            start_s,
+            is_ours,
             ..Worker::new(self.now_s, incarnation)
         };
         self.workers.insert(worker, entry);
@@ -285,6 +294,13 @@ impl Coordinator {
         }
     }
 
+    /// A worker that was asked for cannot begin yet, and is not to blame for it.
+    pub fn await_start(&mut self, worker: WorkerId) {
+        if let Some(entry) = self.workers.get_mut(&worker) {
+            entry.heard_s = self.now_s;
+        }
+    }
+
     /// Lets time pass. No worker is charged with time in which this coordinator itself stood still.
     pub(super) fn pass(&mut self, now_s: f64) {
         let gap_s = now_s - self.now_s;
@@ -307,19 +323,28 @@ impl Coordinator {
     pub(super) fn check_silence(&mut self) {
         let now_s = self.now_s;
         let (silence_s, boot_s) = (self.silence_timeout_s(), self.config.boot_timeout_s);
+        let stuck: Vec<(WorkerId, String)> = self
+            .workers
+            .iter()
+            .filter(|(_, w)| now_s - w.started_s > w.allowance_s(boot_s))
+            .filter_map(|(id, w)| {
+                let what = match w.boot_stage()? {
+                    Activity::Idle => "starting".into(),
+                    stage => stage.to_string(),
+                };
+                Some((*id, format!("it was still {what} after {} s", w.allowance_s(boot_s))))
+            })
+            .collect();
+        for (worker, why) in stuck {
+            // One that joined by hand has to hear that it is not waited for any more.
+            self.expel(worker, &why);
+        }
         let late: Vec<(WorkerId, String)> = self
             .workers
             .iter()
             .filter_map(|(id, w)| match w.stage {
-                Stage::Started if now_s - w.started_s > boot_s => {
+                Stage::Started if now_s - w.started_s.max(w.heard_s) > boot_s => {
                     Some((*id, format!("it was not there {boot_s} s after its start")))
-                }
-                Stage::Booting if now_s - w.started_s > w.allowance_s(boot_s) => {
-                    let what = w
-                        .position
-                        .as_ref()
-                        .map_or_else(|| "starting".into(), |(_, p)| p.activity.to_string());
-                    Some((*id, format!("it was still {what} after {} s", w.allowance_s(boot_s))))
                 }
                 Stage::Started => None,
                 _ if now_s - w.heard_s > silence_s => Some((*id, format!("it was silent for {silence_s} s"))),
@@ -345,6 +370,8 @@ impl Worker {
             instance: 0,
             heard_s: now_s,
             started_s: now_s,
+            start_s: 0.0,
+            is_ours: false,
             step: 0,
             epoch: 0,
             finished: None,

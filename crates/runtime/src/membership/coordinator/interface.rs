@@ -28,7 +28,8 @@ pub struct Config {
     pub speeds: BTreeMap<WorkerId, f64>,
     /// Seconds of silence after which a worker counts as lost.
     pub heartbeat_timeout_s: f64,
-    /// Seconds within which a started worker must be warm.
+    /// Seconds within which a worker must have opened its session, from when it could begin; and those of a stage of
+    /// its start that says no others.
     pub boot_timeout_s: f64,
     /// Seconds that a restarted coordinator waits for its workers.
     pub reattach_grace_s: f64,

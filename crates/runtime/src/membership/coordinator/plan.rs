@@ -59,7 +59,8 @@ impl Coordinator {
         for _ in present..self.needed() as usize {
             let worker = self.next_worker();
             let incarnation = self.next_incarnation();
-            self.workers.insert(worker, Worker::new(self.now_s, incarnation));
+            let entry = Worker { is_ours: true, ..Worker::new(self.now_s, incarnation) };
+            self.workers.insert(worker, entry);
             self.journal(Journal::WorkerStarted { worker });
             self.actions.push(Action::Spawn(worker));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bellwether_core::record::{Crash, Event as Journal, Mismatch, Resize};
+use bellwether_core::record::{Boot, Crash, Event as Journal, Mismatch, Resize};
 
 use crate::membership::{EvaluationRecord, Report, StepRecord, WorkerId};
 
@@ -51,6 +51,8 @@ pub struct Progress {
     pub worker_counts: Vec<u32>,
     /// Planned changes.
     pub resizes: Vec<Resize>,
+    /// The start of a worker that took longest.
+    pub slowest_boot: Option<Boot>,
     /// Losses.
     pub crashes: Vec<Crash>,
     /// Virtual nodes that two workers computed differently.
@@ -78,6 +80,14 @@ struct OpenResize {
 impl Progress {
     pub(super) fn new(committed: u64, evaluated: Option<u64>) -> Self {
         Progress { committed, evaluated, ..Progress::default() }
+    }
+
+    /// A worker can train.
+    pub(super) fn booted(&mut self, boot: Boot) {
+        let slower = self.slowest_boot.is_none_or(|slowest| slowest.total_s() < boot.total_s());
+        if slower {
+            self.slowest_boot = Some(boot);
+        }
     }
 
     /// Steps of the result so far.

@@ -71,12 +71,18 @@ impl Coordinator {
             | FromWorker::NotFinite { step, .. }
             | FromWorker::UserFailed { step, .. }
             | FromWorker::CheckpointFailed { step, .. } => (0, *step),
+            FromWorker::Booted { importing_s, building_s, compiling_s }
+                if ![importing_s, building_s, compiling_s].into_iter().all(|seconds| is_time(*seconds)) =>
+            {
+                return Some("its start has no sensible numbers");
+            }
             FromWorker::At(position) if !is_position(position) => {
                 return Some("where it stands has no sensible numbers");
             }
             FromWorker::Heartbeat
             | FromWorker::At(_)
             | FromWorker::Warmed(_)
+            | FromWorker::Booted { .. }
             | FromWorker::LinkMeasured { .. }
             | FromWorker::Leave { .. }
             | FromWorker::Failed { .. } => return None,

@@ -62,12 +62,17 @@ fn report(random: &mut Random) -> Report {
 
 fn from_worker(random: &mut Random) -> FromWorker {
     let (epoch, step, what) = (number(random), number(random), "anything".to_string());
-    match random.below(22) {
+    match random.below(23) {
         0 => FromWorker::Warmed(WorkloadDescription {
             training_samples: random.below(2),
             ..Default::default()
         }),
         1 => FromWorker::LinkMeasured { bandwidth_bytes_per_s: seconds(random), latency_s: seconds(random) },
+        21 => FromWorker::Booted {
+            importing_s: seconds(random),
+            building_s: seconds(random),
+            compiling_s: seconds(random),
+        },
         2 => FromWorker::Heartbeat,
         3 | 4 => FromWorker::Ready {
             epoch,
