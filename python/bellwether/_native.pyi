@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, final
 
-__all__ = ["Journal", "SampleOrder", "Worker", "plan", "predict", "simulate"]
+__all__ = ["Journal", "SampleOrder", "Worker", "give_verdict", "plan", "predict", "simulate"]
 
 @final
 class Worker:
@@ -56,6 +56,12 @@ class Journal:
 
     def is_alive(self) -> bool:
         """Whether a coordinator of the run lives."""
+
+def give_verdict(folder: str, step: int, ends: str | None = None) -> tuple[bool, str]:
+    """Lets a run go on after a step, or ends it there: whether that is followed, and why not.
+
+    ConnectionError where no coordinator answers.
+    """
 
 def simulate(options: str) -> str:
     """The figures of every policy, as `bellwether simulate --format json` prints them; ValueError for bad input."""

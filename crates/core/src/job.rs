@@ -87,6 +87,9 @@ pub struct Job {
     /// When and where checkpoints are written.
     #[serde(default)]
     pub checkpoint: Checkpoint,
+    /// When the workers wait for a verdict on whether the run goes on.
+    #[serde(default, skip_serializing_if = "Verdict::is_never")]
+    pub verdict: Verdict,
 }
 
 // Serde hands over a reference.
@@ -398,6 +401,24 @@ impl Default for Checkpoint {
     }
 }
 
+/// When the workers wait for a verdict on whether the run goes on. A script asks for it that steers its run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Verdict {
+    /// Steps between two boundaries at which all workers wait, with the checkpoint of that step written, until the
+    /// script says whether training goes on or ends there; 0 never waits.
+    #[serde(default)]
+    pub every_steps: u64,
+}
+
+impl Verdict {
+    // Serde hands over a reference.
+    #[allow(clippy::trivially_copy_pass_by_ref)]
+    fn is_never(&self) -> bool {
+        self.every_steps == 0
+    }
+}
+
 impl Job {
     /// Optimizer steps of the whole run when an epoch has `samples` training samples.
     pub fn total_steps(&self, samples: u64) -> u64 {
@@ -426,6 +447,10 @@ impl Job {
         if !self.sync.is_synchronous() {
             let Sync { policy, nodes_per_update, rate, momentum, .. } = &self.sync;
             parts["sync"] = serde_json::json!([policy, nodes_per_update, rate, momentum]);
+        }
+        // A verdict may decide how long the run is.
+        if !self.verdict.is_never() {
+            parts["verdict"] = serde_json::json!(self.verdict);
         }
         parts.to_string()
     }

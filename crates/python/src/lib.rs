@@ -7,7 +7,7 @@
 //! answers its coordinator.
 //!
 //! `ask`, `declaration`, `probe` and `workload` know no Python and are tested without an interpreter.
-//! `worker`, `order`, `journal` and `answers` are what Python sees.
+//! `worker`, `order`, `journal`, `verdict` and `answers` are what Python sees.
 
 mod answers;
 mod ask;
@@ -16,6 +16,7 @@ mod declaration;
 mod journal;
 mod order;
 mod probe;
+mod verdict;
 mod worker;
 mod workload;
 
@@ -28,6 +29,8 @@ mod _native {
     use crate::journal::Journal;
     #[pymodule_export]
     use crate::order::SampleOrder;
+    #[pymodule_export]
+    use crate::verdict::give_verdict;
     #[pymodule_export]
     use crate::worker::Worker;
 }
