@@ -94,6 +94,8 @@ class Declaration:
     evaluate_every: int | None = None
     checkpoint_every: int | None = None
     order_block: int | None = None
+    verdict_every: int = 0
+    """Steps between boundaries at which the workers wait for the lead's verdict; 0 never waits."""
     model: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -150,6 +152,8 @@ class Declaration:
             job["workers"] = self.workers
         periods = {"evaluation": self.evaluate_every, "checkpoint": self.checkpoint_every}
         job |= {key: {"every_steps": steps} for key, steps in periods.items() if steps is not None}
+        # Also where it is 0: a job file must not let the workers wait for a lead that says nothing.
+        job["verdict"] = {"every_steps": self.verdict_every}
         return job
 
     def line(self, initial: str | None = None) -> str:

@@ -75,6 +75,25 @@ def main_line() -> str:
     return ""
 
 
+_LEAVES = ("POP_TOP", "POP_ITER", "END_FOR", "RETURN_VALUE", "RETURN_CONST")
+"""Instructions by which a loop is left and its iterator dropped; none of them raises an error."""
+
+
+def is_leaving() -> bool:
+    """Whether the user's innermost line leaves a loop by itself, as `break` does, and not because of an error.
+
+    False also where that cannot be told. For a generator that is closed: what closes it says nothing of why.
+    """
+    import dis
+
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not _is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is None or frame.f_lasti < 0:
+        return False
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] in _LEAVES
+
+
 def refuse(what: str, instead: str = "") -> BellwetherError:
     """An error with the user's line: ``train.py:3: WHAT; INSTEAD``."""
     place = caller()

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from bellwether import _errors
 from bellwether._declare import Declaration, canonical
-from bellwether._native import Journal
+from bellwether._native import Journal, give_verdict
 from bellwether._role import Role, role
 
 _STOP_S = 60.0
@@ -36,6 +36,16 @@ class Checkpoint:
     step: int
     """Steps that it has behind it."""
     path: Path
+
+
+@dataclass
+class Listeners:
+    """What the user's code in the lead wants to hear of, while it waits for the run."""
+
+    evaluated: list[Callable[[int, float, float | None], object]] = field(default_factory=list)
+    """Called with the step, the held-out loss, and the accuracy where it applies."""
+    checkpointed: list[Callable[[int, Path], object]] = field(default_factory=list)
+    """Called with the step and the file."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,13 @@ def _save_nothing(path: Path, metadata: dict[str, str]) -> None:
 class Lead:
     """The lead's side of a run."""
 
-    def __init__(self, declaration: Declaration, initial: Iterable[Any], plain: Plain | None = None) -> None:
+    def __init__(
+        self,
+        declaration: Declaration,
+        initial: Iterable[Any],
+        plain: Plain | None = None,
+        listeners: Listeners | None = None,
+    ) -> None:
         """Declares the job, and waits until its run began.
 
         `initial`: float32 arrays, the parameters and then the state in the order of the layout. Leaves by
@@ -76,6 +92,13 @@ class Lead:
         self._was_alive = False
         self._open: str | None = None
         """Where the user's loop over parts of the run stands, while it has not come to its end."""
+        self._holds = declaration.verdict_every > 0
+        self._due: int | None = None
+        """The step on which the user's loop decides now."""
+        self._verdicts: dict[int, str | None] = {}
+        """By step: why the run ends there, or None where it goes on."""
+        self._listeners = listeners or Listeners()
+        self._told: set[tuple[str, int]] = set()
         if role() is Role.DECLARE:
             asked = _channel().get("initial_file")
             if asked is not None:
@@ -166,7 +189,8 @@ class Lead:
         """The checkpoints of `count` parts of a run, of `steps` each, as they are made; the last is the run's last.
 
         Those that a lead before this one had are left out, and those that 64 later ones have followed before this lead
-        came to them. Leaves by SystemExit as `finish` does.
+        came to them. A run that holds waits after each part for what follows here: the next part lets it go on, and
+        leaving the loop ends it. Leaves by SystemExit as `finish` does.
         """
         for part in range(count):
             step = (part + 1) * steps
@@ -179,23 +203,77 @@ class Lead:
                     print(
                         f"note: epoch {part} is left out: its weights are not kept any more", file=sys.stderr
                     )
+                if self._holds and part + 1 < count and self.decide(step) is not None:
+                    return
                 continue
             if part + 1 < count:
+                self._due = step
                 self._open = (
                     f"{_errors.caller()}: the script leaves the loop after {part + 1} of {count} epochs"
                 )
-            yield part, found
-            self._open = None
+            try:
+                yield part, found
+            except GeneratorExit:
+                if self._holds and _errors.is_leaving():
+                    self._leave()
+                raise
             self.done_with(found)
+            if self._holds and part + 1 < count and self.decide(step) is not None:
+                return
+            self._open = self._due = None
+
+    def decide(self, step: int, ends: str | None = None) -> str | None:
+        """Lets the run go on after `step`, or ends it there; what was decided before counts.
+
+        Why the run ends there, once it has; None where it goes on. Leaves by SystemExit as `finish` does.
+        """
+        while step not in self._verdicts and not self.has_ended:
+            try:
+                accepted, why = give_verdict(str(self.folder), step, ends)
+            except ConnectionError:
+                # It is busy, or gone; the journal tells which.
+                accepted, why = True, ""
+            # The journal has it before the answer comes.
+            while step not in self._verdicts and not self.has_ended and self._hear():
+                pass
+            if not accepted and step not in self._verdicts and not self.has_ended:
+                # The run is shorter than the script declared.
+                if ends is not None:
+                    print(f"note: the run does not end after step {step}: {why}", file=sys.stderr)
+                return None
+        decided = self._verdicts.get(step)
+        if decided is not None or self.has_ended:
+            self._open = self._due = None
+            self.finish()
+        elif ends is not None:
+            print(f"note: the run goes on after step {step}: it was decided before", file=sys.stderr)
+        return decided
+
+    def end(self, reason: str) -> None:
+        """Ends the run at the part that the user's loop is at, for this reason."""
+        reason = " ".join(reason.split()) or "the script ends it"
+        if not self._holds:
+            raise _errors.refuse(
+                "the run has gone on meanwhile: its workers do not wait for the lead", "write hold=True"
+            )
+        if self._due is not None:
+            self.decide(self._due, reason)
+
+    def _leave(self) -> bool:
+        """The script leaves the loop of a run that holds: that ends the run. False where it was decided otherwise."""
+        where = self._open or _errors.caller()
+        return self._due is None or self.decide(self._due, where) is not None
 
     def _left(self) -> None:
         """The process ends: in the midst of the loop only if the script left it, or failed and said so.
 
-        What follows the loop has been executed by then: nothing in the loop can see a `break` that leaves it.
+        What follows the loop has been executed by then: nothing in the loop can see every `break` that leaves it. A
+        run that holds ends where it was left.
         """
-        if self._open is None or hasattr(sys, "last_type"):
+        if self._open is None or hasattr(sys, "last_type") or self._holds and self._leave():
             return
-        what = f"{self._open}, before the run is over; use run.steps(n), or `bellwether stop`"
+        then = "write hold=True to end it there" if not self._holds else "it was decided that it goes on"
+        what = f"{self._open}, before the run is over; {then}, use run.steps(n), or `bellwether stop`"
         print(f"error: {what}; the run is stopped", file=sys.stderr)
         self.stop()
         if self._run is not None:
@@ -224,8 +302,8 @@ class Lead:
             )
         return found
 
-    def _hear(self) -> None:
-        """Reads the next event of the run, or looks whether the run still goes on."""
+    def _hear(self) -> bool:
+        """Reads the next event of the run, or looks whether the run still goes on. Whether there was one."""
         alive = self._journal.is_alive()
         line = self._journal.next(_LOOK_S)
         if line is not None:
@@ -236,6 +314,7 @@ class Lead:
         elif self._run is not None and self._run.poll() not in (None, 0):
             raise SystemExit(1)
         self._was_alive = self._was_alive or alive
+        return line is not None
 
     def _take(self, event: dict[str, Any]) -> None:
         """Notes what an event of the journal tells."""
@@ -243,10 +322,30 @@ class Lead:
             self._seen[int(event["step"])] = self.folder / event["path"]
             if event["time_s"] < self._begin:
                 self._earlier.add(int(event["step"]))
+        if event["event"] == "verdict":
+            self._verdicts[int(event["step"])] = event.get("ends")
+        if event["time_s"] >= self._begin:
+            self._tell(event)
         # A run that was resumed has ended before.
         if event["event"] == "ended" and event["time_s"] >= self._begin:
             self._outcome = str(event["outcome"]).split(":")[0]
             self._last_step = int(event["step"])
+
+
+    def _tell(self, event: dict[str, Any]) -> None:
+        """Tells the user's code of an event, once, also where the run did a step again."""
+        step = int(event.get("step", 0))
+        if event["event"] not in ("evaluated", "checkpointed") or (event["event"], step) in self._told:
+            return
+        self._told.add((event["event"], step))
+        if event["event"] == "evaluated":
+            for evaluated in self._listeners.evaluated:
+                evaluated(step, float(event["loss"]), event.get("accuracy"))
+            return
+        offered = self.folder / "epochs" / f"step-{step:012}.safetensors"
+        path = next((path for path in (offered, self.folder / event["path"]) if path.exists()), None)
+        for checkpointed in self._listeners.checkpointed if path is not None else ():
+            checkpointed(step, path)
 
 
 def _channel() -> dict[str, Any]:

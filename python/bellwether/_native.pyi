@@ -8,6 +8,7 @@ __all__ = [
     "SampleOrder",
     "Worker",
     "forget_connections",
+    "give_verdict",
     "hold_connections",
     "plan",
     "predict",
@@ -85,6 +86,12 @@ def release_connections() -> None:
 
 def forget_connections() -> list[int]:
     """After a fork, in the new process: the descriptors of connections that it has to close."""
+
+def give_verdict(folder: str, step: int, ends: str | None = None) -> tuple[bool, str]:
+    """Lets a run go on after a step, or ends it there: whether that is followed, and why not.
+
+    ConnectionError where no coordinator answers.
+    """
 
 def simulate(options: str) -> str:
     """The figures of every policy, as `bellwether simulate --format json` prints them; ValueError for bad input."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from bellwether import _errors
@@ -26,7 +27,7 @@ from bellwether._declare import Declaration
 from bellwether._errors import BellwetherError
 from bellwether._jax_model import Recorder, Tree, Vectors, be_deterministic, begin, kernel_class, key_of
 from bellwether._jax_rules import OwnRule
-from bellwether._lead import Checkpoint, Lead
+from bellwether._lead import Checkpoint, Lead, Listeners
 from bellwether._loop import Evaluate, Gradient, Session, builds, join
 from bellwether._role import Role, is_lead, role
 
@@ -83,6 +84,8 @@ class Run:
         self._order_block = order_block
         self._batches: _Batches | None = None
         self._is_used = False
+        self._lead: Lead | None = None
+        self._listeners = Listeners()
         self.params = params
         """In the lead: the parameters of the epoch that was trained last."""
         self.state = state
@@ -92,14 +95,17 @@ class Run:
         self.step = 0
         """In a worker: the step of the present micro-batch. In the lead: the steps trained so far."""
 
-    def epochs(self, count: int) -> Iterable[Iterable[tuple[Any, Any]]]:
+    def epochs(self, count: int, *, hold: bool = False) -> Iterable[Iterable[tuple[Any, Any]]]:
         """The micro-batches of so many epochs, each with a key.
 
         In a worker it yields once, all micro-batches of the run. In the lead it yields once per epoch, when that
         epoch is trained and its weights are in `params`, and no micro-batches. Leaves by SystemExit in a worker when
         the run is over, and in the lead if it was stopped (0) or failed (1).
+
+        `hold`: after each epoch the workers wait until the lead comes to the next one. A `break`, or `stop`, ends the
+        run with that epoch's parameters.
         """
-        declaration = self._declare(epochs=count)
+        declaration = self._declare(epochs=count, hold=hold)
         return self._work(declaration) if role() is Role.WORKER else self._follow(declaration, count)
 
     def steps(self, count: int) -> Iterable[tuple[Any, Any]]:
@@ -114,6 +120,25 @@ class Run:
             pass
         return ()
 
+    def stop(self, reason: str = "the script ends it") -> None:
+        """In the lead, in a loop over ``run.epochs(…, hold=True)``: the run ends with this epoch and its parameters.
+
+        The loop ends when it comes to the next epoch; what follows it runs as usual. `reason` is for people.
+        """
+        if self._lead is not None:
+            self._lead.end(reason)
+
+    def on_evaluation(self, call: Callable[[int, float, float | None], object]) -> None:
+        """In the lead, calls ``call(step, loss, accuracy)`` for each evaluation of the held-out data.
+
+        It is called while the lead waits for the run, between two epochs; `accuracy` is None.
+        """
+        self._listeners.evaluated.append(call)
+
+    def on_checkpoint(self, call: Callable[[int, Path], object]) -> None:
+        """In the lead, calls ``call(step, path)`` for each checkpoint, while the lead waits for the run."""
+        self._listeners.checkpointed.append(call)
+
     def gradient(self, loss_fn: LossFunction, batch: Any, key: Any, weight: float | None = None) -> None:
         """Computes the gradient of a micro-batch, whose loss is the mean over its samples, or over `weight` of
         anything (valid tokens).
@@ -127,7 +152,9 @@ class Run:
             )
         self._batches.gradient(loss_fn, batch, key, weight)
 
-    def _declare(self, epochs: int | None = None, steps: int | None = None) -> Declaration:
+    def _declare(
+        self, epochs: int | None = None, steps: int | None = None, hold: bool = False
+    ) -> Declaration:
         if self._is_used:
             raise _errors.refuse(
                 "a Run is trained once, and this one was", "make another Run for another training"
@@ -151,6 +178,7 @@ class Run:
             evaluate_every=per_epoch if self._held_out is not None else None,
             checkpoint_every=per_epoch if epochs is not None else None,
             order_block=self._order_block,
+            verdict_every=per_epoch if hold else 0,
         )
 
     def _work(self, declaration: Declaration) -> Iterator[Iterable[tuple[Any, Any]]]:
@@ -176,7 +204,8 @@ class Run:
     def _follow(self, declaration: Declaration, parts: int) -> Iterator[Iterable[tuple[Any, Any]]]:
         """In the lead: once per epoch, when it is trained."""
         trees = (self._vectors.parameters, self._vectors.state)
-        lead = Lead(declaration, (array for tree in trees for array in tree.arrays()))
+        initial = (array for tree in trees for array in tree.arrays())
+        lead = self._lead = Lead(declaration, initial, listeners=self._listeners)
         for part, checkpoint in lead.parts(parts, declaration.steps_per_epoch):
             self._open(checkpoint)
             self.epoch = part
@@ -258,20 +287,27 @@ def train(
     epochs: int | None = None,
     steps: int | None = None,
     state: Any = None,
+    on_epoch: Callable[[int, Any], object] | None = None,
     **options: Any,
 ) -> Any:
     """Trains parameters in one call, and returns them; with `state` the pair of both.
 
     `options` are those of `Run`, of which `batch_size` and `virtual_nodes` are needed; exactly one of `epochs` and
-    `steps` is given. In a worker it does not return.
+    `steps` is given. With `on_epoch` the workers wait after each epoch until ``on_epoch(epoch, params)`` has returned
+    in the lead; False ends the run there. In a worker it does not return.
     """
     if (epochs is None) == (steps is None):
         raise _errors.refuse("exactly one of epochs and steps is needed", "write epochs=3, for example")
+    if on_epoch is not None and epochs is None:
+        raise _errors.refuse("on_epoch is called for epochs", "write epochs=3, for example, instead of steps")
     run = Run(params, optimizer, data=data, state=state, **options)
-    parts = run.epochs(epochs) if epochs is not None else [run.steps(steps or 0)]
+    holds = on_epoch is not None
+    parts = run.epochs(epochs, hold=holds) if epochs is not None else [run.steps(steps or 0)]
     for batches in parts:
         for batch, key in batches:
             run.gradient(loss_fn, batch, key)
+        if on_epoch is not None and on_epoch(run.epoch, run.params) is False:
+            run.stop(f"on_epoch returned False after epoch {run.epoch}")
     return run.params if state is None else (run.params, run.state)
 
 

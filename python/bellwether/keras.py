@@ -40,7 +40,6 @@ _MEASURED_S = 5.0
 """How long an epoch's measurements are waited for; they may be missing where a run was resumed."""
 
 _STEERING = {
-    "EarlyStopping": "steps go on while the lead validates: choose the epoch afterwards, by ModelCheckpoint",
     "LearningRateScheduler": "compile with a schedule of keras.optimizers.schedules",
     "ReduceLROnPlateau": "compile with a schedule of keras.optimizers.schedules",
     "BackupAndRestore": "leave it out: `bellwether resume` goes on from the run's own checkpoints",
@@ -65,6 +64,7 @@ def fit(
     name: str | None = None,
     workers: int | str | None = None,
     order_block: int | None = None,
+    hold: bool | None = None,
 ) -> Any:
     """Trains a compiled model, as ``model.fit`` does, on any number of workers.
 
@@ -75,6 +75,8 @@ def fit(
     `workers`: their number, or a range "1..4".
     `order_block`: samples that lie next to each other, such as those of a shard, and are visited together: blocks are
     permuted, and the samples inside of each; decides bits.
+    `hold`: whether the workers wait after each epoch until its callbacks were called, so that one that sets
+    ``model.stop_training``, as EarlyStopping does, ends the run there. Without it: if a callback does so.
 
     Returns the history. In a worker it does not return; in the lead it leaves by SystemExit if the run was stopped
     (0) or failed (1). Raises BellwetherError, which names the line and what to write, for what cannot be trained so.
@@ -89,6 +91,7 @@ def fit(
     vectors = Vectors(model)
     rule = OwnRule(model.optimizer, vectors, role() is Role.WORKER)
     per_epoch = -(-len(samples) // batch_size)
+    holds = any(map(_stops, given)) if hold is None else hold
     declaration = Declaration(
         layout=vectors.layout,
         batch_size=batch_size,
@@ -103,6 +106,7 @@ def fit(
         device=_keras_model.device(),
         checkpoint_every=per_epoch,
         order_block=order_block,
+        verdict_every=per_epoch if holds else 0,
     )
     if role() is Role.WORKER:
         _work(declaration, vectors, rule, samples)
@@ -146,6 +150,25 @@ def _check(model: Any, callbacks: list[Any]) -> None:
                 )
 
 
+def _stops(callback: Any) -> bool:
+    """Whether a callback may end the training after an epoch: its code names `stop_training`.
+
+    What is called for batches is left out: it is never called.
+    """
+    named = [pair for kind in type(callback).__mro__ for pair in vars(kind).items()]
+    codes = [
+        getattr(call, "__code__", None)
+        for name, call in [*named, *vars(callback).items()]
+        if "_batch_" not in name
+    ]
+    while codes:
+        code = codes.pop()
+        if code is not None and "stop_training" in (*code.co_names, *code.co_consts):
+            return True
+        codes += [inner for inner in getattr(code, "co_consts", ()) if hasattr(inner, "co_names")]
+    return False
+
+
 def _build(model: Any, samples: Samples) -> None:
     """Makes the variables of a model whose layers do not know their input yet, and those of its loss."""
     model._symbolic_build(data_batch=samples.batch([0], 0))
@@ -181,6 +204,7 @@ def _follow(
     """In the lead: validates and calls back when an epoch is trained."""
     model, epochs = vectors.model, declaration.epochs or 0
     model.stop_training = False
+    holds = declaration.verdict_every > 0
     logs: dict[str, Any] = {}
     calls.on_train_begin()
     for epoch, checkpoint in lead.parts(epochs, declaration.steps_per_epoch):
@@ -191,11 +215,12 @@ def _follow(
         logs = _training_logs(lead.folder, declaration, epoch) | _validated(model, *validation)
         calls.on_epoch_end(epoch, logs)
         if model.stop_training and epoch + 1 < epochs:
-            lead.stop()
-            raise _errors.refuse(
-                f"a callback set model.stop_training after epoch {epoch + 1}, and the steps after it went on meanwhile",
-                "choose the epoch afterwards, for example by ModelCheckpoint(save_best_only=True)",
-            )
+            if not holds:
+                lead.stop()
+            lead.end(f"a callback set model.stop_training after epoch {epoch + 1}")
+            if lead.has_ended:
+                break
+            model.stop_training = False
     calls.on_train_end(logs)
 
 

@@ -32,7 +32,7 @@ from bellwether import _trace
 from bellwether import data as _data
 from bellwether._declare import Declaration
 from bellwether._errors import BellwetherError
-from bellwether._lead import Checkpoint, Lead
+from bellwether._lead import Checkpoint, Lead, Listeners
 from bellwether._loop import Evaluate, Gradient, Session, builds, join
 from bellwether._native import SampleOrder
 from bellwether._role import Role, is_lead, role
@@ -125,20 +125,25 @@ class Run:
         self._order_block = order_block
         self._batches: _Batches | None = None
         self._rule: OwnRule | None = None
+        self._lead: Lead | None = None
+        self._listeners = Listeners()
         self.epoch = 0
         """In the lead: the epoch that was trained last, counted from 0."""
         self.step = 0
         """In a worker: the step of the present micro-batch. In the lead: the steps trained so far."""
 
-    def epochs(self, count: int) -> Iterable[Iterable[Any]]:
+    def epochs(self, count: int, *, hold: bool = False) -> Iterable[Iterable[Any]]:
         """The micro-batches of so many epochs.
 
         In a worker it yields once, all micro-batches of the run. In the lead it yields once per epoch, when that
         epoch is trained and its weights are in the model, and no micro-batches. Leaves by SystemExit in a worker
         when the run is over, and in the lead if it was stopped (0) or failed (1).
+
+        `hold`: after each epoch the workers wait until the lead comes to the next one. A `break`, or `stop`, ends the
+        run with that epoch's weights.
         """
         self._only_once()
-        declaration = self._declare(epochs=count)
+        declaration = self._declare(epochs=count, hold=hold)
         return self._work(declaration) if role() is Role.WORKER else self._follow(declaration, count)
 
     def steps(self, count: int) -> Iterable[Any]:
@@ -153,6 +158,25 @@ class Run:
         for _ in self._follow(declaration, 1):
             pass
         return ()
+
+    def stop(self, reason: str = "the script ends it") -> None:
+        """In the lead, in a loop over ``run.epochs(…, hold=True)``: the run ends with this epoch and its weights.
+
+        The loop ends when it comes to the next epoch; what follows it runs as usual. `reason` is for people.
+        """
+        if self._lead is not None:
+            self._lead.end(reason)
+
+    def on_evaluation(self, call: Callable[[int, float, float | None], object]) -> None:
+        """In the lead, calls ``call(step, loss, accuracy)`` for each evaluation of the held-out data.
+
+        It is called while the lead waits for the run, between two epochs; `accuracy` is None without `metrics`.
+        """
+        self._listeners.evaluated.append(call)
+
+    def on_checkpoint(self, call: Callable[[int, Path], object]) -> None:
+        """In the lead, calls ``call(step, path)`` for each checkpoint, while the lead waits for the run."""
+        self._listeners.checkpointed.append(call)
 
     def backward(self, loss: Tensor, weight: float | None = None) -> None:
         """Takes the loss of a micro-batch: the mean over its samples, or over `weight` of anything (valid tokens).
@@ -171,7 +195,9 @@ class Run:
                 "a Run is trained once, and this one was", "make another Run for another training"
             )
 
-    def _declare(self, epochs: int | None = None, steps: int | None = None) -> Declaration:
+    def _declare(
+        self, epochs: int | None = None, steps: int | None = None, hold: bool = False
+    ) -> Declaration:
         batch_size, virtual_nodes = self._sizes
         samples = len(self._loading.data)
         per_epoch = -(-samples // batch_size)
@@ -197,6 +223,7 @@ class Run:
             evaluate_every=per_epoch if self._held_out is not None else None,
             checkpoint_every=per_epoch if epochs is not None else None,
             order_block=self._order_block,
+            verdict_every=per_epoch if hold else 0,
         )
 
     def _choose_rule(self, table: Table) -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -242,14 +269,17 @@ class Run:
 
     def _follow(self, declaration: Declaration, parts: int) -> Iterator[Iterable[Any]]:
         """In the lead: once per epoch, when it is trained."""
-        lead = Lead(declaration, self._vectors.initial(), self._vectors.plain())
+        lead = Lead(declaration, self._vectors.initial(), self._vectors.plain(), self._listeners)
+        self._lead = lead
         torch.set_num_threads(self._threads)
         released = restrain(self._optimizer, self._scheduler, self._is_by_epoch)
-        for part, checkpoint in lead.parts(parts, declaration.steps_per_epoch):
-            self._open(checkpoint)
-            self.epoch = part
-            yield ()
-        released()
+        try:
+            for part, checkpoint in lead.parts(parts, declaration.steps_per_epoch):
+                self._open(checkpoint)
+                self.epoch = part
+                yield ()
+        finally:
+            released()
 
     def _is_by_epoch(self) -> None:
         """The scheduler is stepped in the lead, where no micro-batch is computed: once per epoch."""
@@ -480,21 +510,27 @@ def train(
     *,
     epochs: int | None = None,
     steps: int | None = None,
+    on_epoch: Callable[[int, nn.Module], object] | None = None,
     **options: Any,
 ) -> nn.Module:
     """Trains a model in one call: ``train(model, lambda m, b: m(**b).loss, optimizer, data=…, epochs=3, …)``.
 
-    `options` are those of `Run`; exactly one of `epochs` and `steps` is given. Returns the model with its trained
-    weights; in a worker it does not return.
+    `options` are those of `Run`; exactly one of `epochs` and `steps` is given. With `on_epoch` the workers wait after
+    each epoch until ``on_epoch(epoch, model)`` has returned in the lead; False ends the run there. Returns the model
+    with its trained weights; in a worker it does not return.
     """
     if (epochs is None) == (steps is None):
         raise _errors.refuse("exactly one of epochs and steps is needed", "write epochs=3, for example")
+    if on_epoch is not None and epochs is None:
+        raise _errors.refuse("on_epoch is called for epochs", "write epochs=3, for example, instead of steps")
     run = Run(model, optimizer, scheduler, **options)
     if steps is not None:
         for batch in run.steps(steps):
             run.backward(loss_fn(model, batch))
         return model
-    for batches in run.epochs(epochs or 0):
+    for batches in run.epochs(epochs or 0, hold=on_epoch is not None):
         for batch in batches:
             run.backward(loss_fn(model, batch))
+        if on_epoch is not None and on_epoch(run.epoch, model) is False:
+            run.stop(f"on_epoch returned False after epoch {run.epoch}")
     return model

@@ -151,6 +151,14 @@ fn view_line(view: &RunView) -> String {
     format!("{}  step {}  loss {}  {}", view.run, steps(view), loss(view.loss), view.state.name())
 }
 
+/// What a run is doing, with what it waits for.
+pub(crate) fn state(view: &RunView) -> String {
+    match view.phase.as_ref().filter(|phase| phase.starts_with("waiting")) {
+        Some(phase) => format!("{}, {phase}", view.state.name()),
+        None => view.state.name().into(),
+    }
+}
+
 /// Committed steps of all.
 pub(crate) fn steps(view: &RunView) -> String {
     format!("{}/{}", view.step, view.total_steps.map_or("?".into(), |steps| steps.to_string()))
@@ -189,6 +197,7 @@ fn rows(run: &RunDir, view: &RunView, history: &RunHistory) -> Vec<(&'static str
             evaluation.accuracy.map_or(String::new(), |share| format!(", accuracy {:.2} %", 100.0 * share));
         rows.push(("held-out loss", format!("{}{accuracy}", loss(Some(evaluation.loss)))));
     }
+    rows.extend(history.ended_early().map(|end| ("ended early", end.to_string())));
     rows.extend(view.examples_per_s.map(|rate| ("examples/s", format!("{rate:.0}"))));
     rows.push(("workers", view.workers.to_string()));
     let last = metrics::last(&run.path).filter(|step| step.data_wait_s > 0.0);

@@ -91,6 +91,9 @@ pub struct Job {
     /// When and where checkpoints are written.
     #[serde(default)]
     pub checkpoint: Checkpoint,
+    /// When the workers wait for a verdict on whether the run goes on.
+    #[serde(default, skip_serializing_if = "Verdict::is_never")]
+    pub verdict: Verdict,
 }
 
 // Serde hands over a reference.
@@ -430,6 +433,24 @@ fn keep() -> usize {
 impl Default for Checkpoint {
     fn default() -> Self {
         Checkpoint { every: period(), every_steps: 0, keep: keep(), folder: None }
+    }
+}
+
+/// When the workers wait for a verdict on whether the run goes on. A script asks for it that steers its run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Verdict {
+    /// Steps between two boundaries at which all workers wait, with the checkpoint of that step written, until the
+    /// script says whether training goes on or ends there; 0 never waits.
+    #[serde(default)]
+    pub every_steps: u64,
+}
+
+impl Verdict {
+    // Serde hands over a reference.
+    #[allow(clippy::trivially_copy_pass_by_ref)]
+    fn is_never(&self) -> bool {
+        self.every_steps == 0
     }
 }
 

@@ -20,8 +20,8 @@ pub use outcome::{RunFailure, RunOutcome};
 pub use staleness::Staleness;
 pub use step::{Call, StepRecord, Traffic, UnitRecord};
 pub use summary::{
-    BatchChange, Comparison, Crash, Decision, ExpectedRun, LastEvaluation, Mismatch, PhaseSummary, Planned,
-    Resize, Revocations, Summary,
+    BatchChange, Comparison, Crash, Decision, EarlyEnd, ExpectedRun, LastEvaluation, Mismatch, PhaseSummary,
+    Planned, Resize, Revocations, Summary,
 };
 
 /// One line of the journal.
@@ -397,6 +397,14 @@ pub enum Event {
     Warning {
         /// In one sentence.
         message: String,
+    },
+    /// It was decided whether the run goes on after a step at which its members waited for that.
+    Verdict {
+        /// The step.
+        step: u64,
+        /// Why the run ends there; absent where it goes on.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        ends: Option<String>,
     },
     /// Someone asked the run to stop.
     StopRequested {

@@ -14,6 +14,7 @@ const FREE: &[&str] = &[
     "steps",
     "evaluation",
     "checkpoint",
+    "verdict",
     "model.python",
     "model.script",
     "model.arguments",

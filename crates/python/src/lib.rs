@@ -10,7 +10,7 @@
 //! first line on. `forks` keeps its connections from those whom the script forks.
 //!
 //! `ask`, `declaration`, `probe` and `workload` know no Python and are tested without an interpreter.
-//! `worker`, `forks`, `order`, `journal` and `answers` are what Python sees.
+//! `worker`, `forks`, `order`, `journal`, `verdict` and `answers` are what Python sees.
 
 mod answers;
 mod ask;
@@ -21,6 +21,7 @@ mod journal;
 mod order;
 mod prepare;
 mod probe;
+mod verdict;
 mod worker;
 mod workload;
 
@@ -35,6 +36,8 @@ mod _native {
     use crate::journal::Journal;
     #[pymodule_export]
     use crate::order::SampleOrder;
+    #[pymodule_export]
+    use crate::verdict::give_verdict;
     #[pymodule_export]
     use crate::worker::Worker;
 }

@@ -80,6 +80,9 @@ pub fn table(summary: &Summary) -> String {
     let mut rows = vec![
         ("run", summary.run.clone()),
         ("outcome", [outcome.summary_word(), &outcome.reason()].join(" ").trim().to_string()),
+    ];
+    rows.extend(summary.ended_early.iter().map(|end| ("ended early", end.to_string())));
+    rows.extend([
         ("steps", summary.steps.to_string()),
         ("examples", summary.examples.to_string()),
         ("final loss", loss(summary.final_loss)),
@@ -92,7 +95,7 @@ pub fn table(summary: &Summary) -> String {
             "peak memory of a worker",
             format!("{:.1} MiB", summary.peak_resident_bytes as f64 / f64::from(1 << 20)),
         ),
-    ];
+    ]);
     rows.extend(summary.data_wait.map(|share| ("waits for data", format!("{} of a step", percent(share)))));
     if let Some(planned) = &summary.planned {
         rows.push(("planned", planned.reason.clone()));

@@ -268,6 +268,7 @@ fn config(options: &Options, resumed: Option<Resumed>) -> Config {
         units_per_step: u64::from(options.job.batch.virtual_nodes / options.job.sync.nodes_per_update.max(1)),
         evaluate_every: options.job.evaluation.every_steps,
         checkpoint_every: options.job.checkpoint.every_steps,
+        verdict_every: options.job.verdict.every_steps,
         checkpoint_period_s: options.job.checkpoint.every.get(),
         last_checkpoint_wait_s: options.last_checkpoint_wait.as_secs_f64(),
         boot_timeout_s: BOOT_TIMEOUT_S,

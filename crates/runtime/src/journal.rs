@@ -232,6 +232,7 @@ fn is_needed(event: &Event) -> bool {
             | Event::Committed { .. }
             | Event::RolledBack { .. }
             | Event::Checkpointed { .. }
+            | Event::Verdict { .. }
             | Event::Ended { .. }
     )
 }

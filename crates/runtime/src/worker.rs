@@ -186,6 +186,7 @@ fn rules(job: &Job, samples: u64) -> Rules {
         total_steps: job.total_steps(samples),
         evaluate_every: job.evaluation.every_steps,
         checkpoint_every: job.checkpoint.every_steps,
+        verdict_every: job.verdict.every_steps,
         batches: job.mode.goodput().filter(|goodput| !goodput.schedule.is_empty()).cloned(),
     }
 }
@@ -245,11 +246,16 @@ impl Worker {
             self.stand(&task);
             match &task {
                 Task::Wait => {
-                    // The coordinator may have to hear of a switch before it ends this wait.
-                    if self.reporter.is_urgent() && (self.member.is_active() || self.member.is_shadow()) {
+                    // The coordinator may have to hear of a switch, or of the last step, before it ends this wait.
+                    let awaited = self.reporter.is_urgent() || self.reporter.has_steps();
+                    if awaited && (self.member.is_active() || self.member.is_shadow()) {
                         self.flush();
                     }
+                    let began = Instant::now();
                     self.connection.mailbox.wait(Duration::from_millis(100));
+                    if self.member.awaits_verdict() {
+                        self.boundary += began.elapsed();
+                    }
                 }
                 Task::Form { membership, load } => self.form(membership, *load),
                 Task::BeginShadow => self.begin_shadow(),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use bellwether_core::cluster::JobId;
-use bellwether_core::record::{RunOutcome, StepRecord};
+use bellwether_core::record::{EarlyEnd, RunOutcome, StepRecord};
 
 pub use processes::{Patience, Processes};
 
@@ -93,6 +93,8 @@ pub enum Report {
         job: JobId,
         /// How.
         outcome: RunOutcome,
+        /// The verdict that ended it before the last step of the job, where one did.
+        ended_early: Option<EarlyEnd>,
         /// Committed steps.
         step: u64,
         /// Digest of what was trained, when it is known.

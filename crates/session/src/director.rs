@@ -4,6 +4,7 @@ use bellwether_runtime::coordinator::{Director, DirectorCommand, RunEvent, RunSt
 
 pub(crate) mod autoscale;
 pub(crate) mod batch;
+pub(crate) mod lead;
 mod memberships;
 pub(crate) mod revocations;
 pub(crate) mod stragglers;

@@ -24,7 +24,7 @@ pub(crate) mod fork;
 mod lead;
 
 pub use declaration::Declaration;
-pub use lead::{Lead, Output};
+pub use lead::{Lead, LeadWatch, Output};
 
 use declaration::Declared;
 

@@ -66,6 +66,9 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     if let Some(workers) = arguments.workers {
         session = session.workers(workers);
     }
+    if let Some(lead) = &lead {
+        session = session.led_by(lead.watch());
+    }
     session.check()?;
     arguments.steer.check(range)?;
     session = arguments.steer.steer(session)?;
@@ -105,6 +108,7 @@ fn train(
     printer: &Printer,
 ) -> Result<ExitCode, Failure> {
     let mut show = show::Show::new(printer, arguments);
+    let watch = lead.as_ref().map(Lead::watch);
     let (summary, outcome) = session.run(&mut |seen| {
         if let (Progress::Begins(run), Some(lead)) = (&seen, &mut lead) {
             lead.follow(run);
@@ -115,8 +119,10 @@ fn train(
     let led = lead.map_or(Ok(()), Lead::wait);
     report(&summary, arguments.state.format, printer);
     let code = conclude(&summary, &outcome, show.signal(), printer);
+    let was_missed = watch.is_some_and(|watch| watch.was_missed());
     match led {
-        Err(error) if outcome == RunOutcome::Finished => Err(Failure::No(error.to_string())),
+        Err(error) if outcome == RunOutcome::Finished || was_missed => Err(Failure::No(error.to_string())),
+        Ok(()) if was_missed => Ok(ExitCode::from(1)),
         _ => Ok(code),
     }
 }
@@ -190,7 +196,7 @@ impl From<RunError> for Failure {
             RunError::Input(error) => error.into(),
             RunError::Option(error) => InputError { place: format!("--{}", error.place), ..error }.into(),
             RunError::Finished { run, steps } => {
-                let what = format!("the run is finished: all {steps} steps are done");
+                let what = format!("the run is finished, after {steps} steps");
                 let hint = "`bellwether show` shows its result; `bellwether run JOB.toml` starts a new one, and --steps or \
                             --set makes it longer";
                 InputError::new(run, what).hint(hint).into()

@@ -50,5 +50,6 @@ mod strangers;
 mod taken_up;
 mod transient;
 mod tune;
+mod verdicts;
 mod verify;
 mod wire;

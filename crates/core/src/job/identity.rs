@@ -25,6 +25,10 @@ impl Job {
         if let Some(block) = self.data.order_block() {
             parts["order"] = serde_json::json!({ "block": block });
         }
+        // A verdict may decide how long the run is.
+        if !self.verdict.is_never() {
+            parts["verdict"] = serde_json::json!(self.verdict);
+        }
         parts.to_string()
     }
 

@@ -76,6 +76,8 @@ pub enum Feature {
     Python,
     /// The update rule is the trained program's own (`optimizer.kind = "own"`).
     OwnRule,
+    /// The workers wait at boundaries for a verdict on whether the run goes on (`verdict.every_steps`).
+    Verdicts,
 }
 
 /// Whether a mode has a feature.
@@ -162,6 +164,7 @@ impl Feature {
             (job.optimizer.is_own(), Feature::OwnRule),
             (matches!(job.mode, Mode::Goodput(_)), Feature::MovingBatch),
             (job.verify_every > 0, Feature::Verify),
+            (job.verdict.every_steps > 0, Feature::Verdicts),
         ]
         .into_iter()
         .filter_map(|(is_so, feature)| is_so.then_some(feature))

@@ -1,6 +1,6 @@
 //! Events in words, for people who follow a run.
 
-use super::{Decision, Event, Mismatch};
+use super::{Decision, EarlyEnd, Event, Mismatch};
 
 impl Event {
     /// What a person would want to hear of it, if anything.
@@ -66,6 +66,10 @@ impl Event {
                 format!("server {server} holds shard {shard} after {:.0} ms; {loss}", seconds * 1e3)
             }
             Event::Stale { step, staleness, .. } => format!("step {step}: {staleness}"),
+            Event::Verdict { step, ends } => {
+                let end = EarlyEnd { step: *step, reason: ends.clone()? };
+                format!("ended early: {end}")
+            }
             Event::RolledBack { to } => format!("no worker is left with the state; going back to step {to}"),
             _ => return self.warning(),
         })
@@ -96,6 +100,12 @@ impl Event {
             Event::Refused { peer, reason } => format!("refused {peer}: {reason}"),
             _ => return None,
         })
+    }
+}
+
+impl std::fmt::Display for EarlyEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "after step {}: {}", self.step, self.reason)
     }
 }
 

@@ -20,6 +20,15 @@ pub struct BatchChange {
     pub reason: String,
 }
 
+/// An end before the last step of the job, by a verdict.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EarlyEnd {
+    /// The step after which the run ended.
+    pub step: u64,
+    /// Why, in the words of who decided it.
+    pub reason: String,
+}
+
 /// One planned change of the number of workers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Resize {
@@ -189,6 +198,9 @@ pub struct Summary {
     /// empty unless it failed.
     #[serde(flatten, with = "ended")]
     pub outcome: RunOutcome,
+    /// The verdict that ended it before the last step of the job, where one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_early: Option<EarlyEnd>,
     /// Committed steps.
     pub steps: u64,
     /// Samples in them.

@@ -231,6 +231,17 @@ impl Control {
         self.runtime.block_on(answer(call, &self.address)).map(Into::into)
     }
 
+    /// Says whether the run goes on after `step`, at which its workers wait, or ends there for the reason `ends`. The
+    /// answer tells why that is not followed.
+    ///
+    /// # Errors
+    ///
+    /// Same errors as [`Control::status`].
+    pub fn verdict(&mut self, step: u64, ends: Option<&str>) -> Result<Answer, ClientError> {
+        let call = self.client.verdict(wire::VerdictRequest { step, ends: ends.map(String::from) });
+        self.runtime.block_on(answer(call, &self.address)).map(Into::into)
+    }
+
     /// Asks the run to stop with a checkpoint.
     ///
     /// # Errors

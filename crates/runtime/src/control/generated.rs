@@ -742,6 +742,14 @@ pub struct ScaleRequest {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StopRequest {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VerdictRequest {
+    #[prost(uint64, tag = "1")]
+    pub step: u64,
+    /// Why the run ends there; absent where it goes on.
+    #[prost(string, optional, tag = "2")]
+    pub ends: ::core::option::Option<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Reply {
     #[prost(bool, tag = "1")]
     pub accepted: bool,
@@ -1194,6 +1202,21 @@ pub mod control_client {
             req.extensions_mut().insert(GrpcMethod::new("bellwether.v1.Control", "Stop"));
             self.inner.unary(req, path, codec).await
         }
+        /// Whether the run goes on after a step at which its workers wait.
+        pub async fn verdict(
+            &mut self,
+            request: impl tonic::IntoRequest<super::VerdictRequest>,
+        ) -> std::result::Result<tonic::Response<super::Reply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| tonic::Status::unknown(format!("Service was not ready: {}", e.into())))?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/bellwether.v1.Control/Verdict");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("bellwether.v1.Control", "Verdict"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -1223,6 +1246,11 @@ pub mod control_server {
         async fn stop(
             &self,
             request: tonic::Request<super::StopRequest>,
+        ) -> std::result::Result<tonic::Response<super::Reply>, tonic::Status>;
+        /// Whether the run goes on after a step at which its workers wait.
+        async fn verdict(
+            &self,
+            request: tonic::Request<super::VerdictRequest>,
         ) -> std::result::Result<tonic::Response<super::Reply>, tonic::Status>;
     }
     /// Called by programs that watch and control a run.
@@ -1418,6 +1446,40 @@ pub mod control_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = StopSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/bellwether.v1.Control/Verdict" => {
+                    #[allow(non_camel_case_types)]
+                    struct VerdictSvc<T: Control>(pub Arc<T>);
+                    impl<T: Control> tonic::server::UnaryService<super::VerdictRequest> for VerdictSvc<T> {
+                        type Response = super::Reply;
+                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
+                        fn call(&mut self, request: tonic::Request<super::VerdictRequest>) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move { <T as Control>::verdict(&inner, request).await };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = VerdictSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

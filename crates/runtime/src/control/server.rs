@@ -56,6 +56,15 @@ pub(crate) enum Input {
     Closed(u64, String),
     /// Someone wants this many workers.
     Scale(u32, oneshot::Sender<wire::Reply>),
+    /// Someone says whether the run goes on after a step.
+    Verdict {
+        /// The step.
+        step: u64,
+        /// Why the run ends there; `None` where it goes on.
+        ends: Option<String>,
+        /// Whether that is followed.
+        answer: oneshot::Sender<wire::Reply>,
+    },
     /// Someone wants the run to stop.
     Stop(oneshot::Sender<wire::Reply>),
     /// This process was asked to end.
@@ -239,6 +248,13 @@ impl Control for Service {
     async fn scale(&self, request: Request<wire::ScaleRequest>) -> Result<Response<wire::Reply>, Status> {
         let (answer, answered) = oneshot::channel();
         self.tell(Input::Scale(request.into_inner().workers, answer))?;
+        answered.await.map(Response::new).map_err(|_| Status::unavailable("the run is over"))
+    }
+
+    async fn verdict(&self, request: Request<wire::VerdictRequest>) -> Result<Response<wire::Reply>, Status> {
+        let (answer, answered) = oneshot::channel();
+        let wire::VerdictRequest { step, ends } = request.into_inner();
+        self.tell(Input::Verdict { step, ends, answer })?;
         answered.await.map(Response::new).map_err(|_| Status::unavailable("the run is over"))
     }
 

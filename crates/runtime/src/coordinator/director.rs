@@ -40,6 +40,8 @@ pub struct RunStatus<'a> {
     pub total_steps: u64,
     /// Workers wanted.
     pub wanted: u32,
+    /// The step after which the workers wait for a verdict, while they do.
+    pub awaited_verdict: Option<u64>,
     /// The membership in force.
     pub membership: &'a Membership,
     /// The workers that this coordinator started and whose processes (or threads) have not ended.
@@ -78,6 +80,13 @@ pub enum Command {
     Revoke(WorkerId),
     /// Write a line to the journal.
     Note(Journaled),
+    /// Let the run go on after a step at which its workers wait, or end there.
+    Verdict {
+        /// The step.
+        step: u64,
+        /// Why the run ends there; `None` where it goes on.
+        ends: Option<String>,
+    },
     /// Stop the run with a checkpoint.
     Stop {
         /// Who asks, for the journal.
@@ -96,6 +105,7 @@ impl Run {
             step: self.machine.progress().committed(),
             total_steps: self.total_steps(),
             wanted: self.machine.wanted(),
+            awaited_verdict: self.machine.awaited_verdict(),
             membership: self.machine.membership(),
         };
         let commands = director.direct(seen, &now);
@@ -120,6 +130,11 @@ impl Run {
                 self.tell(worker, |process| process.kill());
             }
             Command::Note(event) => self.write(&event),
+            Command::Verdict { step, ends } => {
+                if let Some(message) = self.verdict(step, ends) {
+                    self.write(&Journaled::Warning { message });
+                }
+            }
             Command::Stop { by } => self.stop(&by),
         }
     }

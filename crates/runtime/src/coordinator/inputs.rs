@@ -11,6 +11,9 @@ use crate::control::{convert, generated as wire};
 use crate::membership::coordinator::{End, Event};
 use crate::membership::{FromWorker, ToWorker, WorkloadDescription};
 
+/// Most characters of the reason of a verdict.
+const REASON_CHARACTERS_MAX: usize = 500;
+
 impl Run {
     pub(super) fn input(&mut self, input: Input) {
         match input {
@@ -51,6 +54,11 @@ impl Run {
                 }
                 let _ = answer.send(wire::Reply { accepted, message });
             }
+            Input::Verdict { step, ends, answer } => {
+                let refusal = self.verdict(step, ends);
+                let accepted = refusal.is_none();
+                let _ = answer.send(wire::Reply { accepted, message: refusal.unwrap_or_default() });
+            }
             Input::Stop(answer) => {
                 let message = format!("{} stops at the next step and leaves a checkpoint", self.options.run);
                 let _ = answer.send(wire::Reply { accepted: true, message });
@@ -79,6 +87,21 @@ impl Run {
     pub(super) fn scale(&mut self, workers: u32, by: String) {
         self.write(&Journaled::ScaleRequested { workers, by });
         self.handle(Event::Scale(workers));
+    }
+
+    /// Lets the run go on after a step, or ends it there; why not, where that cannot be.
+    pub(super) fn verdict(&mut self, step: u64, ends: Option<String>) -> Option<String> {
+        // A line of the journal, and of a table.
+        let ends = ends.map(|reason| {
+            let line = reason.split_whitespace().collect::<Vec<_>>().join(" ");
+            line.chars().take(REASON_CHARACTERS_MAX).collect::<String>()
+        });
+        let refusal = self.machine.verdict_refusal(step, ends.is_some());
+        if refusal.is_none() {
+            self.handle(Event::Verdict(step, ends));
+            self.show_now();
+        }
+        refusal
     }
 
     pub(super) fn stop(&mut self, by: &str) {

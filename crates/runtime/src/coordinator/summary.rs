@@ -21,6 +21,7 @@ impl Run {
             run: self.options.run.clone(),
             run_dir: display(&self.options.folder),
             outcome: end.how.clone(),
+            ended_early: self.machine.ended_early().cloned(),
             steps,
             examples: samples(steps),
             final_loss: progress.last.as_ref().and_then(|last| last.loss),

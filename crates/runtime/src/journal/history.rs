@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 
-use bellwether_core::record::{Event, Line, RunOutcome};
+use bellwether_core::record::{EarlyEnd, Event, Line, RunOutcome};
 use serde::{Deserialize, Serialize};
 
 use super::now_s;
@@ -159,6 +159,12 @@ impl RunHistory {
                 self.evaluation = Some(Evaluation { step: *step, loss: *loss, accuracy: *accuracy });
                 self.resumed.evaluated = Some(*step);
             }
+            Event::Verdict { step, ends } => {
+                self.resumed.decided = self.resumed.decided.max(*step);
+                if let Some(reason) = ends {
+                    self.resumed.ended_early = Some(EarlyEnd { step: *step, reason: reason.clone() });
+                }
+            }
             Event::Checkpointed { step, path, .. } => {
                 self.checkpoints.retain(|(known, _)| known != step);
                 self.checkpoints.push_back((*step, path.clone()));
@@ -248,6 +254,11 @@ impl RunHistory {
     /// Committed steps.
     pub fn committed(&self) -> u64 {
         self.resumed.committed
+    }
+
+    /// The verdict that ends the run before the last step of its job.
+    pub fn ended_early(&self) -> Option<&EarlyEnd> {
+        self.resumed.ended_early.as_ref()
     }
 
     /// How the run ended or was left, in a word or two.

@@ -4,6 +4,7 @@
 //! actions. After every event the machine compares the workers it has with the workers that are wanted
 //! and proposes the next membership; nothing else starts a change.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bellwether_core::record::{Boot, Event as Journal, RunFailure};
@@ -30,6 +31,7 @@ mod sense;
 mod starts;
 mod stuck;
 mod user_failure;
+mod verdicts;
 mod watch;
 
 use asynchronous::Asynchronous;
@@ -45,6 +47,7 @@ use recovery::Ready;
 pub use resumed::Resumed;
 use starts::Starts;
 use user_failure::UserFailure;
+use verdicts::Verdicts;
 use watch::Watch;
 
 /// A membership that was sent with `Prepare` and may be in force without our knowing.
@@ -141,6 +144,7 @@ pub struct Coordinator {
     /// What the members, who are done, hold until it is written.
     last_checkpoint: LastCheckpoint,
     periodic: Periodic,
+    verdicts: Verdicts,
     stopping: bool,
     failure: Option<RunFailure>,
     /// The loss was not finite: the state that led there is not written.
@@ -228,6 +232,7 @@ impl Coordinator {
             settled: BTreeSet::new(),
             last_checkpoint: LastCheckpoint::default(),
             periodic: Periodic::default(),
+            verdicts: Verdicts::resumed(resumed.decided, resumed.ended_early),
             stopping: false,
             failure: None,
             diverged: false,
@@ -299,16 +304,20 @@ impl Coordinator {
         self.workload.as_ref()
     }
 
-    /// A word for what is going on.
-    pub fn lifecycle(&self) -> &'static str {
-        match self.lifecycle {
+    /// A word or two for what is going on.
+    pub fn lifecycle(&self) -> Cow<'static, str> {
+        let word = match self.lifecycle {
             Lifecycle::Gathering { .. } => "gathering workers",
             Lifecycle::Recovering { .. } => "recovering",
             Lifecycle::Running if self.last_checkpoint.is_overdue() => WAITS_FOR_CHECKPOINT,
-            Lifecycle::Running if self.stopping => "stopping",
-            Lifecycle::Running | Lifecycle::Asynchronous => "training",
+            Lifecycle::Running if self.stopping || self.ends_here() => "stopping",
+            Lifecycle::Running | Lifecycle::Asynchronous => match self.awaited_verdict() {
+                Some(step) => return format!("waiting for the lead's verdict after step {step}").into(),
+                None => "training",
+            },
             Lifecycle::Ended => "ended",
-        }
+        };
+        word.into()
     }
 
     /// Number, stage, address, process and applied steps of each worker.
@@ -363,6 +372,7 @@ impl Coordinator {
             Event::Protocol(at_step, protocol) => self.ask_protocol(at_step, protocol),
             Event::Pause(worker) => self.pause(worker),
             Event::Unpause => self.unpause(),
+            Event::Verdict(step, ends) => self.decide(step, ends),
             Event::Stop => {
                 self.stopping = true;
                 self.last_checkpoint.stop_asked();

@@ -233,9 +233,7 @@ impl Member {
                 },
             };
         }
-        // The step to wait at may lie within the update before the boundary.
-        let waits = |at: u64| at <= self.step && at.saturating_add(self.reach()) > self.step;
-        if self.membership.hold_at.is_some_and(waits) {
+        if self.holds() {
             let floor = self.hold_floor.max(self.membership.epoch.saturating_add(1));
             let offers = self.prepared.iter().any(|m| m.epoch >= floor && m.from_step <= self.step);
             // A shadow that still receives chunks must be free to say when it has them all.
@@ -243,6 +241,19 @@ impl Member {
             return if ready { Task::Hold } else { Task::Wait };
         }
         Task::Train
+    }
+
+    /// Whether this is the boundary at which the members wait for the next membership.
+    fn holds(&self) -> bool {
+        // The step to wait at may lie within the update before the boundary.
+        let waits = |at: u64| at <= self.step && at.saturating_add(self.reach()) > self.step;
+        self.membership.hold_at.is_some_and(waits)
+    }
+
+    /// Whether the members wait for a verdict on this step, which is neither part of a step nor of a switch.
+    pub fn awaits_verdict(&self) -> bool {
+        let every = self.rules.verdict_every;
+        self.is_active() && every > 0 && self.step.is_multiple_of(every) && self.holds()
     }
 
     /// A shadow has nothing to hand over at the end.
@@ -308,6 +319,10 @@ impl Member {
                 // What was asked of a membership that is over is asked again.
                 self.send_again = epoch == self.membership.epoch
                     && (self.stage == Stage::Running || (self.stage == Stage::Finished && step == self.step));
+                if self.send_again && step == self.step && self.holds() {
+                    // What was sent at this boundary, at which all wait, did not become a checkpoint.
+                    self.checkpointed_at = None;
+                }
                 vec![]
             }
             // For servers; the session answers where the worker stands.

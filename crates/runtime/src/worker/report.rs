@@ -81,6 +81,11 @@ impl Reporter {
         self.urgent
     }
 
+    /// Whether steps were done that no report told of.
+    pub(super) fn has_steps(&self) -> bool {
+        !self.pending.steps.is_empty()
+    }
+
     /// The state was replaced by another: what was done to the old one is of no interest any more.
     pub(super) fn forget(&mut self) {
         self.recent.clear();

@@ -15,6 +15,7 @@ mod process;
 mod promises;
 mod rounds;
 mod scenario;
+mod verdicts;
 mod world;
 
 use std::ops::Range;
@@ -83,6 +84,8 @@ fn histories_with_faults_keep_every_promise() {
             "changes of the batch",
             "mismatches",
             "quarantines",
+            "verdicts",
+            "early ends",
             "histories compared with their journal",
         ] {
             assert!(counts[rare] > 0, "no history has {rare}");

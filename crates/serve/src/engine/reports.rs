@@ -43,13 +43,14 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
                 self.show_effect(job)
             }
             Report::Steps { job, workers, speed, steps } => self.lesson(job, workers, speed, steps),
-            Report::Ended { job, outcome, step, digest, unix_s } => {
+            Report::Ended { job, outcome, ended_early, step, digest, unix_s } => {
                 self.processes_gone(job);
                 let unix_s = Some(unix_s).filter(|unix_s| *unix_s > 0.0);
                 let is_leaving = self.state.jobs.get(&job).is_some_and(|record| record.leaving);
                 let live = self.live.entry(job).or_default();
                 (live.step, live.ended_unix_s) = (Some(step), unix_s);
-                let why = outcome.reason();
+                let early = ended_early.map(|end| format!("ended early {end}"));
+                let why = early.unwrap_or_else(|| outcome.reason());
                 match outcome {
                     RunOutcome::Finished => self.end(job, Outcome::Finished, why, step, digest),
                     RunOutcome::Stopped => self.stopped(job, step, unix_s),

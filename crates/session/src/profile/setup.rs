@@ -3,7 +3,7 @@
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use bellwether_core::job::{Checkpoint, Job, Mode, WorkerRange};
+use bellwether_core::job::{Checkpoint, Job, Mode, Verdict, WorkerRange};
 use bellwether_runtime::control::client::Control;
 use bellwether_runtime::run_dir::RunDir;
 
@@ -22,6 +22,7 @@ pub(super) fn endless(job: &mut Job) {
     job.mode = Mode::Exact;
     job.evaluation.every_steps = 0;
     job.checkpoint = Checkpoint::default();
+    job.verdict = Verdict::default();
     job.workers = WorkerRange { min: 1, max: job.batch.virtual_nodes.min(2) };
 }
 

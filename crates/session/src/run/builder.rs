@@ -13,8 +13,10 @@ use bellwether_runtime::workload::Workload;
 
 use super::Session;
 use crate::director::autoscale::Autoscale;
+use crate::director::lead::Bereaved;
 use crate::director::revocations::Vanishing;
 use crate::options::Timeouts;
+use crate::script::LeadWatch;
 use crate::{Spawn, WorkloadBuilder};
 
 /// A job that needs what it trains to become a [`Session`].
@@ -162,6 +164,12 @@ impl Session {
     pub fn director(mut self, director: Box<dyn Director>) -> Session {
         self.directors.push(director);
         self
+    }
+
+    /// Stops the run with a checkpoint where its workers wait for the verdict of this lead, and it is gone.
+    #[must_use]
+    pub fn led_by(self, lead: LeadWatch) -> Session {
+        self.director(Box::new(Bereaved(lead)))
     }
 
     /// How long the run waits for what.

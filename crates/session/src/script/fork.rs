@@ -182,10 +182,7 @@ impl Worker {
 
     /// Whether its process has ended, also where the fork server cannot say so any more.
     fn has_ended(&self) -> bool {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        self.process.as_ref().is_some_and(|process| {
-            poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|n| n > 0)
-        })
+        self.process.as_ref().is_some_and(super::lead::has_ended)
     }
 }
 

@@ -2,12 +2,16 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bellwether_core::InputError;
 use bellwether_runtime::run_dir::RunDir;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 
 use super::{Declaration, Script};
 use crate::error::at;
@@ -25,6 +29,40 @@ pub enum Output {
     Errors,
 }
 
+/// Tells whether the process of a lead lives, and whether a run missed it.
+#[derive(Debug, Clone)]
+pub struct LeadWatch {
+    /// `None` where the system does not tell: then it counts as alive.
+    process: Option<Arc<OwnedFd>>,
+    was_missed: Arc<AtomicBool>,
+}
+
+impl LeadWatch {
+    fn of(process: Option<Pid>) -> LeadWatch {
+        let process = process.and_then(|process| pidfd_open(process, PidfdFlags::empty()).ok());
+        LeadWatch { process: process.map(Arc::new), was_missed: Arc::default() }
+    }
+
+    /// Whether its process has ended.
+    pub fn is_gone(&self) -> bool {
+        self.process.as_deref().is_some_and(has_ended)
+    }
+
+    /// Whether the run was stopped because its workers waited for it in vain.
+    pub fn was_missed(&self) -> bool {
+        self.was_missed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn miss(&self) {
+        self.was_missed.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether a process has ended, also one that nobody has waited for yet.
+pub(super) fn has_ended(process: &OwnedFd) -> bool {
+    poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|n| n > 0)
+}
+
 /// The process that leads a script's run. Dropping it ends nothing.
 #[derive(Debug)]
 pub struct Lead {
@@ -35,6 +73,7 @@ pub struct Lead {
     /// Its initial weights lie here until it is dropped.
     _folder: Option<Scratch>,
     name: String,
+    watch: LeadWatch,
 }
 
 impl Lead {
@@ -75,7 +114,8 @@ impl Lead {
         let name = "the script".to_string();
         let line = line(from).map_err(|error| at("--led-by", error))?;
         let declaration = Declaration::read(&line, &name)?;
-        let lead = Lead { child: None, tell: Some(tell), _folder: None, name };
+        let watch = LeadWatch::of(getppid());
+        let lead = Lead { child: None, tell: Some(tell), _folder: None, name, watch };
         Ok((lead, declaration))
     }
 
@@ -105,7 +145,9 @@ impl Lead {
         let child = command.spawn().map_err(|error| not_started(script, &error))?;
         drop((declare, follow));
         let tell = File::from(std::os::fd::OwnedFd::from(tell));
-        let mut lead = Lead { child: Some(child), tell: Some(tell), _folder: folder, name: name.clone() };
+        let watch = LeadWatch::of(i32::try_from(child.id()).ok().and_then(Pid::from_raw));
+        let name_of = name.clone();
+        let mut lead = Lead { child: Some(child), tell: Some(tell), _folder: folder, name: name_of, watch };
         let line = line(declared).map_err(system)?;
         if line.is_empty() {
             return Err(lead.undeclared());
@@ -126,6 +168,11 @@ impl Lead {
         };
         let hint = "a script declares its job where it calls bellwether: run.epochs(…), run.steps(…), fit(…) or train(…)";
         InputError::new(&self.name, what).hint(hint)
+    }
+
+    /// Tells whether its process lives.
+    pub fn watch(&self) -> LeadWatch {
+        self.watch.clone()
     }
 
     /// Tells the lead that the run has begun, and where it is.

@@ -137,7 +137,7 @@ impl Listed {
             ],
             Listed::ByHand(view) => [
                 view.run.clone(),
-                self.state().into(),
+                by_hand::state(view),
                 view.workers.to_string(),
                 by_hand::steps(view),
                 loss(view.loss),

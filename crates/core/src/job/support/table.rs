@@ -23,9 +23,11 @@ pub(super) const MODES: [(TrainingMode, &str); 5] = [
 const NO_TEST: &str = "it is accepted, and no test shows it yet";
 const NO_SERVERS: &str = "there are no servers";
 const NO_WAIT: &str = "no worker waits for another";
+const NO_BOUNDARY: &str =
+    "units of work are granted one by one: there is no membership that waits at a boundary";
 
 /// The table, by feature.
-pub(super) const TABLE: [Row; 23] = [
+pub(super) const TABLE: [Row; 24] = [
     Row {
         feature: Feature::SameBits,
         title: "the same bytes on any workers",
@@ -343,6 +345,33 @@ pub(super) const TABLE: [Row; 23] = [
                 key: "optimizer.kind",
                 reason: "an update of a part of a step has a rate of its own, which the program's rule does not know",
                 hint: "use \"sgd\", \"adam\" or \"adamw\" with gossip",
+            },
+        ],
+    },
+    Row {
+        feature: Feature::Verdicts,
+        title: "a verdict on whether the run goes on (`verdict.every_steps`)",
+        cells: [
+            Supported { test: "a_run_follows_its_verdicts_through_the_deaths_of_coordinator_and_worker" },
+            Refused {
+                key: "verdict.every_steps",
+                reason: "an update may cover steps on both sides of the boundary at which the workers would wait",
+                hint: "leave it out (hold=False in the script), or use mode \"exact\"",
+            },
+            Refused {
+                key: "verdict.every_steps",
+                reason: NO_BOUNDARY,
+                hint: "leave it out (hold=False in the script), or use sync.reduce = \"all-reduce\"",
+            },
+            Refused {
+                key: "verdict.every_steps",
+                reason: NO_BOUNDARY,
+                hint: "leave it out (hold=False in the script), or use sync.policy = \"bsp\"",
+            },
+            Refused {
+                key: "verdict.every_steps",
+                reason: NO_BOUNDARY,
+                hint: "leave it out (hold=False in the script), or use sync.policy = \"bsp\"",
             },
         ],
     },

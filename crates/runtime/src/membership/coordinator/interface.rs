@@ -51,6 +51,8 @@ pub struct Config {
     pub evaluate_every: u64,
     /// Steps between checkpoints; 0 writes at the end only.
     pub checkpoint_every: u64,
+    /// Steps between boundaries at which the members wait for a verdict; 0 never waits.
+    pub verdict_every: u64,
     /// Least seconds between checkpoints by time; 0 for none.
     pub checkpoint_period_s: f64,
     /// Seconds that the members hold the state when the last checkpoint cannot be written.
@@ -116,6 +118,9 @@ pub enum Event {
     Pause(WorkerId),
     /// All paused workers train again.
     Unpause,
+    /// The run goes on after this step, at which its members wait; or it ends there, for this reason. What cannot be
+    /// followed ([`Coordinator::verdict_refusal`]) changes nothing.
+    Verdict(u64, Option<String>),
     /// Someone wants the run to stop.
     Stop,
     /// The state after this step is at the coordinator, not yet written; its sender's

@@ -50,10 +50,11 @@ impl LastCheckpoint {
     fn has_failed(&self, step: u64) -> bool {
         self.failed.as_ref().is_some_and(|(failed, _)| *failed == step)
     }
+}
 
-    fn retry_s(&self) -> f64 {
-        (RETRY_S * f64::from(2u32.saturating_pow(self.failures.saturating_sub(1)))).min(RETRY_MAX_S)
-    }
+/// Seconds to the next try after so many failures in a row.
+pub(super) fn retry_s(failures: u32) -> f64 {
+    (RETRY_S * f64::from(2u32.saturating_pow(failures.saturating_sub(1)))).min(RETRY_MAX_S)
 }
 
 impl Coordinator {
@@ -81,11 +82,12 @@ impl Coordinator {
 
     /// The state after `step` did not come, or could not be written.
     pub(super) fn checkpoint_failed(&mut self, step: u64, why: String) {
+        self.verdicts.checkpoint_failed(step, self.now_s);
         let last = &mut self.last_checkpoint;
         last.failures = if last.has_failed(step) { last.failures.saturating_add(1) } else { 1 };
         last.failed = Some((step, why));
         if last.waits.is_some_and(|(waits, _)| waits == step) {
-            last.again_s = self.now_s + last.retry_s();
+            last.again_s = self.now_s + retry_s(last.failures);
         }
     }
 

@@ -29,6 +29,7 @@ impl Coordinator {
                 self.recover_if_suspect();
                 self.finish_if_done();
                 if self.lifecycle == Lifecycle::Running && !self.last_checkpoint.is_overdue() {
+                    self.await_verdict();
                     self.ask_for_checkpoint();
                     self.spawn_missing();
                     self.spawn_servers();
@@ -49,7 +50,7 @@ impl Coordinator {
 
     pub(super) fn spawn_missing(&mut self) {
         if !self.config.spawns
-            || self.stopping && !self.lacks_workers()
+            || (self.stopping || self.ends_here()) && !self.lacks_workers()
             || self.failure.is_some()
             || !self.starts.are_due(self.now_s)
         {
@@ -93,10 +94,10 @@ impl Coordinator {
         }
     }
 
-    /// The next boundary at which the members wait: for other workers, or to hand their state over.
+    /// The next boundary at which the members wait: for other workers, for a verdict, or to hand their state over.
     fn holds_at(&self) -> Option<u64> {
         let scheduled = self.schedule.front().map(|(step, _)| *step);
-        scheduled.into_iter().chain(self.hands_over_at()).min()
+        scheduled.into_iter().chain(self.hands_over_at()).chain(self.verdict_holds_at()).min()
     }
 
     /// The next membership on the way to what is wanted, with its reason; `None` when nothing is to do.
@@ -111,8 +112,9 @@ impl Coordinator {
         if members.is_empty() {
             return None;
         }
-        if self.stopping {
-            return Some((Membership { stop: true, ..self.compose(&members, &[]) }, Reason::Stop));
+        if self.stopping || self.ends_here() {
+            let reason = if self.stopping { Reason::Stop } else { Reason::EarlyEnd };
+            return Some((Membership { stop: true, ..self.compose(&members, &[]) }, reason));
         }
         let leaves = |id: &WorkerId| {
             self.paused.contains(id) || self.workers.get(id).is_none_or(|w| w.stage == Stage::Leaving)
@@ -178,7 +180,9 @@ impl Coordinator {
         let mut shadows = self.staged(Stage::Shadow);
         let go_on = |mut shadows: Vec<WorkerId>| {
             shadows.extend(self.staged(Stage::CaughtUp));
-            (self.compose(members, &shadows), Reason::Resize { wanted: self.wanted })
+            let resize = Reason::Resize { wanted: self.wanted };
+            let reason = self.goes_on_after().map_or(resize, |step| Reason::GoesOn { step });
+            (self.compose(members, &shadows), reason)
         };
         // Another change was asked for than the one for which the members wait.
         let in_vain = |at: u64| next.is_none_or(|next| at < next);
@@ -272,7 +276,13 @@ impl Coordinator {
         let active: Vec<WorkerId> = staying.iter().chain(caught_up).copied().take(workers).collect();
         let next = Membership {
             from_step: step,
-            hold_at: self.schedule.get(1).map(|(step, _)| *step),
+            hold_at: self
+                .schedule
+                .get(1)
+                .map(|(step, _)| *step)
+                .into_iter()
+                .chain(self.verdict_holds_at())
+                .min(),
             ..self.compose(&active, &[])
         };
         Some((next, Reason::Resize { wanted: workers as u32 }))
@@ -285,7 +295,7 @@ impl Coordinator {
             let future = proposed.from_step > self.progress.committed() + self.steps_unheard_of();
             // The same result at another boundary is another plan.
             let same = proposed.same_as(&next) && (!next.stop || proposed.from_step == next.from_step);
-            if self.intact(latest) && (same || !(future || self.stopping)) {
+            if self.intact(latest) && (same || !(future || self.stopping || self.ends_here())) {
                 return;
             }
         } else {
@@ -418,7 +428,7 @@ impl Coordinator {
 
     /// Ends the run when all members have handed over the same result.
     fn finish_if_done(&mut self) {
-        let hands_over = self.current.stop && !self.stopping && self.failure.is_none();
+        let hands_over = self.current.stop && !self.stopping && !self.ends_here() && self.failure.is_none();
         let finished = |id: &WorkerId| self.workers.get(id).and_then(|w| w.finished);
         let ends: Vec<_> = self.current.active.iter().map(|m| finished(&m.worker)).collect();
         let Some(Some((step, digest))) = ends.first().copied() else { return };
@@ -441,7 +451,7 @@ impl Coordinator {
         }
         let how = match self.failure.take() {
             Some(failure) => RunOutcome::Failed(failure),
-            None if self.total_steps.is_some_and(|total| step >= total) => RunOutcome::Finished,
+            None if self.last_step().is_some_and(|last| step >= last) => RunOutcome::Finished,
             None => RunOutcome::Stopped,
         };
         self.end(End { how, digest: Some(digest) });

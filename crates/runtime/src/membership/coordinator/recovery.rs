@@ -299,6 +299,7 @@ impl Coordinator {
         self.settled.clear();
         self.received.clear();
         self.last_checkpoint.restart();
+        self.verdicts.restart();
         self.recovery_reason = reason;
         self.lifecycle = Lifecycle::Recovering { load, ready: BTreeMap::new() };
         for (worker, replace) in std::mem::take(&mut self.parting) {

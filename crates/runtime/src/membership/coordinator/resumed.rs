@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use bellwether_core::record::EarlyEnd;
 use serde::{Deserialize, Serialize};
 
 use crate::membership::WorkerId;
@@ -24,4 +25,10 @@ pub struct Resumed {
     pub accumulation: u32,
     /// Workers that were found to compute wrong gradients.
     pub quarantined: BTreeSet<WorkerId>,
+    /// The last step on which a verdict was given.
+    #[serde(default)]
+    pub decided: u64,
+    /// The verdict that ends the run before the last step of its job.
+    #[serde(default)]
+    pub ended_early: Option<EarlyEnd>,
 }

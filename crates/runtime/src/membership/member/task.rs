@@ -15,6 +15,8 @@ pub struct Rules {
     pub evaluate_every: u64,
     /// Steps between checkpoints; 0 writes at the end only.
     pub checkpoint_every: u64,
+    /// Steps between boundaries at which the members wait for a verdict; 0 never waits.
+    pub verdict_every: u64,
     /// Where the job fixes the batch in advance: steps that an update covers, by the step from which on.
     pub batches: Option<Goodput>,
 }

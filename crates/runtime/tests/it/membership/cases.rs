@@ -13,7 +13,7 @@ use super::scenario::{Fault, Scenario};
 use super::world::{Happening, World};
 
 pub(crate) const RULES: Rules =
-    Rules { total_steps: 100, evaluate_every: 0, checkpoint_every: 0, batches: None };
+    Rules { total_steps: 100, evaluate_every: 0, checkpoint_every: 0, verdict_every: 0, batches: None };
 
 pub(crate) fn config(wanted: u32) -> Config {
     Config {
@@ -32,6 +32,7 @@ pub(crate) fn config(wanted: u32) -> Config {
         units_per_step: 8,
         evaluate_every: 0,
         checkpoint_every: 0,
+        verdict_every: 0,
         checkpoint_period_s: 0.0,
         last_checkpoint_wait_s: 300.0,
         expected_step_s: None,
@@ -483,7 +484,7 @@ fn quiet(wanted: u32, schedule: &[(u64, u32)]) -> Scenario {
         wanted,
         max_workers: wanted,
         schedule: schedule.to_vec(),
-        rules: Rules { total_steps: 60, evaluate_every: 10, checkpoint_every: 7, batches: None },
+        rules: Rules { total_steps: 60, evaluate_every: 10, checkpoint_every: 7, ..RULES },
         spawns: true,
         scales: Vec::new(),
         poison: None,

@@ -57,6 +57,7 @@ impl World {
         if right != sum || self.right.get(&digest) != Some(&steps.start) {
             self.violate(format!("epoch {epoch} reduces steps {steps:?} to a wrong result"));
         }
+        self.check_decided(steps);
         self.right.insert(applied(digest, steps, sum), steps.end);
         self.watch.reduced.insert(steps.end - 1);
         if epoch < self.watch.journaled.0 {
@@ -229,6 +230,7 @@ impl World {
                     self.violate("a crash without a fault".into());
                 }
             }
+            Journal::Verdict { step, ends } => self.check_verdict(*step, ends.is_some()),
             Journal::Late { .. } => {
                 self.watch.late += 1;
                 self.watch.disturbed_s = self.now;
@@ -310,7 +312,7 @@ impl World {
             self.violate(format!("the run ends well, and the state after {committed} steps is nowhere"));
         }
         self.check_ledger(digest);
-        let total = self.scenario.rules.total_steps;
+        let total = self.last_step();
         if end.how == RunOutcome::Finished && committed != total {
             self.violate(format!("finished after {committed} steps of {total}"));
         }
@@ -369,7 +371,8 @@ impl World {
         if self.scenario.calm() && self.watch.failures > 0 {
             self.violate("a round failed without a fault".into());
         }
-        if self.scenario.calm() && self.watch.stopped == 0 && self.scenario.poison.is_none() {
+        let whole = self.last_step() == self.scenario.rules.total_steps;
+        if self.scenario.calm() && self.watch.stopped == 0 && self.scenario.poison.is_none() && whole {
             self.check_schedule();
         }
     }

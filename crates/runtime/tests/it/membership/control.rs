@@ -70,6 +70,8 @@ pub(crate) struct Watch {
     /// Steps that were not applied, and whose worker or checker was sent away for it.
     pub(crate) mismatches: u64,
     pub(crate) quarantined: BTreeSet<WorkerId>,
+    /// By step: whether the run ends there.
+    pub(crate) verdicts: BTreeMap<u64, bool>,
 }
 
 impl World {
@@ -308,6 +310,7 @@ impl World {
             units_per_step: u64::from(self.scenario.virtual_nodes),
             evaluate_every: self.scenario.rules.evaluate_every,
             checkpoint_every: self.scenario.rules.checkpoint_every,
+            verdict_every: self.scenario.rules.verdict_every,
             checkpoint_period_s: if self.scenario.rules.checkpoint_every > 0 { 0.3 } else { 0.0 },
             last_checkpoint_wait_s: 300.0,
             expected_step_s: None,

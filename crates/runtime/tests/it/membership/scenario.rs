@@ -149,6 +149,7 @@ impl Scenario {
             total_steps,
             evaluate_every: every(&mut random),
             checkpoint_every: every(&mut random),
+            verdict_every: 0,
             batches: None,
         };
         let spawns = random.chance(0.75);
@@ -203,6 +204,8 @@ impl Scenario {
         }
         if random.chance(0.5) {
             scenario.draw_batches(&mut random);
+        } else if random.chance(0.5) {
+            scenario.rules.verdict_every = 4 + random.below(30);
         }
         scenario
     }

@@ -100,6 +100,8 @@ pub(crate) enum Happening {
     CoordinatorStarts,
     /// The operator looks whether there are enough workers.
     Operator,
+    /// The lead looks whether a verdict is due.
+    Lead,
 }
 
 impl Happening {
@@ -220,6 +222,9 @@ impl World {
         self.at(0.0, Happening::CoordinatorStarts);
         if !self.scenario.spawns {
             self.at(0.1, Happening::Operator);
+        }
+        if self.scenario.rules.verdict_every > 0 {
+            self.at(0.1, Happening::Lead);
         }
         if let Some(time) = self.scenario.stop_at_s {
             self.at(time, Happening::Stop);
@@ -359,6 +364,7 @@ impl World {
             Happening::Stop => self.ask_to_stop(),
             Happening::CoordinatorStarts => self.start_coordinator(),
             Happening::Operator => self.operate(),
+            Happening::Lead => self.lead(),
             _ => unreachable!("it happens in a process"),
         }
     }
@@ -445,6 +451,8 @@ impl World {
             ("lost results", self.watch.lost_results),
             ("rollbacks", self.watch.rolled_back),
             ("refusals", self.watch.refused),
+            ("verdicts", self.watch.verdicts.len() as u64),
+            ("early ends", self.watch.verdicts.values().filter(|ends| **ends).count() as u64),
             ("mismatches", self.watch.mismatches),
             ("quarantines", self.watch.quarantined.len() as u64),
             ("pauses of the coordinator", self.watch.pauses),

@@ -39,6 +39,7 @@ impl World {
             total_steps: self.plan.total_steps,
             evaluate_every: self.plan.evaluate_every,
             checkpoint_every: self.plan.checkpoint_every,
+            verdict_every: 0,
             batches: None,
         };
         Worker { member: Member::new(id, rules), warm: false, state: None, unit: None, asked: None }

@@ -404,7 +404,8 @@ impl<'s> Attempt<'s> {
     }
 
     fn ended(&self, Ending { outcome, step, digest, unix_s }: Ending) -> Report {
-        Report::Ended { job: self.wish.job, outcome, step, digest, unix_s }
+        let ended_early = self.history.ended_early().filter(|end| end.step == step).cloned();
+        Report::Ended { job: self.wish.job, outcome, ended_early, step, digest, unix_s }
     }
 
     /// No coordinator leads the run any more, and none should.
