@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 use rustix::process::{Signal, getpid, kill_process};
 use serde::Deserialize;
 
-use crate::ask::{Answer, Answerer, Asker, Question, Wait, rendezvous};
+use crate::ask::{Answer, Answerer, Question, Wait, rendezvous};
 use crate::buffers::{Buffers, PieceVectors, Vectors};
 use crate::declaration::Declaration;
 use crate::prepare::{Declared, News, Waiting};
@@ -97,8 +97,9 @@ impl Worker {
             thread: Mutex::new(Some(thread)),
             data_wait,
         };
+        let enters = Mutex::new(enters);
         loop {
-            match py.detach(|| enters.recv_timeout(SLICE)) {
+            match py.detach(|| lock(&enters).recv_timeout(SLICE)) {
                 Ok(()) => break,
                 Err(RecvTimeoutError::Timeout) => py.check_signals()?,
                 // It has ended, and says why.
@@ -113,7 +114,7 @@ impl Worker {
 
     /// The script makes what it trains from here on.
     fn builds(&self) {
-        // Whoever was to hear of it may be gone.
+        // The thread that was to hear of it may be gone.
         let _ = self.news.send(News::Builds);
     }
 
@@ -315,7 +316,7 @@ fn users_place() -> Option<String> {
         let line = Python::attach(|py| -> PyResult<String> {
             py.import("bellwether._errors")?.call_method0("main_line")?.extract()
         });
-        // Whoever asked may have given it up.
+        // The thread that asked may have given it up.
         let _ = say.send(line.ok().filter(|line| !line.is_empty()));
     };
     std::thread::Builder::new().name("place".into()).spawn(ask).ok()?;
