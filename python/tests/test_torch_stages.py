@@ -66,11 +66,17 @@ class Stages(unittest.TestCase):
         (warm,) = trained.of("worker_warm")
         for stage in ("start_s", "importing_s", "building_s", "compiling_s"):
             self.assertGreater(warm[stage], 0.0, warm)
-        told = r"worker 1 can train after [\d.]+ s: [\d.]+ s starting, [\d.]+ s importing, [\d.]+ s building, "
+        told = (
+            r"worker 1 can train after [\d.]+ s: [\d.]+ s starting, [\d.]+ s importing, [\d.]+ s building, "
+        )
         self.assertRegex(trained.log, told)
         command = [COMMAND, "show", "torch_stages-1"]
         shown = subprocess.run(
-            command, env=self.place.environment(trained.folder / "state"), capture_output=True, text=True, check=True
+            command,
+            env=self.place.environment(trained.folder / "state"),
+            capture_output=True,
+            text=True,
+            check=True,
         )
         self.assertRegex(shown.stdout, r"slowest start +[\d.]+ s: ")
 
@@ -80,7 +86,7 @@ class Stages(unittest.TestCase):
         traces.mkdir()
         folder = self.place.path
         words = [str(SCRIPT), "--workers", "2", "--no-spawn", "--", "loaders", str(traces)]
-        with self.running([COMMAND, "run", "--python", sys.executable, *words]):
+        with self.running([COMMAND, "run", "--python", sys.executable, *words], signal.SIGINT) as run:
             self.wait_for(lambda: list((folder / "state").glob("*/endpoint.json")))
             (place,) = (folder / "state").glob("*/endpoint.json")
             address = json.loads(place.read_text())["control"]
@@ -100,6 +106,9 @@ class Stages(unittest.TestCase):
                 alive = [child for child in children if Path(f"/proc/{child}").exists()]
                 for child in children:
                     os.kill(child, signal.SIGKILL)
+                # While there is a worker that can hand its state over.
+                run.send_signal(signal.SIGINT)
+                run.wait(timeout=WHOLE_S)
         self.assertEqual(alive, children, "its loaders outlived it")
         self.assertLess(crash["time_s"] - begin, 0.9, crash)
 
@@ -114,7 +123,9 @@ class Stages(unittest.TestCase):
             self.assertLess(resized["stall_s"], 2 * step_s, resized)
 
     @contextlib.contextmanager
-    def running(self, command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    def running(
+        self, command: list[str], end: signal.Signals = signal.SIGKILL
+    ) -> Iterator[subprocess.Popen[bytes]]:
         """A process that is there for the time being; its output is in `log`."""
         folder = self.place.path
         with (folder / "log").open("a") as log:
@@ -124,7 +135,7 @@ class Stages(unittest.TestCase):
             try:
                 yield process
             finally:
-                process.send_signal(signal.SIGINT)
+                process.send_signal(end)
                 process.wait(timeout=WHOLE_S)
 
     def wait_for(self, check: Any) -> None:
