@@ -28,9 +28,7 @@ class ScriptedWorker:
         """The script failed before it said what it trains."""
         self.failed(what, True)
 
-    def declare(
-        self, declaration: str, _line: str, framework: str, buffers: Any, piece: Any = None
-    ) -> None:
+    def declare(self, declaration: str, _line: str, framework: str, buffers: Any, piece: Any = None) -> None:
         """What is trained is known: its requests follow."""
         self._job = json.loads(declaration)["job"]
         self._buffers, self._piece = buffers, piece

@@ -174,7 +174,7 @@ class Refusals(unittest.TestCase):
         ended = work(**change)
         self.assertRegex(ended.log, r"^error: train.py:\d+: .*" + what)
         self.assertEqual(ended.code, 2, ended.log)
-        self.assertEqual(ended.said, [])
+        self.assertEqual(ended.kinds, ["failed"], "the run is told")
 
     def test_models(self) -> None:
         wrap = "class DistributedDataParallel(nn.Sequential): pass\nmodel = DistributedDataParallel(model)"

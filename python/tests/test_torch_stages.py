@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from runs import COMMAND, Place, Trained, events, members
+from runs import COMMAND, Place, Trained, events
 
 SCRIPT = Path(__file__).parent / "scripts/torch_stages.py"
 WHOLE_S = 60.0
@@ -53,10 +53,10 @@ class Stages(unittest.TestCase):
                 self.assertEqual(len(trained.of("worker_started")), 1, trained.log)
 
     def test_a_script_that_stands_still_is_named_with_its_line_and_replaced(self) -> None:
-        trained = self.train("never", "--workers", "2", "--set", 'model.stage_allowance="3s"')
+        trained = self.train("never", "--workers", "2", "--set", 'model.stage_allowance="5s"')
         self.assertEqual(trained.code, 0, trained.log)
         place = rf"torch_stages.py:({self.line('while True')}|{self.line('while True') + 1})"
-        self.assertRegex(trained.log, rf"worker \d+ .* it was still importing after 3 s, at {place}")
+        self.assertRegex(trained.log, rf"worker \d+ .* it was still importing after 5 s, at {place}")
         self.assertGreaterEqual(len(trained.of("worker_started")), 3, trained.log)
 
     def test_the_stages_are_told_and_processes_of_the_script_end(self) -> None:
@@ -66,26 +66,34 @@ class Stages(unittest.TestCase):
         (warm,) = trained.of("worker_warm")
         for stage in ("start_s", "importing_s", "building_s", "compiling_s"):
             self.assertGreater(warm[stage], 0.0, warm)
-        told = r"worker 1 can train after [\d.]+ s: [\d.]+ s starting, [\d.]+ s importing, [\d.]+ s building, "
+        told = (
+            r"worker 1 can train after [\d.]+ s: [\d.]+ s starting, [\d.]+ s importing, [\d.]+ s building, "
+        )
         self.assertRegex(trained.log, told)
-        self.assertRegex(trained.log, r"slowest start +[\d.]+ s: ")
+        command = [COMMAND, "show", "torch_stages-1"]
+        shown = subprocess.run(
+            command,
+            env=self.place.environment(trained.folder / "state"),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        self.assertRegex(shown.stdout, r"slowest start +[\d.]+ s: ")
 
     def test_the_end_of_a_worker_is_seen_at_once_though_its_loaders_live(self) -> None:
         """It joined by hand: nobody but its connections tells of its end."""
         traces = self.place.path / "traces"
         traces.mkdir()
         folder = self.place.path
-        words = [str(SCRIPT), "--workers", "1..2", "--", "loaders", str(traces)]
-        with self.running([COMMAND, "run", "--python", sys.executable, *words]):
-            self.wait_for(lambda: (folder / "state").glob("*/endpoint.json"))
-            self.wait_for(lambda: any(e["event"] == "committed" for e in events(folder)))
+        words = [str(SCRIPT), "--workers", "2", "--no-spawn", "--", "loaders", str(traces)]
+        with self.running([COMMAND, "run", "--python", sys.executable, *words], signal.SIGINT) as run:
+            self.wait_for(lambda: list((folder / "state").glob("*/endpoint.json")))
             (place,) = (folder / "state").glob("*/endpoint.json")
             address = json.loads(place.read_text())["control"]
             joining = [COMMAND, "worker", "--join", address, "--token-file", str(place.parent / "token")]
-            script = ["--", sys.executable, str(SCRIPT), "loaders", str(traces)]
-            with self.running([*joining, *script]) as worker:
-                self.wait_for(lambda: len(members(events(folder))) == 2)
-                self.wait_for(lambda: (traces / f"worker-{worker.pid}").exists())
+            joining += ["--", sys.executable, str(SCRIPT), "loaders", str(traces)]
+            with self.running(joining), self.running(joining) as worker:
+                self.wait_for(lambda: any(e["event"] == "committed" for e in events(folder)))
                 children = self.children(worker.pid)
                 self.assertGreaterEqual(len(children), 2)
                 for child in children:
@@ -98,6 +106,9 @@ class Stages(unittest.TestCase):
                 alive = [child for child in children if Path(f"/proc/{child}").exists()]
                 for child in children:
                     os.kill(child, signal.SIGKILL)
+                # While there is a worker that can hand its state over.
+                run.send_signal(signal.SIGINT)
+                run.wait(timeout=WHOLE_S)
         self.assertEqual(alive, children, "its loaders outlived it")
         self.assertLess(crash["time_s"] - begin, 0.9, crash)
 
@@ -112,7 +123,9 @@ class Stages(unittest.TestCase):
             self.assertLess(resized["stall_s"], 2 * step_s, resized)
 
     @contextlib.contextmanager
-    def running(self, command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    def running(
+        self, command: list[str], end: signal.Signals = signal.SIGKILL
+    ) -> Iterator[subprocess.Popen[bytes]]:
         """A process that is there for the time being; its output is in `log`."""
         folder = self.place.path
         with (folder / "log").open("a") as log:
@@ -122,7 +135,7 @@ class Stages(unittest.TestCase):
             try:
                 yield process
             finally:
-                process.send_signal(signal.SIGINT)
+                process.send_signal(end)
                 process.wait(timeout=WHOLE_S)
 
     def wait_for(self, check: Any) -> None:

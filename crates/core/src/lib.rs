@@ -3,6 +3,7 @@
 //! Nothing here reads a file, looks at a clock, starts a thread or draws a random number.
 //! Every stage of the road (profile, model, plan, schedule, run, observe) speaks in these types.
 
+mod boot;
 pub mod check;
 pub mod cluster;
 pub mod deadline;

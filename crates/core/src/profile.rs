@@ -6,8 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::boot::Boot;
 use crate::error::InputError;
-use crate::record::Boot;
 
 mod check;
 

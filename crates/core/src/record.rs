@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::prediction::Protocol;
 
-mod boot;
 mod outcome;
 mod sentence;
 mod staleness;
@@ -15,7 +14,7 @@ mod step;
 mod summary;
 mod text;
 
-pub use boot::Boot;
+pub use crate::boot::Boot;
 pub use outcome::{RunFailure, RunOutcome};
 pub use staleness::Staleness;
 pub use step::{Call, StepRecord, Traffic, UnitRecord};

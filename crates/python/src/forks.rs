@@ -14,7 +14,7 @@ thread_local! {
 /// Before a fork: no connection is opened or closed until it is over.
 #[pyfunction]
 pub(crate) fn hold_connections() {
-    // Whoever has them for the moment does not wait for the interpreter meanwhile.
+    // A thread that has them for the moment does not wait for the interpreter meanwhile.
     HELD.set(Some(hold_descriptors()));
 }
 

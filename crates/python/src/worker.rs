@@ -92,8 +92,9 @@ impl Worker {
             leash: Mutex::new(Some(leash)),
             thread: Mutex::new(Some(thread)),
         };
+        let enters = Mutex::new(enters);
         loop {
-            match py.detach(|| enters.recv_timeout(SLICE)) {
+            match py.detach(|| lock(&enters).recv_timeout(SLICE)) {
                 Ok(()) => break,
                 Err(RecvTimeoutError::Timeout) => py.check_signals()?,
                 // It has ended, and says why.
@@ -108,7 +109,7 @@ impl Worker {
 
     /// The script makes what it trains from here on.
     fn builds(&self) {
-        // Whoever was to hear of it may be gone.
+        // The thread that was to hear of it may be gone.
         let _ = self.news.send(News::Builds);
     }
 
@@ -306,7 +307,7 @@ fn users_place() -> Option<String> {
         let line = Python::attach(|py| -> PyResult<String> {
             py.import("bellwether._errors")?.call_method0("main_line")?.extract()
         });
-        // Whoever asked may have given it up.
+        // The thread that asked may have given it up.
         let _ = say.send(line.ok().filter(|line| !line.is_empty()));
     };
     std::thread::Builder::new().name("place".into()).spawn(ask).ok()?;

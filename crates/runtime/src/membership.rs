@@ -25,6 +25,8 @@
 
 use std::ops::Range;
 
+use bellwether_core::record::Boot;
+
 use crate::workload::{Layout, Workload};
 
 pub mod coordinator;
@@ -306,15 +308,8 @@ pub struct Report {
 /// From one worker to the coordinator, after its session was opened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FromWorker {
-    /// What came before one batch was computed; said just before [`Warmed`](FromWorker::Warmed).
-    Booted {
-        /// Seconds until the workload said what it is, where a script has to.
-        importing_s: f64,
-        /// Seconds in which the workload was made.
-        building_s: f64,
-        /// Seconds of the first computation.
-        compiling_s: f64,
-    },
+    /// What the worker's start took, as far as it knows; said just before [`Warmed`](FromWorker::Warmed).
+    Booted(Boot),
     /// The job was read and one batch computed.
     Warmed(WorkloadDescription),
     /// The link to the coordinator's data plane was measured.

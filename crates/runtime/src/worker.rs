@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use bellwether_core::job::{CheckedJob, Job};
 
 use crate::channel::Listener;
-use crate::collective::wake_pair;
+use crate::collective::{Waker, wake_pair};
 use crate::control::{Token, generated::Welcome};
 use crate::membership::member::{Effect, Member, Rules, Task};
 use crate::membership::{Activity, FromWorker, StepRecord, SwitchRecord, ToWorker, WorkloadDescription};
@@ -109,21 +109,7 @@ pub fn run<E: Into<WorkloadError>>(
     let (waker, wake) = wake_pair().map_err(system("make a waker"))?;
     let progress = Arc::new(Progress::default());
     progress.computes_here();
-    let identity = Identity {
-        worker: options.worker,
-        address: listener.local_addr().to_string(),
-        ..Identity::default()
-    };
-    let connection = Connection::start(
-        options.coordinator.clone(),
-        options.token.clone(),
-        identity,
-        (options.orphan_timeout, options.leashed.clone()),
-        &options.notices,
-        waker,
-        Arc::clone(&progress),
-    )
-    .map_err(system("start the session"))?;
+    let connection = connect(&options, &listener, waker, &progress)?;
     let welcome = welcomed(&connection)?;
     listener.set_number(welcome.worker);
     let job: CheckedJob = serde_json::from_str(&welcome.job)
@@ -178,6 +164,30 @@ pub fn run<E: Into<WorkloadError>>(
         doubt: Doubt::of(&job),
     };
     worker.run()
+}
+
+/// Opens the session of a worker that peers reach at `listener`.
+fn connect(
+    options: &Options,
+    listener: &Listener,
+    waker: Waker,
+    progress: &Arc<Progress>,
+) -> Result<Connection, WorkerError> {
+    let identity = Identity {
+        worker: options.worker,
+        address: listener.local_addr().to_string(),
+        ..Identity::default()
+    };
+    Connection::start(
+        options.coordinator.clone(),
+        options.token.clone(),
+        identity,
+        (options.orphan_timeout, options.leashed.clone()),
+        &options.notices,
+        waker,
+        Arc::clone(progress),
+    )
+    .map_err(system("start the session"))
 }
 
 /// What of the job decides what happens at a boundary.

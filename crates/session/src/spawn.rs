@@ -95,8 +95,9 @@ impl Program {
         if server.as_mut().is_none_or(|server| !server.is_usable()) {
             let python = Path::new(&words[0]);
             let log = run.fork_server_log().ok()?;
-            // It has the importing of all workers before it.
-            let allowance = run.job().ok().and_then(|job| job.stage_allowance()).unwrap_or(IMPORTING);
+            // It imports once for all workers, which have that behind them: a short allowance is not meant for it.
+            let own = run.job().ok().and_then(|job| job.stage_allowance());
+            let allowance = own.map_or(IMPORTING, |own| own.max(IMPORTING));
             let modules = (trained.modules(), allowance);
             *server = ForkServer::start(python, modules, &trained.environment(), &token_file, log).ok();
         }

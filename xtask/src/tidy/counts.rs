@@ -18,7 +18,7 @@ const TABLE: &str = "xtask/src/tidy/counts.rs";
 const BUDGETS: &[(&str, usize, &str)] = &[
     (
         "core",
-        7000,
+        7050,
         "the words of all crates, their checks and errors; the table of what each training mode can do",
     ),
     ("des", 2000, "an engine that knows no domain"),
@@ -27,7 +27,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("federation", 9000, "federations: queues that overflow, games, and the answers of both"),
     ("sched", 15000, "a policy per file; planner, programs, control of one run"),
     ("sim", 5000, "the simulated cluster and readers of eight formats of traces"),
-    ("runtime", 28000, "membership, data plane, checkpoints, the processes of a run, and lists of runs"),
+    ("runtime", 28200, "membership, data plane, checkpoints, the processes of a run, and lists of runs"),
     (
         "workloads",
         3200,
@@ -36,7 +36,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("serve", 9800, "the daemon: ledger, its compaction and replay, engine, processes, HTTP API, dashboard"),
     (
         "session",
-        6000,
+        6100,
         "what a run begins with, its directors, its process, scripts with their logs and GPUs, the stages profile and tune, \
          curves, work to a loss, plain weights, the machine",
     ),
@@ -52,7 +52,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
         "questions without a run: named options, requests and their answers; speed models by name",
     ),
     ("client", 1000, "the client of a daemon: endpoints, TLS, typed requests, streams"),
-    ("python", 1400, "the module for Python: the rendezvous with the main thread, buffers, the probe"),
+    ("python", 1500, "the module for Python: the rendezvous with the main thread, buffers, the probe"),
     ("render", 1600, "tables, CSV, numbers, spans of time, and the drawing of all plots"),
     (
         "bench",

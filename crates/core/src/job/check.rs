@@ -49,6 +49,29 @@ fn options(key: &str, options: &CustomOptions) -> Check {
     }
 }
 
+fn python(model: &Model) -> Check {
+    let Model::Python { script, threads, environment, stage_allowance, .. } = model else { return Ok(()) };
+    ensure(script.as_os_str() != "", "model.script", "no script is named", "write script = \"train.py\"")?;
+    if let Some(allowance) = stage_allowance {
+        ensure(
+            (1.0..=STAGE_MAX_S).contains(&allowance.get()),
+            "model.stage_allowance",
+            format!("{allowance} is not in 1s…7d"),
+            "write how long importing, building or compiling may take, for example \"20min\"",
+        )?;
+    }
+    let bad = |text: &str| text.contains('\0');
+    for (name, value) in environment {
+        ensure(
+            !(name.is_empty() || name.contains('=') || bad(name) || bad(value)),
+            "model.environment",
+            format!("{name:?} cannot be a variable, or cannot have its value"),
+            "write NAME = \"VALUE\"",
+        )?;
+    }
+    ensure((1..=1024).contains(threads), "model.threads", format!("{threads} is not in 1…1024"), "")
+}
+
 pub(super) fn job(job: &Job) -> Check {
     ensure(is_name(&job.name), "name", format!("`{}` cannot name a folder", job.name), NAME)?;
     let lengths = usize::from(job.steps.is_some()) + usize::from(job.epochs.is_some());
@@ -209,32 +232,7 @@ fn model(model: &Model) -> Check {
             ensure(is_name(name), "model.name", format!("`{name}` cannot name a model"), NAME)?;
             options("model.options", own)
         }
-        Model::Python { script, threads, environment, stage_allowance, .. } => {
-            ensure(
-                script.as_os_str() != "",
-                "model.script",
-                "no script is named",
-                "write script = \"train.py\"",
-            )?;
-            if let Some(allowance) = stage_allowance {
-                ensure(
-                    (1.0..=STAGE_MAX_S).contains(&allowance.get()),
-                    "model.stage_allowance",
-                    format!("{allowance} is not in 1s…7d"),
-                    "write how long importing, building or compiling may take, for example \"20min\"",
-                )?;
-            }
-            let bad = |text: &str| text.contains('\0');
-            for (name, value) in environment {
-                ensure(
-                    !(name.is_empty() || name.contains('=') || bad(name) || bad(value)),
-                    "model.environment",
-                    format!("{name:?} cannot be a variable, or cannot have its value"),
-                    "write NAME = \"VALUE\"",
-                )?;
-            }
-            ensure((1..=1024).contains(threads), "model.threads", format!("{threads} is not in 1…1024"), "")
-        }
+        Model::Python { .. } => python(model),
         Model::Synthetic { spread, parameters, layers, .. } => {
             not_negative("model.spread", *spread)?;
             ensure(

@@ -10,7 +10,7 @@ impl Event {
                 format!("step {step}: worker {worker} is lost: {evidence}")
             }
             Event::Late { .. } | Event::InTime { .. } => return self.lateness(),
-            // A built-in model is there within a moment, and nobody wants to hear of it.
+            // A built-in model is there within a moment, which no reader needs to hear of.
             Event::WorkerWarm { worker, boot } if boot.importing_s > 0.0 => {
                 format!("worker {worker} can train after {}", boot.sentence())
             }

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Boot, RunOutcome, Staleness, text};
+use super::{RunOutcome, Staleness, text};
+use crate::boot::Boot;
 use crate::prediction::Protocol;
 
 /// One change of the batch.

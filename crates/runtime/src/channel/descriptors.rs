@@ -37,7 +37,7 @@ impl Drop for Noted {
 #[derive(Debug)]
 pub struct Held(MutexGuard<'static, BTreeSet<RawFd>>);
 
-/// Holds all connections as they are. Whoever is forked meanwhile has exactly these.
+/// Holds all connections as they are. A process that is forked meanwhile has exactly these.
 pub fn hold_descriptors() -> Held {
     Held(open())
 }

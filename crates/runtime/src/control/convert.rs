@@ -3,6 +3,8 @@
 //! Reading never panics: a message that lacks a part, or carries a number out of range, is `None`, and
 //! the session that sent it ends.
 
+use bellwether_core::record::Boot;
+
 use super::generated as wire;
 use crate::collective::Traffic;
 use crate::membership::{
@@ -288,7 +290,8 @@ pub fn write_from_worker(message: &FromWorker) -> wire::FromWorker {
     use wire::from_worker::Body;
     let body = match message {
         FromWorker::Warmed(t) => Body::Warmed(write_workload(t)),
-        FromWorker::Booted { importing_s, building_s, compiling_s } => Body::Booted(wire::Booted {
+        // When it was asked for, the coordinator knows.
+        FromWorker::Booted(Boot { importing_s, building_s, compiling_s, .. }) => Body::Booted(wire::Booted {
             importing_s: *importing_s,
             building_s: *building_s,
             compiling_s: *compiling_s,
@@ -354,11 +357,12 @@ pub fn read_from_worker(message: wire::FromWorker) -> Option<FromWorker> {
     Some(match message.body? {
         Body::Attach(_) => return None,
         Body::Warmed(t) => FromWorker::Warmed(read_workload(t)?),
-        Body::Booted(m) => FromWorker::Booted {
+        Body::Booted(m) => FromWorker::Booted(Boot {
+            start_s: 0.0,
             importing_s: m.importing_s,
             building_s: m.building_s,
             compiling_s: m.compiling_s,
-        },
+        }),
         Body::LinkMeasured(m) => FromWorker::LinkMeasured {
             bandwidth_bytes_per_s: m.bandwidth_bytes_per_s,
             latency_s: m.latency_s,

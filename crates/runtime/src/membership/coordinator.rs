@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use bellwether_core::record::{Boot, Event as Journal, RunFailure};
+use bellwether_core::record::{Event as Journal, RunFailure};
 
 use super::{
     EvaluationRecord, FromWorker, Load, Membership, Mismatch, Reason, Report, ToWorker, WorkerId,
@@ -394,12 +394,7 @@ impl Coordinator {
         match message {
             FromWorker::Heartbeat => {}
             FromWorker::At(position) => self.stands(worker, position),
-            FromWorker::Booted { importing_s, building_s, compiling_s } => {
-                let Some(start_s) = self.workers.get(&worker).map(|w| w.start_s) else { return };
-                let boot = Boot { start_s, importing_s, building_s, compiling_s };
-                self.progress.booted(boot);
-                self.journal(Journal::WorkerWarm { worker, boot });
-            }
+            FromWorker::Booted(stages) => self.booted(worker, stages),
             FromWorker::Warmed(workload) => self.warmed(worker, workload),
             FromWorker::LinkMeasured { bandwidth_bytes_per_s, latency_s } => {
                 // The journal's JSON cannot hold a number that is not finite.

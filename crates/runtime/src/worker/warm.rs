@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bellwether_core::InputError;
 use bellwether_core::job::Job;
+use bellwether_core::record::Boot;
 
 use super::engine::Engine;
 use super::session::Mailbox;
@@ -72,10 +73,11 @@ impl<'a> Stages<'a> {
     /// What the stages took that are over.
     pub(super) fn took(&self) -> FromWorker {
         let seconds = |stage| self.progress.spent_s(stage);
-        FromWorker::Booted {
+        FromWorker::Booted(Boot {
+            start_s: 0.0,
             importing_s: seconds(Activity::Importing),
             building_s: seconds(Activity::Building),
             compiling_s: seconds(Activity::Compiling),
-        }
+        })
     }
 }

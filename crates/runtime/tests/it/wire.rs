@@ -2,7 +2,7 @@
 
 use bellwether_core::plan::TransmissionOrder;
 use bellwether_core::prediction::Protocol;
-use bellwether_core::record::{Call, Staleness, Traffic};
+use bellwether_core::record::{Boot, Call, Staleness, Traffic};
 use bellwether_runtime::control::generated as wire;
 use bellwether_runtime::control::{Token, convert};
 use bellwether_runtime::membership::{
@@ -119,6 +119,9 @@ fn from_worker_asynchronous() -> impl Strategy<Value = FromWorker> {
         worker: 0,
     });
     prop_oneof![
+        (0f64..1e3, 0f64..1e3, 0f64..1e3).prop_map(|(importing_s, building_s, compiling_s)| {
+            FromWorker::Booted(Boot { start_s: 0.0, importing_s, building_s, compiling_s })
+        }),
         (any::<u64>(), proptest::collection::vec(unit, 0..3), any::<u32>())
             .prop_map(|(epoch, done, want)| FromWorker::Units { epoch, done, want }),
         (any::<u64>(), any::<u32>(), ".*").prop_map(|(epoch, shard, why)| FromWorker::ServerLost {
@@ -197,9 +200,6 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
         Just(FromWorker::Heartbeat),
         position().prop_map(FromWorker::At),
         any::<bool>().prop_map(|replace| FromWorker::Leave { replace }),
-        (0f64..1e3, 0f64..1e3, 0f64..1e3).prop_map(|(importing_s, building_s, compiling_s)| {
-            FromWorker::Booted { importing_s, building_s, compiling_s }
-        }),
         (0f64..1e12, 0f64..1e3).prop_map(|(bandwidth_bytes_per_s, latency_s)| FromWorker::LinkMeasured {
             bandwidth_bytes_per_s,
             latency_s

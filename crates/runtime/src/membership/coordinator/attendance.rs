@@ -1,6 +1,6 @@
 //! Who is there: workers that attach, warm up, fall silent, or ask to leave.
 
-use bellwether_core::record::Event as Journal;
+use bellwether_core::record::{Boot, Event as Journal};
 
 use super::{Coordinator, Lifecycle};
 use crate::membership::{Activity, Position, ToWorker, WorkerId, WorkloadDescription, different_parts};
@@ -161,6 +161,14 @@ impl Coordinator {
             true => Some((epoch.max(self.begun), step)),
             false => (self.config.max_accumulation == 1 || epoch >= self.begun).then_some((epoch, step)),
         }
+    }
+
+    /// A worker told what its start took, as far as it knows.
+    pub(super) fn booted(&mut self, worker: WorkerId, stages: Boot) {
+        let Some(start_s) = self.workers.get(&worker).map(|w| w.start_s) else { return };
+        let boot = Boot { start_s, ..stages };
+        self.progress.booted(boot);
+        self.journal(Journal::WorkerWarm { worker, boot });
     }
 
     pub(super) fn warmed(&mut self, worker: WorkerId, workload: WorkloadDescription) {

@@ -71,9 +71,7 @@ impl Coordinator {
             | FromWorker::NotFinite { step, .. }
             | FromWorker::UserFailed { step, .. }
             | FromWorker::CheckpointFailed { step, .. } => (0, *step),
-            FromWorker::Booted { importing_s, building_s, compiling_s }
-                if ![importing_s, building_s, compiling_s].into_iter().all(|seconds| is_time(*seconds)) =>
-            {
+            FromWorker::Booted(boot) if !boot.stages().into_iter().all(|(_, seconds)| is_time(seconds)) => {
                 return Some("its start has no sensible numbers");
             }
             FromWorker::At(position) if !is_position(position) => {
@@ -82,7 +80,7 @@ impl Coordinator {
             FromWorker::Heartbeat
             | FromWorker::At(_)
             | FromWorker::Warmed(_)
-            | FromWorker::Booted { .. }
+            | FromWorker::Booted(_)
             | FromWorker::LinkMeasured { .. }
             | FromWorker::Leave { .. }
             | FromWorker::Failed { .. } => return None,

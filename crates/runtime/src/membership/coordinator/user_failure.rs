@@ -15,8 +15,8 @@ pub(super) struct UserFailure {
 
 impl Coordinator {
     /// A worker goes because the user's code failed on it. The same failure on two workers, or one before this
-    /// coordinator has seen a step, ends the run: the survivors hand their state over first. Whoever joined by hand
-    /// beside workers that this coordinator starts may run another script: before it can train it fails alone.
+    /// coordinator has seen a step, ends the run: the survivors hand their state over first. A worker that joined by
+    /// hand beside those that this coordinator starts may run another script: before it can train it fails alone.
     pub(super) fn user_failed(&mut self, worker: WorkerId, what: String, step: u64, node: u32) {
         let entry = self.workers.get(&worker);
         let stage = entry.and_then(|w| w.boot_stage());

@@ -1,6 +1,6 @@
 //! Targeted histories of workers that cannot train yet: their stages, their failures, and when they are started.
 
-use bellwether_core::record::Event as Journal;
+use bellwether_core::record::{Boot, Event as Journal};
 use bellwether_runtime::membership::coordinator::{Action, Config, Event};
 use bellwether_runtime::membership::{
     Activity, FromWorker, Position, Report, StepRecord, ToWorker, WorkerId, WorkloadDescription,
@@ -46,12 +46,12 @@ fn started(wanted: u32) -> Bench {
 }
 
 #[test]
-fn each_stage_has_an_allowance_and_whoever_exceeds_it_is_told_to_go() {
+fn each_stage_has_an_allowance_and_a_worker_that_exceeds_it_is_told_to_go() {
     let mut bench = started(1);
     bench.says(1, at(Activity::Importing, 30.0));
     bench.now_s += 29.0;
     assert!(!is_dismissed(&bench.says(1, at(Activity::Importing, 30.0)), 1));
-    // The next stage begins anew.
+    // The next stage has its own.
     bench.says(1, at(Activity::Compiling, 20.0));
     bench.now_s += 19.0;
     assert!(!is_dismissed(&bench.says(1, at(Activity::Compiling, 20.0)), 1));
@@ -69,13 +69,13 @@ fn a_start_is_journaled_with_what_it_took() {
     bench.take(Event::Tick);
     bench.now_s += 3.0;
     bench.attach(1, None, false);
-    let booted = FromWorker::Booted { importing_s: 2.0, building_s: 0.5, compiling_s: 1.0 };
-    let actions = bench.says(1, booted);
+    let took = Boot { start_s: 0.0, importing_s: 2.0, building_s: 0.5, compiling_s: 1.0 };
+    let actions = bench.says(1, FromWorker::Booted(took));
     let Some(Action::Journal(Journal::WorkerWarm { worker: 1, boot })) = actions.first() else {
         panic!("{actions:?}")
     };
     assert!((boot.start_s - 3.0).abs() < 0.1 && (boot.total_s() - 6.5).abs() < 0.1, "{boot:?}");
-    let nonsense = FromWorker::Booted { importing_s: -1.0, building_s: 0.5, compiling_s: 1.0 };
+    let nonsense = FromWorker::Booted(Boot { importing_s: -1.0, ..took });
     assert!(is_dismissed(&bench.says(1, nonsense), 1));
 }
 

@@ -2,6 +2,7 @@
 
 use bellwether_core::plan::{Synchronisation, TransmissionOrder};
 use bellwether_core::prediction::Protocol;
+use bellwether_core::record::Boot;
 use bellwether_runtime::membership::coordinator::{Config, Coordinator, Event};
 use bellwether_runtime::membership::member::{Member, Rules, Task};
 use bellwether_runtime::membership::{
@@ -68,11 +69,12 @@ fn from_worker(random: &mut Random) -> FromWorker {
             ..Default::default()
         }),
         1 => FromWorker::LinkMeasured { bandwidth_bytes_per_s: seconds(random), latency_s: seconds(random) },
-        21 => FromWorker::Booted {
+        21 => FromWorker::Booted(Boot {
+            start_s: seconds(random),
             importing_s: seconds(random),
             building_s: seconds(random),
             compiling_s: seconds(random),
-        },
+        }),
         2 => FromWorker::Heartbeat,
         3 | 4 => FromWorker::Ready {
             epoch,
