@@ -331,7 +331,6 @@ class Lead:
             self._outcome = str(event["outcome"]).split(":")[0]
             self._last_step = int(event["step"])
 
-
     def _tell(self, event: dict[str, Any]) -> None:
         """Tells the user's code of an event, once, also where the run did a step again."""
         step = int(event.get("step", 0))
@@ -343,9 +342,10 @@ class Lead:
                 evaluated(step, float(event["loss"]), event.get("accuracy"))
             return
         offered = self.folder / "epochs" / f"step-{step:012}.safetensors"
-        path = next((path for path in (offered, self.folder / event["path"]) if path.exists()), None)
-        for checkpointed in self._listeners.checkpointed if path is not None else ():
-            checkpointed(step, path)
+        path = offered if offered.exists() else self.folder / event["path"]
+        if path.exists():
+            for checkpointed in self._listeners.checkpointed:
+                checkpointed(step, path)
 
 
 def _channel() -> dict[str, Any]:
