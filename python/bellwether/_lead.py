@@ -253,8 +253,10 @@ class Lead:
         """Ends the run at the part that the user's loop is at, for this reason."""
         reason = " ".join(reason.split()) or "the script ends it"
         if not self._holds:
+            self.stop()
             raise _errors.refuse(
-                "the run has gone on meanwhile: its workers do not wait for the lead", "write hold=True"
+                "the run has gone on meanwhile, for its workers do not wait for the lead; it is stopped",
+                "write hold=True",
             )
         if self._due is not None:
             self.decide(self._due, reason)

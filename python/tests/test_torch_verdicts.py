@@ -83,7 +83,8 @@ class Verdicts(Runs):
         free = self.place.train(SCRIPT, "free", alone=True)
         self.assertEqual(free.code, 2, free.log)
         self.assertRegex(
-            free.log, r"error: torch_verdicts\.py:\d+: .*do not wait for the lead; write hold=True"
+            free.log,
+            r"error: torch_verdicts\.py:\d+: .*do not wait for the lead; it is stopped; write hold=True",
         )
 
 
