@@ -253,8 +253,10 @@ class Lead:
         """Ends the run at the part that the user's loop is at, for this reason."""
         reason = " ".join(reason.split()) or "the script ends it"
         if not self._holds:
+            self.stop()
             raise _errors.refuse(
-                "the run has gone on meanwhile: its workers do not wait for the lead", "write hold=True"
+                "the run has gone on meanwhile, for its workers do not wait for the lead; it is stopped",
+                "write hold=True",
             )
         if self._due is not None:
             self.decide(self._due, reason)
@@ -331,7 +333,6 @@ class Lead:
             self._outcome = str(event["outcome"]).split(":")[0]
             self._last_step = int(event["step"])
 
-
     def _tell(self, event: dict[str, Any]) -> None:
         """Tells the user's code of an event, once, also where the run did a step again."""
         step = int(event.get("step", 0))
@@ -343,9 +344,10 @@ class Lead:
                 evaluated(step, float(event["loss"]), event.get("accuracy"))
             return
         offered = self.folder / "epochs" / f"step-{step:012}.safetensors"
-        path = next((path for path in (offered, self.folder / event["path"]) if path.exists()), None)
-        for checkpointed in self._listeners.checkpointed if path is not None else ():
-            checkpointed(step, path)
+        path = offered if offered.exists() else self.folder / event["path"]
+        if path.exists():
+            for checkpointed in self._listeners.checkpointed:
+                checkpointed(step, path)
 
 
 def _channel() -> dict[str, Any]:

@@ -204,7 +204,6 @@ def _follow(
     """In the lead: validates and calls back when an epoch is trained."""
     model, epochs = vectors.model, declaration.epochs or 0
     model.stop_training = False
-    holds = declaration.verdict_every > 0
     logs: dict[str, Any] = {}
     calls.on_train_begin()
     for epoch, checkpoint in lead.parts(epochs, declaration.steps_per_epoch):
@@ -215,8 +214,6 @@ def _follow(
         logs = _training_logs(lead.folder, declaration, epoch) | _validated(model, *validation)
         calls.on_epoch_end(epoch, logs)
         if model.stop_training and epoch + 1 < epochs:
-            if not holds:
-                lead.stop()
             lead.end(f"a callback set model.stop_training after epoch {epoch + 1}")
             if lead.has_ended:
                 break

@@ -47,9 +47,7 @@ class Verdicts(Runs):
         self.assertEqual((len(logs), (self.plain.folder / "best.keras").exists()), (3, True))
 
     def test_resizes_a_crash_and_a_callback_of_ones_own_change_no_bit(self) -> None:
-        trained = self.place.train(
-            SCRIPT, "--workers", "3", "--resize", "3:1,6:4", "--", "own", kill_at=7
-        )
+        trained = self.place.train(SCRIPT, "--workers", "3", "--resize", "3:1,6:4", "--", "own", kill_at=7)
         self.assert_ended_early(trained)
         self.assert_shrank_and_grew(trained)
         self.assertEqual(self.said(trained, "epoch"), self.said(self.plain, "epoch"))

@@ -51,7 +51,8 @@ class Forms(unittest.TestCase):
         self.assertEqual(ended.code, 2, ended.log)
         self.assertEqual([line for line in ended.out.splitlines() if line.startswith("epoch")], ["epoch 0"])
         left = r"error: torch_forms.py:\d+: the script leaves the loop after 1 of 100000 epochs, before the run is over"
-        self.assertRegex(ended.log, rf"{left}; write hold=True to end it there, use run\.steps\(n\), or `bellwether stop`; the run is stopped")
+        instead = r"write hold=True to end it there, use run\.steps\(n\), or `bellwether stop`"
+        self.assertRegex(ended.log, rf"{left}; {instead}; the run is stopped")
         self.assertEqual([event["outcome"] for event in ended.of("ended")], ["stopped"], ended.log)
 
     def test_a_worker_of_another_kernel_class_is_refused_by_what_differs(self) -> None:

@@ -63,9 +63,7 @@ class Verdicts(Runs):
         self.assert_ended_early(trained, "^on_epoch returned False after epoch 2$")
 
     def test_resizes_and_a_crash_while_all_wait_change_no_bit(self) -> None:
-        trained = self.place.train(
-            SCRIPT, "--workers", "3", "--resize", "4:1,6:4", "--", "slow", kill_at=7
-        )
+        trained = self.place.train(SCRIPT, "--workers", "3", "--resize", "4:1,6:4", "--", "slow", kill_at=7)
         self.assert_ended_early(trained, REASON)
         self.assert_shrank_and_grew(trained)
         self.assert_only_the_killed_crashed(trained)
@@ -84,7 +82,10 @@ class Verdicts(Runs):
     def test_a_run_that_does_not_hold_cannot_be_ended(self) -> None:
         free = self.place.train(SCRIPT, "free", alone=True)
         self.assertEqual(free.code, 2, free.log)
-        self.assertRegex(free.log, r"error: torch_verdicts\.py:\d+: .*do not wait for the lead; write hold=True")
+        self.assertRegex(
+            free.log,
+            r"error: torch_verdicts\.py:\d+: .*do not wait for the lead; it is stopped; write hold=True",
+        )
 
 
 if __name__ == "__main__":

@@ -35,11 +35,21 @@ class Enough(keras.callbacks.Callback):
         self.model.stop_training = epoch == 1
 
 
-early = keras.callbacks.EarlyStopping(monitor="val_loss", patience=1, min_delta=1e9, restore_best_weights=True)
+early = keras.callbacks.EarlyStopping(
+    monitor="val_loss", patience=1, min_delta=1e9, restore_best_weights=True
+)
 files = [keras.callbacks.CSVLogger("log.csv"), keras.callbacks.ModelCheckpoint("best.keras")]
 stops = early if sys.argv[1] == "early" else Enough()
 callbacks = [Told(), *files, stops, keras.callbacks.TerminateOnNaN()]
 history = bw.fit(
-    model, x, y, batch_size=8, virtual_nodes=4, epochs=100, validation_data=(x, y), callbacks=callbacks, verbose=0
+    model,
+    x,
+    y,
+    batch_size=8,
+    virtual_nodes=4,
+    epochs=100,
+    validation_data=(x, y),
+    callbacks=callbacks,
+    verbose=0,
 )
 print("sum", weight(), len(history.history["loss"]))

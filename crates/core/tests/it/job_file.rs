@@ -193,6 +193,7 @@ fn what_a_mode_cannot_do_is_refused_as_its_table_says() {
     let (goodput, servers) = (("mode.goodput.max_batch", "128"), ("sync.reduce", "servers"));
     let (asp, gossip) = (("sync.policy", "asp"), ("sync.policy", "gossip"));
     let (clip, verify) = (("optimizer.clip_norm", "1.0"), ("verify_every", "10"));
+    let verdict = ("verdict.every_steps", "10");
     for (sets, mode, feature) in [
         ([goodput, servers], TrainingMode::Servers, Feature::MovingBatch),
         ([goodput, asp], TrainingMode::Asynchronous, Feature::MovingBatch),
@@ -201,6 +202,10 @@ fn what_a_mode_cannot_do_is_refused_as_its_table_says() {
         ([verify, servers], TrainingMode::Servers, Feature::Verify),
         ([verify, asp], TrainingMode::Asynchronous, Feature::Verify),
         ([verify, gossip], TrainingMode::Gossip, Feature::Verify),
+        ([verdict, goodput], TrainingMode::Goodput, Feature::Verdicts),
+        ([verdict, servers], TrainingMode::Servers, Feature::Verdicts),
+        ([verdict, asp], TrainingMode::Asynchronous, Feature::Verdicts),
+        ([verdict, gossip], TrainingMode::Gossip, Feature::Verdicts),
     ] {
         let sets = sets.map(|(key, value)| (key.to_owned(), value.to_owned()));
         let error = parse::job(GOOD, "job.toml", &sets).expect_err("a combination that cannot be");
@@ -222,6 +227,8 @@ fn identity_is_what_decides_bits() {
     assert_eq!(job.identity(), set("checkpoint.every_steps", "3").unwrap().identity());
     assert_ne!(job.identity(), set("seed", "3").unwrap().identity());
     assert_ne!(job.identity(), set("batch.virtual_nodes", "4").unwrap().identity());
+    assert_ne!(job.identity(), set("verdict.every_steps", "4").unwrap().identity(), "it decides how long a run is");
+    assert_eq!(job.identity(), set("verdict.every_steps", "0").unwrap().identity());
 }
 
 #[test]

@@ -176,7 +176,8 @@ impl Coordinator {
         caught_up: &[WorkerId],
     ) -> Option<(Membership, Reason)> {
         let next = self.holds_at();
-        let settled = self.proposed.is_empty();
+        // A plan that not all can prepare will never be adopted.
+        let settled = self.proposed.last().is_none_or(|p| !self.intact(p));
         let mut shadows = self.staged(Stage::Shadow);
         let go_on = |mut shadows: Vec<WorkerId>| {
             shadows.extend(self.staged(Stage::CaughtUp));
@@ -261,6 +262,10 @@ impl Coordinator {
     /// The change that the schedule asks for next, once its newcomers hold the state.
     fn scheduled(&self, staying: &[WorkerId], caught_up: &[WorkerId]) -> Option<(Membership, Reason)> {
         let (step, workers) = *self.schedule.front()?;
+        if self.verdict_holds_at().is_some_and(|at| at < step) {
+            // Members that hold the plan for a later boundary would not go on from an earlier one.
+            return None;
+        }
         let mut workers = workers.clamp(1, self.config.virtual_nodes) as usize;
         let ready = staying.len() + caught_up.len();
         if workers > ready && self.config.spawns && self.starts.failures() >= MAX_BOOT_FAILURES {

@@ -140,7 +140,8 @@ fn the_last_step_needs_no_verdict() {
     bench.take(Event::Verdict(90, None));
     let epoch = bench.coordinator.membership().epoch;
     bench.says(1, ready(epoch, 90));
-    let actions = bench.says(2, ready(epoch, 90));
+    bench.says(2, ready(epoch, 90));
+    let actions = bench.take(Event::Tick);
     assert_eq!(plan(&actions, 1).expect("they need not wait").hold_at, None);
 }
 
@@ -183,7 +184,8 @@ fn what_was_decided_is_followed_by_the_next_coordinator() {
     let formed = recovery(&actions, 1).expect("both are back").0;
     assert_eq!(formed.hold_at, Some(10), "no step is done that was decided not to be");
     bench.says(1, ready(formed.epoch, 10));
-    let actions = bench.says(2, ready(formed.epoch, 10));
+    bench.says(2, ready(formed.epoch, 10));
+    let actions = bench.take(Event::Tick);
     assert!(plan(&actions, 1).expect("the end").stop);
     assert_eq!((bench.coordinator.awaited_verdict(), bench.coordinator.ended_early()), (None, Some(&end)));
 }
@@ -255,7 +257,8 @@ fn a_worker_that_dies_while_all_wait_changes_nothing_of_the_wait() {
     let actions = bench.take(Event::Gone(1, "killed".into()));
     let formed = recovery(&actions, 2).expect("a crash begins a recovery").0;
     assert_eq!((formed.hold_at, bench.coordinator.awaited_verdict()), (Some(10), None));
-    let actions = bench.says(2, ready(formed.epoch, 10));
+    bench.says(2, ready(formed.epoch, 10));
+    let actions = bench.take(Event::Tick);
     assert_eq!((bench.coordinator.awaited_verdict(), asked(&actions)), (Some(10), vec![2]));
     bench.take(Event::Verdict(10, None));
     assert_eq!(bench.coordinator.awaited_verdict(), None);
