@@ -1,18 +1,20 @@
 """Runs one test file: `python run.py FILE COUNTS [NAME]`.
 
-Writes how many tests passed, failed and were skipped to the file COUNTS, as JSON. NAME chooses the tests whose names
-contain it. A file that has not ended after five minutes (an hour where BELLWETHER_TEST_ALL asks for all tests) is
-ended, with the line at which each thread stood.
+Writes how many tests passed, failed and were skipped, and the processor time that they took, to the file COUNTS, as
+JSON. NAME chooses the tests whose names contain it. A file that has not ended after ten minutes (an hour where
+BELLWETHER_TEST_ALL asks for all tests) is ended, with the line at which each thread stood.
 """
 
 import faulthandler
 import json
 import os
+import resource
 import sys
+import time
 import unittest
 from pathlib import Path
 
-LONGEST_S = 3600 if "BELLWETHER_TEST_ALL" in os.environ else 300
+LONGEST_S = 3600 if "BELLWETHER_TEST_ALL" in os.environ else 600
 
 
 def suite(file: Path, name: str | None) -> unittest.TestSuite:
@@ -23,11 +25,34 @@ def suite(file: Path, name: str | None) -> unittest.TestSuite:
     return loader.loadTestsFromName(file.stem)
 
 
-def counts(result: unittest.TestResult) -> dict[str, int]:
+def counts(result: unittest.TestResult) -> dict[str, float]:
     """How the tests ended; an error in the set-up of a class has no test of its own, and counts as one that failed."""
     failed = len(result.failures) + len(result.errors) + len(result.unexpectedSuccesses)
     skipped = len(result.skipped)
-    return {"passed": max(result.testsRun - failed - skipped, 0), "failed": failed, "skipped": skipped}
+    passed = max(result.testsRun - failed - skipped, 0)
+    return {"passed": passed, "failed": failed, "skipped": skipped, "processor_s": processor_s()}
+
+
+def processor_s() -> float:
+    """Processor time of this process and of all that it started and waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+
+
+class Timed(unittest.TextTestResult):
+    """Says of each test how long it took."""
+
+    def startTest(self, test: unittest.TestCase) -> None:
+        """Notes when it began."""
+        super().startTest(test)
+        self._began, self._used = time.monotonic(), processor_s()
+
+    def stopTest(self, test: unittest.TestCase) -> None:
+        """Shows it where it is worth to be known."""
+        super().stopTest(test)
+        took, used = time.monotonic() - self._began, processor_s() - self._used
+        if took >= 1.0:
+            self.stream.write(f"    {took:.1f} s, {used:.1f} s of processor time\n")
 
 
 def main() -> None:
@@ -35,7 +60,7 @@ def main() -> None:
     file, report = Path(sys.argv[1]), Path(sys.argv[2])
     name = sys.argv[3] if len(sys.argv) > 3 else None
     faulthandler.dump_traceback_later(LONGEST_S, exit=True)
-    result = unittest.TextTestRunner(verbosity=2).run(suite(file, name))
+    result = unittest.TextTestRunner(verbosity=2, resultclass=Timed).run(suite(file, name))
     report.write_text(json.dumps(counts(result)))
     sys.exit(0 if result.wasSuccessful() else 1)
 

@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 
 use crate::tree;
 use environment::{Interpreter, Outcome};
-use suite::{Counts, File, Place};
+use suite::{Counts, File, Place, Task};
 
 /// The environments by name; each has a list in `python/requirements`.
 const ENVIRONMENTS: [&str; 3] = ["torch", "jax", "tensorflow"];
@@ -48,28 +48,26 @@ pub(crate) fn run(choice: &Choice<'_>) -> Result<bool> {
     }
     let package = package::lay_out(&root, &target)?;
     let mut counts = Counts::default();
-    for (environment, outcome) in environments(&root, &target, &files)? {
+    let environments = environments(&root, &target, &files)?;
+    let mut tasks = Vec::new();
+    for (environment, outcome) in &environments {
         let files = files.iter().filter(|file| file.wants(environment));
-        let python = match outcome {
-            Outcome::Ready(python) => python,
+        match outcome {
+            Outcome::Ready(python) => tasks.extend(files.map(|file| Task { environment, python, file })),
             Outcome::Skipped(why) => {
                 println!("SKIPPED: the tests in Python that need {environment}: {why}");
                 counts.skip_files(files.count());
-                continue;
             }
-        };
-        let place = Place {
-            environment,
-            python: &python,
-            package: &package,
-            command: &target.join("release/bellwether"),
-            scratch: &target.join("python/scratch"),
-            all: choice.all || choice.gpu,
-        };
-        for file in files {
-            counts.add(suite::run(&place, file, choice.test)?);
         }
     }
+    let place = Place {
+        package: &package,
+        command: &target.join("release/bellwether"),
+        scratch: &target.join("python/scratch"),
+        test: choice.test,
+        all: choice.all || choice.gpu,
+    };
+    counts.add(suite::run_all(&place, tasks)?);
     println!("{counts}");
     Ok(counts.failed == 0)
 }

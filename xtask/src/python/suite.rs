@@ -1,9 +1,13 @@
 //! Files of tests in Python: which environments each wants, and how its tests end.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::fmt;
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -11,10 +15,17 @@ use anyhow::{Context, Result, bail};
 /// How the first line of a file of tests begins; the names of its environments follow.
 const HEADER: &str = "# Environments: ";
 
+/// The second line of a file that measures times: nothing may run beside it.
+const ALONE: &str = "# Alone";
+
+/// Files that run side by side. A training waits for processes to start, and one file's tests use one core at times.
+const SIDE_BY_SIDE: usize = 2;
+
 /// A file of tests.
 pub(crate) struct File {
     path: PathBuf,
     environments: Vec<String>,
+    is_alone: bool,
 }
 
 impl File {
@@ -30,11 +41,13 @@ impl File {
 }
 
 /// How tests ended.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq)]
 pub(crate) struct Counts {
     passed: u64,
     pub(crate) failed: u64,
     skipped: u64,
+    /// Processor time of the tests and of all that they started and waited for.
+    processor_s: f64,
 }
 
 impl Counts {
@@ -43,6 +56,7 @@ impl Counts {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped += other.skipped;
+        self.processor_s += other.processor_s;
     }
 
     /// Counts files that did not run: how many tests they hold only Python can tell.
@@ -56,15 +70,18 @@ impl Counts {
             let text = std::fs::read_to_string(report).ok()?;
             let value: serde_json::Value = serde_json::from_str(&text).ok()?;
             let number = |key: &str| value.get(key)?.as_u64();
-            Some(Counts { passed: number("passed")?, failed: number("failed")?, skipped: number("skipped")? })
+            let [passed, failed, skipped] = [number("passed")?, number("failed")?, number("skipped")?];
+            Some(Counts { passed, failed, skipped, processor_s: value.get("processor_s")?.as_f64()? })
         };
-        counts().unwrap_or(Counts { passed: 0, failed: 1, skipped: 0 })
+        counts().unwrap_or(Counts { failed: 1, ..Counts::default() })
     }
 }
 
 impl fmt::Display for Counts {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "python: {} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+        let Counts { passed, failed, skipped, processor_s } = self;
+        write!(formatter, "python: {passed} passed, {failed} failed, {skipped} skipped ")?;
+        write!(formatter, "({processor_s:.0} s of processor time)")
     }
 }
 
@@ -79,7 +96,8 @@ pub(crate) fn files(folder: &Path, known: &[&str]) -> Result<Vec<File>> {
             let text =
                 std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
             let environments = environments(&text, known).with_context(|| path.display().to_string())?;
-            files.push(File { path, environments });
+            let is_alone = text.lines().nth(1) == Some(ALONE);
+            files.push(File { path, environments, is_alone });
         }
     }
     files.sort_by(|one, other| one.path.cmp(&other.path));
@@ -98,52 +116,100 @@ fn environments(text: &str, known: &[&str]) -> Result<Vec<String>> {
     }
 }
 
-/// What tests run in.
+/// What all tests run with.
 pub(crate) struct Place<'a> {
-    /// The environment's name.
-    pub(crate) environment: &'a str,
-    /// Its Python.
-    pub(crate) python: &'a Path,
     /// Where the package `bellwether` is found.
     pub(crate) package: &'a Path,
     /// The command `bellwether`.
     pub(crate) command: &'a Path,
-    /// A folder for what the tests leave, made empty for each file.
+    /// A folder for what the tests leave: a folder for each file in each environment, made empty before it runs.
     pub(crate) scratch: &'a Path,
+    /// Runs the tests whose names contain this only.
+    pub(crate) test: Option<&'a str>,
     /// Whether tests that take long run too.
     pub(crate) all: bool,
 }
 
-/// Runs the tests of one file whose names contain `name`.
-pub(crate) fn run(place: &Place<'_>, file: &File, name: Option<&str>) -> Result<Counts> {
-    let shown = file.name();
-    println!("-- {shown} in {}", place.environment);
-    let report = place.scratch.join("counts.json");
-    if place.scratch.exists() {
-        std::fs::remove_dir_all(place.scratch)
-            .with_context(|| format!("cannot remove {}", place.scratch.display()))?;
+/// A file of tests in one of its environments.
+pub(crate) struct Task<'a> {
+    /// The environment's name.
+    pub(crate) environment: &'a str,
+    /// The environment's Python.
+    pub(crate) python: &'a Path,
+    /// The tests.
+    pub(crate) file: &'a File,
+}
+
+/// Runs all files, side by side but those that measure times. What a file writes is shown when it has ended, unless
+/// it is the only one.
+pub(crate) fn run_all(place: &Place<'_>, tasks: Vec<Task<'_>>) -> Result<Counts> {
+    let is_only = tasks.len() == 1;
+    let (alone, others): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|task| task.file.is_alone);
+    let mut counts = Counts::default();
+    for task in &alone {
+        counts.add(run(place, task, is_only)?);
     }
-    std::fs::create_dir_all(place.scratch)
-        .with_context(|| format!("cannot make {}", place.scratch.display()))?;
+    let waiting = Mutex::new(VecDeque::from(others));
+    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let work = || {
+        let mut counts = Counts::default();
+        while let Some(task) = next() {
+            counts.add(run(place, &task, is_only)?);
+        }
+        Ok(counts)
+    };
+    std::thread::scope(|scope| {
+        let started = [(); SIDE_BY_SIDE].map(|()| scope.spawn(work));
+        for thread in started {
+            let of_one: Result<Counts> = thread.join().expect("running a file returns its errors");
+            counts.add(of_one?);
+        }
+        Ok(counts)
+    })
+}
+
+/// Runs the tests of one file; `is_only` lets it write to the terminal as it goes.
+fn run(place: &Place<'_>, task: &Task<'_>, is_only: bool) -> Result<Counts> {
+    let title = format!("{} in {}", task.file.name(), task.environment);
+    let scratch = place.scratch.join(task.environment).join(task.file.path.file_stem().unwrap_or_default());
+    if scratch.exists() {
+        std::fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))?;
+    }
+    std::fs::create_dir_all(&scratch).with_context(|| format!("cannot make {}", scratch.display()))?;
+    let (report, output) = (scratch.join("counts.json"), scratch.join("output.txt"));
     let start = Instant::now();
-    let mut command = Command::new(place.python);
-    command.arg(file.path.with_file_name("run.py")).arg(&file.path).arg(&report).args(name);
+    let mut command = Command::new(task.python);
+    command.arg(task.file.path.with_file_name("run.py")).arg(&task.file.path).arg(&report).args(place.test);
+    if !is_only {
+        let file = OpenOptions::new().create(true).append(true).open(&output);
+        let file = file.with_context(|| format!("cannot write {}", output.display()))?;
+        let both = file.try_clone().with_context(|| format!("cannot write {}", output.display()))?;
+        command.stdout(Stdio::from(file)).stderr(Stdio::from(both));
+    }
     let status = command
         .env("PYTHONPATH", place.package)
         // Compiled sources are kept, because a framework has thousands of files, and stay out of the tree.
         .env_remove("PYTHONDONTWRITEBYTECODE")
         .env("PYTHONPYCACHEPREFIX", place.scratch.with_file_name("pycache"))
         .env("BELLWETHER_COMMAND", place.command)
-        .env("BELLWETHER_STATE_DIR", place.scratch.join("state"))
+        .env("BELLWETHER_STATE_DIR", scratch.join("state"))
         // Keras takes its back end from a variable; those that have no Keras do not read it.
-        .env("KERAS_BACKEND", place.environment)
+        .env("KERAS_BACKEND", task.environment)
         .env("TF_CPP_MIN_LOG_LEVEL", "2")
         .envs(place.all.then_some(("BELLWETHER_TEST_ALL", "1")))
         .status()
-        .with_context(|| format!("cannot start {}", place.python.display()))?;
+        .with_context(|| format!("cannot start {}", task.python.display()))?;
     let counts = Counts::read(&report);
     let end = if status.success() { "passed" } else { "FAILED" };
-    println!("-- {shown} in {}: {end} after {:.1} s", place.environment, start.elapsed().as_secs_f64());
+    let (took_s, processor_s) = (start.elapsed().as_secs_f64(), counts.processor_s);
+    // What it wrote is for people to read, whatever its encoding.
+    let said = std::fs::read(&output).unwrap_or_default();
+    let mut out = std::io::stdout().lock();
+    write!(out, "-- {title}\n{}", String::from_utf8_lossy(&said))
+        .and_then(|()| {
+            writeln!(out, "-- {title}: {end} after {took_s:.1} s, {processor_s:.1} s of processor time")
+        })
+        .context("cannot write to the standard output")?;
     Ok(counts)
 }
 
@@ -167,6 +233,6 @@ mod tests {
     #[test]
     fn a_file_that_ends_without_a_count_has_failed() {
         let counts = Counts::read(Path::new("no such file"));
-        assert_eq!(counts.to_string(), "python: 0 passed, 1 failed, 0 skipped");
+        assert_eq!(counts.to_string(), "python: 0 passed, 1 failed, 0 skipped (0 s of processor time)");
     }
 }
