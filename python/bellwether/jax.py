@@ -158,6 +158,7 @@ class Run:
 
     def _join(self, declaration: Declaration) -> _Batches:
         be_deterministic()
+        self._rule.warm()
         session = Session(
             declaration,
             f"{kernel_class()}; data {self._data.digest()}",

@@ -206,7 +206,9 @@ fn run(place: &Place<'_>, task: &Task<'_>, is_only: bool) -> Result<Counts> {
     let said = std::fs::read(&output).unwrap_or_default();
     let mut out = std::io::stdout().lock();
     write!(out, "-- {title}\n{}", String::from_utf8_lossy(&said))
-        .and_then(|()| writeln!(out, "-- {title}: {end} after {took_s:.1} s, {processor_s:.1} s of processor time"))
+        .and_then(|()| {
+            writeln!(out, "-- {title}: {end} after {took_s:.1} s, {processor_s:.1} s of processor time")
+        })
         .context("cannot write to the standard output")?;
     Ok(counts)
 }
