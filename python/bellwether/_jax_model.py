@@ -141,7 +141,7 @@ class Tree:
         return self.build([jnp.asarray(tensors[f"{kind}/{name}"]) for name, _ in self.tensors])
 
 
-@jax.jit
+@jax.jit  # type: ignore[untyped-decorator]
 def _bring(leaves: list[Any]) -> list[Any]:
     """Arrays on the device."""
     return leaves

@@ -92,7 +92,15 @@ class CompiledRule(ABC):
     def _refuse(self, what: str) -> BellwetherError:
         """An error that names the optimizer and what works."""
 
-    def update(self, step: int, _start: int, _length: int) -> list[Any]:
+    def warm(self) -> None:
+        """Compiles what updates, before a run waits for this worker; the piece holds nothing yet."""
+        self.updated(1)
+
+    def update(self, step: int, _start: int, _length: int) -> None:
+        """Updates the piece that stands in `piece`."""
+        self.updated(step)
+
+    def updated(self, step: int) -> list[Any]:
         """Updates the piece that stands in `piece`; returns the numbers of the rule's state after it."""
         if step == 0:
             state = self._begin(self._parameters)
@@ -106,14 +114,14 @@ class CompiledRule(ABC):
         return numbers
 
     def apply(
-        self, step: int, start: int, parameters: Vector, slots: list[Vector], gradient: Vector
+        self, step: int, _start: int, parameters: Vector, slots: list[Vector], gradient: Vector
     ) -> list[Any]:
         """Updates a piece of the flat vectors in place, as a run does; returns the numbers after it."""
         length = len(parameters)
         kept = list(zip((self._parameters, *self._kept), (parameters, *slots), strict=True))
         for vector, values in (*kept, (self._gradient, gradient)):
             vector[:length], vector[length:] = values, 0.0
-        numbers = self.update(step, start, length)
+        numbers = self.updated(step)
         for vector, values in kept:
             values[:] = vector[:length]
         return numbers

@@ -191,6 +191,7 @@ class Run:
 
     def _join(self, declaration: Declaration) -> _Batches:
         be_deterministic()
+        self._rule.warm()
         session = join(
             declaration,
             f"{kernel_class()}; data {self._data.digest()}",

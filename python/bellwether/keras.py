@@ -177,6 +177,7 @@ def _build(model: Any, samples: Samples) -> None:
 def _work(declaration: Declaration, vectors: Vectors, rule: OwnRule, samples: Samples) -> NoReturn:
     """In a worker: computes until the run ends."""
     _keras_model.be_deterministic()
+    rule.warm()
     steps = Steps(vectors)
     kernel_class = f"{_keras_model.kernel_class()}; data {samples.digest()}; fixed {vectors.fixed_digest()}"
     session = join(declaration, kernel_class, steps.buffers, rule.piece, rule)

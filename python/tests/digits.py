@@ -1,12 +1,14 @@
 """The examples on the digits that come with Bellwether: few lines changed, and the same bits on any workers."""
 
 import re
+import subprocess
 import unittest
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from lines import code, written
-from runs import EXAMPLES, Place, Runs, Trained, takes_long
+from runs import COMMAND, EXAMPLES, Place, Runs, Trained, takes_long
+from safetensors.numpy import load_file
 
 BEFORE = Path(__file__).parent / "before"
 
@@ -66,6 +68,13 @@ class Digits(Runs):
     def said(self, trained: Trained) -> list[str]:
         """What the script printed of its training."""
         return re.findall(self.told, trained.out, re.MULTILINE)
+
+    def exported(self) -> dict[str, Any]:
+        """The weights of the run with one worker, as `export` writes them."""
+        path = self.plain.folder / "model.safetensors"
+        command = [COMMAND, "export", Path(self.example).stem, "-o", str(path)]
+        subprocess.run(command, check=True, env=self.place.environment(self.plain.folder / "state"))
+        return load_file(path)
 
     def test_one_worker_learns(self) -> None:
         self.assertEqual(self.plain.code, 0, self.plain.log)

@@ -60,7 +60,8 @@ def main() -> None:
     file, report = Path(sys.argv[1]), Path(sys.argv[2])
     name = sys.argv[3] if len(sys.argv) > 3 else None
     faulthandler.dump_traceback_later(LONGEST_S, exit=True)
-    result = unittest.TextTestRunner(verbosity=2, resultclass=Timed).run(suite(file, name))
+    runner = unittest.TextTestRunner(verbosity=2, resultclass=Timed)  # type: ignore[arg-type]
+    result = runner.run(suite(file, name))
     report.write_text(json.dumps(counts(result)))
     sys.exit(0 if result.wasSuccessful() else 1)
 

@@ -58,6 +58,11 @@ class Digits(digits.Digits):
         self.assertEqual(accuracy(said.stdout), accuracy(self.plain.out))
         self.assertIn("count 230 momentum True", said.stdout)
 
+    def test_the_exported_weights_have_the_names_of_the_leaves(self) -> None:
+        # What the example trains.
+        names = {"w1": (64, 64), "b1": (64,), "w2": (64, 10), "b2": (10,)}
+        self.assertEqual({name: tensor.shape for name, tensor in self.exported().items()}, names)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -62,6 +62,11 @@ def rule(optimizer: Any) -> OwnRule:
     return OwnRule(optimizer, Tree(params(), "parameters"), is_tested=False)
 
 
+def declared(optimizer: Any, clip_norm: float | None = None) -> dict[str, Any]:
+    """What the job says of an optimizer."""
+    return OwnRule(optimizer, Tree(params(), "parameters"), is_tested=True).declaration(clip_norm)
+
+
 @functools.cache
 def accepted(name: str) -> OwnRule:
     """The rule of an optimizer above; what it compiled serves all tests."""
@@ -115,7 +120,7 @@ class Rules(unittest.TestCase):
         for optimizer in (ACCEPTED["a chain"], fractions):
             own = rule(optimizer)
             for step in range(STEPS):
-                left = own.update(step, 0, LENGTH)
+                left = own.updated(step)
                 said = [np.asarray(number).tobytes() for number in own.numbers_after(step + 1)]
                 self.assertEqual(said, [np.asarray(number).tobytes() for number in left])
 
@@ -168,7 +173,7 @@ class Declared(unittest.TestCase):
     """What the job says of a rule."""
 
     def test_the_same_settings_have_the_same_text(self) -> None:
-        texts = [rule(optax.adamw(1e-3)).declaration(None) for _ in range(2)]
+        texts = [declared(optax.adamw(1e-3)) for _ in range(2)]
         self.assertEqual(texts[0], texts[1])
         self.assertEqual(texts[0]["slots"], ["mu", "nu"])
         self.assertRegex(texts[0]["name"], "^scale_by_adam-add_decayed_weights-scale")
@@ -183,10 +188,10 @@ class Declared(unittest.TestCase):
             optax.adamw(lambda step: table[step]),
             optax.adamw(lambda step: table.at[40].set(0.5)[step]),
         ]
-        self.assertEqual(len({rule(optimizer).declaration(None)["settings"] for optimizer in several}), 6)
+        self.assertEqual(len({declared(optimizer)["settings"] for optimizer in several}), 6)
 
     def test_the_norm_is_the_runs(self) -> None:
-        self.assertEqual(rule(optax.lion(1e-3)).declaration(1.0)["clip_norm"], 1.0)
+        self.assertEqual(declared(optax.lion(1e-3), 1.0)["clip_norm"], 1.0)
 
 
 class Names(unittest.TestCase):

@@ -49,6 +49,13 @@ class Digits(digits.Digits):
         np.testing.assert_array_equal(flat(now), flat(trained))
         self.assert_measures(model)
 
+    def test_the_exported_weights_have_the_paths_of_the_variables(self) -> None:
+        model = keras.saving.load_model(self.plain.folder / "model.keras")
+        left = {v.path.removeprefix(f"{model.name}/").replace("/", "."): v for v in model.weights}
+        for name, tensor in self.exported().items():
+            np.testing.assert_array_equal(tensor, keras.ops.convert_to_numpy(left.pop(name)), name)
+        self.assertEqual([name for name in left if "seed_generator" not in name], [])
+
     def assert_measures(self, model: keras.Model) -> None:
         """The model has the accuracy that the script printed, to all its digits."""
         _, measured = model.evaluate(*self.samples(slice(1438, None)), verbose=0)

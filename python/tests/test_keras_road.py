@@ -13,6 +13,10 @@ import road
 import bellwether.keras as bw
 
 
+@unittest.skipIf(
+    os.environ.get("KERAS_BACKEND") == "jax" and "BELLWETHER_TEST_ALL" not in os.environ,
+    "by JAX only by `cargo xtask python --all`: its own road is tested, and this model's in test_keras_digits",
+)
 class Road(road.Road):
     """The example, by the back-end of the environment."""
 

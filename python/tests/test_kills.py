@@ -1,4 +1,5 @@
 # Environments: torch, jax, tensorflow
+# Alone
 """Twenty workers are killed at random instants: the bits stay the same, and the run hardly stands still."""
 
 import json

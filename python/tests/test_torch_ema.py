@@ -41,9 +41,8 @@ class Average(unittest.TestCase):
         one = place.train(SCRIPT, "--workers", "1")
         self.assertEqual((one.code, len(said(one))), (0, 2), one.log)
         self.assertNotEqual(said(one)[0].split()[1], said(one)[1].split()[1])
-        for options in (["--workers", "2"], ["--workers", "3", "--resize", "8:1,16:4"]):
-            other = place.train(SCRIPT, *options)
-            self.assertEqual((said(other), other.digest), (said(one), one.digest), other.log)
+        other = place.train(SCRIPT, "--workers", "3", "--resize", "8:1,16:4")
+        self.assertEqual((said(other), other.digest), (said(one), one.digest), other.log)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 # Environments: torch
+# Alone
 """The wheel: what is in it, and what it gives a new environment.
 
 It is made of what cargo has built, or is the one that the variable BELLWETHER_WHEEL names; that one is installed with
