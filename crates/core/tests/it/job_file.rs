@@ -227,7 +227,11 @@ fn identity_is_what_decides_bits() {
     assert_eq!(job.identity(), set("checkpoint.every_steps", "3").unwrap().identity());
     assert_ne!(job.identity(), set("seed", "3").unwrap().identity());
     assert_ne!(job.identity(), set("batch.virtual_nodes", "4").unwrap().identity());
-    assert_ne!(job.identity(), set("verdict.every_steps", "4").unwrap().identity(), "it decides how long a run is");
+    assert_ne!(
+        job.identity(),
+        set("verdict.every_steps", "4").unwrap().identity(),
+        "it decides how long a run is"
+    );
     assert_eq!(job.identity(), set("verdict.every_steps", "0").unwrap().identity());
 }
 

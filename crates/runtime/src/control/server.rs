@@ -251,10 +251,7 @@ impl Control for Service {
         answered.await.map(Response::new).map_err(|_| Status::unavailable("the run is over"))
     }
 
-    async fn verdict(
-        &self,
-        request: Request<wire::VerdictRequest>,
-    ) -> Result<Response<wire::Reply>, Status> {
+    async fn verdict(&self, request: Request<wire::VerdictRequest>) -> Result<Response<wire::Reply>, Status> {
         let (answer, answered) = oneshot::channel();
         let wire::VerdictRequest { step, ends } = request.into_inner();
         self.tell(Input::Verdict { step, ends, answer })?;

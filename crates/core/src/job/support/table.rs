@@ -23,7 +23,8 @@ pub(super) const MODES: [(TrainingMode, &str); 5] = [
 const NO_TEST: &str = "it is accepted, and no test shows it yet";
 const NO_SERVERS: &str = "there are no servers";
 const NO_WAIT: &str = "no worker waits for another";
-const NO_BOUNDARY: &str = "units of work are granted one by one: there is no membership that waits at a boundary";
+const NO_BOUNDARY: &str =
+    "units of work are granted one by one: there is no membership that waits at a boundary";
 
 /// The table, by feature.
 pub(super) const TABLE: [Row; 24] = [

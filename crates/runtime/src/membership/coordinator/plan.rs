@@ -280,7 +280,13 @@ impl Coordinator {
         let active: Vec<WorkerId> = staying.iter().chain(caught_up).copied().take(workers).collect();
         let next = Membership {
             from_step: step,
-            hold_at: self.schedule.get(1).map(|(step, _)| *step).into_iter().chain(self.verdict_holds_at()).min(),
+            hold_at: self
+                .schedule
+                .get(1)
+                .map(|(step, _)| *step)
+                .into_iter()
+                .chain(self.verdict_holds_at())
+                .min(),
             ..self.compose(&active, &[])
         };
         Some((next, Reason::Resize { wanted: workers as u32 }))
@@ -426,8 +432,7 @@ impl Coordinator {
 
     /// Ends the run when all members have handed over the same result.
     fn finish_if_done(&mut self) {
-        let hands_over =
-            self.current.stop && !self.stopping && !self.ends_here() && self.failure.is_none();
+        let hands_over = self.current.stop && !self.stopping && !self.ends_here() && self.failure.is_none();
         let finished = |id: &WorkerId| self.workers.get(id).and_then(|w| w.finished);
         let ends: Vec<_> = self.current.active.iter().map(|m| finished(&m.worker)).collect();
         let Some(Some((step, digest))) = ends.first().copied() else { return };

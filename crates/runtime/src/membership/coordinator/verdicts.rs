@@ -102,7 +102,8 @@ impl Coordinator {
     /// The step for which the last verdict let the run go on, where the members wait at it still.
     pub(super) fn goes_on_after(&self) -> Option<u64> {
         let decided = self.verdicts.decided;
-        (decided > 0 && self.current.hold_at == Some(decided) && self.verdicts.ends.is_none()).then_some(decided)
+        (decided > 0 && self.current.hold_at == Some(decided) && self.verdicts.ends.is_none())
+            .then_some(decided)
     }
 
     /// Why a verdict on `step` cannot be followed. The same one may be given again, and changes nothing.
@@ -165,7 +166,8 @@ impl Coordinator {
         let waits = self.verdicts.waits.get_or_insert(begun);
         let patience_s = PATIENCE.0.max(PATIENCE.1 * self.verdicts.longest_s);
         let is_late = now_s - waits.since_s > patience_s && !waits.told;
-        let is_missing = !self.settled.contains(&step) && !self.writing.contains(&step) && now_s >= waits.ask_s;
+        let is_missing =
+            !self.settled.contains(&step) && !self.writing.contains(&step) && now_s >= waits.ask_s;
         if is_missing {
             waits.ask_s = now_s + limit_s;
         }

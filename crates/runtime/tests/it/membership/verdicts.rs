@@ -14,7 +14,8 @@ impl World {
     /// The lead answers what is due once it has the checkpoint; at times it is wrong about what is due.
     pub(crate) fn lead(&mut self) {
         let every = self.scenario.rules.verdict_every;
-        let due = self.coordinator.as_ref().filter(|_| self.still.is_none()).and_then(|c| c.awaited_verdict());
+        let due =
+            self.coordinator.as_ref().filter(|_| self.still.is_none()).and_then(|c| c.awaited_verdict());
         let due = due.filter(|step| self.stored.contains_key(step));
         if let Some(step) = due.filter(|_| self.random.chance(0.8)) {
             let ends = self.random.chance(0.06).then(|| "enough".to_string());
@@ -151,7 +152,9 @@ fn a_verdict_ends_the_run_well_and_is_the_last() {
     assert_eq!(verdicts(&actions), [Journal::Verdict { step: 10, ends: enough() }]);
     let next = plan(&actions, 2).expect("the members hear of it");
     assert!(next.stop && bench.coordinator.lifecycle() == "stopping");
-    assert!(bench.coordinator.verdict_refusal(10, false).expect("decided").contains("ends early after step 10"));
+    assert!(
+        bench.coordinator.verdict_refusal(10, false).expect("decided").contains("ends early after step 10")
+    );
     assert!(bench.coordinator.verdict_refusal(20, false).is_some());
     assert_eq!(bench.coordinator.verdict_refusal(10, true), None);
     for worker in [1, 2] {
@@ -231,7 +234,8 @@ fn people_hear_of_a_lead_that_does_not_answer_and_no_worker_is_accused() {
         for worker in [1, 2] {
             let inquired = sent(&actions, worker).iter().any(|m| matches!(m, ToWorker::Inquire { .. }));
             if inquired {
-                actions.extend(bench.says(worker, FromWorker::At(Position { step: 10, ..Position::default() })));
+                actions
+                    .extend(bench.says(worker, FromWorker::At(Position { step: 10, ..Position::default() })));
             }
         }
         for action in actions {
