@@ -48,10 +48,13 @@ class Verdicts(Runs):
         self.assertEqual(len(self.said(self.stopped, "sum")), 1, "what follows the loop runs once")
         self.assertEqual(self.said(self.stopped, "epoch"), [f"epoch {epoch}" for epoch in range(3)])
         for word in ("evaluated", "checkpointed"):
-            self.assertEqual(self.said(self.stopped, word), [f"{word} {step} True" for step in (4, 8, 12)])
-        summary = next(self.stopped.folder.glob("state/*/summary.json"))
-        told = json.loads(summary.read_text().splitlines()[-1])
-        self.assertEqual(told["ended_early"], {"step": 12, "reason": REASON})
+            # Where booting took a minute there are checkpoints by time, too.
+            told = self.said(self.stopped, word)
+            self.assertEqual(len(told), len(set(told)), "each once")
+            self.assertLessEqual({f"{word} {step} True" for step in (4, 8, 12)}, set(told))
+        path = next(self.stopped.folder.glob("state/*/summary.json"))
+        summary = json.loads(path.read_text().splitlines()[-1])
+        self.assertEqual(summary["ended_early"], {"step": 12, "reason": REASON})
         self.assertIn(f"ended early: after step 12: {REASON}", self.stopped.log)
 
     def test_a_break_and_a_function_that_returns_false_do_the_same(self) -> None:
