@@ -98,7 +98,7 @@ class Waits(unittest.TestCase):
         self.assertRegex(table, r"peak memory of a worker +\d+")
 
         for device in ((), ("--device", "fast=1000")):
-            more = ("--workers", "1,2", "--format", "json", *device)
+            more = ("--workers", "1..2", "--format", "json", *device)
             one, two = json.loads(self.call(folder, "predict", "p.json", *more))
             self.assertEqual((one["bottleneck"], two["bottleneck"]), ("data", "data"))
             # A faster device waits as long, and each of two workers waits for its half.
@@ -125,10 +125,10 @@ class Waits(unittest.TestCase):
         """Its loaders would read other samples ahead."""
         folder = self.place.path / "order"
         folder.mkdir()
-        text = f'[model]\nkind = "python"\nscript = "{SCRIPT}"\n[data]\nkind = "python"\norder = {{ block = 32 }}\n'
+        script = f'kind = "python"\nscript = "{SCRIPT}"\narguments = ["0", "0", "4", "0"]'
+        text = f'[model]\n{script}\n[data]\nkind = "python"\norder = {{ block = 32 }}\n'
         (folder / "job.toml").write_text(text)
-        words = ("--python", sys.executable, "job.toml", "--", "0", "0", "4", "0")
-        error = self.call(folder, "run", *words, code=2)
+        error = self.call(folder, "run", "--python", sys.executable, "job.toml", code=2)
         self.assertIn("data.order: it is { block = 32 } here and none in torch_slow.py", error)
 
 

@@ -79,7 +79,7 @@ impl Permutation {
         mix(self.key.wrapping_add(round), half) & ((1u64 << self.half_bits) - 1)
     }
 
-    /// Goes on along a cycle of all values of so many bits, until one is below `len`.
+    /// Goes on along a cycle of all values of this many bits, until one is below `len`.
     fn walk(&self, from: u64, turn: impl Fn((u64, u64), u64) -> (u64, u64)) -> u64 {
         assert!(from < self.len, "position {from} of a permutation of {}", self.len);
         let mask = (1u64 << self.half_bits) - 1;
@@ -147,7 +147,7 @@ pub struct SampleOrder {
 }
 
 impl SampleOrder {
-    /// The order of a job whose epochs have so many samples.
+    /// The order of a job whose epochs have this many samples.
     pub fn of(job: &Job, samples: u64) -> SampleOrder {
         SampleOrder {
             samples,

@@ -18,7 +18,7 @@ const TABLE: &str = "xtask/src/tidy/counts.rs";
 const BUDGETS: &[(&str, usize, &str)] = &[
     (
         "core",
-        7050,
+        7300,
         "the words of all crates, their checks and errors; the table of what each training mode can do",
     ),
     ("des", 2000, "an engine that knows no domain"),
@@ -36,8 +36,9 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("serve", 9800, "the daemon: ledger, its compaction and replay, engine, processes, HTTP API, dashboard"),
     (
         "session",
-        6100,
-        "what a run begins with, its directors, its process, scripts with their logs and GPUs, the stages profile and tune, \
+        6350,
+        "what a run begins with, its directors, its process, scripts with their logs and GPUs, the stages profile (with a \
+         framework's own trace) and tune, \
          curves, work to a loss, plain weights, the machine",
     ),
     ("bellwether", 1400, "the face of the crates for programs of users: replays, files, examples"),

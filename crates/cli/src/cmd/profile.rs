@@ -62,6 +62,8 @@ fn measured(path: &Path, arguments: &ProfileArguments, printer: &Printer) -> Res
     };
     let profile = measure(&opened.job, session::build_of(trained), &how, show)?;
     if let Some(folder) = &arguments.framework_trace {
+        // A measurement that was interrupted has nothing that a trace could be laid beside.
+        profile.check()?;
         for file in trace(&opened.job, session::build_of(trained), &how, folder, show)? {
             printer.note(format_args!("the framework's trace is in {}", file.display()));
         }

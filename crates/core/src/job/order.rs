@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Data;
 
-/// Blocks of samples that lie next to each other are visited in an order drawn anew in every epoch, and so are the
+/// Blocks of samples that lie next to each other are visited in an order that is another in every epoch, and so are the
 /// samples inside of each: reading stays within one block for a while.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -14,7 +14,7 @@ impl ProfileModel {
         self.profile.compute_s().iter().zip(waits_s).map(|(compute_s, wait_s)| compute_s + wait_s).collect()
     }
 
-    /// Seconds that a worker waits for the samples of so many virtual nodes.
+    /// Seconds that a worker waits for the samples of this many virtual nodes.
     pub(super) fn waiting_s(&self, configuration: &Configuration, nodes: u32) -> f64 {
         let share = f64::from(nodes) / f64::from(self.profile.virtual_nodes);
         self.data_wait_s * share * self.batch_factor(configuration)

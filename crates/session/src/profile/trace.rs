@@ -64,7 +64,7 @@ pub fn trace(
     Ok(new)
 }
 
-/// Trains so many steps on one worker, in a folder that vanishes.
+/// Trains this many steps on one worker, in a folder that vanishes.
 fn train(
     original: &CheckedJob,
     workload: &WorkloadBuilder,
