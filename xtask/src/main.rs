@@ -1,4 +1,5 @@
-//! Tasks of the house, run as `cargo xtask <verb>`: `test`, `python`, `gpu-check`, `wheel`, `tidy`, `generate` and `modes`.
+//! Tasks of the house, run as `cargo xtask <verb>`: `test`, `python`, `gpu-check`, `wheel`, `tidy`, `generate` and
+//! `modes`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "these tasks are a command line of their own")]
 

@@ -10,7 +10,6 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,6 +25,7 @@ mod mode;
 mod optimizer;
 mod order;
 mod python;
+mod stages;
 mod support;
 mod sync;
 mod verify;
@@ -461,16 +461,6 @@ impl Job {
             (Some(steps), _) => steps,
             (None, Some(epochs)) => epochs.saturating_mul(samples.div_ceil(self.batch.size)),
             (None, None) => 0,
-        }
-    }
-
-    /// How long each stage of a worker's start may take, where the job says so.
-    pub fn stage_allowance(&self) -> Option<Duration> {
-        match &self.model {
-            Model::Python { stage_allowance, .. } => {
-                stage_allowance.and_then(|allowance| Duration::try_from_secs_f64(allowance.get()).ok())
-            }
-            _ => None,
         }
     }
 

@@ -77,10 +77,8 @@ pub fn table(summary: &Summary) -> String {
     let mut workers: Vec<String> = summary.workers.iter().map(u32::to_string).collect();
     workers.dedup();
     let outcome = &summary.outcome;
-    let mut rows = vec![
-        ("run", summary.run.clone()),
-        ("outcome", [outcome.summary_word(), &outcome.reason()].join(" ").trim().to_string()),
-    ];
+    let ended = [outcome.summary_word(), &outcome.reason()].join(" ");
+    let mut rows = vec![("run", summary.run.clone()), ("outcome", ended.trim().to_string())];
     rows.extend(summary.ended_early.iter().map(|end| ("ended early", end.to_string())));
     rows.extend([
         ("steps", summary.steps.to_string()),

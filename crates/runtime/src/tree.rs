@@ -186,12 +186,12 @@ impl Accumulator {
         self.merges[(leaf - self.range.start) as usize]
     }
 
-    /// Takes the vector written in [`leaf`](Accumulator::leaf) as the sum of the next maximal node, which has so many
-    /// leaves: whoever wrote it has added them up along the tree.
+    /// Takes the vector written in [`leaf`](Accumulator::leaf) as the sum of the next maximal node, which has this many
+    /// leaves: they were added up along the tree.
     ///
     /// # Panics
     ///
-    /// If `leaf` was not called since the last `push`, or the next leaves are no maximal node.
+    /// If `leaf` was not called since the last `push`, or the next leaves do not make a maximal node.
     pub fn push_node(&mut self, leaves: u32) {
         let end = self.pushed + leaves as usize;
         let merges: u32 = self.merges[self.pushed..end].iter().sum();

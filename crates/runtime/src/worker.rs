@@ -33,6 +33,7 @@ use warm::warm;
 mod asynchronous;
 mod change;
 mod engine;
+mod evaluate;
 mod incoming;
 mod leash;
 pub(crate) mod links;
@@ -444,26 +445,6 @@ impl Worker {
         let (step, offer) = (self.member.step(), self.member.offer(task));
         match self.engine.hold(step, offer) {
             Ok(offers) => self.member.round_done(task, &offers),
-            Err(fault) => self.fault(fault),
-        }
-    }
-
-    fn evaluate(&mut self, task: &Task) {
-        if self.engine.workload.held_out_samples() == 0 {
-            return self.member.evaluated();
-        }
-        let began = Instant::now();
-        let (step, offer) = (self.member.step(), self.member.offer(task));
-        let mailbox = Arc::clone(&self.connection.mailbox);
-        match self.engine.evaluate(step, offer, &|| mailbox.urgent()) {
-            Ok(record) => {
-                if self.member.is_active() {
-                    self.reporter.evaluated(record);
-                }
-                self.member.evaluated();
-                // An evaluation is neither part of a step nor of a switch.
-                self.boundary += began.elapsed();
-            }
             Err(fault) => self.fault(fault),
         }
     }

@@ -73,8 +73,8 @@ pub struct Loss {
     pub weight: f64,
 }
 
-/// Where a micro-batch stands in a sum that the workload keeps: the complete subtree of virtual nodes that it belongs to
-/// is added up leaf by leaf, along the canonical [tree](crate::tree).
+/// Where a micro-batch stands in a sum that the workload keeps: the complete subtree of virtual nodes that it belongs
+/// to is added up leaf by leaf, along the canonical [tree](crate::tree).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SumPosition {
     /// It begins a subtree. What is left of an earlier one, which was given up, counts no more.
@@ -238,8 +238,8 @@ pub trait Workload {
     /// `position.merges` additions follow. The sums and their order are those that the runtime would compute from
     /// [`gradient`](Workload::gradient), bit by bit, in `f32`: subnormal numbers stay what they are.
     ///
-    /// - `sum_out`: for the last micro-batch of its subtree, where the only sum that is left goes: that of the gradients,
-    ///   and that of the states. What is kept ends with it.
+    /// - `sum_out`: for the last micro-batch of its subtree, where the only sum that is left goes: that of the
+    ///   gradients, and that of the states. What is kept ends with it.
     ///
     /// # Errors
     ///

@@ -37,7 +37,7 @@ fn verdict(scene: &Scene, step: u64, ends: Option<&str>) -> Answer {
 fn a_run_follows_its_verdicts_through_the_deaths_of_coordinator_and_worker() {
     let scene = jobs::momentum().scene();
     let verdicts = ["--workers", "3", "--set", "verdict.every_steps=50"];
-    let mut run = scene.train(&verdicts);
+    let run = scene.train(&verdicts);
     held(&scene, 50, 3);
     let show = scene.call(&["show", "job-1"]);
     assert!(show.stdout.contains("waiting for the lead's verdict after step 50"), "{}", show.stdout);

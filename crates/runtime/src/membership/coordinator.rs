@@ -473,38 +473,4 @@ impl Coordinator {
     pub fn evaluation(&self) -> Option<EvaluationRecord> {
         self.progress.evaluation
     }
-
-    fn reported(&mut self, worker: WorkerId, report: Report) {
-        let switched =
-            report.switches.iter().find(|s| s.epoch == report.epoch).map_or(report.step, |s| s.step);
-        // A newcomer may be ahead of the members in following a plan.
-        let proposal = self.proposed.iter().find(|p| p.membership.epoch == report.epoch);
-        if proposal.is_some_and(|p| p.membership.rank(worker).is_some()) {
-            self.adopted(report.epoch, switched);
-        }
-        let Some(entry) = self.workers.get_mut(&worker) else { return };
-        if report.epoch >= entry.epoch && report.epoch == self.current.epoch {
-            entry.step = report.step;
-            // A membership that has not begun makes no state newer.
-            if self.lifecycle == Lifecycle::Running {
-                entry.epoch = report.epoch;
-            }
-        }
-        for evaluation in self.progress.take(&report) {
-            let accuracy = (evaluation.predictions > 0)
-                .then(|| evaluation.correct as f64 / evaluation.predictions as f64);
-            let (step, loss) = (evaluation.step, evaluation.loss);
-            // The journal's JSON cannot hold a number that is not finite.
-            self.journal(match loss.is_finite() {
-                true => Journal::Evaluated { step, loss, accuracy },
-                false => {
-                    Journal::Warning { message: format!("the held-out loss after step {step} is {loss}") }
-                }
-            });
-        }
-        for switch in &report.switches {
-            self.progress.stalled(switch.epoch, switch.stall_s);
-        }
-        self.commit();
-    }
 }

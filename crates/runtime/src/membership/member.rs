@@ -6,6 +6,7 @@
 use super::{FromWorker, Load, Membership, Mismatch, ToWorker, Verdict, WorkerId};
 
 mod asynchronous;
+mod periodic;
 mod recovery;
 mod task;
 
@@ -316,13 +317,7 @@ impl Member {
                 vec![]
             }
             ToWorker::SendCheckpoint { epoch, step } => {
-                // What was asked of a membership that is over is asked again.
-                self.send_again = epoch == self.membership.epoch
-                    && (self.stage == Stage::Running || (self.stage == Stage::Finished && step == self.step));
-                if self.send_again && step == self.step && self.holds() {
-                    // What was sent at this boundary, at which all wait, did not become a checkpoint.
-                    self.checkpointed_at = None;
-                }
+                self.send_checkpoint(epoch, step);
                 vec![]
             }
             // For servers; the session answers where the worker stands.
@@ -433,17 +428,6 @@ impl Member {
             self.last = to.saturating_sub(self.step);
             self.step = self.step.max(to);
         }
-    }
-
-    /// [`Task::Evaluate`] was carried out.
-    pub fn evaluated(&mut self) {
-        self.evaluated_at = Some(self.step);
-    }
-
-    /// [`Task::Checkpoint`] was begun.
-    pub fn checkpointed(&mut self) {
-        self.checkpointed_at = Some(self.step);
-        self.send_again = false;
     }
 
     /// [`Task::Finish`] was carried out.

@@ -140,7 +140,7 @@ impl Mailbox {
         self.lock().pop_front()
     }
 
-    /// Why there is no run any more for this worker, if that waits to be taken: whether it was refused, and the reason.
+    /// Why the run is over for this worker, if that waits to be taken: whether it was refused, and the reason.
     pub(crate) fn farewell(&self) -> Option<(bool, String)> {
         self.lock().iter().find_map(|event| match event {
             Event::Over { why, refused } => Some((*refused, why.clone())),

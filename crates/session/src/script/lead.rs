@@ -58,7 +58,7 @@ impl LeadWatch {
     }
 }
 
-/// Whether a process has ended, also one that nobody has waited for yet.
+/// Whether a process has ended, also one that was not waited for yet.
 pub(super) fn has_ended(process: &OwnedFd) -> bool {
     poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|n| n > 0)
 }

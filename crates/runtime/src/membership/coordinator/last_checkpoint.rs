@@ -52,7 +52,7 @@ impl LastCheckpoint {
     }
 }
 
-/// Seconds to the next try after so many failures in a row.
+/// Seconds to the next try after this many failures in a row.
 pub(super) fn retry_s(failures: u32) -> f64 {
     (RETRY_S * f64::from(2u32.saturating_pow(failures.saturating_sub(1)))).min(RETRY_MAX_S)
 }

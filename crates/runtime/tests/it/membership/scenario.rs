@@ -202,12 +202,17 @@ impl Scenario {
         if random.chance(0.04) {
             scenario.poison = Some(random.below(total_steps));
         }
-        if random.chance(0.5) {
-            scenario.draw_batches(&mut random);
-        } else if random.chance(0.5) {
-            scenario.rules.verdict_every = 4 + random.below(30);
-        }
+        scenario.draw_mode(&mut random);
         scenario
+    }
+
+    /// What is special about the job: a batch that may move, or boundaries at which a verdict is waited for.
+    fn draw_mode(&mut self, random: &mut Random) {
+        if random.chance(0.5) {
+            self.draw_batches(random);
+        } else if random.chance(0.5) {
+            self.rules.verdict_every = 4 + random.below(30);
+        }
     }
 
     /// The batch may move: as a user wants while the run goes on, or by the job's own schedule.

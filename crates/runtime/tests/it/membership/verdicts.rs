@@ -43,7 +43,9 @@ impl World {
         let every = self.scenario.rules.verdict_every;
         let before = steps.start.checked_div(every).map_or(0, |boundaries| boundaries * every);
         if before > 0 && self.watch.verdicts.get(&before) != Some(&false) {
-            self.violate(format!("steps {steps:?} are done, and nobody let the run go on after {before}"));
+            self.violate(format!(
+                "steps {steps:?} are done, and no verdict let the run go on after {before}"
+            ));
         }
     }
 
@@ -208,7 +210,7 @@ fn the_state_that_a_verdict_is_about_is_asked_for_until_it_is_written() {
         bench.take(Event::Checkpoint(10, Err("no space".into())));
         let began_s = bench.now_s;
         while asked(&bench.take(Event::Tick)).is_empty() {
-            assert!(bench.now_s - began_s < 20.0, "nobody is asked");
+            assert!(bench.now_s - began_s < 20.0, "no holder is asked");
         }
         waits_s.push(bench.now_s - began_s);
     }
