@@ -1,4 +1,5 @@
-//! What workers report, and when a step is committed: once all active members have applied it, or others prove that they have.
+//! What workers report, and when a step is committed: once all active members have applied it, or others prove that
+//! they have.
 
 use super::{Action, Coordinator, Journal, Lifecycle, Report, WorkerId, progress};
 
