@@ -23,6 +23,16 @@ def mapped(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     return function(tree, *others)
 
 
+def rare_sizes(samples: int, batch_size: int, virtual_nodes: int) -> list[int]:
+    """Numbers of samples that a micro-batch has only in the last step of an epoch, which takes what is left.
+
+    What is compiled for each number is compiled for these ahead: in the midst of a step others would wait for it.
+    """
+    left = samples % batch_size
+    sizes = {left // virtual_nodes, -(-left // virtual_nodes)} - {0, batch_size // virtual_nodes}
+    return sorted(sizes)
+
+
 class Samples:
     """Data by the numbers of their samples; a batch has the samples along its first axis."""
 

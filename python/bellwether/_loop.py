@@ -115,8 +115,8 @@ class Session:
         while True:
             kind, *rest = self._take()
             if kind == "gradient":
-                *rest, place = rest
-                self._open = Gradient(*rest, sum=place and Sum(*place))
+                step, node, samples, seed, fresh, place = rest
+                self._open = Gradient(step, node, samples, seed, fresh, Sum(*place) if place else None)
                 return self._open
             if kind == "evaluate":
                 self._open = Evaluate(*rest)

@@ -22,7 +22,7 @@ except ModuleNotFoundError as error:
     raise _errors.missing(error, "'bellwether[jax]'") from None
 
 from bellwether import _checkpoint, _trace
-from bellwether._arrays import Samples, check_sizes
+from bellwether._arrays import Samples, check_sizes, rare_sizes
 from bellwether._declare import Declaration
 from bellwether._errors import BellwetherError
 from bellwether._jax_model import Recorder, Tree, Vectors, be_deterministic, begin, kernel_class, key_of
@@ -226,6 +226,9 @@ class _Batches:
         self._request: Gradient | Evaluate | None = None
         self._loss: tuple[float, float] | None = None
         self._waited = 0.0
+        self._batch: Any = None
+        self._compiled_for: list[LossFunction] = []
+        """Loss functions that are compiled for every size of a micro-batch."""
         self._trace = _trace.of_environment(Recorder)
 
     def __iter__(self) -> _Batches:
@@ -246,7 +249,7 @@ class _Batches:
         else:
             assert self._run._held_out is not None, "only a job with held-out samples is evaluated"
             seed, data = 0, self._run._held_out
-        batch = data.batch(request.samples, seed)
+        batch = self._batch = data.batch(request.samples, seed)
         self._waited = time.perf_counter() - begin
         return batch, key_of(seed)
 
@@ -262,9 +265,20 @@ class _Batches:
         factor = float(len(self._request.samples) if weight is None else weight)
         vectors = self._run._vectors
         if isinstance(self._request, Gradient):
+            self._compile_ahead(loss_fn, batch)
             self._loss = vectors.gradient(loss_fn, batch, key, factor), factor
         else:
             self._loss = vectors.loss(loss_fn, batch, key) * factor, factor
+
+    def _compile_ahead(self, loss_fn: LossFunction, batch: Any) -> None:
+        """Compiles a loss function for the other sizes of a micro-batch, if the loop's body left this one as it was."""
+        if any(loss_fn is known for known in self._compiled_for) or batch is not self._batch:
+            return
+        self._compiled_for.append(loss_fn)
+        data = self._run._data
+        for size in rare_sizes(len(data), *self._run._sizes):
+            rare = data.batch(list(range(size)), 0)
+            self._run._vectors.gradient(loss_fn, rare, key_of(0), float(size))
 
     def _answer(self, request: Gradient | Evaluate) -> None:
         if self._loss is None:

@@ -23,7 +23,7 @@ except ModuleNotFoundError as error:
     raise _errors.missing(error, "'bellwether[keras]' tensorflow") from None
 
 from bellwether import _checkpoint, _keras_model, _trace
-from bellwether._arrays import Samples, check_sizes
+from bellwether._arrays import Samples, check_sizes, rare_sizes
 from bellwether._declare import Declaration
 from bellwether._errors import BellwetherError
 from bellwether._keras_model import Steps, Vectors
@@ -182,9 +182,13 @@ def _work(declaration: Declaration, vectors: Vectors, rule: OwnRule, samples: Sa
     kernel_class = f"{_keras_model.kernel_class()}; data {samples.digest()}; fixed {vectors.fixed_digest()}"
     session = join(declaration, kernel_class, steps.buffers, rule.piece, rule)
     trace = _trace.of_environment(_keras_model.recorder)
+    rare = rare_sizes(len(samples), declaration.batch_size, declaration.virtual_nodes)
     while True:
         request = session.next()
         assert isinstance(request, Gradient), "the lead validates"
+        while rare:
+            size = rare.pop()
+            steps.gradient(samples.batch(list(range(size)), 0), 0, request.fresh)
         if trace is not None and not trace.at(request.step):
             trace = None
         begin = time.perf_counter()

@@ -48,9 +48,7 @@ def elastic(name: str, steps: str, workers: int, folder: Path, device: str = "cp
     return [COMMAND, "run", *script, "--", name, steps, str(folder / "times"), device]
 
 
-def reference(
-    kind: str, name: str, steps: str, workers: int, folder: Path, device: str = "cpu"
-) -> list[str]:
+def reference(kind: str, name: str, steps: str, workers: int, folder: Path, device: str = "cpu") -> list[str]:
     """The command line of what it is compared with."""
     arguments = [name, steps, str(folder / "times")]
     if kind == "overhead":

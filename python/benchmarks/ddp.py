@@ -48,7 +48,11 @@ while step < steps:
         trained.optimizer.step()
         step += 1
         if snapshot and dist.get_rank() == 0 and step % EVERY == 0:
-            kept = {"model": trained.model.state_dict(), "optimizer": trained.optimizer.state_dict(), "step": step}
+            kept = {
+                "model": trained.model.state_dict(),
+                "optimizer": trained.optimizer.state_dict(),
+                "step": step,
+            }
             torch.save(kept, snapshot + ".part")
             os.replace(snapshot + ".part", snapshot)
 if dist.get_rank() == 0 and not snapshot:

@@ -92,7 +92,10 @@ def main() -> None:
             script = [str(HERE / "ddp.py"), name, steps, str(folder / "times"), str(folder / "snapshot")]
             theirs = struck([*launcher, *script], folder, int(steps), victim_of_torchrun)
             ours = struck(
-                elastic(name, steps, workers, folder), folder, int(steps), lambda _, f=folder: victim_of_ours(f)
+                elastic(name, steps, workers, folder),
+                folder,
+                int(steps),
+                lambda _, f=folder: victim_of_ours(f),
             )
         measured.append({"torchrun": theirs, "bellwether": ours, "load": os.getloadavg()[0]})
     medians = {

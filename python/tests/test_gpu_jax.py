@@ -15,7 +15,7 @@ def has_gpu() -> bool:
         return False
     import jax
 
-    return jax.default_backend() == "gpu"
+    return bool(jax.default_backend() == "gpu")
 
 
 class GpuPlace(Place):
@@ -35,10 +35,14 @@ class Bits(Runs):
         self.addCleanup(place.end)
         one = place.train(EXAMPLES / "jax_digits.py", "--workers", "1")
         self.assertEqual(one.code, 0, one.log)
-        resized = place.train(EXAMPLES / "jax_digits.py", "--workers", "2", "--resize", "30:1,60:2", kill_at=75)
+        resized = place.train(
+            EXAMPLES / "jax_digits.py", "--workers", "2", "--resize", "30:1,60:2", kill_at=75
+        )
         self.assert_only_the_killed_crashed(resized)
         self.assertEqual(resized.digest, one.digest, resized.log)
-        print(f"digits: digest {one.digest[:16]} with 1 worker, and 2 to 1 to 2 with a crash, on {os.uname().machine}")
+        print(
+            f"digits: digest {one.digest[:16]} with 1 worker, and 2 to 1 to 2 with a crash, on {os.uname().machine}"
+        )
 
 
 if __name__ == "__main__":

@@ -38,7 +38,9 @@ class Bits(Runs):
                 resized = self.train(case, precision, "--workers", "2", "--resize", "3:1,6:2", kill_at=8)
                 self.assert_only_the_killed_crashed(resized)
                 self.assertEqual(resized.digest, one.digest, resized.log)
-                print(f"{case} {precision}: digest {one.digest[:16]} with 1 worker, and 2 to 1 to 2 with a crash")
+                print(
+                    f"{case} {precision}: digest {one.digest[:16]} with 1 worker, and 2 to 1 to 2 with a crash"
+                )
 
     def test_what_does_not_fit_says_what_to_do(self) -> None:
         trained = self.place.train(SCRIPTS / "torch_memory.py", "--workers", "1")
@@ -57,7 +59,9 @@ class Copies(unittest.TestCase):
         self.assertTrue(vectors.keeps_sums)
         bytes_of_gradient = 4 * vectors.layout.parameter_count
         # As in a tree of eight leaves.
-        places = [Sum(node == 0, merges, node == NODES - 1) for node, merges in enumerate((0, 1, 0, 2, 0, 1, 0, 3))]
+        places = [
+            Sum(node == 0, merges, node == NODES - 1) for node, merges in enumerate((0, 1, 0, 2, 0, 1, 0, 3))
+        ]
         for place, most in ((False, NODES), (True, 1)):
             with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
                 for node in range(NODES):
@@ -82,10 +86,14 @@ class Speed(unittest.TestCase):
             place = Place()
             self.addCleanup(place.end)
             for pair in range(3):
-                theirs = compare.timed(compare.reference("overhead", case, "25", 1, place.path, "cuda"), place.path)
+                theirs = compare.timed(
+                    compare.reference("overhead", case, "25", 1, place.path, "cuda"), place.path
+                )
                 ours = compare.timed(compare.elastic(case, "25", 1, place.path, "cuda"), place.path)
                 ratio = ours["step_ms"] / theirs["step_ms"]
-                print(f"{case}, pair {pair}: {ours['step_ms']:.1f} / {theirs['step_ms']:.1f} ms = {ratio:.3f}")
+                print(
+                    f"{case}, pair {pair}: {ours['step_ms']:.1f} / {theirs['step_ms']:.1f} ms = {ratio:.3f}"
+                )
 
 
 if __name__ == "__main__":

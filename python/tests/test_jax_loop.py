@@ -2,8 +2,15 @@
 """A JAX worker's loop: what the body may do, what it is told where it does something else, and what is answered."""
 
 import unittest
+from typing import Any, cast
 
+import numpy as np
+import optax
 from forks import Ended, Forks
+
+import bellwether.jax as bw
+from bellwether._arrays import rare_sizes
+from bellwether._jax_model import key_of
 
 SCRIPT = """
 import jax, optax, numpy as np
@@ -113,6 +120,37 @@ class Refusals(unittest.TestCase):
             ended = FORKS.work(text)
             self.assertEqual(ended.code, 2, ended.log)
             self.assertIn(what, ended.log)
+
+
+class Ahead(unittest.TestCase):
+    """What is compiled for the last step of an epoch, which takes what is left."""
+
+    def test_sizes_of_that_step(self) -> None:
+        self.assertEqual(rare_sizes(1438, 64, 8), [3, 4])
+        self.assertEqual(rare_sizes(64, 24, 4), [4])
+        self.assertEqual(rare_sizes(26, 24, 4), [1])
+        self.assertEqual(rare_sizes(48, 24, 4), [])
+
+    def test_they_are_compiled_with_the_first_micro_batch(self) -> None:
+        data = np.ones((64, 3), np.float32)
+        run = bw.Run({"w": np.ones(3, np.float32)}, optax.sgd(0.1), data=data, batch_size=24, virtual_nodes=4)
+        vectors = run._vectors
+        vectors.attach()
+        vectors.begin(True)
+        batches = bw._Batches(run, cast(Any, None))
+
+        def loss_fn(params: Any, batch: Any, _key: Any) -> Any:
+            return (batch @ params["w"]).mean()
+
+        batch = batches._batch = run._data.batch(list(range(6)), 0)
+        batches._compile_ahead(loss_fn, batch)
+        compiled = vectors._functions(loss_fn)[0]
+        self.assertEqual(compiled._cache_size(), 1)
+        vectors.gradient(loss_fn, run._data.batch([1, 2, 3, 4], 0), key_of(1), 4.0)
+        self.assertEqual(compiled._cache_size(), 1)
+        batches._compile_ahead(loss_fn, batch)
+        vectors.gradient(loss_fn, batch, key_of(1), 6.0)
+        self.assertEqual(compiled._cache_size(), 2)
 
 
 if __name__ == "__main__":

@@ -56,8 +56,7 @@ class Pages(unittest.TestCase):
                 with self.subTest(line=text.splitlines()[node.lineno - 1].strip()):
                     arguments = [a for a in node.args if not (isinstance(a, ast.Constant) and a.value is ...)]
                     keywords = [keyword.arg for keyword in node.keywords if keyword.arg]
-                    own = isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name)
-                    bound = [None] if own and node.func.value.id == "run" else []
+                    bound = [None] if ast.unparse(node.func).startswith("run.") else []
                     inspect.signature(function).bind_partial(
                         *bound, *([None] * len(arguments)), **dict.fromkeys(keywords)
                     )

@@ -21,14 +21,14 @@ def weight() -> float:
     return float(sum(np.abs(keras.ops.convert_to_numpy(v)).sum() for v in model.trainable_variables))
 
 
-class Told(keras.callbacks.Callback):
+class Told(keras.callbacks.Callback):  # type: ignore[misc]
     """Prints what each epoch has brought."""
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         print("epoch", epoch, weight(), sorted(logs or {}))
 
 
-class Enough(keras.callbacks.Callback):
+class Enough(keras.callbacks.Callback):  # type: ignore[misc]
     """Two epochs are enough."""
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
