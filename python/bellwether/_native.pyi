@@ -87,7 +87,7 @@ def release_connections() -> None:
 def forget_connections() -> list[int]:
     """After a fork, in the new process: the descriptors of connections that it has to close."""
 
-def give_verdict(folder: str, step: int, ends: str | None = None) -> tuple[bool, str]:
+def give_verdict(folder: str, step: int, ends: str | None) -> tuple[bool, str]:
     """Lets a run go on after a step, or ends it there: whether that is followed, and why not.
 
     ConnectionError where no coordinator answers.

@@ -28,7 +28,15 @@ class ScriptedWorker:
         """The script failed before it said what it trains."""
         self.failed(what, True)
 
-    def declare(self, declaration: str, _line: str, framework: str, buffers: Any, piece: Any = None) -> None:
+    def declare(
+        self,
+        declaration: str,
+        _line: str,
+        framework: str,
+        buffers: Any,
+        piece: Any = None,
+        _keeps_sums: bool = False,
+    ) -> None:
         """What is trained is known: its requests follow."""
         self._job = json.loads(declaration)["job"]
         self._buffers, self._piece = buffers, piece
@@ -43,7 +51,7 @@ class ScriptedWorker:
         for step in range(STEPS):
             for node in range(NODES):
                 wanted = [step * 8 + node * samples + place for place in range(samples)]
-                requests.append(("gradient", step, node, wanted, 100 * step + node, node == 0))
+                requests.append(("gradient", step, node, wanted, 100 * step + node, node == 0, None))
             if self._piece is not None:
                 requests.append(("update", step, 0, len(self._buffers[0])))
             if self._job["data"]["held_out_samples"]:

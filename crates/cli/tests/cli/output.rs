@@ -35,6 +35,7 @@ fn a_summary_has_these_keys() {
             "workers",
             "resizes",
             "crashes",
+            "slowest_boot",
             "peak_resident_bytes",
             "checkpoint",
             "predictions",
