@@ -244,19 +244,6 @@ impl Member {
         Task::Train
     }
 
-    /// Whether this is the boundary at which the members wait for the next membership.
-    fn holds(&self) -> bool {
-        // The step to wait at may lie within the update before the boundary.
-        let waits = |at: u64| at <= self.step && at.saturating_add(self.reach()) > self.step;
-        self.membership.hold_at.is_some_and(waits)
-    }
-
-    /// Whether the members wait for a verdict on this step, which is neither part of a step nor of a switch.
-    pub fn awaits_verdict(&self) -> bool {
-        let every = self.rules.verdict_every;
-        self.is_active() && every > 0 && self.step.is_multiple_of(every) && self.holds()
-    }
-
     /// A shadow has nothing to hand over at the end.
     fn end(&self) -> Task {
         if self.is_shadow() { Task::Wait } else { Task::Finish }

@@ -49,8 +49,10 @@ impl Coordinator {
     }
 
     pub(super) fn spawn_missing(&mut self) {
+        // Without members, a run that is decided to end needs new ones to come to its end.
+        let is_ending = self.stopping || self.ends_here() && self.lifecycle == Lifecycle::Running;
         if !self.config.spawns
-            || (self.stopping || self.ends_here()) && !self.lacks_workers()
+            || is_ending && !self.lacks_workers()
             || self.failure.is_some()
             || !self.starts.are_due(self.now_s)
         {
@@ -185,6 +187,10 @@ impl Coordinator {
             let reason = self.goes_on_after().map_or(resize, |step| Reason::GoesOn { step });
             (self.compose(members, &shadows), reason)
         };
+        if self.awaited_verdict().is_some() && settled && !self.proposed.is_empty() {
+            // Members that could prepare that plan wait in a round for those that could not, and do nothing else.
+            return Some(go_on(shadows));
+        }
         // Another change was asked for than the one for which the members wait.
         let in_vain = |at: u64| next.is_none_or(|next| at < next);
         if settled && self.current.hold_at.is_some_and(in_vain) {

@@ -345,6 +345,11 @@ impl World {
                 self.begin_activity(id, activity, Some(delay));
             }
             Task::Hold => {
+                // A worker says where it stands before it waits in a round.
+                let process = &self.processes[&id];
+                if process.unreported > 0 && process.member.is_active() {
+                    self.report(id);
+                }
                 self.begin_activity(id, Activity::Waiting, None);
                 self.enter_round(id, task.clone(), epoch);
             }
