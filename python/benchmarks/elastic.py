@@ -1,6 +1,6 @@
 """The same training on the runtime: ``bellwether run elastic.py -- CASE STEPS TIMES [DEVICE [bf16]]``.
 
-Each worker appends a line to TIMES when a step begins: the clock, its seconds of processor time, and the step.
+Each worker appends a line to TIMES when a step begins: the clock, and its seconds of processor time.
 """
 
 import sys
@@ -28,7 +28,7 @@ for batch in run.steps(steps):
     if run.step != step:
         step = run.step
         with open(times, "a") as file:
-            file.write(f"{time.time()} {time.process_time()} {step}\n")
+            file.write(f"{time.time()} {time.process_time()}\n")
     with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
         loss = trained.loss(trained.model, batch)
     run.backward(loss)
