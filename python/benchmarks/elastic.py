@@ -1,8 +1,10 @@
 """The same training on the runtime: ``bellwether run elastic.py -- CASE STEPS TIMES [DEVICE [bf16]]``.
 
-Each worker appends a line to TIMES when a step begins: the clock, and its seconds of processor time.
+At its end each worker appends a line to TIMES for each step that it began: the clock, and its seconds of processor
+time.
 """
 
+import atexit
 import sys
 import time
 
@@ -23,12 +25,22 @@ run = bw.Run(
     virtual_nodes=trained.virtual_nodes,
     device=device,
 )
+began: list[str] = []
+
+
+def write() -> None:
+    """Appends all lines at once: several workers share the file."""
+    with open(times, "a") as file:
+        file.write("".join(began))
+
+
+if not bw.is_lead():
+    atexit.register(write)
 step = -1
 for batch in run.steps(steps):
     if run.step != step:
         step = run.step
-        with open(times, "a") as file:
-            file.write(f"{time.time()} {time.process_time()}\n")
+        began.append(f"{time.time()} {time.process_time()}\n")
     with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
         loss = trained.loss(trained.model, batch)
     run.backward(loss)

@@ -15,7 +15,7 @@ pub mod job {
 /// What a job trains: the trait that a model of one's own implements, and the built-in models.
 pub mod workload {
     pub use bellwether_runtime::workload::{
-        Evaluation, Layout, Loss, MicroBatch, SumPosition, Tensor, TensorExchange, Weights, Workload,
+        Evaluation, Layout, Leaf, LeafResult, Loss, MicroBatch, Tensor, TensorExchange, Weights, Workload,
         WorkloadError,
     };
     pub use bellwether_workloads::build as built_in;

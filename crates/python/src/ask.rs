@@ -3,11 +3,13 @@
 //! The asking side touches Python's memory only while the main thread waits for it: it copies what a question needs,
 //! asks, and takes what the answer left only when the main thread comes back for the next question. So memory is never
 //! used by both at once, and never after the interpreter began to go down.
+//!
+//! Several questions may be asked at once: waking a thread takes as long as a small micro-batch.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::Duration;
-
-use bellwether_runtime::workload::SumPosition;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, Sender, channel};
+use std::time::{Duration, Instant};
 
 /// What the main thread has to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,7 +30,10 @@ pub(crate) enum Question {
 /// Where a micro-batch stands in a sum that the main thread keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sum {
-    pub(crate) position: SumPosition,
+    /// It begins a sum; what is left of an earlier one counts no more.
+    pub(crate) is_first: bool,
+    /// Additions that follow: each adds the newest sum to the one before it.
+    pub(crate) merges: u32,
     /// The sum is complete with it, and goes where a gradient goes.
     pub(crate) is_last: bool,
 }
@@ -63,11 +68,36 @@ impl Failure {
 /// A turn of the main thread: its answer to the last question, if that had one.
 type Turn = Option<Answer>;
 
+/// What the main thread is sent.
+#[derive(Debug)]
+enum Message {
+    /// A question, with its number.
+    Question(u64, Question),
+    /// Those before it were withdrawn: a turn without an answer says that none of them is at work.
+    Withdrawn,
+}
+
+/// Questions below this number are not to be answered any more.
+type Withdrawn = Arc<AtomicU64>;
+
+/// Where a thread says how it ended, when it cannot say so by an [`Asker`] any more.
+pub(crate) struct Ending(Sender<Message>);
+
+impl Ending {
+    /// Says it; an error if the main thread is gone.
+    pub(crate) fn say(&self, result: Result<(), String>) -> Result<(), Failure> {
+        self.0.send(Message::Question(u64::MAX, Question::Over(result))).map_err(|_| gone())
+    }
+}
+
 /// The end of the thread that asks.
 #[derive(Debug)]
 pub(crate) struct Asker {
-    questions: Sender<Question>,
+    questions: Sender<Message>,
     turns: Receiver<Turn>,
+    withdrawn: Withdrawn,
+    /// The number of the next question.
+    next: u64,
     /// Whether the main thread waits for a question.
     is_awaited: bool,
 }
@@ -75,8 +105,9 @@ pub(crate) struct Asker {
 /// The end of the main thread.
 #[derive(Debug)]
 pub(crate) struct Answerer {
-    questions: Receiver<Question>,
+    questions: Receiver<Message>,
     turns: Sender<Turn>,
+    withdrawn: Withdrawn,
     state: State,
 }
 
@@ -110,14 +141,16 @@ pub(crate) enum Wait {
 pub(crate) fn rendezvous() -> (Asker, Answerer) {
     let (ask, questions) = channel();
     let (say, turns) = channel();
-    let asker = Asker { questions: ask, turns, is_awaited: false };
-    (asker, Answerer { questions, turns: say, state: State::Say(None) })
+    let withdrawn = Withdrawn::default();
+    let asker =
+        Asker { questions: ask, turns, withdrawn: Arc::clone(&withdrawn), next: 0, is_awaited: false };
+    (asker, Answerer { questions, turns: say, withdrawn, state: State::Say(None) })
 }
 
 impl Asker {
-    /// Where the thread says how it ended, when it cannot say so by an [`Asker`] any more.
-    pub(crate) fn ending(&self) -> Sender<Question> {
-        self.questions.clone()
+    /// Where the thread says how it ended, when it has no [`Asker`] any more.
+    pub(crate) fn ending(&self) -> Ending {
+        Ending(self.questions.clone())
     }
 
     /// Waits until the main thread waits for a question: its memory may be used then.
@@ -136,20 +169,69 @@ impl Asker {
 
     /// Asks the main thread, and waits until it said the answer and comes for more.
     pub(crate) fn ask(&mut self, question: Question) -> Result<Answer, Failure> {
-        match self.turn(question)? {
-            Some(Answer::Failed { what, user }) => Err(Failure { what, user }),
-            Some(answer) => Ok(answer),
-            None => Err(Failure::of_system("the Python side went on without an answer")),
+        let turn = self.turn(question)?;
+        answered(turn)
+    }
+
+    /// Asks the main thread several questions at once, and tells each answer, in order, as soon as it is there; waits
+    /// until the main thread comes for more. `tell` says whether to go on: if not, or after a failure, the questions
+    /// that are left are withdrawn.
+    pub(crate) fn ask_all(
+        &mut self,
+        questions: Vec<Question>,
+        mut tell: impl FnMut(Answer) -> Result<bool, Failure>,
+    ) -> Result<(), Failure> {
+        self.meet()?;
+        self.is_awaited = false;
+        let mut left = questions.len();
+        for question in questions {
+            self.send(question).map_err(|_| gone())?;
         }
+        while left > 0 {
+            let turn = self.turns.recv().map_err(|_| gone())?;
+            left -= 1;
+            let goes_on = answered(turn).and_then(&mut tell);
+            if left > 0 && !matches!(goes_on, Ok(true)) {
+                self.withdraw()?;
+                left = 0;
+            }
+            self.is_awaited = left == 0;
+            goes_on?;
+        }
+        Ok(())
+    }
+
+    /// Takes back all questions; returns when the main thread waits for another one.
+    fn withdraw(&mut self) -> Result<(), Failure> {
+        self.withdrawn.store(self.next, Ordering::Release);
+        self.questions.send(Message::Withdrawn).map_err(|_| gone())?;
+        // The answers to those that were begun in the meantime come before.
+        while self.turns.recv().map_err(|_| gone())?.is_some() {}
+        Ok(())
+    }
+
+    fn send(&mut self, question: Question) -> Result<(), SendError<Message>> {
+        let number = self.next;
+        self.next += 1;
+        self.questions.send(Message::Question(number, question))
     }
 
     fn turn(&mut self, question: Question) -> Result<Turn, Failure> {
         self.meet()?;
         self.is_awaited = false;
-        self.questions.send(question).map_err(|_| gone())?;
+        self.send(question).map_err(|_| gone())?;
         let turn = self.turns.recv().map_err(|_| gone())?;
         self.is_awaited = true;
         Ok(turn)
+    }
+}
+
+/// What the main thread answered.
+fn answered(turn: Turn) -> Result<Answer, Failure> {
+    match turn {
+        Some(Answer::Failed { what, user }) => Err(Failure { what, user }),
+        Some(answer) => Ok(answer),
+        None => Err(Failure::of_system("the Python side went on without an answer")),
     }
 }
 
@@ -160,29 +242,35 @@ fn gone() -> Failure {
 impl Answerer {
     /// Waits for the next question, not longer than this. Says the answer to the last one first.
     pub(crate) fn wait(&mut self, limit: Duration) -> Wait {
-        match &self.state {
-            State::Asked => return Wait::Unanswered,
-            State::Over => return Wait::Gone,
-            State::Waiting => {}
-            State::Say(turn) => {
-                // A thread that is gone has left its last word in the other channel.
-                let _ = self.turns.send(turn.clone());
-                self.state = State::Waiting;
+        let until = Instant::now() + limit;
+        loop {
+            match &self.state {
+                State::Asked => return Wait::Unanswered,
+                State::Over => return Wait::Gone,
+                State::Waiting => {}
+                State::Say(turn) => {
+                    // A thread that is gone has left its last word in the other channel.
+                    let _ = self.turns.send(turn.clone());
+                    self.state = State::Waiting;
+                }
             }
-        }
-        match self.questions.recv_timeout(limit) {
-            Ok(question) => {
-                self.state = match question {
-                    Question::Assigned { .. } => State::Say(None),
-                    Question::Over(_) => State::Over,
-                    _ => State::Asked,
-                };
-                Wait::Question(question)
-            }
-            Err(RecvTimeoutError::Timeout) => Wait::Nothing,
-            Err(RecvTimeoutError::Disconnected) => {
-                self.state = State::Over;
-                Wait::Gone
+            match self.questions.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Message::Withdrawn) => self.state = State::Say(None),
+                // It was withdrawn: nobody waits for an answer.
+                Ok(Message::Question(number, _)) if number < self.withdrawn.load(Ordering::Acquire) => {}
+                Ok(Message::Question(_, question)) => {
+                    self.state = match question {
+                        Question::Assigned { .. } => State::Say(None),
+                        Question::Over(_) => State::Over,
+                        _ => State::Asked,
+                    };
+                    return Wait::Question(question);
+                }
+                Err(RecvTimeoutError::Timeout) => return Wait::Nothing,
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.state = State::Over;
+                    return Wait::Gone;
+                }
             }
         }
     }

@@ -158,7 +158,7 @@ impl Worker {
         };
         Ok(match question {
             Question::Gradient { step, node, samples, seed, fresh, sum } => {
-                let sum = sum.map(|sum| (sum.position.is_first, sum.position.merges, sum.is_last));
+                let sum = sum.map(|sum| (sum.is_first, sum.merges, sum.is_last));
                 ("gradient", step, node, samples, seed, fresh, sum).into_pyobject(py)?.into_any()
             }
             Question::Evaluate { samples, fresh } => {
@@ -267,7 +267,7 @@ fn start(
             worker::run(options, |job: &Job, stages: &worker::Stages<'_>| waiting.workload(job, stages));
         let result = result.map_err(|error| error.to_string());
         // The main thread may be gone with its process.
-        let _ = ending.send(Question::Over(result.clone()));
+        let _ = ending.say(result.clone());
         let is_deaf = {
             let mut script = lock(&script);
             let runs = *script == Script::Runs;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use bellwether_core::job::Job;
 use bellwether_runtime::order::{SampleOrder, micro_batch_seed};
 use bellwether_runtime::workload::{
-    Evaluation, Layout, Loss, MicroBatch, SumPosition, Weights, Workload, WorkloadError,
+    Evaluation, Layout, Leaf, LeafResult, Loss, MicroBatch, Weights, Workload, WorkloadError,
 };
 
 use crate::ask::{Answer, Asker, Failure, Question, Sum};
@@ -138,24 +138,17 @@ impl<M: Memory> PythonWorkload<M> {
         (step, node): (u64, u32),
         batch: MicroBatch<'_>,
         seed: u64,
-        sum: Option<Sum>,
-        out: Option<(&mut [f32], &mut [f32])>,
+        (gradient_out, state_out): (&mut [f32], &mut [f32]),
     ) -> Result<Loss, WorkloadError> {
         let fresh = self.bring(weights)?;
-        let question = Question::Gradient { step, node, samples: batch.samples.to_vec(), seed, fresh, sum };
-        let Answer::Loss { sum: loss, weight, data_wait_s } = self.asker.ask(question).map_err(failed)?
-        else {
-            return Err(broken("a gradient was answered by something else".into()));
-        };
-        // A negative or endless time is a caller's mistake.
-        if data_wait_s > 0.0 && data_wait_s.is_finite() {
-            self.data_wait_s += data_wait_s;
-        }
-        if let Some((gradient, state)) = out {
-            self.take(Place::Gradient, gradient)?;
-            self.take(Place::StateOut, state)?;
-        }
-        Ok(Loss { sum: loss, weight })
+        let samples = batch.samples.to_vec();
+        let question = Question::Gradient { step, node, samples, seed, fresh, sum: None };
+        let answer = self.asker.ask(question).map_err(failed)?;
+        let LeafResult { loss, data_wait_s } = leaf_result(answer).map_err(failed)?;
+        self.data_wait_s += data_wait_s;
+        self.take(Place::Gradient, gradient_out)?;
+        self.take(Place::StateOut, state_out)?;
+        Ok(loss)
     }
 
     /// Computes a gradient, another one, and the first again, at fixed weights: the same question must give the same
@@ -175,8 +168,7 @@ impl<M: Memory> PythonWorkload<M> {
             let (mut gradient, mut left) = (vec![0.0; parameter_count], vec![0.0; state_count]);
             let seed = micro_batch_seed(self.order.seed, step, 0);
             let batch = MicroBatch { samples: &samples };
-            let loss =
-                self.compute(weights, (step, 0), batch, seed, None, Some((&mut gradient, &mut left)))?;
+            let loss = self.compute(weights, (step, 0), batch, seed, (&mut gradient, &mut left))?;
             results.push((loss, gradient, left));
         }
         self.version = None;
@@ -199,6 +191,16 @@ impl<M: Memory> PythonWorkload<M> {
 
 fn failed(Failure { what, user }: Failure) -> WorkloadError {
     WorkloadError { what, is_user: user }
+}
+
+/// What the main thread says of a micro-batch.
+fn leaf_result(answer: Answer) -> Result<LeafResult, Failure> {
+    let Answer::Loss { sum, weight, data_wait_s } = answer else {
+        return Err(Failure::of_system("a gradient was answered by something else"));
+    };
+    // A negative or endless time is a caller's mistake.
+    let data_wait_s = if data_wait_s.is_finite() { data_wait_s.max(0.0) } else { 0.0 };
+    Ok(LeafResult { loss: Loss { sum, weight }, data_wait_s })
 }
 
 fn user_error(what: String) -> WorkloadError {
@@ -239,24 +241,40 @@ impl<M: Memory> Workload for PythonWorkload<M> {
             self.probe = Some(self.probe()?);
         }
         let place = self.place(seed);
-        self.compute(weights, place, batch, seed, None, Some((gradient_out, state_out)))
+        self.compute(weights, place, batch, seed, (gradient_out, state_out))
     }
 
     fn keeps_sums(&self) -> bool {
         self.keeps_sums && self.probe.is_some()
     }
 
-    fn gradient_into_sum(
+    fn sum_of_gradients(
         &mut self,
         weights: Weights<'_>,
-        batch: MicroBatch<'_>,
-        seed: u64,
-        position: SumPosition,
-        sum_out: Option<(&mut [f32], &mut [f32])>,
-    ) -> Result<Loss, WorkloadError> {
-        let place = self.place(seed);
-        let sum = Sum { position, is_last: sum_out.is_some() };
-        self.compute(weights, place, batch, seed, Some(sum), sum_out)
+        leaves: &[Leaf],
+        (gradient_out, state_out): (&mut [f32], &mut [f32]),
+        computed: &mut dyn FnMut(LeafResult) -> bool,
+    ) -> Result<(), WorkloadError> {
+        let fresh = self.bring(weights)?;
+        let mut questions = Vec::with_capacity(leaves.len());
+        for (number, leaf) in leaves.iter().enumerate() {
+            let (step, node) = self.place(leaf.seed);
+            let (is_first, is_last) = (number == 0, number + 1 == leaves.len());
+            let sum = Some(Sum { is_first, merges: leaf.merges, is_last });
+            let (samples, fresh) = (leaf.samples.clone(), fresh && is_first);
+            questions.push(Question::Gradient { step, node, samples, seed: leaf.seed, fresh, sum });
+        }
+        let mut goes_on = true;
+        let tell = |answer| {
+            goes_on = computed(leaf_result(answer)?);
+            Ok(goes_on)
+        };
+        self.asker.ask_all(questions, tell).map_err(failed)?;
+        if goes_on {
+            self.take(Place::Gradient, gradient_out)?;
+            self.take(Place::StateOut, state_out)?;
+        }
+        Ok(())
     }
 
     fn evaluate(&mut self, weights: Weights<'_>, batch: MicroBatch<'_>) -> Result<Evaluation, WorkloadError> {

@@ -73,14 +73,25 @@ pub struct Loss {
     pub weight: f64,
 }
 
-/// Where a micro-batch stands in a sum that the workload keeps: the complete subtree of virtual nodes that it belongs
-/// to is added up leaf by leaf, along the canonical [tree](crate::tree).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SumPosition {
-    /// It begins a subtree. What is left of an earlier one, which was given up, counts no more.
-    pub is_first: bool,
+/// A micro-batch of a sum that the workload keeps: the virtual nodes of a complete subtree are added up leaf by leaf,
+/// along the canonical [tree](crate::tree).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leaf {
+    /// Index numbers of its samples.
+    pub samples: Vec<u64>,
+    /// Source of all randomness in it.
+    pub seed: u64,
     /// Additions that follow: each adds the newest sum to the one before it, `before += newest`, and drops it.
     pub merges: u32,
+}
+
+/// What is told of a [`Leaf`] that was computed.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct LeafResult {
+    /// Its loss.
+    pub loss: Loss,
+    /// Seconds in which its samples were waited for, while nothing was computed.
+    pub data_wait_s: f64,
 }
 
 /// Result of evaluating some held-out samples.
@@ -225,34 +236,34 @@ pub trait Workload {
     ) -> Result<Loss, WorkloadError>;
 
     /// Whether the workload can keep sums of gradients where it computes them: see
-    /// [`gradient_into_sum`](Workload::gradient_into_sum).
+    /// [`sum_of_gradients`](Workload::sum_of_gradients).
     fn keeps_sums(&self) -> bool {
         false
     }
 
-    /// As [`gradient`](Workload::gradient), into a sum that the workload keeps on its device, so that a subtree of
-    /// virtual nodes costs one copy from there, and not one for each. Only called where
-    /// [`keeps_sums`](Workload::keeps_sums) says yes.
+    /// As [`gradient`](Workload::gradient) for all leaves of a subtree of virtual nodes, added up where they are
+    /// computed: the subtree costs one copy from a device, and one request to another thread, and not one for each
+    /// leaf. Only called where [`keeps_sums`](Workload::keeps_sums) says yes.
     ///
-    /// The micro-batch's gradient and the state that it left, times the number of its samples, become the newest sum;
-    /// `position.merges` additions follow. The sums and their order are those that the runtime would compute from
+    /// A leaf's gradient and the state that it left, times the number of its samples, become the newest sum;
+    /// `merges` additions follow. The sums and their order are those that the runtime would compute from
     /// [`gradient`](Workload::gradient), bit by bit, in `f32`: subnormal numbers stay what they are.
     ///
-    /// - `sum_out`: for the last micro-batch of its subtree, where the only sum that is left goes: that of the
-    ///   gradients, and that of the states. What is kept ends with it.
+    /// - `sum_out`: where the only sum that is left goes: that of the gradients, and that of the states.
+    /// - `computed`: is told of each leaf, in order, as soon as it is computed. It says whether to go on; if not, what
+    ///   is in `sum_out` does not count, and the call returns soon.
     ///
     /// # Errors
     ///
-    /// Same errors as [`gradient`](Workload::gradient).
-    fn gradient_into_sum(
+    /// Same errors as [`gradient`](Workload::gradient), for the first leaf that `computed` was not told of.
+    fn sum_of_gradients(
         &mut self,
         weights: Weights<'_>,
-        batch: MicroBatch<'_>,
-        seed: u64,
-        position: SumPosition,
-        sum_out: Option<(&mut [f32], &mut [f32])>,
-    ) -> Result<Loss, WorkloadError> {
-        let _ = (weights, batch, seed, position, sum_out);
+        leaves: &[Leaf],
+        sum_out: (&mut [f32], &mut [f32]),
+        computed: &mut dyn FnMut(LeafResult) -> bool,
+    ) -> Result<(), WorkloadError> {
+        let _ = (weights, leaves, sum_out, computed);
         Err(WorkloadError::new("the workload keeps no sums"))
     }
 

@@ -10,7 +10,7 @@ use bellwether::session::{
     Director, DirectorCommand, RunEvent, RunOutcome, RunStatus, Session, Spawn, StateDir, Summary,
 };
 use bellwether::workload::{
-    Evaluation, Layout, Loss, MicroBatch, SumPosition, Tensor, Weights, Workload, WorkloadError,
+    Evaluation, Layout, Leaf, LeafResult, Loss, MicroBatch, Tensor, Weights, Workload, WorkloadError,
 };
 
 /// More than one chunk, so that the rule is applied in pieces.
@@ -32,8 +32,8 @@ struct Springs {
     step: u64,
     built: Arc<AtomicU32>,
     assigned: Assigned,
-    /// Sums of gradients that it keeps, if it keeps any, and how many micro-batches went there.
-    sums: Option<Vec<Vec<f32>>>,
+    /// Whether it keeps sums of gradients, and how many micro-batches went there.
+    sums: bool,
     summed: Arc<AtomicU32>,
 }
 
@@ -48,7 +48,7 @@ impl Springs {
             step: 0,
             built: Arc::default(),
             assigned: Arc::default(),
-            sums: None,
+            sums: false,
             summed: Arc::default(),
         }
     }
@@ -126,34 +126,34 @@ impl Workload for Springs {
     }
 
     fn keeps_sums(&self) -> bool {
-        self.sums.is_some()
+        self.sums
     }
 
-    fn gradient_into_sum(
+    fn sum_of_gradients(
         &mut self,
         weights: Weights<'_>,
-        batch: MicroBatch<'_>,
-        seed: u64,
-        position: SumPosition,
-        sum_out: Option<(&mut [f32], &mut [f32])>,
-    ) -> Result<Loss, WorkloadError> {
-        let mut gradient = vec![0.0; PARAMETERS];
-        let loss = self.gradient(weights, batch, seed, &mut gradient, &mut [])?;
-        self.summed.fetch_add(1, Ordering::Relaxed);
-        let sums = self.sums.as_mut().expect("it said that it keeps sums");
-        if position.is_first {
-            sums.clear();
+        leaves: &[Leaf],
+        (sum_out, _): (&mut [f32], &mut [f32]),
+        computed: &mut dyn FnMut(LeafResult) -> bool,
+    ) -> Result<(), WorkloadError> {
+        let mut sums: Vec<Vec<f32>> = Vec::new();
+        for Leaf { samples, seed, merges } in leaves {
+            let mut gradient = vec![0.0; PARAMETERS];
+            let loss = self.gradient(weights, MicroBatch { samples }, *seed, &mut gradient, &mut [])?;
+            self.summed.fetch_add(1, Ordering::Relaxed);
+            sums.push(gradient);
+            for _ in 0..*merges {
+                let right = sums.pop().expect("a sum");
+                let left = sums.last_mut().expect("another");
+                left.iter_mut().zip(right).for_each(|(left, right)| *left += right);
+            }
+            if !computed(LeafResult { loss, data_wait_s: 0.0 }) {
+                return Ok(());
+            }
         }
-        sums.push(gradient);
-        for _ in 0..position.merges {
-            let right = sums.pop().expect("a sum");
-            sums.last_mut().expect("another").iter_mut().zip(right).for_each(|(left, right)| *left += right);
-        }
-        if let Some((out, _)) = sum_out {
-            assert_eq!(sums.len(), 1, "one sum is left of a subtree");
-            out.copy_from_slice(&sums[0]);
-        }
-        Ok(loss)
+        assert_eq!(sums.len(), 1, "one sum is left of a subtree");
+        sum_out.copy_from_slice(&sums[0]);
+        Ok(())
     }
 
     fn evaluate(&mut self, _: Weights<'_>, _: MicroBatch<'_>) -> Result<Evaluation, WorkloadError> {
@@ -243,7 +243,7 @@ fn sums_that_a_workload_keeps_change_no_bits() {
         let summed: Arc<AtomicU32> = Arc::default();
         let counted = Arc::clone(&summed);
         let (restless, _) = train(&text, true, move || Springs {
-            sums: Some(Vec::new()),
+            sums: true,
             summed: Arc::clone(&counted),
             ..Springs::new(Duration::from_millis(3))
         });

@@ -1,12 +1,14 @@
 //! Tests of the workload and of its rendezvous with the main thread.
 
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bellwether_runtime::order::micro_batch_seed;
-use bellwether_runtime::workload::{MicroBatch, SumPosition, Weights, Workload};
+use bellwether_runtime::workload::{Leaf, MicroBatch, Weights, Workload, WorkloadError};
 
-use crate::ask::{Answer, Question, Wait, rendezvous};
+use crate::ask::{Answer, Question, Sum, Wait, rendezvous};
 use crate::fake::{self, PARAMETERS};
+use crate::workload::PythonWorkload;
 
 fn weights(parameters: &[f32], version: u64) -> Weights<'_> {
     Weights { parameters, state: &[7.0, 8.0], version }
@@ -122,7 +124,7 @@ fn whose_turn_it_is_holds() {
     assert_eq!(answerer.wait(short), Wait::Nothing);
     let thread = std::thread::spawn(move || {
         let answer = asker.ask(Question::Evaluate { samples: vec![1], fresh: true });
-        asker.ending().send(Question::Over(Err("so".into()))).unwrap();
+        asker.ending().say(Err("so".into())).unwrap();
         answer
     });
     let long = Duration::from_secs(5);
@@ -134,31 +136,122 @@ fn whose_turn_it_is_holds() {
     assert_eq!(thread.join().unwrap(), Ok(Answer::Updated));
 }
 
-#[test]
-fn sums_that_the_main_thread_keeps_come_at_their_end() {
-    let (workload, vectors, thread) = fake::workload(fake::gradient);
+/// A workload that has computed once, so that it knows whether sums are kept.
+fn summing(
+    answer: impl FnMut(&Question, &mut fake::Vectors) -> Option<Answer> + Send + 'static,
+) -> (PythonWorkload<fake::Shared>, JoinHandle<Vec<Question>>) {
+    let (workload, _, thread) = fake::workload(answer);
     let mut workload = workload.keeping_sums(true);
     assert!(!workload.keeps_sums(), "nothing is known of the main thread before it computed");
-    let parameters = [1.0; PARAMETERS];
-    let batch = MicroBatch { samples: &[1] };
     let (mut gradient, mut state) = ([0.0; PARAMETERS], [0.0; 2]);
-    workload.gradient(weights(&parameters, 1), batch, 0, &mut gradient, &mut state).unwrap();
+    let batch = MicroBatch { samples: &[1] };
+    workload.gradient(weights(&[1.0; PARAMETERS], 1), batch, 0, &mut gradient, &mut state).unwrap();
     assert!(workload.keeps_sums());
-    let positions = [SumPosition { is_first: true, merges: 0 }, SumPosition { is_first: false, merges: 1 }];
-    let seed = |node| micro_batch_seed(3, 0, node);
-    workload.gradient_into_sum(weights(&parameters, 1), batch, seed(0), positions[0], None).unwrap();
-    vectors.0.lock().unwrap().gradient = vec![0.5; PARAMETERS];
-    gradient.fill(0.0);
-    let out = Some((gradient.as_mut_slice(), state.as_mut_slice()));
-    let batch = MicroBatch { samples: &[2] };
-    let loss =
-        workload.gradient_into_sum(weights(&parameters, 1), batch, seed(1), positions[1], out).unwrap();
-    assert_eq!((loss.sum, gradient), (2.0, [2.0; PARAMETERS]), "what the last answer left is taken");
-    drop(workload);
+    (workload, thread)
+}
+
+/// Sums the gradients of four micro-batches with the samples 1 to 4; `limit`: of those that are computed. Returns the
+/// losses, and the gradient.
+fn sum_of_four(
+    workload: &mut PythonWorkload<fake::Shared>,
+    limit: usize,
+) -> (Result<(), WorkloadError>, Vec<f64>, [f32; PARAMETERS]) {
+    let leaf = |(node, merges)| {
+        let seed = micro_batch_seed(3, 0, node);
+        Leaf { samples: vec![u64::from(node) + 1], seed, merges }
+    };
+    let leaves: Vec<Leaf> = [(0, 0), (1, 1), (2, 0), (3, 2)].map(leaf).to_vec();
+    let (mut gradient, mut state, mut losses) = ([0.0; PARAMETERS], [0.0; 2], Vec::new());
+    let result = workload.sum_of_gradients(
+        weights(&[1.0; PARAMETERS], 2),
+        &leaves,
+        (&mut gradient, &mut state),
+        &mut |result| {
+            losses.push(result.loss.sum);
+            losses.len() < limit
+        },
+    );
+    (result, losses, gradient)
+}
+
+/// Of all questions for a sum: node, whether weights are fresh, and the place in the sum.
+fn in_sums(asked: Vec<Question>) -> Vec<(u32, bool, Sum)> {
     let in_sum = |question| match question {
-        Question::Gradient { node, sum, .. } => sum.map(|sum| (node, sum.position, sum.is_last)),
+        Question::Gradient { node, fresh, sum, .. } => sum.map(|sum| (node, fresh, sum)),
         _ => None,
     };
-    let sums: Vec<_> = thread.join().unwrap().into_iter().filter_map(in_sum).collect();
-    assert_eq!(sums, [(0, positions[0], false), (1, positions[1], true)]);
+    asked.into_iter().filter_map(in_sum).collect()
+}
+
+#[test]
+fn sums_that_the_main_thread_keeps_come_at_their_end() {
+    let (mut workload, thread) = summing(fake::gradient);
+    let (result, losses, gradient) = sum_of_four(&mut workload, usize::MAX);
+    result.unwrap();
+    assert_eq!(
+        (losses, gradient),
+        (vec![1.0, 2.0, 3.0, 4.0], [4.0; PARAMETERS]),
+        "what the last answer left"
+    );
+    drop(workload);
+    let place = |is_first, merges, is_last| Sum { is_first, merges, is_last };
+    assert_eq!(
+        in_sums(thread.join().unwrap()),
+        [
+            (0, true, place(true, 0, false)),
+            (1, false, place(false, 1, false)),
+            (2, false, place(false, 0, false)),
+            (3, false, place(false, 2, true)),
+        ]
+    );
+}
+
+#[test]
+fn what_is_asked_at_once_is_withdrawn() {
+    for limit in [1, 2, 3] {
+        let slow = |question: &Question, vectors: &mut fake::Vectors| {
+            std::thread::sleep(Duration::from_millis(5));
+            fake::gradient(question, vectors)
+        };
+        let (mut workload, thread) = summing(slow);
+        let (result, losses, gradient) = sum_of_four(&mut workload, limit);
+        result.unwrap();
+        assert_eq!(
+            (losses.len(), gradient),
+            (limit, [0.0; PARAMETERS]),
+            "a sum that was given up is not taken"
+        );
+        // The rendezvous is as before: the next question has its own answer.
+        let (result, losses, _) = sum_of_four(&mut workload, usize::MAX);
+        result.unwrap();
+        assert_eq!(losses, [1.0, 2.0, 3.0, 4.0]);
+        drop(workload);
+        let asked = in_sums(thread.join().unwrap());
+        let firsts = asked.iter().filter(|(_, _, sum)| sum.is_first).count();
+        assert_eq!(firsts, 2);
+        // One more may have been begun in the meantime.
+        assert!((limit..=limit + 1).contains(&(asked.len() - 4)), "{limit}: {asked:?}");
+    }
+}
+
+#[test]
+fn a_failure_withdraws_what_was_asked_with_it() {
+    let mut asked = 0;
+    let (mut workload, _thread) = summing(move |question, vectors| {
+        asked += u32::from(matches!(question, Question::Gradient { sum: Some(_), .. }));
+        // From the second micro-batch of the first sum on, as a script does that ends.
+        let fails = (2..=4).contains(&asked);
+        let failure = Answer::Failed { what: "train.py:3: ValueError: no".into(), user: true };
+        if fails { Some(failure) } else { fake::gradient(question, vectors) }
+    });
+    let (result, losses, _) = sum_of_four(&mut workload, usize::MAX);
+    let error = result.unwrap_err();
+    assert!(error.is_user && error.what.starts_with("train.py:3"), "{error}");
+    assert_eq!(losses, [1.0], "the first one that was not told of has failed");
+    let batch = MicroBatch { samples: &[9] };
+    let evaluated = workload.evaluate(weights(&[1.0; PARAMETERS], 2), batch);
+    assert!(
+        evaluated.is_err(),
+        "the main thread has no answer for it, and it is not that of an older question"
+    );
 }

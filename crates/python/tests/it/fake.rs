@@ -61,7 +61,7 @@ pub(crate) fn declaration() -> &'static str {
     r#"{
         "version": 1,
         "job": {
-            "name": "mine", "seed": 3, "steps": 10, "batch": {"size": 4, "virtual_nodes": 2},
+            "name": "mine", "seed": 3, "steps": 10, "batch": {"size": 4, "virtual_nodes": 4},
             "model": {"kind": "custom", "name": "mine"},
             "data": {"training_samples": 16, "held_out_samples": 4},
             "optimizer": {"kind": "sgd", "learning_rate": 0.5}
@@ -73,7 +73,7 @@ pub(crate) fn declaration() -> &'static str {
 /// A job as that script declares it.
 pub(crate) fn job() -> CheckedJob {
     let text = "name = \"mine\"\nseed = 3\nsteps = 10\n[model]\nkind = \"custom\"\nname = \"mine\"\n\
-        [data]\nkind = \"custom\"\n[batch]\nsize = 4\nvirtual_nodes = 2\n\
+        [data]\nkind = \"custom\"\n[batch]\nsize = 4\nvirtual_nodes = 4\n\
         [optimizer]\nkind = \"sgd\"\nlearning_rate = 0.5\n";
     bellwether_core::parse::job(text, "job.toml", &[]).unwrap()
 }

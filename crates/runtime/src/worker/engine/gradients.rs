@@ -10,7 +10,7 @@ use crate::order::micro_batch_seed;
 use crate::state::TrainingState;
 use crate::transfer::read;
 use crate::tree::{add_assign, maximal_nodes};
-use crate::workload::{Loss, MicroBatch, SumPosition, Weights, Workload, WorkloadError};
+use crate::workload::{Leaf, LeafResult, Loss, MicroBatch, Weights, Workload, WorkloadError};
 
 impl Engine {
     /// Fills the accumulator with the sums over `steps`; returns, for each maximal node of this worker's range, the sum
@@ -75,40 +75,49 @@ impl Engine {
         data_wait_s: &mut f64,
         urgent: &dyn Fn() -> bool,
     ) -> Result<Vec<[f64; 3]>, Fault> {
-        let mut leaves = Vec::new();
+        let interrupted = || Fault::Collective(None, "interrupted".into());
+        let mut results = Vec::new();
         for subtree in maximal_nodes(self.order.virtual_nodes, self.accumulator.range()) {
-            for node in subtree.clone() {
-                let began = Instant::now();
-                if urgent() {
-                    return Err(Fault::Collective(None, "interrupted".into()));
+            if urgent() {
+                return Err(interrupted());
+            }
+            let leaves: Vec<Leaf> = subtree.clone().map(|node| self.leaf(step, node)).collect();
+            let state = read(&self.state);
+            let weights =
+                Weights { parameters: &state.parameters, state: &state.model_state, version: self.version };
+            let sum_out = self.accumulator.leaf().split_at_mut(state.parameters.len());
+            let at = || self.progress.at(Activity::Computing, self.membership.epoch, step);
+            at();
+            let (mut began, mut next, mut is_urgent) = (Instant::now(), subtree.start, false);
+            let mut computed = |result: LeafResult| {
+                let took_s = began.elapsed().as_secs_f64() - result.data_wait_s;
+                began = Instant::now();
+                nodes_s.push(took_s.max(0.0));
+                *data_wait_s += result.data_wait_s;
+                results.push([result.loss.sum, 0.0, result.loss.weight]);
+                next += 1;
+                is_urgent = next < subtree.end && urgent();
+                if !is_urgent {
+                    at();
                 }
-                self.part(Activity::Computing, step);
-                let position =
-                    SumPosition { is_first: node == subtree.start, merges: self.accumulator.merges(node) };
-                let loss = self.add_to_sum(step, node, position, node + 1 == subtree.end)?;
-                leaves.push([loss.sum, 0.0, loss.weight]);
-                self.computed(began, nodes_s, data_wait_s);
+                !is_urgent
+            };
+            self.workload
+                .sum_of_gradients(weights, &leaves, sum_out, &mut computed)
+                .map_err(|error| Fault::Workload(error, Some((step, next))))?;
+            if is_urgent {
+                return Err(interrupted());
             }
             self.accumulator.push_node(subtree.end - subtree.start);
         }
-        Ok(leaves)
+        Ok(results)
     }
 
-    fn add_to_sum(
-        &mut self,
-        step: u64,
-        node: u32,
-        position: SumPosition,
-        is_last: bool,
-    ) -> Result<Loss, Fault> {
-        self.order.micro_batch(step, node, &mut self.samples);
-        let state = read(&self.state);
-        let weights =
-            Weights { parameters: &state.parameters, state: &state.model_state, version: self.version };
-        let sum_out = is_last.then(|| self.accumulator.leaf().split_at_mut(state.parameters.len()));
-        let (batch, seed) = (MicroBatch { samples: &self.samples }, micro_batch_seed(self.seed, step, node));
-        let loss = self.workload.gradient_into_sum(weights, batch, seed, position, sum_out);
-        loss.map_err(|error| Fault::Workload(error, Some((step, node))))
+    /// A virtual node's micro-batch, and its place in the sum.
+    fn leaf(&self, step: u64, node: u32) -> Leaf {
+        let mut samples = Vec::new();
+        self.order.micro_batch(step, node, &mut samples);
+        Leaf { samples, seed: micro_batch_seed(self.seed, step, node), merges: self.accumulator.merges(node) }
     }
 
     /// Adds one micro-batch to the leaf of its node, or begins the leaf with it (`first`); returns its loss, the
