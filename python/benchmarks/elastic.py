@@ -1,15 +1,12 @@
 """The same training on the runtime: ``bellwether run elastic.py -- CASE STEPS TIMES [DEVICE [bf16]]``.
 
-At its end each worker appends a line to TIMES for each step that it began: the clock, and its seconds of processor
-time.
+Each worker writes when its steps began to a file TIMES.PROCESS.
 """
 
-import atexit
 import sys
-import time
 
 import torch
-from models import case
+from models import Clock, case
 
 import bellwether.torch as bw
 
@@ -25,22 +22,12 @@ run = bw.Run(
     virtual_nodes=trained.virtual_nodes,
     device=device,
 )
-began: list[str] = []
-
-
-def write() -> None:
-    """Appends all lines at once: several workers share the file."""
-    with open(times, "a") as file:
-        file.write("".join(began))
-
-
-if not bw.is_lead():
-    atexit.register(write)
+clock = None if bw.is_lead() else Clock(times)
 step = -1
 for batch in run.steps(steps):
-    if run.step != step:
+    if clock is not None and run.step != step:
         step = run.step
-        began.append(f"{time.time()} {time.process_time()}\n")
+        clock.begins(step)
     with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
         loss = trained.loss(trained.model, batch)
     run.backward(loss)

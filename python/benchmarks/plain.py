@@ -1,14 +1,12 @@
 """A plain training loop that accumulates the gradients of a batch: what the runtime is compared with.
 
-``python plain.py CASE STEPS TIMES [DEVICE]``: writes when each step began to the file TIMES, a line each: the
-clock and the seconds of processor time that the process had taken until then.
+``python plain.py CASE STEPS TIMES [DEVICE]``: writes when each step began to a file TIMES.PROCESS.
 """
 
 import sys
-import time
 
 import torch
-from models import case
+from models import Clock, case
 from torch.utils.data import default_collate
 
 name, steps, times = sys.argv[1], int(sys.argv[2]), sys.argv[3]
@@ -18,13 +16,13 @@ device = sys.argv[4] if len(sys.argv) > 4 else "cpu"
 trained.model.to(device)
 size = trained.batch_size // trained.virtual_nodes
 generator = torch.Generator().manual_seed(1)
-began = []
+clock = Clock(times)
 order: list[int] = []
-for _ in range(steps):
+for step in range(steps):
     if len(order) < trained.batch_size:
         order = torch.randperm(len(trained.data), generator=generator).tolist()
     batch, order = order[: trained.batch_size], order[trained.batch_size :]
-    began.append((time.time(), time.process_time()))
+    clock.begins(step)
     trained.optimizer.zero_grad()
     for node in range(trained.virtual_nodes):
         samples = default_collate([trained.data[i] for i in batch[node * size : (node + 1) * size]])
@@ -34,5 +32,3 @@ for _ in range(steps):
     if device != "cpu":
         # What a device was told to do is done before the next step's clock starts.
         torch.cuda.synchronize()
-with open(times, "w") as file:
-    file.writelines(f"{wall} {processor}\n" for wall, processor in began)

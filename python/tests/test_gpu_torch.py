@@ -1,7 +1,6 @@
 # Environments: gpu
 """PyTorch on a GPU: the same bits on any workers that share it, how much is copied, how fast it is, what does not fit."""
 
-import os
 import sys
 import unittest
 from pathlib import Path
@@ -27,7 +26,7 @@ class Bits(Runs):
         self.addCleanup(self.place.end)
 
     def train(self, case: str, precision: str, *options: str, kill_at: int | None = None) -> Trained:
-        script = ["--", case, "12", os.devnull, "cuda", precision]
+        script = ["--", case, "12", str(self.place.path / "times"), "cuda", precision]
         return self.place.train(BENCHMARKS / "elastic.py", *options, *script, kill_at=kill_at)
 
     def test_workers_and_a_crash_keep_the_bits(self) -> None:
@@ -86,9 +85,8 @@ class Speed(unittest.TestCase):
             place = Place()
             self.addCleanup(place.end)
             for pair in range(3):
-                theirs = compare.timed(
-                    compare.reference("overhead", case, "25", 1, place.path, "cuda"), place.path
-                )
+                reference = compare.reference("overhead", case, "25", 1, place.path, "cuda")
+                theirs = compare.timed(reference, place.path)
                 ours = compare.timed(compare.elastic(case, "25", 1, place.path, "cuda"), place.path)
                 ratio = ours["step_ms"] / theirs["step_ms"]
                 print(
