@@ -13,9 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from warm import warm
+
 ROOT = Path(__file__).parents[2]
 COMMAND = os.environ.get("BELLWETHER_COMMAND", "bellwether")
 EXAMPLES = ROOT / "examples/python"
+
+TORCH = "import torch, torch._dynamo"
+"""What a script with an optimizer of PyTorch imports."""
 
 takes_long = unittest.skipUnless("BELLWETHER_TEST_ALL" in os.environ, "only by `cargo xtask python --all`")
 """Marks tests for which a change has no time."""
@@ -63,7 +68,9 @@ class Runs(unittest.TestCase):
 class Place:
     """A folder in which scripts are trained."""
 
-    def __init__(self) -> None:
+    def __init__(self, framework: str = "") -> None:
+        """`framework`: code that imports what the scripts import, once for all of them; without, each process does."""
+        self.python = str(warm(framework).python) if framework else sys.executable
         self._folder = tempfile.TemporaryDirectory(prefix="bellwether-test-")
         self.path = Path(self._folder.name)
         self._count = 0
@@ -91,9 +98,9 @@ class Place:
         self._count += 1
         folder = self.path / str(self._count)
         folder.mkdir()
-        command = [COMMAND, "run", "--python", sys.executable, str(script), *arguments]
+        command = [COMMAND, "run", "--python", self.python, str(script), *arguments]
         if alone:
-            command = [sys.executable, str(script), *arguments]
+            command = [self.python, str(script), *arguments]
         return self._run(folder, command, kill_at, stop_at)
 
     def resume(self, trained: Trained) -> Trained:
