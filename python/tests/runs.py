@@ -19,8 +19,10 @@ ROOT = Path(__file__).parents[2]
 COMMAND = os.environ.get("BELLWETHER_COMMAND", "bellwether")
 EXAMPLES = ROOT / "examples/python"
 
+JAX = "import jax, optax"
+KERAS = "import keras"
 TORCH = "import torch, torch._dynamo"
-"""What a script with an optimizer of PyTorch imports."""
+"""What scripts import; an optimizer of PyTorch imports the latter."""
 
 takes_long = unittest.skipUnless("BELLWETHER_TEST_ALL" in os.environ, "only by `cargo xtask python --all`")
 """Marks tests for which a change has no time."""
