@@ -31,6 +31,8 @@ class Digits(Runs):
 
     example: ClassVar[str]
     """The script's name."""
+    imports: ClassVar[str]
+    """What it imports: once for all processes, but for the run by itself."""
     told: ClassVar[str]
     """A pattern of what it prints of its training, without times."""
     lines: ClassVar[int]
@@ -42,22 +44,27 @@ class Digits(Runs):
     kill_at: ClassVar[int] = 75
     """The step, after both resizes, at which a worker is killed."""
 
+    alone_with: ClassVar[dict[str, str]] = {}
+    """Variables of the run by itself."""
+
     place: Place
     plain: Trained
 
     @classmethod
     def setUpClass(cls) -> None:
-        cls.place = Place()
-        cls.plain = cls.train(alone=True)
+        by_itself = Place(variables=cls.alone_with)
+        cls.addClassCleanup(by_itself.end)
+        cls.plain = by_itself.train(EXAMPLES / cls.example, alone=True)
+        cls.place = Place(cls.imports)
 
     @classmethod
     def tearDownClass(cls) -> None:
         cls.place.end()
 
     @classmethod
-    def train(cls, *arguments: str, kill_at: int | None = None, alone: bool = False) -> Trained:
+    def train(cls, *arguments: str, kill_at: int | None = None) -> Trained:
         """Trains the example."""
-        return cls.place.train(EXAMPLES / cls.example, *arguments, kill_at=kill_at, alone=alone)
+        return cls.place.train(EXAMPLES / cls.example, *arguments, kill_at=kill_at)
 
     def assert_same(self, trained: Trained) -> None:
         """The run ended with the digest and the output of the one with one worker."""

@@ -70,8 +70,12 @@ class Runs(unittest.TestCase):
 class Place:
     """A folder in which scripts are trained."""
 
-    def __init__(self, framework: str = "") -> None:
-        """`framework`: code that imports what the scripts import, once for all of them; without, each process does."""
+    def __init__(self, framework: str = "", variables: dict[str, str] | None = None) -> None:
+        """`framework`: code that imports what the scripts import, once for all of them; without, each process does.
+
+        `variables`: more than this process has.
+        """
+        self._variables = variables or {}
         self.python = str(warm(framework).python) if framework else sys.executable
         self._folder = tempfile.TemporaryDirectory(prefix="bellwether-test-")
         self.path = Path(self._folder.name)
@@ -83,7 +87,7 @@ class Place:
 
     def environment(self, state: Path) -> dict[str, str]:
         """Of a process of a run; its runs are in `state`."""
-        return {**os.environ, "BELLWETHER_STATE_DIR": str(state)}
+        return {**os.environ, **self._variables, "BELLWETHER_STATE_DIR": str(state)}
 
     def train(
         self,

@@ -7,7 +7,7 @@ import digits
 import keras
 import numpy as np
 from digits import accuracy
-from runs import ROOT
+from runs import KERAS, ROOT
 
 import bellwether.keras as bw
 
@@ -23,7 +23,7 @@ class Lines(digits.Lines):
 class Digits(digits.Digits):
     """The example, trained through the command."""
 
-    example = EXAMPLE
+    example, imports = EXAMPLE, KERAS
     told, lines, accuracy_least = r"loss: .*$|^accuracy \S+$", 6, 0.8
     resize, kill_at = "30:1,70:4", 85
 

@@ -4,7 +4,6 @@
 import os
 import unittest
 from pathlib import Path
-from typing import ClassVar
 
 import keras
 import numpy as np
@@ -22,7 +21,6 @@ class Road(road.Road):
     """The example, by the back-end of the environment."""
 
     example, imports, framework = "keras_digits.py", KERAS, os.environ.get("KERAS_BACKEND", "tensorflow")
-    changes: ClassVar = {"epochs=5": "epochs=10"}
 
     def accuracy_of(self, checkpoint: Path) -> float:
         model = keras.saving.load_model(self.plain.folder / "model.keras")

@@ -22,7 +22,7 @@ class Road(road.Road):
     """Every verb takes the script."""
 
     example, imports, framework, trace = "torch_digits.py", TORCH, "torch", "trace.json"
-    changes: ClassVar = {**ADAMW, "epochs(5)": "epochs(10)", "T_max=5": "T_max=10"}
+    changes: ClassVar = {**ADAMW, "epochs(5)": "epochs(7)", "T_max=5": "T_max=7"}
 
     def accuracy_of(self, checkpoint: Path) -> float:
         torch.set_num_threads(1)
@@ -45,7 +45,7 @@ class Road(road.Road):
         first.wait()
         out = self.call("resume", "train-1")
         self.assertEqual(self.digest(), self.plain.digest)
-        self.assertIn("epoch 9: accuracy", out)
+        self.assertIn("epoch 6: accuracy", out)
 
     def test_servers_reduce_to_the_same_bits_and_nothing_is_corrupt(self) -> None:
         """Parameter servers, and other workers that compute a virtual node again."""
