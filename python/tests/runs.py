@@ -76,10 +76,15 @@ class Place:
         `variables`: more than this process has.
         """
         self._variables = variables or {}
-        self.python = str(warm(framework).python) if framework else sys.executable
+        self._framework = framework
         self._folder = tempfile.TemporaryDirectory(prefix="bellwether-test-")
         self.path = Path(self._folder.name)
         self._count = 0
+
+    @property
+    def python(self) -> str:
+        """The interpreter of the scripts."""
+        return str(warm(self._framework).python) if self._framework else sys.executable
 
     def end(self) -> None:
         """Removes it."""

@@ -45,7 +45,7 @@ class Digits(digits.Digits):
     example, imports = EXAMPLE, JAX
     told, lines, accuracy_least = r"^accuracy \S+$", 1, 0.75
     # It compiles for itself, so that what others have compiled is another program.
-    alone_with: ClassVar = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+    first_with: ClassVar = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
     resize, kill_at = "60:1,140:4", 155
 
     def test_a_plain_script_goes_on_from_the_checkpoint(self) -> None:
