@@ -27,10 +27,12 @@ class Lines(unittest.TestCase):
 
 
 class Digits(Runs):
-    """An example, trained by itself with one worker, and by the command through resizes and crashes."""
+    """An example, trained by itself, and by the command through resizes and crashes."""
 
     example: ClassVar[str]
     """The script's name."""
+    imports: ClassVar[str]
+    """What it imports: once for all processes but those of the first run."""
     told: ClassVar[str]
     """A pattern of what it prints of its training, without times."""
     lines: ClassVar[int]
@@ -42,25 +44,33 @@ class Digits(Runs):
     kill_at: ClassVar[int] = 75
     """The step, after both resizes, at which a worker is killed."""
 
+    alone: ClassVar[bool] = True
+    """Whether the first run is by itself; or by the command with one worker, which has less to compile."""
+    first_with: ClassVar[dict[str, str]] = {}
+    """Variables of the first run."""
+
     place: Place
     plain: Trained
 
     @classmethod
     def setUpClass(cls) -> None:
-        cls.place = Place()
-        cls.plain = cls.train(alone=True)
+        first = Place(variables=cls.first_with)
+        cls.addClassCleanup(first.end)
+        words = () if cls.alone else ("--workers", "1")
+        cls.plain = first.train(EXAMPLES / cls.example, *words, alone=cls.alone)
+        cls.place = Place(cls.imports)
 
     @classmethod
     def tearDownClass(cls) -> None:
         cls.place.end()
 
     @classmethod
-    def train(cls, *arguments: str, kill_at: int | None = None, alone: bool = False) -> Trained:
+    def train(cls, *arguments: str, kill_at: int | None = None) -> Trained:
         """Trains the example."""
-        return cls.place.train(EXAMPLES / cls.example, *arguments, kill_at=kill_at, alone=alone)
+        return cls.place.train(EXAMPLES / cls.example, *arguments, kill_at=kill_at)
 
     def assert_same(self, trained: Trained) -> None:
-        """The run ended with the digest and the output of the one with one worker."""
+        """The run ended with the digest and the output of the first."""
         self.assertEqual(trained.code, 0, trained.log)
         self.assertEqual(trained.digest, self.plain.digest, trained.log)
         self.assertEqual(self.said(trained), self.said(self.plain))
@@ -70,7 +80,7 @@ class Digits(Runs):
         return re.findall(self.told, trained.out, re.MULTILINE)
 
     def exported(self) -> dict[str, Any]:
-        """The weights of the run with one worker, as `export` writes them."""
+        """The weights of the first run, as `export` writes them."""
         path = self.plain.folder / "model.safetensors"
         command = [COMMAND, "export", Path(self.example).stem, "-o", str(path)]
         subprocess.run(command, check=True, env=self.place.environment(self.plain.folder / "state"))

@@ -16,8 +16,6 @@ from runs import EXAMPLES, ROOT, Place, Trained, environment_without, kill_newes
 
 from bellwether._declare import VARIABLES
 
-PYTHON = ("--python", sys.executable)
-
 
 class Road(unittest.TestCase):
     """An example that is long enough for something to happen; every verb takes it."""
@@ -26,6 +24,8 @@ class Road(unittest.TestCase):
     """The script's name."""
     changes: ClassVar[dict[str, str]] = {}
     """What is written otherwise."""
+    imports: ClassVar[str]
+    """What it imports, once for all processes but those of the job that is submitted."""
     framework: ClassVar[str]
     """What the profile says of where it was measured."""
     trace: ClassVar[str] = "plugins/profile/*/*.xplane.pb"
@@ -37,7 +37,7 @@ class Road(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls) -> None:
-        cls.place = Place()
+        cls.place = Place(cls.imports)
         cls.script = cls.variant("train.py", cls.changes)
         cls.plain = cls.place.train(cls.script, "--workers", "1")
 
@@ -114,7 +114,7 @@ class Road(unittest.TestCase):
     def test_from_a_profile_to_the_plain_framework(self) -> None:
         """Measured, predicted, planned, submitted, struck by a crash, resized, and opened in the framework."""
         options = ("--steps", "4", "--framework-trace", "traces", "-o", "profile.json")
-        self.call("profile", *PYTHON, str(self.script), *options)
+        self.call("profile", "--python", self.place.python, str(self.script), *options)
         self.assertTrue(list((self.state / "traces").glob(self.trace)))
         profile = json.loads((self.state / "profile.json").read_text())
         self.assertEqual(profile["batch"], 64)
@@ -128,7 +128,8 @@ class Road(unittest.TestCase):
             daemon = self.start("serve", "--slots", "2", bare=True, stdout=file, stderr=file)
         try:
             self.wait_for("the daemon", lambda: "serving on" in log.read_text())
-            self.call("submit", *PYTHON, str(self.script), "--name", "road", "--workers", "2")
+            words = ("--python", sys.executable, str(self.script), "--name", "road", "--workers", "2")
+            self.call("submit", *words)
             self.strike()
             self.wait_for("the end", lambda: self.told("ended"))
         finally:

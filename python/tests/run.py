@@ -55,8 +55,18 @@ class Timed(unittest.TextTestResult):
             self.stream.write(f"    {took:.1f} s, {used:.1f} s of processor time\n")
 
 
+def keep_what_jax_compiles() -> None:
+    """Beside what Python compiles; each of JAX's processes would compile all anew, for several seconds."""
+    folder = os.environ.get("PYTHONPYCACHEPREFIX")
+    if folder:
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(folder, "jax"))
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+        os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+
+
 def main() -> None:
     """Runs the file; exits with 1 where a test failed."""
+    keep_what_jax_compiles()
     file, report = Path(sys.argv[1]), Path(sys.argv[2])
     name = sys.argv[3] if len(sys.argv) > 3 else None
     faulthandler.dump_traceback_later(LONGEST_S, exit=True)

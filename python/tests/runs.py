@@ -13,9 +13,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from warm import warm
+
 ROOT = Path(__file__).parents[2]
 COMMAND = os.environ.get("BELLWETHER_COMMAND", "bellwether")
 EXAMPLES = ROOT / "examples/python"
+
+JAX = "import jax, optax"
+KERAS = "import keras"
+TORCH = "import torch, torch._dynamo"
+"""What scripts import; an optimizer of PyTorch imports the latter."""
 
 takes_long = unittest.skipUnless("BELLWETHER_TEST_ALL" in os.environ, "only by `cargo xtask python --all`")
 """Marks tests for which a change has no time."""
@@ -63,10 +70,21 @@ class Runs(unittest.TestCase):
 class Place:
     """A folder in which scripts are trained."""
 
-    def __init__(self) -> None:
+    def __init__(self, framework: str = "", variables: dict[str, str] | None = None) -> None:
+        """`framework`: code that imports what the scripts import, once for all of them; without, each process does.
+
+        `variables`: more than this process has.
+        """
+        self._variables = variables or {}
+        self._framework = framework
         self._folder = tempfile.TemporaryDirectory(prefix="bellwether-test-")
         self.path = Path(self._folder.name)
         self._count = 0
+
+    @property
+    def python(self) -> str:
+        """The interpreter of the scripts."""
+        return str(warm(self._framework).python) if self._framework else sys.executable
 
     def end(self) -> None:
         """Removes it."""
@@ -74,7 +92,7 @@ class Place:
 
     def environment(self, state: Path) -> dict[str, str]:
         """Of a process of a run; its runs are in `state`."""
-        return {**os.environ, "BELLWETHER_STATE_DIR": str(state)}
+        return {**os.environ, **self._variables, "BELLWETHER_STATE_DIR": str(state)}
 
     def train(
         self,
@@ -91,9 +109,9 @@ class Place:
         self._count += 1
         folder = self.path / str(self._count)
         folder.mkdir()
-        command = [COMMAND, "run", "--python", sys.executable, str(script), *arguments]
+        command = [COMMAND, "run", "--python", self.python, str(script), *arguments]
         if alone:
-            command = [sys.executable, str(script), *arguments]
+            command = [self.python, str(script), *arguments]
         return self._run(folder, command, kill_at, stop_at)
 
     def resume(self, trained: Trained) -> Trained:

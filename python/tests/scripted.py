@@ -4,11 +4,13 @@
 on stdin as workers. What a script answers is written to its log, a line of JSON each.
 """
 
+import gc
 import json
 import os
-import runpy
 import sys
 from typing import Any
+
+from warm import leave, run
 
 import bellwether._loop
 
@@ -114,8 +116,8 @@ def main() -> None:
     options = {"join": "", "token_file": "", "worker": 2, "listen": "127.0.0.1:0", "orphan_timeout_s": 1.0}
     os.environ |= {"BELLWETHER_ROLE": "worker", "BELLWETHER_WORKER": json.dumps(options)}
     setattr(bellwether._loop, "Worker", ScriptedWorker)  # noqa: B010 (it is not meant to be replaced)
-    sys.argv = serve()
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    gc.freeze()
+    leave(run(serve()))
 
 
 if __name__ == "__main__":

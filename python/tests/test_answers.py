@@ -7,9 +7,11 @@ import json
 import math
 import subprocess
 import sys
+import tempfile
 import unittest
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from runs import COMMAND, ROOT
@@ -66,10 +68,14 @@ class Answers(unittest.TestCase):
         self.assertEqual({k: v for k, v in left.items() if not (isinstance(v, float) and math.isnan(v))}, {})
 
     def test_simulate(self) -> None:
-        theirs = printed(
-            "simulate", "--cluster", CLUSTER, "--trace", WORKLOAD, "--policy", "fifo,las", "--seeds", 2
-        )
-        ours = bellwether.simulate(CLUSTER, WORKLOAD, ["fifo", "las"], seeds=2)
+        with tempfile.TemporaryDirectory() as folder:
+            workload = Path(folder) / "workload.toml"
+            text = WORKLOAD.read_text()
+            self.assertIn("jobs = 4800", text)
+            workload.write_text(text.replace("jobs = 4800", "jobs = 200"))
+            options = ("--cluster", CLUSTER, "--trace", workload, "--policy", "fifo,las", "--seeds", 2)
+            theirs = printed("simulate", *options)
+            ours = bellwether.simulate(CLUSTER, workload, ["fifo", "las"], seeds=2)
         self.assertEqual([one.policy for one in ours], ["fifo", "las"])
         for answer, row in zip(ours, theirs, strict=True):
             self.assert_same(answer, row)

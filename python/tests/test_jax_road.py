@@ -8,6 +8,7 @@ from typing import ClassVar
 import jax
 import numpy as np
 import road
+from runs import JAX
 
 import bellwether.jax as bw
 
@@ -15,7 +16,7 @@ import bellwether.jax as bw
 class Road(road.Road):
     """The example."""
 
-    example, framework = "jax_digits.py", "jax"
+    example, imports, framework = "jax_digits.py", JAX, "jax"
     changes: ClassVar = {"epochs=10": "epochs=20"}
 
     def accuracy_of(self, checkpoint: Path) -> float:

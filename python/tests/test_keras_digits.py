@@ -1,13 +1,14 @@
 # Environments: jax, tensorflow
 """The Keras example: few lines changed, and the same bits on any workers, through crashes and resizes."""
 
+import os
 import unittest
 
 import digits
 import keras
 import numpy as np
 from digits import accuracy
-from runs import ROOT
+from runs import KERAS, ROOT
 
 import bellwether.keras as bw
 
@@ -23,9 +24,16 @@ class Lines(digits.Lines):
 class Digits(digits.Digits):
     """The example, trained through the command."""
 
-    example = EXAMPLE
+    example, imports, alone = EXAMPLE, KERAS, False
     told, lines, accuracy_least = r"loss: .*$|^accuracy \S+$", 6, 0.8
     resize, kill_at = "30:1,70:4", 85
+
+    @unittest.skipIf(
+        os.environ.get("KERAS_BACKEND") == "tensorflow" and "BELLWETHER_TEST_ALL" not in os.environ,
+        "by TensorFlow only by `cargo xtask python --all`: test_keras_road resizes and strikes the same model",
+    )
+    def test_three_then_one_then_four(self) -> None:
+        super().test_three_then_one_then_four()
 
     def test_the_saved_model_is_a_plain_one(self) -> None:
         model = keras.saving.load_model(self.plain.folder / "model.keras")

@@ -4,11 +4,11 @@
 import os
 import unittest
 from pathlib import Path
-from typing import ClassVar
 
 import keras
 import numpy as np
 import road
+from runs import KERAS
 
 import bellwether.keras as bw
 
@@ -20,8 +20,7 @@ import bellwether.keras as bw
 class Road(road.Road):
     """The example, by the back-end of the environment."""
 
-    example, framework = "keras_digits.py", os.environ.get("KERAS_BACKEND", "tensorflow")
-    changes: ClassVar = {"epochs=5": "epochs=10"}
+    example, imports, framework = "keras_digits.py", KERAS, os.environ.get("KERAS_BACKEND", "tensorflow")
 
     def accuracy_of(self, checkpoint: Path) -> float:
         model = keras.saving.load_model(self.plain.folder / "model.keras")

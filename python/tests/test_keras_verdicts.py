@@ -4,7 +4,7 @@
 import unittest
 from pathlib import Path
 
-from runs import Place, Runs, Trained
+from runs import KERAS, Place, Runs, Trained
 
 SCRIPT = Path(__file__).parent / "scripts/keras_verdicts.py"
 
@@ -17,7 +17,7 @@ class Verdicts(Runs):
 
     @classmethod
     def setUpClass(cls) -> None:
-        cls.place = Place()
+        cls.place = Place(KERAS)
         cls.plain = cls.place.train(SCRIPT, "early", alone=True)
 
     @classmethod

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import unittest
 
-from runs import Place, events, wait_for_step
+from runs import TORCH, Place, events, wait_for_step
 
 NOTEBOOK = """
 import torch, bellwether, bellwether.torch as bw
@@ -46,7 +46,7 @@ class Launch(unittest.TestCase):
     """Each test is a notebook."""
 
     def setUp(self) -> None:
-        self.place = Place()
+        self.place = Place(TORCH)
         self.addCleanup(self.place.end)
 
     def start(self, code: str) -> subprocess.Popen[str]:
@@ -61,7 +61,7 @@ class Launch(unittest.TestCase):
             text=True,
         )
         assert process.stdin is not None
-        process.stdin.write(NOTEBOOK + code)
+        process.stdin.write(f"import sys; sys.executable = {self.place.python!r};" + NOTEBOOK + code)
         process.stdin.close()
         process.stdin = None
         return process

@@ -5,6 +5,7 @@ import unittest
 
 import digits
 import torch
+from runs import TORCH
 from torch import nn
 
 EXAMPLE = "torch_digits.py"
@@ -19,7 +20,7 @@ class Lines(digits.Lines):
 class Digits(digits.Digits):
     """The example, trained through the command."""
 
-    example = EXAMPLE
+    example, imports = EXAMPLE, TORCH
     told, lines, accuracy_least = r"^epoch \d: accuracy \S+$", 5, 0.85
 
     def test_the_saved_model_is_a_plain_one(self) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from runs import Place, Trained
+from runs import TORCH, Place, Trained
 
 from bellwether._torch_rules import OwnRule, Table
 
@@ -36,7 +36,7 @@ class Average(unittest.TestCase):
         self.assertGreater(float(abs(weights - expected).max()), 0.01)
 
     def test_any_workers_keep_the_same_average(self) -> None:
-        place = Place()
+        place = Place(TORCH)
         self.addCleanup(place.end)
         one = place.train(SCRIPT, "--workers", "1")
         self.assertEqual((one.code, len(said(one))), (0, 2), one.log)

@@ -5,7 +5,7 @@ import unittest
 from pathlib import Path
 
 import torch
-from runs import Place, Runs, Trained, takes_long
+from runs import TORCH, Place, Runs, Trained, takes_long
 from torch import nn
 
 import bellwether.torch as bw
@@ -21,7 +21,7 @@ class Features(Runs):
 
     @classmethod
     def setUpClass(cls) -> None:
-        cls.place = Place()
+        cls.place = Place(TORCH)
         cls.plain = cls.place.train(SCRIPT, "--workers", "1")
 
     @classmethod

@@ -5,11 +5,10 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import unittest
 from pathlib import Path
 
-from runs import COMMAND, Place, events, wait_for_step
+from runs import COMMAND, TORCH, Place, events, wait_for_step
 
 SCRIPT = Path(__file__).parent / "scripts/torch_forms.py"
 
@@ -18,7 +17,7 @@ class Forms(unittest.TestCase):
     """Each test runs the script through the command, or by itself."""
 
     def setUp(self) -> None:
-        self.place = Place()
+        self.place = Place(TORCH)
         self.addCleanup(self.place.end)
 
     def test_steps_and_train_are_the_same(self) -> None:
@@ -32,7 +31,9 @@ class Forms(unittest.TestCase):
         self.assertEqual(len(sums[0]), 1, "what follows the loop runs once")
 
     def test_every_epoch_shows_its_own_weights_however_short_it_is(self) -> None:
-        trained = self.place.train(SCRIPT.with_name("torch_epochs.py"), "--workers", "1")
+        place = Place()
+        self.addCleanup(place.end)
+        trained = place.train(SCRIPT.with_name("torch_epochs.py"), "--workers", "1")
         self.assertEqual(trained.code, 0, trained.log)
         shown = [line.split()[1:] for line in trained.out.splitlines() if line.startswith("epoch")]
         self.assertEqual(shown, [[str(epoch), str(epoch + 1)] for epoch in range(40)], trained.log)
@@ -58,7 +59,7 @@ class Forms(unittest.TestCase):
     def test_a_worker_of_another_kernel_class_is_refused_by_what_differs(self) -> None:
         folder = self.place.path
         environment = self.place.environment(folder / "state")
-        command = [COMMAND, "run", "--python", sys.executable, str(SCRIPT), "--workers", "1", "--", "long"]
+        command = [COMMAND, "run", "--python", self.place.python, str(SCRIPT), "--workers", "1", "--", "long"]
         run = subprocess.Popen(
             command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -68,7 +69,7 @@ class Forms(unittest.TestCase):
             address = json.loads(place.read_text())["control"]
             joining = [COMMAND, "worker", "--join", address, "--token-file", str(place.parent / "token")]
             other = environment | {"ATEN_CPU_CAPABILITY": "default"}
-            script = ["--", sys.executable, str(SCRIPT), "long"]
+            script = ["--", self.place.python, str(SCRIPT), "long"]
             worker = subprocess.run(
                 [*joining, *script], env=other, check=False, capture_output=True, text=True, timeout=120
             )
@@ -85,7 +86,7 @@ class Forms(unittest.TestCase):
 
     def test_ctrl_c_in_a_script_stops_its_run(self) -> None:
         folder = self.place.path
-        command = [sys.executable, str(SCRIPT), "long"]
+        command = [self.place.python, str(SCRIPT), "long"]
         environment = self.place.environment(folder / "state")
         process = subprocess.Popen(
             command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -4,7 +4,7 @@
 import unittest
 from pathlib import Path
 
-from runs import Place, Runs
+from runs import TORCH, Place, Runs
 
 SCRIPT = """
 import json, os, torch, torch.nn as nn, bellwether.torch as bw
@@ -33,7 +33,7 @@ class Gpus(Runs):
     """Runs of a script that computes on the processor, and says what it sees."""
 
     def test_each_worker_sees_a_gpu_of_its_own_and_so_does_the_one_after_it(self) -> None:
-        place = GpuPlace()
+        place = GpuPlace(TORCH)
         self.addCleanup(place.end)
         script = place.path / "sees.py"
         script.write_text(SCRIPT)

@@ -6,7 +6,7 @@ import re
 import unittest
 from pathlib import Path
 
-from runs import Place, Trained, takes_long
+from runs import TORCH, Place, Trained, takes_long
 
 SCRIPT = Path(__file__).parent / "scripts/torch_hostile.py"
 
@@ -15,7 +15,7 @@ class Hostile(unittest.TestCase):
     """Each test runs the script through the command, and looks at what is left."""
 
     def setUp(self) -> None:
-        self.place = Place()
+        self.place = Place(TORCH)
         self.addCleanup(self.place.end)
 
     def train(self, form: str, *options: str) -> Trained:

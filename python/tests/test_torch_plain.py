@@ -2,12 +2,11 @@
 """`bellwether export -o model.safetensors` writes what plain PyTorch loads strictly."""
 
 import subprocess
-import sys
 import unittest
 from pathlib import Path
 
 import torch
-from runs import COMMAND, Place
+from runs import COMMAND, TORCH, Place
 from safetensors import safe_open
 from safetensors.torch import load_file
 
@@ -18,7 +17,7 @@ class Plain(unittest.TestCase):
     """One run, and its file."""
 
     def test_a_strict_load_gives_what_the_lead_saved(self) -> None:
-        place = Place()
+        place = Place(TORCH)
         self.addCleanup(place.end)
         trained = place.train(SCRIPT, "--workers", "2")
         self.assertEqual(trained.code, 0, trained.log)
@@ -38,7 +37,7 @@ class Plain(unittest.TestCase):
         for name, tensor in saved.items():
             self.assertEqual(plain[name].dtype, tensor.dtype, name)
             self.assertTrue(torch.equal(plain[name], tensor), name)
-        strict = subprocess.run([sys.executable, str(SCRIPT), str(path)], check=False, capture_output=True)
+        strict = subprocess.run([place.python, str(SCRIPT), str(path)], check=False, capture_output=True)
         self.assertEqual((strict.returncode, strict.stdout), (0, b"loaded\n"), strict.stderr)
         with safe_open(path, framework="pt") as file:
             self.assertEqual(file.metadata(), {"format": "pt"})

@@ -9,8 +9,7 @@ from typing import ClassVar
 import road
 import torch
 from digits import accuracy
-from road import PYTHON
-from runs import EXAMPLES, takes_long
+from runs import EXAMPLES, TORCH, takes_long
 from torch import nn
 
 import bellwether.torch as bw
@@ -22,8 +21,8 @@ ADAMW = {"torch.optim.RAdam": "torch.optim.AdamW", ", clip_norm=1.0": ""}
 class Road(road.Road):
     """Every verb takes the script."""
 
-    example, framework, trace = "torch_digits.py", "torch", "trace.json"
-    changes: ClassVar = {**ADAMW, "epochs(5)": "epochs(10)", "T_max=5": "T_max=10"}
+    example, imports, framework, trace = "torch_digits.py", TORCH, "torch", "trace.json"
+    changes: ClassVar = {**ADAMW, "epochs(5)": "epochs(7)", "T_max=5": "T_max=7"}
 
     def accuracy_of(self, checkpoint: Path) -> float:
         torch.set_num_threads(1)
@@ -39,14 +38,14 @@ class Road(road.Road):
 
     def test_a_coordinator_is_killed_and_the_run_goes_on(self) -> None:
         """The workers wait for another coordinator, and a new lead follows the run."""
-        arguments = ("run", *PYTHON, str(self.script), "--workers", "2")
+        arguments = ("run", "--python", self.place.python, str(self.script), "--workers", "2")
         first = self.start(*arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.wait_for("step 20", lambda: self.committed(20))
         first.kill()
         first.wait()
         out = self.call("resume", "train-1")
         self.assertEqual(self.digest(), self.plain.digest)
-        self.assertIn("epoch 9: accuracy", out)
+        self.assertIn("epoch 6: accuracy", out)
 
     def test_servers_reduce_to_the_same_bits_and_nothing_is_corrupt(self) -> None:
         """Parameter servers, and other workers that compute a virtual node again."""
@@ -70,7 +69,8 @@ class Road(road.Road):
             ("sync.policy=asp", "part of a step"),
             ("mode.goodput.max_batch=256", "larger batch"),
         ):
-            error = self.call("run", *PYTHON, str(EXAMPLES / self.example), "--set", mode, code=2)
+            words = ("--python", self.place.python, str(EXAMPLES / self.example), "--set", mode)
+            error = self.call("run", *words, code=2)
             self.assertIn("optimizer.kind", error)
             self.assertIn(why, error)
 

@@ -6,14 +6,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 import unittest
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from runs import COMMAND, Place, Trained, events
+from runs import COMMAND, TORCH, Place, Trained, events
 
 SCRIPT = Path(__file__).parent / "scripts/torch_stages.py"
 WHOLE_S = 60.0
@@ -24,7 +23,7 @@ class Stages(unittest.TestCase):
     """Each test runs the script through the command."""
 
     def setUp(self) -> None:
-        self.place = Place()
+        self.place = Place(TORCH)
         self.addCleanup(self.place.end)
 
     def train(self, form: str, *options: str) -> Trained:
@@ -53,10 +52,10 @@ class Stages(unittest.TestCase):
                 self.assertEqual(len(trained.of("worker_started")), 1, trained.log)
 
     def test_a_script_that_stands_still_is_named_with_its_line_and_replaced(self) -> None:
-        trained = self.train("never", "--workers", "2", "--set", 'model.stage_allowance="5s"')
+        trained = self.train("never", "--workers", "2", "--set", 'model.stage_allowance="3s"')
         self.assertEqual(trained.code, 0, trained.log)
         place = rf"torch_stages.py:({self.line('while True')}|{self.line('while True') + 1})"
-        self.assertRegex(trained.log, rf"worker \d+ .* it was still importing after 5 s, at {place}")
+        self.assertRegex(trained.log, rf"worker \d+ .* it was still importing after 3 s, at {place}")
         self.assertGreaterEqual(len(trained.of("worker_started")), 3, trained.log)
 
     def test_the_stages_are_told_and_processes_of_the_script_end(self) -> None:
@@ -86,21 +85,22 @@ class Stages(unittest.TestCase):
         traces.mkdir()
         folder = self.place.path
         words = [str(SCRIPT), "--workers", "2", "--no-spawn", "--", "loaders", str(traces)]
-        with self.running([COMMAND, "run", "--python", sys.executable, *words], signal.SIGINT) as run:
+        with self.running([COMMAND, "run", "--python", self.place.python, *words], signal.SIGINT) as run:
             self.wait_for(lambda: list((folder / "state").glob("*/endpoint.json")))
             (place,) = (folder / "state").glob("*/endpoint.json")
             address = json.loads(place.read_text())["control"]
             joining = [COMMAND, "worker", "--join", address, "--token-file", str(place.parent / "token")]
-            joining += ["--", sys.executable, str(SCRIPT), "loaders", str(traces)]
-            with self.running(joining), self.running(joining) as worker:
+            joining += ["--", self.place.python, str(SCRIPT), "loaders", str(traces)]
+            with self.running(joining), self.running(joining):
                 self.wait_for(lambda: any(e["event"] == "committed" for e in events(folder)))
-                children = self.children(worker.pid)
+                worker = max(e["process"] for e in events(folder) if e["event"] == "worker_attached")
+                children = self.children(worker)
                 self.assertGreaterEqual(len(children), 2)
                 for child in children:
                     # It is to hold what it has for longer than anybody waits.
                     os.kill(child, signal.SIGSTOP)
                 begin = time.time()
-                worker.kill()
+                os.kill(worker, signal.SIGKILL)
                 self.wait_for(lambda: any(e["event"] == "crashed" for e in events(folder)))
                 (crash,) = (e for e in events(folder) if e["event"] == "crashed")
                 alive = [child for child in children if Path(f"/proc/{child}").exists()]

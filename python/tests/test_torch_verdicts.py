@@ -5,7 +5,7 @@ import json
 import unittest
 from pathlib import Path
 
-from runs import Place, Runs, Trained
+from runs import TORCH, Place, Runs, Trained
 
 SCRIPT = Path(__file__).parent / "scripts/torch_verdicts.py"
 REASON = "nothing is gained"
@@ -19,7 +19,7 @@ class Verdicts(Runs):
 
     @classmethod
     def setUpClass(cls) -> None:
-        cls.place = Place()
+        cls.place = Place(TORCH)
         cls.stopped = cls.place.train(SCRIPT, "--workers", "1", "--", "stop")
 
     @classmethod

@@ -6,12 +6,11 @@ import io
 import json
 import os
 import subprocess
-import sys
 import unittest
 from pathlib import Path
 from typing import Any
 
-from runs import Place, Trained
+from runs import TORCH, Place, Trained
 
 SCRIPT = Path(__file__).parent / "scripts/torch_slow.py"
 
@@ -26,7 +25,7 @@ class Waits(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls) -> None:
-        cls.place = Place()
+        cls.place = Place(TORCH)
 
     @classmethod
     def tearDownClass(cls) -> None:
@@ -81,7 +80,16 @@ class Waits(unittest.TestCase):
         """Waiting limits the job, whatever its devices; the trace is a profile of its own, read by `--import`."""
         folder = self.place.path / "profile"
         folder.mkdir()
-        options = ("--python", sys.executable, "--steps", "3", "--framework-trace", "traces", "-o", "p.json")
+        options = (
+            "--python",
+            self.place.python,
+            "--steps",
+            "3",
+            "--framework-trace",
+            "traces",
+            "-o",
+            "p.json",
+        )
         table = self.call(folder, "profile", *options, str(SCRIPT), "--", "0", "5", "9", "0")
         profile = json.loads((folder / "p.json").read_text())
         self.assertEqual(len(profile["steps"]), 3)
@@ -128,7 +136,7 @@ class Waits(unittest.TestCase):
         script = f'kind = "python"\nscript = "{SCRIPT}"\narguments = ["0", "0", "4", "0"]'
         text = f'[model]\n{script}\n[data]\nkind = "python"\norder = {{ block = 32 }}\n'
         (folder / "job.toml").write_text(text)
-        error = self.call(folder, "run", "--python", sys.executable, "job.toml", code=2)
+        error = self.call(folder, "run", "--python", self.place.python, "job.toml", code=2)
         self.assertIn("data.order: it is { block = 32 } here and none in torch_slow.py", error)
 
 

@@ -1,5 +1,4 @@
 # Environments: torch
-# Alone
 """The wheel: what is in it, and what it gives a new environment.
 
 It is made of what cargo has built, or is the one that the variable BELLWETHER_WHEEL names; that one is installed with
@@ -10,6 +9,7 @@ import base64
 import email
 import hashlib
 import importlib.util
+import math
 import os
 import subprocess
 import sys
@@ -29,6 +29,8 @@ import wheel_backend
 LARGEST_MB = 20
 SLOWEST_COMMAND_S = 0.030
 SLOWEST_IMPORT_S = 0.010
+TRIES = 50
+"""Most of them: beside other tests few starts are as quick as they can be."""
 
 # Prints how long the import takes, and which packages of others it brought.
 IMPORT = """
@@ -129,19 +131,26 @@ class Wheel(unittest.TestCase):
 
     def test_the_command_starts_at_once(self) -> None:
         command = self.environment / "bin/bellwether"
-        times = []
-        for _ in range(10):
+        took = math.inf
+        for _ in range(TRIES):
             start = time.perf_counter()
             version = output(command, "--version")
-            times.append(time.perf_counter() - start)
+            took = min(took, time.perf_counter() - start)
+            if took < SLOWEST_COMMAND_S:
+                break
         self.assertEqual(version.split()[:2], ["bellwether", self.metadata()["Version"]])
-        self.assertLess(min(times), SLOWEST_COMMAND_S)
+        self.assertLess(took, SLOWEST_COMMAND_S)
 
     def test_the_import_takes_no_time_and_brings_no_framework(self) -> None:
-        # Outside this environment's variables, and the first one compiles.
-        runs = [output(self.environment / "bin/python", "-I", "-c", IMPORT).split("\n") for _ in range(10)]
-        self.assertEqual(runs[0][1], "")
-        self.assertLess(min(float(run[0]) for run in runs), SLOWEST_IMPORT_S)
+        took = math.inf
+        for _ in range(TRIES):
+            # Outside this environment's variables, and the first one compiles.
+            time_s, brought, _ = output(self.environment / "bin/python", "-I", "-c", IMPORT).split("\n")
+            self.assertEqual(brought, "")
+            took = min(took, float(time_s))
+            if took < SLOWEST_IMPORT_S:
+                break
+        self.assertLess(took, SLOWEST_IMPORT_S)
 
     @unittest.skipUnless(importlib.util.find_spec("torch"), "trains with PyTorch")
     def test_a_script_trains_without_anything_else(self) -> None:
