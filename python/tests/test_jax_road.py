@@ -1,4 +1,5 @@
 # Environments: jax
+# Long
 """A JAX script on the whole road: profile, predict, plan, submit, crash, resize."""
 
 import unittest

@@ -1,4 +1,5 @@
 # Environments: jax, tensorflow
+# Long
 """The Keras example: few lines changed, and the same bits on any workers, through crashes and resizes."""
 
 import os

@@ -1,4 +1,5 @@
 # Environments: jax, tensorflow
+# Long
 """A Keras script on the whole road: profile, predict, plan, submit, crash, resize."""
 
 import os

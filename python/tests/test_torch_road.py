@@ -1,4 +1,5 @@
 # Environments: torch
+# Long
 """A PyTorch script on the whole road: profile, predict, plan, submit, crash, resume."""
 
 import subprocess

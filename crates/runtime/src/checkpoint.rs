@@ -112,7 +112,7 @@ impl Store {
         steps
     }
 
-    /// Writes a checkpoint and removes those beyond the newest `keep`.
+    /// Writes a checkpoint. [`prune`](Store::prune) removes those that are not kept.
     ///
     /// # Errors
     ///
@@ -149,10 +149,15 @@ impl Store {
         if let Err(source) = written {
             return Err(CheckpointError::Io { path, source });
         }
+        Ok((path, size))
+    }
+
+    /// Removes the run's checkpoints beyond the newest `keep`: also one that was just written, if it is of an earlier
+    /// step than those.
+    pub fn prune(&self) {
         for old in self.steps().into_iter().filter(|step| self.is_own(*step)).skip(self.keep) {
             let _ = fs::remove_file(self.path(old));
         }
-        Ok((path, size))
     }
 
     /// Whether the file may be removed: it does not say that it is another run's.

@@ -18,6 +18,9 @@ const HEADER: &str = "# Environments: ";
 /// The second line of a file that measures times: nothing may run beside it.
 const ALONE: &str = "# Alone";
 
+/// The second line of a file that takes long: it begins before others, and does not run last while a core idles.
+const LONG: &str = "# Long";
+
 /// Files that run side by side. A training waits for processes to start, and one file's tests use one core at times.
 const SIDE_BY_SIDE: usize = 2;
 
@@ -26,6 +29,7 @@ pub(crate) struct File {
     path: PathBuf,
     environments: Vec<String>,
     is_alone: bool,
+    is_long: bool,
 }
 
 impl File {
@@ -96,8 +100,9 @@ pub(crate) fn files(folder: &Path, known: &[&str]) -> Result<Vec<File>> {
             let text =
                 std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
             let environments = environments(&text, known).with_context(|| path.display().to_string())?;
-            let is_alone = text.lines().nth(1) == Some(ALONE);
-            files.push(File { path, environments, is_alone });
+            let second = text.lines().nth(1);
+            let (is_alone, is_long) = (second == Some(ALONE), second == Some(LONG));
+            files.push(File { path, environments, is_alone, is_long });
         }
     }
     files.sort_by(|one, other| one.path.cmp(&other.path));
@@ -144,7 +149,8 @@ pub(crate) struct Task<'a> {
 /// it is the only one.
 pub(crate) fn run_all(place: &Place<'_>, tasks: Vec<Task<'_>>) -> Result<Counts> {
     let is_only = tasks.len() == 1;
-    let (alone, others): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|task| task.file.is_alone);
+    let (alone, mut others): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|task| task.file.is_alone);
+    others.sort_by_key(|task| !task.file.is_long);
     let mut counts = Counts::default();
     for task in &alone {
         counts.add(run(place, task, is_only)?);

@@ -91,7 +91,7 @@ pub(super) struct Checkpoints {
     task: Mutex<Option<Task>>,
     /// Where the script that trains finds them.
     offer: Option<Offer>,
-    /// One checkpoint is written at a time: they are of rising steps, and the newest is what counts.
+    /// One checkpoint is written at a time.
     writing: Mutex<()>,
     /// Whether a worker may fetch a state as soon as it came.
     holds: bool,
@@ -288,6 +288,8 @@ impl Checkpoints {
         if let (Ok((path, _)), Some(offer)) = (&written, &self.offer) {
             offer.make(path, state.step);
         }
+        // States of two steps that end at once may come in any order: one that is late is offered before it goes.
+        self.store.prune();
         written.map_err(|e| e.to_string())
     }
 

@@ -38,6 +38,7 @@ fn store(folder: &Path) -> Store {
 
 fn write(store: &Store, step: u64) {
     store.write(&state(step), &layout(), &SLOTS, "class").expect("a folder that can be written");
+    store.prune();
 }
 
 #[test]
@@ -51,6 +52,17 @@ fn a_checkpoint_comes_back_bit_for_bit_and_only_the_newest_stay() {
     assert_eq!(loaded.state, state(50));
     assert!(loaded.skipped.is_empty());
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3, "no temporary file is left");
+}
+
+#[test]
+fn a_checkpoint_that_comes_late_stays_until_it_is_pruned() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path());
+    [20, 30, 40].map(|step| write(&store, step));
+    let (path, _) = store.write(&state(10), &layout(), &SLOTS, "class").unwrap();
+    assert!(path.exists(), "whoever wants it can link it");
+    store.prune();
+    assert_eq!(store.steps(), [40, 30, 20]);
 }
 
 #[test]
