@@ -38,14 +38,15 @@ impl World {
         }
     }
 
-    /// Without faults, no active worker waits but for a scheduled change.
+    /// Without faults, no active worker waits but for a scheduled change or a verdict.
     pub(crate) fn check_wait(&mut self, id: WorkerId) {
         let member = &self.processes[&id].member;
         if !self.scenario.calm() || !member.is_active() || self.end.is_some() {
             return;
         }
-        if member.membership().hold_at.is_none_or(|at| at > member.step()) {
-            let step = member.step();
+        let (step, every) = (member.step(), self.scenario.rules.verdict_every);
+        let asks = every > 0 && step.is_multiple_of(every) && step < self.scenario.rules.total_steps;
+        if !asks && member.membership().hold_at.is_none_or(|at| at > step) {
             self.violate(format!("worker {id} has to wait at boundary {step} although nothing is wrong"));
         }
     }
@@ -135,6 +136,11 @@ impl World {
                 }
             }
             ToWorker::Bye { .. } | ToWorker::SendCheckpoint { .. } | ToWorker::Inquire { .. } => {}
+            ToWorker::GoOn { step } => {
+                if self.watch.verdicts.get(step) != Some(&false) {
+                    self.violate(format!("no verdict in the journal lets the run go on after {step}"));
+                }
+            }
             ToWorker::Phase(_)
             | ToWorker::Grant { .. }
             | ToWorker::EvaluateAlone { .. }
