@@ -225,6 +225,7 @@ impl World {
                 let part = contribution(&round.update_steps(), nodes, round.digest);
                 round.sum = round.sum.wrapping_add(part);
             }
+            self.bring_on(id, number, index);
         }
         index
     }
