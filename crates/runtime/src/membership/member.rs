@@ -460,6 +460,10 @@ impl Member {
     pub fn mismatched(&mut self, mismatch: &Mismatch) -> Vec<Effect> {
         // The sums of the step have replaced the last result, which all members have.
         self.last = 0;
+        if self.stage != Stage::Running {
+            // It was told to go meanwhile, or to form another membership.
+            return vec![];
+        }
         match mismatch.verdict {
             Verdict::Wrong { worker, .. } => {
                 self.broken(None, format!("worker {worker} computes wrong gradients"))
