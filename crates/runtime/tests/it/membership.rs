@@ -30,8 +30,8 @@ const SEEDS: Range<u64> = 0..3000;
 
 /// Others that once failed: each verdict was another membership, so that newcomers began one that the members had left.
 /// In 12715 a member was called late as well, because the simulation did not count what reached it.
-/// 70205 was a change that the check for scheduled ones did not expect. In 94174 a worker that had been told to go forgot
-/// it over a mismatch.
+/// 70205 was a change that the check for scheduled ones did not expect. In 94174 a worker that had been told to go
+/// forgot it over a mismatch.
 const REGRESSIONS: [u64; 10] = [7870, 11950, 12715, 19370, 20240, 23150, 26940, 27340, 70205, 94174];
 
 /// Lines of the history that a failure prints.

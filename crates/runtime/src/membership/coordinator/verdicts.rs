@@ -2,10 +2,10 @@
 //!
 //! Members know where they wait: at each boundary that is due by the job and that no verdict has let pass. A
 //! membership says up to where that was when it was made ([`Membership::decided`]), and a verdict to go on is told to
-//! all workers ([`ToWorker::GoOn`]). It is no membership of its own: newcomers receive the state for one membership,
-//! and would begin again at every verdict. A verdict to end makes this boundary the last one of the run, where the
-//! members wait for the membership that stops. A verdict is in the journal before anything follows from it, and is
-//! never given twice.
+//! all workers ([`ToWorker::GoOn`]). It does not begin another membership: newcomers receive the state for one
+//! membership, and would begin again at every verdict. A verdict to end makes this boundary the last one of the run,
+//! where the members wait for the membership that stops. A verdict is in the journal before anything follows from it,
+//! and is never given twice.
 //!
 //! [`Membership::decided`]: crate::membership::Membership::decided
 
@@ -155,7 +155,7 @@ impl Coordinator {
             verdicts.longest_s = verdicts.longest_s.max(self.now_s - waits.since_s);
         }
         if verdicts.ends.is_none() {
-            // Also to those who are no members: a plan that was made before this verdict may admit them.
+            // Also to those outside the membership: a plan that was made before this verdict may admit them.
             let is_up = |w: &Worker| !matches!(w.stage, Stage::Started | Stage::Booting);
             let told = self.workers.iter().filter(|(_, w)| is_up(w)).map(|(id, _)| *id);
             for worker in told.collect::<Vec<WorkerId>>() {

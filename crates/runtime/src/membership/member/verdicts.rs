@@ -12,8 +12,8 @@ use crate::membership::Offer;
 pub(super) struct Verdicts {
     /// The run goes on after every boundary up to this one: so this worker heard from the coordinator.
     heard: u64,
-    /// All members know it up to this one. Whoever takes part in the membership comes to the same answer, shadows
-    /// too: it follows from what the membership began with, and from its rounds.
+    /// All members know it up to this one. A worker that takes part in the membership comes to the same answer, also a
+    /// shadow: it follows from what the membership began with, and from its rounds.
     passed: u64,
     /// In the last round some knew of a verdict that others had not heard of.
     some_know: bool,
