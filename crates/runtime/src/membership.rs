@@ -81,6 +81,8 @@ pub struct Membership {
     pub from_step: u64,
     /// Boundary at which the members wait for the next membership.
     pub hold_at: Option<u64>,
+    /// No verdict is awaited at this boundary or an earlier one.
+    pub decided: u64,
     /// After the switch nothing is trained any more: checkpoint, report, leave.
     pub stop: bool,
     /// Steps that each update covers: its batch is as many times the job's. 0 means 1.
@@ -130,11 +132,27 @@ impl Membership {
         peers
     }
 
-    /// Whether the same workers take part in the same roles, from the same boundary on.
+    /// Whether the same workers take part in the same roles. What was decided meanwhile they hear without another
+    /// membership.
     pub fn same_as(&self, other: &Membership) -> bool {
-        let bare = |m: &Membership| Membership { epoch: 0, promoted: Vec::new(), from_step: 0, ..m.clone() };
+        let bare = |m: &Membership| Membership {
+            epoch: 0,
+            promoted: Vec::new(),
+            from_step: 0,
+            decided: 0,
+            ..m.clone()
+        };
         bare(self) == bare(other)
     }
+}
+
+/// What a member tells the others in a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Offer {
+    /// The newest membership for which it is ready.
+    pub epoch: u64,
+    /// The run goes on after every boundary up to this one, as it heard.
+    pub decided: u64,
 }
 
 /// Where a worker without state gets it from.
@@ -205,6 +223,11 @@ pub enum ToWorker {
         /// The membership in force.
         epoch: u64,
         /// Committed steps.
+        step: u64,
+    },
+    /// A verdict: the run goes on after every boundary up to this step.
+    GoOn {
+        /// This one.
         step: u64,
     },
     /// Say at once where you stand.

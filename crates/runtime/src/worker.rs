@@ -442,10 +442,14 @@ impl Worker {
 
     fn hold(&mut self, task: &Task) {
         self.flush();
+        let (began, waits) = (Instant::now(), self.member.awaits_verdict());
         let (step, offer) = (self.member.step(), self.member.offer(task));
         match self.engine.hold(step, offer) {
             Ok(offers) => self.member.round_done(task, &offers),
             Err(fault) => self.fault(fault),
+        }
+        if waits {
+            self.boundary += began.elapsed();
         }
     }
 

@@ -47,6 +47,7 @@ pub fn write_membership(m: &Membership) -> wire::MembershipEpoch {
             .collect(),
         from_step: m.from_step,
         hold_at: m.hold_at,
+        decided: m.decided,
         stop: m.stop,
         promoted: m.promoted.clone(),
         accumulation: m.accumulation,
@@ -69,6 +70,7 @@ pub fn read_membership(m: wire::MembershipEpoch) -> Option<Membership> {
         promoted: m.promoted,
         from_step: m.from_step,
         hold_at: m.hold_at,
+        decided: m.decided,
         stop: m.stop,
         accumulation: m.accumulation,
         paused: m.paused,
@@ -105,6 +107,7 @@ pub fn write_to_worker(message: &ToWorker) -> wire::ToWorker {
         ToWorker::SendCheckpoint { epoch, step } => {
             Body::SendCheckpoint(wire::SendCheckpoint { epoch: *epoch, step: *step })
         }
+        ToWorker::GoOn { step } => Body::GoOn(wire::GoOn { step: *step }),
         ToWorker::Inquire { explain } => Body::Inquire(wire::Inquire { explain: *explain }),
         ToWorker::Bye { reason, refused } => {
             Body::Bye(wire::Bye { reason: reason.clone(), refused: *refused })
@@ -139,6 +142,7 @@ pub fn read_to_worker(message: wire::ToWorker) -> Option<ToWorker> {
         Body::Serve(m) => ToWorker::Serve(phase::read_serve(m)?),
         Body::HandOver(m) => ToWorker::HandOver { epoch: m.epoch, step: m.step },
         Body::SendCheckpoint(m) => ToWorker::SendCheckpoint { epoch: m.epoch, step: m.step },
+        Body::GoOn(m) => ToWorker::GoOn { step: m.step },
         Body::Inquire(m) => ToWorker::Inquire { explain: m.explain },
         Body::Bye(m) => ToWorker::Bye { reason: m.reason, refused: m.refused },
         Body::Welcome(_) => return None,

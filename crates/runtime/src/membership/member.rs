@@ -3,15 +3,17 @@
 //! The shell ([`crate::worker`]) asks [`Member::next_task`], carries the task out, and tells the result;
 //! messages that arrive meanwhile are handed over at the next safe point, or interrupt a collective.
 
-use super::{FromWorker, Load, Membership, Mismatch, ToWorker, Verdict, WorkerId};
+use super::{FromWorker, Load, Membership, Mismatch, Offer, ToWorker, Verdict, WorkerId};
 
 mod asynchronous;
 mod periodic;
 mod recovery;
 mod task;
+mod verdicts;
 
 use asynchronous::Asynchronous;
 pub use task::{Effect, Rules, Task};
+use verdicts::Verdicts;
 
 #[derive(Debug, Clone, PartialEq)]
 enum Stage {
@@ -67,6 +69,7 @@ pub struct Member {
     offered: u64,
     /// Highest epoch seen in a round that did not agree: hold again only with at least this.
     hold_floor: u64,
+    verdicts: Verdicts,
     catch_up: Option<Task>,
     evaluated_at: Option<u64>,
     checkpointed_at: Option<u64>,
@@ -100,6 +103,7 @@ impl Member {
             agreed: None,
             offered: 0,
             hold_floor: 0,
+            verdicts: Verdicts::default(),
             catch_up: None,
             evaluated_at: None,
             checkpointed_at: None,
@@ -143,8 +147,8 @@ impl Member {
         matches!(self.stage, Stage::Running | Stage::Joining) && self.membership.shadows(self.id)
     }
 
-    /// The epoch to offer in the header of the round under way, at the boundary that follows it.
-    pub fn offer(&mut self, round: &Task) -> u64 {
+    /// What to offer in the header of the round under way, at the boundary that follows it.
+    pub fn offer(&mut self, round: &Task) -> Offer {
         self.update = if *round == Task::Train { self.next_update() } else { 0 };
         let boundary = self.step.saturating_add(self.update);
         self.offered = self
@@ -154,7 +158,7 @@ impl Member {
             .find(|m| m.epoch > self.membership.epoch)
             .filter(|m| m.from_step <= boundary)
             .map_or(self.membership.epoch, |m| m.epoch);
-        self.offered
+        Offer { epoch: self.offered, decided: self.verdicts.heard() }
     }
 
     /// Steps that the update of the round covers whose epoch was offered last.
@@ -235,11 +239,7 @@ impl Member {
             };
         }
         if self.holds() {
-            let floor = self.hold_floor.max(self.membership.epoch.saturating_add(1));
-            let offers = self.prepared.iter().any(|m| m.epoch >= floor && m.from_step <= self.step);
-            // A shadow that still receives chunks must be free to say when it has them all.
-            let ready = if self.is_shadow() { self.has_state } else { offers };
-            return if ready { Task::Hold } else { Task::Wait };
+            return if self.may_confer() { Task::Hold } else { Task::Wait };
         }
         Task::Train
     }
@@ -307,6 +307,10 @@ impl Member {
                 self.send_checkpoint(epoch, step);
                 vec![]
             }
+            ToWorker::GoOn { step } => {
+                self.verdicts.hear(step);
+                vec![]
+            }
             // For servers; the session answers where the worker stands.
             ToWorker::Serve(_) | ToWorker::Inquire { .. } => vec![],
             ToWorker::Bye { reason, refused } => {
@@ -321,6 +325,7 @@ impl Member {
         self.connected = false;
         self.prepared.clear();
         self.agreed = None;
+        self.verdicts = Verdicts::default();
         if !matches!(self.stage, Stage::Gone | Stage::Dismissed { .. }) {
             self.stage = if self.has_state { Stage::Broken } else { Stage::Standby };
         }
@@ -371,6 +376,7 @@ impl Member {
         self.prepared.retain(|m| m.epoch > membership.epoch);
         self.agreed = None;
         self.hold_floor = 0;
+        self.verdicts.begin(membership.decided);
         self.trained = (membership.epoch, membership.accumulation);
         // What was due at this boundary came before, whatever the updates of the new membership cover.
         self.evaluated_at = Some(self.step);
@@ -427,19 +433,20 @@ impl Member {
         vec![Effect::Send(FromWorker::Finished { step: self.step, digest })]
     }
 
-    /// A training or hold round ended; `offers` are the epochs that the active members offered.
-    pub fn round_done(&mut self, round: &Task, offers: &[u64]) {
+    /// A training or hold round ended; `offers` are those of the active members.
+    pub fn round_done(&mut self, round: &Task, offers: &[Offer]) {
         if *round == Task::Train {
             self.step = self.step.saturating_add(self.update);
             self.last = self.update;
         }
-        let highest = offers.iter().copied().max().unwrap_or(0);
-        let same = offers.iter().all(|o| *o == highest);
+        let highest = offers.iter().map(|offer| offer.epoch).max().unwrap_or(0);
+        let same = offers.iter().all(|offer| offer.epoch == highest);
         let agreed = same && highest > self.membership.epoch && self.stage == Stage::Running;
         self.agreed = agreed.then_some(highest);
         if *round == Task::Hold && self.agreed.is_none() {
             self.hold_floor = highest;
         }
+        self.verdicts.confer(offers, self.step);
     }
 
     /// The reduced loss or gradient of the step is not finite: nothing was applied.
@@ -453,6 +460,10 @@ impl Member {
     pub fn mismatched(&mut self, mismatch: &Mismatch) -> Vec<Effect> {
         // The sums of the step have replaced the last result, which all members have.
         self.last = 0;
+        if self.stage != Stage::Running {
+            // It was told to go meanwhile, or to form another membership.
+            return vec![];
+        }
         match mismatch.verdict {
             Verdict::Wrong { worker, .. } => {
                 self.broken(None, format!("worker {worker} computes wrong gradients"))

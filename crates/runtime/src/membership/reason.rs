@@ -57,11 +57,6 @@ pub enum Reason {
         /// That one.
         next: String,
     },
-    /// A verdict lets the run go on.
-    GoesOn {
-        /// After this step.
-        step: u64,
-    },
     /// A verdict ends the run.
     EarlyEnd,
     /// The run was asked to stop.
@@ -86,7 +81,6 @@ impl std::fmt::Display for Reason {
             Reason::JoinerLost => write!(f, "a joining worker is lost"),
             Reason::Pause { worker } => write!(f, "worker {worker} pauses"),
             Reason::Protocol { next } => write!(f, "the protocol changes to {next}"),
-            Reason::GoesOn { step } => write!(f, "the run goes on after step {step}, as was decided"),
             Reason::EarlyEnd => write!(f, "the run ends here, as was decided"),
             Reason::Stop => write!(f, "the run was asked to stop"),
         }

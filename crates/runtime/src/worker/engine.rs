@@ -20,7 +20,7 @@ use crate::collective::{
 };
 use crate::control::Token;
 use crate::frame::Stamp;
-use crate::membership::{Activity, Membership, WorkerId};
+use crate::membership::{Activity, Membership, Offer, WorkerId};
 use crate::mesh::Mesh;
 use crate::optimizer::Optimizer;
 use crate::order::SampleOrder;
@@ -80,8 +80,8 @@ struct Sums {
 /// What a training round found.
 #[derive(Debug)]
 pub(super) struct Round {
-    /// Epochs that the active members offered, by rank.
-    pub(super) offers: Vec<u64>,
+    /// What the active members offered, by rank.
+    pub(super) offers: Vec<Offer>,
     /// What the update was.
     pub(super) applied: Applied,
     /// Seconds spent on gradients.
@@ -254,7 +254,7 @@ impl Engine {
     pub(super) fn train(
         &mut self,
         steps: Range<u64>,
-        offer: u64,
+        offer: Offer,
         incoming: Option<&Incoming>,
         urgent: &dyn Fn() -> bool,
     ) -> Result<Round, Fault> {
@@ -334,7 +334,7 @@ impl Engine {
     }
 
     /// Exchanges headers only.
-    pub(super) fn confer(&mut self, step: u64, header: &Header) -> Result<(Vec<u64>, [f64; 3]), Fault> {
+    pub(super) fn confer(&mut self, step: u64, header: &Header) -> Result<(Vec<Offer>, [f64; 3]), Fault> {
         let outcome = self.exchange_control(step, &header.encode())?;
         self.read_headers(&outcome)
     }
@@ -353,14 +353,14 @@ impl Engine {
         Ok(outcome)
     }
 
-    /// Offers only: a round that agrees on the next membership.
-    pub(super) fn hold(&mut self, step: u64, offer: u64) -> Result<Vec<u64>, Fault> {
+    /// Offers only: a round that agrees on the next membership, or to go on.
+    pub(super) fn hold(&mut self, step: u64, offer: Offer) -> Result<Vec<Offer>, Fault> {
         let nodes = maximal_nodes(self.order.virtual_nodes, self.accumulator.range()).len();
         let header = Header { offer, sums: vec![[0.0; 3]; nodes] };
         self.confer(step, &header).map(|(offers, _)| offers)
     }
 
-    fn read_headers(&self, outcome: &Outcome) -> Result<(Vec<u64>, [f64; 3]), Fault> {
+    fn read_headers(&self, outcome: &Outcome) -> Result<(Vec<Offer>, [f64; 3]), Fault> {
         let ranges: Vec<_> = self.membership.active.iter().map(|a| a.nodes.clone()).collect();
         header::combine(self.order.virtual_nodes, &ranges, &outcome.headers).map_err(|rank| {
             let worker = self.membership.active[rank].worker;

@@ -32,6 +32,7 @@ fn membership() -> impl Strategy<Value = Membership> {
             promoted: members.iter().map(|m| m.0).collect(),
             from_step,
             hold_at,
+            decided: from_step / 2,
             stop,
             accumulation: epoch as u32,
             paused: members.iter().map(|m| m.0).collect(),
@@ -162,6 +163,7 @@ fn to_worker() -> impl Strategy<Value = ToWorker> {
             }
         ),
         (any::<u64>(), any::<u64>()).prop_map(|(epoch, step)| ToWorker::SendCheckpoint { epoch, step }),
+        any::<u64>().prop_map(|step| ToWorker::GoOn { step }),
         (".*", any::<bool>()).prop_map(|(reason, refused)| ToWorker::Bye { reason, refused }),
         any::<bool>().prop_map(|explain| ToWorker::Inquire { explain }),
     ]

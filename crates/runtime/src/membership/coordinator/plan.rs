@@ -90,16 +90,18 @@ impl Coordinator {
             promoted: active.iter().copied().filter(|id| self.current.rank(*id).is_none()).collect(),
             from_step: 0,
             hold_at: self.holds_at(),
+            decided: self.goes_on_after(),
             stop: false,
             accumulation: self.accumulation,
             paused: self.paused.iter().copied().collect(),
         }
     }
 
-    /// The next boundary at which the members wait: for other workers, for a verdict, or to hand their state over.
+    /// The next boundary at which the members wait for another membership: of other workers, or to hand their state
+    /// over.
     fn holds_at(&self) -> Option<u64> {
         let scheduled = self.schedule.front().map(|(step, _)| *step);
-        scheduled.into_iter().chain(self.hands_over_at()).chain(self.verdict_holds_at()).min()
+        scheduled.into_iter().chain(self.hands_over_at()).min()
     }
 
     /// The next membership on the way to what is wanted, with its reason; `None` when nothing is to do.
@@ -183,12 +185,11 @@ impl Coordinator {
         let mut shadows = self.staged(Stage::Shadow);
         let go_on = |mut shadows: Vec<WorkerId>| {
             shadows.extend(self.staged(Stage::CaughtUp));
-            let resize = Reason::Resize { wanted: self.wanted };
-            let reason = self.goes_on_after().map_or(resize, |step| Reason::GoesOn { step });
-            (self.compose(members, &shadows), reason)
+            (self.compose(members, &shadows), Reason::Resize { wanted: self.wanted })
         };
         if self.awaited_verdict().is_some() && settled && !self.proposed.is_empty() {
-            // Members that could prepare that plan wait in a round for those that could not, and do nothing else.
+            // Members that could prepare that plan wait in a round for those that could not, and do nothing else: the
+            // first of them sends no checkpoint, without which there is no verdict.
             return Some(go_on(shadows));
         }
         // Another change was asked for than the one for which the members wait.
@@ -269,7 +270,7 @@ impl Coordinator {
     fn scheduled(&self, staying: &[WorkerId], caught_up: &[WorkerId]) -> Option<(Membership, Reason)> {
         let (step, workers) = *self.schedule.front()?;
         if self.verdict_holds_at().is_some_and(|at| at < step) {
-            // Members that hold the plan for a later boundary would not go on from an earlier one.
+            // It could not be replaced any more, and the members may have to wait for long before they come there.
             return None;
         }
         let mut workers = workers.clamp(1, self.config.virtual_nodes) as usize;
@@ -287,13 +288,7 @@ impl Coordinator {
         let active: Vec<WorkerId> = staying.iter().chain(caught_up).copied().take(workers).collect();
         let next = Membership {
             from_step: step,
-            hold_at: self
-                .schedule
-                .get(1)
-                .map(|(step, _)| *step)
-                .into_iter()
-                .chain(self.verdict_holds_at())
-                .min(),
+            hold_at: self.schedule.get(1).map(|(step, _)| *step),
             ..self.compose(&active, &[])
         };
         Some((next, Reason::Resize { wanted: workers as u32 }))

@@ -1,16 +1,19 @@
 //! Verdicts: at some boundaries the members wait until it is said whether the run goes on.
 //!
-//! They wait as they do for a scheduled change: the membership names the boundary ([`Membership::hold_at`]). A verdict
-//! to go on makes a later boundary the next one, which is another membership. A verdict to end makes this boundary the
-//! last one of the run. A verdict is in the journal before anything follows from it, and is never given twice.
+//! Members know where they wait: at each boundary that is due by the job and that no verdict has let pass. A
+//! membership says up to where that was when it was made ([`Membership::decided`]), and a verdict to go on is told to
+//! all workers ([`ToWorker::GoOn`]). It does not begin another membership: newcomers receive the state for one
+//! membership, and would begin again at every verdict. A verdict to end makes this boundary the last one of the run,
+//! where the members wait for the membership that stops. A verdict is in the journal before anything follows from it,
+//! and is never given twice.
 //!
-//! [`Membership::hold_at`]: crate::membership::Membership::hold_at
+//! [`Membership::decided`]: crate::membership::Membership::decided
 
 use bellwether_core::record::{EarlyEnd, Event as Journal};
 
 use super::last_checkpoint::retry_s;
-use super::{Coordinator, Lifecycle};
-use crate::membership::ToWorker;
+use super::{Coordinator, Lifecycle, Stage, Worker};
+use crate::membership::{ToWorker, WorkerId};
 
 /// Seconds without a verdict after which people are told, and how many times the longest one so far.
 const PATIENCE: (f64, f64) = (60.0, 3.0);
@@ -82,9 +85,7 @@ impl Coordinator {
         if every == 0 || self.verdicts.ends.is_some() {
             return None;
         }
-        // Members that have passed a boundary do not go back to it, whatever became of the journal.
-        let passed = self.progress.committed().saturating_sub(1) / every * every;
-        let next = self.verdicts.decided.max(passed).saturating_add(every);
+        let next = self.goes_on_after().saturating_add(every);
         self.total_steps.is_none_or(|total| next < total).then_some(next)
     }
 
@@ -99,11 +100,15 @@ impl Coordinator {
         self.verdict_at().filter(|step| trains && *step == self.progress.committed())
     }
 
-    /// The step for which the last verdict let the run go on, where the members wait at it still.
-    pub(super) fn goes_on_after(&self) -> Option<u64> {
-        let decided = self.verdicts.decided;
-        (decided > 0 && self.current.hold_at == Some(decided) && self.verdicts.ends.is_none())
-            .then_some(decided)
+    /// The members need not wait at this boundary, nor at an earlier one.
+    pub(super) fn goes_on_after(&self) -> u64 {
+        if let Some(end) = &self.verdicts.ends {
+            return end.step.saturating_sub(1);
+        }
+        // Members that have passed a boundary do not go back to it, whatever became of the journal.
+        let before = self.progress.committed().saturating_sub(1);
+        let passed = before - before.checked_rem(self.config.verdict_every).unwrap_or(before);
+        self.verdicts.decided.max(passed)
     }
 
     /// Why a verdict on `step` cannot be followed. The same one may be given again, and changes nothing.
@@ -148,6 +153,14 @@ impl Coordinator {
         verdicts.ends = ends.map(|reason| EarlyEnd { step, reason });
         if let Some(waits) = verdicts.waits.take() {
             verdicts.longest_s = verdicts.longest_s.max(self.now_s - waits.since_s);
+        }
+        if verdicts.ends.is_none() {
+            // Also to those outside the membership: a plan that was made before this verdict may admit them.
+            let is_up = |w: &Worker| !matches!(w.stage, Stage::Started | Stage::Booting);
+            let told = self.workers.iter().filter(|(_, w)| is_up(w)).map(|(id, _)| *id);
+            for worker in told.collect::<Vec<WorkerId>>() {
+                self.send(worker, ToWorker::GoOn { step });
+            }
         }
     }
 

@@ -14,26 +14,6 @@ impl Member {
         self.send_again = false;
     }
 
-    /// Whether this is the boundary at which the members wait for the next membership.
-    pub(super) fn holds(&self) -> bool {
-        let Some(at) = self.membership.hold_at else { return false };
-        // The step to wait at may lie within the update before the boundary.
-        let is_here = at <= self.step && at.saturating_add(self.reach()) > self.step;
-        // A plan that was made before the boundary that it names was passed knows of none after it, and no verdict has
-        // let it pass one.
-        is_here || at < self.step && self.is_verdict_due()
-    }
-
-    fn is_verdict_due(&self) -> bool {
-        let every = self.rules.verdict_every;
-        every > 0 && self.step.is_multiple_of(every) && self.step < self.rules.total_steps
-    }
-
-    /// Whether the members wait for a verdict on this step, which is neither part of a step nor of a switch.
-    pub fn awaits_verdict(&self) -> bool {
-        self.is_active() && self.is_verdict_due() && self.holds()
-    }
-
     /// The coordinator asks for the state after `step`.
     pub(super) fn send_checkpoint(&mut self, epoch: u64, step: u64) {
         // What was asked of a membership that is over is asked again.

@@ -34,6 +34,7 @@ impl Member {
             self.has_state = false;
             self.stage = Stage::Standby;
         }
+        self.verdicts.begin(membership.decided);
         self.membership = membership;
     }
 

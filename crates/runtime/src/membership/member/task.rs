@@ -54,7 +54,8 @@ pub enum Task {
     Checkpoint,
     /// Adopt the prepared connections of this membership; then [`Member::switched`].
     Switch(Membership),
-    /// Exchange headers only, to agree on the next membership; then [`Member::round_done`].
+    /// Exchange headers only, to agree on the next membership, or that a verdict lets all go on; then
+    /// [`Member::round_done`].
     Hold,
     /// Compute, reduce, apply; then [`Member::round_done`].
     Train,

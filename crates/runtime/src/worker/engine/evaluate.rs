@@ -1,7 +1,7 @@
 //! Evaluation of the held-out set, each member its virtual nodes' share.
 
 use super::{Engine, Fault, Header, header};
-use crate::membership::{Activity, EvaluationRecord};
+use crate::membership::{Activity, EvaluationRecord, Offer};
 use crate::transfer::read;
 use crate::workload::{Evaluation, MicroBatch, Weights};
 
@@ -13,7 +13,7 @@ impl Engine {
     pub(in crate::worker) fn evaluate(
         &mut self,
         step: u64,
-        offer: u64,
+        offer: Offer,
         urgent: &dyn Fn() -> bool,
     ) -> Result<EvaluationRecord, Fault> {
         let (range, nodes) = (self.accumulator.range(), u64::from(self.order.virtual_nodes));

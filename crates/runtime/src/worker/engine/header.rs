@@ -1,36 +1,40 @@
-//! The control bytes that every member sends with every collective: the membership it offers, and sums over its virtual
-//! nodes (of losses and square norms, or of losses, right predictions and predictions), which all add up along the
+//! The control bytes that every member sends with every collective: what it offers, and sums over its virtual nodes (of
+//! losses and square norms, or of losses, right predictions and predictions), which all add up along the
 //! canonical tree as the gradients are.
 
 use std::ops::Range;
 
+use crate::membership::Offer;
 use crate::tree::{children, maximal_nodes};
+
+/// Bytes before the sums.
+const OFFER_BYTES: usize = 16;
 
 /// One member's control bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::worker) struct Header {
-    /// The epoch it is prepared for.
-    pub(in crate::worker) offer: u64,
+    /// What it is prepared for, and what it has heard.
+    pub(in crate::worker) offer: Offer,
     /// Three sums for each maximal node of its range.
     pub(in crate::worker) sums: Vec<[f64; 3]>,
 }
 
 impl Header {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut bytes = self.offer.to_le_bytes().to_vec();
+        let mut bytes = [self.offer.epoch, self.offer.decided].map(u64::to_le_bytes).concat();
         self.sums.iter().flatten().for_each(|sum| bytes.extend(sum.to_le_bytes()));
         bytes
     }
 
     /// Reads the bytes of a member with `nodes` maximal nodes.
     pub(super) fn decode(bytes: &[u8], nodes: usize) -> Option<Header> {
-        if bytes.len() != 8 + nodes * 24 {
+        if bytes.len() != OFFER_BYTES + nodes * 24 {
             return None;
         }
         let mut words = bytes.as_chunks::<8>().0.iter();
-        let offer = u64::from_le_bytes(*words.next()?);
+        let (epoch, decided) = (u64::from_le_bytes(*words.next()?), u64::from_le_bytes(*words.next()?));
         let numbers: Vec<f64> = words.map(|word| f64::from_le_bytes(*word)).collect();
-        Some(Header { offer, sums: numbers.as_chunks::<3>().0.to_vec() })
+        Some(Header { offer: Offer { epoch, decided }, sums: numbers.as_chunks::<3>().0.to_vec() })
     }
 }
 
@@ -46,7 +50,7 @@ pub(super) fn combine(
     virtual_nodes: u32,
     ranges: &[Range<u32>],
     headers: &[Vec<u8>],
-) -> Result<(Vec<u64>, [f64; 3]), usize> {
+) -> Result<(Vec<Offer>, [f64; 3]), usize> {
     let (mut offers, mut known) = (Vec::new(), std::collections::BTreeMap::new());
     for (rank, (range, bytes)) in ranges.iter().zip(headers).enumerate() {
         let nodes = maximal_nodes(virtual_nodes, range.clone());

@@ -304,8 +304,9 @@ fn members_keep_their_state_when_the_coordinator_dies_during_a_plan() {
     let next = membership(3, &[1, 2], &[4]);
     assert_eq!(member.message(ToWorker::Prepare(next.clone())), [Effect::Prepare(next.clone())]);
     member.prepared(next.clone(), Ok(()));
-    assert_eq!(member.offer(&Task::Train), 3);
-    member.round_done(&Task::Train, &[3, 3]);
+    let offer = member.offer(&Task::Train);
+    assert_eq!(offer.epoch, 3);
+    member.round_done(&Task::Train, &[offer, offer]);
     assert_eq!(member.next_task(), Task::Switch(next));
     assert_eq!(member.disconnected(), [Effect::Interrupt]);
     assert_eq!((member.next_task(), member.held()), (Task::Wait, Some((1, 8))));

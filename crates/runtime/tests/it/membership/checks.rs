@@ -7,7 +7,7 @@ use bellwether_runtime::membership::coordinator::End;
 use bellwether_runtime::membership::{Load, Membership, ToWorker, WorkerId};
 
 use super::control::GRACE_S;
-use super::rounds::Kind;
+use super::rounds::{Epoch, Kind};
 use super::world::World;
 use crate::digests::{FRESH, applied, contribution};
 
@@ -38,14 +38,15 @@ impl World {
         }
     }
 
-    /// Without faults, no active worker waits but for a scheduled change.
+    /// Without faults, no active worker waits but for a scheduled change or a verdict.
     pub(crate) fn check_wait(&mut self, id: WorkerId) {
         let member = &self.processes[&id].member;
         if !self.scenario.calm() || !member.is_active() || self.end.is_some() {
             return;
         }
-        if member.membership().hold_at.is_none_or(|at| at > member.step()) {
-            let step = member.step();
+        let (step, every) = (member.step(), self.scenario.rules.verdict_every);
+        let asks = every > 0 && step.is_multiple_of(every) && step < self.scenario.rules.total_steps;
+        if !asks && member.membership().hold_at.is_none_or(|at| at > step) {
             self.violate(format!("worker {id} has to wait at boundary {step} although nothing is wrong"));
         }
     }
@@ -135,6 +136,11 @@ impl World {
                 }
             }
             ToWorker::Bye { .. } | ToWorker::SendCheckpoint { .. } | ToWorker::Inquire { .. } => {}
+            ToWorker::GoOn { step } => {
+                if self.watch.verdicts.get(step) != Some(&false) {
+                    self.violate(format!("no verdict in the journal lets the run go on after {step}"));
+                }
+            }
             ToWorker::Phase(_)
             | ToWorker::Grant { .. }
             | ToWorker::EvaluateAlone { .. }
@@ -400,7 +406,16 @@ impl World {
             self.watch.schedules_checked += 1;
             let (at, before) = (workers[step as usize], step.checked_sub(1).map(|s| workers[s as usize]));
             let steady = self.scenario.scales.is_empty() && before.is_some_and(|b| b != expected);
-            if at != wanted as usize || steady {
+            // Members that wait for a verdict where the change has just happened can follow another order before they
+            // do the step.
+            let every = self.scenario.rules.verdict_every;
+            let waits = every > 0 && step.is_multiple_of(every) && !self.scenario.scales.is_empty();
+            let happened = |epoch: &Epoch| {
+                epoch.begun.is_some_and(|(at, _)| at == step)
+                    && epoch.membership.active.len() == wanted as usize
+            };
+            let replaced = waits && self.data.epochs.values().any(happened);
+            if at != wanted as usize && !replaced || steady {
                 let text = format!("{wanted} workers are due at step {step}: {before:?} before, {at} at it");
                 self.violate(text);
             }

@@ -140,6 +140,24 @@ impl World {
         Position { activity, epoch, step, since_s, waits_for, usual_s, ..Position::default() }
     }
 
+    /// What a member sends in a round brings those on who wait in it: the time for which they say that they got no
+    /// further begins with the last byte that moved ([`Position::since_s`]). Counted from when they came, a member that
+    /// had waited for long for the last one would be called late while it takes in what came.
+    pub(crate) fn bring_on(&mut self, from: WorkerId, number: u64, index: usize) {
+        let now = self.now;
+        let others = self.data.epochs[&number].rounds[index].waiting.iter().copied();
+        let hears = |id: &WorkerId| {
+            let between = pair(*id, from);
+            !self.data.silent.contains(&between) && !self.data.broken.contains(&between)
+        };
+        for id in others.filter(hears).collect::<Vec<WorkerId>>() {
+            let process = self.process(id);
+            if !process.hung && !process.still {
+                process.since_s = now;
+            }
+        }
+    }
+
     /// From whom a worker still lacks something in a round.
     fn awaited(&self, id: WorkerId, number: u64, index: usize) -> Vec<WorkerId> {
         let epoch = &self.data.epochs[&number];

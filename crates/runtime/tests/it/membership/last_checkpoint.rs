@@ -147,8 +147,8 @@ fn a_state_that_led_to_no_number_is_not_waited_for() {
 #[test]
 fn a_member_that_is_done_sends_it_as_often_as_it_is_asked() {
     let mut member = running_member(1, &[1, 2], LAST - 1);
-    member.offer(&Task::Train);
-    member.round_done(&Task::Train, &[1, 1]);
+    let offer = member.offer(&Task::Train);
+    member.round_done(&Task::Train, &[offer, offer]);
     member.evaluated();
     assert_eq!(member.next_task(), Task::Finish);
     member.finished([7; 32]);

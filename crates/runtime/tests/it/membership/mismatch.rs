@@ -171,4 +171,7 @@ fn a_member_applies_nothing_of_a_step_that_differs() {
     assert!(matches!(effects[..], [Effect::Send(FromWorker::Lost { peer: None, .. })]), "{effects:?}");
     assert_eq!((member.step(), member.next_task()), (before, Task::Wait));
     assert!(before < RULES.total_steps);
+    member.message(ToWorker::Bye { reason: "the run is over".into(), refused: false });
+    assert!(member.mismatched(&mismatch(Verdict::Wrong { worker: 2, judge: 3 })).is_empty());
+    assert!(matches!(member.next_task(), Task::Exit { .. }), "it was told to go");
 }

@@ -6,7 +6,7 @@ use bellwether_core::record::Boot;
 use bellwether_runtime::membership::coordinator::{Config, Coordinator, Event};
 use bellwether_runtime::membership::member::{Member, Rules, Task};
 use bellwether_runtime::membership::{
-    Active, EvaluationRecord, FromWorker, Load, Membership, Mismatch, Peer, Phase, Report, Serve,
+    Active, EvaluationRecord, FromWorker, Load, Membership, Mismatch, Offer, Peer, Phase, Report, Serve,
     ServerReport, Shadow, StepRecord, SwitchRecord, ToWorker, UnitRecord, Verdict, WorkerId,
     WorkloadDescription,
 };
@@ -217,6 +217,7 @@ fn a_membership(random: &mut Random) -> Membership {
         promoted: many(random, worker),
         from_step: number(random),
         hold_at: random.chance(0.5).then(|| number(random)),
+        decided: number(random),
         stop: random.chance(0.2),
         accumulation: number(random) as u32,
         paused: many(random, worker),
@@ -228,7 +229,7 @@ fn to_worker(random: &mut Random) -> ToWorker {
     let peers = |random: &mut Random| {
         many(random, |random| Peer { worker: number(random), address: "host:1".into() })
     };
-    match random.below(13) {
+    match random.below(14) {
         0 | 1 => ToWorker::Prepare(a_membership(random)),
         2 | 3 => {
             let load =
@@ -254,6 +255,7 @@ fn to_worker(random: &mut Random) -> ToWorker {
         7 => ToWorker::Grant { epoch, units: many(random, number) },
         8 => ToWorker::EvaluateAlone { epoch, step },
         9 => ToWorker::HandOver { epoch, step },
+        12 => ToWorker::GoOn { step },
         11 => ToWorker::SendCheckpoint { epoch, step },
         10 => ToWorker::Serve(Serve {
             epoch,
@@ -283,7 +285,8 @@ fn carry_out(member: &mut Member, random: &mut Random) {
         }
         task @ (Task::Train | Task::Hold) => {
             let offer = member.offer(&task);
-            member.round_done(&task, &[offer, if well { offer } else { number(random) }]);
+            let other = Offer { epoch: number(random), decided: number(random) };
+            member.round_done(&task, &[offer, if well { offer } else { other }]);
         }
         Task::BeginShadow => member.shadow_began(number(random)),
         Task::CatchUp { .. } => member.caught_up_with_result(),

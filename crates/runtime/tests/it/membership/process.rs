@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use bellwether_runtime::membership::member::{Effect, Member, Task};
-use bellwether_runtime::membership::{EvaluationRecord, FromWorker, Load, Membership, Report, StepRecord};
-use bellwether_runtime::membership::{SwitchRecord, ToWorker, WorkerId, WorkloadDescription};
+use bellwether_runtime::membership::{EvaluationRecord, FromWorker, Load, Membership, Offer, Report};
+use bellwether_runtime::membership::{StepRecord, SwitchRecord, ToWorker, WorkerId, WorkloadDescription};
 
 use super::rounds::{Kind, pair};
 use super::world::{Happening, World};
@@ -462,7 +462,7 @@ impl World {
         if process.member.membership().epoch != epoch {
             return self.violate(format!("worker {id} enters a round of epoch {epoch} from another"));
         }
-        let offer = if kind == Kind::Evaluate { 0 } else { process.member.offer(&task) };
+        let offer = if kind == Kind::Evaluate { Offer::default() } else { process.member.offer(&task) };
         let step = process.member.step();
         if process.member.is_active() && process.member.held().is_none() {
             return self.violate(format!("worker {id} takes part in {task:?} {step} without the state"));

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use bellwether_runtime::membership::{Membership, WorkerId};
+use bellwether_runtime::membership::{Membership, Offer, WorkerId};
 
 use super::process::Activity;
 use super::world::{Happening, World};
@@ -33,7 +33,7 @@ pub(crate) struct Round {
     /// Digest of the state that the members begin with.
     pub(crate) digest: u64,
     /// What each active member offered.
-    pub(crate) arrived: BTreeMap<WorkerId, u64>,
+    pub(crate) arrived: BTreeMap<WorkerId, Offer>,
     /// Sum of the contributions.
     pub(crate) sum: u64,
     pub(crate) complete: bool,
@@ -184,7 +184,7 @@ impl World {
     }
 
     /// A worker takes part in the next round of its epoch; tells which round that is.
-    pub(crate) fn arrive(&mut self, id: WorkerId, number: u64, kind: Kind, step: u64, offer: u64) -> usize {
+    pub(crate) fn arrive(&mut self, id: WorkerId, number: u64, kind: Kind, step: u64, offer: Offer) -> usize {
         let process = &self.processes[&id];
         let update = if kind == Kind::Train { process.member.update() } else { 0 };
         let held = process.state.as_ref().map(|s| s.digest).filter(|_| process.member.is_active());
@@ -225,6 +225,7 @@ impl World {
                 let part = contribution(&round.update_steps(), nodes, round.digest);
                 round.sum = round.sum.wrapping_add(part);
             }
+            self.bring_on(id, number, index);
         }
         index
     }
@@ -452,7 +453,7 @@ impl World {
     }
 
     /// The offers of a complete round, in rank order, and its sum.
-    pub(crate) fn result(&self, number: u64, index: usize) -> (Vec<u64>, Range<u64>, u64) {
+    pub(crate) fn result(&self, number: u64, index: usize) -> (Vec<Offer>, Range<u64>, u64) {
         let epoch = &self.data.epochs[&number];
         let round = &epoch.rounds[index];
         (epoch.active().iter().map(|id| round.arrived[id]).collect(), round.update_steps(), round.sum)

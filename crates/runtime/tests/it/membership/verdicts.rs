@@ -5,7 +5,7 @@ use std::ops::Range;
 use bellwether_core::record::{EarlyEnd, Event as Journal, RunOutcome};
 use bellwether_runtime::membership::coordinator::{Action, Config, End, Event, Resumed};
 use bellwether_runtime::membership::member::{Member, Rules, Task};
-use bellwether_runtime::membership::{FromWorker, Load, Membership, Position, ToWorker, WorkerId};
+use bellwether_runtime::membership::{FromWorker, Load, Membership, Offer, Position, ToWorker, WorkerId};
 
 use super::cases::{Bench, RULES, config, membership, plan, ready, recovery, sent};
 use super::world::{Happening, World};
@@ -69,7 +69,7 @@ fn deciding() -> Config {
 fn waiting(config: Config) -> (Bench, Vec<Action>) {
     let mut bench = Bench::running(config, 2);
     let epoch = bench.coordinator.membership().epoch;
-    assert_eq!(bench.coordinator.membership().hold_at, Some(10));
+    assert_eq!(bench.coordinator.membership().decided, 0);
     bench.reports(1, epoch, 10);
     assert_eq!(bench.coordinator.awaited_verdict(), None, "one has not done it");
     let actions = bench.reports(2, epoch, 10);
@@ -93,6 +93,15 @@ fn verdicts(actions: &[Action]) -> Vec<Journal> {
     actions.iter().filter_map(verdict).collect()
 }
 
+/// Who was told to go on, and after which step.
+fn told(actions: &[Action]) -> Vec<(WorkerId, u64)> {
+    let told = |action: &Action| match action {
+        Action::Send(worker, ToWorker::GoOn { step }) => Some((*worker, *step)),
+        _ => None,
+    };
+    actions.iter().filter_map(told).collect()
+}
+
 fn enough() -> Option<String> {
     Some("enough".into())
 }
@@ -113,23 +122,17 @@ fn members_wait_for_a_verdict_and_go_on_to_the_next() {
     }
     let actions = bench.take(Event::Verdict(10, None));
     assert!(matches!(actions[0], Action::Journal(Journal::Verdict { step: 10, ends: None })), "{actions:?}");
-    let next = plan(&actions, 1).expect("the members hear of it");
-    assert_eq!((next.hold_at, next.stop, next.from_step), (Some(20), false, 0));
+    assert_eq!((told(&actions), plan(&actions, 1)), (vec![(1, 10), (2, 10)], None), "no membership changes");
+    assert_eq!(bench.coordinator.lifecycle(), "training");
     assert_eq!(bench.coordinator.verdict_refusal(10, false), None, "it may be said again");
     assert!(bench.coordinator.verdict_refusal(10, true).expect("decided").contains("goes on after step 10"));
     for again in [None, enough()] {
         assert_eq!(verdicts(&bench.take(Event::Verdict(10, again))), []);
     }
-    let actions = bench.reports(1, next.epoch, 10);
-    let reason = |action: &Action| match action {
-        Action::Journal(Journal::Membership { reason, .. }) => Some(reason.clone()),
-        _ => None,
-    };
-    assert_eq!(
-        actions.iter().find_map(reason).as_deref(),
-        Some("the run goes on after step 10, as was decided")
-    );
-    assert_eq!(bench.coordinator.lifecycle(), "training");
+    let epoch = bench.coordinator.membership().epoch;
+    bench.reports(1, epoch, 20);
+    bench.reports(2, epoch, 20);
+    assert_eq!(bench.coordinator.awaited_verdict(), Some(20));
 }
 
 #[test]
@@ -138,13 +141,15 @@ fn the_last_step_needs_no_verdict() {
     let mut bench = Bench::new(Config { resumed: Some(resumed), checkpoint: Some(90), ..deciding() });
     bench.attach(1, None, true);
     let actions = bench.attach(2, None, true);
-    assert_eq!(recovery(&actions, 1).expect("it is formed").0.hold_at, Some(90), "90 is not decided");
-    bench.take(Event::Verdict(90, None));
+    assert_eq!(recovery(&actions, 1).expect("it is formed").0.decided, 80, "90 is not decided");
+    assert_eq!(told(&bench.take(Event::Verdict(90, None))), [(1, 90), (2, 90)]);
     let epoch = bench.coordinator.membership().epoch;
     bench.says(1, ready(epoch, 90));
     bench.says(2, ready(epoch, 90));
-    let actions = bench.take(Event::Tick);
-    assert_eq!(plan(&actions, 1).expect("they need not wait").hold_at, None);
+    bench.take(Event::Tick);
+    bench.reports(1, epoch, 100);
+    bench.reports(2, epoch, 100);
+    assert_eq!((bench.coordinator.progress().committed(), bench.coordinator.awaited_verdict()), (100, None));
 }
 
 #[test]
@@ -153,6 +158,7 @@ fn a_verdict_ends_the_run_well_and_is_the_last() {
     let actions = bench.take(Event::Verdict(10, enough()));
     assert_eq!(verdicts(&actions), [Journal::Verdict { step: 10, ends: enough() }]);
     let next = plan(&actions, 2).expect("the members hear of it");
+    assert_eq!((told(&actions), next.decided), (vec![], 9), "they wait until it begins");
     assert!(next.stop && bench.coordinator.lifecycle() == "stopping");
     assert!(
         bench.coordinator.verdict_refusal(10, false).expect("decided").contains("ends early after step 10")
@@ -184,7 +190,7 @@ fn what_was_decided_is_followed_by_the_next_coordinator() {
     bench.attach(1, Some((4, 10)), true);
     let actions = bench.attach(2, Some((4, 10)), true);
     let formed = recovery(&actions, 1).expect("both are back").0;
-    assert_eq!(formed.hold_at, Some(10), "no step is done that was decided not to be");
+    assert_eq!(formed.decided, 9, "no step is done that was decided not to be");
     bench.says(1, ready(formed.epoch, 10));
     bench.says(2, ready(formed.epoch, 10));
     let actions = bench.take(Event::Tick);
@@ -198,7 +204,7 @@ fn boundaries_that_were_passed_are_decided_whatever_became_of_the_journal() {
     let mut bench = Bench::new(Config { resumed: Some(resumed), checkpoint: Some(35), ..deciding() });
     bench.attach(1, None, true);
     let actions = bench.attach(2, None, true);
-    assert_eq!(recovery(&actions, 1).expect("it is formed").0.hold_at, Some(40));
+    assert_eq!(recovery(&actions, 1).expect("it is formed").0.decided, 30);
 }
 
 #[test]
@@ -258,7 +264,7 @@ fn a_worker_that_dies_while_all_wait_changes_nothing_of_the_wait() {
     let (mut bench, _) = waiting(deciding());
     let actions = bench.take(Event::Gone(1, "killed".into()));
     let formed = recovery(&actions, 2).expect("a crash begins a recovery").0;
-    assert_eq!((formed.hold_at, bench.coordinator.awaited_verdict()), (Some(10), None));
+    assert_eq!((formed.decided, bench.coordinator.awaited_verdict()), (0, None));
     bench.says(2, ready(formed.epoch, 10));
     let actions = bench.take(Event::Tick);
     assert_eq!((bench.coordinator.awaited_verdict(), asked(&actions)), (Some(10), vec![2]));
@@ -274,18 +280,83 @@ fn a_scheduled_change_does_not_lead_past_a_verdict() {
     bench.reports(2, epoch, 10);
     bench.reports(1, epoch + 1, 10);
     let changed = bench.coordinator.membership();
-    assert_eq!((changed.active.len(), changed.hold_at), (1, Some(10)), "it is not decided yet");
+    assert_eq!((changed.active.len(), changed.decided), (1, 0), "it is not decided yet");
     assert_eq!(bench.coordinator.awaited_verdict(), Some(10));
 }
 
 #[test]
-fn a_member_that_waits_sends_its_state_once_more() {
-    let rules = Rules { checkpoint_every: 10, verdict_every: 10, ..RULES };
-    let mut member = Member::new(1, rules);
-    let held = Membership { hold_at: Some(10), ..membership(1, &[1], &[]) };
-    member.message(ToWorker::Recover { membership: held, load: Some(Load::Checkpoint(10)), keep: false });
+fn a_verdict_does_not_make_newcomers_begin_again() {
+    let (mut bench, _) = waiting(deciding());
+    bench.take(Event::Scale(3));
+    let invited = plan(&bench.attach(3, None, true), 1).expect("a newcomer is invited").epoch;
+    bench.reports(1, invited, 10);
+    bench.reports(2, invited, 10);
+    let actions = bench.take(Event::Verdict(10, None));
+    assert_eq!((told(&actions), plan(&actions, 3)), (vec![(1, 10), (2, 10), (3, 10)], None));
+    let actions = bench.says(3, FromWorker::CaughtUp { epoch: invited, step: 11 });
+    assert_eq!(plan(&actions, 3).expect("it becomes a member").decided, 10);
+}
+
+/// A member of these that has begun at step 10, at which a verdict is due.
+fn member_at_10(id: WorkerId, members: &[WorkerId], checkpoint_every: u64) -> Member {
+    let mut member = Member::new(id, Rules { checkpoint_every, verdict_every: 10, ..RULES });
+    let membership = membership(1, members, &[]);
+    member.message(ToWorker::Recover { membership, load: Some(Load::Checkpoint(10)), keep: false });
     member.formed(1, Some(10), Ok(()));
     member.message(ToWorker::Start { epoch: 1, step: 10, behind: vec![], source: 1, accumulation: 1 });
+    member
+}
+
+/// All take part in a round in which they wait.
+fn confer(members: &mut [Member]) {
+    let offers: Vec<Offer> = members.iter_mut().map(|member| member.offer(&Task::Hold)).collect();
+    members.iter_mut().for_each(|member| member.round_done(&Task::Hold, &offers));
+}
+
+#[test]
+fn members_go_on_after_the_round_in_which_all_have_heard() {
+    let mut members = [1, 2].map(|id| member_at_10(id, &[1, 2], 0));
+    let tasks = |members: &[Member]| members.iter().map(Member::next_task).collect::<Vec<_>>();
+    assert_eq!(tasks(&members), [Task::Wait, Task::Wait]);
+    members[0].message(ToWorker::GoOn { step: 10 });
+    assert_eq!(tasks(&members), [Task::Hold, Task::Wait], "the other has nothing to say yet");
+    // It has something else to say meanwhile.
+    let next = Membership { decided: 0, ..membership(2, &[1, 2], &[]) };
+    members[1].prepared(next.clone(), Ok(()));
+    assert_eq!(tasks(&members), [Task::Hold, Task::Hold]);
+    confer(&mut members);
+    assert_eq!(tasks(&members), [Task::Hold, Task::Wait], "it hears of the verdict soon");
+    members[1].message(ToWorker::GoOn { step: 10 });
+    assert_eq!(tasks(&members), [Task::Hold, Task::Hold]);
+    confer(&mut members);
+    assert_eq!(tasks(&members), [Task::Train, Task::Train]);
+    // A membership that was made before the verdict asks once more, and who joins by it as they do.
+    members[0].prepared(next.clone(), Ok(()));
+    for member in &mut members {
+        member.switched(next.clone());
+    }
+    assert_eq!(tasks(&members), [Task::Hold, Task::Hold]);
+    confer(&mut members);
+    assert_eq!(tasks(&members), [Task::Train, Task::Train]);
+}
+
+#[test]
+fn what_an_earlier_coordinator_said_lets_no_member_go_on() {
+    let mut member = member_at_10(1, &[1], 0);
+    member.message(ToWorker::GoOn { step: 10 });
+    assert_eq!(member.next_task(), Task::Hold);
+    member.disconnected();
+    member.reconnected();
+    let membership = membership(2, &[1], &[]);
+    member.message(ToWorker::Recover { membership, load: None, keep: true });
+    member.formed(2, None, Ok(()));
+    member.message(ToWorker::Start { epoch: 2, step: 10, behind: vec![], source: 1, accumulation: 1 });
+    assert_eq!(member.next_task(), Task::Wait, "its journal may be lost");
+}
+
+#[test]
+fn a_member_that_waits_sends_its_state_once_more() {
+    let mut member = member_at_10(1, &[1], 10);
     assert_eq!(member.next_task(), Task::Checkpoint);
     member.checkpointed();
     assert!(member.next_task() == Task::Wait && member.awaits_verdict());
