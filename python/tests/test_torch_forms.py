@@ -31,9 +31,7 @@ class Forms(unittest.TestCase):
         self.assertEqual(len(sums[0]), 1, "what follows the loop runs once")
 
     def test_every_epoch_shows_its_own_weights_however_short_it_is(self) -> None:
-        place = Place()
-        self.addCleanup(place.end)
-        trained = place.train(SCRIPT.with_name("torch_epochs.py"), "--workers", "1")
+        trained = self.place.train(SCRIPT.with_name("torch_epochs.py"), "--workers", "1")
         self.assertEqual(trained.code, 0, trained.log)
         shown = [line.split()[1:] for line in trained.out.splitlines() if line.startswith("epoch")]
         self.assertEqual(shown, [[str(epoch), str(epoch + 1)] for epoch in range(40)], trained.log)
