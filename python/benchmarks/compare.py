@@ -1,9 +1,11 @@
 """Times a training on the runtime beside PyTorch's own loop, or beside DistributedDataParallel, pair by pair.
 
-    python compare.py overhead CASE STEPS PAIRS [DEVICE]  one worker, beside a loop that accumulates gradients
-    python compare.py ddp CASE STEPS PAIRS WORKERS        as many processes of both, on this machine
-    python compare.py kill CASE STEPS PAIRS WORKERS       the same, and one process is killed in the midst of a run
+    python compare.py overhead CASE STEPS PAIRS [DEVICE]     one worker, beside a loop that accumulates gradients
+    python compare.py ddp CASE STEPS PAIRS WORKERS [NODES]   as many processes of both, on this machine
+    python compare.py kill CASE STEPS PAIRS WORKERS [NODES]  the same, and one process is killed in the midst of a run
 
+NODES are the virtual nodes of ours: with as many as workers each process computes its part of a batch at once, as
+DistributedDataParallel does; with more the run may grow.
 One thread in every process. A pair is run one after the other, and the order changes from pair to pair; the first fifth
 of the steps does not count. Prints one JSON object: of each pair the median time of a step and the processor time that
 it took, or how long the training stood still, and the load.
@@ -24,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,10 +122,12 @@ def struck(command: list[str], folder: Path, steps: int, chance: random.Random) 
     }
 
 
-def elastic(name: str, steps: str, workers: int, folder: Path, device: str = "cpu") -> list[str]:
-    """The command line of the training on the runtime."""
+def elastic(
+    name: str, steps: str, workers: int, folder: Path, device: str = "cpu", nodes: Sequence[str] = ()
+) -> list[str]:
+    """The command line of the training on the runtime; with `nodes`, of this number of virtual nodes."""
     script = [str(HERE / "elastic.py"), "--python", sys.executable, "--workers", str(workers)]
-    return [COMMAND, "run", *script, "--", name, steps, str(folder / "times"), device]
+    return [COMMAND, "run", *script, "--", name, steps, str(folder / "times"), device, "f32", *nodes]
 
 
 def reference(kind: str, name: str, steps: str, workers: int, folder: Path, device: str = "cpu") -> list[str]:
@@ -141,17 +145,18 @@ def reference(kind: str, name: str, steps: str, workers: int, folder: Path, devi
 def main() -> None:
     """Reads the command line, and prints what was measured."""
     kind, name, steps, pairs = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
-    workers = int(sys.argv[5]) if kind != "overhead" else 1
+    options = sys.argv[5:]
+    workers, nodes = (1, []) if kind == "overhead" else (int(options[0]), options[1:2])
     if shutil.which(COMMAND) is None:
         sys.exit(f"error: the command {COMMAND} is not found: BELLWETHER_COMMAND names it")
-    device = sys.argv[5] if kind == "overhead" and len(sys.argv) > 5 else "cpu"
+    device = options[0] if kind == "overhead" and options else "cpu"
     measured: list[dict[str, Any]] = []
     for number in range(pairs):
         with tempfile.TemporaryDirectory(prefix="bellwether-compare-") as place:
             folder = Path(place)
             commands = {
                 "theirs": reference(kind, name, steps, workers, folder, device),
-                "ours": elastic(name, steps, workers, folder, device),
+                "ours": elastic(name, steps, workers, folder, device, nodes),
             }
             order = sorted(commands, reverse=number % 2 == 0)
             measure: Callable[[list[str]], dict[str, float]] = (
@@ -166,7 +171,8 @@ def main() -> None:
         for key in measured[0]["ours"]
     }
     machine = f"{platform.machine()}, {os.cpu_count()} cores"
-    about = {"kind": kind, "case": name, "steps": int(steps), "workers": workers, "machine": machine}
+    about: dict[str, Any] = {"kind": kind, "case": name, "steps": int(steps), "workers": workers}
+    about |= {"options": options, "machine": machine}
     print(json.dumps({**about, "median_ratio_ours_to_theirs": ratios, "pairs": measured}, indent=1))
 
 

@@ -256,7 +256,7 @@ impl Answerer {
             }
             match self.questions.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Message::Withdrawn) => self.state = State::Say(None),
-                // It was withdrawn: nobody waits for an answer.
+                // It was withdrawn: no answer is waited for.
                 Ok(Message::Question(number, _)) if number < self.withdrawn.load(Ordering::Acquire) => {}
                 Ok(Message::Question(_, question)) => {
                     self.state = match question {

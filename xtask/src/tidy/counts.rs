@@ -59,8 +59,8 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("client", 1000, "the client of a daemon: endpoints, TLS, typed requests, streams"),
     (
         "python",
-        1600,
-        "the module for Python: the rendezvous with the main thread, starts, forks, buffers, the probe",
+        1700,
+        "the module for Python: the rendezvous with the main thread and what it withdraws, starts, forks, buffers, the probe",
     ),
     ("render", 1600, "tables, CSV, numbers, spans of time, and the drawing of all plots"),
     (

@@ -60,7 +60,7 @@ fn a_checkpoint_that_comes_late_stays_until_it_is_pruned() {
     let store = store(folder.path());
     [20, 30, 40].map(|step| write(&store, step));
     let (path, _) = store.write(&state(10), &layout(), &SLOTS, "class").unwrap();
-    assert!(path.exists(), "whoever wants it can link it");
+    assert!(path.exists(), "it can be linked until then");
     store.prune();
     assert_eq!(store.steps(), [40, 30, 20]);
 }

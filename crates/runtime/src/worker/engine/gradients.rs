@@ -97,9 +97,7 @@ impl Engine {
                 results.push([result.loss.sum, 0.0, result.loss.weight]);
                 next += 1;
                 is_urgent = next < subtree.end && urgent();
-                if !is_urgent {
-                    at();
-                }
+                at();
                 !is_urgent
             };
             self.workload
