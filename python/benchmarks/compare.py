@@ -36,7 +36,7 @@ COMMAND = os.environ.get("BELLWETHER_COMMAND", "bellwether")
 SNAPSHOT_EVERY = 10
 """Steps between two snapshots of the training that torchrun restarts. The runtime needs none."""
 
-LONGEST_S = 600.0
+LONGEST_S = 300.0
 """A program that runs for longer hangs."""
 
 Begun = tuple[int, float, float, int]
@@ -98,9 +98,21 @@ def timed(command: list[str], folder: Path, workers: int = 1) -> dict[str, float
     return found
 
 
-def struck(command: list[str], folder: Path, steps: int, chance: random.Random) -> dict[str, float]:
-    """Runs a training, kills one of its processes; returns how long no new step began, and how long all steps took."""
+def struck(command: list[str], folder: Path, steps: int, chance: random.Random) -> dict[str, Any]:
+    """Runs a training, kills one of its processes; returns how long no new step began, and how long all steps took.
+
+    One that does not come to its end after that is told as `failed`.
+    """
     process = start(command, folder)
+    try:
+        return _struck(process, folder, steps, chance)
+    except (RuntimeError, subprocess.TimeoutExpired) as error:
+        return {"failed": str(error)[-2000:]}
+
+
+def _struck(
+    process: subprocess.Popen[bytes], folder: Path, steps: int, chance: random.Random
+) -> dict[str, Any]:
     moment = steps // 2 + chance.randrange(steps // 5)
     until = time.monotonic() + LONGEST_S
     while not (before := begun(folder)) or before[-1][0] < moment:
@@ -159,16 +171,17 @@ def main() -> None:
                 "ours": elastic(name, steps, workers, folder, device, nodes),
             }
             order = sorted(commands, reverse=number % 2 == 0)
-            measure: Callable[[list[str]], dict[str, float]] = (
+            measure: Callable[[list[str]], dict[str, Any]] = (
                 (lambda command: struck(command, folder, int(steps), random.Random(number)))  # noqa: B023
                 if kind == "kill"
                 else (lambda command: timed(command, folder, workers))  # noqa: B023
             )
             pair: dict[str, Any] = {who: measure(commands[who]) for who in order}
         measured.append({**pair, "load": os.getloadavg()[0]})
+    whole = [pair for pair in measured if not any("failed" in pair[who] for who in ("ours", "theirs"))]
     ratios = {
-        key: statistics.median(pair["ours"][key] / pair["theirs"][key] for pair in measured)
-        for key in measured[0]["ours"]
+        key: statistics.median(pair["ours"][key] / pair["theirs"][key] for pair in whole)
+        for key in (whole[0]["ours"] if whole else ())
     }
     machine = f"{platform.machine()}, {os.cpu_count()} cores"
     about: dict[str, Any] = {"kind": kind, "case": name, "steps": int(steps), "workers": workers}
