@@ -58,7 +58,7 @@ fn a_checkpoint_comes_back_bit_for_bit_and_only_the_newest_stay() {
 fn a_checkpoint_that_comes_late_stays_until_it_is_pruned() {
     let folder = tempfile::tempdir().unwrap();
     let store = store(folder.path());
-    [20, 30, 40].map(|step| write(&store, step));
+    [20, 30, 40].iter().for_each(|step| write(&store, *step));
     let (path, _) = store.write(&state(10), &layout(), &SLOTS, "class").unwrap();
     assert!(path.exists(), "it can be linked until then");
     store.prune();
