@@ -77,6 +77,8 @@ impl Browser {
         }
         let browser = shared.get_or_insert_with(|| Arc::new(Browser::launch())).clone();
         browser.view(1280, 800, false);
+        // The page of the test before would complain that its daemon is gone.
+        browser.visit("about:blank");
         browser.complaints();
         Some(Turn { browser, _alone: shared })
     }
