@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -171,12 +171,12 @@ def main() -> None:
                 "ours": elastic(name, steps, workers, folder, device, nodes),
             }
             order = sorted(commands, reverse=number % 2 == 0)
-            measure: Callable[[list[str]], dict[str, Any]] = (
-                (lambda command: struck(command, folder, int(steps), random.Random(number)))  # noqa: B023
-                if kind == "kill"
-                else (lambda command: timed(command, folder, workers))  # noqa: B023
-            )
-            pair: dict[str, Any] = {who: measure(commands[who]) for who in order}
+            pair: dict[str, Any] = {}
+            for who in order:
+                if kind == "kill":
+                    pair[who] = struck(commands[who], folder, int(steps), random.Random(number))
+                else:
+                    pair[who] = timed(commands[who], folder, workers)
         measured.append({**pair, "load": os.getloadavg()[0]})
     whole = [pair for pair in measured if not any("failed" in pair[who] for who in ("ours", "theirs"))]
     ratios = {

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 /// What the main thread has to do.
@@ -156,7 +156,7 @@ impl Asker {
     /// Waits until the main thread waits for a question: its memory may be used then.
     pub(crate) fn meet(&mut self) -> Result<(), Failure> {
         if !self.is_awaited {
-            self.turns.recv().map_err(|_| gone())?;
+            self.hear()?;
             self.is_awaited = true;
         }
         Ok(())
@@ -169,8 +169,7 @@ impl Asker {
 
     /// Asks the main thread, and waits until it said the answer and comes for more.
     pub(crate) fn ask(&mut self, question: Question) -> Result<Answer, Failure> {
-        let turn = self.turn(question)?;
-        answered(turn)
+        self.turn(question).and_then(answered)
     }
 
     /// Asks the main thread several questions at once, and tells each answer, in order, as soon as it is there; waits
@@ -183,20 +182,20 @@ impl Asker {
     ) -> Result<(), Failure> {
         self.meet()?;
         self.is_awaited = false;
-        let mut left = questions.len();
+        let count = questions.len();
         for question in questions {
-            self.send(question).map_err(|_| gone())?;
+            self.send(question)?;
         }
-        while left > 0 {
-            let turn = self.turns.recv().map_err(|_| gone())?;
-            left -= 1;
-            let goes_on = answered(turn).and_then(&mut tell);
-            if left > 0 && !matches!(goes_on, Ok(true)) {
+        for left in (0..count).rev() {
+            let goes_on = self.hear().and_then(answered).and_then(&mut tell);
+            let ends = !matches!(goes_on, Ok(true));
+            if ends && left > 0 {
                 self.withdraw()?;
-                left = 0;
             }
-            self.is_awaited = left == 0;
-            goes_on?;
+            self.is_awaited = ends || left == 0;
+            if !goes_on? {
+                break;
+            }
         }
         Ok(())
     }
@@ -206,21 +205,25 @@ impl Asker {
         self.withdrawn.store(self.next, Ordering::Release);
         self.questions.send(Message::Withdrawn).map_err(|_| gone())?;
         // The answers to those that were begun in the meantime come before.
-        while self.turns.recv().map_err(|_| gone())?.is_some() {}
+        while self.hear()?.is_some() {}
         Ok(())
     }
 
-    fn send(&mut self, question: Question) -> Result<(), SendError<Message>> {
+    fn send(&mut self, question: Question) -> Result<(), Failure> {
         let number = self.next;
         self.next += 1;
-        self.questions.send(Message::Question(number, question))
+        self.questions.send(Message::Question(number, question)).map_err(|_| gone())
+    }
+
+    fn hear(&self) -> Result<Turn, Failure> {
+        self.turns.recv().map_err(|_| gone())
     }
 
     fn turn(&mut self, question: Question) -> Result<Turn, Failure> {
         self.meet()?;
         self.is_awaited = false;
-        self.send(question).map_err(|_| gone())?;
-        let turn = self.turns.recv().map_err(|_| gone())?;
+        self.send(question)?;
+        let turn = self.hear()?;
         self.is_awaited = true;
         Ok(turn)
     }

@@ -29,8 +29,8 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("sim", 5000, "the simulated cluster and readers of eight formats of traces"),
     (
         "runtime",
-        28900,
-        "membership with its verdicts and starts, data plane, checkpoints, the processes of a run, and lists of runs",
+        28950,
+        "membership with its verdicts, on which members confer, and starts, data plane, checkpoints, the processes of a run, and lists of runs",
     ),
     (
         "workloads",

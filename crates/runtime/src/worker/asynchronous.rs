@@ -258,7 +258,7 @@ impl Worker {
         };
         client.handle().resume();
         if self.connection.mailbox.urgent() {
-            return Err(Fault::Collective(None, "interrupted".into()));
+            return Err(Fault::interrupted());
         }
         client.begin(work).map_err(lost)?;
         let mut state = client.state().map_err(lost)?.to_vec();

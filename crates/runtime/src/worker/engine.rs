@@ -54,6 +54,13 @@ pub(super) enum Fault {
     Mismatch(Found),
 }
 
+impl Fault {
+    /// The thread is needed for something more urgent.
+    pub(super) fn interrupted() -> Fault {
+        Fault::Collective(None, "interrupted".into())
+    }
+}
+
 /// What an update was, the same on all workers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Applied {

@@ -26,7 +26,7 @@ impl Engine {
             let end = held_out * (node + 1) / nodes;
             while start < end {
                 if urgent() {
-                    return Err(Fault::Collective(None, "interrupted".into()));
+                    return Err(Fault::interrupted());
                 }
                 self.part(Activity::Evaluating, step);
                 let next = (start + EVALUATION_BATCH).min(end);

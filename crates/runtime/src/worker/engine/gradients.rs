@@ -35,7 +35,7 @@ impl Engine {
             let mut sums = [0.0; 3];
             for step in steps.clone() {
                 if urgent() {
-                    return Err(Fault::Collective(None, "interrupted".into()));
+                    return Err(Fault::interrupted());
                 }
                 self.part(Activity::Computing, step);
                 let more = self.micro_batch(step, node, step == steps.start)?;
@@ -43,16 +43,9 @@ impl Engine {
             }
             leaves.push(sums);
             self.accumulator.push();
-            self.computed(began, nodes_s, data_wait_s);
+            note_time(began, self.workload.take_data_wait_s(), nodes_s, data_wait_s);
         }
         Ok(header::triples_per_node(self.order.virtual_nodes, range, &leaves))
-    }
-
-    /// Notes how long a virtual node took, without what went by for want of its samples.
-    fn computed(&mut self, began: Instant, nodes_s: &mut Vec<f64>, data_wait_s: &mut f64) {
-        let waited_s = self.workload.take_data_wait_s();
-        *data_wait_s += waited_s;
-        nodes_s.push((began.elapsed().as_secs_f64() - waited_s).max(0.0));
     }
 
     /// Whether the workload adds up the gradients of these steps itself. It does not where a single gradient is looked
@@ -75,11 +68,10 @@ impl Engine {
         data_wait_s: &mut f64,
         urgent: &dyn Fn() -> bool,
     ) -> Result<Vec<[f64; 3]>, Fault> {
-        let interrupted = || Fault::Collective(None, "interrupted".into());
         let mut results = Vec::new();
         for subtree in maximal_nodes(self.order.virtual_nodes, self.accumulator.range()) {
             if urgent() {
-                return Err(interrupted());
+                return Err(Fault::interrupted());
             }
             let leaves: Vec<Leaf> = subtree.clone().map(|node| self.leaf(step, node)).collect();
             let state = read(&self.state);
@@ -90,10 +82,8 @@ impl Engine {
             at();
             let (mut began, mut next, mut is_urgent) = (Instant::now(), subtree.start, false);
             let mut computed = |result: LeafResult| {
-                let took_s = began.elapsed().as_secs_f64() - result.data_wait_s;
+                note_time(began, result.data_wait_s, nodes_s, data_wait_s);
                 began = Instant::now();
-                nodes_s.push(took_s.max(0.0));
-                *data_wait_s += result.data_wait_s;
                 results.push([result.loss.sum, 0.0, result.loss.weight]);
                 next += 1;
                 is_urgent = next < subtree.end && urgent();
@@ -104,7 +94,7 @@ impl Engine {
                 .sum_of_gradients(weights, &leaves, sum_out, &mut computed)
                 .map_err(|error| Fault::Workload(error, Some((step, next))))?;
             if is_urgent {
-                return Err(interrupted());
+                return Err(Fault::interrupted());
             }
             self.accumulator.push_node(subtree.end - subtree.start);
         }
@@ -145,6 +135,12 @@ impl Engine {
         }
         Ok([loss.sum, squares, loss.weight])
     }
+}
+
+/// Notes how long a virtual node took, without what went by for want of its samples.
+fn note_time(began: Instant, waited_s: f64, nodes_s: &mut Vec<f64>, data_wait_s: &mut f64) {
+    *data_wait_s += waited_s;
+    nodes_s.push((began.elapsed().as_secs_f64() - waited_s).max(0.0));
 }
 
 /// Writes the gradient of these samples and the sum of the model states that they leave; returns their

@@ -85,7 +85,7 @@ impl Engine {
     /// Computes the node of a check that is another worker's.
     fn again(&mut self, check: &Check, urgent: &dyn Fn() -> bool) -> Result<Digest, Fault> {
         if urgent() {
-            return Err(Fault::Collective(None, "interrupted".into()));
+            return Err(Fault::interrupted());
         }
         self.order.micro_batch(check.step, check.node, &mut self.samples);
         if self.samples.is_empty() {
