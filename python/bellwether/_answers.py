@@ -81,7 +81,7 @@ class Prediction:
     efficiency: float
     """Throughput over that of the same workers each alone."""
     knee: bool
-    """Whether the next worker adds less than half of what the first one does."""
+    """Whether workers beyond this number add less than half of what the first one does."""
     extrapolated: str | None
     """Why it lies beyond what was measured, if it does."""
     model: str

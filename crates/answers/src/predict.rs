@@ -148,15 +148,19 @@ impl Request {
         Ok(answers)
     }
 
-    /// The whole run of `steps` steps for each number of workers.
+    /// The whole run for each number of workers.
     ///
     /// # Errors
     ///
     /// Options that contradict each other; a model that refuses.
-    pub fn whole_run(&self, question: Question<'_>, steps: u64) -> Result<Vec<RunAnswer>, InputError> {
+    pub fn whole_run(&self, question: &RunQuestion<'_>) -> Result<Vec<RunAnswer>, InputError> {
+        question.answers(self.workers).map_err(on_command_line)
+    }
+
+    /// The question of a whole run of `steps` steps.
+    pub fn over<'a>(&self, question: Question<'a>, steps: u64) -> RunQuestion<'a> {
         let switch_s = self.switch_time.map_or(0.0, Seconds::get);
-        let whole = RunQuestion { question, steps, policy: self.sync.clone(), switch_s };
-        whole.answers(self.workers).map_err(on_command_line)
+        RunQuestion { question, steps, policy: self.sync.clone(), switch_s }
     }
 
     /// The link as it was asked for, or as it was measured.

@@ -29,7 +29,7 @@ pub(crate) fn of_prediction(py: Python<'_>, options: &str) -> PyResult<String> {
         let model = request.model()?;
         let question = request.question(&model)?;
         Ok(match request.steps {
-            Some(steps) => text(&request.whole_run(question, steps)?),
+            Some(steps) => text(&request.whole_run(&request.over(question, steps))?),
             None => text(&request.throughput(&question.reduced(), &mut |_, _| {})?),
         })
     };

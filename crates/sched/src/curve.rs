@@ -16,6 +16,8 @@ pub struct Curve {
     rates: Vec<f64>,
     /// By devices from 0: the fewest up to there that are fastest; 0 for none.
     fastest: Vec<u32>,
+    /// By devices from 0: the next on the upper hull of what lies beyond; 0 where no number beyond is faster.
+    next_faster: Vec<u32>,
     /// By devices from 0: the number up to there that [costs](Curve::cost) least; 0 for none.
     cheapest: Vec<u32>,
     /// Work per second and device on the fewest that it runs on.
@@ -35,7 +37,9 @@ impl Curve {
         let least = rates.iter().position(|&rate| rate > 0.0);
         let per_device = least.map_or(0.0, |least| rates[least] / least as f64);
         let length = rates.len();
-        let mut curve = Curve { rates, fastest: vec![0; length], cheapest: vec![0; length], per_device };
+        let next_faster = upper_hull(&rates);
+        let [fastest, cheapest] = [vec![0; length], vec![0; length]];
+        let mut curve = Curve { rates, fastest, next_faster, cheapest, per_device };
         for devices in 1..length as u32 {
             let (mut fastest, mut cheapest) = (curve.fastest(devices - 1), curve.cheapest(devices - 1));
             if curve.rate(devices) > curve.rate(fastest) {
@@ -70,6 +74,27 @@ impl Curve {
         (devices + 1..self.rates.len() as u32).find(|&more| self.rate(more) > 0.0)
     }
 
+    /// The number beyond `devices`, and of at most `most`, to which the speed rises most steeply, and the fewest such;
+    /// `None` when no such number is faster. A number where the speed falls, or hardly rises, before it rises again is
+    /// passed over.
+    ///
+    /// ```
+    /// use bellwether_sched::curve::Curve;
+    /// let curve = Curve::new(vec![0.0, 10.0, 20.0, 30.0, 40.0, 35.0, 60.0, 62.0]);
+    /// assert_eq!([(3, 7), (4, 7), (4, 5)].map(|(from, most)| curve.next_faster(from, most)), [Some(4), Some(6), None]);
+    /// ```
+    pub fn next_faster(&self, devices: u32, most: u32) -> Option<u32> {
+        let next = *self.next_faster.get(devices as usize)?;
+        if next <= most {
+            return (next > 0).then_some(next);
+        }
+        let within = &self.rates[..self.rates.len().min(most as usize + 1)];
+        let slope = |more: &u32| slope(within, devices, *more);
+        let beyond = devices + 1..within.len() as u32;
+        let steepest = beyond.clone().map(|more| slope(&more)).fold(0.0, f64::max);
+        beyond.clone().find(|more| slope(more) >= steepest * (1.0 - EQUAL) && slope(more) > 0.0)
+    }
+
     /// The most devices, up to `devices`, on which it runs; 0 for none.
     pub fn usable(&self, devices: u32) -> u32 {
         let most = devices.min((self.rates.len() as u32).saturating_sub(1));
@@ -87,6 +112,40 @@ impl Curve {
         // One division after the other: the square of a very small or large rate underflows or overflows.
         if rate > 0.0 { self.per_device / rate * (f64::from(devices) / rate) } else { f64::INFINITY }
     }
+}
+
+/// Slopes that differ by less, relative to the steeper, are equal: a straight line of rounded numbers has no steps.
+const EQUAL: f64 = 1e-9;
+
+/// Work per second that each device from the first number to the second adds.
+fn slope(rates: &[f64], from: u32, to: u32) -> f64 {
+    (rates[to as usize] - rates[from as usize]) / f64::from(to - from)
+}
+
+/// For each number of devices the next one on the upper hull of the numbers from there on; 0 where none is faster.
+fn upper_hull(rates: &[f64]) -> Vec<u32> {
+    let mut next = vec![0; rates.len()];
+    for from in (0..rates.len() as u32).rev() {
+        // What lies beyond is a hull already: along it the slope falls, so the steepest way there is found by going on
+        // as long as it pays.
+        let mut to = from + 1;
+        if to as usize >= rates.len() {
+            continue;
+        }
+        loop {
+            let further = next[to as usize];
+            let is_steeper = further > 0
+                && slope(rates, from, further) > slope(rates, from, to) + EQUAL * slope(rates, to, further);
+            if !is_steeper {
+                break;
+            }
+            to = further;
+        }
+        if slope(rates, from, to) > 0.0 {
+            next[from as usize] = to;
+        }
+    }
+    next
 }
 
 fn up_to(table: &[u32], devices: u32) -> u32 {

@@ -57,6 +57,9 @@ fn throughput(
         files::write_whole(path, text.as_bytes())?;
     }
     printer.out(printer.marked(&show::render(&answers, arguments.format), "← knee"));
+    if let Some(why) = question.left_out(request.workers) {
+        printer.note(why);
+    }
     Ok(())
 }
 
@@ -73,6 +76,10 @@ fn whole_run(
             return Err(InputError::new(flag, what).hint("leave --steps out and say --protocol").into());
         }
     }
-    printer.out(run::render(&request.whole_run(question, steps)?, arguments.format));
+    let question = request.over(question, steps);
+    printer.out(run::render(&request.whole_run(&question)?, arguments.format));
+    if let Some(why) = question.left_out(request.workers) {
+        printer.note(why);
+    }
     Ok(())
 }

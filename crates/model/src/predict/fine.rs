@@ -119,12 +119,14 @@ impl ProfileModel {
         // by a faster device.
         let per_worker = configuration.batch as f64 / f64::from(workers);
         let factor = self.profile.batch as f64 / per_worker;
-        let (turn, nodes) = self.turn(configuration)?;
+        let (mut turn, nodes) = self.turn(configuration)?;
         let work = match configuration.protocol {
             // Of workers with unequal numbers of virtual nodes those with the most count.
             Protocol::Bsp if nodes < 1.0 => self.profile.batch as f64 / configuration.batch as f64,
             _ => factor * nodes,
         };
+        let mean_speed = self.mean_speed(configuration).unwrap_or(1.0);
+        self.add_rest(&mut turn, mean_speed * work);
         let mut speeds = Vec::new();
         for group in &configuration.devices {
             let speed =

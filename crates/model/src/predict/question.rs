@@ -221,11 +221,7 @@ impl Question<'_> {
         };
         let virtual_nodes = self.model.profile().virtual_nodes;
         let unit = self.nodes_per_update;
-        let most = match (self.synchronous(), self.model.shares_batch()) {
-            (true, true) if self.through_servers() => virtual_nodes.div_ceil(unit),
-            (true, true) => virtual_nodes,
-            _ => u32::MAX,
-        };
+        let most = self.most_workers();
         if range.min > most {
             let option = if mixed.is_some() { "device" } else { "workers" };
             if most < virtual_nodes {
@@ -244,6 +240,28 @@ impl Question<'_> {
             return wrong("workers", what, "ask for fewer numbers of workers at once");
         }
         Ok((range.min..=last).collect())
+    }
+
+    /// The most workers that can share a step.
+    fn most_workers(&self) -> u32 {
+        let virtual_nodes = self.model.profile().virtual_nodes;
+        match (self.synchronous(), self.model.shares_batch()) {
+            (true, true) if self.through_servers() => virtual_nodes.div_ceil(self.nodes_per_update),
+            (true, true) => virtual_nodes,
+            _ => u32::MAX,
+        }
+    }
+
+    /// Why the last of the `asked` numbers of workers are not among the [`counts`](Question::counts), if so.
+    pub fn left_out(&self, asked: Option<WorkerRange>) -> Option<String> {
+        let (most, range) = (self.most_workers(), asked?);
+        let units =
+            if most < self.model.profile().virtual_nodes { "units in a step" } else { "virtual nodes" };
+        (range.max > most).then(|| {
+            format!(
+                "no answer for more than {most} workers: the job has {most} {units}, and a worker needs one"
+            )
+        })
     }
 
     /// Whether it is said which worker has which device.
@@ -380,8 +398,10 @@ impl Question<'_> {
         Ok(sum / workers)
     }
 
-    /// Sets the efficiency of answers for rising numbers of workers, and marks the knee: the last number whose last
-    /// worker is worth it. If all are worth it, the knee lies beyond them, and none is marked.
+    /// Sets the efficiency of answers for rising numbers of workers, and marks the knee: the last number that is worth
+    /// its workers, whichever smaller one is compared. A number that adds nothing is passed over if a larger one makes up
+    /// for it, as where virtual nodes come out even again. If the last answer is worth it, the knee lies beyond all, and
+    /// none is marked.
     ///
     /// # Errors
     ///
@@ -395,12 +415,13 @@ impl Question<'_> {
         for answer in answers.iter_mut() {
             answer.efficiency = answer.examples_per_s / (alone * f64::from(answer.workers));
         }
-        let worth_it = |pair: &[Answer]| {
-            let gained = pair[1].examples_per_s - pair[0].examples_per_s;
-            let added = f64::from(pair[1].workers - pair[0].workers);
-            gained >= KNEE_EFFICIENCY * alone * added
-        };
-        if let Some(knee) = answers.windows(2).position(|pair| !worth_it(pair)) {
+        // On the way there each worker adds enough in the mean, from wherever one looks, and beyond it from nowhere.
+        let left =
+            |answer: &Answer| answer.examples_per_s - KNEE_EFFICIENCY * alone * f64::from(answer.workers);
+        let best =
+            answers.iter().enumerate().max_by(|(_, one), (_, other)| left(one).total_cmp(&left(other)));
+        let knee = best.map_or(0, |(place, _)| place);
+        if knee + 1 < answers.len() {
             answers[knee].knee = true;
         }
         Ok(())

@@ -69,26 +69,33 @@ impl RunQuestion<'_> {
     ///
     /// Those of [`Question`]; a policy that switches by what it measures.
     pub fn answers(&self, asked: Option<WorkerRange>) -> Result<Vec<RunAnswer>, QuestionError> {
-        let question = self.question;
-        let policy = self.policy.clone().unwrap_or(SyncPolicy::Phases(vec![(0.0, question.protocol)]));
+        let policy = self.policy.clone().unwrap_or(SyncPolicy::Phases(vec![(0.0, self.question.protocol)]));
         if policy == SyncPolicy::Auto {
             let what = "when `auto` switches is known only while it trains";
             return wrong("sync", what, "say --switch-at SHARE");
         }
         let phases = policy.phases(self.steps);
-        let of = |protocol| Question { protocol, servers: self.servers(protocol), ..question }.reduced();
-        let questions: Vec<Question<'_>> = phases.iter().map(|(_, protocol)| of(*protocol)).collect();
-        let together = of(Protocol::Bsp);
+        let questions: Vec<Question<'_>> = phases.iter().map(|(_, protocol)| self.of(*protocol)).collect();
+        let together = self.of(Protocol::Bsp);
         questions.iter().try_for_each(|question| question.check(false))?;
-        // Without a synchronous phase: for comparison with synchronous training no more than that can have.
-        let counts = questions.iter().find(|question| question.synchronous()).unwrap_or(&together);
         let mut answers = Vec::new();
-        for workers in counts.counts(asked)? {
+        // Without a synchronous phase, too: for comparison with synchronous training no more than that can have.
+        for workers in together.counts(asked)? {
             let parts = questions.iter().map(|question| question.answer(workers));
             let parts = parts.collect::<Result<Vec<Answer>, _>>()?;
             answers.push(self.answer(workers, &phases, parts, &together.answer(workers)?)?);
         }
         Ok(answers)
+    }
+
+    /// [`Question::left_out`] of a whole run.
+    pub fn left_out(&self, asked: Option<WorkerRange>) -> Option<String> {
+        self.of(Protocol::Bsp).left_out(asked)
+    }
+
+    /// The question of a phase.
+    fn of(&self, protocol: Protocol) -> Question<'_> {
+        Question { protocol, servers: self.servers(protocol), ..self.question }.reduced()
     }
 
     /// The servers of a phase: those of others are none of synchronous ones, unless these are asked to sum there.

@@ -1,5 +1,6 @@
 //! Laws of the predictions from one worker's profile, over random profiles and configurations.
 
+use bellwether_core::job::WorkerRange;
 use bellwether_core::prediction::{
     Bottleneck, Configuration, DeviceGroup, Link, Protocol, StepModel, Validity,
 };
@@ -8,7 +9,7 @@ use bellwether_core::profile::{
 };
 use bellwether_model::compute::Durations;
 use bellwether_model::event::TransmissionOrder;
-use bellwether_model::predict::ProfileModel;
+use bellwether_model::predict::{Fidelity, ProfileModel, Question, SendOrder};
 use bellwether_testkit::Random;
 use proptest::prelude::*;
 
@@ -492,6 +493,62 @@ fn waiting_for_samples_counts_in_every_protocol() {
     let configuration = configuration(&with, (Protocol::Asp, 1), 1, link);
     let fine = with.predict_fine(&configuration, &TransmissionOrder::Fifo, 0).expect("an answer");
     assert!(fine.step_s > 1.2 && fine.bottleneck == Bottleneck::Data, "{fine:?}");
+}
+
+#[test]
+fn the_rest_of_a_step_counts_in_both_models() {
+    let link = Link { bandwidth_bytes_per_s: 1e12, latency_s: 0.0 };
+    let mut profile = waiting(0.0);
+    profile.steps.iter_mut().for_each(|step| step.step_s += 0.2);
+    let model = model(&profile);
+    let seconds = |protocol, device: &str| {
+        let mut configuration = configuration(&model, (protocol, 1), 1, link);
+        configuration.devices.iter_mut().for_each(|group| group.device = device.into());
+        let coarse = model.predict(&model.job(), &configuration).expect("an answer").step_s;
+        let fine = model.predict_fine(&configuration, &TransmissionOrder::Fifo, 0).expect("an answer").step_s;
+        (coarse, fine)
+    };
+    for protocol in [Protocol::Bsp, Protocol::Asp] {
+        for (device, expected_s) in [("device", 0.4 + 0.01 + 0.2), ("slow", 1.0 + 0.01 + 0.2)] {
+            let (coarse_s, fine_s) = seconds(protocol, device);
+            assert!((coarse_s - expected_s).abs() < 1e-4, "{protocol} {device}: coarse {coarse_s}");
+            assert!((fine_s - expected_s).abs() < 1e-4, "{protocol} {device}: fine {fine_s}");
+        }
+    }
+}
+
+/// Virtual nodes come out even on 1, 2, 4 and 8 workers.
+#[test]
+fn the_knee_lies_beyond_a_step_of_uneven_virtual_nodes() {
+    let model = model(&profile(8, 8, &[1000], &[7], &vec![[vec![0.1; 8], vec![0.0, 0.0]].concat(); 3]));
+    let knee = |bandwidth_bytes_per_s: f64, protocol, most: u32| {
+        let question = Question {
+            model: &model,
+            link: Link { bandwidth_bytes_per_s, latency_s: 0.0 },
+            protocol,
+            servers: None,
+            reduce: None,
+            devices: &[],
+            batch: None,
+            nodes_per_update: 1,
+            fidelity: Fidelity::Coarse,
+            order: SendOrder::Fifo,
+            seed: 0,
+        };
+        let asked = Some(WorkerRange { min: 1, max: most });
+        let counts = question.counts(asked).expect("numbers of workers");
+        let answers = counts.iter().map(|workers| question.answer(*workers).expect("an answer"));
+        let mut answers: Vec<_> = answers.collect();
+        question.mark_knee(&mut answers).expect("an answer of one worker");
+        let knees: Vec<u32> =
+            answers.iter().filter(|answer| answer.knee).map(|answer| answer.workers).collect();
+        (knees, question.left_out(asked))
+    };
+    assert_eq!(knee(1e12, Protocol::Bsp, 8), (vec![], None));
+    assert_eq!(knee(1e12, Protocol::Bsp, 7).0, [4]);
+    let left_out = knee(1e12, Protocol::Bsp, 12).1.expect("there are eight virtual nodes");
+    assert!(left_out.contains("more than 8 workers") && left_out.contains("8 virtual nodes"), "{left_out}");
+    assert_eq!(knee(1e12, Protocol::Gossip, 12), (vec![], None));
 }
 
 #[test]

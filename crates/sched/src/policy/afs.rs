@@ -85,7 +85,7 @@ impl Policy for Afs {
                 let here = open.iter().copied().filter(|job| !is_elsewhere(job));
                 let rivals = here.filter_map(|job| {
                     let remaining = view.jobs[&job].remaining(now_s).unwrap_or(1.0);
-                    self.rival(job, device_type, remaining, 0)
+                    self.rival(job, device_type, remaining, 0, *free)
                 });
                 let shares = self.deal(rivals.collect(), device_type, free);
                 open.retain(|job| shares.binary_search_by_key(job, |(served, _)| *served).is_err());
@@ -98,12 +98,24 @@ impl Policy for Afs {
 }
 
 impl Afs {
-    /// A job with this many devices; `None` when more are of no use to it.
-    fn rival(&self, job: JobId, device_type: usize, remaining: f64, devices: u32) -> Option<Rival> {
+    /// A job with this many devices; `None` when up to `free` more are of no use to it.
+    fn rival(
+        &self,
+        job: JobId,
+        device_type: usize,
+        remaining: f64,
+        devices: u32,
+        free: u32,
+    ) -> Option<Rival> {
         let curve = &self.table.curves(job)[device_type];
-        let next = curve.next(devices)?;
+        let most = devices.saturating_add(free);
+        let next = if devices == 0 {
+            curve.next(0).filter(|next| *next <= most)
+        } else {
+            curve.next_faster(devices, most)
+        }?;
         let (rate, next_rate) = (curve.rate(devices), curve.rate(next));
-        (next_rate > rate).then_some(Rival { job, remaining, devices, rate, next, next_rate })
+        Some(Rival { job, remaining, devices, rate, next, next_rate })
     }
 
     /// Deals devices out as long as a job can use what is free: who gets how many, in the order of the rivals.
@@ -114,16 +126,19 @@ impl Afs {
             rivals.iter().enumerate().map(|(place, rival)| (more(rival), place)).collect();
         let mut contest = Contest::new(rivals);
         loop {
-            // Free devices only become fewer.
+            // Free devices only become fewer: who wants more than is left wants less now, or nothing.
             while let Some((_, place)) = wants.last().copied().filter(|(more, _)| more > free) {
                 wants.pop_last();
-                contest.set(place, None);
+                let Some(rival) = contest.rivals[place] else { continue };
+                let rival = self.rival(rival.job, device_type, rival.remaining, rival.devices, *free);
+                wants.extend(rival.map(|rival| (more(&rival), place)));
+                contest.set(place, rival);
             }
             let Some((place, winner)) = contest.winner() else { break };
             wants.remove(&(more(&winner), place));
             *free -= more(&winner);
             shares[place].1 = winner.next;
-            let rival = self.rival(winner.job, device_type, winner.remaining, winner.next);
+            let rival = self.rival(winner.job, device_type, winner.remaining, winner.next, *free);
             wants.extend(rival.map(|rival| (more(&rival), place)));
             contest.set(place, rival);
         }

@@ -89,11 +89,11 @@ impl Knee {
     }
 }
 
-/// The fewest devices beyond which one more saves less than the part `gain` of the run time; 0 for a job that cannot
-/// run.
+/// The fewest devices beyond which one more saves less than the part `gain` of the run time, whether it is the next one
+/// or lies beyond a dip; 0 for a job that cannot run.
 fn knee(curve: &Curve, gain: f64) -> u32 {
     let mut knee = curve.next(0).unwrap_or(0);
-    while let Some(more) = curve.next(knee) {
+    while let Some(more) = curve.next_faster(knee, u32::MAX) {
         let saved = 1.0 - curve.rate(knee) / curve.rate(more);
         if saved < gain * f64::from(more - knee) {
             break;

@@ -95,32 +95,36 @@ pub(super) fn nothing_new(view: &ClusterView) -> Decision {
 impl Optimus {
     /// Gives devices that are left to whom they save most time.
     fn grow(&self, now_s: f64, view: &ClusterView, targets: &mut [Target], free: &mut [u32]) {
-        let wish = |place: usize, target: &Target| {
+        let wish = |place: usize, target: &Target, free: u32| {
             let curve = &self.table.curves(target.job)[usize::from(target.device_type)];
             let remaining = view.jobs[&target.job].remaining(now_s).unwrap_or(1.0);
-            let (devices, saved_s) = saving(curve, target.devices)?;
+            let (devices, saved_s) = saving(curve, target.devices, free)?;
             let gain = remaining * saved_s;
             // The bits of floats that are not negative are in their order; of equal ones who came first.
             (gain > 0.0).then(|| (gain.to_bits(), Reverse(place), devices))
         };
-        let mut heap: BinaryHeap<_> =
-            targets.iter().enumerate().filter_map(|(place, target)| wish(place, target)).collect();
+        let mut heap: BinaryHeap<_> = targets
+            .iter()
+            .enumerate()
+            .filter_map(|(place, target)| wish(place, target, free[usize::from(target.device_type)]))
+            .collect();
         while let Some((_, Reverse(place), devices)) = heap.pop() {
             let target = &mut targets[place];
             let free = &mut free[usize::from(target.device_type)];
-            // A job that cannot have its next number now never can: free devices only become fewer.
+            // Free devices only become fewer: a job that cannot have its next number now wishes for a smaller one.
             if devices - target.devices <= *free {
                 *free -= devices - target.devices;
                 target.devices = devices;
-                heap.extend(wish(place, target));
             }
+            heap.extend(wish(place, target, *free));
         }
     }
 }
 
-/// The next number of devices that a job can use, and what each device more saves of a unit of work, in seconds.
-fn saving(curve: &Curve, devices: u32) -> Option<(u32, f64)> {
-    let next = curve.next(devices)?;
+/// The next number of devices that makes a job faster, with at most `free` more, and what each of them saves of a unit of
+/// work, in seconds.
+fn saving(curve: &Curve, devices: u32, free: u32) -> Option<(u32, f64)> {
+    let next = curve.next_faster(devices, devices.saturating_add(free))?;
     let saved_s = curve.rate(devices).recip() - curve.rate(next).recip();
     Some((next, saved_s / f64::from(next - devices)))
 }

@@ -4,7 +4,7 @@
 //!
 //! Once per interval every job is offered configurations: powers of two of devices in a node, whole nodes beyond, of
 //! each type. Each is worth the more the larger its goodput is against the job's worst one, with less and less for more
-//! (power p), and less if the job would have to restart for it though it has restarted often. What is chosen is
+//! (power p), and less if a running job would have to restart for it though it has restarted often. What is chosen is
 //! the set with the largest sum that fits into the cluster. It is chosen at once where a running job may not keep its
 //! devices because its limits were revised.
 //!
@@ -164,8 +164,9 @@ impl Sia {
         };
         let held = held(view, seen);
         let candidate = |offer: &Offer| {
-            let is_held = held == Some((offer.device_type, offer.devices));
-            let gain = offer.goodput / least * if is_held { 1.0 } else { keeps_going };
+            // A job that waits gives up nothing: it would keep away from idle devices.
+            let goes_on = held.is_none_or(|held| held == (offer.device_type, offer.devices));
+            let gain = offer.goodput / least * if goes_on { 1.0 } else { keeps_going };
             let powered = ((libm::pow(gain, self.power) * 100.0).round() / 100.0).min(WORST);
             // A power below 0 makes costs of goodputs, and one above 0 gains.
             let worth = if self.power < 0.0 { self.penalty - powered } else { self.penalty + powered };

@@ -74,7 +74,7 @@ fn predicted(rows: &[Answer]) -> Vec<Series> {
     series.extend(rows.iter().find(|row| row.knee).map(|knee| {
         let style = VERMILION.filled();
         Series::circles(vec![at(knee, knee.examples_per_s)], 5, style)
-            .named("knee: the next adds less than half of the first", Mark::Circle(4, style))
+            .named("knee: beyond it, workers add less than half of the first", Mark::Circle(4, style))
     }));
     series
 }

@@ -45,9 +45,11 @@ fn table(rows: &[Answer]) -> String {
         );
     }
     if rows.iter().any(|row| row.knee) {
-        text.push_str("knee: beyond it, another worker adds less than half of what the first one does\n");
+        text.push_str("knee: beyond it, workers add less than half of what the first one does\n");
     } else if rows.len() > 1 {
-        text.push_str("no knee: each of these workers adds at least half of what the first one does\n");
+        text.push_str(
+            "no knee: up to the last of these, workers add at least half of what the first one does\n",
+        );
     }
     let reasons = rows.iter().filter_map(|row| row.validity.beyond());
     if let Some(why) = reasons.max_by_key(|why| why.len()) {

@@ -96,6 +96,39 @@ proptest! {
 }
 
 /// Three jobs of weights 1, 2 and 5 on 16 devices hold 2, 4 and 10.
+/// Five devices are slower than four, and eight twice as fast.
+#[test]
+fn a_dip_of_the_speed_is_no_end() {
+    let rates = [10.0, 20.0, 30.0, 40.0, 35.0, 60.0, 70.0, 80.0];
+    let model = ByCount(|devices, _| rates.get(devices as usize - 1).copied());
+    for (policy, devices, expected_s) in [
+        ("optimus", 8, 125.0),
+        ("afs", 8, 125.0),
+        ("knee", 8, 125.0),
+        ("optimus", 7, 10e3 / 70.0),
+        ("afs", 5, 250.0),
+    ] {
+        let mut entry = elastic(0, 0.0, 8, 10e3);
+        Arc::make_mut(&mut entry.job).max_devices = devices;
+        let (_, mut decides) = Registry::built_in().parse(policy).expect("a policy");
+        let recording =
+            run(&mut *decides, &[entry], &Scenario::new(cluster(1, devices)), &model).expect("it ends");
+        assert_eq!(completions_s(&recording), [expected_s], "{policy} on {devices}");
+    }
+}
+
+/// The second job starts with the first decision after the device is idle.
+#[test]
+fn a_restart_that_costs_much_is_no_reason_to_wait() {
+    let mut scenario = Scenario::new(cluster(1, 1));
+    scenario.cluster.restart_s = 600.0;
+    let entries = [rigid(0, 0.0, 1, 700.0), rigid(1, 0.0, 1, 100.0)];
+    let (_, mut sia) = Registry::built_in().parse("sia").expect("a policy");
+    let recording = run(&mut *sia, &entries, &scenario, &power(1.0)).expect("they end");
+    // It decides every minute.
+    assert_eq!(completions_s(&recording), [700.0, 820.0]);
+}
+
 #[test]
 fn fair_shares_are_proportional() {
     let weighted = |row: usize, weight: f64| {
