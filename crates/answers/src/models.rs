@@ -5,11 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bellwether_core::prediction::StepModel;
+use bellwether_core::profile::Profile;
 use bellwether_core::{InputError, ParseError};
 use bellwether_model::biased::Biased;
 use bellwether_model::colocation::Colocated;
 use bellwether_model::elastic::jobs::{Applications, FittedJobs, MeasuredJobs, Sources};
 use bellwether_model::named::ModelSpec;
+use bellwether_model::profiles::ProfiledJobs;
 use bellwether_model::speedup::Speedup;
 use bellwether_model::throughput_table::{ElasticFlowTables, GavelTable};
 
@@ -57,11 +59,29 @@ fn make(named: &ModelSpec, speeds: &BTreeMap<String, f64>) -> Result<NamedModel,
                 applications: Some(applications),
             }
         }
+        ModelSpec::Profiles(folder) => plain(Box::new(profiles(folder, speeds)?)),
         ModelSpec::Noisy { error, model } => {
             let NamedModel { model, applications } = make(model, speeds)?;
             NamedModel { model: Box::new(Biased::new(model, *error, 0)?), applications }
         }
     })
+}
+
+/// `FOLDER/NAME.json`.
+fn profiles(folder: &str, speeds: &BTreeMap<String, f64>) -> Result<ProfiledJobs, InputError> {
+    let mut jobs = ProfiledJobs::new(speeds.clone());
+    for (file, path) in entries(Path::new(folder))? {
+        let Some(name) = file.strip_suffix(".json") else { continue };
+        let place = path.display().to_string();
+        let profile = Profile::read(&text(&path)?, &place)?;
+        jobs.add(name, profile)
+            .map_err(|error| InputError { place: format!("{place}: {}", error.place), ..error })?;
+    }
+    if jobs.names().next().is_none() {
+        return Err(InputError::new(folder, "no profile (NAME.json) lies here")
+            .hint("`bellwether profile JOB.toml -o FOLDER/NAME.json` makes one; NAME is the model that a trace says"));
+    }
+    Ok(jobs)
 }
 
 /// `FOLDER/TYPE/NETWORK.csv`.

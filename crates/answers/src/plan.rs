@@ -118,6 +118,7 @@ impl Request {
         };
         let mut found = plan::plan(&question, &catalogue, &model)?;
         plan::order_parts(&mut found, profile);
+        found.computation.clone_from(&profile.computation);
         Ok(found)
     }
 }

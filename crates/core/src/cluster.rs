@@ -323,9 +323,6 @@ pub struct ClusterView {
     pub packs: bool,
 }
 
-/// A link where none is described: so fast that nothing waits for it.
-const UNLIMITED: Link = Link { bandwidth_bytes_per_s: 1e15, latency_s: 1e-12 };
-
 impl ClusterView {
     /// Devices of nodes that are up, of all types or of one.
     pub fn devices(&self, device_type: Option<u16>) -> u32 {
@@ -468,7 +465,7 @@ impl ClusterView {
         let devices = allocation.shares().iter().map(group).collect();
         let batch = batch.unwrap_or(Batch { samples: job.description.batch, accumulation: 1 });
         let mut configuration =
-            Configuration::synchronous(devices, batch.samples, self.link.unwrap_or(UNLIMITED));
+            Configuration::synchronous(devices, batch.samples, self.link.unwrap_or(Link::UNLIMITED));
         configuration.accumulation = batch.accumulation;
         configuration.local_link = self.local_link;
         configuration

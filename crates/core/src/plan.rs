@@ -79,6 +79,9 @@ pub struct Plan {
     pub version: u32,
     /// Name of the job.
     pub job: String,
+    /// Digest of what its workers compute, as its profile has it; absent where the profile has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub computation: Option<String>,
     /// Samples that it trains on, each counted as often as it is seen.
     pub samples: f64,
     /// What was wished.
@@ -306,6 +309,7 @@ mod tests {
         let plan = Plan {
             version: PLAN_VERSION,
             job: "job".into(),
+            computation: None,
             samples: 1e6,
             constraints,
             choice: None,

@@ -65,6 +65,14 @@ pub struct Link {
 }
 
 impl Link {
+    /// A link where none is described: so fast that nothing waits for it.
+    pub const UNLIMITED: Link = Link { bandwidth_bytes_per_s: 1e15, latency_s: 1e-12 };
+
+    /// Whether it stands for a link that is not described.
+    pub fn is_unlimited(&self) -> bool {
+        *self == Link::UNLIMITED
+    }
+
     /// A link as a user writes it; without a latency its first byte takes no time.
     pub fn new(bandwidth: BytesPerSecond, latency: Option<Seconds>) -> Link {
         Link { bandwidth_bytes_per_s: bandwidth.get(), latency_s: latency.map_or(0.0, Seconds::get) }
@@ -160,6 +168,23 @@ pub struct Prediction {
     pub bottleneck: Bottleneck,
     /// Whether the model was measured there.
     pub validity: Validity,
+}
+
+/// What a profile says of a job on a number of equal devices, before it ran there.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ProfiledRate {
+    /// Devices, one for each worker.
+    pub workers: u32,
+    /// Their speed, relative to the device of the profile.
+    pub speed: f64,
+    /// Samples per second, all workers together.
+    pub examples_per_s: f64,
+    /// Lower end of the 95 % interval of `examples_per_s`.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+    /// What bounds the throughput.
+    pub bottleneck: Bottleneck,
 }
 
 /// Why a model cannot answer, each time with a sentence for people.

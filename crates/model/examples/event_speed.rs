@@ -48,6 +48,7 @@ fn network(parts: u32) -> Profile {
         version: PROFILE_VERSION,
         job: "speed".into(),
         source: "made up".into(),
+        computation: None,
         device: "none".into(),
         batch: 32,
         virtual_nodes: 1,

@@ -61,7 +61,8 @@
 //! // One part of 10 MB over 10 MB/s: 1 s down, 2 s of computing, 1 s up. 8 samples in 4 s: 2 per second.
 //! # let operation = |name: &str, kind, after| Operation { name: String::from(name), kind, after };
 //! # let profile = Profile {
-//! #     version: PROFILE_VERSION, job: "doc".into(), source: "hand".into(), device: "any".into(), batch: 8,
+//! #     version: PROFILE_VERSION, job: "doc".into(), source: "hand".into(), computation: None,
+//! #     device: "any".into(), batch: 8,
 //! #     virtual_nodes: 1, parameter_bytes: 10_000_000,
 //! #     parts: vec![Part { name: "w".into(), bytes: 10_000_000, server: None }],
 //! #     operations: vec![operation("get", OperationKind::Download(0), vec![]),

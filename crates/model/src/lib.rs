@@ -26,6 +26,7 @@
 //! - [`speedup`]: a declared law of the number of devices;
 //! - [`throughput_table`]: measured tables by type of job, type of device and count;
 //! - [`elastic::jobs`]: measured applications whose batch may change, believed and true;
+//! - [`profiles`]: profiles by name;
 //! - [`observed`]: what was measured while jobs ran, and what follows from it;
 //! - [`colocation`]: what two jobs lose that share a device;
 //! - [`biased`]: any of them with a known error;
@@ -68,6 +69,7 @@ pub mod named;
 pub mod observed;
 pub mod phase;
 pub mod predict;
+pub mod profiles;
 pub mod queueing;
 pub mod regression;
 pub mod rescale;

@@ -12,6 +12,7 @@
 //! | `elasticflow:FOLDER` | [`ElasticFlowTables`] of `FOLDER/TYPE/NETWORK.csv`                                   |
 //! | `goodput:FOLDER`     | [`FittedJobs`] of `FOLDER/APPLICATION/` with the files of [`Sources`]                |
 //! | `measured:FOLDER`    | [`MeasuredJobs`] of the same                                                         |
+//! | `profiles:FOLDER`    | [`ProfiledJobs`] of `FOLDER/NAME.json`                                               |
 //! | `noisy:E:MODEL`      | [`Biased`]: any of the others with a relative error E                                |
 //!
 //! # Source
@@ -38,6 +39,7 @@
 //! [`FittedJobs`]: crate::elastic::jobs::FittedJobs
 //! [`MeasuredJobs`]: crate::elastic::jobs::MeasuredJobs
 //! [`Sources`]: crate::elastic::jobs::Sources
+//! [`ProfiledJobs`]: crate::profiles::ProfiledJobs
 //! [`Biased`]: crate::biased::Biased
 
 use std::fmt;
@@ -67,6 +69,8 @@ pub enum ModelSpec {
     Goodput(String),
     /// What the applications whose tables are in this folder do.
     Measured(String),
+    /// The profiles in this folder.
+    Profiles(String),
     /// Another one with an error.
     Noisy {
         /// Relative error, 0 to 3: standard deviation of the logarithm.
@@ -79,7 +83,7 @@ pub enum ModelSpec {
 /// What a [`ModelSpec`] is in messages.
 const WHAT: &str = "model";
 
-const WORDS: [&str; 12] = [
+const WORDS: [&str; 13] = [
     "declared",
     "linear",
     "amdahl",
@@ -91,6 +95,7 @@ const WORDS: [&str; 12] = [
     "elasticflow",
     "goodput",
     "measured",
+    "profiles",
     "noisy",
 ];
 
@@ -114,6 +119,7 @@ impl FromStr for ModelSpec {
             "elasticflow" => path("folder").map(ModelSpec::ElasticFlow),
             "goodput" => path("folder").map(ModelSpec::Goodput),
             "measured" => path("folder").map(ModelSpec::Measured),
+            "profiles" => path("folder").map(ModelSpec::Profiles),
             "noisy" => noisy(text, rest),
             _ => Err(ParseError::one_of(WHAT, word, WORDS)),
         }
@@ -143,6 +149,7 @@ impl fmt::Display for ModelSpec {
             ModelSpec::ElasticFlow(folder) => write!(f, "elasticflow:{folder}"),
             ModelSpec::Goodput(folder) => write!(f, "goodput:{folder}"),
             ModelSpec::Measured(folder) => write!(f, "measured:{folder}"),
+            ModelSpec::Profiles(folder) => write!(f, "profiles:{folder}"),
             ModelSpec::Noisy { error, model } => write!(f, "noisy:{error}:{model}"),
         }
     }

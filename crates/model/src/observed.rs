@@ -6,7 +6,8 @@
 //! observed there       T(W) = m(W)
 //! below or above all   T(W) = R0(W), of the nearest number of workers W0 that was observed
 //! between W0 and W1    T(W) = m(W0) + p (m(W1) - m(W0)),   p = (m(W0) - R0(W)) / (m(W0) - R0(W1)), from 0 to 1
-//! nothing observed     T(W) = n(W) c
+//! one worker observed  T(W) = P(W) m(1) / P(1)      where the job was profiled
+//! nothing observed     T(W) = P(W); where it was not profiled n(W) c
 //! ```
 //!
 //! | symbol | meaning                                                                                   | unit |
@@ -15,6 +16,7 @@
 //! | m(W)   | mean of the steps observed with W workers, each counting 1 - 1/500 of the one after it    | s    |
 //! | R0(W)  | step with W workers by [`Rescale`] from those observed with W0                            | s    |
 //! | p      | part of the way from W0 to W1 that R0 has gone; by log W where R0 gets no faster          | 1    |
+//! | P(W)   | step with W workers by the job's profile, in a configuration that it was [asked](Observed::foresee) for | s    |
 //! | n(W)   | virtual nodes of the worker that has most of them: V / W, rounded up                      | 1    |
 //! | c      | declared time of a virtual node; else the geometric mean of those of all kinds; else 1 s  | s    |
 //!
@@ -29,7 +31,8 @@
 //!
 //! Every slot is a device of its own: workers do not crowd each other's processors. A gang over several types of device
 //! is as slow as if all were of the slowest. A step takes longer in proportion to its batch. A job that was only seen
-//! with one worker has no exchange, unless a larger number of workers was seen, too.
+//! with one worker and was not profiled has no exchange, unless a larger number of workers was seen, too. Where one worker
+//! is slower than its profile says, several are by the same factor.
 //!
 //! What is predicted between two observed numbers lies between their means and follows the lower one's own forecast in
 //! order: it never says that a worker more makes a step slower unless that forecast or the two means say so.
@@ -73,7 +76,7 @@ use std::collections::BTreeMap;
 
 use bellwether_core::InputError;
 use bellwether_core::prediction::{
-    Bottleneck, Configuration, JobDescription, PredictError, Prediction, StepModel, Validity,
+    Bottleneck, Configuration, JobDescription, PredictError, Prediction, ProfiledRate, StepModel, Validity,
 };
 use bellwether_core::record::StepRecord;
 use serde::{Deserialize, Serialize};
@@ -133,6 +136,18 @@ impl Observed {
         }
     }
 
+    /// Takes in what a profile says of a kind that was described, in place of what an earlier one said. A rate that is not
+    /// finite and above 0, or lies outside its interval, is ignored.
+    pub fn foresee(&mut self, kind: &str, rates: &[ProfiledRate]) {
+        let Some(known) = self.kinds.get_mut(kind) else { return };
+        let holds = |rate: &&ProfiledRate| {
+            [rate.speed, rate.low, rate.examples_per_s, rate.high].into_iter().all(is_positive)
+                && rate.low <= rate.examples_per_s
+                && rate.examples_per_s <= rate.high
+        };
+        known.profiled = rates.iter().filter(holds).copied().collect();
+    }
+
     /// Adds steps of `workers` on devices of relative speed `speed`.
     ///
     /// Nothing is learnt from what cannot be: a kind that was not described, more workers than it has virtual nodes, a
@@ -143,7 +158,8 @@ impl Observed {
         }
     }
 
-    /// Whether predictions for this kind rest on its own steps or on a declared time, rather than on a guess.
+    /// Whether predictions for this kind rest on its own steps, on a profile or on a declared time, rather than on a
+    /// guess.
     pub fn knows(&self, kind: &str) -> bool {
         self.kinds.get(kind).is_some_and(|kind| kind.node_s().is_some())
     }
@@ -177,6 +193,7 @@ impl Observed {
             rate: Rate { steps_per_s: rate(node_s), low: alone.min(rate(slow_s)), high: rate(fast_s) },
             bottleneck: Bottleneck::Compute,
             why: Some(why.into()),
+            assumes_no_exchange: true,
         })
     }
 }
@@ -201,8 +218,11 @@ impl StepModel for Observed {
         let batch = configuration.batch as f64;
         let share = kind.declared.batch as f64 / batch;
         let forecast = match kind.forecast(workers, slowest, share) {
-            Some(forecast) => forecast,
-            None => self.unobserved(kind, workers, slowest * share)?,
+            Some(forecast) if !forecast.assumes_no_exchange => forecast,
+            observed => match kind.by_profile(workers, slowest, share).or(observed) {
+                Some(forecast) => forecast,
+                None => self.unobserved(kind, workers, slowest * share)?,
+            },
         };
         let mut why = forecast.why;
         if share != 1.0 {

@@ -208,6 +208,7 @@ pub fn plan(question: &Question, catalogue: &Catalogue, model: &dyn StepModel) -
     Ok(Plan {
         version: PLAN_VERSION,
         job: question.job.name.clone(),
+        computation: None,
         samples: question.samples,
         constraints: question.constraints(),
         choice: choice.and_then(|choice| front.iter().position(|place| *place == choice)),

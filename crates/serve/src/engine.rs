@@ -7,6 +7,7 @@
 mod begin;
 mod compact;
 mod orders;
+mod profiled;
 mod publish;
 mod reports;
 mod requests;

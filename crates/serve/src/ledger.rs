@@ -8,6 +8,7 @@ mod repair;
 use bellwether_core::cluster::JobId;
 use bellwether_core::job::{Job, WorkerRange};
 use bellwether_core::policy::Decision;
+use bellwether_core::prediction::ProfiledRate;
 use bellwether_core::record::StepRecord;
 use serde::{Deserialize, Serialize};
 
@@ -237,6 +238,9 @@ pub struct Submitted {
     pub task: Task,
     /// What jobs of equal speed have in common.
     pub kind: String,
+    /// What its profile says of it on the slots, where it came with one: the first decisions about it rest on that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub profiled: Vec<ProfiledRate>,
     /// The client's own word for this submission, if it gave one: the same word is the same submission.
     pub key: Option<String>,
 }

@@ -23,7 +23,6 @@ pub mod connection;
 pub mod daemon;
 pub mod dashboard;
 pub mod engine;
-pub mod kind;
 pub mod ledger;
 pub mod loading;
 pub mod local;

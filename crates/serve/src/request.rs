@@ -2,6 +2,7 @@
 
 use bellwether_core::InputError;
 use bellwether_core::job::{CheckedJob, WorkerRange};
+use bellwether_core::profile::Profile;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -59,6 +60,8 @@ pub struct Submission {
     pub deadline_s: Option<f64>,
     /// What is known of its task.
     pub task: Task,
+    /// What was measured of it before.
+    pub profile: Option<Box<Profile>>,
     /// The client's own word for this submission: asked twice, it is accepted once.
     pub key: Option<String>,
 }

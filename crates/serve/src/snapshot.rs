@@ -164,6 +164,9 @@ pub struct JobState {
     pub predicted_low: Option<f64>,
     /// Upper end of the interval.
     pub predicted_high: Option<f64>,
+    /// What it rests on where such steps were not observed: a profile, a declared time, other numbers of workers.
+    #[serde(default)]
+    pub predicted_beyond: Option<String>,
     /// How often it lost all workers before its end because the policy or its user wanted it.
     pub preemptions: u32,
     /// How often its processes failed.

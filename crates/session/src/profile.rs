@@ -11,7 +11,7 @@ use bellwether_runtime::membership::WorkloadDescription;
 use bellwether_runtime::workload::Workload;
 
 use crate::error::RunError;
-use crate::{Observe, Spawn, WorkloadBuilder};
+use crate::{Observe, Spawn, WorkloadBuilder, kind};
 
 mod asynchronous;
 mod build;
@@ -54,8 +54,9 @@ pub fn measure(
     let workload = WorkloadBuilder::new(build).with_initial_weights(how.initial_weights.clone());
     let description = WorkloadDescription::of(workload.build(job)?.as_ref());
     let trained = (&description, &workload);
-    match job.sync.policy.phases(job.total_steps(description.training_samples)).first() {
+    let profile = match job.sync.policy.phases(job.total_steps(description.training_samples)).first() {
         Some((_, Protocol::Asp | Protocol::Ssp(_))) => asynchronous::measure(job, trained, how, observe),
         _ => synchronous::measure(job, trained, how, observe),
-    }
+    };
+    Ok(Profile { computation: Some(kind::computation(job)), ..profile? })
 }

@@ -36,6 +36,7 @@ mod plain_transport;
 mod plan;
 mod predict;
 mod profile;
+mod profiled;
 mod random_schedule;
 mod replay;
 mod runner;

@@ -64,6 +64,7 @@ impl Written {
             deadline_s: None,
             task: Task { training_samples: 1_000, bytes: 4_096 },
             kind: "kind".into(),
+            profiled: Vec::new(),
             key: None,
         };
         self.add(time_s, Entry::Submitted(Box::new(submitted)));

@@ -68,6 +68,7 @@ pub(super) fn assemble(
         version: PROFILE_VERSION,
         job: job(place),
         source: about.source.to_string(),
+        computation: None,
         device: about.device,
         batch,
         virtual_nodes: 1,

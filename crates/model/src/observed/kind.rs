@@ -1,6 +1,6 @@
 //! What was observed of one kind of job, and what it says of other numbers of workers.
 
-use bellwether_core::prediction::Bottleneck;
+use bellwether_core::prediction::{Bottleneck, ProfiledRate};
 use bellwether_core::record::StepRecord;
 use bellwether_des::statistics::Tally;
 use serde::{Deserialize, Serialize};
@@ -31,6 +31,9 @@ pub(super) struct Kind {
     pub(super) declared: Declared,
     /// By number of workers, then speed.
     seen: Vec<Seen>,
+    /// What a profile says, where there is one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) profiled: Vec<ProfiledRate>,
 }
 
 /// The steps of one number of workers on devices of one speed, in running sums.
@@ -62,6 +65,8 @@ pub(super) struct Forecast {
     pub(super) bottleneck: Bottleneck,
     /// Why it is an extrapolation, where it is one.
     pub(super) why: Option<String>,
+    /// Whether more workers were predicted from one, whose exchange is nothing.
+    pub(super) assumes_no_exchange: bool,
 }
 
 impl Seen {
@@ -131,13 +136,49 @@ impl Seen {
 
 impl Kind {
     pub(super) fn new(declared: Declared) -> Kind {
-        Kind { declared, seen: Vec::new() }
+        Kind { declared, seen: Vec::new(), profiled: Vec::new() }
     }
 
-    /// Seconds of one virtual node on a device of speed 1, as observed most often, else as declared.
+    /// Seconds of one virtual node on a device of speed 1, as observed most often, else as profiled or declared.
     pub(super) fn node_s(&self) -> Option<f64> {
         let most = self.enough().max_by_key(|seen| (seen.steps, seen.workers));
-        most.map(|seen| seen.node_s * seen.speed).or(self.declared.node_s)
+        let profiled = self.profiled.iter().min_by_key(|rate| rate.workers).map(|rate| {
+            let batch = self.declared.batch as f64 / f64::from(self.declared.virtual_nodes);
+            batch * f64::from(rate.workers) * rate.speed / rate.examples_per_s
+        });
+        most.map(|seen| seen.node_s * seen.speed).or(profiled).or(self.declared.node_s)
+    }
+
+    /// What the profile says of `workers` on devices of relative speed `speed` where a step has `1 / share` times the
+    /// declared samples: as much slower or faster as one worker was than profiled, where that was observed.
+    pub(super) fn by_profile(&self, workers: u32, speed: f64, share: f64) -> Option<Forecast> {
+        let distance = |rate: &ProfiledRate| (rate.speed / speed).ln().abs();
+        let nearest = |workers: u32| {
+            let rates = self.profiled.iter().filter(|rate| rate.workers == workers);
+            rates.min_by(|one, other| distance(one).total_cmp(&distance(other)))
+        };
+        let rate = nearest(workers)?;
+        let mut factor = speed / rate.speed * share / self.declared.batch as f64;
+        let mut why = "no step was observed: this is what the profile says".to_string();
+        if let (Some(alone), Some(one)) = (self.forecast(1, speed, share), nearest(1))
+            && alone.why.is_none()
+        {
+            let profiled = one.examples_per_s * speed / one.speed * share / self.declared.batch as f64;
+            factor *= alone.rate.steps_per_s / profiled;
+            why = "1 worker was observed, and what more make of it is what the profile says".into();
+        } else if rate.speed != speed {
+            why = format!("the profile speaks of devices of speed {}, not of {speed}", rate.speed);
+        }
+        Some(Forecast {
+            rate: Rate {
+                steps_per_s: rate.examples_per_s * factor,
+                low: rate.low * factor,
+                high: rate.high * factor,
+            },
+            bottleneck: rate.bottleneck,
+            why: Some(why),
+            assumes_no_exchange: false,
+        })
     }
 
     /// Standard deviation of virtual nodes over their mean, where most of them were observed in one worker.
@@ -222,7 +263,7 @@ impl Kind {
         } else {
             None
         };
-        Some(Forecast { rate, bottleneck: model.bottleneck(workers), why })
+        Some(Forecast { rate, bottleneck: model.bottleneck(workers), why, assumes_no_exchange: false })
     }
 }
 
@@ -233,7 +274,7 @@ fn alone(model: Rescale, workers: u32) -> Option<Forecast> {
     let rate = model.or_exchange(0.0, 2).rate(workers)?;
     let why = "1 worker was observed, so nothing is known of the exchange: none is assumed";
     let rate = Rate { low: rate.low.min(one.low), ..rate };
-    Some(Forecast { rate, bottleneck: Bottleneck::Compute, why: Some(why.into()) })
+    Some(Forecast { rate, bottleneck: Bottleneck::Compute, why: Some(why.into()), assumes_no_exchange: true })
 }
 
 /// Between two numbers of workers that were observed, the step lies between theirs.

@@ -27,6 +27,7 @@ mod observed;
 mod observed_steps;
 mod pieces;
 mod predict;
+mod profiles;
 mod regression;
 mod rescale;
 mod scaling;

@@ -36,6 +36,7 @@ fn every_word_comes_back() {
         "elasticflow:data/elasticflow",
         "goodput:C:/tables",
         "measured:data/pollux-tables",
+        "profiles:my/profiles",
         "noisy:0.2:goodput:data/pollux-tables",
         "noisy:0:curve:1,2",
     ];

@@ -1,7 +1,8 @@
 //! The belief about speeds that was learnt from jobs while they ran.
 
 use bellwether_core::prediction::{
-    Bottleneck, Configuration, DeviceGroup, JobDescription, Link, Prediction, StepModel, Validity,
+    Bottleneck, Configuration, DeviceGroup, JobDescription, Link, Prediction, ProfiledRate, StepModel,
+    Validity,
 };
 use bellwether_core::record::StepRecord;
 use bellwether_model::observed::Observed;
@@ -86,6 +87,36 @@ fn what_cannot_be_is_not_learnt_and_not_predicted() {
     let many = belief.predict(&job("kind"), &on("slot", 13)).unwrap_err().to_string();
     assert!(many.contains("13 workers cannot share 12 virtual nodes"), "{many}");
     assert!(belief.predict(&job("kind"), &Configuration { batch: 0, ..on("slot", 1) }).is_err());
+}
+
+#[test]
+fn a_profile_speaks_until_steps_are_observed() {
+    let mut belief = belief();
+    belief.describe("kind", BATCH, 12, 1 << 20, None);
+    assert!(!belief.knows("kind"));
+    let rate = |workers: u32, step_s: f64| {
+        let examples_per_s = BATCH as f64 / step_s;
+        let (low, high) = (0.9 * examples_per_s, 1.1 * examples_per_s);
+        ProfiledRate { workers, speed: 1.0, examples_per_s, low, high, bottleneck: Bottleneck::Link }
+    };
+    let not_a_rate = ProfiledRate { low: f64::NAN, ..rate(3, 1.0) };
+    belief.foresee("kind", &[rate(1, 1.2), rate(2, 0.7), rate(4, 0.5), not_a_rate]);
+    assert!(belief.knows("kind"));
+    close(step_s(&belief, "slot", 4), 0.5);
+    close(step_s(&belief, "slow", 4), 2.0);
+    let four = ask(&belief, "slot", 4);
+    assert!(matches!(&four.validity, Validity::Extrapolated(why) if why.contains("profile")));
+    assert_eq!(four.bottleneck, Bottleneck::Link);
+    close(four.low, 0.9 * four.examples_per_s);
+    // Of three workers the profile says nothing: a guess, from the profile's own virtual nodes of 0.1 s.
+    close(step_s(&belief, "slot", 3), 0.4);
+    // One worker takes half as long again as profiled, and so do four.
+    belief.observe("kind", 1, 1.0, &steps(1, 9, (1.8 - 0.002) / 12.0, 0.0));
+    close(step_s(&belief, "slot", 4), 0.75);
+    // What was observed with several workers speaks for itself.
+    belief.observe("kind", 2, 1.0, &steps(2, 9, 0.1, 0.05));
+    let four = ask(&belief, "slot", 4);
+    assert!(matches!(&four.validity, Validity::Extrapolated(why) if why.contains("2 workers were observed")));
 }
 
 #[test]

@@ -44,6 +44,7 @@ fn profile(nodes: u32, computes: usize, bytes: &[u64], sent: &[usize], steps: &[
         version: PROFILE_VERSION,
         job: "test".into(),
         source: "by hand".into(),
+        computation: None,
         device: "device".into(),
         batch: 96,
         virtual_nodes: nodes,

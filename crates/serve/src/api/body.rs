@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, StatusCode, header};
 use bellwether_core::job::{Job, WorkerRange};
+use bellwether_core::profile::Profile;
 use bellwether_core::units::Seconds;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, Visitor};
@@ -45,6 +46,10 @@ pub struct Submit {
     /// Within which time it should be done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Deadline>,
+    /// The profile of the job, as `bellwether profile` writes it: the first decisions about the job rest on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<std::collections::BTreeMap<String, serde_json::Value>>")]
+    pub profile: Option<Box<Profile>>,
     /// The client's own word for this submission: sent twice, it is accepted once. The header `Idempotency-Key` is the
     /// same.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -88,7 +88,7 @@ pub(super) async fn submit(call: Call) -> Result<Response, Failure> {
 
 /// The submission in a body, its task not yet known.
 fn read(bytes: &[u8], header_key: Option<String>) -> Result<Submission, Failure> {
-    let Submit { job, job_toml, name, workers, priority, deadline, key } = body::read(bytes)?;
+    let Submit { job, job_toml, name, workers, priority, deadline, profile, key } = body::read(bytes)?;
     let job = match (job, job_toml) {
         (Some(job), None) => {
             let located =
@@ -121,6 +121,11 @@ fn read(bytes: &[u8], header_key: Option<String>) -> Result<Submission, Failure>
         check_key("body, `key`", key)?;
     }
     let weight = weight("priority", priority)?.unwrap_or(1.0);
+    if let Some(profile) = &profile {
+        let place =
+            |error: InputError| InputError { place: format!("body, `profile.{}`", error.place), ..error };
+        profile.check().map_err(place)?;
+    }
     Ok(Submission {
         job,
         name,
@@ -128,6 +133,7 @@ fn read(bytes: &[u8], header_key: Option<String>) -> Result<Submission, Failure>
         weight,
         deadline_s: deadline.map(|deadline| deadline.0),
         task: crate::ledger::Task { training_samples: 0, bytes: 0 },
+        profile,
         key,
     })
 }

@@ -165,6 +165,7 @@ fn job_state(
         predicted_examples_per_s: predicted.as_ref().map(|predicted| predicted.examples_per_s),
         predicted_low: predicted.as_ref().map(|predicted| predicted.low),
         predicted_high: predicted.as_ref().map(|predicted| predicted.high),
+        predicted_beyond: predicted.as_ref().and_then(|it| it.validity.beyond().map(String::from)),
         preemptions: record.preemptions,
         failures: record.failures,
         worker_s: record.slot_s(now_s) / state.time_scale,

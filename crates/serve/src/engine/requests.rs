@@ -7,9 +7,8 @@ use bellwether_core::parse::nearest;
 use bellwether_core::policy::Fault;
 use bellwether_runtime::run_dir::RunDir;
 
-use super::{Accepted, Engine};
+use super::{Accepted, Engine, profiled};
 use crate::clock::Clock;
-use crate::kind;
 use crate::ledger::{Entry, Outcome, Submitted};
 use crate::request::{Refusal, RefusalKind, Request, Submission};
 use crate::runner::JobRunner;
@@ -88,7 +87,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
 
     /// What a submission becomes, if it can be accepted.
     fn admit(&self, submission: Submission) -> Result<Submitted, Refusal> {
-        let Submission { job, name, workers, weight, deadline_s, task, key } = submission;
+        let Submission { job, name, workers, weight, deadline_s, task, profile, key } = submission;
         let invalid = |error| refused(RefusalKind::Invalid, error);
         let name = match name {
             Some(name) => {
@@ -118,14 +117,19 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
                 InputError::new("deadline", "is not a time from now").hint("write for example 2h"),
             ));
         }
+        let profiled = match &profile {
+            Some(profile) => profiled::rates(profile, &job, task, &self.state.machine).map_err(invalid)?,
+            None => Vec::new(),
+        };
         Ok(Submitted {
             id: self.state.next_job(),
             deadline_s: deadline_s.map(|s| self.now_s() + s * self.state.time_scale),
-            kind: kind::of(&job),
+            kind: bellwether_session::kind::of(&job),
             name,
             workers,
             weight,
             task,
+            profiled,
             key,
             job: job.into_job(),
         })

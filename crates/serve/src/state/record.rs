@@ -87,8 +87,11 @@ impl Record {
 
     /// Introduces jobs of its kind.
     pub(super) fn describe(&self, observed: &mut Observed) {
-        let Submitted { job, task, kind, .. } = self.submitted.as_ref();
+        let Submitted { job, task, kind, profiled, .. } = self.submitted.as_ref();
         observed.describe(kind, job.batch.size, job.batch.virtual_nodes, task.bytes, declared_node_s(self));
+        if !profiled.is_empty() {
+            observed.foresee(kind, profiled);
+        }
     }
 }
 

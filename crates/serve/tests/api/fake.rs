@@ -199,6 +199,7 @@ pub(crate) fn job(name: &str, folder: &Path) -> JobState {
         predicted_examples_per_s: Some(10.0),
         predicted_low: Some(5.0),
         predicted_high: Some(15.0),
+        predicted_beyond: None,
         preemptions: 0,
         failures: 0,
         worker_s: 0.0,

@@ -266,6 +266,7 @@ fn job(name: &str, folder: &Path) -> JobState {
         predicted_examples_per_s: None,
         predicted_low: None,
         predicted_high: None,
+        predicted_beyond: None,
         preemptions: 0,
         failures: 0,
         worker_s: 0.0,
@@ -294,6 +295,7 @@ fn five_jobs(now: f64, folder: &Path) -> Vec<JobState> {
             predicted_examples_per_s: Some(predicted),
             predicted_low: Some(0.91 * predicted),
             predicted_high: Some(1.09 * predicted),
+            predicted_beyond: None,
             expected_end_s: Some(now + left_s),
             ..job
         };

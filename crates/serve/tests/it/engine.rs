@@ -224,6 +224,7 @@ pub(crate) fn submission(name: &str, workers: &str) -> Submission {
         weight: 1.0,
         deadline_s: None,
         task: Task { training_samples: 800, bytes: 1024 },
+        profile: None,
         key: None,
     }
 }

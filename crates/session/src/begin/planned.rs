@@ -6,6 +6,7 @@ use bellwether_core::plan::{Plan, Synchronisation, TransmissionOrder};
 use bellwether_runtime::membership::WorkloadDescription;
 
 use crate::error::RunError;
+use crate::kind;
 
 /// Lets the job be trained as the plan says; what its own file says of that is overruled, but for a number of
 /// workers that was asked for.
@@ -18,6 +19,15 @@ pub fn apply(plan: &Plan, job: CheckedJob, asked: Option<WorkerRange>) -> Result
         let what = "nothing fits the wishes of this plan, so it chose no machines";
         return Err(RunError::Option(InputError::new("plan", what).hint("make another with other wishes")));
     };
+    if plan.computation.as_ref().is_some_and(|planned| *planned != kind::computation(&job)) {
+        let what = format!(
+            "it was made for another job (`{}`): the model, the data, the batch or the update rule is not this one's",
+            plan.job
+        );
+        let hint =
+            "plan from a profile of this job: `bellwether profile JOB -o P.json`, `bellwether plan P.json`";
+        return Err(RunError::Option(InputError::new("plan", what).hint(hint)));
+    }
     let planned = job.edit(|job| {
         if asked.is_none() {
             job.workers = WorkerRange { min: chosen.workers, max: chosen.workers };

@@ -60,6 +60,7 @@ pub(crate) fn profile(job: &Job, description: &WorkloadDescription, measured: &M
         version: PROFILE_VERSION,
         job: job.name.clone(),
         source: concat!("bellwether ", env!("CARGO_PKG_VERSION")).into(),
+        computation: None,
         device: description.fingerprint.clone(),
         batch: job.batch.size,
         virtual_nodes: nodes,

@@ -65,6 +65,7 @@ pub(crate) fn profile(measured: &Measured) -> Profile {
         version: PROFILE_VERSION,
         job: measured.job.clone(),
         source: concat!("bellwether ", env!("CARGO_PKG_VERSION")).into(),
+        computation: None,
         device: measured.device.clone(),
         batch: measured.batch,
         virtual_nodes: 1,

@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use bellwether_answers::predict::profiled;
 use bellwether_client::{Client, ClientError};
 use bellwether_core::deadline::Deadline;
 use bellwether_core::job::{CheckedJob, WorkerRange};
+use bellwether_core::profile::Profile;
 use bellwether_core::{InputError, ParseError};
 use bellwether_render::json_line;
 use bellwether_render::table::facts;
@@ -25,6 +27,9 @@ use crate::printer::Printer;
 use crate::runs::StateDir;
 use crate::session::build_of;
 
+/// Durations that a profile is sent with: its text stays below half of the longest request.
+const PROFILE_VALUES: usize = 20_000;
+
 #[derive(Debug, Args)]
 pub(crate) struct SubmitArguments {
     /// The job files, or Python scripts that declare their jobs
@@ -42,6 +47,9 @@ pub(crate) struct SubmitArguments {
     /// Numbers of workers that it may have [default: the job file's]
     #[arg(long, value_name = "N|MIN..MAX", conflicts_with_all = ["min", "max"])]
     pub(crate) workers: Option<WorkerRange>,
+    /// What `bellwether profile` measured of the job: the daemon's first decisions about it rest on that
+    #[arg(long, value_name = "PROFILE.json")]
+    pub(crate) profile: Option<PathBuf>,
     /// Optimizer steps, instead of the job file's length
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) steps: Option<u64>,
@@ -99,13 +107,14 @@ pub(crate) fn submit(arguments: &SubmitArguments, printer: &Printer) -> Result<E
     if arguments.dry_run {
         return dry_run(&jobs, arguments, printer);
     }
+    let profile = arguments.profile.as_deref().map(read_profile).transpose()?;
     let daemon = connect::find(&arguments.daemon, printer)?;
     let table = arguments.daemon.state.format == Format::Table;
     let mut accepted: Vec<JobState> = Vec::new();
     let mut wrong = None;
     let each = jobs.iter().flat_map(|job| (0..arguments.count).map(move |_| job));
     for (path, job) in each {
-        match send(&daemon, path, &job.job, arguments, deadline_s) {
+        match send(&daemon, path, &job.job, arguments, deadline_s, profile.as_deref()) {
             Ok(job) => {
                 if table {
                     printer.out(told(&job));
@@ -188,6 +197,7 @@ fn send(
     job: &CheckedJob,
     arguments: &SubmitArguments,
     deadline_s: Option<f64>,
+    profile: Option<&Profile>,
 ) -> Result<JobState, Failure> {
     let key = Secret::random().map_err(|error| Failure::at("random key", error))?.to_text();
     let submission = Submit {
@@ -196,6 +206,7 @@ fn send(
         workers: workers(job.workers, arguments)?.map(Workers),
         priority: Some(arguments.priority),
         deadline: deadline_s.map(body::Deadline),
+        profile: profile.cloned().map(Box::new),
         key: Some(key),
         ..Submit::default()
     };
@@ -207,6 +218,15 @@ fn send(
         }
         error => error.into(),
     })
+}
+
+/// A profile, with as many of its steps as a request may carry.
+fn read_profile(path: &Path) -> Result<Box<Profile>, InputError> {
+    let mut profile = profiled(path)?.profile().clone();
+    let values = profile.operations.len().max(1) * profile.steps.len();
+    let one_in = values.div_ceil(PROFILE_VALUES);
+    profile.steps = profile.steps.into_iter().step_by(one_in.max(1)).collect();
+    Ok(Box::new(profile))
 }
 
 /// The limits that were asked for here; one of them moves the other one of the job file where they contradict.

@@ -107,7 +107,8 @@ pub(super) fn facts(job: &JobState, now_s: f64) -> Vec<(&'static str, String)> {
             _ => String::new(),
         };
         let error = error(job).map_or(String::new(), |error| format!(", error {:+.1} %", 100.0 * error));
-        rows.push(("predicted", format!("{predicted:.0}{interval}{error}")));
+        let beyond = job.predicted_beyond.as_ref().map_or(String::new(), |why| format!("; {why}"));
+        rows.push(("predicted", format!("{predicted:.0}{interval}{error}{beyond}")));
     }
     rows.push(("submitted", ago(job.submitted_s)));
     if let Some(started_s) = job.started_s {

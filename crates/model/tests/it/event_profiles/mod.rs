@@ -37,6 +37,7 @@ impl Graph {
             version: PROFILE_VERSION,
             job: "test".into(),
             source: "by hand".into(),
+            computation: None,
             device: "none".into(),
             batch: 1,
             virtual_nodes: 1,

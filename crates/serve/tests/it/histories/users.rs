@@ -57,6 +57,7 @@ impl Users {
                     weight: 1.0 + random.below(3) as f64,
                     deadline_s: (random.below(4) == 0).then(|| 1.0 + random.below(100) as f64),
                     task: Task { training_samples: 800, bytes: 1024 },
+                    profile: None,
                     key: Some(format!("key-{number}")),
                 }))
             }

@@ -1,0 +1,122 @@
+//! What a profile does for a scheduler: `simulate --truth profiles:FOLDER`, and `submit --profile` to a daemon.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::harness::Scene;
+use crate::served::{Served, ledger, synthetic};
+
+/// A profile of [`synthetic`] with steps of 8 virtual nodes of `node_s`, over a link of this bandwidth.
+fn profile(job: &str, node_s: f64, bandwidth_bytes_per_s: f64) -> Value {
+    let compute = |node: usize| {
+        let after: Vec<usize> = node.checked_sub(1).into_iter().collect();
+        json!({ "name": format!("virtual node {node}"), "kind": "compute", "after": after })
+    };
+    let mut operations: Vec<Value> = (0..8).map(compute).collect();
+    operations.push(json!({ "name": "send", "kind": { "upload": 0 }, "after": [7] }));
+    operations.push(json!({ "name": "update", "kind": { "update": 0 }, "after": [8] }));
+    let mut seconds = vec![node_s; 8];
+    seconds.extend([0.0, 0.0]);
+    let steps = vec![json!({ "step_s": 8.0 * node_s, "operations_s": seconds }); 5];
+    json!({
+        "version": 1, "job": job, "source": "by hand", "device": "box", "batch": 16, "virtual_nodes": 8,
+        "parameter_bytes": 4096, "parts": [{ "name": "all", "bytes": 4096 }], "operations": operations, "steps": steps,
+        "network": { "bandwidth_bytes_per_s": bandwidth_bytes_per_s, "latency_s": 0.0 },
+    })
+}
+
+#[test]
+fn a_simulation_takes_speeds_from_profiles() {
+    let scene = Scene::new("");
+    fs::create_dir(scene.path("profiles")).expect("a folder");
+    // 64 samples in 8 virtual nodes of 1 s: 8 s on one device, 1 s and a bit on eight.
+    scene.write("profiles/quick.json", profile("quick", 0.125, 1e12).to_string());
+    // Every worker more sends for longer than it computes less.
+    scene.write("profiles/chatty.json", profile("chatty", 0.125, 1e3).to_string());
+    scene.write(
+        "trace.csv",
+        "job_id,submit_time,num_gpu,duration,model,batch,min_gpu,max_gpu,work\n\
+         a,0,1,,quick,16,1,8,1600\nb,0,1,,chatty,16,1,8,1600\n",
+    );
+    let simulate = |more: &[&str]| {
+        let words = ["simulate", "--cluster", "1x8", "--trace", "trace.csv", "--format", "json"];
+        scene.call(&[&words, more].concat())
+    };
+    let ended = simulate(&["--truth", "profiles:profiles", "--policy", "hell,equi"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let results: Vec<Value> = serde_json::from_str(&ended.stdout).expect("an array");
+    let makespan_s = |at: usize| results[at]["makespan_s"].as_f64().expect("a number");
+    // HELL gives the quick one all eight for 100 steps of 0.125 s, and then the chatty one a single device for 100 steps
+    // of 1 s; equal shares make it send.
+    assert!((makespan_s(0) - 112.5).abs() < 1.0, "{ended:?}");
+    assert!(makespan_s(1) > 300.0, "{ended:?}");
+    // A policy that believes in linear speed is wrong about it.
+    let ended = simulate(&["--truth", "profiles:profiles", "--belief", "linear", "--policy", "hell"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+
+    simulate(&["--truth", "profiles:nowhere", "--policy", "hell"])
+        .refused_with(&["nowhere", "cannot be read"]);
+    fs::create_dir(scene.path("empty")).expect("a folder");
+    simulate(&["--truth", "profiles:empty", "--policy", "hell"])
+        .refused_with(&["empty", "bellwether profile"]);
+    let mut newer = profile("quick", 0.1, 1e9);
+    newer["version"] = json!(9);
+    scene.write("profiles/newer.json", newer.to_string());
+    simulate(&["--truth", "profiles:profiles", "--policy", "hell"]).refused_with(&["newer.json", "version"]);
+}
+
+/// The devices that the first decision gave the job with this number.
+fn first_devices(scene: &Scene, job: u64) -> u64 {
+    let text = fs::read_to_string(ledger(scene)).expect("a ledger");
+    let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let actions =
+        lines.flat_map(|line| line["decided"]["decision"]["actions"].as_array().cloned().unwrap_or_default());
+    let started = actions.into_iter().find_map(|action| {
+        let start = action.get("start")?;
+        (start["job"] == job).then(|| start["allocation"].clone())
+    });
+    let shares = started.expect("it was started");
+    shares.as_array().expect("shares").iter().filter_map(|share| share["devices"].as_u64()).sum()
+}
+
+#[test]
+fn the_first_decision_about_a_job_rests_on_its_profile() {
+    let scene = Scene::new("");
+    let job = synthetic("job", 1, 100_000, 2.0);
+    let daemon = Served::start(&scene, &["--slots", "4", "--policy", "hell"]);
+    scene.write("job.toml", &job);
+    scene.write("chatty.json", profile("job", 0.002, 1e5).to_string());
+    let ended = scene.call(&[
+        "submit",
+        "job.toml",
+        "--name",
+        "chatty",
+        "--workers",
+        "1..4",
+        "--profile",
+        "chatty.json",
+    ]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    daemon.until("it runs", |jobs| jobs["chatty"]["target_workers"] == 1);
+    assert_eq!(first_devices(&scene, 0), 1);
+    let shown = daemon.job("chatty");
+    let predicted = shown["predicted_examples_per_s"].as_f64().expect("a forecast");
+    assert!((predicted / 1000.0 - 1.0).abs() < 0.5, "{shown}");
+    let show = scene.call(&["show", "chatty"]).stdout;
+    assert!(show.contains("predicted") && show.contains("profile") || show.contains("error"), "{show}");
+    // The others are for one that is not said to be slow with several, though nothing was measured of it, either.
+    let other = synthetic("other", 1, 100_000, 2.0).replace("size = 16", "size = 32");
+    assert_eq!(daemon.submit("plain", &other, json!({ "workers": "1..4" })).status, 201);
+    daemon.until("it runs", |jobs| jobs["plain"]["target_workers"] == 3);
+
+    // A profile of another job is refused, and so is what is none.
+    let another = scene.call(&["submit", "job.toml", "--set", "batch.size=64", "--profile", "chatty.json"]);
+    another.refused_with(&["profile", "another job", "bellwether profile"]);
+    scene.write("none.json", "{}");
+    scene.call(&["submit", "job.toml", "--profile", "none.json"]).refused_with(&["none.json"]);
+    let mut torn = profile("job", 0.002, 1e5);
+    torn["steps"] = json!([]);
+    let answer = daemon.submit("torn", &job, json!({ "profile": torn }));
+    assert_eq!(answer.status, 422, "{answer:?}");
+}

@@ -1,0 +1,156 @@
+//! The speed of jobs from their profiles, on any number of devices of a cluster.
+//!
+//! # Model
+//!
+//! That of [`crate::predict`], for the job whose profile has the name of the job's kind.
+//!
+//! # Source
+//!
+//! That of [`crate::predict`].
+//!
+//! # Assumes
+//!
+//! A device of relative speed 1 in the cluster is as fast as the one that the profile was measured on. A job of which
+//! no batch is said (or 1) has the profile's. Where the cluster's links are not described, they are as the profile's
+//! were; without a measured link there is none, and a job runs on one device only.
+//!
+//! # Valid
+//!
+//! As [`crate::predict`] says of each configuration.
+//!
+//! # Checked by
+//!
+//! `tests/it/profiles.rs`: equal to the question of `predict`, the laws of [`StepModel`]; `simulate` with profiles in
+//! the command's tests.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use bellwether_core::InputError;
+use bellwether_core::prediction::{
+    Configuration, JobDescription, Link, PredictError, Prediction, Protocol, StepModel,
+};
+use bellwether_core::profile::Profile;
+
+use crate::common::answer::{not_known, own_devices};
+use crate::predict::ProfileModel;
+
+/// Answers that are kept; a simulation asks the same of many jobs, and of each job often.
+const KEPT_MAX: usize = 1 << 16;
+
+/// A configuration as far as it decides an answer.
+type Key = (String, Vec<(u32, String)>, Vec<u32>, u64, u32, u32, [u64; 4], String);
+
+/// Profiles by name.
+#[derive(Debug, Default)]
+pub struct ProfiledJobs {
+    speeds: BTreeMap<String, f64>,
+    jobs: BTreeMap<String, ProfileModel>,
+    kept: Mutex<BTreeMap<Key, Result<Prediction, PredictError>>>,
+}
+
+impl ProfiledJobs {
+    /// No profiles yet, for devices of these relative speeds; of a type that is not named it is 1.
+    pub fn new(speeds: BTreeMap<String, f64>) -> ProfiledJobs {
+        ProfiledJobs { speeds, ..ProfiledJobs::default() }
+    }
+
+    /// Adds the profile of jobs that are called `name`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ProfileModel::new`] and [`ProfileModel::with_device`]; a name that is there already.
+    pub fn add(&mut self, name: &str, profile: Profile) -> Result<(), InputError> {
+        let mut model = ProfileModel::new(profile)?;
+        for (device, speed) in &self.speeds {
+            model = model.with_device(device, *speed)?;
+        }
+        if self.jobs.insert(name.to_string(), model).is_some() {
+            return Err(InputError::new(name, "there are two profiles of this name"));
+        }
+        Ok(())
+    }
+
+    /// Names of the profiles.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.jobs.keys().map(String::as_str)
+    }
+
+    /// The configuration in the words of the profile.
+    fn translated(
+        &self,
+        model: &ProfileModel,
+        configuration: &Configuration,
+    ) -> Result<Configuration, PredictError> {
+        let workers = own_devices(configuration)?;
+        let profile = model.profile();
+        let mut asked = configuration.clone();
+        for group in &mut asked.devices {
+            if !self.speeds.contains_key(&group.device) {
+                group.device.clone_from(&profile.device);
+            }
+        }
+        if asked.link.is_unlimited() {
+            asked.link = match profile.network {
+                Some(network) => Link::from(network),
+                None if workers > 1 => {
+                    let why = format!(
+                        "the profile of `{}` has no measured link; describe the cluster's",
+                        profile.job
+                    );
+                    return Err(PredictError::Incomplete(why));
+                }
+                None => asked.link,
+            };
+        }
+        if asked.protocol != Protocol::Bsp {
+            asked = model.in_units(asked, configuration.accumulation);
+        } else if asked.batch <= 1 {
+            asked.batch = model.configuration(workers, asked.link).batch;
+        }
+        Ok(asked)
+    }
+}
+
+impl StepModel for ProfiledJobs {
+    fn predict(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+    ) -> Result<Prediction, PredictError> {
+        let model =
+            self.jobs.get(&job.model).ok_or_else(|| not_known(&job.model, "profile", self.names()))?;
+        let asked = self.translated(model, configuration)?;
+        let key = key(&job.model, &asked);
+        let known = |kept: &BTreeMap<Key, _>| kept.get(&key).cloned();
+        if let Some(answer) = self.kept.lock().ok().and_then(|kept| known(&kept)) {
+            return answer;
+        }
+        let answer = model.predict(job, &asked);
+        if let Ok(mut kept) = self.kept.lock()
+            && kept.len() < KEPT_MAX
+        {
+            kept.insert(key, answer.clone());
+        }
+        answer
+    }
+}
+
+fn key(model: &str, asked: &Configuration) -> Key {
+    let mut by_node: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut by_type: BTreeMap<&str, u32> = BTreeMap::new();
+    for group in &asked.devices {
+        *by_node.entry(group.node).or_default() += group.count;
+        *by_type.entry(&group.device).or_default() += group.count;
+    }
+    // Which nodes does not matter, but how many devices each has.
+    let mut nodes: Vec<u32> = by_node.into_values().collect();
+    nodes.sort_unstable();
+    let types = by_type.into_iter().map(|(device, count)| (count, device.to_string())).collect();
+    let local = asked.local_link.unwrap_or(asked.link);
+    let links =
+        [asked.link, local].map(|link| [link.bandwidth_bytes_per_s.to_bits(), link.latency_s.to_bits()]);
+    let links = [links[0][0], links[0][1], links[1][0], links[1][1]];
+    let protocol = asked.protocol.to_string();
+    (model.to_string(), types, nodes, asked.batch, asked.accumulation, asked.servers, links, protocol)
+}

@@ -1,0 +1,92 @@
+//! What a job's profile says of it on the slots.
+
+use bellwether_core::InputError;
+use bellwether_core::job::{CheckedJob, Reduce};
+use bellwether_core::prediction::{Link, ProfiledRate, Protocol};
+use bellwether_core::profile::Profile;
+use bellwether_model::predict::{Fidelity, ProfileModel, Question, QuestionError, SendOrder};
+use bellwether_session::kind;
+
+use crate::ledger::Task;
+use crate::machine::Machine;
+
+/// The speeds of `job` on all numbers of slots of each speed that it can have. A slot of speed 1 is taken to be as fast
+/// as the device of the profile; workers are linked as the machine says, else as the profile's were.
+///
+/// # Errors
+///
+/// Returns an error for a profile of another job, or one that cannot be predicted from.
+pub(super) fn rates(
+    profile: &Profile,
+    job: &CheckedJob,
+    task: Task,
+    machine: &Machine,
+) -> Result<Vec<ProfiledRate>, InputError> {
+    check(profile, job, task)?;
+    let wrong = |error: InputError| InputError { place: format!("profile: {}", error.place), ..error };
+    let sync = &job.sync;
+    let phases = sync.policy.phases(job.total_steps(task.training_samples));
+    let protocol = phases.first().map_or(Protocol::Bsp, |(_, protocol)| *protocol);
+    let at_servers = sync.reduce == Reduce::Servers || matches!(protocol, Protocol::Asp | Protocol::Ssp(_));
+    let link = machine.link.or(profile.network.map(Link::from));
+    let mut rates = Vec::new();
+    let mut speeds: Vec<f64> = machine.device_types.iter().map(|device| device.speed).collect();
+    speeds.sort_by(f64::total_cmp);
+    speeds.dedup();
+    for speed in speeds {
+        let model = ProfileModel::new(profile.clone()).map_err(wrong)?;
+        let model = model.with_device(&profile.device, speed).map_err(wrong)?;
+        let question = Question {
+            model: &model,
+            link: link.unwrap_or(Link { bandwidth_bytes_per_s: f64::MAX, latency_s: 0.0 }),
+            protocol,
+            servers: at_servers.then_some(sync.servers.max(1)),
+            reduce: None,
+            devices: &[],
+            batch: None,
+            nodes_per_update: sync.nodes_per_update,
+            fidelity: Fidelity::Coarse,
+            order: SendOrder::Fifo,
+            seed: 0,
+        };
+        // Nothing is known of several workers that nothing links.
+        let most = if link.is_some() { slots(machine, speed).min(job.batch.virtual_nodes) } else { 1 };
+        for workers in 1..=most {
+            let answer = question.answer(workers).map_err(|error| match error {
+                QuestionError::Option(error) | QuestionError::Model(error) => wrong(error),
+            })?;
+            let (low, high) = (answer.low, answer.high);
+            let (examples_per_s, bottleneck) = (answer.examples_per_s, answer.bottleneck);
+            rates.push(ProfiledRate { workers, speed, examples_per_s, low, high, bottleneck });
+        }
+    }
+    Ok(rates)
+}
+
+/// Refuses a profile of another job.
+fn check(profile: &Profile, job: &CheckedJob, task: Task) -> Result<(), InputError> {
+    let is_same = match &profile.computation {
+        Some(computation) => *computation == kind::computation(job),
+        // Of a profile of another framework, or of an earlier release, its sizes must do.
+        None => profile.batch == job.batch.size && profile.parameter_bytes == task.bytes,
+    };
+    if is_same {
+        return Ok(());
+    }
+    let what = format!(
+        "it is of another job (`{}`): the model, the data, the batch or the update rule is not this one's",
+        profile.job
+    );
+    Err(InputError::new("profile", what)
+        .hint("measure this job with `bellwether profile JOB -o PROFILE.json`"))
+}
+
+/// The most slots of one type that are this fast.
+fn slots(machine: &Machine, speed: f64) -> u32 {
+    let of_type = |(number, _): (usize, _)| {
+        let nodes = machine.nodes.iter().filter(|node| usize::from(node.device_type) == number);
+        nodes.fold(0, |sum: u32, node| sum.saturating_add(node.devices))
+    };
+    let types = machine.device_types.iter().enumerate().filter(|(_, device)| device.speed == speed);
+    types.map(of_type).max().unwrap_or(0)
+}

@@ -1,0 +1,66 @@
+//! What jobs of equal speed have in common.
+
+use bellwether_core::job::{Job, Model, Optimizer, Reduce, StragglerPolicy, Sync};
+
+/// Bytes of a script that count: no program is longer.
+const SOURCE_MAX: u64 = 16 << 20;
+
+/// What a worker of the job computes in a step: a digest of its model, data, batch and kind of update rule, and of the
+/// script where that is the model. A profile of such a job says how fast another one is, whatever its rates, its seed
+/// and who waits for whom.
+pub fn computation(job: &Job) -> String {
+    let mut model = serde_json::json!(job.model);
+    if let (Model::Python { script, .. }, Some(fields)) = (&job.model, model.as_object_mut())
+        && let Some(source) = source(script)
+    {
+        // The same script elsewhere is as fast, and a changed one may not be.
+        fields.insert("script".into(), source.into());
+        fields.remove("python");
+    }
+    let rule = match &job.optimizer {
+        Optimizer::Sgd { momentum, .. } if *momentum == 0.0 => "sgd",
+        Optimizer::Sgd { .. } => "momentum",
+        Optimizer::Adam { .. } => "adam",
+        Optimizer::Adamw { .. } => "adamw",
+        Optimizer::Own { name, .. } => name,
+    };
+    let mut data = serde_json::json!(job.data);
+    strip_folders(&mut data);
+    digest(&serde_json::json!({ "model": model, "data": data, "batch": job.batch, "optimizer": rule }))
+}
+
+/// Leaves of each path in `value` its last part: where data lies makes no step slower.
+fn strip_folders(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::String(text) => *text = text.rsplit('/').next().unwrap_or_default().to_string(),
+        serde_json::Value::Array(values) => values.iter_mut().for_each(strip_folders),
+        serde_json::Value::Object(fields) => fields.values_mut().for_each(strip_folders),
+        _ => {}
+    }
+}
+
+/// The kind of a job: jobs of one kind take equally long for a step on the same workers, so what is learnt of one holds
+/// for the others. It begins with what a worker [computes](computation); a job whose workers do not all wait for each
+/// other, or that sums at servers, is of another kind.
+pub fn of(job: &Job) -> String {
+    let computation = computation(job);
+    let Sync { policy, servers, reduce, nodes_per_update, order, replica, stragglers, .. } = &job.sync;
+    let is_plain = job.sync.is_synchronous() && *reduce == Reduce::AllReduce;
+    if is_plain && *stragglers == StragglerPolicy::Ignore {
+        return computation;
+    }
+    let sync = serde_json::json!([policy, servers, reduce, nodes_per_update, order, replica, stragglers]);
+    format!("{computation}-{}", digest(&sync))
+}
+
+/// Digest of a script, if it can be read.
+fn source(script: &std::path::Path) -> Option<String> {
+    use std::io::Read;
+    let mut text = Vec::new();
+    std::fs::File::open(script).ok()?.take(SOURCE_MAX).read_to_end(&mut text).ok()?;
+    Some(blake3::hash(&text).to_hex()[..16].to_owned())
+}
+
+fn digest(parts: &serde_json::Value) -> String {
+    blake3::hash(parts.to_string().as_bytes()).to_hex()[..16].to_owned()
+}
