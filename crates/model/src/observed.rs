@@ -16,7 +16,7 @@
 //! | m(W)   | mean of the steps observed with W workers, each counting 1 - 1/500 of the one after it    | s    |
 //! | R0(W)  | step with W workers by [`Rescale`] from those observed with W0                            | s    |
 //! | p      | part of the way from W0 to W1 that R0 has gone; by log W where R0 gets no faster          | 1    |
-//! | P(W)   | step with W workers by the job's profile, in a configuration that it was [asked](Observed::foresee) for | s    |
+//! | P(W)   | step with W workers by the job's profile, where it was [told](Observed::foresee)           | s    |
 //! | n(W)   | virtual nodes of the worker that has most of them: V / W, rounded up                      | 1    |
 //! | c      | declared time of a virtual node; else the geometric mean of those of all kinds; else 1 s  | s    |
 //!
@@ -31,8 +31,8 @@
 //!
 //! Every slot is a device of its own: workers do not crowd each other's processors. A gang over several types of device
 //! is as slow as if all were of the slowest. A step takes longer in proportion to its batch. A job that was only seen
-//! with one worker and was not profiled has no exchange, unless a larger number of workers was seen, too. Where one worker
-//! is slower than its profile says, several are by the same factor.
+//! with one worker and was not profiled has no exchange, unless a larger number of workers was seen, too. Where one
+//! worker is slower than its profile says, several are by the same factor.
 //!
 //! What is predicted between two observed numbers lies between their means and follows the lower one's own forecast in
 //! order: it never says that a worker more makes a step slower unless that forecast or the two means say so.
@@ -136,8 +136,8 @@ impl Observed {
         }
     }
 
-    /// Takes in what a profile says of a kind that was described, in place of what an earlier one said. A rate that is not
-    /// finite and above 0, or lies outside its interval, is ignored.
+    /// Takes in what a profile says of a kind that was described, in place of what an earlier one said. A rate that is
+    /// not finite and above 0, or lies outside its interval, is ignored.
     pub fn foresee(&mut self, kind: &str, rates: &[ProfiledRate]) {
         let Some(known) = self.kinds.get_mut(kind) else { return };
         let holds = |rate: &&ProfiledRate| {

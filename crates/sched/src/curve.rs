@@ -81,7 +81,8 @@ impl Curve {
     /// ```
     /// use bellwether_sched::curve::Curve;
     /// let curve = Curve::new(vec![0.0, 10.0, 20.0, 30.0, 40.0, 35.0, 60.0, 62.0]);
-    /// assert_eq!([(3, 7), (4, 7), (4, 5)].map(|(from, most)| curve.next_faster(from, most)), [Some(4), Some(6), None]);
+    /// let next = [(3, 7), (4, 7), (4, 5)].map(|(from, most)| curve.next_faster(from, most));
+    /// assert_eq!(next, [Some(4), Some(6), None]);
     /// ```
     pub fn next_faster(&self, devices: u32, most: u32) -> Option<u32> {
         let next = *self.next_faster.get(devices as usize)?;

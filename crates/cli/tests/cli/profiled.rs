@@ -47,8 +47,8 @@ fn a_simulation_takes_speeds_from_profiles() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let results: Vec<Value> = serde_json::from_str(&ended.stdout).expect("an array");
     let makespan_s = |at: usize| results[at]["makespan_s"].as_f64().expect("a number");
-    // HELL gives the quick one all eight for 100 steps of 0.125 s, and then the chatty one a single device for 100 steps
-    // of 1 s; equal shares make it send.
+    // HELL gives the quick one all eight for 100 steps of 0.125 s, and then the chatty one a single device for 100
+    // steps of 1 s; equal shares make it send.
     assert!((makespan_s(0) - 112.5).abs() < 1.0, "{ended:?}");
     assert!(makespan_s(1) > 300.0, "{ended:?}");
     // A policy that believes in linear speed is wrong about it.

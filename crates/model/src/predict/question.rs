@@ -399,9 +399,9 @@ impl Question<'_> {
     }
 
     /// Sets the efficiency of answers for rising numbers of workers, and marks the knee: the last number that is worth
-    /// its workers, whichever smaller one is compared. A number that adds nothing is passed over if a larger one makes up
-    /// for it, as where virtual nodes come out even again. If the last answer is worth it, the knee lies beyond all, and
-    /// none is marked.
+    /// its workers, whichever smaller one is compared. A number that adds nothing is passed over if a larger one makes
+    /// up for it, as where virtual nodes come out even again. If the last answer is worth it, the knee lies beyond all,
+    /// and none is marked.
     ///
     /// # Errors
     ///

@@ -121,8 +121,8 @@ impl Optimus {
     }
 }
 
-/// The next number of devices that makes a job faster, with at most `free` more, and what each of them saves of a unit of
-/// work, in seconds.
+/// The next number of devices that makes a job faster, with at most `free` more, and what each of them saves of a unit
+/// of work, in seconds.
 fn saving(curve: &Curve, devices: u32, free: u32) -> Option<(u32, f64)> {
     let next = curve.next_faster(devices, devices.saturating_add(free))?;
     let saved_s = curve.rate(devices).recip() - curve.rate(next).recip();
