@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::prediction::{Configuration, DeviceGroup, JobDescription, Link};
+use crate::prediction::{JobDescription, Link};
 
 mod allocation_error;
+mod way;
 
 pub use allocation_error::{AllocationError, SharingError};
+pub use way::{Switch, Way};
 
 /// A job's place in the order of arrival: of two jobs the smaller number arrived earlier, or at the same
 /// instant with the smaller name. So "ties by arrival, then name" means ties by this number.
@@ -41,6 +43,13 @@ pub struct Job {
     pub deadline_s: Option<f64>,
     /// Whether the policy may choose the batch (and with it the learning rate).
     pub adaptive_batch: bool,
+    /// The ways in which its workers may be kept together; the first is its author's. Empty: all wait for all, without
+    /// servers. Where there are several, a decision says which.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ways: Vec<Way>,
+    /// When it goes on in another way, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switch: Option<Switch>,
 }
 
 impl Job {
@@ -169,6 +178,9 @@ pub struct JobView {
     pub beside: Option<JobId>,
     /// The batch that it was given, if the policy chose one.
     pub batch: Option<Batch>,
+    /// The way that it was given, where its author left several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub way: Option<Way>,
     /// Since when it holds this allocation, or waits without one, in seconds.
     pub allocated_s: f64,
     /// From when on it makes progress with it, in seconds: later than `allocated_s` by what a restart costs.
@@ -214,6 +226,7 @@ impl JobView {
             allocation: Allocation::none(),
             beside: None,
             batch: None,
+            way: None,
             allocated_s: now_s,
             progress_s: now_s,
             rate: 0.0,
@@ -449,25 +462,5 @@ impl ClusterView {
     fn sum(&self, device_type: Option<u16>, count: impl Fn(&Node) -> u32) -> u32 {
         let of_type = |node: &&Node| node.up && device_type.is_none_or(|device| node.device_type == device);
         self.nodes.iter().filter(of_type).fold(0, |sum, node| sum.saturating_add(count(node)))
-    }
-
-    /// The words of models for a job that runs on `allocation`.
-    ///
-    /// # Panics
-    ///
-    /// When a share names a node or type that is not there.
-    pub fn configuration(&self, job: &Job, allocation: &Allocation, batch: Option<Batch>) -> Configuration {
-        let group = |share: &Share| DeviceGroup {
-            node: share.node.0,
-            device: self.device_types[usize::from(self.nodes[share.node.0 as usize].device_type)].clone(),
-            count: share.devices,
-        };
-        let devices = allocation.shares().iter().map(group).collect();
-        let batch = batch.unwrap_or(Batch { samples: job.description.batch, accumulation: 1 });
-        let mut configuration =
-            Configuration::synchronous(devices, batch.samples, self.link.unwrap_or(Link::UNLIMITED));
-        configuration.accumulation = batch.accumulation;
-        configuration.local_link = self.local_link;
-        configuration
     }
 }

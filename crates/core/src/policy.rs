@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{Allocation, Batch, ClusterView, JobId, JobView, NodeId};
+use crate::cluster::{Allocation, Batch, ClusterView, JobId, JobView, NodeId, Way};
 use crate::prediction::{Prediction, StepModel};
 
 /// What happened since a policy was last asked. At one instant jobs end before others arrive.
@@ -75,6 +75,10 @@ pub enum Action {
         /// The job whose devices these are, all of them, where it uses them together with that one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         beside: Option<JobId>,
+        /// The way in which its workers are kept together, where its author left several; a policy may leave that open,
+        /// and the one is taken that the model believes to be fastest.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        way: Option<Way>,
     },
     /// The job will never run, for this reason.
     Refuse {

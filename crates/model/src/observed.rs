@@ -6,6 +6,7 @@
 //! observed there       T(W) = m(W)
 //! below or above all   T(W) = R0(W), of the nearest number of workers W0 that was observed
 //! between W0 and W1    T(W) = m(W0) + p (m(W1) - m(W0)),   p = (m(W0) - R0(W)) / (m(W0) - R0(W1)), from 0 to 1
+//! no worker waits      T(W) by crate::calibrate::asynchronous, from all numbers of workers that were observed
 //! one worker observed  T(W) = P(W) m(1) / P(1)      where the job was profiled
 //! nothing observed     T(W) = P(W); where it was not profiled n(W) c
 //! ```
@@ -90,6 +91,7 @@ use kind::{Declared, Forecast, Kind};
 
 mod calm;
 mod kind;
+mod units;
 
 #[cfg(doc)]
 use crate::rescale::Rescale;
@@ -151,7 +153,8 @@ impl Observed {
     /// Adds steps of `workers` on devices of relative speed `speed`.
     ///
     /// Nothing is learnt from what cannot be: a kind that was not described, more workers than it has virtual nodes, a
-    /// speed that is not finite and above 0; steps that took no time or computed nothing.
+    /// speed that is not finite and above 0; steps that took no time or computed nothing. Steps that were done unit by
+    /// unit, without waiting, teach how long a step is in all; of one kind either all steps are such, or none.
     pub fn observe(&mut self, kind: &str, workers: u32, speed: f64, steps: &[StepRecord]) {
         if let Some(known) = self.kinds.get_mut(kind).filter(|_| is_positive(speed)) {
             known.observe(workers, speed, steps);
@@ -217,7 +220,11 @@ impl StepModel for Observed {
         let slowest = speeds.iter().copied().fold(f64::INFINITY, f64::min);
         let batch = configuration.batch as f64;
         let share = kind.declared.batch as f64 / batch;
-        let forecast = match kind.forecast(workers, slowest, share) {
+        let observed = match kind.is_in_units() {
+            true => kind.in_units(workers, slowest, share),
+            false => kind.forecast(workers, slowest, share),
+        };
+        let forecast = match observed {
             Some(forecast) if !forecast.assumes_no_exchange => forecast,
             observed => match kind.by_profile(workers, slowest, share).or(observed) {
                 Some(forecast) => forecast,

@@ -69,7 +69,14 @@ impl<'a> DecisionBuilder<'a> {
     /// A waiting or lifted job gets the devices of another one, which holds them by now, to share them.
     pub fn join(&mut self, id: JobId, seen: &JobView, allocation: Allocation, host: JobId) {
         let (job, beside) = (id, Some(host));
-        self.allocations.push(Action::Allocate { job, allocation, batch: None, expected: None, beside });
+        self.allocations.push(Action::Allocate {
+            job,
+            allocation,
+            batch: None,
+            expected: None,
+            beside,
+            way: None,
+        });
         if seen.is_running() {
             self.resized += 1;
         } else {
@@ -106,5 +113,5 @@ impl<'a> DecisionBuilder<'a> {
 }
 
 fn allocate(job: JobId, allocation: Allocation, batch: Option<Batch>) -> Action {
-    Action::Allocate { job, allocation, batch, expected: None, beside: None }
+    Action::Allocate { job, allocation, batch, expected: None, beside: None, way: None }
 }

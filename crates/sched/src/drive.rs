@@ -21,6 +21,7 @@ pub fn drive(policy: &mut dyn Policy, backend: &mut dyn Backend, model: &dyn Ste
                 format!("at {} s it asks to be woken at {wakeup_s:?}, which is not later", input.now_s);
             return Err(Fault::Broken(what));
         }
+        choose_ways(&mut decision, input.view, model);
         if expects {
             foresee(&mut decision, input.view, model);
         }
@@ -29,14 +30,29 @@ pub fn drive(policy: &mut dyn Policy, backend: &mut dyn Backend, model: &dyn Ste
     Ok(())
 }
 
+/// Says in which way the workers of each job are kept together whose author left several: a job whose devices stay goes
+/// on as it is.
+fn choose_ways(decision: &mut Decision, view: &ClusterView, model: &dyn StepModel) {
+    for action in &mut decision.actions {
+        let Action::Allocate { job, allocation, batch, way, .. } = action else { continue };
+        let Some(seen) = view.jobs.get(job).filter(|seen| seen.job.ways.len() > 1) else { continue };
+        if way.is_some() || allocation.is_empty() {
+            continue;
+        }
+        let best = || view.fastest_way(model, &seen.job, allocation, *batch).map(|(way, _)| way);
+        *way = if *allocation == seen.allocation { seen.way.or_else(best) } else { best() };
+    }
+}
+
 /// Adds what the model expects of each allocation.
 fn foresee(decision: &mut Decision, view: &ClusterView, model: &dyn StepModel) {
     for action in &mut decision.actions {
-        let Action::Allocate { job, allocation, batch, expected, beside } = action else { continue };
+        let Action::Allocate { job, allocation, batch, expected, beside, way } = action else { continue };
         let Some(seen) = view.jobs.get(job).filter(|_| expected.is_none() && !allocation.is_empty()) else {
             continue;
         };
-        let configuration = view.configuration(&seen.job, allocation, *batch);
+        let way = way.unwrap_or_else(|| seen.job.way());
+        let configuration = view.configuration_in(way, &seen.job, allocation, *batch);
         let description = &seen.job.description;
         let kept = match beside.and_then(|other| view.jobs.get(&other)) {
             None => Some(1.0),

@@ -78,6 +78,7 @@ impl Policy for WithLimits {
             batch: None,
             expected: None,
             beside: None,
+            way: None,
         };
         decision.actions.splice(0..0, misfits.iter().map(stop));
         decision

@@ -3,16 +3,16 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use bellwether_core::cluster::{Allocation, Batch, ClusterView, Job, JobView, NodeId};
+use bellwether_core::cluster::{Allocation, ClusterView, Job, JobView, NodeId, Way};
 use bellwether_core::policy::Changes;
 use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
-/// Answers of a model for gangs that are packed on few nodes. Jobs of equal model, batch and asked devices are of one
-/// kind, and are asked for once.
+/// Answers of a model for gangs that are packed on few nodes. Jobs of equal model, batch, asked devices and ways are of
+/// one kind, and are asked for once.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Speeds {
-    kinds: BTreeMap<String, BTreeMap<(u64, u32), u32>>,
+    kinds: BTreeMap<String, BTreeMap<(u64, u32, Vec<Way>), u32>>,
     rates: BTreeMap<(u32, u16, u32), Option<f64>>,
 }
 
@@ -37,7 +37,7 @@ impl Speeds {
             Some(known) => known,
             None => self.kinds.entry(description.model.clone()).or_default(),
         };
-        *by_batch.entry((description.batch, description.devices)).or_insert(next)
+        *by_batch.entry((description.batch, description.devices, job.ways.clone())).or_insert(next)
     }
 
     /// Work per second at the job's own batch on `devices` devices of a type, packed on few nodes; `None` when it does
@@ -58,10 +58,8 @@ impl Speeds {
             return rate;
         }
         let rate = packed(view, device_type, devices).and_then(|allocation| {
-            let configuration = view.configuration(job, &allocation, None::<Batch>);
-            model.predict(&job.description, &configuration).ok()
+            view.fastest_way(model, job, &allocation, None).map(|(_, prediction)| prediction.examples_per_s)
         });
-        let rate = rate.map(|prediction| prediction.examples_per_s);
         self.rates.insert(key, rate);
         rate
     }

@@ -238,11 +238,21 @@ pub struct Submitted {
     pub task: Task,
     /// What jobs of equal speed have in common.
     pub kind: String,
+    /// Slots of its parameter servers and their replicas, beside those of its workers; 0, too, for a job that an
+    /// earlier release accepted, which counted none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub servers: u32,
     /// What its profile says of it on the slots, where it came with one: the first decisions about it rest on that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub profiled: Vec<ProfiledRate>,
     /// The client's own word for this submission, if it gave one: the same word is the same submission.
     pub key: Option<String>,
+}
+
+// Serde hands over a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(servers: &u32) -> bool {
+    *servers == 0
 }
 
 /// The size of a task.

@@ -150,6 +150,9 @@ pub struct JobState {
     pub workers: u32,
     /// Workers that the policy gave it.
     pub target_workers: u32,
+    /// Parameter servers, and their replicas, each with a slot of its own beside those of the workers.
+    #[serde(default)]
+    pub servers: u32,
     /// Committed steps.
     pub step: u64,
     /// Steps of the whole job.

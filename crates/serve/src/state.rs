@@ -23,6 +23,7 @@ use crate::machine::Machine;
 use crate::snapshot::DecisionState;
 pub(crate) use kept::RESTORING;
 pub use line_error::LineError;
+pub(crate) use record::server_slots;
 pub use slots::Slots;
 
 /// Decisions that are remembered.
@@ -294,11 +295,11 @@ impl State {
         let now_s = self.now_s;
         match entry {
             Entry::Limited { job, workers, weight } => {
-                self.known(*job)?;
+                let servers = self.known(*job)?.way().servers;
                 let seen = self.seen_mut(*job).ok_or(LineError::Job("an ended job is limited"))?;
                 let limited = Arc::make_mut(&mut seen.job);
-                (limited.min_devices, limited.max_devices, limited.weight) =
-                    (workers.min, workers.max, *weight);
+                let [least, most] = [workers.min, workers.max].map(|count| count.saturating_add(servers));
+                (limited.min_devices, limited.max_devices, limited.weight) = (least, most, *weight);
                 if self.view.jobs.contains_key(job) {
                     self.changes.revised.push(*job);
                 }

@@ -77,6 +77,8 @@ enum Event {
     Completion(JobId),
     /// Its statistical efficiency changes.
     Efficiency(JobId),
+    /// Its workers are kept together in another way from now on.
+    Switch(JobId),
     /// It finds no memory beside the job that it was put beside.
     NoRoom(JobId),
     NodeDown(NodeId),
@@ -90,6 +92,8 @@ struct Truth {
     work: f64,
     /// Work that its author declared.
     nominal: f64,
+    /// Work after which it goes on in another way.
+    switch_at: Option<f64>,
     /// Its next own event.
     ticket: Option<Ticket>,
     /// Whether it was put beside another job, and not another one beside it.
@@ -125,6 +129,8 @@ pub struct World<'a> {
     idle_moments: u32,
     stalled_moments: u32,
     running: u32,
+    /// What went wrong between two decisions.
+    fault: Option<Fault>,
     recording: Recording,
 }
 
@@ -161,6 +167,7 @@ impl<'a> World<'a> {
             idle_moments: 0,
             stalled_moments: 0,
             running: 0,
+            fault: None,
             recording: Recording::new(entries.len(), devices, scenario.keep_spans, begin_s),
         }
     }
@@ -191,7 +198,7 @@ impl<'a> World<'a> {
             match event {
                 Event::Completion(id) => self.complete(id),
                 other => {
-                    if let Event::Efficiency(id) | Event::NoRoom(id) = other
+                    if let Event::Efficiency(id) | Event::Switch(id) | Event::NoRoom(id) = other
                         && let Some(truth) = self.truths.get_mut(&id)
                     {
                         truth.ticket = None;
@@ -204,9 +211,10 @@ impl<'a> World<'a> {
         for event in later {
             match event {
                 // Where a job that shared its devices has ended, it has another event now.
-                Event::Efficiency(id) | Event::NoRoom(id)
+                Event::Efficiency(id) | Event::Switch(id) | Event::NoRoom(id)
                     if self.truths.get(&id).is_none_or(|truth| truth.ticket.is_some()) => {}
                 Event::Efficiency(id) => self.revise(id),
+                Event::Switch(id) => self.switch(id),
                 Event::NoRoom(id) => self.expel(id),
                 Event::NodeDown(node) => self.node_down(node),
                 Event::NodeUp(node) => self.node_up(node),
@@ -259,7 +267,8 @@ impl<'a> World<'a> {
         let law = scenario.early_termination;
         let work = law.map_or(nominal, |law| nominal * law.fraction(&self.streams, id));
         let remaining = scenario.knowledge.of_new(work, nominal, law, &self.streams, id);
-        self.truths.insert(id, Truth { work, nominal, ticket: None, is_guest: false });
+        let switch_at = job.switch.as_ref().map(|switch| switch.at * nominal);
+        self.truths.insert(id, Truth { work, nominal, switch_at, ticket: None, is_guest: false });
         let seen = JobView::waiting(job, self.now_s, remaining);
         self.recording.arrived(id, &seen, work / rate);
         self.view.jobs.insert(id, seen);
@@ -285,6 +294,9 @@ impl Backend for World<'_> {
             };
             self.now_s = self.now_s.max(time_s);
             self.happen();
+            if let Some(fault) = self.fault.take() {
+                return Err(fault);
+            }
             let woken = wakeup_s.is_some_and(|wakeup_s| wakeup_s <= self.now_s);
             let no_more = self.next_arrival == self.entries.len();
             let moved = !self.changes.ended.is_empty() || !self.changes.arrived.is_empty();

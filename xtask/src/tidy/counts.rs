@@ -18,7 +18,7 @@ const TABLE: &str = "xtask/src/tidy/counts.rs";
 const BUDGETS: &[(&str, usize, &str)] = &[
     (
         "core",
-        7300,
+        7700,
         "the words of all crates, their checks and errors; the table of what each training mode can do",
     ),
     ("des", 2000, "an engine that knows no domain"),
@@ -26,7 +26,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("model", 21300, "a model per file, each with its specification in its header; questions to a profile"),
     ("federation", 9000, "federations: queues that overflow, games, and the answers of both"),
     ("sched", 15000, "a policy per file; planner, programs, control of one run"),
-    ("sim", 5000, "the simulated cluster and readers of eight formats of traces"),
+    ("sim", 5600, "the simulated cluster and readers of eight formats of traces"),
     (
         "runtime",
         28950,
@@ -37,7 +37,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
         3200,
         "four models, eight kinds of data and a look at a table, a synthetic device, job files to begin with",
     ),
-    ("serve", 9800, "the daemon: ledger, its compaction and replay, engine, processes, HTTP API, dashboard"),
+    ("serve", 10100, "the daemon: ledger, its compaction and replay, engine, processes, HTTP API, dashboard"),
     (
         "session",
         6600,

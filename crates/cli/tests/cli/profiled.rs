@@ -120,3 +120,33 @@ fn the_first_decision_about_a_job_rests_on_its_profile() {
     let answer = daemon.submit("torn", &job, json!({ "profile": torn }));
     assert_eq!(answer.status, 422, "{answer:?}");
 }
+
+#[test]
+fn an_asynchronous_job_is_scheduled_by_its_own_steps() {
+    let scene = Scene::new("");
+    let sync = "[sync]\npolicy = \"asp\"\nservers = 1\n";
+    let job = synthetic("job", 1, 100_000, 4.0) + sync;
+    let daemon = Served::start(&scene, &["--slots", "4", "--policy", "equi"]);
+    assert_eq!(daemon.submit("free", &job, json!({ "workers": "1..8" })).status, 201);
+    // Its server has a slot of its own.
+    daemon.until("it has all slots", |jobs| {
+        jobs["free"]["target_workers"] == 3 && jobs["free"]["servers"] == 1
+    });
+    let twin = synthetic("twin", 1, 100_000, 4.0);
+    assert_eq!(daemon.submit("twin", &twin, json!({ "workers": "1..8" })).status, 201);
+    daemon.until("both run", |jobs| jobs["free"]["workers"] == 1 && jobs["twin"]["workers"] == 2);
+    // What was observed of its steps is what is said of it, and of the synchronous twin nothing else than its own.
+    daemon.until("its steps teach", |jobs| {
+        jobs["free"]["predicted_examples_per_s"].is_f64() && jobs["free"]["predicted_beyond"].is_null()
+    });
+    let text = fs::read_to_string(ledger(&scene)).expect("a ledger");
+    let lines: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let kinds: Vec<&Value> =
+        lines.iter().map(|line| &line["submitted"]["kind"]).filter(|kind| kind.is_string()).collect();
+    assert!(kinds.len() == 2 && kinds[0] != kinds[1], "{kinds:?}");
+    let learnt = lines.iter().find(|line| line["learnt"]["job"] == 0).expect("a lesson");
+    assert!(learnt["learnt"]["steps"][0]["unit_count"].as_u64() > Some(0), "{learnt}");
+    let many = daemon.submit("many", &job.replace("servers = 1", "servers = 4"), json!({}));
+    assert_eq!(many.status, 422, "{many:?}");
+    assert!(scene.call(&["show", "free"]).stdout.contains("with a slot each"));
+}

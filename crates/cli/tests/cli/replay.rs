@@ -64,6 +64,7 @@ impl Written {
             deadline_s: None,
             task: Task { training_samples: 1_000, bytes: 4_096 },
             kind: "kind".into(),
+            servers: 0,
             profiled: Vec::new(),
             key: None,
         };

@@ -38,18 +38,19 @@ pub(super) struct Kind {
 
 /// The steps of one number of workers on devices of one speed, in running sums.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-struct Seen {
-    workers: u32,
-    speed: f64,
+pub(super) struct Seen {
+    pub(super) workers: u32,
+    pub(super) speed: f64,
     /// Steps, however long ago.
     steps: u64,
     /// Sum of the steps' weights, ...
     weight: f64,
     /// ... and of their squares.
     weight_squares: f64,
-    duration_s: f64,
+    pub(super) duration_s: f64,
     /// Sum of the weighted squares of what durations are from their mean.
     squares: f64,
+    /// 0 for steps that were done unit by unit.
     node_s: f64,
     /// Variance of virtual nodes among those of the same worker and step.
     node_variance: f64,
@@ -92,7 +93,8 @@ impl Seen {
         let node_s = nodes.mean();
         let others = [step.data_wait_s, step.exchange_s, step.update_s];
         let is_sound = others.iter().all(|value| value.is_finite() && *value >= 0.0);
-        if !(is_sound && is_positive(step.duration_s) && is_positive(node_s)) {
+        let in_units = step.unit_count > 0 && step.nodes_s.is_empty();
+        if !(is_sound && is_positive(step.duration_s) && (in_units || is_positive(node_s))) {
             return;
         }
         self.steps += 1;
@@ -103,6 +105,9 @@ impl Seen {
         toward(&mut self.duration_s, step.duration_s);
         let moved = (step.duration_s - before_s) * (step.duration_s - self.duration_s);
         self.squares = self.squares * KEPT + moved;
+        if in_units {
+            return;
+        }
         toward(&mut self.node_s, node_s);
         toward(&mut self.node_variance, nodes.variance());
         toward(&mut self.data_wait_s, step.data_wait_s / step.nodes_s.len() as f64);
@@ -110,14 +115,19 @@ impl Seen {
         toward(&mut self.update_s, step.update_s);
     }
 
+    /// Standard error of the mean duration, in seconds.
+    pub(super) fn error_s(&self) -> f64 {
+        let variance = self.squares / (self.weight - self.weight_squares / self.weight);
+        (variance.max(0.0) * self.weight_squares).sqrt() / self.weight
+    }
+
     /// What it says of devices of relative speed `speed` where a step has `1 / share` times the samples.
     ///
     /// Virtual nodes spread with `variation`, their standard deviation over their mean.
     fn rescale(&self, declared: &Declared, variation: f64, speed: f64, share: f64) -> Option<Rescale> {
-        let variance = self.squares / (self.weight - self.weight_squares / self.weight);
         let means = Means {
             duration_s: self.duration_s,
-            error_s: (variance.max(0.0) * self.weight_squares).sqrt() / self.weight,
+            error_s: self.error_s(),
             node_s: self.node_s,
             spread_s: self.node_s * variation,
             data_wait_s: self.data_wait_s,
@@ -146,7 +156,17 @@ impl Kind {
             let batch = self.declared.batch as f64 / f64::from(self.declared.virtual_nodes);
             batch * f64::from(rate.workers) * rate.speed / rate.examples_per_s
         });
-        most.map(|seen| seen.node_s * seen.speed).or(profiled).or(self.declared.node_s)
+        let nodes = f64::from(self.declared.virtual_nodes);
+        let node_s = |seen: &Seen| match seen.node_s {
+            0.0 => seen.duration_s * f64::from(seen.workers) / nodes,
+            node_s => node_s,
+        };
+        most.map(|seen| node_s(seen) * seen.speed).or(profiled).or(self.declared.node_s)
+    }
+
+    /// Whether its steps are done unit by unit, as no worker waits for the others.
+    pub(super) fn is_in_units(&self) -> bool {
+        self.enough().any(|seen| seen.node_s == 0.0)
     }
 
     /// What the profile says of `workers` on devices of relative speed `speed` where a step has `1 / share` times the
@@ -160,12 +180,11 @@ impl Kind {
         let rate = nearest(workers)?;
         let mut factor = speed / rate.speed * share / self.declared.batch as f64;
         let mut why = "no step was observed: this is what the profile says".to_string();
-        if let (Some(alone), Some(one)) = (self.forecast(1, speed, share), nearest(1))
-            && alone.why.is_none()
-        {
+        if let Some((observed, count, one)) = self.observed_and(&nearest, speed, share) {
             let profiled = one.examples_per_s * speed / one.speed * share / self.declared.batch as f64;
-            factor *= alone.rate.steps_per_s / profiled;
-            why = "1 worker was observed, and what more make of it is what the profile says".into();
+            factor *= observed.rate.steps_per_s / profiled;
+            let word = if count == 1 { "worker was" } else { "workers were" };
+            why = format!("{count} {word} observed, and what others make of it is what the profile says");
         } else if rate.speed != speed {
             why = format!("the profile speaks of devices of speed {}, not of {speed}", rate.speed);
         }
@@ -179,6 +198,21 @@ impl Kind {
             why: Some(why),
             assumes_no_exchange: false,
         })
+    }
+
+    /// What was observed with the fewest workers, their number, and what the profile says of as many.
+    fn observed_and<'r>(
+        &self,
+        profiled: &impl Fn(u32) -> Option<&'r ProfiledRate>,
+        speed: f64,
+        share: f64,
+    ) -> Option<(Forecast, u32, &'r ProfiledRate)> {
+        let count = self.enough().map(|seen| seen.workers).min()?;
+        let observed = match self.is_in_units() {
+            true => self.in_units(count, speed, share),
+            false => self.forecast(count, speed, share),
+        };
+        Some((observed.filter(|forecast| forecast.why.is_none())?, count, profiled(count)?))
     }
 
     /// Standard deviation of virtual nodes over their mean, where most of them were observed in one worker.
@@ -213,7 +247,7 @@ impl Kind {
     }
 
     /// For each number of workers what was observed at the speed nearest to `speed`.
-    fn nearest(&self, speed: f64) -> Vec<&Seen> {
+    pub(super) fn nearest(&self, speed: f64) -> Vec<&Seen> {
         let distance = |seen: &Seen| (seen.speed / speed).ln().abs();
         let mut nearest: Vec<&Seen> = Vec::new();
         for seen in self.enough() {

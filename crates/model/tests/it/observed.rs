@@ -6,6 +6,7 @@ use bellwether_core::prediction::{
 };
 use bellwether_core::record::StepRecord;
 use bellwether_model::observed::Observed;
+use bellwether_model::queueing::{ClosedNetwork, low_variance};
 use proptest::prelude::*;
 
 use crate::observed_steps;
@@ -117,6 +118,39 @@ fn a_profile_speaks_until_steps_are_observed() {
     belief.observe("kind", 2, 1.0, &steps(2, 9, 0.1, 0.05));
     let four = ask(&belief, "slot", 4);
     assert!(matches!(&four.validity, Validity::Extrapolated(why) if why.contains("2 workers were observed")));
+}
+
+/// `count` steps of workers that do not wait: a station of 0.01 s, and 0.04 s beside it, for each of 12 virtual nodes.
+fn unit_steps(workers: u32, count: usize) -> Vec<StepRecord> {
+    let network = ClosedNetwork::new(0.04, &[0.01]).expect("a network");
+    let per_s = low_variance(&network, 0.0, workers).expect("a solution").throughput_per_s;
+    let duration_s = 12.0 / per_s;
+    vec![StepRecord { duration_s, unit_count: 12, workers, ..StepRecord::default() }; count]
+}
+
+#[test]
+fn steps_without_waiting_teach_too() {
+    let mut belief = belief();
+    belief.describe("kind", BATCH, 12, 1 << 20, None);
+    belief.observe("kind", 2, 1.0, &unit_steps(2, 9));
+    let two_s = unit_steps(2, 1)[0].duration_s;
+    close(step_s(&belief, "slot", 2), two_s);
+    assert_eq!(ask(&belief, "slot", 2).validity, Validity::Interpolated);
+    // Nothing is known of what more workers wait for: in proportion at best, and at worst nothing.
+    let four = ask(&belief, "slot", 4);
+    close(four.step_s, two_s / 2.0);
+    close(four.low, BATCH as f64 / two_s);
+    close(step_s(&belief, "slot", 1), 2.0 * two_s);
+    // Six are beyond the knee of five; so are eight, and no more are faster.
+    belief.observe("kind", 6, 1.0, &unit_steps(6, 9));
+    belief.observe("kind", 8, 1.0, &unit_steps(8, 9));
+    for workers in [1, 3, 4, 12] {
+        let (told_s, true_s) = (step_s(&belief, "slot", workers), unit_steps(workers, 1)[0].duration_s);
+        assert!((told_s / true_s - 1.0).abs() < 0.05, "{workers} workers: {told_s} for {true_s}");
+    }
+    assert_eq!(ask(&belief, "slot", 12).bottleneck, Bottleneck::Server);
+    assert_eq!(ask(&belief, "slot", 4).validity, Validity::Interpolated);
+    assert_ne!(ask(&belief, "slot", 12).validity, Validity::Interpolated);
 }
 
 #[test]

@@ -216,7 +216,7 @@ fn offers(view: &ClusterView, seen: &JobView, done: f64, nodes: &[u32], model: &
             let Some(allocation) = packed(view, device_type, devices) else { continue };
             let configuration = view.configuration(job, &allocation, None);
             if !job.adaptive_batch {
-                if let Ok(prediction) = model.predict(&job.description, &configuration) {
+                if let Some((_, prediction)) = view.fastest_way(model, job, &allocation, None) {
                     all.push(Offer { device_type, devices, goodput: prediction.examples_per_s, batch: None });
                 }
             } else if let Ok(best) = model.best_batch(&job.description, &configuration, done) {

@@ -154,21 +154,24 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         Ok(())
     }
 
-    fn order(&mut self, job: JobId, workers: u32, speed: f64) {
+    /// Wants this many slots of a job used, for workers and servers.
+    fn order(&mut self, job: JobId, slots: u32, speed: f64) {
         let Some(record) = self.state.jobs.get(&job) else { return };
         let (name, known_end_unix_s) = (record.submitted.name.clone(), record.run_ended_unix_s);
+        let workers = slots.saturating_sub(record.way().servers);
         let run = match (self.options.prepare)(&name, &record.submitted.job) {
             Ok(run) => run,
             Err(why) => {
                 // The runner says the same of every start that fails.
                 let _ = self.faults.send(crate::runner::Report::Lost { job, why });
-                self.live.entry(job).or_default().order = Some((workers, speed));
+                self.live.entry(job).or_default().order = Some((slots, speed));
                 return;
             }
         };
         let live: &mut Live = self.live.entry(job).or_default();
-        let begins = live.order.replace((workers, speed)).is_none();
+        let begins = live.order.replace((slots, speed)).is_none();
         (live.not_before, live.settled) = (None, false);
+        // Servers are the coordinator's own affair: it starts as many as the job says.
         self.runner.want(Wanted { job, run, workers, speed, begins, known_end_unix_s });
     }
 

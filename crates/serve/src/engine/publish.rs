@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellwether_core::cluster::{JobId, NodeId};
+use bellwether_core::cluster::{JobId, JobView, NodeId};
 use tokio::sync::watch;
 
 use super::{Engine, Live};
@@ -128,7 +128,12 @@ fn job_state(
 ) -> JobState {
     let seen = state.view.jobs.get(&id);
     let seen_or_away = seen.or(record.away.as_ref());
-    let limits = seen_or_away.map(|seen| (seen.job.min_devices, seen.job.max_devices, seen.job.weight));
+    let servers = record.way().servers;
+    let limits = seen_or_away.map(|seen| {
+        let [least, most] =
+            [seen.job.min_devices, seen.job.max_devices].map(|count| count - servers.min(count));
+        (least, most, seen.job.weight)
+    });
     let submitted = &record.submitted;
     let (min_workers, max_workers, weight) =
         limits.unwrap_or((submitted.workers.min, submitted.workers.max, submitted.weight));
@@ -157,7 +162,8 @@ fn job_state(
         min_workers,
         max_workers,
         workers: record.training,
-        target_workers: seen.map_or(0, |seen| seen.allocation.devices()),
+        target_workers: seen.map_or(0, JobView::workers),
+        servers,
         step,
         total_steps: record.total_steps,
         loss: live.and_then(|live| live.loss).or(record.loss).filter(|loss| loss.is_finite()),

@@ -31,8 +31,9 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         match report {
             Report::Training { job, workers, .. } => self.training(job, workers),
             Report::Settled { job, workers } => {
+                let servers = self.state.jobs.get(&job).map_or(0, |record| record.way().servers);
                 let live = self.live.entry(job).or_default();
-                live.settled = live.order.is_some_and(|(ordered, _)| ordered == workers);
+                live.settled = live.order.is_some_and(|(ordered, _)| ordered == workers + servers);
                 Ok(())
             }
             Report::Progress { job, step, loss, examples_per_s } => {
@@ -146,8 +147,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
 
     /// Whether what was predicted differs from these steps by more than a policy should overlook.
     fn matters(&self, job: JobId, workers: u32, steps: &[StepRecord]) -> bool {
-        let Some(seen) = self.state.view.jobs.get(&job).filter(|seen| seen.allocation.devices() == workers)
-        else {
+        let Some(seen) = self.state.view.jobs.get(&job).filter(|seen| seen.workers() == workers) else {
             return false;
         };
         let configuration = self.state.view.configuration(&seen.job, &seen.allocation, None);

@@ -12,6 +12,7 @@ use crate::clock::Clock;
 use crate::ledger::{Entry, Outcome, Submitted};
 use crate::request::{Refusal, RefusalKind, Request, Submission};
 use crate::runner::JobRunner;
+use crate::state::server_slots;
 
 /// A wish that was granted or not, and what ends the daemon.
 type Answered = Result<Result<Accepted, Refusal>, Fault>;
@@ -105,8 +106,9 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             return Err(invalid(InputError::new("epochs", "the job has no steps at all")));
         }
         let nodes = job.batch.virtual_nodes;
+        let servers = server_slots(&job, job.total_steps(task.training_samples));
         let workers = self
-            .fitting(workers.unwrap_or(job.workers), nodes)
+            .fitting(workers.unwrap_or(job.workers), nodes, servers)
             .map_err(|error| refused(RefusalKind::Invalid, error))?;
         if !(weight.is_finite() && weight > 0.0 && weight <= 1e6) {
             let error = InputError::new("priority", format!("{weight} is not a weight"));
@@ -129,14 +131,20 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             workers,
             weight,
             task,
+            servers,
             profiled,
             key,
             job: job.into_job(),
         })
     }
 
-    /// Numbers of workers that the job and the slots allow.
-    fn fitting(&self, workers: WorkerRange, virtual_nodes: u32) -> Result<WorkerRange, InputError> {
+    /// Numbers of workers that the job and the slots beside its servers' allow.
+    fn fitting(
+        &self,
+        workers: WorkerRange,
+        virtual_nodes: u32,
+        servers: u32,
+    ) -> Result<WorkerRange, InputError> {
         let types = 0..self.state.machine.device_types.len() as u16;
         let widest = types.map(|kind| self.state.view.devices(Some(kind))).max().unwrap_or(0);
         if workers.min == 0 || workers.min > workers.max {
@@ -147,12 +155,20 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             let what = format!("{} workers cannot share {virtual_nodes} virtual nodes", workers.max);
             return Err(InputError::new("workers", what).hint(format!("choose at most {virtual_nodes}")));
         }
-        if workers.min > widest {
-            let what = format!("at least {} workers, and there are {widest} slots of one type", workers.min);
-            let hint = format!("choose at most {widest}, for example with --min 1 --max {widest}");
+        let most = widest.saturating_sub(servers);
+        if most == 0 {
+            let what = format!("{servers} servers and a worker, and there are {widest} slots of one type");
+            let hint = "choose fewer servers with --set sync.servers=N, or a daemon with more slots";
+            return Err(InputError::new("sync.servers", what).hint(hint));
+        }
+        if workers.min > most {
+            let beside = if servers > 0 { format!(" beside {servers} servers") } else { String::new() };
+            let what =
+                format!("at least {} workers{beside}, and there are {widest} slots of one type", workers.min);
+            let hint = format!("choose at most {most}, for example with --min 1 --max {most}");
             return Err(InputError::new("workers", what).hint(hint));
         }
-        Ok(WorkerRange { min: workers.min, max: workers.max.min(widest) })
+        Ok(WorkerRange { min: workers.min, max: workers.max.min(most) })
     }
 
     fn is_taken(&self, name: &str) -> bool {
@@ -181,8 +197,11 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             let outcome = record.end.as_ref().map_or(Outcome::Cancelled, |end| end.outcome);
             return Ok(Err(over(name, outcome)));
         };
-        let now = WorkerRange { min: seen.job.min_devices, max: seen.job.max_devices };
-        let wanted = self.fitting(workers.unwrap_or(now), record.submitted.job.batch.virtual_nodes);
+        let servers = record.submitted.servers;
+        let [min, max] =
+            [seen.job.min_devices, seen.job.max_devices].map(|count| count.saturating_sub(servers));
+        let now = WorkerRange { min, max };
+        let wanted = self.fitting(workers.unwrap_or(now), record.submitted.job.batch.virtual_nodes, servers);
         let weight = weight.unwrap_or(seen.job.weight);
         let workers = match wanted {
             Ok(workers) if weight.is_finite() && weight > 0.0 && weight <= 1e6 => workers,

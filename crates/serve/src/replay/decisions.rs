@@ -104,8 +104,8 @@ fn began_before(recorded: &Recorded) -> bool {
 /// What was expected of an action is written down beside a decision, not as a part of it.
 fn is_same(one: &Decision, other: &Decision) -> bool {
     let plain = |action: &Action| match action.clone() {
-        Action::Allocate { job, allocation, batch, beside, .. } => {
-            Action::Allocate { job, allocation, batch, expected: None, beside }
+        Action::Allocate { job, allocation, batch, beside, way, .. } => {
+            Action::Allocate { job, allocation, batch, expected: None, beside, way }
         }
         refuse @ Action::Refuse { .. } => refuse,
     };

@@ -149,7 +149,7 @@ impl Recorded {
 
     fn trains(&mut self, job: JobId, workers: u32, now_s: f64) {
         let Some(seen) = self.state.view.jobs.get(&job) else { return };
-        if seen.allocation.devices() != workers {
+        if seen.workers() != workers {
             return;
         }
         let Some(Waiting { since_s, before, is_first }) = self.waiting.remove(&job) else { return };

@@ -86,14 +86,12 @@ impl State {
         }
         let mut actions = Vec::new();
         for (job, before) in touched {
+            let servers = self.jobs.get(&job).map_or(0, |record| record.way().servers);
             let to = self.settle(job, &before);
             if to != before.devices() || to > 0 {
-                actions.push(self.action(
-                    job,
-                    before.devices(),
-                    to,
-                    expectations.get(&job).copied().flatten(),
-                ));
+                let workers = |devices: u32| devices.saturating_sub(servers);
+                let expected = expectations.get(&job).copied().flatten();
+                actions.push(self.action(job, workers(before.devices()), workers(to), expected));
             }
         }
         actions.extend(refused);

@@ -1,8 +1,8 @@
 //! One job's account.
 
-use bellwether_core::cluster::Job;
-use bellwether_core::job::Model;
-use bellwether_core::prediction::JobDescription;
+use bellwether_core::cluster::{Job, Way};
+use bellwether_core::job::{Model, Reduce};
+use bellwether_core::prediction::{JobDescription, Protocol};
 use bellwether_model::observed::Observed;
 
 use crate::ledger::{Record, Submitted};
@@ -68,21 +68,33 @@ impl Record {
     /// The job in the words of policies, within the limits with which it was submitted.
     pub fn scheduled(&self) -> Job {
         let Submitted { name, kind, job, workers, weight, deadline_s, .. } = self.submitted.as_ref();
+        let way = self.way();
         Job {
             description: JobDescription {
                 name: name.clone(),
                 model: kind.clone(),
                 batch: job.batch.size,
-                devices: workers.max,
+                devices: workers.max.saturating_add(way.servers),
             },
             arrival_s: self.submitted_s,
-            min_devices: workers.min,
-            max_devices: workers.max,
+            min_devices: workers.min.saturating_add(way.servers),
+            max_devices: workers.max.saturating_add(way.servers),
             device_types: Vec::new(),
             weight: *weight,
             deadline_s: *deadline_s,
             adaptive_batch: false,
+            ways: if way == Way::default() { Vec::new() } else { vec![way] },
+            switch: None,
         }
+    }
+
+    /// How its workers are kept together at first; the servers are those of all its phases.
+    pub fn way(&self) -> Way {
+        let Submitted { job, servers, .. } = self.submitted.as_ref();
+        let phases = job.sync.policy.phases(self.total_steps);
+        let protocol = phases.first().map_or(Protocol::Bsp, |(_, protocol)| *protocol);
+        let nodes_per_update = if *servers > 0 { job.sync.nodes_per_update } else { 1 };
+        Way { protocol, servers: *servers, nodes_per_update }
     }
 
     /// Introduces jobs of its kind.
@@ -102,4 +114,13 @@ fn declared_node_s(record: &Record) -> Option<f64> {
     let samples = job.batch.size as f64 / f64::from(job.batch.virtual_nodes);
     let crowded = if *saturation == 0 { 1.0 } else { (samples / *saturation as f64).max(1.0) };
     Some(step_time.get() * crowded)
+}
+
+/// Slots of a job's parameter servers and their replicas: those of all its phases, which it has from the beginning.
+pub(crate) fn server_slots(job: &bellwether_core::job::Job, total_steps: u64) -> u32 {
+    let phases = job.sync.policy.phases(total_steps);
+    let needs = |(_, protocol): &(u64, Protocol)| matches!(protocol, Protocol::Asp | Protocol::Ssp(_));
+    let has_servers = job.sync.reduce == Reduce::Servers || phases.iter().any(needs);
+    let servers = if has_servers { job.sync.servers } else { 0 };
+    servers.saturating_mul(1 + u32::from(job.sync.replica))
 }

@@ -192,6 +192,7 @@ pub(crate) fn job(name: &str, folder: &Path) -> JobState {
         max_workers: 2,
         workers: 0,
         target_workers: 0,
+        servers: 0,
         step: 0,
         total_steps: 100,
         loss: None,

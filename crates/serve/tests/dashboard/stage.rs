@@ -259,6 +259,7 @@ fn job(name: &str, folder: &Path) -> JobState {
         max_workers: 4,
         workers: 0,
         target_workers: 0,
+        servers: 0,
         step: 0,
         total_steps: 5000,
         loss: None,

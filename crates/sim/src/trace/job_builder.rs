@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bellwether_core::ParseError;
-use bellwether_core::cluster::Job;
-use bellwether_core::prediction::JobDescription;
+use bellwether_core::cluster::{Job, Switch, Way};
+use bellwether_core::prediction::{JobDescription, Protocol};
 
 use super::value::DAY_S;
 use super::{Entry, ReadOptions, Refused, Remark, RowError};
@@ -33,6 +33,55 @@ pub(super) struct JobBuilder {
     pub(super) deadline_s: Option<f64>,
     pub(super) device_types: Vec<u16>,
     pub(super) adaptive_batch: bool,
+    pub(super) ways: Ways,
+}
+
+/// How its workers may be kept together.
+#[derive(Debug)]
+pub(super) struct Ways {
+    /// Empty: all wait for all.
+    pub(super) protocols: Vec<Protocol>,
+    /// Fewest and most parameter servers.
+    pub(super) servers: Option<(u32, u32)>,
+    pub(super) nodes_per_update: u32,
+    pub(super) switch_at: Option<f64>,
+}
+
+impl Default for Ways {
+    fn default() -> Ways {
+        Ways { protocols: Vec::new(), servers: None, nodes_per_update: 1, switch_at: None }
+    }
+}
+
+impl Ways {
+    /// The ways that the row names, and when it goes on in others.
+    fn of_job(&self) -> Result<(Vec<Way>, Option<Switch>), RowError> {
+        let needs_servers = |protocol: &Protocol| matches!(protocol, Protocol::Asp | Protocol::Ssp(_));
+        if self.servers.is_some() && !self.protocols.iter().any(needs_servers) {
+            let what = "has parameter servers, and no protocol that needs them; say asp or ssp:N";
+            return Err(RowError::Impossible(what.into()));
+        }
+        let (least, most) = self.servers.unwrap_or((1, 1));
+        let ways = |protocol: &Protocol| {
+            let (least, most) = if needs_servers(protocol) { (least, most) } else { (0, 0) };
+            let (protocol, nodes_per_update) = (*protocol, self.nodes_per_update);
+            (least..=most).map(move |servers| Way { protocol, servers, nodes_per_update })
+        };
+        let Some(at) = self.switch_at else {
+            let plain = self.protocols.iter().all(|protocol| *protocol == Protocol::Bsp);
+            let all = if plain { Vec::new() } else { self.protocols.iter().flat_map(ways).collect() };
+            return Ok((all, None));
+        };
+        match self.protocols.as_slice() {
+            [then] if *then != Protocol::Bsp => {
+                Ok((Vec::new(), Some(Switch { at, ways: ways(then).collect() })))
+            }
+            _ => {
+                let what = "switches, and does not name the one protocol that it goes on by, as asp";
+                Err(RowError::Impossible(what.into()))
+            }
+        }
+    }
 }
 
 /// Of a kind of repair: the first row, and how many there were.
@@ -148,6 +197,15 @@ impl JobBuilder {
         let devices = self.asked()?;
         let (work, is_duration) = (self.held_work()?, self.work.is_none());
         let (min_devices, max_devices) = self.range(devices, options)?;
+        let (ways, switch) = self.ways.of_job()?;
+        let later = switch.as_ref().map_or(&[][..], |switch| &switch.ways);
+        let fewest = |ways: &[Way]| 1 + ways.iter().map(|way| way.servers).min().unwrap_or(0);
+        let needed = fewest(&ways).max(fewest(later));
+        if max_devices < needed {
+            let what = format!("has {max_devices} devices at most, and needs {needed} with its servers");
+            return Err(RowError::Impossible(what));
+        }
+        let min_devices = min_devices.max(needed);
         let weight = self.weight.unwrap_or(1.0);
         if weight <= 0.0 {
             let what = format!("has a weight of {weight}, which would never get it anything");
@@ -164,6 +222,8 @@ impl JobBuilder {
             weight,
             deadline_s: self.deadline_s,
             adaptive_batch: self.adaptive_batch,
+            ways,
+            switch,
         };
         Ok(Entry { job: Arc::new(job), work, is_duration, row: self.row })
     }

@@ -22,6 +22,13 @@ pub(super) enum Field {
     Deadline,
     DeviceTypes,
     AdaptiveBatch,
+    /// Who waits for whom: `asp`, or several of which a policy may choose, as `bsp|asp`.
+    Protocols,
+    /// Parameter servers: `1`, or `1..4`.
+    Servers,
+    NodesPerUpdate,
+    /// Part of the work after which a synchronous job goes on by its last protocol.
+    SwitchAt,
     /// Thousandths of one device.
     Thousandths,
     /// Instances of a task, each with its percentage of devices.
@@ -45,7 +52,8 @@ pub(super) struct Schema {
 
 use Field::{
     AdaptiveBatch, Arrival, Batch, Deadline, DeviceTypes, Devices, Duration, Ended, Ignored, Instances,
-    Least, Model, Most, Name, Percent, Started, Thousandths, Weight, Work,
+    Least, Model, Most, Name, NodesPerUpdate, Percent, Protocols, Servers, Started, SwitchAt, Thousandths,
+    Weight, Work,
 };
 
 /// All formats of rows and columns. Those that share names of columns stand in the order in which they are tried.
@@ -179,6 +187,10 @@ pub(super) const CSV: Schema = Schema {
         ("device", DeviceTypes),
         ("work", Work),
         ("adaptive_batch", AdaptiveBatch),
+        ("protocol", Protocols),
+        ("servers", Servers),
+        ("nodes_per_update", NodesPerUpdate),
+        ("switch_at", SwitchAt),
     ],
     needed: &["job_id", "submit_time", "num_gpu"],
     bare: false,

@@ -214,6 +214,10 @@ impl Table {
             Field::Batch => draft.batch = Some(value::batch(text)?),
             Field::DeviceTypes => draft.device_types = found.device_types_of(text)?,
             Field::AdaptiveBatch => draft.adaptive_batch = value::yes_or_no(text)?,
+            Field::Protocols => draft.ways.protocols = value::protocols(text)?,
+            Field::Servers => draft.ways.servers = Some(value::servers(text)?),
+            Field::NodesPerUpdate => draft.ways.nodes_per_update = value::count(text)?.max(1),
+            Field::SwitchAt => draft.ways.switch_at = Some(value::share(text)?),
             Field::Ignored => {}
         }
         Ok(())

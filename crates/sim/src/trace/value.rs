@@ -1,10 +1,14 @@
 //! Cells of a trace: times, dates, and counts.
 
 use bellwether_core::ParseError;
+use bellwether_core::prediction::Protocol;
 use bellwether_core::units::Seconds;
 
 /// A time beyond this cannot belong to a trace: thirty thousand years. (Milliseconds since 1970 are beyond it.)
 const LATEST_S: f64 = 1e12;
+
+/// Most parameter servers of a job: each is a way to be predicted.
+const SERVERS_MAX: u32 = 64;
 
 pub(super) const DAY_S: f64 = 86_400.0;
 
@@ -90,6 +94,30 @@ pub(super) fn batch(text: &str) -> Result<u64, ParseError> {
     match amount(text)? {
         number if number >= 1.0 && number.fract() == 0.0 && number <= 1e15 => Ok(number as u64),
         _ => Err(ParseError::out_of_range("number of samples", text, "a whole number, at least 1")),
+    }
+}
+
+/// Who waits for whom, in several ways.
+pub(super) fn protocols(text: &str) -> Result<Vec<Protocol>, ParseError> {
+    text.split('|').map(|word| word.trim().parse()).collect()
+}
+
+/// Parameter servers: a number, or a range of them.
+pub(super) fn servers(text: &str) -> Result<(u32, u32), ParseError> {
+    let (least, most) = text.split_once("..").unwrap_or((text, text));
+    let range = (count(least.trim())?, count(most.trim())?);
+    if range.0 >= 1 && range.0 <= range.1 && range.1 <= SERVERS_MAX {
+        return Ok(range);
+    }
+    let expected = format!("a number or a range from 1 to {SERVERS_MAX}, for example 1..4");
+    Err(ParseError::out_of_range("number of servers", text, expected))
+}
+
+/// A part of the whole, above 0 and below 1.
+pub(super) fn share(text: &str) -> Result<f64, ParseError> {
+    match text.parse::<f64>() {
+        Ok(share) if share > 0.0 && share < 1.0 => Ok(share),
+        _ => Err(ParseError::out_of_range("part of the work", text, "a number above 0 and below 1")),
     }
 }
 

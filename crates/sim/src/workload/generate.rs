@@ -128,6 +128,8 @@ impl Class {
             weight: self.weight.unwrap_or(1.0),
             deadline_s,
             adaptive_batch: self.adaptive_batch,
+            ways: Vec::new(),
+            switch: None,
         }
     }
 }

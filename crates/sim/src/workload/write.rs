@@ -3,6 +3,9 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
+use bellwether_core::cluster::Job;
+use bellwether_core::prediction::Protocol;
+
 use crate::trace::Entry;
 
 /// The trace as CSV, which reads back to the same entries; a column stands there where a job needs it.
@@ -19,6 +22,7 @@ pub fn write_csv(entries: &[Entry], device_types: &[String]) -> String {
         device: any(|entry| !entry.job.device_types.is_empty()),
         adaptive: any(|entry| entry.job.adaptive_batch),
         work: any(|entry| !entry.is_duration),
+        ways: any(|entry| !entry.job.ways.is_empty() || entry.job.switch.is_some()),
     };
     let mut text = String::with_capacity(32 * (entries.len() + 1));
     text.push_str("job_id,submit_time,num_gpu,duration");
@@ -43,10 +47,11 @@ struct Columns {
     device: bool,
     adaptive: bool,
     work: bool,
+    ways: bool,
 }
 
 impl Columns {
-    fn names(&self) -> [(bool, &'static str); 8] {
+    fn names(&self) -> [(bool, &'static str); 9] {
         [
             (self.model, ",model"),
             (self.batch, ",batch"),
@@ -56,6 +61,7 @@ impl Columns {
             (self.device, ",device"),
             (self.adaptive, ",adaptive_batch"),
             (self.work, ",work"),
+            (self.ways, ",protocol,servers,nodes_per_update,switch_at"),
         ]
     }
 
@@ -99,9 +105,34 @@ impl Columns {
                 write!(text, "{}", entry.work)?;
             }
         }
+        if self.ways {
+            write_ways(text, job)?;
+        }
         text.push('\n');
         Ok(())
     }
+}
+
+/// The protocols, servers, virtual nodes per update and the switch of a job; what is not there is left empty.
+fn write_ways(text: &mut String, job: &Job) -> std::fmt::Result {
+    let ways = job.switch.as_ref().map_or(&job.ways, |switch| &switch.ways);
+    let mut protocols: Vec<Protocol> = ways.iter().map(|way| way.protocol).collect();
+    protocols.dedup();
+    let words: Vec<String> = protocols.iter().map(Protocol::to_string).collect();
+    write!(text, ",{},", words.join("|"))?;
+    let servers = || ways.iter().map(|way| way.servers).filter(|servers| *servers > 0);
+    if let (Some(least), Some(most)) = (servers().min(), servers().max()) {
+        write!(text, "{least}..{most}")?;
+    }
+    text.push(',');
+    if let Some(way) = ways.first() {
+        write!(text, "{}", way.nodes_per_update)?;
+    }
+    text.push(',');
+    if let Some(switch) = &job.switch {
+        write!(text, "{}", switch.at)?;
+    }
+    Ok(())
 }
 
 /// In quotes where it needs them.

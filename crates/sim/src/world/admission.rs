@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use bellwether_core::cluster::{Allocation, ClusterView, Job};
+use bellwether_core::cluster::{Allocation, ClusterView, Job, Way};
 use bellwether_core::prediction::{PredictError, StepModel};
 
-/// A kind of job: its batch and whether that may change, devices asked for, fewest and most, and the types that it
-/// accepts.
-type Kind = (u64, bool, u32, u32, u32, Vec<u16>);
+/// A kind of job: its batch and whether that may change, devices asked for, fewest and most, the types that it accepts,
+/// and its ways.
+type Kind = (u64, bool, u32, u32, u32, Vec<u16>, Vec<Way>);
 
 /// A job that can run.
 #[derive(Debug, Clone)]
@@ -69,8 +69,8 @@ impl Admission {
         }
         let kinds = self.0.get_mut(model).expect("it was added where it was missing");
         let types = job.device_types.clone();
-        let kind =
-            (job.description.batch, job.adaptive_batch, job.asked(), job.min_devices, job.max_devices, types);
+        let (batch, ways) = (job.description.batch, job.ways.clone());
+        let kind = (batch, job.adaptive_batch, job.asked(), job.min_devices, job.max_devices, types, ways);
         kinds.entry(kind).or_insert_with(|| admitted(job, cluster, truth)).clone()
     }
 }
@@ -90,6 +90,8 @@ fn admitted(job: &Job, cluster: &ClusterView, truth: &dyn StepModel) -> Result<A
         let configuration = cluster.configuration(job, &allocation, None);
         let answer = if job.adaptive_batch {
             truth.best_batch(&job.description, &configuration, 0.0).map(|progress| progress.goodput())
+        } else if let Some((_, prediction)) = cluster.fastest_way(truth, job, &allocation, None) {
+            Ok(prediction.examples_per_s)
         } else {
             truth.predict(&job.description, &configuration).map(|prediction| prediction.examples_per_s)
         };

@@ -1,5 +1,7 @@
 //! Carrying out decisions: every law is checked, then progress is settled and events are moved.
 
+use std::sync::Arc;
+
 use bellwether_core::cluster::{JobId, JobView};
 use bellwether_core::policy::{Action, Fault};
 use bellwether_core::prediction::PredictError;
@@ -12,7 +14,7 @@ const LATEST_S: f64 = 1e18;
 impl World<'_> {
     pub(super) fn carry_out(&mut self, action: Action) -> Result<(), Fault> {
         match action {
-            Action::Allocate { job: id, allocation, batch, beside, .. } => {
+            Action::Allocate { job: id, allocation, batch, beside, way, .. } => {
                 let Some(seen) = self.view.jobs.get(&id) else {
                     return Err(broken(id, "is given devices, and is not there"));
                 };
@@ -28,7 +30,7 @@ impl World<'_> {
                     Some(other) => self.join(id, other),
                 }
                 let seen = self.view.jobs.get_mut(&id).expect("it was there just now");
-                (seen.allocation, seen.batch) = (allocation, batch);
+                (seen.allocation, seen.batch, seen.way) = (allocation, batch, way);
                 Ok(())
             }
             Action::Refuse { job: id, why } => {
@@ -84,7 +86,7 @@ impl World<'_> {
         if let Some(ticket) = truth.ticket.take() {
             self.queue.cancel(ticket);
         }
-        let Truth { work, nominal, .. } = *truth;
+        let Truth { work, nominal, switch_at, .. } = *truth;
         let rate = match self.view.jobs.get(&id) {
             Some(seen) if seen.is_running() => self.rate(id, seen)?,
             _ => 0.0,
@@ -105,9 +107,12 @@ impl World<'_> {
         let change = self.truth.efficiency_changes_at(description, seen.done).filter(|&at| at > seen.done);
         let change_s =
             change.map(|at| seen.progress_s + (at - seen.done) / rate).filter(|&at_s| at_s < end_s);
-        let (time_s, event) = match change_s {
-            Some(time_s) => (time_s, Event::Efficiency(id)),
-            None => (end_s, Event::Completion(id)),
+        let switch_s = switch_at.map(|at| seen.progress_s + (at - seen.done).max(0.0) / rate);
+        let (time_s, event) = match (change_s, switch_s.filter(|&at_s| at_s < end_s)) {
+            (Some(time_s), None) => (time_s, Event::Efficiency(id)),
+            (Some(time_s), Some(switch_s)) if time_s < switch_s => (time_s, Event::Efficiency(id)),
+            (_, Some(switch_s)) => (switch_s, Event::Switch(id)),
+            (None, None) => (end_s, Event::Completion(id)),
         };
         if time_s.is_nan() || time_s > LATEST_S {
             let what = format!("job `{}` would end at {end_s:e} s, or never", description.name);
@@ -151,7 +156,8 @@ impl World<'_> {
 
     /// Work per second, in truth; 0 where it finds no memory.
     fn rate(&self, id: JobId, seen: &JobView) -> Result<f64, Fault> {
-        let configuration = self.view.configuration(&seen.job, &seen.allocation, seen.batch);
+        let way = seen.way();
+        let configuration = self.view.configuration_in(way, &seen.job, &seen.allocation, seen.batch);
         let description = &seen.job.description;
         let unknown = |why: PredictError| {
             Fault::World(format!("job `{}` runs where its speed is not known: {why}", description.name))
@@ -170,17 +176,35 @@ impl World<'_> {
 
     /// A job's efficiency has changed.
     pub(super) fn revise(&mut self, id: JobId) {
-        let Some(seen) = self.view.jobs.get_mut(&id) else { return };
-        // The event came just where the efficiency changes: rounding must not leave it short of there.
+        let Some(seen) = self.view.jobs.get(&id) else { return };
         let at = self.truth.efficiency_changes_at(&seen.job.description, seen.done);
+        self.reach(id, at);
+    }
+
+    /// A job's workers are kept together in another way, the first of those that its author left for the rest.
+    pub(super) fn switch(&mut self, id: JobId) {
+        let Some(seen) = self.view.jobs.get_mut(&id) else { return };
+        let job = Arc::make_mut(&mut seen.job);
+        if let Some(switch) = job.switch.take() {
+            (job.ways, seen.way) = (switch.ways, None);
+        }
+        let at = self.truths.get_mut(&id).and_then(|truth| truth.switch_at.take());
+        self.reach(id, at);
+    }
+
+    /// A job goes on otherwise from here, where its work is `at`.
+    fn reach(&mut self, id: JobId, at: Option<f64>) {
+        let Some(seen) = self.view.jobs.get_mut(&id) else { return };
+        // The event came just there: rounding must not leave it short.
         let reached = seen.done(self.now_s).max(at.unwrap_or(0.0));
         let gained = reached - seen.done;
         seen.done = reached;
         seen.remaining = seen.remaining.map(|work| (work - gained).max(0.0));
         seen.progress_s = self.now_s;
         self.changes.revised.push(id);
-        // The configuration was valid when it was taken.
-        let _ = self.advance(id);
+        if let Err(fault) = self.advance(id) {
+            self.fault.get_or_insert(fault);
+        }
     }
 }
 

@@ -59,6 +59,8 @@ fn job(row: usize, arrival_s: f64, kind: u64, devices: u32, seconds: f64) -> Ent
         weight: 1.0,
         deadline_s: None,
         adaptive_batch: false,
+        ways: Vec::new(),
+        switch: None,
     };
     Entry { job: Arc::new(job), work: seconds, is_duration: true, row }
 }
@@ -207,7 +209,14 @@ impl Policy for Scripted {
 
 fn put(id: u32, node: u32, devices: u32, beside: Option<u32>) -> Action {
     let allocation = Allocation::new(vec![Share { node: NodeId(node), devices }]);
-    Action::Allocate { job: JobId(id), allocation, batch: None, expected: None, beside: beside.map(JobId) }
+    Action::Allocate {
+        job: JobId(id),
+        allocation,
+        batch: None,
+        expected: None,
+        beside: beside.map(JobId),
+        way: None,
+    }
 }
 
 #[test]

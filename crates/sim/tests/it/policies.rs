@@ -9,4 +9,5 @@ mod live;
 mod rigid;
 mod twins;
 mod upheaval;
+mod ways;
 mod wfs;

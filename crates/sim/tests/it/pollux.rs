@@ -51,6 +51,8 @@ fn entries(applications: &Applications) -> Vec<Entry> {
             weight: 1.0,
             deadline_s: None,
             adaptive_batch: true,
+            ways: Vec::new(),
+            switch: None,
         };
         Entry {
             job: Arc::new(job),

@@ -3,7 +3,10 @@
 use std::fmt::Write;
 
 use bellwether_core::InputError;
+use bellwether_core::cluster::Way;
+use bellwether_core::prediction::Protocol;
 use bellwether_sim::trace::{Entry, Format, ReadOptions, Remark, RowError, Trace, read};
+use bellwether_sim::workload::write_csv;
 use proptest::prelude::*;
 
 macro_rules! data {
@@ -79,6 +82,36 @@ fn our_format_says_everything() {
         (1, 1, 1.0, None, false)
     );
     assert!(job.device_types.is_empty());
+}
+
+#[test]
+fn rows_say_how_workers_are_kept_together() {
+    let text = "job_id,submit_time,num_gpu,duration,protocol,servers,nodes_per_update,switch_at,max_gpu\n\
+                a,0,1,60,,,,,1\nb,1,4,60,asp,1..2,4,,\nc,2,4,60,bsp|ssp:3,2,,,8\nd,3,4,60,asp,,,0.25,\n\
+                e,4,4,60,bsp,,,,\n";
+    let trace = plain(text).unwrap();
+    let way = |protocol, servers, nodes_per_update| Way { protocol, servers, nodes_per_update };
+    let jobs: Vec<_> = trace.entries.iter().map(|entry| &entry.job).collect();
+    assert!(jobs[0].ways.is_empty() && jobs[4].ways.is_empty());
+    assert_eq!(jobs[1].ways, [way(Protocol::Asp, 1, 4), way(Protocol::Asp, 2, 4)]);
+    assert_eq!(jobs[2].ways, [way(Protocol::Bsp, 0, 1), way(Protocol::Ssp(3), 2, 1)]);
+    let switch = jobs[3].switch.as_ref().expect("it switches");
+    assert_eq!((switch.at, switch.ways.as_slice()), (0.25, [way(Protocol::Asp, 1, 1)].as_slice()));
+    let again = plain(&write_csv(&trace.entries, &[])).expect("what was written is read");
+    for (one, other) in trace.entries.iter().zip(&again.entries) {
+        assert_eq!(one.job, other.job);
+    }
+    let wrong = |row: &str| {
+        let header = "job_id,submit_time,num_gpu,duration,protocol,servers,switch_at\n";
+        let trace = plain(&format!("{header}{row}\nplain,9,1,60,,,\n")).unwrap();
+        refused(&trace)[0].2.clone()
+    };
+    assert!(wrong("a,0,1,60,asp,,").contains("needs 2 with its servers"));
+    assert!(wrong("a,0,4,60,bsp,2,").contains("no protocol that needs them"));
+    assert!(wrong("a,0,4,60,asps,,").contains("protocol"));
+    assert!(wrong("a,0,4,60,asp,0,").contains("from 1 to 64"));
+    assert!(wrong("a,0,4,60,bsp,,0.5").contains("the one protocol that it goes on by"));
+    assert!(wrong("a,0,4,60,asp,,1").contains("above 0 and below 1"));
 }
 
 #[test]

@@ -90,6 +90,9 @@ pub(super) fn facts(job: &JobState, now_s: f64) -> Vec<(&'static str, String)> {
     let (now, allowed) =
         (format!("{} of {} that the policy gave it", job.workers, job.target_workers), limits(job));
     rows.push(("workers", if job.state.has_ended() { allowed } else { format!("{now}, {allowed} allowed") }));
+    if job.servers > 0 {
+        rows.push(("servers", format!("{}, with a slot each", job.servers)));
+    }
     rows.push((
         "steps",
         format!("{} ({:.0} %)", steps(job), 100.0 * job.step as f64 / job.total_steps.max(1) as f64),

@@ -71,10 +71,11 @@ impl CalmSteps {
         let before = (line.workers != self.workers).then(|| self.take()).flatten();
         self.workers = line.workers;
         // One that was handed on to a worker has no times.
-        let told = line.steps() == 1 && line.duration_s > 0.0 && !line.nodes_s.is_empty();
+        let has_times = !line.nodes_s.is_empty() || line.unit_count > 0;
+        let told = line.steps() == 1 && line.duration_s > 0.0 && has_times;
         if self.calm.tells(line.workers, line.shadows) && told && self.steps.len() < LESSON_STEPS_MAX {
-            // How much each worker exchanged with which other teaches nothing here.
-            self.steps.push(StepRecord { traffic: Vec::new(), ..line });
+            // How much each worker exchanged with which other teaches nothing here, nor do single units.
+            self.steps.push(StepRecord { traffic: Vec::new(), units: Vec::new(), ..line });
         }
         before
     }

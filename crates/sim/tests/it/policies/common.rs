@@ -83,6 +83,8 @@ pub(crate) fn rigid(row: usize, arrival_s: f64, devices: u32, seconds: f64) -> E
         weight: 1.0,
         deadline_s: None,
         adaptive_batch: false,
+        ways: Vec::new(),
+        switch: None,
     };
     Entry { job: Arc::new(job), work: seconds, is_duration: true, row }
 }

@@ -221,8 +221,15 @@ fn what_breaks_a_law_is_caught() {
             let mut decision = fifo.decide(input);
             let twice = decision.actions.clone();
             for (action, &id) in twice.into_iter().zip(view.jobs.keys().skip(1)) {
-                if let Action::Allocate { allocation, batch, expected, beside, .. } = action {
-                    decision.actions.push(Action::Allocate { job: id, allocation, batch, expected, beside });
+                if let Action::Allocate { allocation, batch, expected, beside, way, .. } = action {
+                    decision.actions.push(Action::Allocate {
+                        job: id,
+                        allocation,
+                        batch,
+                        expected,
+                        beside,
+                        way,
+                    });
                 }
             }
             decision
