@@ -1,5 +1,5 @@
-//! Which law of arrival fits: Poisson, diurnal or modulated, compared on the same counts; and whether a law of gaps fits
-//! better than the best of them, compared on the same gaps.
+//! Which law of arrival fits: Poisson, diurnal or modulated, compared on the same counts; and whether a law of gaps
+//! fits better than the best of them, compared on the same gaps.
 //!
 //! Arrivals are counted in bins of an hour, or shorter where the trace is short. Each law is fitted by its likelihood:
 //! the Poisson rate and the rates of the hours of the day in closed form, the two-state modulated law
@@ -115,7 +115,7 @@ pub(super) fn fit(arrivals_s: &[f64], classes: &[usize]) -> Option<ArrivalFit> {
         candidates.push(candidate(Arrivals::Mmpp { states: vec![state(0), state(1)] }, 4, log_likelihood));
     }
     candidates.sort_by(|a, b| a.bic.total_cmp(&b.bic));
-    let gaps = gap_fit::fit(arrivals_s, classes, &candidates[0]);
+    let gaps = gap_fit::fit(arrivals_s, classes, &candidates[0].law, candidates[0].parameters);
     Some(ArrivalFit { bin_s, bins: bins.len(), dispersion: dispersion(&bins, rate), candidates, gaps })
 }
 

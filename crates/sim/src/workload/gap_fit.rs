@@ -1,14 +1,13 @@
 //! Fits a [law of gaps](super::gaps) to a trace, and says whether it fits better than a law of rates.
 //!
-//! The gaps are sorted and cut into kinds of about as many each; equal gaps are never cut apart. [Hidden](super::hidden)
-//! states are fitted to the kinds of gaps and the classes of jobs, one state, two, and so on while the BIC falls. The
-//! best law of rates is asked for the same: how likely was each kind of gap, given all arrivals before it? Its classes
-//! are drawn without regard to the gaps.
+//! The gaps are sorted and cut into kinds of about as many each, the longest into finer ones; equal gaps are never cut
+//! apart. [Hidden](super::hidden) states are fitted to the kinds of gaps and the classes of jobs: one state, two, and
+//! on while the BIC falls. The best law of rates is asked for the same: how likely was each kind of gap, given all
+//! arrivals before it? Its classes are drawn without regard to the gaps.
 
 use serde::Serialize;
 
 use super::arrivals::Arrivals;
-use super::fit::Candidate;
 use super::gaps::GapState;
 use super::hidden::{self, Hidden, Seen};
 use super::law::Amount;
@@ -21,13 +20,16 @@ const JOBS_MIN: usize = 100;
 const KINDS_MAX: usize = 14;
 const JOBS_PER_KIND: usize = 20;
 
+/// The longest of them are halved this often.
+const LONG_KINDS: usize = 4;
+
 /// More states than this are not tried.
 const STATES_MAX: usize = 6;
 
 /// This many gaps stand for a kind.
 const SAMPLES_MAX: usize = 40;
 
-/// Of longer traces, this many runs of so many jobs are looked at, evenly spread.
+/// Of longer traces, `RUNS` runs of `RUN_JOBS` jobs are looked at, evenly spread.
 const RUNS: usize = 10;
 const RUN_JOBS: usize = 2000;
 
@@ -55,7 +57,13 @@ struct Cut {
 }
 
 /// Fits to times of arrival in ascending order and to the classes of their jobs; `None` where there are too few.
-pub(super) fn fit(arrivals_s: &[f64], classes: &[usize], rates: &Candidate) -> Option<GapFit> {
+/// `rates` is the best law of rates, of which `rates_parameters` were fitted.
+pub(super) fn fit(
+    arrivals_s: &[f64],
+    classes: &[usize],
+    rates: &Arrivals,
+    rates_parameters: u32,
+) -> Option<GapFit> {
     if arrivals_s.len() < JOBS_MIN {
         return None;
     }
@@ -86,13 +94,13 @@ pub(super) fn fit(arrivals_s: &[f64], classes: &[usize], rates: &Candidate) -> O
         }
     }
     let (law, parameters, log_likelihood) = best?;
-    let of_rates = rates_log_likelihood(&rates.law, arrivals_s, &cut, &runs) + shares_log(&seen, classes);
+    let of_rates = rates_log_likelihood(rates, arrivals_s, &cut, &runs) + shares_log(&seen, classes);
     Some(GapFit {
         law: cut.law(law),
         parameters: parameters as u32,
         log_likelihood,
         bic: bic(parameters, log_likelihood),
-        rates_bic: bic(rates.parameters as usize + classes - 1, of_rates),
+        rates_bic: bic(rates_parameters as usize + classes - 1, of_rates),
     })
 }
 
@@ -129,10 +137,18 @@ impl Cut {
         let mut sorted = gaps_s.to_vec();
         sorted.sort_unstable_by(f64::total_cmp);
         let wanted = (sorted.len() / JOBS_PER_KIND).clamp(2, KINDS_MAX);
+        let mut lasts: Vec<usize> = (1..wanted).map(|kind| kind * sorted.len() / wanted).collect();
+        // The few longest gaps take most of the time, so nights are told from pauses.
+        let mut rest = sorted.len() - lasts[wanted - 2];
+        while rest >= 2 * JOBS_PER_KIND && lasts.len() < KINDS_MAX + LONG_KINDS {
+            rest /= 2;
+            lasts.push(sorted.len() - rest);
+        }
+        lasts.push(sorted.len());
         let (mut ends_s, mut kinds, mut begin) = (Vec::new(), Vec::new(), 0);
-        for kind in 1..=wanted {
+        for last in lasts {
             // The last gap of a kind, and all that are equal to it.
-            let last_s = sorted[(kind * sorted.len() / wanted).max(1) - 1];
+            let last_s = sorted[last.max(1) - 1];
             let end = sorted.partition_point(|gap_s| *gap_s <= last_s);
             if end == begin {
                 continue;

@@ -94,7 +94,8 @@ pub(super) fn frequencies(states: &[GapState]) -> Option<Vec<f64>> {
     }
     let mut frequencies = vec![1.0];
     for state in 1..states.len() {
-        frequencies.push((0..state).map(|from| frequencies[from] * next[from][state]).sum::<f64>());
+        let into = frequencies.iter().zip(&next).map(|(frequency, row)| frequency * row[state]).sum();
+        frequencies.push(into);
     }
     let sum: f64 = frequencies.iter().sum();
     frequencies.iter_mut().for_each(|frequency| *frequency /= sum);

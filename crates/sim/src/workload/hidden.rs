@@ -129,8 +129,8 @@ impl Hidden {
             for from in 0..states {
                 let share = forward[at_before * states + from];
                 behind[from] = 0.0;
-                for to in 0..states {
-                    let weight = self.next[from][to] * onwards[to];
+                for (to, onwards) in onwards.iter().enumerate() {
+                    let weight = self.next[from][to] * onwards;
                     behind[from] += weight;
                     counts.next[from][to] += share * weight;
                 }

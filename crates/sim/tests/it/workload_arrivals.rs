@@ -233,14 +233,16 @@ fn how_near_drawn_traces_come() {
             let [minute, hour, day] = truth.dispersions;
             let [p90_h, p99_h] = [0.9, 0.99].map(|share| truth.wait_h(share));
             println!(
-                "{name} on {gpus} GPUs: variance over mean {minute:.1} {hour:.1} {day:.1}; waits p90 {p90_h:.2} h, p99 {p99_h:.2} h"
+                "{name} on {gpus} GPUs: variance over mean {minute:.1} {hour:.1} {day:.1}; waits \
+                 p90 {p90_h:.2} h, p99 {p99_h:.2} h"
             );
             for (law, workload) in [("rates", by_rates(&description)), ("best", description.workload())] {
                 let drawn = compared(&truth, &workload, gpus, 15);
                 let [minute, hour, day] = drawn.dispersions;
                 let Comparison { distance, p90_h, p99_h, range_h: [low_h, high_h], .. } = drawn;
                 println!(
-                    "  {law} ({}): distance {distance:.3}; variance over mean ×{minute:.2} ×{hour:.2} ×{day:.2}; p90 {p90_h:.2} h, p99 {p99_h:.2} h ({low_h:.2} to {high_h:.2})",
+                    "  {law} ({}): distance {distance:.3}; variance over mean ×{minute:.2} ×{hour:.2} ×{day:.2}; \
+                     p90 {p90_h:.2} h, p99 {p99_h:.2} h ({low_h:.2} to {high_h:.2})",
                     workload.arrivals.kind(),
                 );
             }
