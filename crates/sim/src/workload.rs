@@ -9,14 +9,20 @@ mod arrivals;
 mod classes;
 mod describe;
 mod fit;
+mod gap_fit;
+mod gaps;
 mod generate;
+mod hidden;
 mod law;
 mod modulated;
+mod rival;
 mod write;
 
 pub use arrivals::{Arrivals, State};
 pub use describe::{Concurrency, Description, Group, Summary, Window, describe};
 pub use fit::{ArrivalFit, Candidate, Dispersion};
+pub use gap_fit::GapFit;
+pub use gaps::GapState;
 pub use generate::generate;
 pub use law::{Amount, Law};
 pub use write::write_csv;
@@ -154,10 +160,10 @@ impl Workload {
             }
             _ => {}
         }
-        self.arrivals.check()?;
         if self.classes.is_empty() {
             return wrong("class", "there is no kind of jobs".into());
         }
+        self.arrivals.check(self.classes.len())?;
         for (at, class) in self.classes.iter().enumerate() {
             class.check().map_err(|error| InputError {
                 place: format!("class {}: {}", at + 1, error.place),
@@ -208,12 +214,13 @@ impl Workload {
 
     /// Device-seconds of a job on average; `None` where one is not declared by its duration.
     fn device_seconds(&self) -> Option<f64> {
-        let (mut sum, mut shares) = (0.0, 0.0);
-        for class in &self.classes {
-            sum += class.share * f64::from(class.gpus) * class.duration.as_ref()?.mean();
-            shares += class.share;
+        let by_class = || self.classes.iter().map(|class| class.share).collect();
+        let shares: Vec<f64> = self.arrivals.class_shares().unwrap_or_else(by_class);
+        let mut sum = 0.0;
+        for (class, share) in self.classes.iter().zip(&shares) {
+            sum += share * f64::from(class.gpus) * class.duration.as_ref()?.mean();
         }
-        Some(sum / shares)
+        Some(sum / shares.iter().sum::<f64>())
     }
 
     /// By how much all rates are multiplied for the load.

@@ -26,7 +26,11 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("model", 21300, "a model per file, each with its specification in its header; questions to a profile"),
     ("federation", 9000, "federations: queues that overflow, games, and the answers of both"),
     ("sched", 15000, "a policy per file; planner, programs, control of one run"),
-    ("sim", 5600, "the simulated cluster and readers of eight formats of traces"),
+    (
+        "sim",
+        6300,
+        "the simulated cluster, readers of eight formats of traces, laws of arrival by rates and by gaps",
+    ),
     (
         "runtime",
         28950,

@@ -1,4 +1,4 @@
-//! When jobs arrive: laws of arrival as rates that change in steps.
+//! When jobs arrive: laws of arrival as rates that change in steps, or as [gaps](super::gaps).
 
 use bellwether_core::InputError;
 use bellwether_des::Streams;
@@ -6,7 +6,8 @@ use bellwether_des::random::Stream;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::law::Amount;
+use super::gaps::{self, GapState};
+use super::law::{Amount, chosen};
 
 const HOUR_S: f64 = 3600.0;
 
@@ -36,6 +37,14 @@ pub enum Arrivals {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         days: Vec<f64>,
     },
+    /// The gaps between jobs are given; a state that changes from job to job decides which comes next, and which class
+    /// of jobs.
+    Gaps {
+        /// Kinds of gaps, in seconds or with a unit: each gap of a kind is as likely as the others of it.
+        gaps: Vec<Vec<Amount>>,
+        /// The states.
+        states: Vec<GapState>,
+    },
 }
 
 /// A state of a modulated law.
@@ -55,10 +64,12 @@ impl Arrivals {
             Arrivals::Poisson { .. } => "poisson",
             Arrivals::Mmpp { .. } => "mmpp",
             Arrivals::Diurnal { .. } => "diurnal",
+            Arrivals::Gaps { .. } => "gaps",
         }
     }
 
-    pub(super) fn check(&self) -> Result<(), InputError> {
+    /// Whether jobs of that many classes can arrive by it.
+    pub(super) fn check(&self, classes: usize) -> Result<(), InputError> {
         let wrong = |what: &str| Err(InputError::new("arrivals", what));
         let rate = |rate: &f64| rate.is_finite() && (0.0..=1e12).contains(rate);
         match self {
@@ -80,7 +91,19 @@ impl Arrivals {
             Arrivals::Diurnal { per_hour, days } if !per_hour.iter().chain(days).all(rate) => {
                 wrong("`per_hour` or `days` holds a value that is not a rate")
             }
+            Arrivals::Gaps { gaps, states } => gaps::check(gaps, states, classes),
             _ => Ok(()),
+        }
+    }
+
+    /// How many of all jobs are of each class, where the law of arrival says it.
+    pub(super) fn class_shares(&self) -> Option<Vec<f64>> {
+        match self {
+            // Of states that say nothing, the shares of the classes are meant, which a caller knows.
+            Arrivals::Gaps { states, .. } if states.iter().all(|state| !state.classes.is_empty()) => {
+                Some(gaps::averaged(states, |state| &state.classes))
+            }
+            _ => None,
         }
     }
 
@@ -99,6 +122,7 @@ impl Arrivals {
                 let jobs: f64 = states.iter().map(|state| state.per_hour / HOUR_S * state.stay.0).sum();
                 jobs / states.iter().map(|state| state.stay.0).sum::<f64>()
             }
+            Arrivals::Gaps { gaps, states } => 1.0 / gaps::mean_s(gaps, states),
             Arrivals::Diurnal { per_hour, days } => {
                 mean(per_hour) / HOUR_S * if days.is_empty() { 1.0 } else { mean(days) }
             }
@@ -106,7 +130,7 @@ impl Arrivals {
     }
 }
 
-/// Times of arrival, one after the other. Between two arrivals the integral of the rate is exponential with mean 1.
+/// Times of arrival, one after the other. Between two arrivals the integral of a rate is exponential with mean 1.
 #[derive(Debug)]
 pub(super) struct Clock<'a> {
     law: &'a Arrivals,
@@ -117,6 +141,8 @@ pub(super) struct Clock<'a> {
     rate_per_s: f64,
     /// The state, or the hour since the beginning.
     index: u64,
+    /// Whether a job has arrived, so that the next one's state follows from its state.
+    began: bool,
     gaps: Stream,
     states: Stream,
     stays: Stream,
@@ -133,8 +159,18 @@ impl<'a> Clock<'a> {
             }
         }
         let [gaps, states, stays] = ["gaps", "states", "stays"].map(|name| streams.stream(name, 0));
-        let mut clock =
-            Clock { law, scale, now_s: 0.0, until_s: 0.0, rate_per_s: 0.0, index: 0, gaps, states, stays };
+        let mut clock = Clock {
+            law,
+            scale,
+            now_s: 0.0,
+            until_s: 0.0,
+            rate_per_s: 0.0,
+            index: 0,
+            began: false,
+            gaps,
+            states,
+            stays,
+        };
         clock.begin();
         Ok(clock)
     }
@@ -142,7 +178,11 @@ impl<'a> Clock<'a> {
     fn begin(&mut self) {
         if let Arrivals::Mmpp { states } = self.law {
             let stays: Vec<f64> = states.iter().map(|state| state.stay.0).collect();
-            self.index = super::law::chosen(&stays, self.states.uniform()) as u64;
+            self.index = chosen(&stays, self.states.uniform()) as u64;
+        }
+        if let Arrivals::Gaps { states, .. } = self.law {
+            let frequencies = gaps::frequencies(states).unwrap_or_default();
+            self.index = chosen(&frequencies, self.states.uniform()) as u64;
         }
         self.enter();
     }
@@ -151,6 +191,7 @@ impl<'a> Clock<'a> {
     fn enter(&mut self) {
         let (per_hour, until_s) = match self.law {
             Arrivals::Poisson { per_hour } => (per_hour.unwrap_or(HOUR_S), f64::INFINITY),
+            Arrivals::Gaps { .. } => return,
             Arrivals::Mmpp { states } => {
                 let state = states[self.index as usize];
                 (state.per_hour, self.until_s + self.stays.exponential(state.stay.0))
@@ -166,7 +207,7 @@ impl<'a> Clock<'a> {
 
     fn change(&mut self) {
         match self.law {
-            Arrivals::Poisson { .. } => {}
+            Arrivals::Poisson { .. } | Arrivals::Gaps { .. } => {}
             Arrivals::Mmpp { states } => {
                 // One of the others: this many places further on.
                 let further = 1 + self.states.below(states.len() - 1) as u64;
@@ -179,6 +220,9 @@ impl<'a> Clock<'a> {
 
     /// The next arrival; infinite beyond `end_s`.
     pub(super) fn next(&mut self, end_s: f64) -> f64 {
+        if let Arrivals::Gaps { gaps, states } = self.law {
+            return self.next_by_gaps(gaps, states);
+        }
         let mut left = self.gaps.exponential(1.0);
         loop {
             let here = self.rate_per_s * (self.until_s - self.now_s);
@@ -193,6 +237,28 @@ impl<'a> Clock<'a> {
             }
             self.skip_weeks(&mut left);
             self.change();
+        }
+    }
+
+    /// Each stream moves by one number per job.
+    fn next_by_gaps(&mut self, gaps: &[Vec<Amount>], states: &'a [GapState]) -> f64 {
+        if self.began {
+            let next = &states[self.index as usize].next;
+            self.index = chosen(next, self.states.uniform()) as u64;
+        }
+        self.began = true;
+        let kind = chosen(&states[self.index as usize].gaps, self.stays.uniform());
+        self.now_s += self.gaps.choice(&gaps[kind]).0 / self.scale;
+        self.now_s
+    }
+
+    /// The odds of each class for the job that has just arrived, where the law of arrival says them.
+    pub(super) fn classes(&self) -> Option<&'a [f64]> {
+        match self.law {
+            Arrivals::Gaps { states, .. } => {
+                Some(states[self.index as usize].classes.as_slice()).filter(|odds| !odds.is_empty())
+            }
+            _ => None,
         }
     }
 

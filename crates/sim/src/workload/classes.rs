@@ -34,22 +34,35 @@ fn key(entry: &Entry) -> Key {
     )
 }
 
-/// Jobs that are alike but for their work; where there are very many kinds, jobs that ask for as many devices.
-pub(super) fn of(trace: &Trace, timed: bool) -> Vec<Class> {
-    let mut kinds: BTreeMap<Key, Vec<&Entry>> = BTreeMap::new();
-    for entry in &trace.entries {
-        kinds.entry(key(entry)).or_default().push(entry);
-    }
+/// Jobs that are alike but for their work; where there are very many kinds, jobs that ask for as many devices. Beside
+/// them the class of each job of the trace.
+pub(super) fn of(trace: &Trace, timed: bool) -> (Vec<Class>, Vec<usize>) {
+    let mut kinds = by_key(trace, key);
     if kinds.len() > CLASSES_MAX {
-        kinds.clear();
-        for entry in &trace.entries {
+        kinds = by_key(trace, |entry| {
             let asked = entry.job.asked();
-            let rigid = (asked, String::new(), 1, asked, asked, 1.0_f64.to_bits(), Vec::new(), false, false);
-            kinds.entry(rigid).or_default().push(entry);
-        }
+            (asked, String::new(), 1, asked, asked, 1.0_f64.to_bits(), Vec::new(), false, false)
+        });
+    }
+    let mut which = vec![0; trace.entries.len()];
+    for (class, places) in kinds.values().enumerate() {
+        places.iter().for_each(|place| which[*place] = class);
     }
     let jobs = trace.entries.len() as f64;
-    kinds.into_iter().map(|(key, entries)| class(key, &entries, jobs, trace, timed)).collect()
+    let classes = kinds.into_iter().map(|(key, places)| {
+        let entries: Vec<&Entry> = places.iter().map(|place| &trace.entries[*place]).collect();
+        class(key, &entries, jobs, trace, timed)
+    });
+    (classes.collect(), which)
+}
+
+/// The places of the jobs of each key.
+fn by_key(trace: &Trace, key: impl Fn(&Entry) -> Key) -> BTreeMap<Key, Vec<usize>> {
+    let mut kinds: BTreeMap<Key, Vec<usize>> = BTreeMap::new();
+    for (place, entry) in trace.entries.iter().enumerate() {
+        kinds.entry(key(entry)).or_default().push(place);
+    }
+    kinds
 }
 
 fn class(key: Key, entries: &[&Entry], jobs: f64, trace: &Trace, timed: bool) -> Class {

@@ -120,6 +120,7 @@ pub fn describe(trace: &Trace, gpus: Option<u32>) -> Description {
         Some(if names.is_empty() { "any".to_owned() } else { names.join("|") })
     });
     let any_type = entries.iter().any(|entry| !entry.job.device_types.is_empty());
+    let (classes, which) = classes::of(trace, timed);
     Description {
         jobs: entries.len(),
         span_s,
@@ -132,8 +133,8 @@ pub fn describe(trace: &Trace, gpus: Option<u32>) -> Description {
         offered_load: offered_gpus.and_then(share),
         concurrency: timed.then(|| concurrency(entries)),
         windows: if timed { windows(entries, span_s, share) } else { Vec::new() },
-        arrivals: fit::fit(&arrivals_s),
-        classes: classes::of(trace, timed),
+        arrivals: fit::fit(&arrivals_s, &which),
+        classes,
     }
 }
 
@@ -141,9 +142,8 @@ impl Description {
     /// A generator that draws such traces: the best law of arrival, and kinds of jobs with the work that was seen.
     pub fn workload(&self) -> Workload {
         let mean_per_hour = self.jobs as f64 / self.span_s.max(1.0) * HOUR_S;
-        let best = self.arrivals.as_ref().and_then(|fit| fit.candidates.first());
-        let arrivals =
-            best.map_or(Arrivals::Poisson { per_hour: Some(mean_per_hour) }, |best| best.law.clone());
+        let best = self.arrivals.as_ref().and_then(ArrivalFit::best);
+        let arrivals = best.cloned().unwrap_or(Arrivals::Poisson { per_hour: Some(mean_per_hour) });
         Workload {
             jobs: Some(u32::try_from(self.jobs).unwrap_or(u32::MAX)),
             horizon: None,

@@ -1,4 +1,5 @@
-//! Which law of arrival fits: Poisson, diurnal or modulated, compared on the same counts.
+//! Which law of arrival fits: Poisson, diurnal or modulated, compared on the same counts; and whether a law of gaps
+//! fits better than the best of them, compared on the same gaps.
 //!
 //! Arrivals are counted in bins of an hour, or shorter where the trace is short. Each law is fitted by its likelihood:
 //! the Poisson rate and the rates of the hours of the day in closed form, the two-state modulated law
@@ -10,6 +11,7 @@ use serde::Serialize;
 use statrs::distribution::{ChiSquared, ContinuousCDF};
 
 use super::arrivals::{Arrivals, State};
+use super::gap_fit::{self, GapFit};
 use super::law::Amount;
 use super::modulated::{self, Bin, log_poisson};
 
@@ -36,8 +38,18 @@ pub struct ArrivalFit {
     pub bins: usize,
     /// Whether counts vary as those of a Poisson law.
     pub dispersion: Dispersion,
-    /// Each law that could be fitted, the best first.
+    /// Each law of rates that could be fitted, the best first.
     pub candidates: Vec<Candidate>,
+    /// A law of gaps, compared with the best of these; `None` where there are too few jobs for one.
+    pub gaps: Option<GapFit>,
+}
+
+impl ArrivalFit {
+    /// The law that fits best.
+    pub fn best(&self) -> Option<&Arrivals> {
+        let by_gaps = self.gaps.as_ref().filter(|gaps| gaps.bic < gaps.rates_bic).map(|gaps| &gaps.law);
+        by_gaps.or_else(|| self.candidates.first().map(|best| &best.law))
+    }
 }
 
 /// The dispersion test.
@@ -64,8 +76,9 @@ pub struct Candidate {
     pub bic: f64,
 }
 
-/// Fits all laws to times of arrival in ascending order; `None` where there are too few, or all within a second.
-pub(super) fn fit(arrivals_s: &[f64]) -> Option<ArrivalFit> {
+/// Fits all laws to times of arrival in ascending order, and to the class of each job; `None` where there are too few,
+/// or all within a second.
+pub(super) fn fit(arrivals_s: &[f64], classes: &[usize]) -> Option<ArrivalFit> {
     let (first_s, last_s) = (*arrivals_s.first()?, *arrivals_s.last()?);
     if arrivals_s.len() < JOBS_MIN || last_s - first_s < 1.0 {
         return None;
@@ -102,7 +115,8 @@ pub(super) fn fit(arrivals_s: &[f64]) -> Option<ArrivalFit> {
         candidates.push(candidate(Arrivals::Mmpp { states: vec![state(0), state(1)] }, 4, log_likelihood));
     }
     candidates.sort_by(|a, b| a.bic.total_cmp(&b.bic));
-    Some(ArrivalFit { bin_s, bins: bins.len(), dispersion: dispersion(&bins, rate), candidates })
+    let gaps = gap_fit::fit(arrivals_s, classes, &candidates[0].law, candidates[0].parameters);
+    Some(ArrivalFit { bin_s, bins: bins.len(), dispersion: dispersion(&bins, rate), candidates, gaps })
 }
 
 fn bin_length(span_s: f64) -> f64 {

@@ -44,7 +44,7 @@ pub fn generate(workload: &Workload, seed: u64, device_types: &[String]) -> Resu
         if arrival_s > 1e12 {
             return Err(InputError::new("arrivals", "jobs are so rare that the last arrive after 1e12 s"));
         }
-        let kind = chosen(&shares, kinds.uniform());
+        let kind = chosen(clock.classes().unwrap_or(&shares), kinds.uniform());
         let class = &workload.classes[kind];
         let work = class.draw_work(sizes_of(class).draw(&mut sizes, &mut branches));
         let slack = match &class.slack {

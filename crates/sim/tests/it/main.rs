@@ -8,4 +8,5 @@ mod policies;
 mod pollux;
 mod trace;
 mod workload;
+mod workload_arrivals;
 mod workload_describe;

@@ -1,7 +1,9 @@
 //! Workloads: what is drawn follows its laws, is the same for the same seed, and reads back from CSV.
 
 use bellwether_sim::trace::{ReadOptions, Trace, read};
-use bellwether_sim::workload::{Amount, Arrivals, Class, Law, State, Workload, generate, write_csv};
+use bellwether_sim::workload::{
+    Amount, Arrivals, Class, GapState, Law, State, Workload, generate, write_csv,
+};
 use proptest::prelude::*;
 
 const EXAMPLE: &str =
@@ -130,6 +132,72 @@ fn modulated_arrivals_are_as_many_as_their_states_say_and_come_in_bursts() {
     let per_hour = 200_000.0 / (trace.entries[199_999].job.arrival_s / 3600.0);
     // (6 · 10 + 600 · 1) / 13 hours.
     assert!((per_hour / (660.0 / 13.0) - 1.0).abs() < 0.15, "{per_hour}");
+}
+
+/// Bursts of small jobs, and large ones between them: jobs are as 3 to 1.
+fn small_bursts() -> Workload {
+    let amounts = |values: &[f64]| values.iter().copied().map(Amount).collect::<Vec<_>>();
+    let state = |gaps: [f64; 2], next: [f64; 2], classes: [f64; 2]| GapState {
+        gaps: gaps.to_vec(),
+        next: next.to_vec(),
+        classes: classes.to_vec(),
+    };
+    let states = vec![state([1.0, 0.0], [9.0, 1.0], [1.0, 0.0]), state([0.0, 1.0], [0.3, 0.7], [0.0, 1.0])];
+    let arrivals = Arrivals::Gaps { gaps: vec![amounts(&[0.0, 1.0]), amounts(&[600.0, 1800.0])], states };
+    let small = Class { share: 1.0, gpus: 1, duration: Some(minute()), ..Class::default() };
+    let large = Class { gpus: 8, duration: Some(Law::Exponential { mean: Amount(7200.0) }), ..small.clone() };
+    Workload { classes: vec![small, large], ..one_class(100_000, arrivals, minute()) }
+}
+
+#[test]
+fn gaps_and_classes_follow_the_states() {
+    let trace = drawn(&small_bursts(), 3);
+    let mut seen = [0.0_f64; 2];
+    for pair in trace.entries.windows(2) {
+        let gap_s = pair[1].job.arrival_s - pair[0].job.arrival_s;
+        let small = pair[1].job.asked() == 1;
+        let of = if small { [0.0, 1.0] } else { [600.0, 1800.0] };
+        assert!(
+            of.iter().any(|of| (gap_s - of).abs() < 0.002),
+            "{gap_s} before {} GPUs",
+            pair[1].job.asked()
+        );
+        seen[usize::from(small)] += 1.0;
+    }
+    // Bursts last ten jobs; the four changes of a thousand jobs make for an error of some per cent.
+    assert!((seen[1] / seen[0] / 3.0 - 1.0).abs() < 0.05, "{seen:?}");
+    // Three quarters of the gaps are half a second, the others 20 min.
+    let span_s = trace.entries[99_999].job.arrival_s;
+    assert!((span_s / 1e5 / (0.75 * 0.5 + 0.25 * 1200.0) - 1.0).abs() < 0.05, "{span_s}");
+    let loaded = Workload { load: Some(0.6), gpus: Some(64), ..small_bursts() };
+    let load = offered(&drawn(&loaded, 1)) / 64.0;
+    assert!((load / 0.6 - 1.0).abs() < 0.05, "{load}");
+    assert_eq!(Workload::parse(&loaded.to_toml(), "w").unwrap(), loaded);
+}
+
+#[test]
+fn gaps_that_make_no_sense_are_refused() {
+    let message = |change: fn(&mut Vec<Vec<Amount>>, &mut Vec<GapState>)| {
+        let mut workload = small_bursts();
+        let Arrivals::Gaps { gaps, states } = &mut workload.arrivals else { unreachable!() };
+        change(gaps, states);
+        Workload::parse(&workload.to_toml(), "w.toml").unwrap_err().to_string()
+    };
+    assert!(message(|gaps, _| gaps.clear()).contains("w.toml: arrivals: `gaps` needs lists of times"));
+    assert!(message(|gaps, _| gaps[1].clear()).contains("none of them empty"));
+    assert!(message(|gaps, _| gaps[1][0].0 = -1.0).contains("from 0 to 1e12 s"));
+    assert!(message(|_, states| states.clear()).contains("1 to 64 states, not 0"));
+    assert!(
+        message(|_, states| states[1].gaps.truncate(1)).contains("`gaps` of state 2 has 1 numbers for 2")
+    );
+    assert!(message(|_, states| states[0].next.push(1.0)).contains("`next` of state 1 has 3 numbers"));
+    assert!(message(|_, states| states[0].classes.push(1.0)).contains("for 2 classes: give one for each"));
+    assert!(message(|_, states| states[0].classes[0] = 0.0).contains("one of them above 0"));
+    assert!(message(|_, states| states[0].next[0] = f64::NAN).contains("from 0 to 1e12"));
+    assert!(message(|_, states| states[0].next[1] = 0.0).contains("never reached or never left"));
+    assert!(message(|_, states| states[1].next[0] = 0.0).contains("never reached or never left"));
+    let at_once = message(|gaps, _| gaps.iter_mut().flatten().for_each(|gap| gap.0 = 0.0));
+    assert!(at_once.contains("invalid average arrival rate"), "{at_once}");
 }
 
 #[test]

@@ -122,6 +122,7 @@ fn a_poisson_law_is_found_again() {
         let Arrivals::Poisson { per_hour: Some(rate) } = best(&description) else {
             panic!("seed {seed}: {:?}", fit.candidates)
         };
+        assert_eq!(description.workload().arrivals.kind(), "poisson", "seed {seed}");
         // Four standard errors.
         assert!(close(*rate, 20.0, 4.0 / 5000f64.sqrt()), "seed {seed}: {rate}");
         assert!(
@@ -145,6 +146,7 @@ fn a_diurnal_law_is_found_again_with_and_without_days() {
         let description = describe(&drawn(60_000, law, seed), None);
         let fit = description.arrivals.as_ref().unwrap();
         assert!(fit.dispersion.p_value < 1e-6 && fit.dispersion.index > 5.0);
+        assert_eq!(description.workload().arrivals.kind(), "diurnal");
         for described in [&description, &again(&description, 7)] {
             let Arrivals::Diurnal { per_hour: found, days: found_days } = best(described) else {
                 panic!("{:?}", fit.candidates)
@@ -176,6 +178,7 @@ fn a_modulated_law_is_found_again() {
             assert!(close(found.stay.0, state.stay.0, 0.5), "{states:?}");
         }
     }
+    assert_eq!(description.workload().arrivals.kind(), "mmpp");
     assert!(description.arrivals.unwrap().dispersion.index > 5.0);
 }
 
@@ -209,7 +212,11 @@ fn the_clusters_of_itp_are_described_and_drawn_again() {
         println!("    {:?}", best(&description));
         assert!((description.offered_load.unwrap() - load).abs() < 0.005);
         assert!(fit.dispersion.p_value < 1e-6 && fit.candidates.len() == 4);
-        let second = again(&description, 1);
+        // Gaps say more than rates; what the rates say is drawn again.
+        let by_gaps = description.workload();
+        assert_eq!(by_gaps.arrivals.kind(), "gaps");
+        let by_rates = Workload { arrivals: best(&description).clone(), ..by_gaps };
+        let second = describe(&generate(&by_rates, 1, &[]).unwrap(), None);
         assert_eq!(second.jobs, description.jobs);
         // Five standard errors of a mean.
         let error = 5.0 * description.work.variation / (description.jobs as f64).sqrt();

@@ -140,8 +140,18 @@ fn arrivals(description: &Description) -> String {
         ]);
     }
     text.push_str(&aligned(&rows));
-    if let Some(best) = fit.candidates.first() {
-        let _ = writeln!(text, "the best of these: {}", law(&best.law));
+    if let (Some(gaps), Some(rates)) = (&fit.gaps, fit.candidates.first()) {
+        let _ = writeln!(
+            text,
+            "BIC of the gaps between jobs and the classes of jobs: {} {:.1}, {} {:.1}",
+            gaps.law.kind(),
+            gaps.bic,
+            rates.law.kind(),
+            gaps.rates_bic
+        );
+    }
+    if let Some(best) = fit.best() {
+        let _ = writeln!(text, "the best of these: {}", law(best));
     }
     text
 }
@@ -161,6 +171,12 @@ fn law(law: &Arrivals) -> String {
                 .fold((f64::MAX, 0.0_f64), |(low, high), &rate| (low.min(rate), high.max(rate)));
             let week = if days.is_empty() { "" } else { ", by day of the week" };
             format!("diurnal, {low:.2} to {high:.2} per hour{week}")
+        }
+        Arrivals::Gaps { gaps, states } => {
+            let last = gaps.last().map_or(&[][..], Vec::as_slice);
+            let longest_s = last.iter().map(|gap| gap.0).fold(0.0, f64::max);
+            let plural = if states.len() == 1 { "" } else { "s" };
+            format!("gaps of {} kinds up to {}, {} state{plural}", gaps.len(), brief(longest_s), states.len())
         }
     }
 }
