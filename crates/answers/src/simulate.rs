@@ -26,6 +26,8 @@ pub use inputs::{Inputs, read_trace, read_workload};
 
 /// Numbers of seeds.
 pub const SEEDS: RangeInclusive<u64> = 1..=10_000;
+/// The shortest round.
+const ROUND_MIN_S: f64 = 1e-3;
 /// How fast jobs are in truth, when nothing is said.
 pub const TRUTH: &str = "declared";
 
@@ -50,6 +52,10 @@ pub struct Request {
     pub trace_format: Option<Format>,
     /// What a job pays when it goes on after a stop; `None`: as in the cluster's file.
     pub restart: Option<Seconds>,
+    /// What a job pays when it starts for the first time; `None`: nothing.
+    pub start: Option<Seconds>,
+    /// Policies are asked at multiples of this; `None`: whenever something has changed.
+    pub round: Option<Seconds>,
     /// Whether two jobs may share devices.
     pub packing: bool,
     /// Devices of every job whose row does not say otherwise.
@@ -79,6 +85,8 @@ impl Request {
             seeds: options.whole("seeds", SEEDS)?.unwrap_or(1),
             trace_format: options.parsed("trace_format", str::parse)?,
             restart: options.parsed("restart", str::parse)?,
+            start: options.parsed("start", str::parse)?,
+            round: options.parsed("round", str::parse)?,
             packing: options.is_set("packing"),
             elastic: options.parsed("elastic", str::parse)?,
             early: options.parsed("early", str::parse)?,
@@ -95,6 +103,11 @@ impl Request {
     ///
     /// Policies that are not registered or cannot decide with what is known; files that cannot be read or used.
     pub fn inputs(&self) -> Result<Inputs, InputError> {
+        if self.round.is_some_and(|round| round.get() < ROUND_MIN_S) {
+            return Err(
+                InputError::new("--round", "a round takes no time").hint("write a millisecond or more")
+            );
+        }
         let policies = self.all_policies();
         if policies.is_empty() {
             return Err(InputError::new("--policy", "names no policy")
@@ -128,6 +141,8 @@ impl Request {
         scenario.checkpoint_s = inputs.cluster.checkpoint_s;
         scenario.knowledge = self.remaining;
         scenario.early_termination = self.early;
+        scenario.start_s = self.start.map_or(0.0, Seconds::get);
+        scenario.round_s = self.round.map(Seconds::get);
         let experiment = Experiment {
             scenario: &scenario,
             registry: &Registry::built_in(),

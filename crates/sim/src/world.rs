@@ -46,6 +46,9 @@ pub struct Scenario {
     /// Seconds without progress that a job pays at its first start; what later ones cost is
     /// [`ClusterView::restart_s`].
     pub start_s: f64,
+    /// Policies are asked only at multiples of this many seconds after the first arrival, as those that decide in
+    /// rounds; `None`: whenever something has changed.
+    pub round_s: Option<f64>,
     /// Decides every draw.
     pub seed: u64,
     /// Keep who held what when, for pictures.
@@ -64,6 +67,7 @@ impl Scenario {
             early_termination: None,
             checkpoint_s: None,
             start_s: 0.0,
+            round_s: None,
             seed: 0,
             keep_spans: false,
             audit: false,
@@ -190,6 +194,16 @@ impl<'a> World<'a> {
         }
     }
 
+    /// The first moment from `time_s` on at which a policy may be asked.
+    fn moment(&self, time_s: f64) -> f64 {
+        let Some(round_s) = self.scenario.round_s else { return time_s };
+        let begin_s = self.entries.first().map_or(0.0, |entry| entry.job.arrival_s);
+        let rounds = (time_s - begin_s) / round_s;
+        // What is a round's end but for rounding is one.
+        let whole = if (rounds - rounds.round()).abs() < 1e-9 { rounds.round() } else { rounds.ceil() };
+        (begin_s + whole * round_s).max(time_s)
+    }
+
     /// Lets everything happen that happens at `now_s`.
     fn happen(&mut self) {
         let mut later = Vec::new();
@@ -283,10 +297,11 @@ impl Backend for World<'_> {
         model: &'a dyn StepModel,
     ) -> Result<Option<PolicyInput<'a>>, Fault> {
         self.changes.clear();
+        let mut asked_s = wakeup_s.map(|wakeup_s| self.moment(wakeup_s));
         // A moment at which jobs were only refused is none for the policy.
         loop {
             let event_s = self.time_of_next();
-            let wakeup_s = wakeup_s.filter(|_| event_s.is_some() || !self.view.jobs.is_empty());
+            let wakeup_s = asked_s.filter(|_| event_s.is_some() || !self.view.jobs.is_empty());
             let time_s = match (event_s, wakeup_s) {
                 (Some(event_s), Some(wakeup_s)) => event_s.min(wakeup_s),
                 (Some(time_s), None) | (None, Some(time_s)) => time_s,
@@ -307,6 +322,13 @@ impl Backend for World<'_> {
             self.stalled_moments = if moved { 0 } else { self.stalled_moments + 1 };
             if self.idle_moments > IDLE_MOMENTS || self.stalled_moments > STALLED_MOMENTS {
                 return Ok(None);
+            }
+            if !woken && !self.changes.is_empty() {
+                let moment_s = self.moment(self.now_s);
+                if moment_s > self.now_s {
+                    asked_s = Some(asked_s.map_or(moment_s, |asked_s| asked_s.min(moment_s)));
+                    continue;
+                }
             }
             if woken || !self.changes.is_empty() {
                 return Ok(Some(PolicyInput {

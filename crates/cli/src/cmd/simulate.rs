@@ -55,6 +55,12 @@ pub(crate) struct SimulateArguments {
     /// What a job pays when it goes on after a stop or a change of its devices [default: as in the cluster file, else 0s]
     #[arg(long, value_name = "TIME")]
     pub(crate) restart: Option<Seconds>,
+    /// What a job pays when it starts for the first time [default: 0s]
+    #[arg(long, value_name = "TIME", conflicts_with = "replay")]
+    pub(crate) start: Option<Seconds>,
+    /// Ask policies only at multiples of this time, as simulators do that decide in rounds
+    #[arg(long, value_name = "TIME", conflicts_with = "replay")]
+    pub(crate) round: Option<Seconds>,
     /// Let two jobs share devices, under policies that pack (gandiva, gavel_max_min:packing=1), where the model knows what both lose
     #[arg(long)]
     pub(crate) packing: bool,
@@ -141,6 +147,8 @@ fn request(arguments: &SimulateArguments) -> Result<Request, InputError> {
         seeds: arguments.seeds,
         trace_format: arguments.trace_format,
         restart: arguments.restart,
+        start: arguments.start,
+        round: arguments.round,
         packing: arguments.packing,
         elastic: arguments.elastic,
         early: arguments.early,

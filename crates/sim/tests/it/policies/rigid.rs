@@ -69,3 +69,22 @@ fn least_attained_service_in_queues() {
     check("las2d", "las2d_mlfq_exact");
     check("las2d:3250,7200", "las2d_mlfq_exact");
 }
+
+/// A device that is free stands idle until the round ends, as in simulators that decide in rounds, and a first start
+/// costs what it does there.
+#[test]
+fn rounds_and_first_starts_cost_what_they_do_elsewhere() {
+    let mut scenario = Scenario::new(cluster(1, 1));
+    let entries = [rigid(0, 5.0, 1, 100.0), rigid(1, 20.0, 1, 30.0), rigid(2, 300.0, 1, 10.0)];
+    let ends = |scenario: &Scenario| {
+        let (_, mut policy) = Registry::built_in().parse("fifo").expect("a policy");
+        let recording = run(&mut *policy, &entries, scenario, &Linear).expect("they end");
+        recording.jobs.iter().map(|job| job.end_s.expect("it ended")).collect::<Vec<_>>()
+    };
+    assert_eq!(ends(&scenario), [105.0, 135.0, 310.0]);
+    // Rounds begin at the first arrival: at 5, 65, 125, ...
+    scenario.round_s = Some(60.0);
+    assert_eq!(ends(&scenario), [105.0, 155.0, 315.0]);
+    scenario.start_s = 7.0;
+    assert_eq!(ends(&scenario), [112.0, 162.0, 322.0]);
+}
