@@ -57,6 +57,10 @@ pub struct Profile {
     /// Largest resident memory of a worker while it was measured, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_resident_bytes: Option<u64>,
+    /// Part of the time of measuring, 0…1, in which a process of the machine was ready and had no processor; absent
+    /// where the system does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor_wait: Option<f64>,
     /// What the start of the first worker took: a newcomer on another machine takes as long. Absent when it was not
     /// measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]

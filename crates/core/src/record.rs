@@ -19,8 +19,8 @@ pub use outcome::{RunFailure, RunOutcome};
 pub use staleness::Staleness;
 pub use step::{Call, StepRecord, Traffic, UnitRecord};
 pub use summary::{
-    BatchChange, Comparison, Crash, Decision, EarlyEnd, ExpectedRun, LastEvaluation, Mismatch, PhaseSummary,
-    Planned, Resize, Revocations, Summary,
+    BUSY, BatchChange, Comparison, Crash, Decision, EarlyEnd, ExpectedRun, LastEvaluation, Mismatch,
+    PhaseSummary, Planned, Resize, Revocations, Summary,
 };
 
 /// One line of the journal.

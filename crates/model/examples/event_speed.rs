@@ -61,6 +61,7 @@ fn network(parts: u32) -> Profile {
         parsing: None,
         checkpoint_s: None,
         peak_resident_bytes: None,
+        processor_wait: None,
         boot: None,
         apart: None,
     }

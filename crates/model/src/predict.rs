@@ -82,6 +82,7 @@ use bellwether_core::prediction::{
     StepModel, Validity,
 };
 use bellwether_core::profile::{CollectiveCost, OperationKind, Profile};
+use bellwether_core::record::BUSY;
 use bellwether_des::statistics::mean;
 
 use crate::collective::{
@@ -419,6 +420,9 @@ impl ProfileModel {
         let own_s = (step_s - link_s).max(0.0);
         let apart = self.profile.apart.unwrap_or_default();
         let own_error = (variation / (steps_s.len() as f64).sqrt()).hypot(apart.step_error);
+        // On a busy machine a step may have waited all that time, or none of it.
+        let waited = self.profile.processor_wait.filter(|share| *share > BUSY).unwrap_or(0.0);
+        let own_error = own_error.hypot(waited / LEVEL_95);
         let link_error = LINK_UNCERTAINTY.hypot(apart.link_error);
         LEVEL_95 * (own_error * own_s).hypot(link_error * link_s) / step_s
     }
@@ -458,6 +462,9 @@ impl ProfileModel {
         }
         if !configuration.shared_with.is_empty() {
             reasons.push("devices that other jobs share");
+        }
+        if self.profile.processor_wait.is_some_and(|share| share > BUSY) {
+            reasons.push("a machine that was busy while it was profiled");
         }
         match reasons.is_empty() {
             true => Validity::Interpolated,

@@ -1,7 +1,7 @@
 //! The result of a run as a table.
 
 use bellwether_core::record::{
-    BatchChange, Comparison, ExpectedRun, LastEvaluation, PhaseSummary, Resize, Revocations, Summary,
+    BUSY, BatchChange, Comparison, ExpectedRun, LastEvaluation, PhaseSummary, Resize, Revocations, Summary,
 };
 
 use super::duration::written;
@@ -98,20 +98,30 @@ pub fn table(summary: &Summary) -> String {
     if let Some(planned) = &summary.planned {
         rows.push(("planned", planned.reason.clone()));
     }
+    // Other work was measured, too: what is wrong then is not the prediction.
+    let is_busy = summary.processor_wait.is_some_and(|share| share > BUSY);
     for comparison in &summary.predictions {
         let Comparison {
             workers, predicted_examples_per_s, low, high, measured_examples_per_s, error, ..
         } = comparison;
+        let told = if is_busy { String::new() } else { format!(", error {}", difference(*error)) };
         let text = format!(
-            "{}: {}/s ({} … {}), measured {}/s, error {}",
+            "{}: {}/s ({} … {}), measured {}/s{told}",
             count(*workers as usize, "worker"),
             rate(*predicted_examples_per_s),
             rate(*low),
             rate(*high),
             rate(*measured_examples_per_s),
-            difference(*error)
         );
         rows.push(("predicted at first", text));
+    }
+    if let Some(share) = summary.processor_wait.filter(|_| is_busy) {
+        let text = format!(
+            "the machine was busy: for {:.0} % of the time a process waited for a processor, so that measured and \
+             predicted speeds tell little of each other",
+            share * 100.0
+        );
+        rows.push(("contention", text));
     }
     rows.extend(summary.decisions.iter().map(|decision| ("decision", decision.sentence())));
     if let Some(boot) = summary.slowest_boot.filter(|boot| boot.importing_s > 0.0) {

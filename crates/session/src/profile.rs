@@ -11,6 +11,7 @@ use bellwether_runtime::membership::WorkloadDescription;
 use bellwether_runtime::workload::Workload;
 
 use crate::error::RunError;
+use crate::pressure::Pressure;
 use crate::{Observe, Spawn, WorkloadBuilder, kind};
 
 mod asynchronous;
@@ -54,9 +55,13 @@ pub fn measure(
     let workload = WorkloadBuilder::new(build).with_initial_weights(how.initial_weights.clone());
     let description = WorkloadDescription::of(workload.build(job)?.as_ref());
     let trained = (&description, &workload);
+    let pressure = Pressure::begin();
     let profile = match job.sync.policy.phases(job.total_steps(description.training_samples)).first() {
         Some((_, Protocol::Asp | Protocol::Ssp(_))) => asynchronous::measure(job, trained, how, observe),
         _ => synchronous::measure(job, trained, how, observe),
     };
-    Ok(Profile { computation: Some(kind::computation(job)), ..profile? })
+    let profile = profile?;
+    // Two workers are measured at most.
+    let processor_wait = pressure.and_then(|pressure| pressure.share(2));
+    Ok(Profile { computation: Some(kind::computation(job)), processor_wait, ..profile })
 }

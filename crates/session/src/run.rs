@@ -22,6 +22,7 @@ use crate::director::{batch, synchronise, together};
 use crate::error::RunError;
 use crate::options::{LOOPBACK, Timeouts, is_free, options, reachable};
 use crate::outlook::Outlook;
+use crate::pressure::Pressure;
 use crate::{Note, Observe, Progress, Spawn, WorkloadBuilder, compare};
 
 pub(crate) mod builder;
@@ -117,9 +118,12 @@ impl Session {
             ..self.options(&run, &begun, setup, listen)?
         };
         observe(Progress::Begins(&run));
+        let pressure = Pressure::begin();
         let ended = coordinator::run(filled, &mut |seen| observe(Progress::Observed(seen)));
         let (mut summary, outcome) =
             ended.map_err(|source| RunError::Coordinator { run: run.clone(), source: Box::new(source) })?;
+        let most = summary.workers.iter().copied().max().unwrap_or(0);
+        summary.processor_wait = pressure.and_then(|pressure| pressure.share(most));
         observe(Progress::Ends);
         let bytes = 4 * (description.layout.parameter_count() + description.layout.state_count()) as u64;
         let by_hand = matches!(self.spawn, Spawn::ByHand);

@@ -93,7 +93,10 @@ impl Sorted for Vec<&str> {
 fn a_table_tells_the_result() {
     let scene = jobs::momentum().scene();
     let ended = scene.call(&["run", "job.toml", "--steps", "300", "--workers", "2", "--resize", "100:1"]);
-    let first_words: Vec<&str> = ended.stdout.lines().filter_map(|line| line.split("  ").next()).collect();
+    let mut first_words: Vec<&str> =
+        ended.stdout.lines().filter_map(|line| line.split("  ").next()).collect();
+    // Whether the machine is busy is not up to the test.
+    first_words.retain(|word| *word != "contention");
     let expected = [
         "run",
         "outcome",

@@ -72,6 +72,9 @@ pub(super) fn check(profile: &Profile) -> Result<(), InputError> {
             return wrong(&place, format!("a step cannot take {} s", step.step_s));
         }
     }
+    if profile.processor_wait.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
+        return wrong("processor_wait", "a part of a time is a number from 0 to 1".into());
+    }
     if profile.peak_resident_bytes.is_some_and(|bytes| bytes == 0 || bytes > BYTES_MAX) {
         return wrong("peak_resident_bytes", "no worker has so much memory".into());
     }

@@ -101,6 +101,10 @@ pub struct Mismatch {
     pub wrong: Option<u64>,
 }
 
+/// The part of the time in which processes wait for a processor from which on a machine is busy: other work is measured,
+/// too, and predictions look wrong that are not.
+pub const BUSY: f64 = 0.25;
+
 /// Throughput that was predicted from the first steps of a run, beside what followed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
@@ -247,6 +251,10 @@ pub struct Summary {
     /// Mean share of the steps' time in which gradients waited for their samples, 0…1; absent where none did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_wait: Option<f64>,
+    /// Part of the run's time, 0…1, in which a process of this machine was ready and had no processor; absent where the
+    /// system does not tell, or the workers were more than the processors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor_wait: Option<f64>,
     /// The last checkpoint.
     pub checkpoint: Option<String>,
     /// Predicted beside measured throughput, by number of workers; empty where a run was too short to tell.

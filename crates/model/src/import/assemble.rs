@@ -81,6 +81,7 @@ pub(super) fn assemble(
         parsing: None,
         checkpoint_s: None,
         peak_resident_bytes: None,
+        processor_wait: None,
         boot: None,
         apart: None,
     };

@@ -61,6 +61,7 @@ fn profile(nodes: u32, computes: usize, bytes: &[u64], sent: &[usize], steps: &[
         parsing: None,
         checkpoint_s: None,
         peak_resident_bytes: None,
+        processor_wait: None,
         boot: None,
         apart: None,
     }

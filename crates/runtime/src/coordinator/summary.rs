@@ -48,6 +48,7 @@ impl Run {
             staleness: self.machine.staleness(),
             peak_resident_bytes: progress.peak_resident_bytes,
             data_wait: progress.data_wait(),
+            processor_wait: None,
             checkpoint: self.last_checkpoint.clone(),
             predictions: Vec::new(),
             planned: None,

@@ -73,6 +73,7 @@ pub(crate) fn profile(job: &Job, description: &WorkloadDescription, measured: &M
         parsing: None,
         checkpoint_s: measured.checkpoint_s,
         peak_resident_bytes: measured.peak_resident_bytes,
+        processor_wait: None,
         boot: measured.boot,
         apart: None,
     }

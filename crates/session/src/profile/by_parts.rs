@@ -78,6 +78,7 @@ pub(crate) fn profile(measured: &Measured) -> Profile {
         parsing: parsing(&measured.handling),
         checkpoint_s: None,
         peak_resident_bytes: measured.peak_resident_bytes,
+        processor_wait: None,
         boot: measured.boot,
         apart: None,
     }

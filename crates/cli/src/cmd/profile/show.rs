@@ -1,6 +1,7 @@
 //! A profile as a table for people.
 
 use bellwether_core::profile::Profile;
+use bellwether_core::record::BUSY;
 use bellwether_render::table;
 use bellwether_render::words::count;
 use bellwether_session::profile::median;
@@ -30,6 +31,14 @@ pub(super) fn table(profile: &Profile) -> String {
     }
     if let Some(resident) = profile.peak_resident_bytes {
         row("peak memory of a worker", bytes(resident));
+    }
+    if let Some(share) = profile.processor_wait.filter(|share| *share > BUSY) {
+        let percent = share * 100.0;
+        row(
+            "contention",
+            format!("the machine was busy: for {percent:.0} % of the time a process waited for a processor"),
+        );
+        row("", "measure again on a calm machine: predictions from this profile have wide intervals".into());
     }
     if let Some(seconds) = profile.checkpoint_s {
         row("checkpoint", milliseconds(seconds));

@@ -50,6 +50,7 @@ impl Graph {
             parsing: None,
             checkpoint_s: None,
             peak_resident_bytes: None,
+            processor_wait: None,
             boot: None,
             apart: None,
         }
