@@ -97,7 +97,7 @@ fn elasticflow(folder: &str) -> Result<ElasticFlowTables, InputError> {
     Ok(tables)
 }
 
-/// `FOLDER/APPLICATION/{placements,scalability,validation-B}.csv`.
+/// `FOLDER/APPLICATION/{placements,scalability,validation-B}.csv`, and `FOLDER/limits.csv` where there is one.
 fn applications(folder: &str) -> Result<Applications, InputError> {
     let mut applications = Applications::default();
     for (name, path) in entries(Path::new(folder))?.into_iter().filter(|(_, path)| path.is_dir()) {
@@ -114,6 +114,10 @@ fn applications(folder: &str) -> Result<Applications, InputError> {
         let validation: Vec<(u64, &str)> = validation.iter().map(|(b, text)| (*b, text.as_str())).collect();
         let sources = Sources { placements: &placements, scalability: &scalability, validation: &validation };
         applications.add(&name, &sources, &path.display().to_string())?;
+    }
+    let limits = Path::new(folder).join("limits.csv");
+    if limits.exists() {
+        applications.cap_local_batches(&text(&limits)?, &limits.display().to_string())?;
     }
     Ok(applications)
 }

@@ -15,7 +15,57 @@ const OBSERVED: f64 = 0.4;
 
 fn main() {
     curves();
+    println!("## Later in the curves\n");
+    println!(
+        "Fitted on more of each curve; the error is that of the end loss. `above` counts forecasts above the last"
+    );
+    println!(
+        "smoothed loss, `denied` the three losses of each curve that were passed (the last at its end) without being"
+    );
+    println!("known to be.\n");
+    let pollux =
+        tables::POLLUX.iter().flat_map(|job| job.curves.iter().map(|(_, table)| observations(job, table)));
+    later("Pollux", &pollux.collect::<Vec<_>>());
+    later(
+        "recorded runs",
+        &tables::curves::recorded().into_iter().map(|(_, points)| points).collect::<Vec<_>>(),
+    );
+    println!();
     batches();
+}
+
+/// Rows about longer parts of the curves; those that diverge at once have no end to predict.
+fn later(name: &str, curves: &[Vec<Observation>]) {
+    println!("| {name}: part seen | curves | error | last seen | within | breaks | above | denied |");
+    println!("|---|--:|--:|--:|--:|--:|--:|--:|");
+    for part in [0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0] {
+        let (mut ours, mut last) = (0.0, 0.0);
+        let [mut count, mut within, mut breaks, mut above, mut denied] = [0; 5];
+        for points in curves.iter().filter(|points| points[0].loss < 100.0) {
+            let seen = &points[..(points.len() as f64 * part).round() as usize];
+            let Ok(fit) = CurveFit::fit(seen, 0.0) else { continue };
+            let forecast = fit.loss_at(points[points.len() - 1].progress + 0.1);
+            let (measured, seen_last) = (final_loss(points), final_loss(seen));
+            ours += (forecast.loss / measured - 1.0).abs();
+            last += (seen_last / measured - 1.0).abs();
+            count += 1;
+            within += usize::from((forecast.interval.0..=forecast.interval.1).contains(&measured));
+            breaks += usize::from(!fit.breaks().is_empty());
+            above += usize::from(forecast.loss > seen_last);
+            let known = |end: usize| {
+                let target = final_loss(&seen[..end.max(1)]) * 1.001;
+                fit.progress_to(target).is_some_and(|time| time.progress <= seen[seen.len() - 1].progress)
+            };
+            denied +=
+                [seen.len() / 2, seen.len() * 3 / 4, seen.len()].iter().filter(|end| !known(**end)).count();
+        }
+        let [ours, last] = [ours, last].map(|sum| 100.0 * sum / count as f64);
+        println!(
+            "| {:.0} % | {count} | {ours:.1} % | {last:.1} % | {within} | {breaks} | {above} | {denied} |",
+            100.0 * part
+        );
+    }
+    println!();
 }
 
 /// Sums over all curves.

@@ -11,7 +11,7 @@
 //! | `gavel_colocated:FILE` | [`Colocated`]: its speeds alone, and predictions of what jobs lose that share a device |
 //! | `elasticflow:FOLDER` | [`ElasticFlowTables`] of `FOLDER/TYPE/NETWORK.csv`                                   |
 //! | `goodput:FOLDER`     | [`FittedJobs`] of `FOLDER/APPLICATION/` with the files of [`Sources`]                |
-//! | `measured:FOLDER`    | [`MeasuredJobs`] of the same                                                         |
+//! | `measured:FOLDER`    | [`MeasuredJobs`] of the same; both with the caps of `FOLDER/limits.csv`, if any      |
 //! | `profiles:FOLDER`    | [`ProfiledJobs`] of `FOLDER/NAME.json`                                               |
 //! | `noisy:E:MODEL`      | [`Biased`]: any of the others with a relative error E                                |
 //!

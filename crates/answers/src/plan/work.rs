@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use bellwether_core::InputError;
 use bellwether_core::profile::Profile;
+use bellwether_model::convergence::{Break, BreakReason};
 use bellwether_runtime::run_dir::{RunDir, RunDirError, StateDir};
 use bellwether_session::work::{WorkError, WorkToLoss, to_loss};
 
@@ -58,6 +59,7 @@ impl Work {
             (Work { target_loss: Some(target), curve: Some(run), .. }, _) => {
                 let earlier = earlier(*target, &metrics_of(run)?, profile)?;
                 note(expected(*target, &earlier));
+                on_the_way(&earlier).into_iter().for_each(&mut *note);
                 Ok(Amount { samples: earlier.steps.max(1.0).ceil() * batch, earlier: Some(earlier) })
             }
             _ => Err(InputError::new("plan", "nothing says how long the job trains")
@@ -75,11 +77,22 @@ fn earlier(target: f64, metrics: &Path, profile: &Profile) -> Result<WorkToLoss,
              hint: ask for a larger loss, or train the job with another learning rate and take its curve",
             metrics.display()
         )),
+        WorkError::Diverges { .. } => Refusal::No(format!(
+            "the loss of {target} is out of reach: in {} {error}\n  hint: train the job with a smaller learning rate \
+             and take its curve",
+            metrics.display()
+        )),
     })
 }
 
 fn expected(target: f64, earlier: &WorkToLoss) -> String {
     let WorkToLoss { steps, interval: (low, high), seen, .. } = earlier;
+    if earlier.reached {
+        return format!(
+            "a loss of {target} was reached after {steps:.0} steps, and not yet after {low:.0}; the curve was seen for \
+             {seen:.0}"
+        );
+    }
     let range = match high {
         Some(high) => format!("95 % interval {low:.0} to {high:.0}"),
         None => format!("at least {low:.0}, and it may never be reached: the curve does not show enough"),
@@ -87,6 +100,27 @@ fn expected(target: f64, earlier: &WorkToLoss) -> String {
     format!(
         "a loss of {target} is expected after {steps:.0} steps ({range}); the curve was seen for {seen:.0}"
     )
+}
+
+/// What happened to the curve on the way, and what will, where an expectation rests on it.
+fn on_the_way(earlier: &WorkToLoss) -> Vec<String> {
+    if earlier.reached {
+        return Vec::new();
+    }
+    let broken = |broken: &Break| {
+        let at = format!("the curve breaks after step {:.0}", broken.progress);
+        match broken.reason {
+            BreakReason::KnownFall => format!("{at}, where the job lets the learning rate fall"),
+            BreakReason::Run { points, probability } => format!(
+                "{at}: {points} points in a row lie on one side of any smooth curve (probability {:.2} %)",
+                (100.0 * probability).max(0.01)
+            ),
+        }
+    };
+    let ahead = earlier.falls_ahead.first().map(|step| {
+        format!("the learning rate falls at step {step}, after what was seen: what that does is not in the figures")
+    });
+    earlier.breaks.iter().map(broken).chain(ahead).collect()
 }
 
 /// The metrics of a run that is named in one of three ways.

@@ -287,8 +287,36 @@ fn work_is_steps_or_epochs_or_a_loss() {
     let never = asked(&["--target-loss", "0.3", "--curve", "metrics.jsonl"]);
     assert_eq!(never.code, Some(1), "{never:?}");
     never.says(&["the loss of 0.3 is out of reach", "comes down to 0.5"]);
+    let passed = asked(&["--target-loss", "1.5", "--curve", "metrics.jsonl"]);
+    assert_eq!(planned(&passed, 0).samples, 100.0 * 64.0);
+    passed.says(&["a loss of 1.5 was reached after 100 steps, and not yet after 98"]);
     asked(&["--target-loss", "0.7", "--curve", "nowhere"]).refused_with(&["no such job"]);
     asked(&["--target-loss", "0.7"]).refused_with(&["--curve"]);
+}
+
+#[test]
+fn a_fall_of_the_learning_rate_and_a_rise_of_the_loss_are_told() {
+    let scene = scene();
+    let asked = |target: &str, curve: &str| {
+        scene.call(&["plan", "p.json", "--catalog", "prices.toml", "--target-loss", target, "--curve", curve])
+    };
+    let write = |name: &str, after: f64, slope: f64| {
+        let line = |step: u32| {
+            let fallen = if step < 300 { 1.0 } else { after };
+            let jitter = f64::from(step * 7919 % 101) * 1e-4;
+            let rise = slope * f64::from(step.saturating_sub(300));
+            let loss = fallen * (0.2 + 2.0 / (1.0 + f64::from(step) / 20.0)) + rise + jitter;
+            format!("{{\"step\":{step},\"loss\":{loss},\"duration_s\":0.1}}\n")
+        };
+        scene.write(name, (0..600).map(line).collect::<String>());
+    };
+    write("fallen.jsonl", 0.5, 0.0);
+    write("rising.jsonl", 1.0, 0.005);
+    asked("0.17", "fallen.jsonl").says(&["a loss of 0.17 was reached after"]);
+    asked("0.13", "fallen.jsonl").says(&["a loss of 0.13 is expected after", "the curve breaks after step"]);
+    let rising = asked("0.1", "rising.jsonl");
+    assert_eq!(rising.code, Some(1), "{rising:?}");
+    rising.says(&["the loss of 0.1 is out of reach", "it diverges", "smaller learning rate"]);
 }
 
 #[test]

@@ -291,7 +291,35 @@ fn tables_of_models_say_how_fast_jobs_are() {
     let results: Vec<Value> = serde_json::from_str(&ended.stdout).expect("an array");
     assert!(results.iter().all(|result| result["finished"] == 3), "{results:?}");
     assert!(results[1]["avg_jct_s"].as_f64() < results[0]["avg_jct_s"].as_f64(), "{results:?}");
+    // A cap of what a device computes at once slows its job down.
+    let tables = copied_tables(&scene);
+    let truth = format!("measured:{tables}");
+    let mean_s = || {
+        let arguments = ["simulate", "--trace", "cifar10.csv", "--cluster", "1x2", "--truth", &truth];
+        let ended = scene.call(&[&arguments[..], &["--policy", "fifo", "--format", "json"]].concat());
+        let results: Vec<Value> = serde_json::from_str(&ended.stdout).expect("an array");
+        results[0]["avg_jct_s"].as_f64().expect("it ended")
+    };
+    scene.write("cifar10.csv", "name,time,application,num_replicas,batch_size\nc,0,cifar10,2,256\n");
+    let free_s = mean_s();
+    scene.write("tables/limits.csv", "application,max_local_bsz\ncifar10,64\n");
+    assert!(mean_s() > free_s, "{} {free_s}", mean_s());
+    scene.write("tables/limits.csv", "application,max_local_bsz\ncifar10,31\n");
+    let arguments = ["simulate", "--trace", "cifar10.csv", "--cluster", "1x2", "--truth", &truth];
+    scene.call(&arguments).refused_with(&["limits.csv, line 2", "`max_local_bsz` is 31", "is 32"]);
     // Without the tables the work is unknown.
     let arguments = ["simulate", "--trace", "pollux.csv", "--cluster", "2x4", "--policy", "fifo"];
     scene.call(&arguments).refused_with(&["pollux.csv, row 2", "has no work", "measured:"]);
+}
+
+/// A copy of the tables of one application, to which a file may be added.
+fn copied_tables(scene: &Scene) -> String {
+    let from = std::path::Path::new(DATA).join("pollux-tables/cifar10");
+    let to = scene.path("tables/cifar10");
+    std::fs::create_dir_all(&to).expect("there is room");
+    for entry in std::fs::read_dir(from).expect("the tables are there") {
+        let file = entry.expect("the folder can be read");
+        std::fs::copy(file.path(), to.join(file.file_name())).expect("there is room");
+    }
+    to.parent().expect("it has one").display().to_string()
 }

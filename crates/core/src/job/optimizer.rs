@@ -151,8 +151,44 @@ pub enum Schedule {
 /// Most factors in the table of a schedule: the job travels in one message.
 pub const SCHEDULE_TABLE_MAX: usize = 16_384;
 
+impl Schedule {
+    /// Steps at which the rate falls at once, to half or less of what it was, in rising order: the first step with the
+    /// lower rate, counted from 0.
+    pub fn falls(&self) -> Vec<u64> {
+        const FALL: f64 = 0.5;
+        match self {
+            Schedule::Step { at, factor, .. } if *factor <= FALL => at.clone(),
+            Schedule::Table { factors } => {
+                let fallen = |step: &usize| {
+                    factors[*step] < factors[step - 1] && factors[*step] <= FALL * factors[step - 1]
+                };
+                (1..factors.len()).filter(fallen).map(|step| step as u64).collect()
+            }
+            Schedule::Constant { .. } | Schedule::Cosine { .. } | Schedule::Step { .. } => Vec::new(),
+        }
+    }
+}
+
 impl Default for Schedule {
     fn default() -> Self {
         Schedule::Constant { warm_up_steps: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn falls_are_where_the_rate_is_halved_at_once() {
+        let step = |factor| Schedule::Step { at: vec![300, 600], factor, warm_up_steps: 9 };
+        assert_eq!((step(0.1).falls(), step(0.9).falls()), (vec![300, 600], vec![]));
+        let table = Schedule::Table { factors: vec![0.5, 1.0, 0.9, 0.09, 0.09, 0.0, 0.0] };
+        // What is nothing already falls no further.
+        assert_eq!(table.falls(), [3, 5]);
+        assert!(
+            Schedule::Table { factors: vec![] }.falls().is_empty() && Schedule::default().falls().is_empty()
+        );
+        assert!(Schedule::Cosine { floor: 0.0, warm_up_steps: 0 }.falls().is_empty());
     }
 }

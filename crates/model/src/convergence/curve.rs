@@ -27,7 +27,9 @@ pub enum Form {
 pub struct Curve {
     /// The form.
     pub form: Form,
-    /// Loss above `asymptote` at progress 0.
+    /// Progress at which the descent begins: 0, or where the curve broke.
+    pub origin: f64,
+    /// Loss above `asymptote` at `origin`.
     pub height: f64,
     /// Progress that the descent is measured in.
     pub scale: f64,
@@ -43,16 +45,17 @@ impl Form {
 }
 
 impl Curve {
-    /// Loss at a progress.
+    /// Loss at a progress; before `origin` that at `origin`.
     pub fn loss(&self, progress: f64) -> f64 {
+        let part = (progress - self.origin).max(0.0) / self.scale;
         let descent = match self.form {
-            Form::Exponential => (-progress / self.scale).exp(),
-            Form::Hyperbola | Form::Power => (-self.exponent * (progress / self.scale).ln_1p()).exp(),
+            Form::Exponential => (-part).exp(),
+            Form::Hyperbola | Form::Power => (-self.exponent * part.ln_1p()).exp(),
         };
         self.asymptote + self.height * descent
     }
 
-    /// Progress at which the loss has come down to `target`; `None` when it never does.
+    /// Progress at which the loss has come down to `target`, from `origin` on; `None` when it never does.
     pub fn progress_to(&self, target: f64) -> Option<f64> {
         let above = target - self.asymptote;
         if above <= 0.0 {
@@ -63,7 +66,7 @@ impl Curve {
             Form::Exponential => self.scale * folds,
             Form::Hyperbola | Form::Power => self.scale * (folds / self.exponent).exp_m1(),
         };
-        progress.is_finite().then_some(progress)
+        progress.is_finite().then_some(self.origin + progress)
     }
 }
 
@@ -87,12 +90,24 @@ fn ends(points: &[Observation]) -> (f64, f64) {
     points.iter().fold((f64::MAX, f64::MIN), |(low, high), p| (low.min(p.loss), high.max(p.loss)))
 }
 
-/// The curve of this form nearest to `points`, with no loss below `floor`; a search from `near` only, when given.
-pub(super) fn fit(form: Form, points: &[Observation], floor: f64, near: Option<&Curve>) -> Curve {
+/// How far `curve` is from `points`, in units of their jitter; outliers hardly count.
+pub(super) fn misfit(curve: &Curve, points: &[Observation], jitter: f64) -> f64 {
+    points.iter().map(|point| huber((curve.loss(point.progress) - point.loss) / jitter)).sum()
+}
+
+/// The curve of this form nearest to `points`, which begins at `origin` and has no loss below `floor`; a search from
+/// `near` only, when given.
+pub(super) fn fit(
+    form: Form,
+    points: &[Observation],
+    origin: f64,
+    floor: f64,
+    near: Option<&Curve>,
+) -> Curve {
     let jitter = jitter(points);
     let (low, high) = ends(points);
     let height = (high - floor).max(jitter);
-    let last = points.iter().map(|point| point.progress).fold(f64::MIN_POSITIVE, f64::max);
+    let last = points.iter().map(|point| point.progress - origin).fold(f64::MIN_POSITIVE, f64::max);
     // Logarithms of height, scale and exponent, and the asymptote's place between floor and highest loss.
     let mut bounds =
         Bounds::new(vec![-7.0, -7.0, -2.5, 0.0], vec![7.0, 7.0, 2.5, 1.0]).expect("ends are in order");
@@ -101,15 +116,13 @@ pub(super) fn fit(form: Form, points: &[Observation], floor: f64, near: Option<&
     }
     let decode = |x: &[f64]| Curve {
         form,
+        origin,
         height: height * x[0].exp(),
         scale: last * x[1].exp(),
         exponent: x[2].exp(),
         asymptote: floor + height * x[3],
     };
-    let cost = |x: &[f64]| {
-        let curve = decode(x);
-        points.iter().map(|point| huber((curve.loss(point.progress) - point.loss) / jitter)).sum()
-    };
+    let cost = |x: &[f64]| misfit(&decode(x), points, jitter);
     let lowest = ((low - floor) / height).clamp(0.0, 1.0);
     let starts = match near {
         Some(near) => {

@@ -23,7 +23,8 @@
 //! `step + (micro-batches - 1) (step - exchange)`: micro-batches that nothing is exchanged after take their gradient.
 //!
 //! In both a share of the batch that is larger than the largest micro-batch is split into as many as it needs, and
-//! every device is of the one type that was measured.
+//! every device is of the one type that was measured. The largest micro-batch is the largest that one replica was
+//! measured with, or a lower cap ([`Applications::cap_local_batches`]).
 
 mod predict;
 mod read;
@@ -94,6 +95,24 @@ impl Applications {
     /// Returns the file and line, and what is wrong with it.
     pub fn add(&mut self, name: &str, sources: &Sources, place: &str) -> Result<(), InputError> {
         self.by_name.insert(name.to_string(), read::application(sources, place)?);
+        Ok(())
+    }
+
+    /// Caps the local batches of applications that were added: rows of `application,max_local_bsz`, samples of one
+    /// micro-batch of one replica, as Pollux's own simulator has them. A larger share is split into micro-batches. A
+    /// cap above the largest local batch that was measured changes nothing; `place` names the file in errors.
+    ///
+    /// # Errors
+    ///
+    /// Returns the line, and what is wrong with it: an unknown application, one that is named twice, or a cap below the
+    /// smallest local batch that was measured. Then nothing is capped.
+    pub fn cap_local_batches(&mut self, csv: &str, place: &str) -> Result<(), InputError> {
+        for (name, most) in read::caps(csv, place, &self.by_name)? {
+            if let Some(application) = self.by_name.get_mut(&name) {
+                let largest = &mut application.limits.local.1;
+                *largest = most.min(*largest);
+            }
+        }
         Ok(())
     }
 

@@ -23,7 +23,8 @@ fn wobble(index: u32) -> f64 {
     Streams::new(1).stream("wobble", index.into()).uniform_in(-1.0, 1.0)
 }
 
-const POWER: Curve = Curve { form: Form::Power, height: 2.0, scale: 400.0, exponent: 0.6, asymptote: 0.3 };
+const POWER: Curve =
+    Curve { form: Form::Power, origin: 0.0, height: 2.0, scale: 400.0, exponent: 0.6, asymptote: 0.3 };
 
 #[test]
 fn an_exact_curve_is_followed_beyond_its_end() {
@@ -231,7 +232,7 @@ proptest! {
     ) {
         for form in Form::ALL {
             let exponent = if form == Form::Power { exponent } else { 1.0 };
-            let curve = Curve { form, height, scale, exponent, asymptote };
+            let curve = Curve { form, origin: 0.0, height, scale, exponent, asymptote };
             let loss = curve.loss(progress);
             if loss - asymptote > 1e-6 {
                 let back = curve.progress_to(loss).unwrap();

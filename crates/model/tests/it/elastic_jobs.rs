@@ -339,3 +339,50 @@ fn bad_tables_are_refused_with_their_line() {
     let short = curve.lines().take(2).collect::<Vec<_>>().join("\n");
     assert!(error(places, "", &[(4, curve), (8, &short)]).what.contains("1 epochs, but 2"));
 }
+
+#[test]
+fn a_cap_of_the_local_batch_splits_the_share_of_a_device() {
+    let mut capped = APPLICATIONS.clone();
+    capped.cap_local_batches("application,max_local_bsz\ncifar10,64\nncf,9999999\n", "limits.csv").unwrap();
+    assert_eq!(capped.limits("cifar10").unwrap().local, (32, 64));
+    // No more than was measured, and nothing of those that are not named.
+    assert_eq!(capped.limits("ncf"), APPLICATIONS.limits("ncf"));
+    assert_eq!(capped.limits("bert"), APPLICATIONS.limits("bert"));
+    let (truth, belief) = (MeasuredJobs(capped.clone()), FittedJobs(capped));
+    let (configuration, job) = (on(&[2], 256, 1), initial("cifar10"));
+    // 128 samples of each of two devices are two micro-batches of 64, the second of which exchanges nothing.
+    let seconds = |model: &dyn StepModel, configuration: &Configuration| {
+        configuration.batch as f64 / model.predict(&job, configuration).unwrap().examples_per_s
+    };
+    let twice = on(&[2], 256, 2);
+    assert!(close(seconds(&truth, &configuration), seconds(&*MEASURED, &twice)));
+    assert!(close(seconds(&belief, &configuration), seconds(&*FITTED, &twice)));
+    assert!(seconds(&truth, &configuration) > seconds(&*MEASURED, &configuration));
+    for model in [&truth as &dyn StepModel, &belief] {
+        for devices in [1, 2, 4] {
+            let best = model.best_batch(&job, &on(&[devices], 128, 1), 0.0).unwrap();
+            let local = best.batch / u64::from(devices) / u64::from(best.accumulation);
+            assert!((32..=64).contains(&local), "{devices} devices: {best:?}");
+        }
+    }
+}
+
+#[test]
+fn caps_that_make_no_sense_are_refused() {
+    for (csv, place, what, hint) in [
+        ("cifar10,64\n", "limits.csv, line 1", "the head is", "application,max_local_bsz"),
+        ("application,max_local_bsz\n", "limits.csv", "no row", "at least one"),
+        ("application,max_local_bsz\nresnet,64\n", "limits.csv, line 2", "`resnet`", "bert, cifar10"),
+        ("application,max_local_bsz\n\ncifar10,31\n", "limits.csv, line 3", "is 31", "is 32"),
+        ("application,max_local_bsz\ncifar10,-1\n", "limits.csv, line 2", "`-1`", "from 1 to"),
+        ("application,max_local_bsz\ncifar10,64,1\n", "limits.csv, line 2", "3 fields", "max_local_bsz"),
+        ("application,max_local_bsz\ncifar10,64\ncifar10,32\n", "limits.csv, line 3", "twice", "leave"),
+    ] {
+        let mut applications = APPLICATIONS.clone();
+        let error = applications.cap_local_batches(csv, "limits.csv").unwrap_err();
+        assert_eq!(error.place, place, "{csv}");
+        let hinted = error.hint.contains(hint);
+        assert!(error.what.contains(what) && hinted, "{csv}: {error:?}");
+        assert_eq!(applications, *APPLICATIONS, "{csv}: nothing is capped");
+    }
+}

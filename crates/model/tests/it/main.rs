@@ -11,6 +11,7 @@ mod coarse_laws;
 mod coarse_reference;
 mod colocation;
 mod convergence;
+mod curve_breaks;
 mod elastic;
 mod elastic_jobs;
 mod event;

@@ -1,5 +1,7 @@
 //! Reads the files of an application.
 
+use std::collections::BTreeMap;
+
 use bellwether_core::InputError;
 
 use super::steps::Steps;
@@ -33,6 +35,35 @@ pub(super) fn application(sources: &Sources, place: &str) -> Result<Application,
     let most_replicas = rows.iter().map(|row| row.replicas).max().unwrap_or(1);
     let limits = BatchLimits { initial, largest, local };
     Ok(Application { limits, fitted: Fitted { throughput, error, most_replicas }, steps, ends, curves })
+}
+
+/// The largest local batches that a file allows applications, each of which is among `known`.
+pub(super) fn caps(
+    csv: &str,
+    place: &str,
+    known: &BTreeMap<String, Application>,
+) -> Result<BTreeMap<String, u64>, InputError> {
+    let mut found = BTreeMap::new();
+    for (at, [name, most]) in fields(csv, ["application", "max_local_bsz"], place)? {
+        let Some(application) = known.get(name) else {
+            let names: Vec<&str> = known.keys().map(String::as_str).collect();
+            return Err(InputError::new(at, format!("there are no tables of an application `{name}`"))
+                .hint(format!("there are some of {}", names.join(", "))));
+        };
+        let most = whole(most, "max_local_bsz", MOST_SAMPLES, &at)?;
+        let smallest = application.limits.local.0;
+        if most < smallest {
+            return Err(InputError::new(at, format!("`max_local_bsz` is {most}")).hint(format!(
+                "the smallest local batch that was measured of `{name}` is {smallest}; say that or more"
+            )));
+        }
+        if found.insert(name.to_owned(), most).is_some() {
+            return Err(
+                InputError::new(at, format!("`{name}` is capped twice")).hint("leave one of the rows out")
+            );
+        }
+    }
+    Ok(found)
 }
 
 /// The local batches that fit a single replica, or any where no single one was measured.

@@ -55,3 +55,25 @@ pub fn noise_scales(initial: u64, rows: &[[f64; 5]]) -> Vec<(f64, f64)> {
     let scale = |row: &[f64; 5]| noise_scale(initial, row[3], row[4]).ok().map(|scale| (row[0], scale));
     rows.iter().filter_map(scale).collect()
 }
+
+/// Training losses of recorded runs (see `data/loss-curves`): a table of steps and losses each.
+pub fn recorded() -> Vec<(String, Vec<Observation>)> {
+    const NUMBER: &str = "each column holds a number";
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/loss-curves");
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("the data are there") {
+        let path = entry.expect("the folder can be read").path();
+        if path.extension().is_none_or(|end| end != "csv") {
+            continue;
+        }
+        let point = |line: &str| {
+            let (steps, loss) = line.split_once(',').expect("there are two columns");
+            Observation { progress: steps.parse().expect(NUMBER), loss: loss.parse().expect(NUMBER) }
+        };
+        let text = std::fs::read_to_string(&path).expect("it can be read");
+        let name = path.file_stem().expect("it has a name").to_string_lossy().into_owned();
+        found.push((name, text.lines().skip(1).map(point).collect()));
+    }
+    assert_eq!(found.len(), 9);
+    found
+}
