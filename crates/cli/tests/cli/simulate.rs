@@ -305,7 +305,8 @@ fn tables_of_models_say_how_fast_jobs_are() {
     scene.write("tables/limits.csv", "application,max_local_bsz\ncifar10,64\n");
     assert!(mean_s() > free_s, "{} {free_s}", mean_s());
     scene.write("tables/limits.csv", "application,max_local_bsz\ncifar10,31\n");
-    let arguments = ["simulate", "--trace", "cifar10.csv", "--cluster", "1x2", "--truth", &truth];
+    let arguments =
+        ["simulate", "--trace", "cifar10.csv", "--cluster", "1x2", "--truth", &truth, "--policy", "fifo"];
     scene.call(&arguments).refused_with(&["limits.csv, line 2", "`max_local_bsz` is 31", "is 32"]);
     // Without the tables the work is unknown.
     let arguments = ["simulate", "--trace", "pollux.csv", "--cluster", "2x4", "--policy", "fifo"];
