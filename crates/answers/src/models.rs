@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use bellwether_core::fitted::FittedFile;
 use bellwether_core::prediction::StepModel;
 use bellwether_core::profile::Profile;
 use bellwether_core::{InputError, ParseError};
 use bellwether_model::biased::Biased;
+use bellwether_model::calibrate::kinds::FittedKinds;
 use bellwether_model::colocation::Colocated;
 use bellwether_model::elastic::jobs::{Applications, FittedJobs, MeasuredJobs, Sources};
 use bellwether_model::named::ModelSpec;
@@ -60,6 +62,10 @@ fn make(named: &ModelSpec, speeds: &BTreeMap<String, f64>) -> Result<NamedModel,
             }
         }
         ModelSpec::Profiles(folder) => plain(Box::new(profiles(folder, speeds)?)),
+        ModelSpec::Fitted(file) => {
+            let fitted = FittedFile::read(&text(Path::new(file))?, file)?;
+            plain(Box::new(FittedKinds::new(fitted, speeds.clone())))
+        }
         ModelSpec::Noisy { error, model } => {
             let NamedModel { model, applications } = make(model, speeds)?;
             NamedModel { model: Box::new(Biased::new(model, *error, 0)?), applications }

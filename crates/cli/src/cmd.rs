@@ -16,6 +16,7 @@ mod describe;
 mod doctor;
 mod export;
 mod federate;
+mod fit;
 mod init;
 mod place;
 mod plan;
@@ -60,6 +61,8 @@ enum Verb {
     Profile(profile::ProfileArguments),
     /// Predict the throughput of other configurations from a profile
     Predict(predict::PredictArguments),
+    /// Fit models to what was measured: tables, runs and profiles, for `predict` and `simulate`
+    Fit(fit::FitArguments),
     /// Choose the machines for a job from a price catalogue, by deadline and budget
     Plan(plan::PlanArguments),
     /// Find out, by training a recurring job again and again, how it is trained best
@@ -133,6 +136,7 @@ pub(crate) fn dispatch(arguments: Arguments, printer: &Printer) -> Result<ExitCo
     match arguments.verb {
         Verb::Run(arguments) => run::run(*arguments, printer),
         Verb::Predict(arguments) => predict::predict(&arguments, printer),
+        Verb::Fit(arguments) => fit::fit(&arguments, printer),
         Verb::Place(arguments) => place::place(&arguments, printer),
         Verb::Plan(arguments) => plan::plan(&arguments, printer),
         Verb::Profile(arguments) => profile::profile(&arguments, printer),

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::InputError;
 use crate::prediction::Configuration;
 
 /// Throughput that was measured in one configuration: what a run leaves for calibration.
@@ -58,5 +59,63 @@ impl FittedModel {
     pub fn mean_absolute_residual(&self) -> f64 {
         let total: f64 = self.relative_residuals.iter().map(|residual| residual.abs()).sum();
         total / self.relative_residuals.len().max(1) as f64
+    }
+}
+
+/// Version of the file format that this program writes and reads.
+pub const FITTED_VERSION: u32 = 1;
+
+/// What calibration found of kinds of jobs: a file of JSON.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FittedFile {
+    /// Version of the format, [`FITTED_VERSION`].
+    pub version: u32,
+    /// The kinds, each with its own model.
+    pub kinds: Vec<FittedKind>,
+}
+
+/// A model of one kind of job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FittedKind {
+    /// Its name: what a trace calls its model.
+    pub name: String,
+    /// Samples of a step: of all workers together where they wait for each other, else of one worker's.
+    pub batch: u64,
+    /// Parameter servers that it was measured with; 0 for none.
+    pub servers: u32,
+    /// How many measurements it was fitted to.
+    pub measurements: u32,
+    /// Mean absolute error, relative, of each measurement as the others predict it; absent where they are too few.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_out_error: Option<f64>,
+    /// The model.
+    pub model: FittedModel,
+}
+
+impl FittedFile {
+    /// Reads the JSON of such a file; `place` names it in errors.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error for JSON that is not of this form, another version, no kind at all, or two of one name.
+    pub fn read(text: &str, place: &str) -> Result<FittedFile, InputError> {
+        let again = "make it again with `bellwether fit … -o FILE.json`";
+        let file: FittedFile = serde_json::from_str(text)
+            .map_err(|e| InputError::new(place, format!("no fitted models: {e}")).hint(again))?;
+        if file.version != FITTED_VERSION {
+            let what = format!("models of version {}, and this program reads {FITTED_VERSION}", file.version);
+            return Err(InputError::new(place, what).hint(again));
+        }
+        if file.kinds.is_empty() {
+            return Err(InputError::new(place, "it holds no kind of job").hint(again));
+        }
+        let mut names: Vec<&str> = file.kinds.iter().map(|kind| kind.name.as_str()).collect();
+        names.sort_unstable();
+        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(InputError::new(place, format!("it holds two kinds `{}`", twice[0])).hint(again));
+        }
+        Ok(file)
     }
 }

@@ -54,6 +54,7 @@ use bellwether_core::prediction::{Configuration, Prediction, Validity};
 
 pub mod all_reduce;
 pub mod asynchronous;
+pub mod kinds;
 mod noise;
 mod score;
 

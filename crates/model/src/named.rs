@@ -13,6 +13,7 @@
 //! | `goodput:FOLDER`     | [`FittedJobs`] of `FOLDER/APPLICATION/` with the files of [`Sources`]                |
 //! | `measured:FOLDER`    | [`MeasuredJobs`] of the same; both with the caps of `FOLDER/limits.csv`, if any      |
 //! | `profiles:FOLDER`    | [`ProfiledJobs`] of `FOLDER/NAME.json`                                               |
+//! | `fitted:FILE`        | [`FittedKinds`] of a file of `bellwether fit`                                        |
 //! | `noisy:E:MODEL`      | [`Biased`]: any of the others with a relative error E                                |
 //!
 //! # Source
@@ -40,6 +41,7 @@
 //! [`MeasuredJobs`]: crate::elastic::jobs::MeasuredJobs
 //! [`Sources`]: crate::elastic::jobs::Sources
 //! [`ProfiledJobs`]: crate::profiles::ProfiledJobs
+//! [`FittedKinds`]: crate::calibrate::kinds::FittedKinds
 //! [`Biased`]: crate::biased::Biased
 
 use std::fmt;
@@ -71,6 +73,8 @@ pub enum ModelSpec {
     Measured(String),
     /// The profiles in this folder.
     Profiles(String),
+    /// The fitted models in this file.
+    Fitted(String),
     /// Another one with an error.
     Noisy {
         /// Relative error, 0 to 3: standard deviation of the logarithm.
@@ -83,7 +87,7 @@ pub enum ModelSpec {
 /// What a [`ModelSpec`] is in messages.
 const WHAT: &str = "model";
 
-const WORDS: [&str; 13] = [
+const WORDS: [&str; 14] = [
     "declared",
     "linear",
     "amdahl",
@@ -96,6 +100,7 @@ const WORDS: [&str; 13] = [
     "goodput",
     "measured",
     "profiles",
+    "fitted",
     "noisy",
 ];
 
@@ -120,6 +125,7 @@ impl FromStr for ModelSpec {
             "goodput" => path("folder").map(ModelSpec::Goodput),
             "measured" => path("folder").map(ModelSpec::Measured),
             "profiles" => path("folder").map(ModelSpec::Profiles),
+            "fitted" => path("file").map(ModelSpec::Fitted),
             "noisy" => noisy(text, rest),
             _ => Err(ParseError::one_of(WHAT, word, WORDS)),
         }
@@ -150,6 +156,7 @@ impl fmt::Display for ModelSpec {
             ModelSpec::Goodput(folder) => write!(f, "goodput:{folder}"),
             ModelSpec::Measured(folder) => write!(f, "measured:{folder}"),
             ModelSpec::Profiles(folder) => write!(f, "profiles:{folder}"),
+            ModelSpec::Fitted(file) => write!(f, "fitted:{file}"),
             ModelSpec::Noisy { error, model } => write!(f, "noisy:{error}:{model}"),
         }
     }

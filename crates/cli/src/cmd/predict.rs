@@ -3,8 +3,10 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use bellwether_answers::fit;
 use bellwether_answers::predict::{Request, on_command_line};
 use bellwether_core::InputError;
+use bellwether_core::prediction::Protocol;
 use bellwether_model::predict::Question;
 
 use crate::failure::Failure;
@@ -19,6 +21,9 @@ mod show;
 pub(crate) use args::PredictArguments;
 
 pub(crate) fn predict(arguments: &PredictArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    if fit::is_fitted(&arguments.profile) {
+        return of_fitted(arguments, printer);
+    }
     let request = arguments.request();
     let model = request.model()?;
     let question = request.question(&model)?;
@@ -26,6 +31,41 @@ pub(crate) fn predict(arguments: &PredictArguments, printer: &Printer) -> Result
         Some(steps) => whole_run(arguments, &request, question, steps, printer)?,
         None => throughput(arguments, &request, question.reduced(), printer)?,
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Predicts from fitted models.
+fn of_fitted(arguments: &PredictArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    let of_profiles = [
+        ("--protocol", arguments.protocol != Protocol::Bsp),
+        ("--steps", arguments.steps.is_some()),
+        ("--reduce", arguments.reduce.is_some()),
+        ("--nodes-per-update", arguments.nodes_per_update != 1),
+        ("--bandwidth", arguments.bandwidth.is_some()),
+        ("--latency", arguments.latency.is_some()),
+        ("--device", !arguments.device.is_empty()),
+        ("--trace", arguments.trace.is_some()),
+    ];
+    if let Some((flag, _)) = of_profiles.iter().find(|(_, given)| *given) {
+        let what = "fitted models speak of what was measured, and of other numbers of workers";
+        return Err(InputError::new(*flag, what).hint("leave it out, or predict from a profile").into());
+    }
+    if let Some(path) = &arguments.plot {
+        files::check_folder(path)?;
+    }
+    let question = fit::Question {
+        file: arguments.profile.clone(),
+        kind: arguments.kind.as_deref(),
+        workers: arguments.workers,
+        servers: arguments.servers,
+        batch: arguments.batch,
+    };
+    let kind = question.kind()?;
+    let answers = question.answers(&kind)?;
+    if let Some(path) = &arguments.plot {
+        files::write_whole(path, plot::svg(&answers, &kind.name)?.as_bytes())?;
+    }
+    printer.out(printer.marked(&show::render(&answers, arguments.format), "← knee"));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -11,7 +11,7 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 /// The verbs under their headings, in the order in which one comes to need them.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Train", &["init", "run", "worker", "server"]),
-    ("Predict and plan", &["profile", "predict", "plan", "tune"]),
+    ("Predict and plan", &["profile", "predict", "fit", "plan", "tune"]),
     (
         "Follow and steer jobs, started by hand or by a daemon",
         &["jobs", "show", "logs", "watch", "scale", "stop", "resume", "cancel", "rm", "audit", "export"],
@@ -22,7 +22,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
 ];
 
 /// What people type who come from other tools, and what it is here.
-const ELSEWHERE: [(&str, &str); 43] = [
+const ELSEWHERE: [(&str, &str); 42] = [
     ("attach", "watch"),
     ("check", "run JOB.toml --dry-run"),
     ("clean", "rm --all-ended"),
@@ -33,7 +33,6 @@ const ELSEWHERE: [(&str, &str); 43] = [
     ("down", "stop"),
     ("estimate", "predict"),
     ("events", "logs"),
-    ("fit", "run"),
     ("follow", "watch"),
     ("get", "jobs"),
     ("hold", "stop"),

@@ -70,10 +70,9 @@ fn a_simulation_takes_speeds_from_profiles() {
 fn first_devices(scene: &Scene, job: u64) -> u64 {
     let text = fs::read_to_string(ledger(scene)).expect("a ledger");
     let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let actions =
-        lines.flat_map(|line| line["decided"]["decision"]["actions"].as_array().cloned().unwrap_or_default());
+    let actions = lines.flat_map(|line| line["actions"].as_array().cloned().unwrap_or_default());
     let started = actions.into_iter().find_map(|action| {
-        let start = action.get("start")?;
+        let start = action.get("allocate")?;
         (start["job"] == job).then(|| start["allocation"].clone())
     });
     let shares = started.expect("it was started");
@@ -141,11 +140,12 @@ fn an_asynchronous_job_is_scheduled_by_its_own_steps() {
     });
     let text = fs::read_to_string(ledger(&scene)).expect("a ledger");
     let lines: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    let kinds: Vec<&Value> =
-        lines.iter().map(|line| &line["submitted"]["kind"]).filter(|kind| kind.is_string()).collect();
+    let of = |entry: &str| lines.iter().filter(|line| line["entry"] == entry).collect::<Vec<_>>();
+    let kinds: Vec<&Value> = of("submitted").iter().map(|line| &line["kind"]).collect();
     assert!(kinds.len() == 2 && kinds[0] != kinds[1], "{kinds:?}");
-    let learnt = lines.iter().find(|line| line["learnt"]["job"] == 0).expect("a lesson");
-    assert!(learnt["learnt"]["steps"][0]["unit_count"].as_u64() > Some(0), "{learnt}");
+    let lessons = of("learnt");
+    let learnt = lessons.iter().find(|line| line["job"] == 0).expect("a lesson");
+    assert!(learnt["steps"][0]["unit_count"].as_u64() > Some(0), "{learnt}");
     let many = daemon.submit("many", &job.replace("servers = 1", "servers = 4"), json!({}));
     assert_eq!(many.status, 422, "{many:?}");
     assert!(scene.call(&["show", "free"]).stdout.contains("with a slot each"));

@@ -412,18 +412,22 @@ impl Question<'_> {
             Some(_) => self.alone()?,
             None => return Ok(()),
         };
-        for answer in answers.iter_mut() {
-            answer.efficiency = answer.examples_per_s / (alone * f64::from(answer.workers));
-        }
-        // On the way there each worker adds enough in the mean, from wherever one looks, and beyond it from nowhere.
-        let left =
-            |answer: &Answer| answer.examples_per_s - KNEE_EFFICIENCY * alone * f64::from(answer.workers);
-        let best =
-            answers.iter().enumerate().max_by(|(_, one), (_, other)| left(one).total_cmp(&left(other)));
-        let knee = best.map_or(0, |(place, _)| place);
-        if knee + 1 < answers.len() {
-            answers[knee].knee = true;
-        }
+        mark(answers, alone);
         Ok(())
+    }
+}
+
+/// Sets the efficiency of answers for rising numbers of workers, and marks the knee, where a lone worker does `alone`
+/// samples per second: see [`Question::mark_knee`].
+pub fn mark(answers: &mut [Answer], alone: f64) {
+    for answer in answers.iter_mut() {
+        answer.efficiency = answer.examples_per_s / (alone * f64::from(answer.workers));
+    }
+    // On the way there each worker adds enough in the mean, from wherever one looks, and beyond it from nowhere.
+    let left = |answer: &Answer| answer.examples_per_s - KNEE_EFFICIENCY * alone * f64::from(answer.workers);
+    let best = answers.iter().enumerate().max_by(|(_, one), (_, other)| left(one).total_cmp(&left(other)));
+    let knee = best.map_or(0, |(place, _)| place);
+    if knee + 1 < answers.len() {
+        answers[knee].knee = true;
     }
 }

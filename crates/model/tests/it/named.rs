@@ -37,6 +37,7 @@ fn every_word_comes_back() {
         "goodput:C:/tables",
         "measured:data/pollux-tables",
         "profiles:my/profiles",
+        "fitted:fitted.json",
         "noisy:0.2:goodput:data/pollux-tables",
         "noisy:0:curve:1,2",
     ];

@@ -15,9 +15,12 @@ use crate::options::{TableFormat, of_u32, picture};
 
 #[derive(Debug, Args)]
 pub(crate) struct PredictArguments {
-    /// The profile, made by `bellwether profile`
-    #[arg(value_name = "PROFILE")]
+    /// The profile, made by `bellwether profile`, or models that `bellwether fit` made
+    #[arg(value_name = "PROFILE|FITTED")]
     pub(crate) profile: PathBuf,
+    /// Of several kinds of job that fitted models are of, this one
+    #[arg(long, value_name = "NAME")]
+    pub(crate) kind: Option<String>,
     /// Numbers of workers to answer for [default: 1..64, or as many as there are virtual nodes]
     #[arg(long, value_name = "N|MIN..MAX")]
     pub(crate) workers: Option<WorkerRange>,

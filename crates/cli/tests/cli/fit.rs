@@ -1,0 +1,103 @@
+//! `bellwether fit`, and the road on from it: `predict` and `simulate` take what it made.
+
+use serde_json::Value;
+
+use crate::harness::Scene;
+use crate::served::synthetic;
+
+/// 0.01 s of each of 64 samples, and an exchange of 0.02 s with 2 workers that grows as a ring's does.
+const SYNCHRONOUS: &str = "workers,batch,step_s\n1,64,0.64\n2,64,0.34\n4,64,0.19\n8,64,0.115\n";
+
+/// Steps of one worker of 1 s, and a server that is full with ten.
+const ASYNCHRONOUS: &str = "kind,workers,examples_per_s,batch,protocol,servers\n\
+    free,1,32.0,32,asp,1\nfree,2,63.5,64,asp,1\nfree,4,125.0,128,asp,1\nfree,8,235.0,256,asp,1\n";
+
+fn predicted(scene: &Scene, more: &[&str]) -> Vec<Value> {
+    let ended = scene.call(&[&["predict", "fitted.json", "--format", "json"], more].concat());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    serde_json::from_str(&ended.stdout).expect("an array")
+}
+
+#[test]
+fn tables_become_models_that_predict_and_simulate() {
+    let scene = Scene::new("");
+    scene.write("sync.csv", SYNCHRONOUS);
+    scene.write("free.csv", ASYNCHRONOUS);
+    let ended = scene.call(&["fit", "sync.csv", "free.csv", "-o", "fitted.json", "--bytes", "1MiB"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    for word in ["sync", "free", "held out", "queueing (asynchronous, 1 servers)", "4, on 1 to 8 workers"] {
+        assert!(ended.stdout.contains(word), "{word}: {ended:?}");
+    }
+    let rate = |row: &Value| row["examples_per_s"].as_f64().expect("a number");
+    let rows = predicted(&scene, &["--kind", "sync", "--workers", "1..16"]);
+    assert_eq!(rows.len(), 16);
+    assert!((rate(&rows[3]) / (64.0 / 0.19) - 1.0).abs() < 0.05, "{}", rows[3]);
+    assert_eq!(rows[3]["model"], "fitted");
+    assert!(rows[15]["validity"].to_string().contains("extrapolated"), "{}", rows[15]);
+    let rows = predicted(&scene, &["--kind", "free", "--workers", "1..32"]);
+    assert!((rate(&rows[3]) / 125.0 - 1.0).abs() < 0.05, "{}", rows[3]);
+    // With unlimited servers it would be 1024.
+    assert!(rate(&rows[31]) < 900.0 && rows[31]["low"].as_f64() < rows[31]["high"].as_f64(), "{}", rows[31]);
+
+    scene.write(
+        "trace.csv",
+        "job_id,submit_time,num_gpu,duration,model,min_gpu,max_gpu,work,protocol,servers\n\
+         a,0,1,,sync,1,8,6400,,\nb,0,2,,free,2,8,6400,asp,1\n",
+    );
+    let words = ["simulate", "--cluster", "1x8", "--trace", "trace.csv", "--truth", "fitted:fitted.json"];
+    let ended = scene.call(&[&words[..], &["--policy", "hell,equi", "--format", "json"]].concat());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let results: Vec<Value> = serde_json::from_str(&ended.stdout).expect("an array");
+    assert!(results.iter().all(|result| result["jobs"] == 2 && result["refused"] == 0), "{ended:?}");
+}
+
+#[test]
+fn a_run_is_fitted_by_its_own_steps() {
+    let scene = Scene::new(&synthetic("job", 1, 120, 2.0));
+    let ended = scene.call(&["run", "job.toml", "--workers", "1..2", "--resize", "40:2"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let profile = scene.call(&["profile", "job.toml", "-o", "profile.json"]);
+    assert_eq!(profile.code, Some(0), "{profile:?}");
+    for sources in [&["job"][..], &["job", "profile.json"]] {
+        let ended = scene.call(&[&["fit"], sources, &["-o", "fitted.json"]].concat());
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let rows = predicted(&scene, &["--workers", "1..4"]);
+        let rates: Vec<f64> = rows.iter().filter_map(|row| row["examples_per_s"].as_f64()).collect();
+        // 16 samples in 8 virtual nodes that sleep 2 ms each: at most 1,000 per second and worker.
+        assert!(rates[0] > 100.0 && rates[0] < 1_100.0 && rates[1] > rates[0], "{rates:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_fitted_or_asked_is_refused() {
+    let scene = Scene::new("");
+    let fit = |table: &str| {
+        scene.write("table.csv", table);
+        scene.call(&["fit", "table.csv", "-o", "fitted.json"])
+    };
+    fit("").refused_with(&["table.csv", "empty"]);
+    fit("workers,step_s\n").refused_with(&["table.csv", "no row"]);
+    fit("workers,steps_s\n1,1\n").refused_with(&["did you mean `step_s`"]);
+    fit("workers\n1\n").refused_with(&["either `step_s` or `examples_per_s`"]);
+    fit("workers,step_s\n1,1\n2,-3\n").refused_with(&["line 3", "above 0"]);
+    fit("workers,step_s\n0,1\n").refused_with(&["line 2", "from 1 to"]);
+    fit("workers,step_s\n1,1\n1,1.1\n").refused_with(&["kind `table`", "at least two workers"]);
+    let both = "workers,step_s,protocol\n1,1,bsp\n2,1,asp\n";
+    fit(both).refused_with(&["kind `table`", "different kinds"]);
+    scene.call(&["fit", "nothing.csv", "-o", "fitted.json"]).refused_with(&["nothing.csv", "cannot be read"]);
+    scene.call(&["fit", "no-such-run", "-o", "fitted.json"]).refused_with(&["no-such-run"]);
+
+    scene.write("sync.csv", SYNCHRONOUS);
+    scene.write("free.csv", ASYNCHRONOUS);
+    assert_eq!(scene.call(&["fit", "sync.csv", "free.csv", "-o", "fitted.json"]).code, Some(0));
+    let ask = |more: &[&str]| scene.call(&[&["predict", "fitted.json"], more].concat());
+    ask(&[]).refused_with(&["2 kinds", "--kind NAME"]);
+    ask(&["--kind", "snc"]).refused_with(&["no kind `snc`", "free, sync"]);
+    ask(&["--kind", "sync", "--device", "x=2"]).refused_with(&["--device", "profile"]);
+    ask(&["--kind", "sync", "--servers", "1"]).refused_with(&["--servers", "measured with 0 servers"]);
+    ask(&["--kind", "free", "--batch", "7"]).refused_with(&["--batch", "measure that batch too"]);
+    scene.write("fitted.json", "{\"version\":9,\"kinds\":[]}");
+    ask(&[]).refused_with(&["version 9"]);
+    scene.write("fitted.json", "{\"version\":1,\"kinds\":[]}");
+    ask(&[]).refused_with(&["no kind of job"]);
+}

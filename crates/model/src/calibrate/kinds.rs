@@ -1,0 +1,80 @@
+//! Fitted models by kind of job, for schedulers and for predictions.
+
+use std::collections::BTreeMap;
+
+use bellwether_core::fitted::{FittedFile, FittedKind};
+use bellwether_core::prediction::{
+    Configuration, JobDescription, PredictError, Prediction, Protocol, StepModel, Validity,
+};
+
+use super::predict;
+use crate::common::answer::{not_known, own_devices};
+
+/// The models of a file, asked by [kind](JobDescription::model), on devices of these relative speeds.
+///
+/// A job of which no batch is said (or 1) has the one that was measured. A device of another speed is taken to make the
+/// whole step faster or slower.
+#[derive(Debug, Clone)]
+pub struct FittedKinds {
+    kinds: BTreeMap<String, FittedKind>,
+    speeds: BTreeMap<String, f64>,
+}
+
+impl FittedKinds {
+    /// The models of `file`; of a type of device that `speeds` does not name the speed is 1.
+    pub fn new(file: FittedFile, speeds: BTreeMap<String, f64>) -> FittedKinds {
+        let kinds = file.kinds.into_iter().map(|kind| (kind.name.clone(), kind)).collect();
+        FittedKinds { kinds, speeds }
+    }
+}
+
+/// The configuration of `workers` as a kind was measured: its protocol, batch and servers.
+pub fn as_measured(kind: &FittedKind, configuration: &Configuration) -> Configuration {
+    let synchronous = kind.servers == 0;
+    let workers = configuration.workers();
+    let each = if synchronous { 1 } else { u64::from(workers) };
+    let said = synchronous && configuration.batch > 1;
+    Configuration {
+        batch: if said { configuration.batch } else { kind.batch * each },
+        protocol: if synchronous { Protocol::Bsp } else { Protocol::Asp },
+        servers: match (synchronous, configuration.servers) {
+            (true, _) => 0,
+            (false, 0) => kind.servers,
+            (false, servers) => servers,
+        },
+        ..configuration.clone()
+    }
+}
+
+impl StepModel for FittedKinds {
+    fn predict(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+    ) -> Result<Prediction, PredictError> {
+        let names = self.kinds.keys().map(String::as_str);
+        let kind = self.kinds.get(&job.model).ok_or_else(|| not_known(&job.model, "fitted kind", names))?;
+        own_devices(configuration)?;
+        let synchronous = kind.servers == 0;
+        if synchronous != (configuration.protocol == Protocol::Bsp) && configuration.protocol != Protocol::Asp
+        {
+            let why = format!("`{}` was not measured under {}", kind.name, configuration.protocol);
+            return Err(PredictError::Unsupported(why));
+        }
+        if synchronous && configuration.protocol == Protocol::Asp {
+            let why = format!("`{}` was measured where all workers wait for all", kind.name);
+            return Err(PredictError::Unsupported(why));
+        }
+        let mut prediction = predict(&kind.model, &as_measured(kind, configuration))?;
+        let speed = |device: &str| self.speeds.get(device).copied().unwrap_or(1.0);
+        let slowest =
+            configuration.devices.iter().map(|group| speed(&group.device)).fold(f64::INFINITY, f64::min);
+        if slowest != 1.0 {
+            prediction.examples_per_s *= slowest;
+            (prediction.low, prediction.high) = (prediction.low * slowest, prediction.high * slowest);
+            prediction.step_s /= slowest;
+            prediction.validity = Validity::Extrapolated("a device of another speed".into());
+        }
+        Ok(prediction)
+    }
+}
