@@ -47,7 +47,7 @@ pub type Sources = BTreeMap<String, Measured>;
 ///
 /// # Errors
 ///
-/// A file that cannot be read, or is no table of measurements.
+/// A file that cannot be read, or does not hold measurements.
 pub fn add_table(sources: &mut Sources, path: &Path) -> Result<(), InputError> {
     let place = path.display().to_string();
     let text = fs::read_to_string(path)
@@ -138,7 +138,7 @@ fn of_steps(job: &Job, workers: u32, steps: &[StepRecord]) -> Measurement {
     Measurement { configuration: on(workers, job.batch.size), step_s: duration_s, exchange_s }
 }
 
-/// So many equal workers, each on a node of its own, that all wait for all.
+/// Equal workers, each on a node of its own, that all wait for all.
 fn on(workers: u32, batch: u64) -> Configuration {
     let device = |node| DeviceGroup { node, device: "measured".into(), count: 1 };
     Configuration::synchronous((0..workers).map(device).collect(), batch, Link::UNLIMITED)

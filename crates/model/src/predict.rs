@@ -82,7 +82,6 @@ use bellwether_core::prediction::{
     StepModel, Validity,
 };
 use bellwether_core::profile::{CollectiveCost, OperationKind, Profile};
-use bellwether_core::record::BUSY;
 use bellwether_des::statistics::mean;
 
 use crate::collective::{
@@ -303,7 +302,7 @@ impl ProfileModel {
     /// Seconds of the all-reduce that no computing hides.
     fn exposed_s(&self, configuration: &Configuration, compute_s: f64) -> Result<f64, InputError> {
         let (workers, link) = (configuration.workers(), &configuration.link);
-        let nodes = nodes(configuration);
+        let nodes = units::devices_by_node(configuration);
         let bytes = self.profile.upload_bytes();
         if workers == 1 || bytes == 0 {
             return Ok(0.0);
@@ -420,9 +419,7 @@ impl ProfileModel {
         let own_s = (step_s - link_s).max(0.0);
         let apart = self.profile.apart.unwrap_or_default();
         let own_error = (variation / (steps_s.len() as f64).sqrt()).hypot(apart.step_error);
-        // On a busy machine a step may have waited all that time, or none of it.
-        let waited = self.profile.processor_wait.filter(|share| *share > BUSY).unwrap_or(0.0);
-        let own_error = own_error.hypot(waited / LEVEL_95);
+        let own_error = own_error.hypot(self.contention() / LEVEL_95);
         let link_error = LINK_UNCERTAINTY.hypot(apart.link_error);
         LEVEL_95 * (own_error * own_s).hypot(link_error * link_s) / step_s
     }
@@ -463,7 +460,7 @@ impl ProfileModel {
         if !configuration.shared_with.is_empty() {
             reasons.push("devices that other jobs share");
         }
-        if self.profile.processor_wait.is_some_and(|share| share > BUSY) {
+        if self.contention() > 0.0 {
             reasons.push("a machine that was busy while it was profiled");
         }
         match reasons.is_empty() {
@@ -495,13 +492,4 @@ impl StepModel for ProfileModel {
         let error = self.uncertainty(step.step_s, step.link_s);
         self.prediction(configuration, step.step_s, error, step.bottleneck)
     }
-}
-
-/// Devices of each node.
-fn nodes(configuration: &Configuration) -> Vec<u32> {
-    let mut nodes: BTreeMap<u32, u32> = BTreeMap::new();
-    for group in &configuration.devices {
-        *nodes.entry(group.node).or_default() += group.count;
-    }
-    nodes.into_values().collect()
 }

@@ -71,6 +71,37 @@ fn accuracy(share: Option<f64>) -> String {
     share.map_or("–".into(), figure::accuracy)
 }
 
+/// What the first steps predicted beside what was measured, and whether that says anything.
+fn predictions(summary: &Summary) -> Vec<(&'static str, String)> {
+    let mut rows = Vec::new();
+    // Other work was measured, too: what is wrong then is not the prediction.
+    let is_busy = summary.processor_wait.is_some_and(|share| share > BUSY);
+    for comparison in &summary.predictions {
+        let Comparison {
+            workers, predicted_examples_per_s, low, high, measured_examples_per_s, error, ..
+        } = comparison;
+        let told = if is_busy { String::new() } else { format!(", error {}", difference(*error)) };
+        let text = format!(
+            "{}: {}/s ({} … {}), measured {}/s{told}",
+            count(*workers as usize, "worker"),
+            rate(*predicted_examples_per_s),
+            rate(*low),
+            rate(*high),
+            rate(*measured_examples_per_s),
+        );
+        rows.push(("predicted at first", text));
+    }
+    if let Some(share) = summary.processor_wait.filter(|_| is_busy) {
+        let text = format!(
+            "the machine was busy: for {:.0} % of the time a process waited for a processor, so that measured and \
+             predicted speeds tell little of each other",
+            share * 100.0
+        );
+        rows.push(("contention", text));
+    }
+    rows
+}
+
 /// The result as a table.
 pub fn table(summary: &Summary) -> String {
     // Epochs in which only newcomers changed are of no interest here.
@@ -98,31 +129,7 @@ pub fn table(summary: &Summary) -> String {
     if let Some(planned) = &summary.planned {
         rows.push(("planned", planned.reason.clone()));
     }
-    // Other work was measured, too: what is wrong then is not the prediction.
-    let is_busy = summary.processor_wait.is_some_and(|share| share > BUSY);
-    for comparison in &summary.predictions {
-        let Comparison {
-            workers, predicted_examples_per_s, low, high, measured_examples_per_s, error, ..
-        } = comparison;
-        let told = if is_busy { String::new() } else { format!(", error {}", difference(*error)) };
-        let text = format!(
-            "{}: {}/s ({} … {}), measured {}/s{told}",
-            count(*workers as usize, "worker"),
-            rate(*predicted_examples_per_s),
-            rate(*low),
-            rate(*high),
-            rate(*measured_examples_per_s),
-        );
-        rows.push(("predicted at first", text));
-    }
-    if let Some(share) = summary.processor_wait.filter(|_| is_busy) {
-        let text = format!(
-            "the machine was busy: for {:.0} % of the time a process waited for a processor, so that measured and \
-             predicted speeds tell little of each other",
-            share * 100.0
-        );
-        rows.push(("contention", text));
-    }
+    rows.extend(predictions(summary));
     rows.extend(summary.decisions.iter().map(|decision| ("decision", decision.sentence())));
     if let Some(boot) = summary.slowest_boot.filter(|boot| boot.importing_s > 0.0) {
         rows.push(("slowest start", boot.sentence()));

@@ -8,11 +8,14 @@ use bellwether_core::policy::Changes;
 use bellwether_core::prediction::StepModel;
 use serde::{Deserialize, Serialize};
 
+/// What jobs of one model and one kind share: their batch, the devices asked for, and their ways.
+type Kind = (u64, u32, Vec<Way>);
+
 /// Answers of a model for gangs that are packed on few nodes. Jobs of equal model, batch, asked devices and ways are of
 /// one kind, and are asked for once.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Speeds {
-    kinds: BTreeMap<String, BTreeMap<(u64, u32, Vec<Way>), u32>>,
+    kinds: BTreeMap<String, BTreeMap<Kind, u32>>,
     rates: BTreeMap<(u32, u16, u32), Option<f64>>,
 }
 

@@ -23,7 +23,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ),
     ("des", 2000, "an engine that knows no domain"),
     ("numerics", 2500, "fits, searches, matrices and programs that know no domain"),
-    ("model", 21600, "a model per file, each with its specification in its header; questions to a profile"),
+    ("model", 21900, "a model per file, each with its specification in its header; questions to a profile"),
     ("federation", 9000, "federations: queues that overflow, games, and the answers of both"),
     ("sched", 15000, "a policy per file; planner, programs, control of one run"),
     (
@@ -52,13 +52,13 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("bellwether", 1400, "the face of the crates for programs of users: replays, files, examples"),
     (
         "cli",
-        9000,
+        9300,
         "arguments, files, streams, tables and plots of all verbs, the first hour (init, doctor, export)",
     ),
     (
         "answers",
-        1800,
-        "questions without a run: named options, requests and their answers; speed models by name",
+        2400,
+        "questions without a run: named options, requests and their answers; speed models by name; fits of measurements",
     ),
     ("client", 1000, "the client of a daemon: endpoints, TLS, typed requests, streams"),
     (

@@ -101,8 +101,8 @@ pub struct Mismatch {
     pub wrong: Option<u64>,
 }
 
-/// The part of the time in which processes wait for a processor from which on a machine is busy: other work is measured,
-/// too, and predictions look wrong that are not.
+/// The part of the time in which processes wait for a processor from which on a machine is busy: other work is
+/// measured, too, and predictions look wrong that are not.
 pub const BUSY: f64 = 0.25;
 
 /// Throughput that was predicted from the first steps of a run, beside what followed.

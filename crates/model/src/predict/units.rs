@@ -2,6 +2,7 @@
 //! for, computes, and pushes.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use bellwether_core::InputError;
 use bellwether_core::prediction::{Configuration, Protocol};
@@ -178,4 +179,13 @@ impl Turn {
         }
         steps
     }
+}
+
+/// Devices of each node.
+pub(super) fn devices_by_node(configuration: &Configuration) -> Vec<u32> {
+    let mut nodes: BTreeMap<u32, u32> = BTreeMap::new();
+    for group in &configuration.devices {
+        *nodes.entry(group.node).or_default() += group.count;
+    }
+    nodes.into_values().collect()
 }

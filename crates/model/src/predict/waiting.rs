@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use bellwether_core::prediction::{Bottleneck, Configuration, PredictError};
 use bellwether_core::profile::{OperationKind, Profile};
+use bellwether_core::record::BUSY;
 
 use super::ProfileModel;
 
@@ -48,6 +49,12 @@ impl ProfileModel {
             step.operations_s[first] += self.rest_s * speed;
             step.step_s += self.rest_s * speed;
         }
+    }
+
+    /// The part of a step that may have been waiting for a processor, if the machine was busy while it was profiled: a
+    /// step may have waited all that time, or none of it.
+    pub(super) fn contention(&self) -> f64 {
+        self.profile().processor_wait.filter(|share| *share > BUSY).unwrap_or(0.0)
     }
 
     /// What bounds a step, where a worker that is busy all the time may only wait.

@@ -97,13 +97,13 @@ fn rows_say_how_workers_are_kept_together() {
     assert_eq!(jobs[2].ways, [way(Protocol::Bsp, 0, 1), way(Protocol::Ssp(3), 2, 1)]);
     let switch = jobs[3].switch.as_ref().expect("it switches");
     assert_eq!((switch.at, switch.ways.as_slice()), (0.25, [way(Protocol::Asp, 1, 1)].as_slice()));
-    let again = plain(&write_csv(&trace.entries, &[])).expect("what was written is read");
+    let again = plain(write_csv(&trace.entries, &[])).expect("what was written is read");
     for (one, other) in trace.entries.iter().zip(&again.entries) {
         assert_eq!(one.job, other.job);
     }
     let wrong = |row: &str| {
         let header = "job_id,submit_time,num_gpu,duration,protocol,servers,switch_at\n";
-        let trace = plain(&format!("{header}{row}\nplain,9,1,60,,,\n")).unwrap();
+        let trace = plain(format!("{header}{row}\nplain,9,1,60,,,\n")).unwrap();
         refused(&trace)[0].2.clone()
     };
     assert!(wrong("a,0,1,60,asp,,").contains("needs 2 with its servers"));
