@@ -189,11 +189,17 @@ fn fit_kind(name: &str, measured: &Measured, bytes: Option<u64>) -> Result<Fitte
     })
 }
 
-/// The way to sum that the measurements fit best.
+/// The way to sum that the measurements fit best. Where they are too few to tell bytes from messages, an exchange takes
+/// a time for each hop only.
 fn fit_synchronous(measurements: &[Measurement], bytes: u64) -> Result<FittedModel, InputError> {
     let mut best: Option<FittedModel> = None;
     let mut refused = None;
-    for algorithm in ALGORITHMS {
+    let with_bytes = ALGORITHMS.map(|algorithm| (algorithm, bytes));
+    let without = ALGORITHMS.map(|algorithm| (algorithm, 0));
+    for (algorithm, bytes) in with_bytes.into_iter().chain(without) {
+        if bytes == 0 && best.is_some() {
+            break;
+        }
         match all_reduce::fit(measurements, bytes, algorithm, &Noise::default()) {
             Ok(model) => {
                 let residual = model.mean_absolute_residual();

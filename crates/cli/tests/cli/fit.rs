@@ -52,6 +52,17 @@ fn tables_become_models_that_predict_and_simulate() {
 }
 
 #[test]
+fn few_measurements_are_enough_for_fewer_terms() {
+    let scene = Scene::new("");
+    scene.write("few.csv", "workers,batch,step_s\n1,64,0.64\n2,64,0.34\n4,64,0.19\n");
+    let ended = scene.call(&["fit", "few.csv", "-o", "fitted.json", "--bytes", "1MiB"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let rows = predicted(&scene, &["--workers", "2"]);
+    let rate = rows[0]["examples_per_s"].as_f64().expect("a number");
+    assert!((rate / (64.0 / 0.34) - 1.0).abs() < 0.05, "{rows:?}");
+}
+
+#[test]
 fn a_run_is_fitted_by_its_own_steps() {
     let scene = Scene::new(&synthetic("job", 1, 120, 2.0));
     let ended = scene.call(&["run", "job.toml", "--workers", "1..2", "--resize", "40:2"]);

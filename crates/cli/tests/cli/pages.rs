@@ -147,6 +147,9 @@ fn scene() -> Scene {
     for name in ["digits.json", "job.json"] {
         scene.write(name, profile().to_string());
     }
+    scene.write("measured.csv", "workers,batch,step_s\n1,64,0.64\n2,64,0.34\n4,64,0.19\n");
+    let head = "job_id,submit_time,num_gpu,duration,model,min_gpu,max_gpu,work";
+    scene.write("jobs.csv", format!("{head}\na,0,1,,measured,1,8,6400\n"));
     scene.write("prices.toml", PRICES);
     let trace = page("data/itp-traces/cluster01.csv");
     scene.write("trace.csv", trace.lines().take(300).fold(String::new(), |text, line| text + line + "\n"));
