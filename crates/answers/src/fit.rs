@@ -2,34 +2,28 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bellwether_core::InputError;
 use bellwether_core::fitted::{FITTED_VERSION, FittedFile, FittedKind, FittedModel, Measurement};
 use bellwether_core::job::{Job, WorkerRange};
 use bellwether_core::prediction::{Configuration, DeviceGroup, Link, Protocol};
-use bellwether_core::profile::Profile;
 use bellwether_core::record::StepRecord;
 use bellwether_model::calibrate::{self, Noise, all_reduce, asynchronous, kinds::as_measured};
 use bellwether_model::collective::Algorithm;
 use bellwether_model::observed::{Calm, STEPS_MIN};
-use bellwether_model::predict::{Answer, mark};
+use bellwether_model::predict::{ANSWERS_MAX, Answer, mark};
 use bellwether_runtime::metrics;
 use bellwether_runtime::run_dir::RunDir;
+
+use crate::predict::read_profile;
 
 mod table;
 
 pub use table::{Row, read_rows};
 
-/// Ways to sum that are tried, the first of equally good ones taken.
-const ALGORITHMS: [Algorithm; 4] =
-    [Algorithm::Direct, Algorithm::Ring, Algorithm::Tree, Algorithm::RecursiveDoubling];
-
 /// Measurements from which on each is predicted by the others.
 const HELD_OUT_MIN: usize = 4;
-
-/// Most numbers of workers that are answered for at once.
-const ANSWERS_MAX: u32 = 4_096;
 
 /// The measurements of one kind of job.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -67,10 +61,7 @@ pub fn add_table(sources: &mut Sources, path: &Path) -> Result<(), InputError> {
 ///
 /// A file that cannot be read, or holds no profile.
 pub fn add_profile(sources: &mut Sources, path: &Path) -> Result<(), InputError> {
-    let place = path.display().to_string();
-    let text = fs::read_to_string(path)
-        .map_err(|error| InputError::new(&place, format!("the profile cannot be read: {error}")))?;
-    let profile = Profile::read(&text, &place)?;
+    let profile = read_profile(path)?;
     let kind = sources.entry(profile.job.clone()).or_default();
     kind.bytes = Some(profile.upload_bytes());
     let step_s = mean(&profile.steps.iter().map(|step| step.step_s).collect::<Vec<_>>());
@@ -192,25 +183,18 @@ fn fit_kind(name: &str, measured: &Measured, bytes: Option<u64>) -> Result<Fitte
 /// The way to sum that the measurements fit best. Where they are too few to tell bytes from messages, an exchange takes
 /// a time for each hop only.
 fn fit_synchronous(measurements: &[Measurement], bytes: u64) -> Result<FittedModel, InputError> {
-    let mut best: Option<FittedModel> = None;
-    let mut refused = None;
-    let with_bytes = ALGORITHMS.map(|algorithm| (algorithm, bytes));
-    let without = ALGORITHMS.map(|algorithm| (algorithm, 0));
-    for (algorithm, bytes) in with_bytes.into_iter().chain(without) {
-        if bytes == 0 && best.is_some() {
-            break;
-        }
-        match all_reduce::fit(measurements, bytes, algorithm, &Noise::default()) {
-            Ok(model) => {
-                let residual = model.mean_absolute_residual();
-                if best.as_ref().is_none_or(|best| residual < 0.999 * best.mean_absolute_residual()) {
-                    best = Some(model);
-                }
+    let best = |bytes: u64| {
+        let fit = |algorithm| all_reduce::fit(measurements, bytes, algorithm, &Noise::default());
+        let mut best = fit(Algorithm::ALL[0]);
+        for other in Algorithm::ALL[1..].iter().filter_map(|algorithm| fit(*algorithm).ok()) {
+            let residual = other.mean_absolute_residual();
+            if best.as_ref().map_or(true, |best| residual < 0.999 * best.mean_absolute_residual()) {
+                best = Ok(other);
             }
-            Err(why) => refused = Some(why),
         }
-    }
-    best.ok_or_else(|| refused.unwrap_or_else(|| InputError::new("fit", "nothing could be fitted")))
+        best
+    };
+    best(bytes).or_else(|why| if bytes > 0 { best(0) } else { Err(why) })
 }
 
 /// Mean absolute error of each measurement as the others predict it.
@@ -234,17 +218,24 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Whether a file holds fitted models, and not a profile.
-pub fn is_fitted(path: &Path) -> bool {
-    let text = fs::read(path).unwrap_or_default();
-    serde_json::from_slice::<serde_json::Value>(&text).is_ok_and(|value| value.get("kinds").is_some())
+/// The fitted models in a file; `None` where it cannot be read or holds something else, as a profile.
+///
+/// # Errors
+///
+/// Fitted models of another version, or none.
+pub fn read(path: &Path) -> Result<Option<FittedFile>, InputError> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let read = || FittedFile::read(&text, &path.display().to_string());
+    FittedFile::is_one(&text).then(read).transpose()
 }
 
 /// What is asked of a fitted kind.
 #[derive(Debug, Clone)]
 pub struct Question<'a> {
-    /// The file.
-    pub file: PathBuf,
+    /// The models.
+    pub file: FittedFile,
+    /// Where they were read, for messages.
+    pub place: &'a Path,
     /// The kind, where the file holds several.
     pub kind: Option<&'a str>,
     /// Numbers of workers; `None`: up to four times as many as were measured.
@@ -260,12 +251,9 @@ impl Question<'_> {
     ///
     /// # Errors
     ///
-    /// A file that cannot be read, or holds no such kind, or several of which none is named.
-    pub fn kind(&self) -> Result<FittedKind, InputError> {
-        let place = self.file.display().to_string();
-        let text = fs::read_to_string(&self.file)
-            .map_err(|error| InputError::new(&place, format!("the models cannot be read: {error}")))?;
-        let file = FittedFile::read(&text, &place)?;
+    /// A file that holds no such kind, or several of which none is named.
+    pub fn kind(&self) -> Result<&FittedKind, InputError> {
+        let (place, file) = (self.place.display().to_string(), &self.file);
         let names: Vec<String> = file.kinds.iter().map(|kind| kind.name.clone()).collect();
         let wanted = match self.kind {
             Some(wanted) => wanted.to_string(),
@@ -275,7 +263,7 @@ impl Question<'_> {
                 return Err(InputError::new(place, what).hint("say which with --kind NAME"));
             }
         };
-        file.kinds.into_iter().find(|kind| kind.name == wanted).ok_or_else(|| {
+        file.kinds.iter().find(|kind| kind.name == wanted).ok_or_else(|| {
             let what = format!("it holds no kind `{wanted}`");
             InputError::new(place, what).hint(format!("there is {}", names.join(", ")))
         })
@@ -316,18 +304,6 @@ impl Question<'_> {
         let asked =
             Configuration { servers: self.servers.unwrap_or(0), ..on(workers, self.batch.unwrap_or(1)) };
         let prediction = calibrate::predict(&kind.model, &as_measured(kind, &asked))?;
-        Ok(Answer {
-            workers,
-            examples_per_s: prediction.examples_per_s,
-            low: prediction.low,
-            high: prediction.high,
-            step_s: prediction.step_s,
-            bottleneck: prediction.bottleneck,
-            efficiency: f64::NAN,
-            knee: false,
-            validity: prediction.validity,
-            model: "fitted",
-            staleness: None,
-        })
+        Ok(Answer::of(workers, prediction, "fitted"))
     }
 }

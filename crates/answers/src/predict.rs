@@ -178,6 +178,20 @@ impl Request {
     }
 }
 
+/// The profile in a file.
+///
+/// # Errors
+///
+/// A file that cannot be read, or does not hold a profile.
+pub fn read_profile(path: &std::path::Path) -> Result<Profile, InputError> {
+    let place = path.display().to_string();
+    let text = fs::read_to_string(path).map_err(|e| {
+        InputError::new(&place, format!("the profile cannot be read: {e}"))
+            .hint("`bellwether profile JOB.toml -o FILE` makes one")
+    })?;
+    Profile::read(&text, &place)
+}
+
 /// The model of the profile in a file.
 ///
 /// # Errors
@@ -185,12 +199,8 @@ impl Request {
 /// A file that cannot be read, or does not hold a profile.
 pub fn profiled(path: &std::path::Path) -> Result<ProfileModel, InputError> {
     let place = path.display().to_string();
-    let text = fs::read_to_string(path).map_err(|e| {
-        InputError::new(&place, format!("the profile cannot be read: {e}"))
-            .hint("`bellwether profile JOB.toml -o FILE` makes one")
-    })?;
-    let profile = Profile::read(&text, &place)?;
-    ProfileModel::new(profile).map_err(|e| InputError { place: format!("{place}: {}", e.place), ..e })
+    ProfileModel::new(read_profile(path)?)
+        .map_err(|e| InputError { place: format!("{place}: {}", e.place), ..e })
 }
 
 /// The error of a question, whose place is an option of the command.

@@ -1,5 +1,6 @@
 //! A model with its parameters, as calibration found them: the second arrow of the road.
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::error::InputError;
@@ -95,6 +96,15 @@ pub struct FittedKind {
 }
 
 impl FittedFile {
+    /// Whether a text is such a file, of any version, and not a profile.
+    pub fn is_one(text: &str) -> bool {
+        #[derive(Deserialize)]
+        struct Probe {
+            kinds: Option<IgnoredAny>,
+        }
+        serde_json::from_str(text).is_ok_and(|probe: Probe| probe.kinds.is_some())
+    }
+
     /// Reads the JSON of such a file; `place` names it in errors.
     ///
     /// # Errors

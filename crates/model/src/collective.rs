@@ -83,6 +83,10 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
+    /// All of them; this project's own first.
+    pub const ALL: [Algorithm; 4] =
+        [Algorithm::Direct, Algorithm::Ring, Algorithm::Tree, Algorithm::RecursiveDoubling];
+
     /// Bytes that pass a worker's link in each direction, per byte of the vector.
     pub fn link_bytes_per_byte(self, workers: u32) -> f64 {
         let count = f64::from(workers.max(1));
@@ -118,8 +122,7 @@ impl Algorithm {
 
     /// The algorithm of this name.
     pub fn of_name(name: &str) -> Option<Algorithm> {
-        let all = [Algorithm::Ring, Algorithm::Tree, Algorithm::RecursiveDoubling, Algorithm::Direct];
-        all.into_iter().find(|algorithm| algorithm.name() == name)
+        Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name)
     }
 }
 

@@ -101,7 +101,7 @@ mod units;
 mod waiting;
 mod whole_run;
 
-pub use question::{Answer, DeviceSpec, Fidelity, Question, QuestionError, SendOrder, mark};
+pub use question::{ANSWERS_MAX, Answer, DeviceSpec, Fidelity, Question, QuestionError, SendOrder, mark};
 pub use whole_run::{PhaseAnswer, RunAnswer, RunQuestion};
 
 /// Standard error of the time that bytes take over a link, relative: what repeated bulk measurements differ by.

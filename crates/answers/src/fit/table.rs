@@ -115,7 +115,7 @@ fn row(columns: &[&str], line: &str, place: &str) -> Result<Row, InputError> {
         batch,
         bytes: whole("bytes", 1 << 50)?,
         protocol,
-        servers: servers.unwrap_or(u32::from(matches!(protocol, Protocol::Asp | Protocol::Ssp(_)))),
+        servers: servers.unwrap_or(u32::from(protocol.needs_servers())),
     })
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bellwether_answers::fit;
 use bellwether_answers::predict::{Request, on_command_line};
 use bellwether_core::InputError;
+use bellwether_core::fitted::FittedFile;
 use bellwether_core::prediction::Protocol;
 use bellwether_model::predict::Question;
 
@@ -21,8 +22,8 @@ mod show;
 pub(crate) use args::PredictArguments;
 
 pub(crate) fn predict(arguments: &PredictArguments, printer: &Printer) -> Result<ExitCode, Failure> {
-    if fit::is_fitted(&arguments.profile) {
-        return of_fitted(arguments, printer);
+    if let Some(file) = fit::read(&arguments.profile)? {
+        return of_fitted(file, arguments, printer);
     }
     let request = arguments.request();
     let model = request.model()?;
@@ -35,7 +36,7 @@ pub(crate) fn predict(arguments: &PredictArguments, printer: &Printer) -> Result
 }
 
 /// Predicts from fitted models.
-fn of_fitted(arguments: &PredictArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+fn of_fitted(file: FittedFile, arguments: &PredictArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     let of_profiles = [
         ("--protocol", arguments.protocol != Protocol::Bsp),
         ("--steps", arguments.steps.is_some()),
@@ -54,14 +55,15 @@ fn of_fitted(arguments: &PredictArguments, printer: &Printer) -> Result<ExitCode
         files::check_folder(path)?;
     }
     let question = fit::Question {
-        file: arguments.profile.clone(),
+        file,
+        place: &arguments.profile,
         kind: arguments.kind.as_deref(),
         workers: arguments.workers,
         servers: arguments.servers,
         batch: arguments.batch,
     };
     let kind = question.kind()?;
-    let answers = question.answers(&kind)?;
+    let answers = question.answers(kind)?;
     if let Some(path) = &arguments.plot {
         files::write_whole(path, plot::svg(&answers, &kind.name)?.as_bytes())?;
     }

@@ -40,7 +40,8 @@ pub(crate) struct SimulateArguments {
     /// What a policy knows of remaining work: exact, nominal, expected, estimated[:DEVIATION] or unknown
     #[arg(long, value_name = "KNOWLEDGE", default_value = "exact")]
     pub(crate) remaining: Knowledge,
-    /// How fast jobs are in truth: declared, linear, amdahl:F, power:P, curve:…, gavel:FILE, elasticflow:DIR, measured:DIR
+    /// How fast jobs are in truth: declared, linear, amdahl:F, power:P, curve:…, gavel:FILE, elasticflow:DIR,
+    /// measured:DIR, profiles:DIR, fitted:FILE
     #[arg(long, value_name = "MODEL", default_value = TRUTH)]
     pub(crate) truth: String,
     /// How fast the policy believes that they are [default: as in truth]

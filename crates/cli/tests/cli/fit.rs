@@ -62,6 +62,15 @@ fn few_measurements_are_enough_for_fewer_terms() {
     assert!((rate / (64.0 / 0.34) - 1.0).abs() < 0.05, "{rows:?}");
 }
 
+/// Without bytes the ways to sum differ in their hops: 0.01 s for each of the 2 (W - 1) of a ring.
+#[test]
+fn the_way_to_sum_is_the_one_that_fits() {
+    let scene = Scene::new("");
+    scene.write("ring.csv", "workers,batch,step_s\n1,64,0.64\n2,64,0.34\n4,64,0.22\n8,64,0.22\n16,64,0.34\n");
+    let ended = scene.call(&["fit", "ring.csv", "-o", "fitted.json"]);
+    assert!(ended.stdout.contains("collective::ring"), "{ended:?}");
+}
+
 #[test]
 fn a_run_is_fitted_by_its_own_steps() {
     let scene = Scene::new(&synthetic("job", 1, 120, 2.0));

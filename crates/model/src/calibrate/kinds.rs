@@ -55,14 +55,10 @@ impl StepModel for FittedKinds {
         let names = self.kinds.keys().map(String::as_str);
         let kind = self.kinds.get(&job.model).ok_or_else(|| not_known(&job.model, "fitted kind", names))?;
         own_devices(configuration)?;
-        let synchronous = kind.servers == 0;
-        if synchronous != (configuration.protocol == Protocol::Bsp) && configuration.protocol != Protocol::Asp
-        {
-            let why = format!("`{}` was not measured under {}", kind.name, configuration.protocol);
-            return Err(PredictError::Unsupported(why));
-        }
-        if synchronous && configuration.protocol == Protocol::Asp {
-            let why = format!("`{}` was measured where all workers wait for all", kind.name);
+        let measured = if kind.servers == 0 { Protocol::Bsp } else { Protocol::Asp };
+        if configuration.protocol != measured {
+            let why =
+                format!("`{}` was measured under {measured}, not {}", kind.name, configuration.protocol);
             return Err(PredictError::Unsupported(why));
         }
         let mut prediction = predict(&kind.model, &as_measured(kind, configuration))?;

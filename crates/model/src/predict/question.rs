@@ -4,7 +4,7 @@
 use bellwether_core::InputError;
 use bellwether_core::job::{Reduce, WorkerRange};
 use bellwether_core::prediction::{
-    Bottleneck, Configuration, DeviceGroup, Link, Protocol, StepModel, Validity,
+    Bottleneck, Configuration, DeviceGroup, Link, Prediction, Protocol, StepModel, Validity,
 };
 use bellwether_core::units::Bytes;
 use serde::Serialize;
@@ -14,7 +14,7 @@ use crate::event::{TransmissionOrder, priority};
 use crate::staleness;
 
 /// Numbers of workers to answer for at once: more make no table, and a mistyped one must not run for ever.
-const ANSWERS_MAX: u32 = 4_096;
+pub const ANSWERS_MAX: u32 = 4_096;
 
 /// Rows of a trace, which a viewer still opens.
 const TRACE_ROWS: usize = 200_000;
@@ -110,6 +110,27 @@ pub struct Answer {
     /// Expected mean staleness of an update; absent where there is no such thing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub staleness: Option<f64>,
+}
+
+impl Answer {
+    /// A model's prediction for this many workers; its efficiency is not known before [`mark`].
+    pub fn of(workers: u32, prediction: Prediction, model: &'static str) -> Answer {
+        let Prediction { examples_per_s, low, high, step_s, bottleneck, validity } = prediction;
+        let (efficiency, knee, staleness) = (f64::NAN, false, None);
+        Answer {
+            workers,
+            examples_per_s,
+            low,
+            high,
+            step_s,
+            bottleneck,
+            efficiency,
+            knee,
+            validity,
+            model,
+            staleness,
+        }
+    }
 }
 
 /// A question cannot be answered.
@@ -275,7 +296,7 @@ impl Question<'_> {
     }
 
     fn needs_servers(&self) -> bool {
-        matches!(self.protocol, Protocol::Asp | Protocol::Ssp(_))
+        self.protocol.needs_servers()
     }
 
     fn through_servers(&self) -> bool {
@@ -346,19 +367,7 @@ impl Question<'_> {
             let staleness = staleness::expected(self.protocol, workers).filter(|_| !self.synchronous());
             ("coarse", (prediction.map_err(|why| InputError::new("predict", why.to_string()))?, staleness))
         };
-        Ok(Answer {
-            workers,
-            examples_per_s: prediction.examples_per_s,
-            low: prediction.low,
-            high: prediction.high,
-            step_s: prediction.step_s,
-            bottleneck: prediction.bottleneck,
-            efficiency: f64::NAN,
-            knee: false,
-            validity: prediction.validity,
-            model,
-            staleness,
-        })
+        Ok(Answer { staleness, ..Answer::of(workers, prediction, model) })
     }
 
     fn send_order(&self) -> Result<TransmissionOrder, InputError> {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use bellwether_answers::predict::profiled;
+use bellwether_answers::predict::read_profile;
 use bellwether_client::{Client, ClientError};
 use bellwether_core::deadline::Deadline;
 use bellwether_core::job::{CheckedJob, WorkerRange};
@@ -107,14 +107,14 @@ pub(crate) fn submit(arguments: &SubmitArguments, printer: &Printer) -> Result<E
     if arguments.dry_run {
         return dry_run(&jobs, arguments, printer);
     }
-    let profile = arguments.profile.as_deref().map(read_profile).transpose()?;
+    let profile = arguments.profile.as_deref().map(short_profile).transpose()?;
     let daemon = connect::find(&arguments.daemon, printer)?;
     let table = arguments.daemon.state.format == Format::Table;
     let mut accepted: Vec<JobState> = Vec::new();
     let mut wrong = None;
     let each = jobs.iter().flat_map(|job| (0..arguments.count).map(move |_| job));
     for (path, job) in each {
-        match send(&daemon, path, &job.job, arguments, deadline_s, profile.as_deref()) {
+        match send(&daemon, path, &job.job, arguments, deadline_s, profile.as_ref()) {
             Ok(job) => {
                 if table {
                     printer.out(told(&job));
@@ -221,12 +221,12 @@ fn send(
 }
 
 /// A profile, with as many of its steps as a request may carry.
-fn read_profile(path: &Path) -> Result<Box<Profile>, InputError> {
-    let mut profile = profiled(path)?.profile().clone();
+fn short_profile(path: &Path) -> Result<Profile, InputError> {
+    let mut profile = read_profile(path)?;
     let values = profile.operations.len().max(1) * profile.steps.len();
     let one_in = values.div_ceil(PROFILE_VALUES);
     profile.steps = profile.steps.into_iter().step_by(one_in.max(1)).collect();
-    Ok(Box::new(profile))
+    Ok(profile)
 }
 
 /// The limits that were asked for here; one of them moves the other one of the job file where they contradict.
