@@ -387,6 +387,13 @@ impl FromStr for Protocol {
     }
 }
 
+impl Protocol {
+    /// Whether the parameters are kept at servers, which workers ask and tell whenever they are ready.
+    pub fn needs_servers(self) -> bool {
+        matches!(self, Protocol::Asp | Protocol::Ssp(_))
+    }
+}
+
 impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -220,11 +220,7 @@ impl StepModel for Observed {
         let slowest = speeds.iter().copied().fold(f64::INFINITY, f64::min);
         let batch = configuration.batch as f64;
         let share = kind.declared.batch as f64 / batch;
-        let observed = match kind.is_in_units() {
-            true => kind.in_units(workers, slowest, share),
-            false => kind.forecast(workers, slowest, share),
-        };
-        let forecast = match observed {
+        let forecast = match kind.forecast(workers, slowest, share) {
             Some(forecast) if !forecast.assumes_no_exchange => forecast,
             observed => match kind.by_profile(workers, slowest, share).or(observed) {
                 Some(forecast) => forecast,

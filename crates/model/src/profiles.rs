@@ -24,7 +24,6 @@
 //! the command's tests.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
 use bellwether_core::InputError;
 use bellwether_core::prediction::{
@@ -35,24 +34,17 @@ use bellwether_core::profile::Profile;
 use crate::common::answer::{not_known, own_devices};
 use crate::predict::ProfileModel;
 
-/// Answers that are kept; a simulation asks the same of many jobs, and of each job often.
-const KEPT_MAX: usize = 1 << 16;
-
-/// A configuration as far as it decides an answer.
-type Key = (String, Vec<(u32, String)>, Vec<u32>, u64, u32, u32, [u64; 4], String);
-
 /// Profiles by name.
 #[derive(Debug, Default)]
 pub struct ProfiledJobs {
     speeds: BTreeMap<String, f64>,
     jobs: BTreeMap<String, ProfileModel>,
-    kept: Mutex<BTreeMap<Key, Result<Prediction, PredictError>>>,
 }
 
 impl ProfiledJobs {
     /// No profiles yet, for devices of these relative speeds; of a type that is not named it is 1.
     pub fn new(speeds: BTreeMap<String, f64>) -> ProfiledJobs {
-        ProfiledJobs { speeds, ..ProfiledJobs::default() }
+        ProfiledJobs { speeds, jobs: BTreeMap::new() }
     }
 
     /// Adds the profile of jobs that are called `name`.
@@ -120,37 +112,6 @@ impl StepModel for ProfiledJobs {
     ) -> Result<Prediction, PredictError> {
         let model =
             self.jobs.get(&job.model).ok_or_else(|| not_known(&job.model, "profile", self.names()))?;
-        let asked = self.translated(model, configuration)?;
-        let key = key(&job.model, &asked);
-        let known = |kept: &BTreeMap<Key, _>| kept.get(&key).cloned();
-        if let Some(answer) = self.kept.lock().ok().and_then(|kept| known(&kept)) {
-            return answer;
-        }
-        let answer = model.predict(job, &asked);
-        if let Ok(mut kept) = self.kept.lock()
-            && kept.len() < KEPT_MAX
-        {
-            kept.insert(key, answer.clone());
-        }
-        answer
+        model.predict(job, &self.translated(model, configuration)?)
     }
-}
-
-fn key(model: &str, asked: &Configuration) -> Key {
-    let mut by_node: BTreeMap<u32, u32> = BTreeMap::new();
-    let mut by_type: BTreeMap<&str, u32> = BTreeMap::new();
-    for group in &asked.devices {
-        *by_node.entry(group.node).or_default() += group.count;
-        *by_type.entry(&group.device).or_default() += group.count;
-    }
-    // Which nodes does not matter, but how many devices each has.
-    let mut nodes: Vec<u32> = by_node.into_values().collect();
-    nodes.sort_unstable();
-    let types = by_type.into_iter().map(|(device, count)| (count, device.to_string())).collect();
-    let local = asked.local_link.unwrap_or(asked.link);
-    let links =
-        [asked.link, local].map(|link| [link.bandwidth_bytes_per_s.to_bits(), link.latency_s.to_bits()]);
-    let links = [links[0][0], links[0][1], links[1][0], links[1][1]];
-    let protocol = asked.protocol.to_string();
-    (model.to_string(), types, nodes, asked.batch, asked.accumulation, asked.servers, links, protocol)
 }

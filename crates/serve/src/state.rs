@@ -295,7 +295,7 @@ impl State {
         let now_s = self.now_s;
         match entry {
             Entry::Limited { job, workers, weight } => {
-                let servers = self.known(*job)?.way().servers;
+                let servers = self.known(*job)?.submitted.servers;
                 let seen = self.seen_mut(*job).ok_or(LineError::Job("an ended job is limited"))?;
                 let limited = Arc::make_mut(&mut seen.job);
                 let [least, most] = [workers.min, workers.max].map(|count| count.saturating_add(servers));

@@ -1,5 +1,6 @@
 //! What jobs of equal speed have in common.
 
+use bellwether_core::InputError;
 use bellwether_core::job::{Job, Model, Optimizer, Reduce, StragglerPolicy, Sync};
 
 /// Bytes of a script that count: no program is longer.
@@ -51,6 +52,23 @@ pub fn of(job: &Job) -> String {
     }
     let sync = serde_json::json!([policy, servers, reduce, nodes_per_update, order, replica, stragglers]);
     format!("{computation}-{}", digest(&sync))
+}
+
+/// Refuses `what`, a profile or a plan of a job `name` with this [`computation`], for another job.
+///
+/// # Errors
+///
+/// That it is of another job.
+pub fn check(what: &str, computation: &str, name: &str, job: &Job) -> Result<(), InputError> {
+    if computation == self::computation(job) { Ok(()) } else { Err(of_another_job(what, name)) }
+}
+
+/// That `what` is of the job `name`, and not of this one.
+pub fn of_another_job(what: &str, name: &str) -> InputError {
+    let why = format!(
+        "it is of another job (`{name}`): the model, the data, the batch or the update rule is not this one's"
+    );
+    InputError::new(what, why).hint("measure this job with `bellwether profile JOB -o PROFILE.json`")
 }
 
 /// Digest of a script, if it can be read.

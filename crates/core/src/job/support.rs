@@ -118,8 +118,7 @@ impl TrainingMode {
         };
         let is_greedy = job.sync.stragglers == StragglerPolicy::Greedy;
         let has = |wanted: &dyn Fn(&Protocol) -> bool| phases.iter().any(|(_, protocol)| wanted(protocol));
-        let is_asynchronous =
-            is_greedy || has(&|protocol| matches!(protocol, Protocol::Asp | Protocol::Ssp(_)));
+        let is_asynchronous = is_greedy || has(&|protocol| protocol.needs_servers());
         let at_servers = job.sync.reduce == Reduce::Servers;
         let moves = matches!(job.mode, Mode::Goodput(_));
         let among_workers = has(&|protocol| *protocol == Protocol::Bsp) && !at_servers;

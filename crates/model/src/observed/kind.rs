@@ -165,7 +165,7 @@ impl Kind {
     }
 
     /// Whether its steps are done unit by unit, as no worker waits for the others.
-    pub(super) fn is_in_units(&self) -> bool {
+    fn is_in_units(&self) -> bool {
         self.enough().any(|seen| seen.node_s == 0.0)
     }
 
@@ -208,10 +208,7 @@ impl Kind {
         share: f64,
     ) -> Option<(Forecast, u32, &'r ProfiledRate)> {
         let count = self.enough().map(|seen| seen.workers).min()?;
-        let observed = match self.is_in_units() {
-            true => self.in_units(count, speed, share),
-            false => self.forecast(count, speed, share),
-        };
+        let observed = self.forecast(count, speed, share);
         Some((observed.filter(|forecast| forecast.why.is_none())?, count, profiled(count)?))
     }
 
@@ -266,6 +263,9 @@ impl Kind {
     /// What the observed steps say of `workers` on devices of relative speed `speed` where a step has `1 / share` times
     /// the declared samples; `None` where none were, or the workers are too many.
     pub(super) fn forecast(&self, workers: u32, speed: f64, share: f64) -> Option<Forecast> {
+        if self.is_in_units() {
+            return self.in_units(workers, speed, share);
+        }
         let seen = self.nearest(speed);
         let variation = self.variation();
         let model = |seen: &Seen| seen.rescale(&self.declared, variation, speed, share);

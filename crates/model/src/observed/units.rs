@@ -6,10 +6,8 @@ use bellwether_core::prediction::{Bottleneck, Configuration, DeviceGroup, Link, 
 
 use super::kind::{Forecast, Kind, Seen};
 use crate::calibrate::asynchronous::{Prior, fit, predict};
+use crate::predict::LEVEL_95;
 use crate::rescale::Rate;
-
-/// Two standard errors on each side.
-const LEVEL_95: f64 = 1.96;
 
 impl Kind {
     /// What the observed steps say of `workers` on devices of relative speed `speed` where a step has `1 / share` times

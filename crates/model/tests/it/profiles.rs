@@ -52,7 +52,7 @@ fn a_cluster_without_links_has_those_of_the_profile() {
     let link = Link { bandwidth_bytes_per_s: 1e7, latency_s: 0.0 };
     for workers in [1, 2, 3, 4] {
         let asked = model.predict(&model.job(), &model.configuration(workers, link)).expect("a prediction");
-        // Twice: the second answer is the one that was kept.
+        // The same question gets the same answer.
         for _ in 0..2 {
             assert_eq!(rate(&jobs, &on("gpu", &[workers], Link::UNLIMITED)), asked.examples_per_s);
         }

@@ -76,16 +76,12 @@ pub(super) struct Run {
 pub fn list(policies: &[SyncPolicy], servers: std::ops::RangeInclusive<u32>) -> Vec<SyncStrategy> {
     let of = |policy: &SyncPolicy| {
         let shares = policy.shares().unwrap_or_default();
-        let needs = shares.iter().any(|(_, protocol)| through_servers(*protocol));
+        let needs = shares.iter().any(|(_, protocol)| protocol.needs_servers());
         let counts = if needs { servers.clone() } else { 0..=0 };
         let policy = policy.clone();
         counts.map(move |servers| SyncStrategy { policy: policy.clone(), servers })
     };
     policies.iter().flat_map(of).collect()
-}
-
-fn through_servers(protocol: Protocol) -> bool {
-    matches!(protocol, Protocol::Asp | Protocol::Ssp(_))
 }
 
 /// Whether all wait for all, all the time, without servers.
@@ -108,7 +104,7 @@ pub(super) fn check(question: &Question) -> Result<(), InputError> {
             let what = "how many samples gossip takes to a loss is not known".into();
             return wrong(what, "leave it out, or say --steps");
         }
-        if way.servers == 0 && shares.iter().any(|(_, protocol)| through_servers(*protocol)) {
+        if way.servers == 0 && shares.iter().any(|(_, protocol)| protocol.needs_servers()) {
             let hint = "ask for 1 or more";
             return Err(InputError::new("--servers", format!("missing servers: `{way}`")).hint(hint));
         }
@@ -130,7 +126,7 @@ pub(super) fn run(
     for (share, protocol) in shares {
         let mut configuration = Configuration { protocol, ..plain.clone() };
         if protocol != Protocol::Bsp {
-            configuration.servers = if through_servers(protocol) { way.servers } else { 0 };
+            configuration.servers = if protocol.needs_servers() { way.servers } else { 0 };
             let nodes = question.nodes_per_update;
             configuration = configuration.in_units(question.batch, question.virtual_nodes, nodes);
         }

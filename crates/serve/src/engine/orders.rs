@@ -158,7 +158,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
     fn order(&mut self, job: JobId, slots: u32, speed: f64) {
         let Some(record) = self.state.jobs.get(&job) else { return };
         let (name, known_end_unix_s) = (record.submitted.name.clone(), record.run_ended_unix_s);
-        let workers = slots.saturating_sub(record.way().servers);
+        let workers = slots.saturating_sub(record.submitted.servers);
         let run = match (self.options.prepare)(&name, &record.submitted.job) {
             Ok(run) => run,
             Err(why) => {

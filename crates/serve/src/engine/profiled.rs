@@ -27,7 +27,7 @@ pub(super) fn rates(
     let sync = &job.sync;
     let phases = sync.policy.phases(job.total_steps(task.training_samples));
     let protocol = phases.first().map_or(Protocol::Bsp, |(_, protocol)| *protocol);
-    let at_servers = sync.reduce == Reduce::Servers || matches!(protocol, Protocol::Asp | Protocol::Ssp(_));
+    let at_servers = sync.reduce == Reduce::Servers || protocol.needs_servers();
     let link = machine.link.or(profile.network.map(Link::from));
     let mut rates = Vec::new();
     let mut speeds: Vec<f64> = machine.device_types.iter().map(|device| device.speed).collect();
@@ -65,28 +65,17 @@ pub(super) fn rates(
 
 /// Refuses a profile of another job.
 fn check(profile: &Profile, job: &CheckedJob, task: Task) -> Result<(), InputError> {
-    let is_same = match &profile.computation {
-        Some(computation) => *computation == kind::computation(job),
+    match &profile.computation {
+        Some(computation) => kind::check("profile", computation, &profile.job, job),
         // Of a profile of another framework, or of an earlier release, its sizes must do.
-        None => profile.batch == job.batch.size && profile.parameter_bytes == task.bytes,
-    };
-    if is_same {
-        return Ok(());
+        None if profile.batch == job.batch.size && profile.parameter_bytes == task.bytes => Ok(()),
+        None => Err(kind::of_another_job("profile", &profile.job)),
     }
-    let what = format!(
-        "it is of another job (`{}`): the model, the data, the batch or the update rule is not this one's",
-        profile.job
-    );
-    Err(InputError::new("profile", what)
-        .hint("measure this job with `bellwether profile JOB -o PROFILE.json`"))
 }
 
 /// The most slots of one type that are this fast.
 fn slots(machine: &Machine, speed: f64) -> u32 {
-    let of_type = |(number, _): (usize, _)| {
-        let nodes = machine.nodes.iter().filter(|node| usize::from(node.device_type) == number);
-        nodes.fold(0, |sum: u32, node| sum.saturating_add(node.devices))
-    };
-    let types = machine.device_types.iter().enumerate().filter(|(_, device)| device.speed == speed);
-    types.map(of_type).max().unwrap_or(0)
+    let view = machine.view();
+    let types = (0..).zip(&machine.device_types).filter(|(_, device)| device.speed == speed);
+    types.map(|(number, _)| view.devices(Some(number))).max().unwrap_or(0)
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bellwether_core::cluster::{JobId, JobView, NodeId};
+use bellwether_core::job::WorkerRange;
 use tokio::sync::watch;
 
 use super::{Engine, Live};
@@ -128,15 +129,10 @@ fn job_state(
 ) -> JobState {
     let seen = state.view.jobs.get(&id);
     let seen_or_away = seen.or(record.away.as_ref());
-    let servers = record.way().servers;
-    let limits = seen_or_away.map(|seen| {
-        let [least, most] =
-            [seen.job.min_devices, seen.job.max_devices].map(|count| count - servers.min(count));
-        (least, most, seen.job.weight)
-    });
     let submitted = &record.submitted;
-    let (min_workers, max_workers, weight) =
-        limits.unwrap_or((submitted.workers.min, submitted.workers.max, submitted.weight));
+    let WorkerRange { min: min_workers, max: max_workers } =
+        seen_or_away.map_or(submitted.workers, |seen| record.workers(seen));
+    let weight = seen_or_away.map_or(submitted.weight, |seen| seen.job.weight);
     let running = seen.filter(|seen| seen.is_running());
     let predicted = running.and_then(|seen| {
         let configuration = state.view.configuration(&seen.job, &seen.allocation, None);
@@ -163,7 +159,7 @@ fn job_state(
         max_workers,
         workers: record.training,
         target_workers: seen.map_or(0, JobView::workers),
-        servers,
+        servers: submitted.servers,
         step,
         total_steps: record.total_steps,
         loss: live.and_then(|live| live.loss).or(record.loss).filter(|loss| loss.is_finite()),

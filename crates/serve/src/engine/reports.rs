@@ -31,7 +31,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         match report {
             Report::Training { job, workers, .. } => self.training(job, workers),
             Report::Settled { job, workers } => {
-                let servers = self.state.jobs.get(&job).map_or(0, |record| record.way().servers);
+                let servers = self.state.jobs.get(&job).map_or(0, |record| record.submitted.servers);
                 let live = self.live.entry(job).or_default();
                 live.settled = live.order.is_some_and(|(ordered, _)| ordered == workers + servers);
                 Ok(())

@@ -197,10 +197,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             let outcome = record.end.as_ref().map_or(Outcome::Cancelled, |end| end.outcome);
             return Ok(Err(over(name, outcome)));
         };
-        let servers = record.submitted.servers;
-        let [min, max] =
-            [seen.job.min_devices, seen.job.max_devices].map(|count| count.saturating_sub(servers));
-        let now = WorkerRange { min, max };
+        let (now, servers) = (record.workers(seen), record.submitted.servers);
         let wanted = self.fitting(workers.unwrap_or(now), record.submitted.job.batch.virtual_nodes, servers);
         let weight = weight.unwrap_or(seen.job.weight);
         let workers = match wanted {

@@ -86,7 +86,7 @@ impl State {
         }
         let mut actions = Vec::new();
         for (job, before) in touched {
-            let servers = self.jobs.get(&job).map_or(0, |record| record.way().servers);
+            let servers = self.jobs.get(&job).map_or(0, |record| record.submitted.servers);
             let to = self.settle(job, &before);
             if to != before.devices() || to > 0 {
                 let workers = |devices: u32| devices.saturating_sub(servers);

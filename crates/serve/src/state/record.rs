@@ -1,7 +1,7 @@
 //! One job's account.
 
-use bellwether_core::cluster::{Job, Way};
-use bellwether_core::job::{Model, Reduce};
+use bellwether_core::cluster::{Job, JobView, Way};
+use bellwether_core::job::{Model, Reduce, WorkerRange};
 use bellwether_core::prediction::{JobDescription, Protocol};
 use bellwether_model::observed::Observed;
 
@@ -88,8 +88,16 @@ impl Record {
         }
     }
 
+    /// The numbers of workers that `seen`, this job as policies see it, may have now.
+    pub fn workers(&self, seen: &JobView) -> WorkerRange {
+        let servers = self.submitted.servers;
+        let [min, max] =
+            [seen.job.min_devices, seen.job.max_devices].map(|count| count.saturating_sub(servers));
+        WorkerRange { min, max }
+    }
+
     /// How its workers are kept together at first; the servers are those of all its phases.
-    pub fn way(&self) -> Way {
+    fn way(&self) -> Way {
         let Submitted { job, servers, .. } = self.submitted.as_ref();
         let phases = job.sync.policy.phases(self.total_steps);
         let protocol = phases.first().map_or(Protocol::Bsp, |(_, protocol)| *protocol);
@@ -119,8 +127,8 @@ fn declared_node_s(record: &Record) -> Option<f64> {
 /// Slots of a job's parameter servers and their replicas: those of all its phases, which it has from the beginning.
 pub(crate) fn server_slots(job: &bellwether_core::job::Job, total_steps: u64) -> u32 {
     let phases = job.sync.policy.phases(total_steps);
-    let needs = |(_, protocol): &(u64, Protocol)| matches!(protocol, Protocol::Asp | Protocol::Ssp(_));
-    let has_servers = job.sync.reduce == Reduce::Servers || phases.iter().any(needs);
+    let has_servers =
+        job.sync.reduce == Reduce::Servers || phases.iter().any(|(_, protocol)| protocol.needs_servers());
     let servers = if has_servers { job.sync.servers } else { 0 };
     servers.saturating_mul(1 + u32::from(job.sync.replica))
 }

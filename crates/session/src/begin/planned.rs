@@ -19,14 +19,8 @@ pub fn apply(plan: &Plan, job: CheckedJob, asked: Option<WorkerRange>) -> Result
         let what = "nothing fits the wishes of this plan, so it chose no machines";
         return Err(RunError::Option(InputError::new("plan", what).hint("make another with other wishes")));
     };
-    if plan.computation.as_ref().is_some_and(|planned| *planned != kind::computation(&job)) {
-        let what = format!(
-            "it was made for another job (`{}`): the model, the data, the batch or the update rule is not this one's",
-            plan.job
-        );
-        let hint =
-            "plan from a profile of this job: `bellwether profile JOB -o P.json`, `bellwether plan P.json`";
-        return Err(RunError::Option(InputError::new("plan", what).hint(hint)));
+    if let Some(computation) = &plan.computation {
+        kind::check("plan", computation, &plan.job, &job).map_err(RunError::Option)?;
     }
     let planned = job.edit(|job| {
         if asked.is_none() {

@@ -56,14 +56,13 @@ impl Default for Ways {
 impl Ways {
     /// The ways that the row names, and when it goes on in others.
     fn of_job(&self) -> Result<(Vec<Way>, Option<Switch>), RowError> {
-        let needs_servers = |protocol: &Protocol| matches!(protocol, Protocol::Asp | Protocol::Ssp(_));
-        if self.servers.is_some() && !self.protocols.iter().any(needs_servers) {
+        if self.servers.is_some() && !self.protocols.iter().any(|protocol| protocol.needs_servers()) {
             let what = "has parameter servers, and no protocol that needs them; say asp or ssp:N";
             return Err(RowError::Impossible(what.into()));
         }
         let (least, most) = self.servers.unwrap_or((1, 1));
         let ways = |protocol: &Protocol| {
-            let (least, most) = if needs_servers(protocol) { (least, most) } else { (0, 0) };
+            let (least, most) = if protocol.needs_servers() { (least, most) } else { (0, 0) };
             let (protocol, nodes_per_update) = (*protocol, self.nodes_per_update);
             (least..=most).map(move |servers| Way { protocol, servers, nodes_per_update })
         };
