@@ -44,7 +44,9 @@
 //! Interpolated where or between where steps were observed at that speed; else extrapolated, with the reason.
 //! The interval is that of [`Rescale::rate`]; between two observed numbers it also spans what each of them would
 //! predict; without a known exchange it goes down to the speed of one worker; a guess spans all known kinds, or three
-//! orders of magnitude. It knows nothing of slow changes from outside, and of a declared time it has no width.
+//! orders of magnitude. It knows nothing of slow changes from outside, and of a declared time it has no width. Where a
+//! machine was busy for the part b of the time in which steps were observed, [`BUSY`] or more, both ends are a factor of
+//! 1 + b further away.
 //!
 //! # Checked by
 //!
@@ -79,7 +81,7 @@ use bellwether_core::InputError;
 use bellwether_core::prediction::{
     Bottleneck, Configuration, JobDescription, PredictError, Prediction, ProfiledRate, StepModel, Validity,
 };
-use bellwether_core::record::StepRecord;
+use bellwether_core::record::{BUSY, StepRecord};
 use serde::{Deserialize, Serialize};
 
 use crate::common::answer::{not_known, own_devices};
@@ -156,8 +158,21 @@ impl Observed {
     /// speed that is not finite and above 0; steps that took no time or computed nothing. Steps that were done unit by
     /// unit, without waiting, teach how long a step is in all; of one kind either all steps are such, or none.
     pub fn observe(&mut self, kind: &str, workers: u32, speed: f64, steps: &[StepRecord]) {
+        self.observe_beside(kind, workers, speed, steps, 0.0);
+    }
+
+    /// The same on a machine where, for the part `processor_wait` of the time, some process had no processor: from
+    /// [`BUSY`] on, a step may have waited all that time or none of it, and what is predicted from it says so.
+    pub fn observe_beside(
+        &mut self,
+        kind: &str,
+        workers: u32,
+        speed: f64,
+        steps: &[StepRecord],
+        processor_wait: f64,
+    ) {
         if let Some(known) = self.kinds.get_mut(kind).filter(|_| is_positive(speed)) {
-            known.observe(workers, speed, steps);
+            known.observe(workers, speed, steps, processor_wait);
         }
     }
 
@@ -234,7 +249,15 @@ impl StepModel for Observed {
         if speeds.iter().any(|speed| *speed != slowest) {
             why = Some("no gang over several types of device was observed".into());
         }
-        let Rate { steps_per_s, low, high } = forecast.rate;
+        let Rate { steps_per_s, mut low, mut high } = forecast.rate;
+        if let Some(part) = kind.processor_wait(workers, slowest).filter(|part| *part > BUSY) {
+            (low, high) = (low / (1.0 + part), high * (1.0 + part));
+            let busy = format!(
+                "the machine was busy when its steps were observed: {:.0} % of that time some process waited for a processor",
+                100.0 * part
+            );
+            why = Some(why.map_or(busy.clone(), |why| format!("{why}; {busy}")));
+        }
         let prediction = Prediction {
             examples_per_s: batch * steps_per_s,
             low: batch * low,

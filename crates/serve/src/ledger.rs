@@ -128,6 +128,10 @@ pub enum Entry {
         speed: f64,
         /// The steps.
         steps: Vec<StepRecord>,
+        /// Part of the time meanwhile, 0…1, in which a process of the machine was ready and had no processor; absent
+        /// where it is not known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        processor_wait: Option<f64>,
         /// Whether the policy is told.
         matters: bool,
     },

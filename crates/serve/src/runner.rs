@@ -86,6 +86,9 @@ pub enum Report {
         speed: f64,
         /// The steps.
         steps: Vec<StepRecord>,
+        /// Part of the time meanwhile, 0…1, in which a process of the machine was ready and had no processor; absent
+        /// where the system does not tell, and where the jobs' own workers are more than there are processors.
+        processor_wait: Option<f64>,
     },
     /// The coordinator ended as it should, and said how.
     Ended {

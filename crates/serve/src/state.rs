@@ -324,9 +324,10 @@ impl State {
                 (record.cancelled, record.away) = (true, None);
                 self.leave(*job);
             }
-            Entry::Learnt { job, workers, speed, steps, matters } => {
+            Entry::Learnt { job, workers, speed, steps, processor_wait, matters } => {
                 let kind = self.known(*job)?.submitted.kind.clone();
-                self.belief.learn(|observed| observed.observe(&kind, *workers, *speed, steps));
+                let wait = processor_wait.unwrap_or(0.0);
+                self.belief.learn(|observed| observed.observe_beside(&kind, *workers, *speed, steps, wait));
                 self.changes.relearnt |= *matters;
             }
             Entry::Held { job, slots } => {

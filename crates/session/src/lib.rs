@@ -37,7 +37,7 @@ mod logs;
 mod metrics;
 mod options;
 mod outlook;
-mod pressure;
+pub mod pressure;
 pub mod process;
 pub mod profile;
 mod progress;

@@ -4,20 +4,20 @@ use std::time::Instant;
 
 /// A moment, and for how long tasks had waited for a processor until then.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pressure {
+pub struct Pressure {
     since: Instant,
     waited_us: u64,
 }
 
 impl Pressure {
     /// From now on; `None` where the kernel does not tell (it needs Linux's pressure-stall information).
-    pub(crate) fn begin() -> Option<Pressure> {
+    pub fn begin() -> Option<Pressure> {
         Some(Pressure { since: Instant::now(), waited_us: waited_us()? })
     }
 
     /// The part of the time since then in which some task was ready and had no processor; `None` where `workers` that
     /// compute crowd each other, as there are more of them than processors.
-    pub(crate) fn share(&self, workers: u32) -> Option<f64> {
+    pub fn share(&self, workers: u32) -> Option<f64> {
         let processors = std::thread::available_parallelism().ok()?.get();
         if workers as usize > processors {
             return None;

@@ -86,7 +86,17 @@ impl Written {
         let nodes_s = vec![0.05; 2 / workers as usize];
         let duration_s = nodes_s.iter().sum();
         let step = StepRecord { duration_s, nodes_s, ..StepRecord::default() };
-        self.add(time_s, Entry::Learnt { job, workers, speed: 1.0, steps: vec![step; 9], matters: false });
+        self.add(
+            time_s,
+            Entry::Learnt {
+                job,
+                workers,
+                speed: 1.0,
+                steps: vec![step; 9],
+                processor_wait: None,
+                matters: false,
+            },
+        );
     }
 
     fn end(&mut self, time_s: f64, job: JobId) {

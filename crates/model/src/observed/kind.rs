@@ -58,6 +58,9 @@ pub(super) struct Seen {
     data_wait_s: f64,
     exchange_s: f64,
     update_s: f64,
+    /// Part of the time in which some process of the machine had no processor.
+    #[serde(default)]
+    processor_wait: f64,
 }
 
 /// A throughput, and how far it can be believed.
@@ -85,10 +88,11 @@ impl Seen {
             data_wait_s: 0.0,
             exchange_s: 0.0,
             update_s: 0.0,
+            processor_wait: 0.0,
         }
     }
 
-    fn add(&mut self, step: &StepRecord) {
+    fn add(&mut self, step: &StepRecord, processor_wait: f64) {
         let nodes: Tally = step.nodes_s.iter().copied().collect();
         let node_s = nodes.mean();
         let others = [step.data_wait_s, step.exchange_s, step.update_s];
@@ -103,6 +107,7 @@ impl Seen {
         let toward = |mean: &mut f64, value: f64| *mean += (value - *mean) / self.weight;
         let before_s = self.duration_s;
         toward(&mut self.duration_s, step.duration_s);
+        toward(&mut self.processor_wait, processor_wait.clamp(0.0, 1.0));
         let moved = (step.duration_s - before_s) * (step.duration_s - self.duration_s);
         self.squares = self.squares * KEPT + moved;
         if in_units {
@@ -226,7 +231,7 @@ impl Kind {
         self.declared = declared;
     }
 
-    pub(super) fn observe(&mut self, workers: u32, speed: f64, steps: &[StepRecord]) {
+    pub(super) fn observe(&mut self, workers: u32, speed: f64, steps: &[StepRecord], processor_wait: f64) {
         if most_virtual_nodes(self.declared.virtual_nodes, workers).is_err() {
             return;
         }
@@ -235,12 +240,19 @@ impl Kind {
             self.seen.insert(place, Seen::new(workers, speed));
             place
         });
-        steps.iter().for_each(|step| self.seen[place].add(step));
+        steps.iter().for_each(|step| self.seen[place].add(step, processor_wait));
     }
 
     /// What was observed often enough to say something.
     fn enough(&self) -> impl Iterator<Item = &Seen> {
         self.seen.iter().filter(|seen| seen.steps >= STEPS_MIN as u64)
+    }
+
+    /// Of the observed steps that speak of `workers` first, the part of the time in which some process had no processor.
+    pub(super) fn processor_wait(&self, workers: u32, speed: f64) -> Option<f64> {
+        let seen = self.nearest(speed);
+        let nearest = seen.iter().min_by_key(|seen| seen.workers.abs_diff(workers));
+        nearest.map(|seen| seen.processor_wait)
     }
 
     /// For each number of workers what was observed at the speed nearest to `speed`.

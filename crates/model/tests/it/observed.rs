@@ -175,6 +175,27 @@ fn one_worker_knows_no_exchange() {
 }
 
 #[test]
+fn steps_of_a_busy_machine_are_believed_less() {
+    let calm = |wait: f64| {
+        let mut belief = belief();
+        belief.describe("kind", BATCH, 12, 1 << 20, None);
+        belief.observe_beside("kind", 2, 1.0, &steps(2, 9, 0.1, 0.05), wait);
+        belief
+    };
+    let (free, some, busy) =
+        (ask(&calm(0.0), "slot", 2), ask(&calm(0.2), "slot", 2), ask(&calm(0.6), "slot", 2));
+    assert_eq!(free, some, "a little waiting is usual");
+    close(busy.step_s, free.step_s);
+    close(busy.high, 1.6 * free.high);
+    close(busy.low, free.low / 1.6);
+    assert!(matches!(&busy.validity, Validity::Extrapolated(why) if why.contains("60 % of that time")));
+    // Calm steps that follow are believed again.
+    let mut belief = calm(0.6);
+    belief.observe("kind", 2, 1.0, &steps(2, 90, 0.1, 0.05));
+    assert_eq!(ask(&belief, "slot", 2).validity, Validity::Interpolated);
+}
+
+#[test]
 fn other_devices_compute_at_their_own_speed_and_exchange_as_fast() {
     let mut belief = belief();
     belief.describe("kind", BATCH, 12, 1 << 20, None);

@@ -38,7 +38,8 @@ function predicted(job) {
   const interval = low != null && high != null ? ` (95 %: ${measured(low)}–${measured(high)})` : "";
   const by = off(job);
   const whom = job.workers === job.target_workers ? "" : ` with ${plural(job.target_workers, "worker")}`;
-  return `${measured(value)}${whom}${interval}${by && `, off by ${by}`}`;
+  const beyond = job.predicted_beyond ? `; ${job.predicted_beyond}` : "";
+  return `${measured(value)}${whom}${interval}${by && `, off by ${by}`}${beyond}`;
 }
 
 function due(job, now) {

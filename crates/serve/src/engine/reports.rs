@@ -43,7 +43,9 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
                 self.state.touched.insert(job);
                 self.show_effect(job)
             }
-            Report::Steps { job, workers, speed, steps } => self.lesson(job, workers, speed, steps),
+            Report::Steps { job, workers, speed, steps, processor_wait } => {
+                self.lesson(job, workers, speed, steps, processor_wait)
+            }
             Report::Ended { job, outcome, ended_early, step, digest, unix_s } => {
                 self.processes_gone(job);
                 let unix_s = Some(unix_s).filter(|unix_s| *unix_s > 0.0);
@@ -130,6 +132,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         workers: u32,
         speed: f64,
         mut steps: Vec<StepRecord>,
+        processor_wait: Option<f64>,
     ) -> Result<(), Fault> {
         let now = self.clock.elapsed();
         let is_open = self.is_open(job);
@@ -142,7 +145,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         (live.lessons, live.next_lesson) = (live.lessons + 1, Some(now + period.min(LESSON_PERIOD_MAX)));
         steps.drain(..steps.len().saturating_sub(LESSON_STEPS));
         let matters = self.matters(job, workers, &steps);
-        self.write(Entry::Learnt { job, workers, speed, steps, matters })
+        self.write(Entry::Learnt { job, workers, speed, steps, processor_wait, matters })
     }
 
     /// Whether what was predicted differs from these steps by more than a policy should overlook.

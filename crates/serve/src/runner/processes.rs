@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -31,6 +32,8 @@ pub struct Processes {
     patience: Patience,
     tell: Tell,
     posts: BTreeMap<JobId, Arc<Mailbox>>,
+    /// Workers of all jobs.
+    crowd: Arc<AtomicU32>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -39,7 +42,8 @@ impl Processes {
     /// not wait.
     pub fn new(program: PathBuf, tell: impl Fn(Report) + Send + Sync + 'static) -> Processes {
         let patience = Patience::default();
-        Processes { program, patience, tell: Arc::new(tell), posts: BTreeMap::new(), threads: Vec::new() }
+        let (tell, posts) = (Arc::new(tell), BTreeMap::new());
+        Processes { program, patience, tell, posts, crowd: Arc::default(), threads: Vec::new() }
     }
 
     /// The same with another patience.
@@ -52,7 +56,8 @@ impl Processes {
     fn attend(&mut self, job: JobId, post: Arc<Mailbox>) {
         self.threads.retain(|thread| !thread.is_finished());
         let (program, tell) = (self.program.clone(), Arc::clone(&self.tell));
-        let supervisor = Supervisor::new(program, self.patience, tell, Arc::clone(&post));
+        let supervisor =
+            Supervisor::new(program, self.patience, tell, Arc::clone(&post), Arc::clone(&self.crowd));
         let thread = std::thread::Builder::new().name(format!("job {}", job.0));
         match thread.spawn(move || supervisor.attend()) {
             Ok(thread) => self.threads.push(thread),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bellwether_core::cluster::JobId;
 use bellwether_core::job::{CheckedJob, WorkerRange};
 use bellwether_core::parse;
-use bellwether_core::record::{Event, RunFailure, RunOutcome};
+use bellwether_core::record::{Event, RunFailure, RunOutcome, StepRecord};
 use bellwether_runtime::journal::Journal;
 use bellwether_sched::policy::{About, fifo};
 use bellwether_sched::registry::Registry;
@@ -286,6 +286,26 @@ fn users_suspend_resume_cancel_and_change_limits() {
     daemon.until("a is done", |d| d.job("a").state == Phase::Finished);
     let refusal = daemon.ask(Request::Suspend { job: a() }).unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::Conflict);
+    daemon.stop();
+}
+
+#[test]
+fn what_a_busy_machine_taught_is_said_with_the_prediction() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path(), Some("fifo"), 2);
+    daemon.submit("a", "2").unwrap();
+    daemon.until("a starts", |d| d.wanted(0) == Some(2));
+    daemon.trains(0, 2);
+    let step =
+        StepRecord { duration_s: 0.1, nodes_s: vec![0.02; 4], exchange_s: 0.01, ..StepRecord::default() };
+    let (steps, processor_wait) = (vec![step; 20], Some(0.5));
+    daemon.report(Report::Steps { job: JobId(0), workers: 2, speed: 1.0, steps, processor_wait });
+    let says =
+        |d: &Daemon, words: &str| d.job("a").predicted_beyond.as_ref().is_some_and(|why| why.contains(words));
+    daemon.until("it is said", |d| says(d, "50 % of that time"));
+    let (low, high) = (daemon.job("a").predicted_low.unwrap(), daemon.job("a").predicted_high.unwrap());
+    assert!(low < 80.0 / 1.49 && high > 80.0 * 1.49, "{low} to {high}");
+    daemon.finish(0);
     daemon.stop();
 }
 

@@ -1,6 +1,8 @@
 //! What a run's steps tell: how fast it is now, and which of them a model may learn from.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use bellwether_core::record::StepRecord;
 use bellwether_model::observed::{Calm, SETTLING_STEPS};
@@ -86,6 +88,37 @@ impl CalmSteps {
     }
 }
 
+/// The workers of a job, counted with those of all jobs until it is dropped.
+pub(super) struct InCrowd {
+    crowd: Arc<AtomicU32>,
+    own: u32,
+}
+
+impl InCrowd {
+    /// None yet.
+    pub(super) fn new(crowd: &Arc<AtomicU32>) -> InCrowd {
+        InCrowd { crowd: Arc::clone(crowd), own: 0 }
+    }
+
+    /// From now on the job has this many.
+    pub(super) fn set(&mut self, workers: u32) {
+        let before = std::mem::replace(&mut self.own, workers);
+        self.crowd.fetch_add(workers, Ordering::Relaxed);
+        self.crowd.fetch_sub(before, Ordering::Relaxed);
+    }
+
+    /// Workers of all jobs.
+    pub(super) fn all(&self) -> u32 {
+        self.crowd.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for InCrowd {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,6 +169,18 @@ mod tests {
         assert_eq!(lesson.take().map(|(workers, steps)| (workers, steps.len())), Some((2, 2)));
         see(&mut lesson, 500, 2, 0);
         assert_eq!(lesson.take().map(|(_, steps)| steps.len()), Some(LESSON_STEPS_MAX));
+    }
+
+    #[test]
+    fn the_workers_of_all_jobs_are_counted_while_they_run() {
+        let crowd = Arc::default();
+        let (mut one, mut other) = (InCrowd::new(&crowd), InCrowd::new(&crowd));
+        one.set(3);
+        other.set(1);
+        one.set(2);
+        assert_eq!(other.all(), 3);
+        drop(one);
+        assert_eq!(other.all(), 1);
     }
 
     #[test]

@@ -2,16 +2,18 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
 use bellwether_core::record::{Event, RunOutcome, StepRecord};
 use bellwether_runtime::journal::{self, Ending, RunHistory};
 use bellwether_runtime::metrics;
 use bellwether_runtime::run_dir::RunDir;
+use bellwether_session::pressure::Pressure;
 use bellwether_session::process::{Life, Resume, RunProcess, Tie};
 
 use super::patience::{LongestStep, Patience};
-use super::steps::{CalmSteps, Pace};
+use super::steps::{CalmSteps, InCrowd, Pace};
 use super::{Closing, Mailbox, Tell};
 use crate::runner::{Report, Wanted};
 
@@ -45,11 +47,18 @@ pub(super) struct Supervisor {
     patience: Patience,
     tell: Tell,
     post: Arc<Mailbox>,
+    crowd: Arc<AtomicU32>,
 }
 
 impl Supervisor {
-    pub(super) fn new(program: PathBuf, patience: Patience, tell: Tell, post: Arc<Mailbox>) -> Supervisor {
-        Supervisor { program, patience, tell, post }
+    pub(super) fn new(
+        program: PathBuf,
+        patience: Patience,
+        tell: Tell,
+        post: Arc<Mailbox>,
+        crowd: Arc<AtomicU32>,
+    ) -> Supervisor {
+        Supervisor { program, patience, tell, post, crowd }
     }
 
     /// Sees to the job until it has ended and is not wanted again.
@@ -93,6 +102,10 @@ struct Attempt<'s> {
     pace: Pace,
     longest: LongestStep,
     lesson: CalmSteps,
+    /// Its workers among those of all jobs.
+    crowd: InCrowd,
+    /// How busy the machine was since steps were handed over last.
+    pressure: Option<Pressure>,
     loss: Option<f64>,
     /// When it left because that was wanted.
     left_unix_s: Option<f64>,
@@ -155,6 +168,8 @@ impl<'s> Attempt<'s> {
             history,
             pace: Pace::default(),
             lesson: CalmSteps::default(),
+            crowd: InCrowd::new(&of.crowd),
+            pressure: Pressure::begin(),
             loss: None,
             news_at: now,
             reported: (0, 0),
@@ -366,6 +381,7 @@ impl<'s> Attempt<'s> {
     fn report_workers(&mut self) {
         let RunHistory { workers, workers_since_unix_s: since_s, .. } = self.history;
         self.reported.0 = workers;
+        self.crowd.set(workers);
         self.pace.changed(workers);
         (self.of.tell)(Report::Training { job: self.wish.job, workers, unix_s: since_s });
     }
@@ -381,12 +397,14 @@ impl<'s> Attempt<'s> {
         self.steps_at = Instant::now();
         let steps = self.lesson.take();
         self.report_steps(steps);
+        self.pressure = Pressure::begin();
     }
 
     fn report_steps(&self, steps: Option<(u32, Vec<StepRecord>)>) {
         let (job, speed) = (self.wish.job, self.speed);
         if let Some((workers, steps)) = steps {
-            (self.of.tell)(Report::Steps { job, workers, speed, steps });
+            let processor_wait = self.pressure.and_then(|pressure| pressure.share(self.crowd.all()));
+            (self.of.tell)(Report::Steps { job, workers, speed, steps, processor_wait });
         }
     }
 
