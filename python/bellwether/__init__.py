@@ -9,12 +9,22 @@ from bellwether._role import Role, is_lead, role
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from bellwether._answers import plan, predict, predict_run, simulate
+    from bellwether._answers import fit_model, plan, predict, predict_run, simulate
     from bellwether._launch import launch
 
-__all__ = ["BellwetherError", "InputError", "is_lead", "launch", "plan", "predict", "predict_run", "simulate"]
+__all__ = [
+    "BellwetherError",
+    "InputError",
+    "fit_model",
+    "is_lead",
+    "launch",
+    "plan",
+    "predict",
+    "predict_run",
+    "simulate",
+]
 
-_PLACES = {name: "_answers" for name in ("plan", "predict", "predict_run", "simulate")} | {
+_PLACES = {name: "_answers" for name in ("fit_model", "plan", "predict", "predict_run", "simulate")} | {
     "launch": "_launch"
 }
 

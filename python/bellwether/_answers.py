@@ -1,4 +1,4 @@
-"""Questions that are answered without a run: `simulate`, `predict` and `plan`, by what the command answers them with.
+"""Questions that are answered without a run: `simulate`, `predict`, `fit_model` and `plan`, by what the command answers them with.
 
 Options have the names of the command's, with ``_`` for ``-``; what is not said is as it is there, and `bellwether VERB
 --help` explains each. Times are seconds, texts such as ``"2h"``, or `datetime` values. Lists of answers are lists of
@@ -87,6 +87,30 @@ class Prediction:
     model: str
     staleness_updates: float | None
     """Updates by others between reading parameters and applying a gradient, where there are any."""
+
+
+@dataclass(frozen=True)
+class FittedKind:
+    """A model of one kind of job."""
+
+    name: str
+    batch: int
+    """Samples of a step: of all workers together where they wait for each other, else of one worker's."""
+    servers: int
+    measurements: int
+    held_out_error: float | None
+    """Mean relative error of each measurement as the others predict it; None where they are too few."""
+    model: dict[str, Any]
+    """The law with its parameters, as the file has them."""
+
+
+@dataclass(frozen=True)
+class FittedModels:
+    """What `fit_model` made."""
+
+    kinds: list[FittedKind]
+    json: str = dataclasses.field(repr=False)
+    """The models as a file, for `predict` and ``bellwether simulate --truth fitted:FILE``."""
 
 
 @dataclass(frozen=True)
@@ -232,9 +256,37 @@ def simulate(
     return [_row(Simulation, row) for row in rows]
 
 
-def predict(
-    profile: Path,
+def fit_model(
+    sources: Path | Sequence[Path],
+    output: Path | None = None,
     *,
+    bytes: int | str | None = None,
+    state_dir: Path | None = None,
+) -> FittedModels:
+    """Models of jobs from what was measured of them, as ``bellwether fit`` makes them.
+
+    `sources`: tables (``.csv``), profiles (``.json``) and runs, by folder or by name. `output`: a file that `predict`,
+    `simulate` (``truth="fitted:FILE"``) and ``bellwether submit --profile`` take. `bytes`: what workers exchange in
+    every step, where the sources do not say it. Raises InputError for what cannot be used.
+    """
+    named = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
+    options = {"sources": [os.fspath(source) for source in named], "bytes": bytes, "state_dir": state_dir}
+    with _Errors():
+        text = _native.fit_model(_text(options))
+    if output is not None:
+        whole = f"{os.fspath(output)}.{os.getpid()}.tmp"
+        with open(whole, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(whole, output)
+    return FittedModels([_row(FittedKind, kind) for kind in json.loads(text)["kinds"]], text)
+
+
+def predict(
+    profile: Path | None = None,
+    *,
+    network: str | None = None,
+    known: Path | None = None,
+    kind: str | None = None,
     workers: Workers | None = None,
     protocol: str | None = None,
     reduce: str | None = None,
@@ -248,9 +300,11 @@ def predict(
     order: str | None = None,
     seed: int | None = None,
 ) -> list[Prediction]:
-    """Throughput for each number of workers, from a profile, as ``bellwether predict`` says it.
+    """Throughput for each number of workers, from a profile or what `fit_model` wrote, as ``bellwether predict`` says it.
 
-    `bandwidth`: of each link, as "10Gbps" or in bytes per second. `device`: "NAME=SPEED" or "NAME=SPEED:COUNT", one
+    `kind`: which of several kinds that fitted models are of. `network`: in place of a profile a network that was never
+    run, such as "operations=1.7G,tensors=104,bytes=7.4MB,device=k80", by regression over those of `known` or over 20
+    built-in ones. `bandwidth`: of each link, as "10Gbps" or in bytes per second. `device`: "NAME=SPEED" or "NAME=SPEED:COUNT", one
     or a list. Raises InputError for what cannot be used.
     """
     return [_prediction(row) for row in _predicted(locals())]

@@ -11,6 +11,7 @@ __all__ = [
     "give_verdict",
     "hold_connections",
     "plan",
+    "fit_model",
     "predict",
     "release_connections",
     "simulate",
@@ -98,6 +99,9 @@ def simulate(options: str) -> str:
 
 def predict(options: str) -> str:
     """The answers of `bellwether predict --format json`; ValueError for bad input."""
+
+def fit_model(options: str) -> str:
+    """The fitted models of `bellwether fit --format json`; ValueError for bad input."""
 
 def plan(options: str) -> tuple[str, list[str]]:
     """The plan of `bellwether plan --format json`, and what was assumed; ValueError for bad input."""

@@ -67,6 +67,32 @@ class Answers(unittest.TestCase):
         left = {name: value for name, value in given.items() if value is not None}
         self.assertEqual({k: v for k, v in left.items() if not (isinstance(v, float) and math.isnan(v))}, {})
 
+    def test_fit_model(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            table, file = Path(folder) / "job.csv", Path(folder) / "fitted.json"
+            table.write_text("workers,batch,step_s\n1,64,0.64\n2,64,0.34\n4,64,0.19\n8,64,0.115\n")
+            models = bellwether.fit_model(table, file, bytes="1MiB")
+            theirs = Path(folder) / "theirs.json"
+            printed("fit", table, "-o", theirs, "--bytes", "1MiB")
+            self.assertEqual(json.loads(models.json), json.loads(theirs.read_text()))
+            [kind] = models.kinds
+            self.assertEqual((kind.name, kind.measurements), ("job", 4))
+            for ours in (bellwether.predict(file, workers=range(1, 5)), bellwether.predict(file, kind="job", workers="1..4")):
+                for answer, row in zip(ours, printed("predict", theirs, "--workers", "1..4"), strict=True):
+                    self.assert_same(answer, row)
+            with self.assertRaisesRegex(bellwether.InputError, "no kind `other`"):
+                bellwether.predict(file, kind="other")
+            table.write_text("workers,step_s\n1,x\n")
+            with self.assertRaisesRegex(bellwether.InputError, "line 2"):
+                bellwether.fit_model([table])
+
+    def test_networks_by_regression(self) -> None:
+        network = "operations=1.7G,tensors=104,bytes=7.4MB,device=k80"
+        options = ("--network", network, "--bandwidth", "1Gbps", "--workers", "1..3")
+        ours = bellwether.predict(network=network, bandwidth="1Gbps", workers="1..3")
+        for answer, row in zip(ours, printed("predict", *options), strict=True):
+            self.assert_same(answer, row)
+
     def test_simulate(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             workload = Path(folder) / "workload.toml"

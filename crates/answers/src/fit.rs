@@ -7,16 +7,20 @@ use std::path::Path;
 use bellwether_core::InputError;
 use bellwether_core::fitted::{FITTED_VERSION, FittedFile, FittedKind, FittedModel, Measurement};
 use bellwether_core::job::{Job, WorkerRange};
-use bellwether_core::prediction::{Configuration, DeviceGroup, Link, Protocol};
+use bellwether_core::prediction::{
+    Configuration, DeviceGroup, JobDescription, Link, Prediction, ProfiledRate, Protocol, StepModel,
+};
 use bellwether_core::record::StepRecord;
 use bellwether_model::calibrate::{self, Noise, all_reduce, asynchronous, kinds::as_measured};
 use bellwether_model::collective::Algorithm;
-use bellwether_model::observed::{Calm, STEPS_MIN};
+use bellwether_model::observed::{Calm, Observed, STEPS_MIN};
 use bellwether_model::predict::{ANSWERS_MAX, Answer, mark};
 use bellwether_runtime::metrics;
-use bellwether_runtime::run_dir::RunDir;
+use bellwether_runtime::run_dir::{RunDir, StateDir};
+use bellwether_session::kind;
 
-use crate::predict::read_profile;
+use crate::Refusal;
+use crate::predict::{Request, read_profile};
 
 mod table;
 
@@ -36,6 +40,28 @@ pub struct Measured {
 
 /// What a source of measurements holds, by kind of job.
 pub type Sources = BTreeMap<String, Measured>;
+
+/// Adds what a source holds: a table (`.csv`), a profile (`.json`), or a run by its folder or by its name in the state
+/// directory.
+///
+/// # Errors
+///
+/// A source that cannot be read or holds something else.
+pub fn add(sources: &mut Sources, source: &Path, state_dir: Option<&Path>) -> Result<(), Refusal> {
+    let ends_with =
+        |word: &str| source.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(word));
+    if ends_with("csv") {
+        add_table(sources, source)?;
+    } else if ends_with("json") {
+        add_profile(sources, source)?;
+    } else if let Some(run) = RunDir::open(source) {
+        add_run(sources, &run)?;
+    } else {
+        let run = StateDir::find(state_dir.map(Path::to_path_buf))?.run(&source.to_string_lossy())?;
+        add_run(sources, &run)?;
+    }
+    Ok(())
+}
 
 /// Adds the rows of a table (CSV), which are of the kind `stem` where they do not say another.
 ///
@@ -77,6 +103,73 @@ pub fn add_profile(sources: &mut Sources, path: &Path) -> Result<(), InputError>
 /// A run whose job cannot be read, or that never trained calmly for long enough.
 pub fn add_run(sources: &mut Sources, run: &RunDir) -> Result<(), InputError> {
     let job = run.job().map_err(|error| InputError::new(&run.name, error.to_string()))?;
+    let CalmSteps { by_workers, bytes } = calm_steps(run)?;
+    let kind = sources.entry(job.name.clone()).or_default();
+    if !bytes.is_empty() {
+        kind.bytes = Some(mean(&bytes).round() as u64);
+    }
+    kind.measurements.extend(by_workers.iter().map(|(workers, steps)| of_steps(&job, *workers, steps)));
+    Ok(())
+}
+
+/// What the calm steps of a run say of `job` on each number of its workers, on devices as fast as the run's.
+///
+/// # Errors
+///
+/// A run of another kind of job, or one that never trained calmly for long enough.
+pub fn rates_of_run(run: &RunDir, job: &Job) -> Result<Vec<ProfiledRate>, InputError> {
+    let trained = run.job().map_err(|error| InputError::new(&run.name, error.to_string()))?;
+    let kind = kind::of(job);
+    if kind::of(&trained) != kind {
+        return Err(kind::of_another_job(&run.name, &trained.name));
+    }
+    let CalmSteps { by_workers, bytes } = calm_steps(run)?;
+    let bytes = if bytes.is_empty() { 0 } else { mean(&bytes).round() as u64 };
+    let mut observed = Observed::default();
+    observed.describe(&kind, job.batch.size, job.batch.virtual_nodes, bytes, None);
+    by_workers.iter().for_each(|(workers, steps)| observed.observe(&kind, *workers, 1.0, steps));
+    let description =
+        JobDescription { name: job.name.clone(), model: kind, batch: job.batch.size, devices: 1 };
+    rates(job, &|workers| {
+        let predicted = observed.predict(&description, &on(workers, job.batch.size));
+        predicted.map_err(|error| InputError::new(&run.name, error.to_string()))
+    })
+}
+
+/// What a fitted kind says of `job` on each number of its workers.
+///
+/// # Errors
+///
+/// A kind of another batch, and what the model refuses.
+pub fn rates_of_kind(kind: &FittedKind, job: &Job) -> Result<Vec<ProfiledRate>, InputError> {
+    let each = u64::from(kind.servers > 0) * u64::from(job.batch.virtual_nodes);
+    let batch = kind.batch * each.max(1);
+    if batch != job.batch.size {
+        let what =
+            format!("it was measured with {batch} samples in a step, and this job has {}", job.batch.size);
+        return Err(InputError::new(&kind.name, what).hint("fit measurements of this job"));
+    }
+    rates(job, &|workers| calibrate::predict(&kind.model, &as_measured(kind, &on(workers, batch))))
+}
+
+fn rates(
+    job: &Job,
+    predict: &dyn Fn(u32) -> Result<Prediction, InputError>,
+) -> Result<Vec<ProfiledRate>, InputError> {
+    let rate = |workers| {
+        let Prediction { examples_per_s, low, high, bottleneck, .. } = predict(workers)?;
+        Ok(ProfiledRate { workers, speed: 1.0, examples_per_s, low, high, bottleneck })
+    };
+    (1..=job.batch.virtual_nodes).map(rate).collect()
+}
+
+/// The calm steps of a run by numbers of workers, and what their exchanges say of the bytes of the vector.
+struct CalmSteps {
+    by_workers: BTreeMap<u32, Vec<StepRecord>>,
+    bytes: Vec<f64>,
+}
+
+fn calm_steps(run: &RunDir) -> Result<CalmSteps, InputError> {
     let mut calm = Calm::default();
     let mut by_workers: BTreeMap<u32, Vec<StepRecord>> = BTreeMap::new();
     let mut bytes = Vec::new();
@@ -91,12 +184,7 @@ pub fn add_run(sources: &mut Sources, run: &RunDir) -> Result<(), InputError> {
         let what = "no number of workers trained for long enough without a change";
         return Err(InputError::new(&run.name, what).hint("train it for some hundred steps"));
     }
-    let kind = sources.entry(job.name.clone()).or_default();
-    if !bytes.is_empty() {
-        kind.bytes = Some(mean(&bytes).round() as u64);
-    }
-    kind.measurements.extend(by_workers.iter().map(|(workers, steps)| of_steps(&job, *workers, steps)));
-    Ok(())
+    Ok(CalmSteps { by_workers, bytes })
 }
 
 /// Bytes of the vector that a synchronous step exchanged, by what its workers sent.
@@ -246,7 +334,35 @@ pub struct Question<'a> {
     pub batch: Option<u64>,
 }
 
-impl Question<'_> {
+impl<'a> Question<'a> {
+    /// What a request asks of fitted models.
+    ///
+    /// # Errors
+    ///
+    /// What only a profile can answer.
+    pub fn of(
+        file: FittedFile,
+        place: &'a Path,
+        kind: Option<&'a str>,
+        request: &Request,
+    ) -> Result<Question<'a>, InputError> {
+        let of_profiles = [
+            ("--protocol", request.protocol != Protocol::Bsp),
+            ("--steps", request.steps.is_some()),
+            ("--reduce", request.reduce.is_some()),
+            ("--nodes-per-update", request.nodes_per_update != 1),
+            ("--bandwidth", request.bandwidth.is_some()),
+            ("--latency", request.latency.is_some()),
+            ("--device", !request.devices.is_empty()),
+        ];
+        if let Some((flag, _)) = of_profiles.iter().find(|(_, given)| *given) {
+            let what = "fitted models speak of what was measured, and of other numbers of workers";
+            return Err(InputError::new(*flag, what).hint("leave it out, or predict from a profile"));
+        }
+        let Request { workers, servers, batch, .. } = *request;
+        Ok(Question { file, place, kind, workers, servers, batch })
+    }
+
     /// The kind that is asked about.
     ///
     /// # Errors

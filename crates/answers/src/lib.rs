@@ -12,10 +12,12 @@ use bellwether_runtime::run_dir::RunDirError;
 
 pub mod fit;
 pub mod models;
+pub mod network;
 pub mod options;
 pub mod plan;
 pub mod predict;
 pub mod simulate;
+mod table;
 
 /// A question has no answer.
 #[derive(Debug)]

@@ -5,6 +5,7 @@
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
+use bellwether_core::units::Bytes;
 use bellwether_core::{InputError, ParseError};
 use serde_json::{Map, Value};
 
@@ -23,7 +24,7 @@ impl Options {
     }
 
     /// The option as text, if it was given.
-    pub(crate) fn text(&mut self, name: &str) -> Option<String> {
+    pub fn text(&mut self, name: &str) -> Option<String> {
         match self.0.remove(name)? {
             Value::Null => None,
             value => Some(word(&value)),
@@ -63,8 +64,17 @@ impl Options {
         self.parsed(name, |text| text.parse().map_err(|_| ParseError::new("number", text, "such as 0.95")))
     }
 
+    /// The option as a number of bytes, such as 1MiB.
+    ///
+    /// # Errors
+    ///
+    /// Another text.
+    pub fn bytes(&mut self, name: &str) -> Result<Option<u64>, InputError> {
+        Ok(self.parsed(name, |text| text.parse())?.map(|Bytes(bytes)| bytes))
+    }
+
     /// The option as a list of texts; one text is a list of what its commas separate.
-    pub(crate) fn list(&mut self, name: &str) -> Vec<String> {
+    pub fn list(&mut self, name: &str) -> Vec<String> {
         match self.0.remove(name) {
             None | Some(Value::Null) => Vec::new(),
             Some(Value::Array(values)) => values.iter().map(word).collect(),
@@ -89,7 +99,11 @@ impl Options {
     }
 
     /// Refuses what was not taken.
-    pub(crate) fn end(self) -> Result<(), InputError> {
+    ///
+    /// # Errors
+    ///
+    /// Names an option that there is not.
+    pub fn end(self) -> Result<(), InputError> {
         match self.0.keys().next() {
             Some(name) => Err(InputError::new(name, "there is no such option")),
             None => Ok(()),

@@ -12,6 +12,7 @@ use bellwether_model::predict::{
     Answer, DeviceSpec, Fidelity, ProfileModel, Question, QuestionError, RunAnswer, RunQuestion, SendOrder,
 };
 
+use crate::network::{self, Network};
 use crate::options::Options;
 
 /// Numbers of virtual nodes that may make one update.
@@ -23,11 +24,20 @@ pub const BATCH: std::ops::RangeInclusive<u64> = 1..=1_000_000_000;
 /// Steps of a whole run.
 pub const STEPS: std::ops::RangeInclusive<u64> = 1..=1_000_000_000_000;
 
+/// What predictions are made from.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// The file of a profile.
+    Profile(PathBuf),
+    /// The description of a network that was never run, and a table of measured networks in place of the built-in one.
+    Network(Network, Option<PathBuf>),
+}
+
 /// What is asked.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// The file of the profile.
-    pub profile: PathBuf,
+    /// Of what.
+    pub source: Source,
     /// Numbers of workers; `None`: up to 64, or as many as there are virtual nodes.
     pub workers: Option<WorkerRange>,
     /// Who waits for whom.
@@ -68,11 +78,16 @@ impl Request {
     /// An option that is unknown, or whose value cannot be read.
     pub fn of(mut options: Options) -> Result<Request, InputError> {
         options.exclusive(&["protocol", "sync", "switch_at"])?;
+        options.exclusive(&["profile", "network"])?;
+        let source = match options.parsed("network", str::parse)? {
+            Some(network) => Source::Network(network, options.parsed("known", path)?),
+            None => Source::Profile(options.needed("profile")?.into()),
+        };
         let devices = options.list("device");
         let device = |text: &String| device(text).map_err(|error| error.at("--device"));
         let sync = options.parsed("sync", str::parse)?;
         let request = Request {
-            profile: options.needed("profile")?.into(),
+            source,
             workers: options.parsed("workers", str::parse)?,
             protocol: options.parsed("protocol", str::parse)?.unwrap_or(Protocol::Bsp),
             sync: sync.or(options.parsed("switch_at", switch)?),
@@ -99,7 +114,10 @@ impl Request {
     ///
     /// A profile that cannot be read or used.
     pub fn model(&self) -> Result<ProfileModel, InputError> {
-        let mut model = profiled(&self.profile)?;
+        let mut model = match &self.source {
+            Source::Profile(file) => profiled(file)?,
+            Source::Network(network, known) => estimated(network, known.as_deref())?,
+        };
         for device in &self.devices {
             model = model.with_device(&device.name, device.speed)?;
         }
@@ -201,6 +219,17 @@ pub fn profiled(path: &std::path::Path) -> Result<ProfileModel, InputError> {
     let place = path.display().to_string();
     ProfileModel::new(read_profile(path)?)
         .map_err(|e| InputError { place: format!("{place}: {}", e.place), ..e })
+}
+
+/// The model of a network that was never run, by what is known of others.
+fn estimated(network: &Network, known: Option<&std::path::Path>) -> Result<ProfileModel, InputError> {
+    let estimate = network::estimate(network, &network::known(known)?)?;
+    ProfileModel::new(network::profile(network, &estimate))
+}
+
+/// Every text is a path.
+fn path(text: &str) -> Result<PathBuf, ParseError> {
+    Ok(text.into())
 }
 
 /// The error of a question, whose place is an option of the command.

@@ -43,7 +43,7 @@ pub(crate) struct Opened {
     pub(crate) lead: Option<Lead>,
 }
 
-/// Reads a job file, or lets a script declare its job, with other values for some keys.
+/// Reads a job file or the job of a run's folder, or lets a script declare its job, with other values for some keys.
 pub(crate) fn open(
     path: &Path,
     script: &ScriptArguments,
@@ -52,12 +52,20 @@ pub(crate) fn open(
 ) -> Result<Opened, Failure> {
     let place = path.display().to_string();
     let is_script = path.extension().is_some_and(|extension| extension == "py");
-    let text = if is_script { String::new() } else { text(path)? };
+    let run = RunDir::at(path);
+    let of_run = run.job_file().is_file().then(|| run.job()).transpose()?;
+    let text = match &of_run {
+        _ if is_script => String::new(),
+        Some(job) => parse::to_text(job),
+        None => text(path)?,
+    };
     // Workers have other working directories, and a run is taken up from anywhere.
     let folder = std::path::absolute(path).map_err(|e| Failure::at(&place, e))?;
     let folder = folder.parent().unwrap_or(Path::new("/"));
     let found = if is_script {
         Some(Script::new(path, script.arguments.clone(), script.python.as_deref())?)
+    } else if let Some(job) = &of_run {
+        Script::of(job)?
     } else {
         named(&text, folder, script)?
     };

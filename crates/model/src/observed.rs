@@ -9,6 +9,7 @@
 //! no worker waits      T(W) by crate::calibrate::asynchronous, from all numbers of workers that were observed
 //! one worker observed  T(W) = P(W) m(1) / P(1)      where the job was profiled
 //! nothing observed     T(W) = P(W); where it was not profiled n(W) c
+//! c, nothing declared  exp(a + b ln(w)) by least squares over 4 or more known kinds of the same network
 //! ```
 //!
 //! | symbol | meaning                                                                                   | unit |
@@ -19,7 +20,8 @@
 //! | p      | part of the way from W0 to W1 that R0 has gone; by log W where R0 gets no faster          | 1    |
 //! | P(W)   | step with W workers by the job's profile, where it was [told](Observed::foresee)           | s    |
 //! | n(W)   | virtual nodes of the worker that has most of them: V / W, rounded up                      | 1    |
-//! | c      | declared time of a virtual node; else the geometric mean of those of all kinds; else 1 s  | s    |
+//! | c      | time of a virtual node: declared, by regression, or the geometric mean of all kinds; else 1 s | s |
+//! | w      | work of a virtual node: its samples times the bytes that are exchanged                    | byte |
 //!
 //! On a device of speed s, c and the computing within R0 are divided by s. Of several speeds at which a number of
 //! workers was observed, the nearest to s speaks.
@@ -45,8 +47,8 @@
 //! The interval is that of [`Rescale::rate`]; between two observed numbers it also spans what each of them would
 //! predict; without a known exchange it goes down to the speed of one worker; a guess spans all known kinds, or three
 //! orders of magnitude. It knows nothing of slow changes from outside, and of a declared time it has no width. Where a
-//! machine was busy for the part b of the time in which steps were observed, [`BUSY`] or more, both ends are a factor of
-//! 1 + b further away.
+//! machine was busy for the part b of the time in which steps were observed, [`BUSY`] or more, both ends are a factor
+//! of 1 + b further away.
 //!
 //! # Checked by
 //!
@@ -86,6 +88,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::common::answer::{not_known, own_devices};
 use crate::compute::most_virtual_nodes;
+use crate::regression::{Candidate, Method, Sample, Scale, choose};
 use crate::rescale::Rate;
 
 pub use calm::{Calm, SETTLING_STEPS, STEPS_MIN, WARM_UP_STEPS};
@@ -103,6 +106,9 @@ const GUESS_S: f64 = 1.0;
 
 /// ... give or take this factor.
 const GUESS_FACTOR: f64 = 1e3;
+
+/// Known kinds of a network from which on a regression over them speaks of a new one.
+const NETWORK_KINDS_MIN: usize = 4;
 
 /// What is known of the speed of jobs, by [kind](JobDescription::model).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -137,6 +143,13 @@ impl Observed {
             None => {
                 self.kinds.insert(kind.into(), Kind::new(declared));
             }
+        }
+    }
+
+    /// Says which network a kind trains: where nothing is known of the kind itself, those of the same network speak.
+    pub fn name_network(&mut self, kind: &str, network: &str) {
+        if let Some(known) = self.kinds.get_mut(kind) {
+            network.clone_into(&mut known.network);
         }
     }
 
@@ -176,15 +189,46 @@ impl Observed {
         }
     }
 
-    /// Whether predictions for this kind rest on its own steps, on a profile or on a declared time, rather than on a
-    /// guess.
+    /// Whether predictions for this kind rest on its own steps, on a profile, on a declared time or on a regression
+    /// over kinds of its network, rather than on a guess.
     pub fn knows(&self, kind: &str) -> bool {
-        self.kinds.get(kind).is_some_and(|kind| kind.node_s().is_some())
+        self.kinds.get(kind).is_some_and(|kind| kind.node_s().is_some() || self.by_network(kind).is_some())
     }
 
-    /// Smallest, typical and largest time of a virtual node on a device of speed 1, of all kinds, in seconds.
-    fn guess_s(&self) -> (f64, f64, f64) {
-        let known: Vec<f64> = self.kinds.values().filter_map(Kind::node_s).collect();
+    /// Smallest, typical and largest time of a virtual node of `kind` on a device of speed 1, in seconds, by a
+    /// regression over kinds of the same network, and over how many; `None` where they are too few.
+    fn by_network(&self, kind: &Kind) -> Option<((f64, f64, f64), usize)> {
+        if kind.network.is_empty() {
+            return None;
+        }
+        let same = self.kinds.iter().filter(|(_, other)| other.network == kind.network);
+        let sample = |(name, other): (&String, &Kind)| {
+            let (group, features) = (name.clone(), vec![other.work()]);
+            Some(Sample { group, features, target: other.node_s()? })
+        };
+        let samples: Vec<Sample> = same.filter_map(sample).collect();
+        if samples.len() < NETWORK_KINDS_MIN {
+            return None;
+        }
+        let line = Candidate {
+            name: "power of the work".into(),
+            columns: vec![0],
+            inputs: Scale::Log,
+            target: Scale::Log,
+            method: Method::LeastSquares,
+        };
+        let (typical, low, high) = choose(&samples, &[line]).ok()?.interval(&[kind.work()], 0.95).ok()?;
+        (is_positive(low) && is_positive(high)).then_some(((low, typical, high), samples.len()))
+    }
+
+    /// Smallest, typical and largest time of a virtual node on a device of speed 1, of all kinds of the same network if
+    /// there are any, else of all, in seconds.
+    fn guess_s(&self, kind: &Kind) -> (f64, f64, f64) {
+        let of = |is_one: &dyn Fn(&&Kind) -> bool| -> Vec<f64> {
+            self.kinds.values().filter(is_one).filter_map(Kind::node_s).collect()
+        };
+        let same = of(&|other| !kind.network.is_empty() && other.network == kind.network);
+        let known = if same.is_empty() { of(&|_| true) } else { same };
         if known.is_empty() {
             return (GUESS_S / GUESS_FACTOR, GUESS_S, GUESS_S * GUESS_FACTOR);
         }
@@ -197,12 +241,21 @@ impl Observed {
     /// A forecast for a kind of which no step was observed.
     fn unobserved(&self, kind: &Kind, workers: u32, speed: f64) -> Result<Forecast, InputError> {
         let most = f64::from(most_virtual_nodes(kind.declared.virtual_nodes, workers)?);
-        let (fast_s, node_s, slow_s, why) = match kind.declared.node_s {
-            Some(node_s) => (node_s, node_s, node_s, "no step was observed: this is the declared time"),
-            None => {
-                let (fast_s, node_s, slow_s) = self.guess_s();
-                (fast_s, node_s, slow_s, "nothing is known of such a job: this is a guess")
+        let by_network = || self.by_network(kind);
+        let ((fast_s, node_s, slow_s), why) = match kind.declared.node_s {
+            Some(node_s) => {
+                ((node_s, node_s, node_s), "no step was observed: this is the declared time".to_string())
             }
+            None => match by_network() {
+                Some((times_s, count)) => {
+                    let network = &kind.network;
+                    let why = format!(
+                        "no step was observed: this is a regression over {count} kinds of `{network}`"
+                    );
+                    (times_s, why)
+                }
+                None => (self.guess_s(kind), "nothing is known of such a job: this is a guess".to_string()),
+            },
         };
         let rate = |node_s: f64| speed / (most * node_s);
         // The exchange is unknown, so more workers may be no faster than one.
@@ -210,7 +263,7 @@ impl Observed {
         Ok(Forecast {
             rate: Rate { steps_per_s: rate(node_s), low: alone.min(rate(slow_s)), high: rate(fast_s) },
             bottleneck: Bottleneck::Compute,
-            why: Some(why.into()),
+            why: Some(why),
             assumes_no_exchange: true,
         })
     }
@@ -253,7 +306,7 @@ impl StepModel for Observed {
         if let Some(part) = kind.processor_wait(workers, slowest).filter(|part| *part > BUSY) {
             (low, high) = (low / (1.0 + part), high * (1.0 + part));
             let busy = format!(
-                "the machine was busy when its steps were observed: {:.0} % of that time some process waited for a processor",
+                "the machine was busy when its steps were observed: {:.0} % of that time some process had no processor",
                 100.0 * part
             );
             why = Some(why.map_or(busy.clone(), |why| format!("{why}; {busy}")));

@@ -1,10 +1,12 @@
 //! The functions `simulate`, `predict` and `plan`: named options in, the command's JSON out.
 
 use std::fmt::Display;
+use std::path::PathBuf;
 
 use bellwether_answers::options::Options;
-use bellwether_answers::{Refusal, plan, predict, simulate};
+use bellwether_answers::{Refusal, fit, plan, predict, simulate};
 use bellwether_core::InputError;
+use bellwether_core::fitted::FittedFile;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use serde::Serialize;
@@ -25,7 +27,15 @@ pub(crate) fn of_simulation(py: Python<'_>, options: &str) -> PyResult<String> {
 #[pyfunction(name = "predict")]
 pub(crate) fn of_prediction(py: Python<'_>, options: &str) -> PyResult<String> {
     let answer = || -> Result<PyResult<String>, InputError> {
-        let request = predict::Request::of(Options::read(options)?)?;
+        let mut options = Options::read(options)?;
+        let kind = options.text("kind");
+        let request = predict::Request::of(options)?;
+        if let predict::Source::Profile(path) = &request.source
+            && let Some(file) = fit::read(path)?
+        {
+            let question = fit::Question::of(file, path, kind.as_deref(), &request)?;
+            return Ok(text(&question.answers(question.kind()?)?));
+        }
         let model = request.model()?;
         let question = request.question(&model)?;
         Ok(match request.steps {
@@ -34,6 +44,25 @@ pub(crate) fn of_prediction(py: Python<'_>, options: &str) -> PyResult<String> {
         })
     };
     py.detach(answer).map_err(|error| raised(error.into()))?
+}
+
+/// The fitted models of `bellwether fit --format json`.
+#[pyfunction(name = "fit_model")]
+pub(crate) fn of_fit(py: Python<'_>, options: &str) -> PyResult<String> {
+    let fitted = || -> Result<FittedFile, Refusal> {
+        let mut options = Options::read(options)?;
+        let paths = options.list("sources");
+        let state_dir = options.text("state_dir").map(PathBuf::from);
+        let bytes = options.bytes("bytes")?;
+        options.end()?;
+        let mut sources = fit::Sources::new();
+        for path in paths {
+            fit::add(&mut sources, path.as_ref(), state_dir.as_deref())?;
+        }
+        let file = fit::fit(&sources, bytes)?;
+        Ok(file)
+    };
+    text(&py.detach(fitted).map_err(raised)?)
 }
 
 /// The plan of `bellwether plan --format json`, and what was assumed.

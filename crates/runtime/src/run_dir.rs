@@ -50,6 +50,7 @@ pub use state_dir::StateDir;
 pub use words::{WORKER_VARIABLE, words_of_process};
 
 const JOB: &str = "job.json";
+const PROFILE: &str = "profile.json";
 const TOKEN: &str = "token";
 const SCHEDULE: &str = "schedule.json";
 const IDENTITY: &str = "run_id";
@@ -286,6 +287,11 @@ impl RunDir {
     /// `job.json`.
     pub fn job_file(&self) -> PathBuf {
         self.path.join(JOB)
+    }
+
+    /// `profile.json`: what was measured of the job before it trained, where a daemon did that.
+    pub fn profile_file(&self) -> PathBuf {
+        self.path.join(PROFILE)
     }
 
     /// `token`.

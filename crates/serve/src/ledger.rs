@@ -135,6 +135,16 @@ pub enum Entry {
         /// Whether the policy is told.
         matters: bool,
     },
+    /// A job was profiled before it trains, or could not be.
+    Profiled {
+        /// The job.
+        job: JobId,
+        /// What the profile says of it on the slots; empty where there is none.
+        rates: Vec<ProfiledRate>,
+        /// Why there is none.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        why: String,
+    },
     /// The policy is asked; running jobs are as far as this.
     Moment {
         /// Of the running jobs those that were heard of.
@@ -249,6 +259,9 @@ pub struct Submitted {
     /// What its profile says of it on the slots, where it came with one: the first decisions about it rest on that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub profiled: Vec<ProfiledRate>,
+    /// Whether it is profiled on one slot before it trains.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub profile_first: bool,
     /// The client's own word for this submission, if it gave one: the same word is the same submission.
     pub key: Option<String>,
 }

@@ -2,6 +2,7 @@
 
 use bellwether_core::InputError;
 use bellwether_core::job::{CheckedJob, WorkerRange};
+use bellwether_core::prediction::ProfiledRate;
 use bellwether_core::profile::Profile;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -62,6 +63,10 @@ pub struct Submission {
     pub task: Task,
     /// What was measured of it before.
     pub profile: Option<Box<Profile>>,
+    /// What is known of its speed otherwise.
+    pub rates: Vec<ProfiledRate>,
+    /// Whether it is to be profiled on one slot before it trains.
+    pub profile_first: bool,
     /// The client's own word for this submission: asked twice, it is accepted once.
     pub key: Option<String>,
 }

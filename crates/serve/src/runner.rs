@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use bellwether_core::cluster::JobId;
+use bellwether_core::profile::Profile;
 use bellwether_core::record::{EarlyEnd, RunOutcome, StepRecord};
 
 pub use processes::{Patience, Processes};
@@ -20,6 +21,8 @@ pub struct Wanted {
     pub workers: u32,
     /// Speed of their slots, relative to the fastest; below 1 they are slowed down.
     pub speed: f64,
+    /// Whether the job is to be profiled before its workers train.
+    pub profiles: bool,
     /// Whether there are no processes as far as is known, so that some begin; else a change of those that are there is
     /// wanted, and nothing when they have ended meanwhile.
     pub begins: bool,
@@ -63,6 +66,13 @@ pub enum Report {
         job: JobId,
         /// Workers that are wanted.
         workers: u32,
+    },
+    /// The job was profiled, or could not be, for the reason; its workers train next.
+    Profiled {
+        /// The job.
+        job: JobId,
+        /// What was measured.
+        profile: Result<Box<Profile>, String>,
     },
     /// Steps were committed; a few times per second.
     Progress {

@@ -12,8 +12,11 @@ mod slots;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use bellwether_core::cluster::{Allocation, ClusterView, JobId, JobView};
+use bellwether_core::cluster::{Allocation, ClusterView, JobId, JobView, Way};
+use bellwether_core::job::WorkerRange;
 use bellwether_core::policy::Changes;
+use bellwether_core::prediction::ProfiledRate;
+use bellwether_core::record::StepRecord;
 use bellwether_model::observed::Observed;
 
 use crate::belief::Belief;
@@ -294,16 +297,7 @@ impl State {
     fn of_job(&mut self, entry: &Entry) -> Result<(), LineError> {
         let now_s = self.now_s;
         match entry {
-            Entry::Limited { job, workers, weight } => {
-                let servers = self.known(*job)?.submitted.servers;
-                let seen = self.seen_mut(*job).ok_or(LineError::Job("an ended job is limited"))?;
-                let limited = Arc::make_mut(&mut seen.job);
-                let [least, most] = [workers.min, workers.max].map(|count| count.saturating_add(servers));
-                (limited.min_devices, limited.max_devices, limited.weight) = (least, most, *weight);
-                if self.view.jobs.contains_key(job) {
-                    self.changes.revised.push(*job);
-                }
-            }
+            Entry::Limited { job, workers, weight } => self.limited(*job, *workers, *weight)?,
             Entry::Suspended { job, by } => {
                 self.known(*job)?;
                 let seen = self.leave(*job).ok_or(LineError::Job("a job that is not there is suspended"))?;
@@ -324,12 +318,8 @@ impl State {
                 (record.cancelled, record.away) = (true, None);
                 self.leave(*job);
             }
-            Entry::Learnt { job, workers, speed, steps, processor_wait, matters } => {
-                let kind = self.known(*job)?.submitted.kind.clone();
-                let wait = processor_wait.unwrap_or(0.0);
-                self.belief.learn(|observed| observed.observe_beside(&kind, *workers, *speed, steps, wait));
-                self.changes.relearnt |= *matters;
-            }
+            Entry::Learnt { job, .. } => self.learnt(*job, entry)?,
+            Entry::Profiled { job, rates, why } => self.profiled(*job, rates, why)?,
             Entry::Held { job, slots } => {
                 self.known(*job)?;
                 self.slots.hold(*job, slots, now_s)?;
@@ -355,6 +345,63 @@ impl State {
             }
             Entry::Ended { job, .. } => self.ended(*job, entry)?,
             _ => return Err(LineError::Misplaced("a line about no job")),
+        }
+        Ok(())
+    }
+
+    /// A job's user changed its limits; while it is profiled, they are those that it will have.
+    fn limited(&mut self, job: JobId, wanted: WorkerRange, weight: f64) -> Result<(), LineError> {
+        let record = self.known(job)?;
+        let servers = record.submitted.servers;
+        let mut workers = wanted;
+        if let Some(after) = &mut record.after_profile {
+            (workers, *after) = (WorkerRange { min: 1, max: 1 }, wanted);
+        }
+        let seen = self.seen_mut(job).ok_or(LineError::Job("an ended job is limited"))?;
+        let limited = Arc::make_mut(&mut seen.job);
+        let [least, most] = [workers.min, workers.max].map(|count| count.saturating_add(servers));
+        (limited.min_devices, limited.max_devices, limited.weight) = (least, most, weight);
+        if self.view.jobs.contains_key(&job) {
+            self.changes.revised.push(job);
+        }
+        Ok(())
+    }
+
+    /// Steps of a job were observed: each teaches what the job's kind was when it was done.
+    fn learnt(&mut self, job: JobId, entry: &Entry) -> Result<(), LineError> {
+        let Entry::Learnt { workers, speed, steps, processor_wait, matters, .. } = entry else {
+            return Ok(());
+        };
+        let record = self.known(job)?.clone();
+        let wait = processor_wait.unwrap_or(0.0);
+        let one_phase =
+            |one: &StepRecord, next: &StepRecord| record.phase_at(one.step) == record.phase_at(next.step);
+        for steps in steps.chunk_by(one_phase) {
+            let kind = record.kind_at(steps[0].step);
+            self.belief.learn(|known| known.observe_beside(&kind, *workers, *speed, steps, wait));
+        }
+        self.changes.relearnt |= *matters;
+        Ok(())
+    }
+
+    /// A job was profiled, or could not be: it may have the workers that it was submitted with.
+    fn profiled(&mut self, job: JobId, rates: &[ProfiledRate], why: &str) -> Result<(), LineError> {
+        let record = self.known(job)?;
+        let Some(workers) = record.after_profile.take() else {
+            return Err(LineError::Job("a job is profiled that should not be"));
+        };
+        let servers = record.submitted.servers;
+        record.submitted.profiled = rates.to_vec();
+        record.why = if why.is_empty() { String::new() } else { format!("it could not be profiled: {why}") };
+        let record = record.clone();
+        self.belief.learn(|observed| record.describe(observed));
+        let Some(seen) = self.seen_mut(job) else { return Ok(()) };
+        let limited = Arc::make_mut(&mut seen.job);
+        let [least, most] = [workers.min, workers.max].map(|count| count.saturating_add(servers));
+        (limited.min_devices, limited.max_devices) = (least, most);
+        limited.description.devices = most;
+        if self.view.jobs.contains_key(&job) {
+            self.changes.revised.push(job);
         }
         Ok(())
     }
@@ -423,9 +470,17 @@ impl State {
         let record = self.known(progress.job)?;
         let work = record.work();
         record.step = (progress.done / record.submitted.job.batch.size as f64).round() as u64;
+        let (kind, way) = (record.kind_at(record.step), record.way_at(record.step));
         let Some(seen) = self.view.jobs.get_mut(&progress.job) else {
             return Err(LineError::Idle(progress.job));
         };
+        if seen.job.description.model != kind {
+            // From its switch on it is another kind of job.
+            let switched = Arc::make_mut(&mut seen.job);
+            switched.description.model = kind;
+            switched.ways = if way == Way::default() { Vec::new() } else { vec![way] };
+            self.changes.revised.push(progress.job);
+        }
         seen.done = progress.done.clamp(0.0, work);
         seen.remaining = Some(work - seen.done);
         seen.progress_s = seen.progress_s.max(now_s);

@@ -22,6 +22,7 @@ mod schema;
 mod table;
 mod value;
 
+pub(crate) use job_builder::ways_of;
 pub use refused::{Refused, RowError};
 
 /// One job of a trace: what its author declared, and the work that it truly holds.

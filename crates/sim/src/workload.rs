@@ -1,9 +1,12 @@
 //! Workloads: a generator of traces, described by a TOML file, and the description of a trace from which such a file
 //! follows.
 
+use bellwether_core::cluster::{Switch, Way};
 use bellwether_core::{InputError, parse};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::trace::ways_of;
 
 mod arrivals;
 mod classes;
@@ -100,6 +103,18 @@ pub struct Class {
     /// Whether the policy may choose the batch.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub adaptive_batch: bool,
+    /// Who waits for whom, as in a trace: "asp", or several of which a decision chooses, "bsp|asp".
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+    /// Parameter servers: "1", or a range of which a decision chooses, "1..4".
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub servers: Option<String>,
+    /// Virtual nodes whose gradients make one update through servers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes_per_update: Option<u32>,
+    /// Part of the work for which it is synchronous before it goes on by its protocol (Sync-Switch).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub switch_at: Option<f64>,
 }
 
 fn one() -> f64 {
@@ -258,6 +273,11 @@ impl Class {
                 format!("it asks for {} devices, and can use {least} to {most}", self.gpus),
             );
         }
+        let (.., needed) = self.ways()?;
+        if most < needed {
+            let what = format!("it can use {most} devices, and needs {needed} with its servers");
+            return wrong("max_gpu", what);
+        }
         if self.batch == Some(0) {
             return wrong("batch", "a step has a sample at least".into());
         }
@@ -267,6 +287,12 @@ impl Class {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Its ways, its switch, and the fewest devices that it runs on with its servers.
+    fn ways(&self) -> Result<(Vec<Way>, Option<Switch>, u32), InputError> {
+        let Class { protocol, servers, nodes_per_update, switch_at, .. } = self;
+        ways_of(protocol.as_deref(), servers.as_deref(), *nodes_per_update, *switch_at)
     }
 
     fn range(&self) -> (u32, u32) {

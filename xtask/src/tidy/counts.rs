@@ -41,7 +41,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
         3200,
         "four models, eight kinds of data and a look at a table, a synthetic device, job files to begin with",
     ),
-    ("serve", 10100, "the daemon: ledger, its compaction and replay, engine, processes, HTTP API, dashboard"),
+    ("serve", 10500, "the daemon: ledger, its compaction and replay, engine, processes, HTTP API, dashboard"),
     (
         "session",
         6600,
@@ -52,12 +52,12 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("bellwether", 1400, "the face of the crates for programs of users: replays, files, examples"),
     (
         "cli",
-        9300,
+        9700,
         "arguments, files, streams, tables and plots of all verbs, the first hour (init, doctor, export)",
     ),
     (
         "answers",
-        2400,
+        2900,
         "questions without a run: named options, requests and their answers; speed models by name; fits of measurements",
     ),
     ("client", 1000, "the client of a daemon: endpoints, TLS, typed requests, streams"),

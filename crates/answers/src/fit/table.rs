@@ -2,11 +2,12 @@
 
 use std::str::FromStr;
 
+use bellwether_core::InputError;
 use bellwether_core::fitted::Measurement;
 use bellwether_core::prediction::{Configuration, Protocol};
-use bellwether_core::{InputError, ParseError};
 
 use super::on;
+use crate::table::{Cells, Table};
 
 /// Columns that a table may have; `workers` and one of `step_s` and `examples_per_s` it needs.
 const COLUMNS: [&str; 9] =
@@ -50,53 +51,25 @@ impl Row {
 /// assert_eq!(rows.len(), 2);
 /// ```
 pub fn read_rows(text: &str, place: &str) -> Result<Vec<Row>, InputError> {
-    let mut lines = text
-        .lines()
-        .enumerate()
-        .map(|(number, line)| (number + 1, line.trim()))
-        .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
     let needs =
         "the first line names the columns: workers,step_s or workers,examples_per_s, and more if there are";
-    let (_, head) = lines.next().ok_or_else(|| InputError::new(place, "the table is empty").hint(needs))?;
-    let columns: Vec<&str> = head.split(',').map(str::trim).collect();
-    for (at, column) in columns.iter().enumerate() {
-        if !COLUMNS.contains(column) {
-            return Err(ParseError::one_of("column", column, COLUMNS).at(place));
-        }
-        if columns[..at].contains(column) {
-            return Err(InputError::new(place, format!("two columns are called `{column}`")));
-        }
-    }
-    let has = |column: &str| columns.contains(&column);
+    let table = Table::read(text, place, &COLUMNS, needs)?;
+    let has = |column: &str| table.has(column);
     if !has("workers") || has("step_s") == has("examples_per_s") {
         let what = "it needs a column `workers`, and either `step_s` or `examples_per_s`";
         return Err(InputError::new(place, what).hint(needs));
     }
-    let rows = lines.map(|(number, line)| row(&columns, line, &format!("{place}, line {number}")));
-    let rows = rows.collect::<Result<Vec<Row>, InputError>>()?;
-    if rows.is_empty() {
-        return Err(
-            InputError::new(place, "the table has no row").hint("a row is one measured configuration")
-        );
-    }
-    Ok(rows)
+    table.rows().map(|row| self::row(&row)).collect()
 }
 
-fn row(columns: &[&str], line: &str, place: &str) -> Result<Row, InputError> {
-    let cells: Vec<&str> = line.split(',').map(str::trim).collect();
-    if cells.len() != columns.len() {
-        let what = format!("it has {} cells, and there are {} columns", cells.len(), columns.len());
-        return Err(InputError::new(place, what));
-    }
-    let cell = |column: &str| {
-        let at = columns.iter().position(|known| *known == column)?;
-        Some(cells[at]).filter(|cell| !cell.is_empty())
-    };
-    let whole = |column: &str, most: u64| whole(column, cell(column), most).map_err(|error| error.at(place));
-    let seconds = |column: &str| positive(column, cell(column)).map_err(|error| error.at(place));
-    let protocol = cell("protocol").map(Protocol::from_str).transpose().map_err(|error| error.at(place))?;
+fn row(cells: &Cells<'_>) -> Result<Row, InputError> {
+    let cell = |column: &str| cells.text(column);
+    let whole = |column: &str, most: u64| cells.whole(column, most);
+    let seconds = |column: &str| cells.positive(column);
+    let missing = |column: &str| cells.missing(column);
+    let protocol = cell("protocol").map(Protocol::from_str).transpose();
+    let protocol = protocol.map_err(|error| error.at(cells.place()))?;
     let protocol = protocol.unwrap_or(Protocol::Bsp);
-    let missing = |column: &str| InputError::new(place, format!("it does not say `{column}`"));
     let workers = whole("workers", u64::from(WORKERS_MAX))?.ok_or_else(|| missing("workers"))? as u32;
     // Where no batch is said, a sample is a step: of all workers, or of each where they do not wait.
     let each = if protocol == Protocol::Bsp { 1 } else { u64::from(workers) };
@@ -117,23 +90,4 @@ fn row(columns: &[&str], line: &str, place: &str) -> Result<Row, InputError> {
         protocol,
         servers: servers.unwrap_or(u32::from(protocol.needs_servers())),
     })
-}
-
-/// A whole number from 1 on.
-fn whole(column: &str, cell: Option<&str>, most: u64) -> Result<Option<u64>, ParseError> {
-    let Some(text) = cell else { return Ok(None) };
-    match text.parse::<u64>() {
-        Ok(number) if (1..=most).contains(&number) => Ok(Some(number)),
-        Ok(_) => Err(ParseError::out_of_range(column, text, format!("a whole number from 1 to {most}"))),
-        Err(_) => Err(ParseError::new(column, text, "a whole number")),
-    }
-}
-
-fn positive(column: &str, cell: Option<&str>) -> Result<Option<f64>, ParseError> {
-    let Some(text) = cell else { return Ok(None) };
-    match text.parse::<f64>() {
-        Ok(number) if number.is_finite() && number > 0.0 => Ok(Some(number)),
-        Ok(_) => Err(ParseError::out_of_range(column, text, "a number above 0")),
-        Err(_) => Err(ParseError::new(column, text, "a number")),
-    }
 }

@@ -1,6 +1,6 @@
 //! `bellwether fit`: models of jobs from what was measured of them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bellwether_answers::fit::{self, Sources};
@@ -14,7 +14,6 @@ use crate::failure::Failure;
 use crate::files;
 use crate::options::Format;
 use crate::printer::Printer;
-use crate::runs::{RunDir, StateDir};
 
 #[derive(Debug, Args)]
 pub(crate) struct FitArguments {
@@ -39,7 +38,7 @@ pub(crate) fn fit(arguments: &FitArguments, printer: &Printer) -> Result<ExitCod
     files::check_folder(&arguments.output)?;
     let mut sources = Sources::new();
     for source in &arguments.sources {
-        add(&mut sources, source, arguments)?;
+        fit::add(&mut sources, source, arguments.state_dir.as_deref())?;
     }
     let file = fit::fit(&sources, arguments.bytes.map(|bytes| bytes.0))?;
     let text = render::json(&file);
@@ -53,22 +52,6 @@ pub(crate) fn fit(arguments: &FitArguments, printer: &Printer) -> Result<ExitCod
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn add(sources: &mut Sources, source: &Path, arguments: &FitArguments) -> Result<(), Failure> {
-    let ends_with =
-        |word: &str| source.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(word));
-    if ends_with("csv") {
-        fit::add_table(sources, source)?;
-    } else if ends_with("json") {
-        fit::add_profile(sources, source)?;
-    } else if let Some(run) = RunDir::open(source) {
-        fit::add_run(sources, &run)?;
-    } else {
-        let run = StateDir::find(arguments.state_dir.clone())?.run(&source.to_string_lossy())?;
-        fit::add_run(sources, &run)?;
-    }
-    Ok(())
 }
 
 fn table(file: &FittedFile) -> String {

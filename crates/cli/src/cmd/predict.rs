@@ -1,5 +1,6 @@
 //! `bellwether predict`: throughput of any configuration from the profile of one worker.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -7,7 +8,6 @@ use bellwether_answers::fit;
 use bellwether_answers::predict::{Request, on_command_line};
 use bellwether_core::InputError;
 use bellwether_core::fitted::FittedFile;
-use bellwether_core::prediction::Protocol;
 use bellwether_model::predict::Question;
 
 use crate::failure::Failure;
@@ -15,6 +15,7 @@ use crate::files;
 use crate::printer::Printer;
 
 mod args;
+mod estimate;
 mod plot;
 mod run;
 mod show;
@@ -22,8 +23,16 @@ mod show;
 pub(crate) use args::PredictArguments;
 
 pub(crate) fn predict(arguments: &PredictArguments, printer: &Printer) -> Result<ExitCode, Failure> {
-    if let Some(file) = fit::read(&arguments.profile)? {
-        return of_fitted(file, arguments, printer);
+    if let Some(network) = &arguments.network {
+        estimate::show(network, arguments, printer)?;
+        if !arguments.asks_for_workers() {
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+    if let Some(path) = &arguments.profile
+        && let Some(file) = fit::read(path)?
+    {
+        return of_fitted(file, path, arguments, printer);
     }
     let request = arguments.request();
     let model = request.model()?;
@@ -36,32 +45,20 @@ pub(crate) fn predict(arguments: &PredictArguments, printer: &Printer) -> Result
 }
 
 /// Predicts from fitted models.
-fn of_fitted(file: FittedFile, arguments: &PredictArguments, printer: &Printer) -> Result<ExitCode, Failure> {
-    let of_profiles = [
-        ("--protocol", arguments.protocol != Protocol::Bsp),
-        ("--steps", arguments.steps.is_some()),
-        ("--reduce", arguments.reduce.is_some()),
-        ("--nodes-per-update", arguments.nodes_per_update != 1),
-        ("--bandwidth", arguments.bandwidth.is_some()),
-        ("--latency", arguments.latency.is_some()),
-        ("--device", !arguments.device.is_empty()),
-        ("--trace", arguments.trace.is_some()),
-    ];
-    if let Some((flag, _)) = of_profiles.iter().find(|(_, given)| *given) {
-        let what = "fitted models speak of what was measured, and of other numbers of workers";
-        return Err(InputError::new(*flag, what).hint("leave it out, or predict from a profile").into());
+fn of_fitted(
+    file: FittedFile,
+    place: &Path,
+    arguments: &PredictArguments,
+    printer: &Printer,
+) -> Result<ExitCode, Failure> {
+    if arguments.trace.is_some() {
+        let what = "fitted models know nothing of single operations";
+        return Err(InputError::new("--trace", what).hint("leave it out, or predict from a profile").into());
     }
     if let Some(path) = &arguments.plot {
         files::check_folder(path)?;
     }
-    let question = fit::Question {
-        file,
-        place: &arguments.profile,
-        kind: arguments.kind.as_deref(),
-        workers: arguments.workers,
-        servers: arguments.servers,
-        batch: arguments.batch,
-    };
+    let question = fit::Question::of(file, place, arguments.kind.as_deref(), &arguments.request())?;
     let kind = question.kind()?;
     let answers = question.answers(kind)?;
     if let Some(path) = &arguments.plot {

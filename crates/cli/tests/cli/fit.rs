@@ -1,5 +1,7 @@
 //! `bellwether fit`, and the road on from it: `predict` and `simulate` take what it made.
 
+use std::fs;
+
 use serde_json::Value;
 
 use crate::harness::Scene;
@@ -120,4 +122,71 @@ fn what_cannot_be_fitted_or_asked_is_refused() {
     ask(&[]).refused_with(&["version 9"]);
     scene.write("fitted.json", "{\"version\":1,\"kinds\":[]}");
     ask(&[]).refused_with(&["no kind of job"]);
+}
+
+#[test]
+fn a_network_that_was_never_run_is_estimated_and_goes_on_along_the_road() {
+    let scene = Scene::new("");
+    let network = "operations=1.66G,tensors=104,bytes=7.43MB,device=K80";
+    let ended =
+        scene.call(&["predict", "--network", network, "--output", "estimated.json", "--format", "json"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let estimate: Value = serde_json::from_str(&ended.stdout).expect("an object");
+    let time = |of: &str| ["low", "seconds", "high"].map(|end| estimate[of][end].as_f64().expect("a number"));
+    // ResNet-32 on a K80 was measured at 0.218 s, and its checkpoint at 3.83 s.
+    for (of, seconds) in [("step", 0.218), ("checkpoint", 3.83)] {
+        let [low, typical, high] = time(of);
+        assert!(low < seconds && seconds < high && (typical / seconds - 1.0).abs() < 0.25, "{estimate}");
+    }
+    // The estimate is a profile: for `predict`, and with its checkpoint for `plan`.
+    let one = scene.call(&[
+        "predict",
+        "estimated.json",
+        "--bandwidth",
+        "1Gbps",
+        "--workers",
+        "1",
+        "--format",
+        "json",
+    ]);
+    let rows: Value = serde_json::from_str(&one.stdout).expect("an array");
+    let of_file = rows[0]["examples_per_s"].as_f64().expect("a number");
+    assert!((of_file / (128.0 / time("step")[1]) - 1.0).abs() < 0.01, "{one:?}");
+    assert!(rows[0]["low"].as_f64() < Some(0.97 * of_file), "its interval is that of the estimate");
+    let at_once = scene.call(&[
+        "predict",
+        "--network",
+        network,
+        "--bandwidth",
+        "1Gbps",
+        "--workers",
+        "1",
+        "--format",
+        "json",
+    ]);
+    assert_eq!(at_once.stdout, one.stdout);
+    let profile: Value =
+        serde_json::from_slice(&fs::read(scene.path("estimated.json")).expect("a file")).expect("an object");
+    assert_eq!(profile["checkpoint_s"].as_f64(), Some(time("checkpoint")[1]));
+
+    let refused = |network: &str, more: &[&str], words: &[&str]| {
+        scene.call(&[&["predict", "--network", network], more].concat()).refused_with(words);
+    };
+    refused("operations=1G,tensors=9,bytes=1MB,device=h100", &[], &["h100", "k80, p100", "--known"]);
+    refused("operations=1G,tensors=9,device=k80", &[], &["bytes=SIZE"]);
+    refused("operations=-1G,tensors=9,bytes=1MB,device=k80", &[], &["operations"]);
+    scene.write("known.csv", "network,device,operations,tensors\na,k80,1,1\n");
+    refused(network, &["--known", "known.csv"], &["known.csv", "parameter_bytes"]);
+    let rows: Vec<String> = (1..=5).map(|k| format!("n{k},box,{k}e9,10,{k}000,{}.5,", k - 1)).collect();
+    let head = "network,device,operations,tensors,parameter_bytes,step_s,checkpoint_s\n";
+    scene.write("known.csv", format!("{head}{}\n", rows.join("\n")));
+    let own = scene.call(&[
+        "predict",
+        "--network",
+        "operations=9G,tensors=10,bytes=9000B,device=box",
+        "--known",
+        "known.csv",
+    ]);
+    assert!(own.code == Some(0) && own.stdout.contains("extrapolated: operations"), "{own:?}");
+    assert!(!own.stdout.contains("checkpoint"), "none was measured: {own:?}");
 }

@@ -66,6 +66,7 @@ impl Written {
             kind: "kind".into(),
             servers: 0,
             profiled: Vec::new(),
+            profile_first: false,
             key: None,
         };
         self.add(time_s, Entry::Submitted(Box::new(submitted)));

@@ -69,7 +69,15 @@ impl<'s> Daemon<'s> {
     /// Wants workers of a run whose end at this time is known.
     fn want_after(&mut self, workers: u32, speed: f64, known_end_unix_s: Option<f64>) {
         let run = self.scene.run_folder();
-        self.runner.want(Wanted { job: JobId(1), run, workers, speed, begins: true, known_end_unix_s });
+        self.runner.want(Wanted {
+            job: JobId(1),
+            run,
+            workers,
+            speed,
+            profiles: false,
+            begins: true,
+            known_end_unix_s,
+        });
     }
 
     fn reports(&self) -> Vec<Report> {
@@ -252,7 +260,7 @@ fn a_change_that_crosses_the_end_begins_nothing() {
     assert_eq!(daemon.until_ended(0).0, RunOutcome::Finished);
     let change = |workers, begins| {
         let run = scene.run_folder();
-        Wanted { job: JobId(1), run, workers, speed: 1.0, begins, known_end_unix_s: None }
+        Wanted { job: JobId(1), run, workers, speed: 1.0, profiles: false, begins, known_end_unix_s: None }
     };
     // A daemon that has not heard of the end wants it to grow.
     daemon.runner.want(change(2, false));

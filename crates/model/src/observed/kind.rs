@@ -31,6 +31,9 @@ pub(super) struct Kind {
     pub(super) declared: Declared,
     /// By number of workers, then speed.
     seen: Vec<Seen>,
+    /// The network that it trains, where it is named.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) network: String,
     /// What a profile says, where there is one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) profiled: Vec<ProfiledRate>,
@@ -151,7 +154,13 @@ impl Seen {
 
 impl Kind {
     pub(super) fn new(declared: Declared) -> Kind {
-        Kind { declared, seen: Vec::new(), profiled: Vec::new() }
+        Kind { declared, seen: Vec::new(), network: String::new(), profiled: Vec::new() }
+    }
+
+    /// What a virtual node has to do, up to a factor: samples times bytes of parameters.
+    pub(super) fn work(&self) -> f64 {
+        let Declared { batch, virtual_nodes, bytes, .. } = self.declared;
+        batch as f64 / f64::from(virtual_nodes.max(1)) * bytes.max(1) as f64
     }
 
     /// Seconds of one virtual node on a device of speed 1, as observed most often, else as profiled or declared.
@@ -248,7 +257,8 @@ impl Kind {
         self.seen.iter().filter(|seen| seen.steps >= STEPS_MIN as u64)
     }
 
-    /// Of the observed steps that speak of `workers` first, the part of the time in which some process had no processor.
+    /// Of the observed steps that speak of `workers` first, the part of the time in which some process had no
+    /// processor.
     pub(super) fn processor_wait(&self, workers: u32, speed: f64) -> Option<f64> {
         let seen = self.nearest(speed);
         let nearest = seen.iter().min_by_key(|seen| seen.workers.abs_diff(workers));

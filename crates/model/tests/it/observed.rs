@@ -68,6 +68,36 @@ fn what_nothing_is_known_of_is_guessed_and_said_to_be() {
 }
 
 #[test]
+fn a_new_kind_of_a_known_network_is_guessed_by_regression() {
+    let mut belief = belief();
+    let time_s = |bytes: u64| 1e-6 * (bytes as f64).powf(0.8);
+    for (number, bytes) in [1_000u64, 10_000, 50_000, 200_000, 1_000_000].into_iter().enumerate() {
+        let kind = format!("known {number}");
+        belief.describe(
+            &kind,
+            BATCH,
+            12,
+            bytes,
+            Some(time_s(bytes) * [1.02, 0.97, 1.01, 1.03, 0.98][number]),
+        );
+        belief.name_network(&kind, "convnet");
+    }
+    belief.describe("other", BATCH, 12, 100, Some(100.0));
+    belief.describe("kind", BATCH, 12, 100_000, None);
+    // Of an unnamed network it is the mean of all, which tells nothing.
+    assert!(!belief.knows("kind"));
+    belief.name_network("kind", "convnet");
+    assert!(belief.knows("kind"));
+    let guess = ask(&belief, "slot", 12);
+    assert!((guess.step_s / time_s(100_000) - 1.0).abs() < 0.05, "{guess:?}");
+    assert!(guess.high / guess.examples_per_s < 1.2 && guess.high > BATCH as f64 / time_s(100_000));
+    assert!(matches!(&guess.validity, Validity::Extrapolated(why) if why.contains("5 kinds of `convnet`")));
+    // Its own steps say more.
+    belief.observe("kind", 12, 1.0, &steps(12, 9, 0.5, 0.0));
+    close(step_s(&belief, "slot", 12), 0.502);
+}
+
+#[test]
 fn what_cannot_be_is_not_learnt_and_not_predicted() {
     let mut belief = belief();
     let unknown = belief.predict(&job("kimd"), &on("slot", 1)).unwrap_err().to_string();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, StatusCode, header};
 use bellwether_core::job::{Job, WorkerRange};
+use bellwether_core::prediction::ProfiledRate;
 use bellwether_core::profile::Profile;
 use bellwether_core::units::Seconds;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -50,10 +51,25 @@ pub struct Submit {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<std::collections::BTreeMap<String, serde_json::Value>>")]
     pub profile: Option<Box<Profile>>,
+    /// What is known of its speed otherwise, in place of a profile: objects with `workers`, `speed` of their slots (1
+    /// for the fastest), `examples_per_s` with its 95 % interval `low`…`high`, and `bottleneck`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<std::collections::BTreeMap<String, serde_json::Value>>")]
+    pub rates: Vec<ProfiledRate>,
+    /// Whether the daemon profiles the job before it trains, on one slot, for about a minute; not together with
+    /// `profile` or `rates`.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub profile_first: bool,
     /// The client's own word for this submission: sent twice, it is accepted once. The header `Idempotency-Key` is the
     /// same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+}
+
+// Serde hands over a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// Limits of a job that are to change; what is absent stays.

@@ -88,7 +88,8 @@ pub(super) async fn submit(call: Call) -> Result<Response, Failure> {
 
 /// The submission in a body, its task not yet known.
 fn read(bytes: &[u8], header_key: Option<String>) -> Result<Submission, Failure> {
-    let Submit { job, job_toml, name, workers, priority, deadline, profile, key } = body::read(bytes)?;
+    let Submit { job, job_toml, name, workers, priority, deadline, profile, rates, profile_first, key } =
+        body::read(bytes)?;
     let job = match (job, job_toml) {
         (Some(job), None) => {
             let located =
@@ -126,6 +127,10 @@ fn read(bytes: &[u8], header_key: Option<String>) -> Result<Submission, Failure>
             |error: InputError| InputError { place: format!("body, `profile.{}`", error.place), ..error };
         profile.check().map_err(place)?;
     }
+    if [profile.is_some(), !rates.is_empty(), profile_first].into_iter().filter(|told| *told).count() > 1 {
+        let what = "only one of `profile`, `rates` and `profile_first` says how fast the job is";
+        return Err(Failure::invalid("body", what).hint("leave the others out"));
+    }
     Ok(Submission {
         job,
         name,
@@ -134,6 +139,8 @@ fn read(bytes: &[u8], header_key: Option<String>) -> Result<Submission, Failure>
         deadline_s: deadline.map(|deadline| deadline.0),
         task: crate::ledger::Task { training_samples: 0, bytes: 0 },
         profile,
+        rates,
+        profile_first,
         key,
     })
 }

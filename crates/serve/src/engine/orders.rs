@@ -158,6 +158,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
     fn order(&mut self, job: JobId, slots: u32, speed: f64) {
         let Some(record) = self.state.jobs.get(&job) else { return };
         let (name, known_end_unix_s) = (record.submitted.name.clone(), record.run_ended_unix_s);
+        let profiles = record.after_profile.is_some();
         let workers = slots.saturating_sub(record.submitted.servers);
         let run = match (self.options.prepare)(&name, &record.submitted.job) {
             Ok(run) => run,
@@ -172,7 +173,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         let begins = live.order.replace((slots, speed)).is_none();
         (live.not_before, live.settled) = (None, false);
         // Servers are the coordinator's own affair: it starts as many as the job says.
-        self.runner.want(Wanted { job, run, workers, speed, begins, known_end_unix_s });
+        self.runner.want(Wanted { job, run, workers, speed, profiles, begins, known_end_unix_s });
     }
 
     /// How long a job waits before it is tried again.

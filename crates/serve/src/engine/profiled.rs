@@ -63,6 +63,29 @@ pub(super) fn rates(
     Ok(rates)
 }
 
+/// Rates that were told by other means than a profile, if they can be.
+///
+/// # Errors
+///
+/// Returns the first that cannot.
+pub(super) fn checked(rates: Vec<ProfiledRate>, virtual_nodes: u32) -> Result<Vec<ProfiledRate>, InputError> {
+    let is_positive = |value: f64| value.is_finite() && value > 0.0;
+    for (place, rate) in rates.iter().enumerate() {
+        let ProfiledRate { workers, speed, examples_per_s, low, high, .. } = *rate;
+        let place = format!("rates[{place}]");
+        if !(1..=virtual_nodes).contains(&workers) {
+            let what = format!("{workers} workers cannot share {virtual_nodes} virtual nodes");
+            return Err(InputError::new(place, what));
+        }
+        let are_rates = [speed, examples_per_s, low, high].into_iter().all(is_positive);
+        if !(are_rates && low <= examples_per_s && examples_per_s <= high) {
+            let what = "speed and rates are finite and above 0, and a rate lies within its interval";
+            return Err(InputError::new(place, what));
+        }
+    }
+    Ok(rates)
+}
+
 /// Refuses a profile of another job.
 fn check(profile: &Profile, job: &CheckedJob, task: Task) -> Result<(), InputError> {
     match &profile.computation {

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use bellwether_core::cluster::JobId;
 use bellwether_core::policy::Fault;
+use bellwether_core::profile::Profile;
 use bellwether_core::record::{RunFailure, RunOutcome, StepRecord};
 
-use super::Engine;
+use super::{Engine, profiled};
 use crate::clock::Clock;
 use crate::ledger::{Entry, Outcome};
 use crate::runner::{JobRunner, Report};
@@ -43,6 +44,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
                 self.state.touched.insert(job);
                 self.show_effect(job)
             }
+            Report::Profiled { job, profile } => self.profiled(job, profile),
             Report::Steps { job, workers, speed, steps, processor_wait } => {
                 self.lesson(job, workers, speed, steps, processor_wait)
             }
@@ -111,6 +113,23 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             self.write(Entry::Training { job, workers })?;
         }
         Ok(())
+    }
+
+    /// What a job's profile says of it; one that tells nothing does not keep the job from training.
+    fn profiled(&mut self, job: JobId, profile: Result<Box<Profile>, String>) -> Result<(), Fault> {
+        let Some(record) = self.state.jobs.get(&job).filter(|record| record.after_profile.is_some()) else {
+            return Ok(());
+        };
+        let submitted = &record.submitted;
+        let told = profile.and_then(|profile| {
+            let rates = submitted.job.clone().check().and_then(|checked| {
+                profile.check()?;
+                profiled::rates(&profile, &checked, submitted.task, &self.state.machine)
+            });
+            rates.map_err(|error| error.to_string())
+        });
+        let (rates, why) = told.map_or_else(|why| (Vec::new(), why), |rates| (rates, String::new()));
+        self.write(Entry::Profiled { job, rates, why })
     }
 
     /// Writes down what the last decision about a job brought.

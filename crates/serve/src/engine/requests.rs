@@ -88,7 +88,8 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
 
     /// What a submission becomes, if it can be accepted.
     fn admit(&self, submission: Submission) -> Result<Submitted, Refusal> {
-        let Submission { job, name, workers, weight, deadline_s, task, profile, key } = submission;
+        let Submission { job, name, workers, weight, deadline_s, task, profile, rates, profile_first, key } =
+            submission;
         let invalid = |error| refused(RefusalKind::Invalid, error);
         let name = match name {
             Some(name) => {
@@ -121,7 +122,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         }
         let profiled = match &profile {
             Some(profile) => profiled::rates(profile, &job, task, &self.state.machine).map_err(invalid)?,
-            None => Vec::new(),
+            None => profiled::checked(rates, nodes).map_err(invalid)?,
         };
         Ok(Submitted {
             id: self.state.next_job(),
@@ -133,6 +134,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             task,
             servers,
             profiled,
+            profile_first,
             key,
             job: job.into_job(),
         })

@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 
 use bellwether_core::cluster::{JobId, JobView};
+use bellwether_core::job::WorkerRange;
 use bellwether_core::policy::Changes;
 use bellwether_model::observed::Observed;
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,9 @@ pub struct Record {
     pub submitted_s: f64,
     /// Steps of the whole job.
     pub total_steps: u64,
+    /// The numbers of workers that it may have once it was profiled, as long as it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_profile: Option<WorkerRange>,
     /// What policies saw of it last, while its user wants it to wait.
     pub away: Option<JobView>,
     /// Its user does not want it any more.

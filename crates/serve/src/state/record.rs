@@ -7,17 +7,24 @@ use bellwether_model::observed::Observed;
 
 use crate::ledger::{Record, Submitted};
 
+/// Why a job does not train yet.
+const BEING_PROFILED: &str = "it is profiled first, on one slot";
+
+/// What a job may have while it is profiled.
+const ONE: WorkerRange = WorkerRange { min: 1, max: 1 };
+
 impl Record {
     pub(super) fn new(submitted: &Submitted, now_s: f64) -> Record {
         Record {
             total_steps: submitted.job.total_steps(submitted.task.training_samples),
             submitted: Box::new(submitted.clone()),
+            after_profile: submitted.profile_first.then_some(submitted.workers),
             submitted_s: now_s,
             away: None,
             cancelled: false,
             leaving: false,
             end: None,
-            why: String::new(),
+            why: if submitted.profile_first { BEING_PROFILED.into() } else { String::new() },
             loss: None,
             step: 0,
             training: 0,
@@ -67,12 +74,13 @@ impl Record {
 
     /// The job in the words of policies, within the limits with which it was submitted.
     pub fn scheduled(&self) -> Job {
-        let Submitted { name, kind, job, workers, weight, deadline_s, .. } = self.submitted.as_ref();
-        let way = self.way();
+        let Submitted { name, job, weight, deadline_s, .. } = self.submitted.as_ref();
+        let workers = if self.after_profile.is_some() { ONE } else { self.submitted.workers };
+        let way = self.way_at(self.step);
         Job {
             description: JobDescription {
                 name: name.clone(),
-                model: kind.clone(),
+                model: self.kind_at(self.step),
                 batch: job.batch.size,
                 devices: workers.max.saturating_add(way.servers),
             },
@@ -88,30 +96,78 @@ impl Record {
         }
     }
 
-    /// The numbers of workers that `seen`, this job as policies see it, may have now.
+    /// The numbers of workers that `seen`, this job as policies see it, may have now, or once it was profiled.
     pub fn workers(&self, seen: &JobView) -> WorkerRange {
+        if let Some(workers) = self.after_profile {
+            return workers;
+        }
         let servers = self.submitted.servers;
         let [min, max] =
             [seen.job.min_devices, seen.job.max_devices].map(|count| count.saturating_sub(servers));
         WorkerRange { min, max }
     }
 
-    /// How its workers are kept together at first; the servers are those of all its phases.
-    fn way(&self) -> Way {
+    /// Who waits for whom, and from which step on.
+    fn phases(&self) -> Vec<(u64, Protocol)> {
+        self.submitted.job.sync.policy.phases(self.total_steps)
+    }
+
+    /// The number of the phase in which the step after `step` committed ones is done.
+    pub(super) fn phase_at(&self, step: u64) -> usize {
+        self.phases().partition_point(|(from, _)| *from <= step).saturating_sub(1)
+    }
+
+    /// What jobs have in common that are as fast after `step` committed steps: of a job that switches protocols, its
+    /// phases are kinds of their own.
+    pub(super) fn kind_at(&self, step: u64) -> String {
+        self.kind_of(self.phase_at(step))
+    }
+
+    fn kind_of(&self, phase: usize) -> String {
+        let (phases, kind) = (self.phases(), &self.submitted.kind);
+        match phases.get(phase) {
+            Some((_, protocol)) if phases.len() > 1 => format!("{kind}@{protocol}"),
+            _ => kind.clone(),
+        }
+    }
+
+    /// How its workers are kept together after `step` committed steps; the servers are those of all its phases.
+    pub(super) fn way_at(&self, step: u64) -> Way {
         let Submitted { job, servers, .. } = self.submitted.as_ref();
-        let phases = job.sync.policy.phases(self.total_steps);
-        let protocol = phases.first().map_or(Protocol::Bsp, |(_, protocol)| *protocol);
+        let phase = self.phases().get(self.phase_at(step)).copied();
+        let protocol = phase.map_or(Protocol::Bsp, |(_, protocol)| protocol);
         let nodes_per_update = if *servers > 0 { job.sync.nodes_per_update } else { 1 };
         Way { protocol, servers: *servers, nodes_per_update }
     }
 
     /// Introduces jobs of its kind.
     pub(super) fn describe(&self, observed: &mut Observed) {
-        let Submitted { job, task, kind, profiled, .. } = self.submitted.as_ref();
-        observed.describe(kind, job.batch.size, job.batch.virtual_nodes, task.bytes, declared_node_s(self));
-        if !profiled.is_empty() {
-            observed.foresee(kind, profiled);
+        let Submitted { job, task, profiled, .. } = self.submitted.as_ref();
+        for phase in 0..self.phases().len() {
+            let kind = self.kind_of(phase);
+            observed.describe(
+                &kind,
+                job.batch.size,
+                job.batch.virtual_nodes,
+                task.bytes,
+                declared_node_s(self),
+            );
+            observed.name_network(&kind, &network(&job.model));
         }
+        // A profile measures what a job does first.
+        if !profiled.is_empty() {
+            observed.foresee(&self.kind_of(0), profiled);
+        }
+    }
+}
+
+/// What a model is called in job files: networks of one name are alike but for their sizes. Of a script nothing is
+/// known.
+fn network(model: &Model) -> String {
+    let named = serde_json::to_value(model).unwrap_or_default();
+    match named.get("kind").and_then(serde_json::Value::as_str) {
+        Some("python" | "synthetic") | None => String::new(),
+        Some(kind) => kind.into(),
     }
 }
 

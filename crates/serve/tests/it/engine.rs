@@ -225,6 +225,8 @@ pub(crate) fn submission(name: &str, workers: &str) -> Submission {
         deadline_s: None,
         task: Task { training_samples: 800, bytes: 1024 },
         profile: None,
+        rates: Vec::new(),
+        profile_first: false,
         key: None,
     }
 }
@@ -305,6 +307,41 @@ fn what_a_busy_machine_taught_is_said_with_the_prediction() {
     daemon.until("it is said", |d| says(d, "50 % of that time"));
     let (low, high) = (daemon.job("a").predicted_low.unwrap(), daemon.job("a").predicted_high.unwrap());
     assert!(low < 80.0 / 1.49 && high > 80.0 * 1.49, "{low} to {high}");
+    daemon.finish(0);
+    daemon.stop();
+}
+
+#[test]
+fn a_job_that_switches_protocols_is_another_kind_from_then_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path(), Some("fifo"), 4);
+    let mut wanted = submission("a", "2");
+    wanted.job = wanted.job.edit(|job| job.sync.policy = "switch:0.5".parse().unwrap()).unwrap();
+    daemon.ask(Request::Submit(Box::new(wanted))).unwrap();
+    daemon.until("a starts", |d| d.wanted(0) == Some(2));
+    daemon.trains(0, 2);
+    let units = |step: u64, duration_s: f64| StepRecord {
+        step,
+        duration_s,
+        unit_count: 8,
+        workers: 2,
+        ..StepRecord::default()
+    };
+    let synchronous = |step: u64| StepRecord { unit_count: 0, nodes_s: vec![0.02; 4], ..units(step, 0.1) };
+    let tell = |steps: Vec<StepRecord>| {
+        daemon.report(Report::Steps { job: JobId(0), workers: 2, speed: 1.0, steps, processor_wait: None });
+    };
+    tell((20..40).map(synchronous).collect());
+    daemon.until("it is predicted by its steps", |d| {
+        d.job("a").predicted_examples_per_s.is_some_and(|rate| (rate - 80.0).abs() < 0.1)
+    });
+    // A lesson across the switch teaches two kinds.
+    daemon.report(Report::Progress { job: JobId(0), step: 70, loss: None, examples_per_s: Some(160.0) });
+    std::thread::sleep(Duration::from_millis(1100));
+    tell((45..50).map(synchronous).chain((50..70).map(|step| units(step, 0.05))).collect());
+    daemon.until("what follows is predicted by what follows", |d| {
+        d.job("a").predicted_examples_per_s.is_some_and(|rate| (rate - 160.0).abs() < 0.1)
+    });
     daemon.finish(0);
     daemon.stop();
 }
@@ -625,7 +662,15 @@ fn a_failure_is_told_once() {
         let (tell, told) = std::sync::mpsc::channel();
         let mut runner = Processes::new("/no/such/program".into(), move |report| drop(tell.send(report)));
         let run = folder.path().to_path_buf();
-        runner.want(Wanted { job: JobId(1), run, workers: 0, speed: 1.0, begins: true, known_end_unix_s });
+        runner.want(Wanted {
+            job: JobId(1),
+            run,
+            workers: 0,
+            speed: 1.0,
+            profiles: false,
+            begins: true,
+            known_end_unix_s,
+        });
         match told.recv_timeout(Duration::from_secs(30)) {
             Ok(Report::Ended { outcome, step: 7, .. }) => outcome,
             other => panic!("{other:?}"),

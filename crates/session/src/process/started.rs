@@ -5,14 +5,19 @@ use std::io::Result;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use bellwether_runtime::run_dir::RunDir;
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Bytes at the end of a log that are looked at.
 const COMPLAINT_BYTES: u64 = 4096;
 
 /// Lines of a log that are shown where none is marked as an error.
 const COMPLAINT_LINES: usize = 3;
+
+/// How long one that is interrupted may take to leave.
+const LEAVING_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A process that was started to lead a run. Dropping it ends nothing.
 #[derive(Debug)]
@@ -68,6 +73,26 @@ impl Started {
     pub fn kill(&mut self) {
         // One that has ended is what is wanted.
         let _ = self.child.kill();
+    }
+
+    /// Ends it: it is interrupted, as by Ctrl-C, so that it ends what it has started, and killed if it does not leave
+    /// within two seconds.
+    pub fn end(&mut self) {
+        let runs = |child: &mut Child| matches!(child.try_wait(), Ok(None));
+        if !runs(&mut self.child) {
+            return;
+        }
+        if let Some(process) = i32::try_from(self.id()).ok().and_then(Pid::from_raw) {
+            // One that is gone already needs no signal.
+            let _ = kill_process(process, Signal::INT);
+        }
+        let since = Instant::now();
+        while runs(&mut self.child) && since.elapsed() < LEAVING_PATIENCE {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.kill();
+        // It was killed, or has ended.
+        let _ = self.child.wait();
     }
 
     /// What it wrote to its log, the last `bytes` at most; empty if the log cannot be read.

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bellwether_core::ParseError;
 use bellwether_core::cluster::{Job, Switch, Way};
 use bellwether_core::prediction::{JobDescription, Protocol};
+use bellwether_core::{InputError, ParseError};
 
 use super::value::DAY_S;
 use super::{Entry, ReadOptions, Refused, Remark, RowError};
@@ -81,6 +81,39 @@ impl Ways {
             }
         }
     }
+}
+
+/// The ways that these cells of a row name, and when the job goes on in others; how many devices the job then needs.
+///
+/// # Errors
+///
+/// Cells that are not what they should be, or contradict each other.
+pub(crate) fn ways_of(
+    protocols: Option<&str>,
+    servers: Option<&str>,
+    nodes_per_update: Option<u32>,
+    switch_at: Option<f64>,
+) -> Result<(Vec<Way>, Option<Switch>, u32), InputError> {
+    let protocols =
+        protocols.map(super::value::protocols).transpose().map_err(|error| error.at("protocol"))?;
+    let servers = servers.map(super::value::servers).transpose().map_err(|error| error.at("servers"))?;
+    let switch_at = switch_at.map(|at| super::value::share(&at.to_string())).transpose();
+    let ways = Ways {
+        protocols: protocols.unwrap_or_default(),
+        servers,
+        nodes_per_update: nodes_per_update.unwrap_or(1).max(1),
+        switch_at: switch_at.map_err(|error| error.at("switch_at"))?,
+    };
+    let (ways, switch) = ways.of_job().map_err(|why| InputError::new("protocol", format!("a job {why}")))?;
+    let needed = needed(&ways, switch.as_ref());
+    Ok((ways, switch, needed))
+}
+
+/// Devices of one worker with the fewest servers that all its ways have.
+fn needed(ways: &[Way], switch: Option<&Switch>) -> u32 {
+    let later = switch.map_or(&[][..], |switch| &switch.ways);
+    let fewest = |ways: &[Way]| 1 + ways.iter().map(|way| way.servers).min().unwrap_or(0);
+    fewest(ways).max(fewest(later))
 }
 
 /// Of a kind of repair: the first row, and how many there were.
@@ -197,9 +230,7 @@ impl JobBuilder {
         let (work, is_duration) = (self.held_work()?, self.work.is_none());
         let (min_devices, max_devices) = self.range(devices, options)?;
         let (ways, switch) = self.ways.of_job()?;
-        let later = switch.as_ref().map_or(&[][..], |switch| &switch.ways);
-        let fewest = |ways: &[Way]| 1 + ways.iter().map(|way| way.servers).min().unwrap_or(0);
-        let needed = fewest(&ways).max(fewest(later));
+        let needed = needed(&ways, switch.as_ref());
         if max_devices < needed {
             let what = format!("has {max_devices} devices at most, and needs {needed} with its servers");
             return Err(RowError::Impossible(what));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Class;
 use super::law::{Amount, Law};
+use super::write::ways;
 use crate::trace::{Entry, Trace};
 
 /// More kinds than this are told apart by their devices only.
@@ -13,7 +14,7 @@ const CLASSES_MAX: usize = 64;
 const SAMPLES_MAX: usize = 100;
 
 /// What jobs of a class have in common. Bits of the weight, so that it can be compared.
-type Key = (u32, String, u64, u32, u32, u64, Vec<u16>, bool, bool);
+type Key = (u32, String, u64, u32, u32, u64, Vec<u16>, bool, bool, [String; 4]);
 
 fn key(entry: &Entry) -> Key {
     let job = &entry.job;
@@ -31,6 +32,7 @@ fn key(entry: &Entry) -> Key {
         types,
         kinds.0,
         kinds.1,
+        ways(job),
     )
 }
 
@@ -41,7 +43,18 @@ pub(super) fn of(trace: &Trace, timed: bool) -> (Vec<Class>, Vec<usize>) {
     if kinds.len() > CLASSES_MAX {
         kinds = by_key(trace, |entry| {
             let asked = entry.job.asked();
-            (asked, String::new(), 1, asked, asked, 1.0_f64.to_bits(), Vec::new(), false, false)
+            (
+                asked,
+                String::new(),
+                1,
+                asked,
+                asked,
+                1.0_f64.to_bits(),
+                Vec::new(),
+                false,
+                false,
+                Default::default(),
+            )
         });
     }
     let mut which = vec![0; trace.entries.len()];
@@ -66,7 +79,9 @@ fn by_key(trace: &Trace, key: impl Fn(&Entry) -> Key) -> BTreeMap<Key, Vec<usize
 }
 
 fn class(key: Key, entries: &[&Entry], jobs: f64, trace: &Trace, timed: bool) -> Class {
-    let (gpus, model, batch, least, most, weight, types, adaptive_batch, deadlines) = key;
+    let (gpus, model, batch, least, most, weight, types, adaptive_batch, deadlines, ways) = key;
+    let [protocol, servers, nodes_per_update, switch_at] =
+        ways.map(|cell| Some(cell).filter(|cell| !cell.is_empty()));
     let law = samples(entries.iter().map(|entry| entry.work).filter(|work| work.is_finite()).collect());
     let weight = f64::from_bits(weight);
     let slack = |entry: &&Entry| {
@@ -87,6 +102,10 @@ fn class(key: Key, entries: &[&Entry], jobs: f64, trace: &Trace, timed: bool) ->
         slack: (deadlines && timed && !slacks.is_empty()).then(|| samples(slacks)),
         devices: types.iter().filter_map(|at| trace.device_types.get(usize::from(*at)).cloned()).collect(),
         adaptive_batch,
+        protocol,
+        servers,
+        nodes_per_update: nodes_per_update.and_then(|cell| cell.parse().ok()),
+        switch_at: switch_at.and_then(|cell| cell.parse().ok()),
     }
 }
 

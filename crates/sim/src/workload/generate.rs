@@ -114,6 +114,7 @@ impl Class {
 
     fn job(&self, number: usize, arrival_s: f64, deadline_s: Option<f64>, device_types: Vec<u16>) -> Job {
         let (least, most) = self.range();
+        let (ways, switch, needed) = self.ways().expect("a class that was checked names ways");
         Job {
             description: JobDescription {
                 name: number.to_string(),
@@ -122,14 +123,14 @@ impl Class {
                 devices: self.gpus,
             },
             arrival_s,
-            min_devices: least,
+            min_devices: least.max(needed),
             max_devices: most,
             device_types,
             weight: self.weight.unwrap_or(1.0),
             deadline_s,
             adaptive_batch: self.adaptive_batch,
-            ways: Vec::new(),
-            switch: None,
+            ways,
+            switch,
         }
     }
 }

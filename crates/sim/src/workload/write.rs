@@ -106,33 +106,27 @@ impl Columns {
             }
         }
         if self.ways {
-            write_ways(text, job)?;
+            write!(text, ",{}", ways(job).join(","))?;
         }
         text.push('\n');
         Ok(())
     }
 }
 
-/// The protocols, servers, virtual nodes per update and the switch of a job; what is not there is left empty.
-fn write_ways(text: &mut String, job: &Job) -> std::fmt::Result {
+/// The protocols, servers, virtual nodes per update and the switch of a job; what is not there is empty.
+pub(super) fn ways(job: &Job) -> [String; 4] {
     let ways = job.switch.as_ref().map_or(&job.ways, |switch| &switch.ways);
     let mut protocols: Vec<Protocol> = ways.iter().map(|way| way.protocol).collect();
     protocols.dedup();
     let words: Vec<String> = protocols.iter().map(Protocol::to_string).collect();
-    write!(text, ",{},", words.join("|"))?;
     let servers = || ways.iter().map(|way| way.servers).filter(|servers| *servers > 0);
-    if let (Some(least), Some(most)) = (servers().min(), servers().max()) {
-        write!(text, "{least}..{most}")?;
-    }
-    text.push(',');
-    if let Some(way) = ways.first() {
-        write!(text, "{}", way.nodes_per_update)?;
-    }
-    text.push(',');
-    if let Some(switch) = &job.switch {
-        write!(text, "{}", switch.at)?;
-    }
-    Ok(())
+    let range = servers().min().zip(servers().max());
+    [
+        words.join("|"),
+        range.map_or_else(String::new, |(least, most)| format!("{least}..{most}")),
+        ways.first().map_or_else(String::new, |way| way.nodes_per_update.to_string()),
+        job.switch.as_ref().map_or_else(String::new, |switch| switch.at.to_string()),
+    ]
 }
 
 /// In quotes where it needs them.

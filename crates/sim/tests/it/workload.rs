@@ -2,7 +2,7 @@
 
 use bellwether_sim::trace::{ReadOptions, Trace, read};
 use bellwether_sim::workload::{
-    Amount, Arrivals, Class, GapState, Law, State, Workload, generate, write_csv,
+    Amount, Arrivals, Class, GapState, Law, State, Workload, describe, generate, write_csv,
 };
 use proptest::prelude::*;
 
@@ -330,22 +330,84 @@ fn class() -> impl Strategy<Value = Class> {
         any::<bool>(),
         prop::sample::subsequence(vec!["v100".to_string(), "a,\"b".into()], 0..=2),
     );
-    (declared, elastic, rest).prop_map(
-        |((law, timed, model, batch), (gpus, less, more, weight), (slack, adaptive_batch, devices))| Class {
-            share: 1.0,
-            gpus,
-            duration: timed.then(|| law.clone()),
-            work: (!timed).then_some(law),
-            model,
-            batch,
-            min_gpu: less.map(|less| gpus.saturating_sub(less).max(1)),
-            max_gpu: more.map(|more| gpus + more),
-            weight,
-            slack: (slack && timed).then_some(Law::Uniform { least: Amount(0.5), most: Amount(2.0) }),
-            devices,
-            adaptive_batch,
-        },
-    )
+    (declared, elastic, rest)
+        .prop_map(
+            |((law, timed, model, batch), (gpus, less, more, weight), (slack, adaptive_batch, devices))| {
+                Class {
+                    share: 1.0,
+                    gpus,
+                    duration: timed.then(|| law.clone()),
+                    work: (!timed).then_some(law),
+                    model,
+                    batch,
+                    min_gpu: less.map(|less| gpus.saturating_sub(less).max(1)),
+                    max_gpu: more.map(|more| gpus + more),
+                    weight,
+                    slack: (slack && timed).then_some(Law::Uniform { least: Amount(0.5), most: Amount(2.0) }),
+                    devices,
+                    adaptive_batch,
+                    protocol: None,
+                    servers: None,
+                    nodes_per_update: None,
+                    switch_at: None,
+                }
+            },
+        )
+        .prop_flat_map(|class| {
+            // Two servers and a worker need three devices.
+            let most = class.max_gpu.unwrap_or(class.gpus);
+            let ways = if most < 3 { vec![[""; 4]] } else { WAYS.to_vec() };
+            (Just(class), prop::sample::select(ways)).prop_map(|(class, [protocol, servers, nodes, at])| {
+                Class {
+                    protocol: Some(protocol).filter(|text| !text.is_empty()).map(String::from),
+                    servers: Some(servers).filter(|text| !text.is_empty()).map(String::from),
+                    nodes_per_update: nodes.parse().ok(),
+                    switch_at: at.parse().ok(),
+                    ..class
+                }
+            })
+        })
+}
+
+/// The cells `protocol`, `servers`, `nodes_per_update` and `switch_at` of some jobs.
+const WAYS: [[&str; 4]; 5] = [
+    [""; 4],
+    ["asp", "", "", ""],
+    ["bsp|asp", "1..2", "", ""],
+    ["ssp:2", "2", "3", ""],
+    ["asp", "1", "", "0.25"],
+];
+
+#[test]
+fn classes_say_who_waits_for_whom() {
+    let file = |class: &str| {
+        let class = format!(
+            "jobs = 20\narrivals = {{ kind = \"poisson\", per_hour = 60 }}\n[[class]]\ngpus = 4\nwork = {{ kind = \"fixed\", value = 100 }}\n{class}"
+        );
+        Workload::parse(&class, "w.toml")
+    };
+    let workload =
+        file("min_gpu = 1\nprotocol = \"bsp|asp\"\nservers = \"1..2\"\nnodes_per_update = 2\n").unwrap();
+    let trace = drawn(&workload, 1);
+    let job = &trace.entries[0].job;
+    let servers: Vec<u32> = job.ways.iter().map(|way| way.servers).collect();
+    assert_eq!((servers, job.min_devices), (vec![0, 1, 2], 1));
+    // What is fitted to such a trace draws such jobs again.
+    let again = describe(&trace, Some(8)).workload();
+    assert_eq!(again.classes[0].protocol.as_deref(), Some("bsp|asp"));
+    assert_eq!(drawn(&again, 2).entries[0].job.ways, job.ways);
+    let switched = drawn(&file("protocol = \"asp\"\nswitch_at = 0.25\n").unwrap(), 1);
+    assert_eq!(switched.entries[0].job.switch.as_ref().map(|switch| switch.at), Some(0.25));
+    assert_eq!(switched.entries[0].job.min_devices, 4);
+    for (wrong, word) in [
+        ("servers = \"2\"", "protocol"),
+        ("protocol = \"asp\"\nservers = \"4\"", "max_gpu"),
+        ("protocol = \"isp\"", "protocol"),
+        ("protocol = \"asp\"\nswitch_at = 1.5", "switch_at"),
+    ] {
+        let error = file(wrong).unwrap_err().to_string();
+        assert!(error.contains("class 1") && error.contains(word), "{error}");
+    }
 }
 
 proptest! {

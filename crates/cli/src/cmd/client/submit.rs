@@ -3,11 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use bellwether_answers::predict::read_profile;
 use bellwether_client::{Client, ClientError};
 use bellwether_core::deadline::Deadline;
 use bellwether_core::job::{CheckedJob, WorkerRange};
-use bellwether_core::profile::Profile;
 use bellwether_core::{InputError, ParseError};
 use bellwether_render::json_line;
 use bellwether_render::table::facts;
@@ -16,6 +14,8 @@ use bellwether_serve::secret::Secret;
 use bellwether_serve::snapshot::JobState;
 use bellwether_session::Session;
 use clap::Args;
+
+use known::Known;
 
 use super::args::DaemonArguments;
 use super::{connect, follow, words};
@@ -27,8 +27,7 @@ use crate::printer::Printer;
 use crate::runs::StateDir;
 use crate::session::build_of;
 
-/// Durations that a profile is sent with: its text stays below half of the longest request.
-const PROFILE_VALUES: usize = 20_000;
+mod known;
 
 #[derive(Debug, Args)]
 pub(crate) struct SubmitArguments {
@@ -47,9 +46,13 @@ pub(crate) struct SubmitArguments {
     /// Numbers of workers that it may have [default: the job file's]
     #[arg(long, value_name = "N|MIN..MAX", conflicts_with_all = ["min", "max"])]
     pub(crate) workers: Option<WorkerRange>,
-    /// What `bellwether profile` measured of the job: the daemon's first decisions about it rest on that
-    #[arg(long, value_name = "PROFILE.json")]
+    /// What was measured of the job before: a profile, a fitted model, or a run by name or folder; the daemon's first
+    /// decisions about it rest on that
+    #[arg(long, value_name = "PROFILE.json|FITTED.json|RUN")]
     pub(crate) profile: Option<PathBuf>,
+    /// Let the daemon profile each job before it trains, on one slot, for about a minute
+    #[arg(long, conflicts_with = "profile")]
+    pub(crate) profile_first: bool,
     /// Optimizer steps, instead of the job file's length
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) steps: Option<u64>,
@@ -107,14 +110,14 @@ pub(crate) fn submit(arguments: &SubmitArguments, printer: &Printer) -> Result<E
     if arguments.dry_run {
         return dry_run(&jobs, arguments, printer);
     }
-    let profile = arguments.profile.as_deref().map(short_profile).transpose()?;
+    let known = arguments.profile.as_deref().map(|path| known::read(path, arguments)).transpose()?;
     let daemon = connect::find(&arguments.daemon, printer)?;
     let table = arguments.daemon.state.format == Format::Table;
     let mut accepted: Vec<JobState> = Vec::new();
     let mut wrong = None;
     let each = jobs.iter().flat_map(|job| (0..arguments.count).map(move |_| job));
     for (path, job) in each {
-        match send(&daemon, path, &job.job, arguments, deadline_s, profile.as_ref()) {
+        match send(&daemon, path, &job.job, arguments, deadline_s, known.as_ref()) {
             Ok(job) => {
                 if table {
                     printer.out(told(&job));
@@ -197,7 +200,7 @@ fn send(
     job: &CheckedJob,
     arguments: &SubmitArguments,
     deadline_s: Option<f64>,
-    profile: Option<&Profile>,
+    known: Option<&Known>,
 ) -> Result<JobState, Failure> {
     let key = Secret::random().map_err(|error| Failure::at("random key", error))?.to_text();
     let submission = Submit {
@@ -206,7 +209,9 @@ fn send(
         workers: workers(job.workers, arguments)?.map(Workers),
         priority: Some(arguments.priority),
         deadline: deadline_s.map(body::Deadline),
-        profile: profile.cloned().map(Box::new),
+        profile: known.and_then(Known::profile),
+        rates: known.map_or_else(|| Ok(Vec::new()), |known| known.rates(job))?,
+        profile_first: arguments.profile_first,
         key: Some(key),
         ..Submit::default()
     };
@@ -218,15 +223,6 @@ fn send(
         }
         error => error.into(),
     })
-}
-
-/// A profile, with as many of its steps as a request may carry.
-fn short_profile(path: &Path) -> Result<Profile, InputError> {
-    let mut profile = read_profile(path)?;
-    let values = profile.operations.len().max(1) * profile.steps.len();
-    let one_in = values.div_ceil(PROFILE_VALUES);
-    profile.steps = profile.steps.into_iter().step_by(one_in.max(1)).collect();
-    Ok(profile)
 }
 
 /// The limits that were asked for here; one of them moves the other one of the job file where they contradict.

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use bellwether_answers::network::Network;
 use bellwether_answers::predict::{
-    BATCH, NODES_PER_UPDATE, Request, SERVERS, STEPS, device, order, reduce, switch,
+    BATCH, NODES_PER_UPDATE, Request, SERVERS, STEPS, Source, device, order, reduce, switch,
 };
 use bellwether_core::job::{Reduce, SyncPolicy, WorkerRange};
 use bellwether_core::prediction::Protocol;
@@ -16,8 +17,20 @@ use crate::options::{TableFormat, of_u32, picture};
 #[derive(Debug, Args)]
 pub(crate) struct PredictArguments {
     /// The profile, made by `bellwether profile`, or models that `bellwether fit` made
-    #[arg(value_name = "PROFILE|FITTED")]
-    pub(crate) profile: PathBuf,
+    #[arg(value_name = "PROFILE|FITTED", required_unless_present = "network")]
+    pub(crate) profile: Option<PathBuf>,
+    /// In place of a profile a network that was never run, for example
+    /// operations=1.7G,tensors=104,bytes=7.4MB,device=k80: its step and checkpoint times by regression over networks
+    /// that were
+    #[arg(long, value_name = "KEY=VALUE,…", conflicts_with_all = ["profile", "kind"])]
+    pub(crate) network: Option<Network>,
+    /// Measured networks (network,device,operations,tensors,parameter_bytes,step_s,checkpoint_s in CSV) in place of the
+    /// 20 that come with this program
+    #[arg(long, value_name = "TABLE.csv", requires = "network")]
+    pub(crate) known: Option<PathBuf>,
+    /// Write the estimate of the network as a profile, which `plan`, `simulate` and `submit` take
+    #[arg(short, long, value_name = "FILE.json", requires = "network")]
+    pub(crate) output: Option<PathBuf>,
     /// Of several kinds of job that fitted models are of, this one
     #[arg(long, value_name = "NAME")]
     pub(crate) kind: Option<String>,
@@ -103,10 +116,18 @@ impl From<Fidelity> for predict::Fidelity {
 }
 
 impl PredictArguments {
+    /// Whether several workers are asked for, which needs a link.
+    pub(super) fn asks_for_workers(&self) -> bool {
+        self.workers.is_some() || self.bandwidth.is_some() || self.steps.is_some()
+    }
+
     /// What is asked.
     pub(super) fn request(&self) -> Request {
         Request {
-            profile: self.profile.clone(),
+            source: match &self.network {
+                Some(network) => Source::Network(network.clone(), self.known.clone()),
+                None => Source::Profile(self.profile.clone().unwrap_or_default()),
+            },
             workers: self.workers,
             protocol: self.protocol,
             sync: self.sync.clone().or_else(|| self.switch_at.clone()),

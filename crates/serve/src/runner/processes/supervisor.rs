@@ -17,6 +17,7 @@ use super::steps::{CalmSteps, InCrowd, Pace};
 use super::{Closing, Mailbox, Tell};
 use crate::runner::{Report, Wanted};
 
+mod profile;
 mod steer;
 
 /// Time between two looks at the files: while something begins or ends, while steps are done, and while nothing
@@ -258,6 +259,8 @@ impl<'s> Attempt<'s> {
                     return Ok(Startup::Over(self.ended(ending)));
                 }
                 (false, None) if self.wish.workers == 0 => return Ok(Startup::Over(self.gone())),
+                // It may be that it is not wanted any more when that is over.
+                (false, _) if self.wish.profiles => self.profile()?,
                 (false, _) => return Ok(self.launch()),
             }
         }
@@ -322,7 +325,9 @@ impl<'s> Attempt<'s> {
 
     /// Waits for a wish, at most for `patience`.
     fn listen(&mut self, patience: Duration) -> Result<(), Closing> {
-        if let Some(wish) = self.of.post.wait(patience)? {
+        if let Some(mut wish) = self.of.post.wait(patience)? {
+            // One that was asked for before it was known that the job was profiled does not ask for that again.
+            wish.profiles &= self.wish.profiles;
             (self.wish, self.settled) = (wish, false);
         }
         Ok(())

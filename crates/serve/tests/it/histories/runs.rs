@@ -68,6 +68,8 @@ impl World {
         if !post.attended && (!wanted.begins || workers == 0 && known) {
             return;
         }
+        let mut wanted = wanted;
+        wanted.profiles &= !post.attended || post.wish.as_ref().is_none_or(|wish| wish.profiles);
         (post.wish, post.settled) = (Some(wanted), false);
         post.met &= post.attended;
         post.attended = true;
@@ -142,6 +144,13 @@ impl World {
             None if wish.workers == 0 => {
                 let unix_s = self.unix_s();
                 self.end(job, (RunOutcome::Stopped, unix_s));
+            }
+            _ if wish.profiles => {
+                if self.random.below(20) == 0 {
+                    post.wish.iter_mut().for_each(|wish| wish.profiles = false);
+                    self.count("profiled", 1);
+                    self.send(job, Report::Profiled { job, profile: Err("it is played".into()) });
+                }
             }
             _ => {
                 assert!(

@@ -58,6 +58,8 @@ impl Users {
                     deadline_s: (random.below(4) == 0).then(|| 1.0 + random.below(100) as f64),
                     task: Task { training_samples: 800, bytes: 1024 },
                     profile: None,
+                    rates: Vec::new(),
+                    profile_first: random.below(3) == 0,
                     key: Some(format!("key-{number}")),
                 }))
             }
