@@ -30,6 +30,7 @@
 pub mod allocation;
 pub mod autoscale;
 pub mod batch;
+pub mod bottleneck;
 pub mod curve;
 pub mod decision_builder;
 pub mod drive;

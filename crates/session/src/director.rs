@@ -7,6 +7,7 @@ pub(crate) mod batch;
 pub(crate) mod lead;
 mod memberships;
 pub(crate) mod revocations;
+pub(crate) mod servers;
 pub(crate) mod stragglers;
 pub(crate) mod synchronise;
 mod windows;

@@ -18,7 +18,7 @@ use crate::begin::speed;
 use crate::director::autoscale::{Autoscale, Autoscaler};
 use crate::director::revocations::{RevocationDirector, Vanishing};
 use crate::director::stragglers::Replacer;
-use crate::director::{batch, synchronise, together};
+use crate::director::{batch, servers, synchronise, together};
 use crate::error::RunError;
 use crate::options::{LOOPBACK, Timeouts, is_free, options, reachable};
 use crate::outlook::Outlook;
@@ -109,6 +109,7 @@ impl Session {
         if let Some(per_hour) = self.stragglers_per_hour {
             directors.push(Box::new(Replacer::new(per_hour, speeds.clone())));
         }
+        directors.extend(servers::director(&self.job, description));
         directors.extend(setup.map(synchronise::director));
         directors.append(&mut self.directors);
         let filled = Options {

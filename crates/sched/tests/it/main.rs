@@ -2,6 +2,7 @@
 
 mod autoscale;
 mod batch;
+mod bottleneck;
 mod choice;
 mod gavel_programs;
 mod goodput;
