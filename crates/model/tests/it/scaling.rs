@@ -7,6 +7,7 @@ use bellwether_model::elastic::Row;
 use bellwether_model::scaling::{Form, Scaling, log_log};
 use proptest::prelude::*;
 
+use crate::tables::protocol::{Family, families, frozen};
 use crate::tables::split::{HeldOut, Split, elasticflow, mean_size, pollux, throughput_error};
 
 /// Mean errors of the model, of linear scaling and of log-log interpolation, and the covered part.
@@ -55,6 +56,23 @@ fn the_pollux_tables_are_predicted_better_than_by_the_baselines() {
     let [ours, linear, log_log, covered] = mean_score(&splits);
     assert!(ours < linear && ours < log_log, "{ours} {linear} {log_log}");
     assert!(covered > 0.85, "{covered}");
+}
+
+/// What is judged was written down before the model was changed: [`frozen`] refuses other rows.
+#[test]
+fn the_protocol_holds_these_rows_and_families() {
+    let entries = frozen();
+    let rows = |split: &str| -> usize {
+        entries.iter().filter(|(entry, _)| entry.split == split).map(|(entry, _)| entry.predicted_rows).sum()
+    };
+    assert_eq!((rows("usual"), rows("44")), (5_228, 5_159));
+    assert_eq!(families(&entries, Family::Network).len(), 9);
+    assert_eq!(families(&entries, Family::Cluster), ["A100", "T4"]);
+    // A network or a cluster that is left out takes all its tables with it.
+    for (entry, _) in &entries {
+        let same = |other: &str| other.rsplit(' ').next() == entry.table.rsplit(' ').next();
+        assert!(entries.iter().filter(|(o, _)| same(o.table)).all(|(o, _)| o.network == entry.network));
+    }
 }
 
 fn row(nodes: u32, replicas: u32, local_batch: f64, step_s: f64) -> Row {
