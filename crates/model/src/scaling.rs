@@ -61,7 +61,7 @@
 //!
 //! `tests/it/scaling.rs`, on rows that were not fitted: 13 tables of ElasticFlow and 4 of Pollux, against linear
 //! scaling and log-log interpolation; coverage of the intervals; recovery of exact laws.
-//! `examples/accuracy_synchronous.rs` prints the figures.
+//! `examples/accuracy_synchronous/main.rs` prints the figures.
 //!
 //! ```
 //! use bellwether_model::{elastic::Row, scaling::Scaling};

@@ -81,7 +81,7 @@ fn left_out<'t>(all: &[&'t Table], by: Family) -> Vec<Judged<'t>> {
         let family = table.entry.family(by);
         let (_, (belief, quantiles)) =
             *chosen.iter().find(|(known, _)| *known == family).expect("chosen above");
-        Judged { family, table: *table, belief, quantiles }
+        Judged { family, table, belief, quantiles }
     };
     all.iter().map(judged).collect()
 }

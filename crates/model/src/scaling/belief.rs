@@ -16,7 +16,7 @@ pub struct About {
 
 /// What is believed before a job is measured: how networks that were measured elsewhere behaved.
 ///
-/// [`Belief::default`] is what `examples/accuracy_synchronous.rs` chooses from all tables of
+/// [`Belief::default`] is what `examples/accuracy_synchronous/main.rs` chooses from all tables of
 /// `data/synchronous-scaling/protocol.csv`, and prints. Its errors there are those of beliefs that were chosen without
 /// the network, or without the cluster, that they were tested on.
 #[derive(Debug, Clone, Copy, PartialEq)]
