@@ -64,6 +64,8 @@ fn intervals(out: &mut impl Write, all: &[Series]) -> Result<(), Box<dyn Error>>
     let methods: Vec<(&str, Method)> = vec![
         ("queueing (default prior)", queueing(Prior::default())),
         ("queueing, exponential stations", queueing(Prior { squared_variation: 1.0, ..Prior::default() })),
+        ("queueing, no least gain", queueing(Prior { least_gain: 1.0, ..Prior::default() })),
+        ("queueing, least gain 0", queueing(Prior { least_gain: 0.0, ..Prior::default() })),
         ("queueing, knee up to 100", queueing(knee(100.0))),
         ("queueing, knee up to 10,000", queueing(knee(10_000.0))),
         ("queueing, noise 1 %", queueing(noise(0.01))),
@@ -99,6 +101,7 @@ fn intervals(out: &mut impl Write, all: &[Series]) -> Result<(), Box<dyn Error>>
             p100.mean_score(),
         )?;
     }
+    least_gains(out, all)?;
     writeln!(out, "\nBy series, with 8 workers:\n")?;
     writeln!(out, "| series | measured | queueing | linear scaling |")?;
     writeln!(out, "|---|---|---|---|")?;
@@ -112,5 +115,59 @@ fn intervals(out: &mut impl Write, all: &[Series]) -> Result<(), Box<dyn Error>>
             series.name
         )?;
     }
+    Ok(())
+}
+
+/// The least gain chosen without each network, tested on it.
+fn least_gains(out: &mut impl Write, all: &[Series]) -> Result<(), Box<dyn Error>> {
+    let network = |series: &Series| series.name.split(' ').next().unwrap_or_default().to_owned();
+    let mut networks: Vec<String> = all.iter().map(network).collect();
+    networks.dedup();
+    networks.sort();
+    networks.dedup();
+    let scored = |chosen: &[&Series], least_gain: f64| -> Result<IntervalScore, InputError> {
+        let mut sum = IntervalScore::default();
+        for series in chosen {
+            let prior = Prior { least_gain, ..Prior::default() };
+            score(series, &queueing_intervals(series, &prior)?, &mut sum);
+        }
+        Ok(sum)
+    };
+    // The largest, in twentieths, with which 95 % are inside; 0 where none is.
+    let largest = |chosen: &[&Series]| -> Result<f64, InputError> {
+        for part in (0..=20).rev() {
+            if scored(chosen, f64::from(part) / 20.0)?.coverage() >= 0.95 {
+                return Ok(f64::from(part) / 20.0);
+            }
+        }
+        Ok(0.0)
+    };
+    writeln!(out, "\nThe least gain, chosen on the other networks:\n")?;
+    writeln!(out, "| left out | least gain | inside, left out | mean width |\n|---|---|---|---|")?;
+    let (mut inside, mut count, mut width) = (0.0, 0.0, 0.0);
+    for left_out in &networks {
+        let (tested, others): (Vec<&Series>, Vec<&Series>) =
+            all.iter().partition(|series| network(series) == *left_out);
+        let least_gain = largest(&others)?;
+        let score = scored(&tested, least_gain)?;
+        let rows = score.count() as f64;
+        inside += score.coverage() * rows;
+        width += score.mean_width() * rows;
+        count += rows;
+        let percent = 100.0 * score.coverage();
+        writeln!(
+            out,
+            "| {left_out} | {least_gain:.2} | {percent:.0} % of {rows} | {:.2} |",
+            score.mean_width()
+        )?;
+    }
+    writeln!(out, "| **all** | | {:.0} % of {count} | {:.2} |", 100.0 * inside / count, width / count)?;
+    let every: Vec<&Series> = all.iter().collect();
+    writeln!(
+        out,
+        "\nOn all networks: {:.2}, compiled in: {:.2}",
+        largest(&every)?,
+        Prior::default().least_gain
+    )?;
     Ok(())
 }

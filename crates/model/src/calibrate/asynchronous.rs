@@ -66,16 +66,21 @@ pub struct Prior {
     pub noise: Noise,
     /// Squared coefficient of variation of the station's times, 0 to 1.
     pub squared_variation: f64,
+    /// Beyond the most workers W that were measured, the interval begins no higher than at X(W) (n/W)^this, 0 to 1,
+    /// where the station's time is [unknown](ServerTime::Unknown): 0 says that more workers may add nothing.
+    pub least_gain: f64,
 }
 
 impl Default for Prior {
     /// A knee anywhere up to 1,000 workers, and steady station times: an update of the same parameters takes the same
-    /// time every step.
+    /// time every step. Measured knees are sharper than those of any queue, so the least gain is what 12 measured
+    /// series gained: the largest that holds 95 % of them, which `examples/accuracy_asynchronous.rs` prints.
     fn default() -> Self {
         Prior {
             server_time: ServerTime::Unknown { largest_knee: 1_000.0 },
             noise: Noise::default(),
             squared_variation: 0.0,
+            least_gain: 0.35,
         }
     }
 }
@@ -117,6 +122,10 @@ impl Candidate {
 /// unknown; a prior that is not a distribution, or that excludes what was measured.
 pub fn posterior(measurements: &[Measurement], prior: &Prior) -> Result<Posterior, InputError> {
     prior.noise.check()?;
+    if !(0.0..=1.0).contains(&prior.least_gain) {
+        let what = format!("the least gain is {}", prior.least_gain);
+        return Err(InputError::new(PLACE, what).hint("it is between 0, nothing, and 1, in proportion"));
+    }
     let points = points(measurements)?;
     let samples = check_alike(measurements, &points)?;
     let most = points.iter().map(|point| point.workers).max().unwrap_or(1);
@@ -273,8 +282,8 @@ impl Posterior {
 /// Fits step and station to measurements of asynchronous training.
 ///
 /// Parameters: `delay_s` and `demand_s` at the median of the posterior; the same at its 2.5 % and 97.5 % points,
-/// `optimistic_` and `pessimistic_`; `squared_variation`; the noise; `servers` and `samples_per_step` of the
-/// measurements. A standard error is absent where the measurements leave the station's time open.
+/// `optimistic_` and `pessimistic_`; `squared_variation`; `least_gain`; the noise; `servers` and `samples_per_step`
+/// of the measurements. A standard error is absent where the measurements leave the station's time open.
 ///
 /// # Errors
 ///
@@ -298,6 +307,10 @@ pub fn fit(measurements: &[Measurement], prior: &Prior) -> Result<FittedModel, I
         standard_error,
         ..parameter(name, "s", value)
     };
+    let least_gain = match prior.server_time {
+        ServerTime::Unknown { .. } => prior.least_gain,
+        ServerTime::About { .. } => 1.0,
+    };
     let variance: f64 =
         posterior.candidates.iter().map(|candidate| candidate.weight * candidate.variance).sum();
     let noise = (variance * (1.0 + 1.0 / posterior.measured as f64)).sqrt();
@@ -309,6 +322,7 @@ pub fn fit(measurements: &[Measurement], prior: &Prior) -> Result<FittedModel, I
         parameter("pessimistic_delay_s", "s", pessimistic_delay_s),
         parameter("pessimistic_demand_s", "s", pessimistic_demand_s),
         parameter("squared_variation", "1", prior.squared_variation),
+        parameter("least_gain", "1", least_gain),
         parameter("relative_noise", "1", noise * student_point(posterior.degrees_of_freedom, LEVEL)?),
         parameter("servers", "1", f64::from(measurements[0].configuration.servers)),
         parameter("samples_per_step", "1", posterior.samples),
@@ -329,8 +343,9 @@ pub fn fit(measurements: &[Measurement], prior: &Prior) -> Result<FittedModel, I
 /// Predicts with what [`fit`] found.
 ///
 /// The interval is for a measurement: it joins what the station's time leaves open with the noise, as if both
-/// were independent. With another number of servers than fitted the station's time is divided among them evenly,
-/// and the prediction marked as extrapolated.
+/// were independent; beyond the measured workers it reaches down to their [least gain](Prior::least_gain). With
+/// another number of servers than fitted the station's time is divided among them evenly, and the prediction marked as
+/// extrapolated.
 ///
 /// # Errors
 ///
@@ -356,15 +371,24 @@ pub fn predict(fitted: &FittedModel, configuration: &Configuration) -> Result<Pr
         ));
     }
     let squared_variation = needed(fitted, "squared_variation")?;
-    let solve = |prefix: &str| -> Result<(f64, f64), InputError> {
+    let solve = |prefix: &str, workers: u32| -> Result<(f64, f64), InputError> {
         let delay_s = needed(fitted, &format!("{prefix}delay_s"))?;
         let demand_s = needed(fitted, &format!("{prefix}demand_s"))?;
         let network = ClosedNetwork::new(delay_s, &[demand_s * scale])?;
         let solution = low_variance(&network, squared_variation, workers)?;
         Ok((solution.throughput_per_s, network.lone_step_s() / (demand_s * scale)))
     };
-    let (throughput_per_s, knee) = solve("")?;
-    let (most_per_s, least_per_s) = (solve("optimistic_")?.0, solve("pessimistic_")?.0);
+    let (throughput_per_s, knee) = solve("", workers)?;
+    let (most_per_s, least_per_s) = (solve("optimistic_", workers)?.0, solve("pessimistic_", workers)?.0);
+    let least_per_s = match fitted.value("least_gain") {
+        Some(_) if workers > fitted.workers.1.max(1) => {
+            let known = fitted.workers.1.max(1);
+            let times = f64::from(workers) / f64::from(known);
+            least_per_s.min(solve("", known)?.0 * times.powf(needed(fitted, "least_gain")?))
+        }
+        // Few workers, or a file of an earlier version.
+        _ => least_per_s,
+    };
     let noise = needed(fitted, "relative_noise")?;
     let down = (throughput_per_s / least_per_s).ln().max(0.0).hypot(noise).min(SPREAD_MAX);
     let up = (most_per_s / throughput_per_s).ln().max(0.0).hypot(noise).min(SPREAD_MAX);

@@ -5,7 +5,7 @@ use bellwether_core::record::StepRecord;
 use bellwether_des::statistics::Tally;
 use serde::{Deserialize, Serialize};
 
-use super::{STEPS_MIN, is_positive};
+use super::{ELSEWHERE, STEPS_MIN, is_positive};
 use crate::compute::most_virtual_nodes;
 use crate::rescale::{Means, Rate, Rescale};
 
@@ -311,6 +311,8 @@ impl Kind {
             }
             (None, None) => return None,
         };
+        let is_observed = above.is_some_and(|above| above.workers == workers);
+        let rate = if is_observed { rate } else { elsewhere(rate) };
         let inside = above.is_some() && (below.is_some() || nearest.workers == workers);
         let why = if nearest.speed != speed {
             Some(format!("devices of speed {} were observed, not of {speed}", nearest.speed))
@@ -323,11 +325,16 @@ impl Kind {
     }
 }
 
+/// With what numbers of workers differ in beyond all that the formula knows.
+fn elsewhere(rate: Rate) -> Rate {
+    Rate { low: rate.low / (1.0 + ELSEWHERE), high: rate.high * (1.0 + ELSEWHERE), ..rate }
+}
+
 /// What one worker says of more.
 fn alone(model: Rescale, workers: u32) -> Option<Forecast> {
     let one = model.rate(1)?;
     // Any number will do, as nothing is exchanged.
-    let rate = model.or_exchange(0.0, 2).rate(workers)?;
+    let rate = elsewhere(model.or_exchange(0.0, 2).rate(workers)?);
     let why = "1 worker was observed, so nothing is known of the exchange: none is assumed";
     let rate = Rate { low: rate.low.min(one.low), ..rate };
     Some(Forecast { rate, bottleneck: Bottleneck::Compute, why: Some(why.into()), assumes_no_exchange: true })

@@ -45,6 +45,8 @@ impl ProfileModel {
             }
             false => compute_s + own_link_s + 2.0 * configuration.link.latency_s,
         };
+        // Exponential stations, although transfers are steady: layers that overlap with computing come in bursts, and
+        // with one measured server steady stations would be 10 to 20 % further off (docs/accuracy.md).
         let network = fork_join(delay_s, &visits_s, &shares)?;
         let solution = exact(&network, workers)?;
         let at_servers_s = (solution.cycle_s - delay_s).max(0.0);

@@ -107,6 +107,10 @@ pub struct Answer {
     pub validity: Validity,
     /// Which model answered: `fine` or `coarse`.
     pub model: &'static str,
+    /// Which times at links and servers the coarse model takes where workers queue: `exponential`; absent where none
+    /// do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stations: Option<&'static str>,
     /// Expected mean staleness of an update; absent where there is no such thing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub staleness: Option<f64>,
@@ -116,7 +120,7 @@ impl Answer {
     /// A model's prediction for this many workers; its efficiency is not known before [`mark`].
     pub fn of(workers: u32, prediction: Prediction, model: &'static str) -> Answer {
         let Prediction { examples_per_s, low, high, step_s, bottleneck, validity } = prediction;
-        let (efficiency, knee, staleness) = (f64::NAN, false, None);
+        let (efficiency, knee, stations, staleness) = (f64::NAN, false, None, None);
         Answer {
             workers,
             examples_per_s,
@@ -128,6 +132,7 @@ impl Answer {
             knee,
             validity,
             model,
+            stations,
             staleness,
         }
     }
@@ -367,7 +372,9 @@ impl Question<'_> {
             let staleness = staleness::expected(self.protocol, workers).filter(|_| !self.synchronous());
             ("coarse", (prediction.map_err(|why| InputError::new("predict", why.to_string()))?, staleness))
         };
-        Ok(Answer { staleness, ..Answer::of(workers, prediction, model) })
+        let queues = matches!(self.protocol, Protocol::Asp | Protocol::Ssp(1..)) && model == "coarse";
+        let stations = queues.then_some("exponential");
+        Ok(Answer { stations, staleness, ..Answer::of(workers, prediction, model) })
     }
 
     fn send_order(&self) -> Result<TransmissionOrder, InputError> {

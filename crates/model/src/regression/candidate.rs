@@ -81,7 +81,7 @@ pub struct Chosen {
     pub fitted: Fitted,
     /// Mean absolute relative error over the left-out groups.
     pub left_out_error: f64,
-    /// `|ln(measured / predicted)|` of each left-out group, ascending.
+    /// `|ln(measured / predicted)|` of each left-out group, ascending; by the candidate that the other groups choose.
     pub left_out_ratios: Vec<f64>,
     /// Smallest and largest value of each feature.
     pub ranges: Vec<(f64, f64)>,
@@ -241,7 +241,8 @@ pub fn choose(samples: &[Sample], candidates: &[Candidate]) -> Result<Chosen, In
         let what = format!("{} groups are too few to leave one out", means.len());
         return Err(InputError::new(PLACE, what).hint("three are needed"));
     }
-    let mut best: Option<(usize, f64, Vec<f64>)> = None;
+    // Of each candidate its number, and of each group left out the relative error and the logarithmic ratio.
+    let mut tried: Vec<(usize, Vec<(f64, f64)>)> = Vec::new();
     let mut last_error = InputError::new(PLACE, "there is no candidate").hint("give at least one");
     for (number, candidate) in candidates.iter().enumerate() {
         let pairs = match leave_one_group_out(candidate, &means) {
@@ -251,16 +252,27 @@ pub fn choose(samples: &[Sample], candidates: &[Candidate]) -> Result<Chosen, In
                 continue;
             }
         };
-        let error = pairs.iter().map(|(y, f)| ((f - y) / y).abs()).sum::<f64>() / pairs.len() as f64;
         // A prediction that is not positive has no ratio: such a candidate knows nothing of this target.
-        let usable = error.is_finite() && pairs.iter().all(|(_, f)| *f > 0.0);
-        if usable && best.as_ref().is_none_or(|(_, smallest, _)| error < *smallest) {
-            let mut ratios: Vec<f64> = pairs.iter().map(|(y, f)| (y / f).ln().abs()).collect();
-            ratios.sort_by(f64::total_cmp);
-            best = Some((number, error, ratios));
+        let usable = pairs.iter().all(|(y, f)| f.is_finite() && *f > 0.0 && (f / y).is_finite());
+        if usable {
+            let of = |(y, f): &(f64, f64)| (((f - y) / y).abs(), (y / f).ln().abs());
+            tried.push((number, pairs.iter().map(of).collect()));
         }
     }
-    let (number, left_out_error, left_out_ratios) = best.ok_or(last_error)?;
+    let best = |without: Option<usize>| {
+        let error = |(_, groups): &&(usize, Vec<(f64, f64)>)| {
+            let kept = groups.iter().enumerate().filter(|(group, _)| Some(*group) != without);
+            kept.map(|(_, (relative, _))| relative).sum::<f64>()
+        };
+        tried.iter().min_by(|one, other| error(one).total_cmp(&error(other)))
+    };
+    let Some((number, groups)) = best(None) else { return Err(last_error) };
+    let (number, left_out_error) =
+        (*number, groups.iter().map(|(relative, _)| relative).sum::<f64>() / groups.len() as f64);
+    // A group must not have helped to choose the candidate that is tested on it, or its ratio flatters.
+    let ratio = |group: usize| best(Some(group)).map(|(_, groups)| groups[group].1);
+    let mut left_out_ratios: Vec<f64> = (0..means.len()).filter_map(ratio).collect();
+    left_out_ratios.sort_by(f64::total_cmp);
     let range = |column: usize| {
         let values = means.iter().map(|mean| mean.features[column]);
         values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)))

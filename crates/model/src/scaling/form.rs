@@ -13,14 +13,21 @@ pub enum Form {
     Logarithm,
     /// A ring in each node, and a ring of nodes after it, which adds `a 2 (N - 1)/N + b (N - 1)`.
     Hierarchy,
+    /// A ring in one node; over several `a (K/N)^u (N/2)^v`, times `e^w` from the third node on: the replicas of a
+    /// node share its link, and two nodes are a case of their own.
+    Shared,
 }
 
 /// A form with its parameters: `gamma` and seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Law {
     pub(super) form: Form,
+    /// Its part in the mean of the laws.
+    pub(super) weight: f64,
     /// In the order of [`PARAMETERS`].
     pub(super) values: [f64; 7],
+    /// In the order of [`EXPONENTS`]; 0 for every form but [`Form::Shared`].
+    pub(super) exponents: [f64; 3],
 }
 
 /// Names and units of a law's parameters, in order.
@@ -34,9 +41,15 @@ pub(super) const PARAMETERS: [(&str, &str); 7] = [
     ("gamma", "1"),
 ];
 
+/// Bounds of these exponents: a thousand nodes change a time by 10 orders of magnitude at most.
+pub(super) const EXPONENT_RANGE: (f64, f64) = (-3.0, 3.0);
+
+/// Names of the exponents of [`Form::Shared`]: u, v and w.
+pub(super) const EXPONENTS: [&str; 3] = ["sharing", "growth", "beyond_two"];
+
 impl Form {
     /// Every form.
-    pub const ALL: [Form; 4] = [Form::Replicas, Form::Ring, Form::Logarithm, Form::Hierarchy];
+    pub const ALL: [Form; 5] = [Form::Replicas, Form::Ring, Form::Logarithm, Form::Hierarchy, Form::Shared];
 
     /// Its name in a fitted model.
     pub fn name(self) -> &'static str {
@@ -45,6 +58,7 @@ impl Form {
             Form::Ring => "ring",
             Form::Logarithm => "logarithm",
             Form::Hierarchy => "hierarchy",
+            Form::Shared => "shared",
         }
     }
 }
@@ -71,6 +85,13 @@ impl Law {
             Form::Hierarchy => {
                 let in_node_s = ring_s(alpha_r, beta_r, (k / n).ceil());
                 if nodes > 1 { in_node_s + ring_s(alpha_n, beta_n, n) } else { in_node_s }
+            }
+            Form::Shared if nodes <= 1 => ring_s(alpha_r, beta_r, k),
+            Form::Shared => {
+                let third = if nodes > 2 { 1.0 } else { 0.0 };
+                let terms = [(k / n).max(1.0).ln(), (n / 2.0).ln(), third];
+                let log: f64 = terms.iter().zip(self.exponents).map(|(term, exponent)| term * exponent).sum();
+                alpha_n * log.exp()
             }
         }
     }

@@ -5,7 +5,7 @@ use bellwether_core::prediction::{
     Validity,
 };
 use bellwether_core::record::StepRecord;
-use bellwether_model::observed::Observed;
+use bellwether_model::observed::{ELSEWHERE, Observed};
 use bellwether_model::queueing::{ClosedNetwork, low_variance};
 use proptest::prelude::*;
 
@@ -269,6 +269,21 @@ fn a_slow_change_is_followed_in_bounded_memory() {
     assert!((step_s(&belief, "slot", 1) - 2.402).abs() < 1e-3);
     belief.describe("kind", BATCH, 6, 0, Some(9.0));
     close(step_s(&belief, "slot", 6), 9.0);
+}
+
+/// Steps without spread or exchange: all that is open is what numbers of workers differ in.
+#[test]
+fn another_number_of_workers_is_less_certain() {
+    let mut belief = belief();
+    belief.describe("kind", BATCH, 12, 0, None);
+    belief.observe("kind", 2, 1.0, &steps(2, 8, 0.01, 0.0));
+    let (seen, more) = (ask(&belief, "slot", 2), ask(&belief, "slot", 4));
+    close(seen.high / seen.low, 1.0);
+    close(more.high / more.examples_per_s, 1.0 + ELSEWHERE);
+    close(more.examples_per_s / more.low, 1.0 + ELSEWHERE);
+    belief.observe("kind", 6, 1.0, &steps(6, 8, 0.01, 0.0));
+    let between = ask(&belief, "slot", 4);
+    assert!(between.high / between.low > 1.0 + ELSEWHERE, "{between:?}");
 }
 
 #[test]

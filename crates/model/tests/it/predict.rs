@@ -542,6 +542,9 @@ fn the_knee_lies_beyond_a_step_of_uneven_virtual_nodes() {
         let answers = counts.iter().map(|workers| question.answer(*workers).expect("an answer"));
         let mut answers: Vec<_> = answers.collect();
         question.mark_knee(&mut answers).expect("an answer of one worker");
+        // Which queue it was is said where there is one.
+        let stations = (protocol == Protocol::Asp).then_some("exponential");
+        assert!(answers.iter().all(|answer| answer.stations == stations), "{protocol}: {answers:?}");
         let knees: Vec<u32> =
             answers.iter().filter(|answer| answer.knee).map(|answer| answer.workers).collect();
         (knees, question.left_out(asked))
@@ -551,6 +554,7 @@ fn the_knee_lies_beyond_a_step_of_uneven_virtual_nodes() {
     let left_out = knee(1e12, Protocol::Bsp, 12).1.expect("there are eight virtual nodes");
     assert!(left_out.contains("more than 8 workers") && left_out.contains("8 virtual nodes"), "{left_out}");
     assert_eq!(knee(1e12, Protocol::Gossip, 12), (vec![], None));
+    assert_eq!(knee(1e12, Protocol::Asp, 3).1, None);
 }
 
 #[test]

@@ -260,3 +260,30 @@ fn a_left_out_network_takes_no_part_in_its_prediction() {
     let error = choose(&uneven, &candidates).unwrap_err();
     assert!(error.place.contains(&uneven[20].group) && error.what.contains("1 features"), "{error}");
 }
+
+/// A network that helps to choose a candidate must not be tested with it: its error would flatter.
+#[test]
+fn ratios_are_of_candidates_that_the_others_choose() {
+    let samples = step_samples(P100);
+    let candidates: Vec<Candidate> = step_time_candidates().into_iter().step_by(2).collect();
+    let chosen = choose(&samples, &candidates).unwrap();
+    let tried: Vec<Vec<(f64, f64)>> =
+        candidates.iter().map(|c| leave_one_group_out(c, &group_means(&samples)).unwrap()).collect();
+    let tried: Vec<_> = tried.iter().filter(|pairs| pairs.iter().all(|(_, f)| *f > 0.0)).collect();
+    let best_without = |group: Option<usize>| {
+        let error = |pairs: &&&Vec<(f64, f64)>| -> f64 {
+            let others = pairs.iter().enumerate().filter(|(number, _)| Some(*number) != group);
+            others.map(|(_, (y, f))| ((f - y) / y).abs()).sum()
+        };
+        *tried.iter().min_by(|a, b| error(a).total_cmp(&error(b))).unwrap()
+    };
+    let ratio = |pairs: &[(f64, f64)], group: usize| (pairs[group].0 / pairs[group].1).ln().abs();
+    let sorted = |mut ratios: Vec<f64>| {
+        ratios.sort_by(f64::total_cmp);
+        ratios
+    };
+    let of_others = sorted((0..20).map(|group| ratio(best_without(Some(group)), group)).collect());
+    let of_itself = sorted((0..20).map(|group| ratio(best_without(None), group)).collect());
+    assert_eq!(chosen.left_out_ratios, of_others);
+    assert_ne!(of_others, of_itself, "no network matters for the choice, so the test shows nothing");
+}

@@ -5,6 +5,7 @@
 pub mod cm_dare;
 pub mod colocation;
 pub mod curves;
+pub mod protocol;
 pub mod split;
 pub mod sync_switch;
 
