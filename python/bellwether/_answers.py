@@ -261,16 +261,18 @@ def fit_model(
     output: Path | None = None,
     *,
     bytes: int | str | None = None,
+    law: str | None = None,
     state_dir: Path | None = None,
 ) -> FittedModels:
     """Models of jobs from what was measured of them, as ``bellwether fit`` makes them.
 
     `sources`: tables (``.csv``), profiles (``.json``) and runs, by folder or by name. `output`: a file that `predict`,
     `simulate` (``truth="fitted:FILE"``) and ``bellwether submit --profile`` take. `bytes`: what workers exchange in
-    every step, where the sources do not say it. Raises InputError for what cannot be used.
+    every step, where the sources do not say it. `law`: "all-reduce", "scaling" or "goodput" in place of the best one.
+    Raises InputError for what cannot be used.
     """
     named = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
-    options = {"sources": [os.fspath(source) for source in named], "bytes": bytes, "state_dir": state_dir}
+    options = {"sources": [os.fspath(source) for source in named], "bytes": bytes, "law": law, "state_dir": state_dir}
     with _Errors():
         text = _native.fit_model(_text(options))
     if output is not None:

@@ -86,6 +86,9 @@ pub struct FittedKind {
     pub batch: u64,
     /// Parameter servers that it was measured with; 0 for none.
     pub servers: u32,
+    /// Most workers of a node where it was measured: predictions fill nodes of that many.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub per_node: u32,
     /// How many measurements it was fitted to.
     pub measurements: u32,
     /// Mean absolute error, relative, of each measurement as the others predict it; absent where they are too few.
@@ -93,6 +96,16 @@ pub struct FittedKind {
     pub held_out_error: Option<f64>,
     /// The model.
     pub model: FittedModel,
+}
+
+fn one() -> u32 {
+    1
+}
+
+// Serde hands over a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_one(count: &u32) -> bool {
+    *count == 1
 }
 
 impl FittedFile {

@@ -50,7 +50,7 @@
 
 use bellwether_core::InputError;
 use bellwether_core::fitted::{FittedModel, Measurement};
-use bellwether_core::prediction::{Configuration, Prediction, Validity};
+use bellwether_core::prediction::{Configuration, JobDescription, Prediction, StepModel, Validity};
 
 pub mod all_reduce;
 pub mod asynchronous;
@@ -62,13 +62,16 @@ pub use noise::Noise;
 pub use score::{IntervalScore, interval_score};
 
 use crate::common::{check, parameter};
+use crate::elastic;
+use crate::scaling::Scaling;
 
 const PLACE: &str = "calibrate";
 
 /// Probability of every interval that a prediction carries.
 pub const LEVEL: f64 = 0.95;
 
-/// Predicts `configuration` with a model that [`asynchronous::fit`] or [`all_reduce::fit`] made.
+/// Predicts `configuration` with a model that [`asynchronous::fit`], [`all_reduce::fit`], [`Scaling::fit`] or
+/// [`elastic::fit`] made.
 ///
 /// # Errors
 ///
@@ -79,6 +82,13 @@ pub fn predict(fitted: &FittedModel, configuration: &Configuration) -> Result<Pr
         asynchronous::predict(fitted, configuration)
     } else if fitted.model.starts_with(all_reduce::MODEL_PREFIX) {
         all_reduce::predict(fitted, configuration)
+    } else if fitted.model == crate::scaling::MODEL {
+        let job = JobDescription { name: String::new(), model: String::new(), batch: 0, devices: 0 };
+        let scaling = Scaling::from_fitted(fitted)?;
+        StepModel::predict(&scaling, &job, configuration)
+            .map_err(|error| InputError::new(PLACE, error.to_string()))
+    } else if fitted.model == elastic::MODEL {
+        elastic::predict(fitted, configuration)
     } else {
         Err(InputError::new(PLACE, format!("unknown fitted model `{}`", fitted.model))
             .hint("ask the module that fitted it"))
@@ -110,6 +120,23 @@ fn points(measurements: &[Measurement]) -> Result<Vec<Point>, InputError> {
         points.push(Point { workers, samples, step_s: measurement.step_s });
     }
     Ok(points)
+}
+
+/// Measurements of synchronous training in the words of [`Scaling::fit`] and [`elastic::fit`].
+pub fn rows(measurements: &[Measurement]) -> Vec<elastic::Row> {
+    let row = |measurement: &Measurement| {
+        let Measurement { configuration, step_s, exchange_s } = measurement;
+        let replicas = configuration.workers();
+        let local_batch = configuration.batch as f64 / f64::from(replicas.max(1));
+        elastic::Row {
+            nodes: configuration.nodes(),
+            replicas,
+            local_batch,
+            step_s: *step_s,
+            exchange_s: *exchange_s,
+        }
+    };
+    measurements.iter().map(row).collect()
 }
 
 /// Smallest and largest number of workers and of global batch.

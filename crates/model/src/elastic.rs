@@ -68,6 +68,7 @@ mod table;
 
 pub(crate) use fit::{BETWEEN_NODES, GAMMA, LEAST_S, MOST_S, check_rows, mean_step_s};
 pub use fit::{Fit, Row, fit, objective};
+pub use fitted::{MODEL, predict};
 pub use goodput::{BatchLimits, Goodput, Optimum, efficiency, noise_scale};
 pub use table::MeasuredTable;
 

@@ -87,6 +87,7 @@ use bellwether_des::statistics::student_quantile;
 
 pub use baseline::{linear_scaling_s, log_log};
 pub use belief::{About, Belief};
+pub use fitted::MODEL;
 pub use form::Form;
 
 use crate::common::SPREAD_MAX;

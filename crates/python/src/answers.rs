@@ -53,13 +53,14 @@ pub(crate) fn of_fit(py: Python<'_>, options: &str) -> PyResult<String> {
         let mut options = Options::read(options)?;
         let paths = options.list("sources");
         let state_dir = options.text("state_dir").map(PathBuf::from);
-        let bytes = options.bytes("bytes")?;
+        let (bytes, law) = (options.bytes("bytes")?, options.text("law"));
+        let law = law.map_or(Ok(fit::Law::Auto), |law| law.parse()).map_err(|error| error.at("--law"))?;
         options.end()?;
         let mut sources = fit::Sources::new();
         for path in paths {
             fit::add(&mut sources, path.as_ref(), state_dir.as_deref())?;
         }
-        let file = fit::fit(&sources, bytes)?;
+        let file = fit::fit(&sources, bytes, law)?;
         Ok(file)
     };
     text(&py.detach(fitted).map_err(raised)?)

@@ -15,10 +15,10 @@
 //! | W, M   | workers, parameter servers                                                     | 1    |
 //!
 //! Source: the deviation of the measured speed from the sum of the workers' own as the sign of a bottleneck is that of
-//! Li, Walls and Guo, ICDCS 2020; the quickest exchanges, the windows and the advice are ours. Workers are taken to have
-//! links alike: one with a slower link than the others looks as if it waited. Where every exchange of a run waits for
-//! others, from the first on, the quickest have waited, too, and the alarm does not come; as workers of a run do not
-//! come all at once, the first ones usually see the servers idle.
+//! Li, Walls and Guo, ICDCS 2020; the quickest exchanges, the windows and the advice are ours. Workers are taken to
+//! have links alike: one with a slower link than the others looks as if it waited. Where every exchange of a run waits
+//! for others, from the first on, the quickest have waited, too, and the alarm does not come; as workers of a run do
+//! not come all at once, the first ones usually see the servers idle.
 
 use std::collections::BTreeMap;
 use std::fmt;

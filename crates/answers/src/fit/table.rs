@@ -4,14 +4,24 @@ use std::str::FromStr;
 
 use bellwether_core::InputError;
 use bellwether_core::fitted::Measurement;
-use bellwether_core::prediction::{Configuration, Protocol};
+use bellwether_core::prediction::{Configuration, DeviceGroup, Protocol};
 
 use super::on;
 use crate::table::{Cells, Table};
 
 /// Columns that a table may have; `workers` and one of `step_s` and `examples_per_s` it needs.
-const COLUMNS: [&str; 9] =
-    ["kind", "workers", "step_s", "examples_per_s", "exchange_s", "batch", "bytes", "protocol", "servers"];
+const COLUMNS: [&str; 10] = [
+    "kind",
+    "workers",
+    "nodes",
+    "step_s",
+    "examples_per_s",
+    "exchange_s",
+    "batch",
+    "bytes",
+    "protocol",
+    "servers",
+];
 
 /// Most workers of a row, and most parameter servers.
 const WORKERS_MAX: u32 = 100_000;
@@ -22,6 +32,8 @@ pub struct Row {
     /// The kind of job, where it is said.
     pub kind: Option<String>,
     workers: u32,
+    /// Nodes that hold them, as evenly as may be.
+    nodes: u32,
     step_s: f64,
     exchange_s: Option<f64>,
     batch: u64,
@@ -36,6 +48,13 @@ impl Row {
     pub fn measurement(&self) -> Measurement {
         let configuration =
             Configuration { protocol: self.protocol, servers: self.servers, ..on(self.workers, self.batch) };
+        let group = |node| DeviceGroup {
+            node,
+            device: "measured".into(),
+            count: self.workers / self.nodes + u32::from(node < self.workers % self.nodes),
+        };
+        let devices = (0..self.nodes).map(group).collect();
+        let configuration = Configuration { devices, ..configuration };
         Measurement { configuration, step_s: self.step_s, exchange_s: self.exchange_s }
     }
 }
@@ -71,6 +90,7 @@ fn row(cells: &Cells<'_>) -> Result<Row, InputError> {
     let protocol = protocol.map_err(|error| error.at(cells.place()))?;
     let protocol = protocol.unwrap_or(Protocol::Bsp);
     let workers = whole("workers", u64::from(WORKERS_MAX))?.ok_or_else(|| missing("workers"))? as u32;
+    let nodes = whole("nodes", u64::from(workers))?.map_or(workers, |nodes| nodes as u32);
     // Where no batch is said, a sample is a step: of all workers, or of each where they do not wait.
     let each = if protocol == Protocol::Bsp { 1 } else { u64::from(workers) };
     let batch = whole("batch", 1 << 40)?.unwrap_or(each);
@@ -83,6 +103,7 @@ fn row(cells: &Cells<'_>) -> Result<Row, InputError> {
     Ok(Row {
         kind: cell("kind").map(String::from),
         workers,
+        nodes,
         step_s,
         exchange_s: seconds("exchange_s")?,
         batch,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bellwether_answers::fit::{self, Sources};
+use bellwether_answers::fit::{self, Law, Sources};
 use bellwether_core::fitted::{FittedFile, FittedKind};
 use bellwether_core::units::Bytes;
 use bellwether_render as render;
@@ -26,6 +26,9 @@ pub(crate) struct FitArguments {
     /// Bytes that workers exchange in every step, where the sources do not say it
     #[arg(long, value_name = "BYTES")]
     pub(crate) bytes: Option<Bytes>,
+    /// What is fitted to synchronous measurements: auto, all-reduce, scaling or goodput
+    #[arg(long, value_name = "LAW", default_value = "auto", value_parser = str::parse::<Law>)]
+    pub(crate) law: Law,
     /// How the result is printed
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: Format,
@@ -40,7 +43,7 @@ pub(crate) fn fit(arguments: &FitArguments, printer: &Printer) -> Result<ExitCod
     for source in &arguments.sources {
         fit::add(&mut sources, source, arguments.state_dir.as_deref())?;
     }
-    let file = fit::fit(&sources, arguments.bytes.map(|bytes| bytes.0))?;
+    let file = fit::fit(&sources, arguments.bytes.map(|bytes| bytes.0), arguments.law)?;
     let text = render::json(&file);
     files::write_whole(&arguments.output, text.as_bytes())?;
     match arguments.format {
@@ -56,7 +59,7 @@ pub(crate) fn fit(arguments: &FitArguments, printer: &Printer) -> Result<ExitCod
 
 fn table(file: &FittedFile) -> String {
     let of_kind = |kind: &FittedKind| {
-        let FittedKind { name, batch, servers, measurements, held_out_error, model } = kind;
+        let FittedKind { name, batch, servers, per_node, measurements, held_out_error, model } = kind;
         let error = |error: f64| format!("{:.1} %", 100.0 * error);
         let (least, most) = model.workers;
         let how =
@@ -68,6 +71,9 @@ fn table(file: &FittedFile) -> String {
             ("measurements", format!("{measurements}, on {least} to {most} workers")),
             ("error, fitted", error(model.mean_absolute_residual())),
         ];
+        if *per_node > 1 {
+            rows.push(("workers of a node", format!("{per_node} at most")));
+        }
         rows.push((
             "error, held out",
             held_out_error.map_or("too few measurements to tell".into(), |held_out| {

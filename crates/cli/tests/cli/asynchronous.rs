@@ -7,6 +7,7 @@ use rustix::process::Signal;
 
 use crate::harness::{Live, Random, Scene, signal, wait_for};
 use crate::jobs::{self, Recipe};
+use crate::served::synthetic;
 
 const ASP: &str = "sync.policy=\"asp\"";
 const THROUGH_SERVERS: &str = "sync.reduce=\"servers\"";
@@ -315,4 +316,18 @@ fn a_wrong_table_is_refused_with_what_is_right() {
     ] {
         scene.call(&["run", "job.toml", "--set", set]).refused_with(words);
     }
+}
+
+#[test]
+fn a_server_that_holds_workers_up_is_named_in_the_journal() {
+    let scene = Scene::new("");
+    // Pulls and pushes of 4 MiB take longer than the gradients, and four workers want them at once.
+    let job =
+        synthetic("crowd", 1, 1_000, 2.0).replace("4KiB", "4MiB") + "[sync]\npolicy = \"asp\"\nservers = 1\n";
+    scene.write("crowd.toml", &job);
+    let run = scene.call(&["run", "crowd.toml", "--workers", "4", "--name", "crowd"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let logs = scene.call(&["logs", "crowd", "-n", "10000"]).stdout;
+    assert!(logs.contains("1 parameter server holds 4 workers up"), "{logs}");
+    assert!(logs.contains("% of the"), "{logs}");
 }

@@ -90,6 +90,43 @@ fn a_run_is_fitted_by_its_own_steps() {
     }
 }
 
+/// Four workers share the link of a node: 0.4 s of computing, and an exchange that two nodes wait for.
+const PLACED: &str = "workers,nodes,batch,step_s\n1,1,16,0.40\n2,1,32,0.42\n4,1,64,0.44\n2,2,32,0.52\n8,2,128,0.90\n\
+    12,3,192,0.94\n16,4,256,0.97\n";
+
+#[test]
+fn placements_are_fitted_by_laws_that_know_nodes() {
+    let scene = Scene::new("");
+    scene.write("placed.csv", PLACED);
+    let fitted = |law: &str| {
+        let ended = scene.call(&["fit", "placed.csv", "-o", "fitted.json", "--law", law, "--format", "json"]);
+        assert_eq!(ended.code, Some(0), "{law}: {ended:?}");
+        let file: Value = serde_json::from_str(&ended.stdout).expect("an object");
+        file["kinds"][0].clone()
+    };
+    for (law, model) in [("scaling", "scaling"), ("goodput", "elastic")] {
+        let kind = fitted(law);
+        assert_eq!((kind["model"]["model"].as_str(), kind["per_node"].as_u64()), (Some(model), Some(4)));
+        let rows = predicted(&scene, &["--workers", "1..16", "--batch", "64"]);
+        let four = rows[3]["examples_per_s"].as_f64().expect("a number");
+        assert!((four / (64.0 / 0.44) - 1.0).abs() < 0.2, "{law}: {}", rows[3]);
+        assert!(rows.iter().all(|row| row["low"].as_f64() < row["high"].as_f64()), "{law}");
+    }
+    // Of all, the one that predicts what it has not seen best; all-reduce knows nothing of nodes.
+    let errors = ["all-reduce", "scaling", "goodput", "auto"]
+        .map(|law| fitted(law)["held_out_error"].as_f64().expect("seven measurements"));
+    assert!(errors[3] <= errors[..3].iter().copied().fold(f64::INFINITY, f64::min) + 1e-12, "{errors:?}");
+    assert!(errors[3] < errors[0], "{errors:?}");
+    let refused = |law: &str, words: &[&str]| {
+        scene.call(&["fit", "free.csv", "-o", "f.json", "--law", law]).refused_with(words);
+    };
+    scene.write("free.csv", ASYNCHRONOUS);
+    refused("scaling", &["--law", "queueing"]);
+    refused("power", &["all-reduce", "scaling"]);
+    scene.write("free.csv", "workers,nodes,step_s\n2,3,1.0\n");
+    refused("auto", &["free.csv, line 2", "nodes"]);
+}
+
 #[test]
 fn what_cannot_be_fitted_or_asked_is_refused() {
     let scene = Scene::new("");

@@ -2,12 +2,15 @@
 
 use bellwether_core::error::InputError;
 use bellwether_core::fitted::{FittedModel, Parameter};
+use bellwether_core::prediction::{Bottleneck, Configuration, Prediction, Protocol, Validity};
+use bellwether_des::statistics::student_quantile;
 use bellwether_numerics::matrix::{inverse, squared};
 
 use super::{Fit, Row, Throughput};
 use crate::common::parameter::{kind, needed, parameter};
 
-const MODEL: &str = "elastic";
+/// What a fitted model of this module is called.
+pub const MODEL: &str = "elastic";
 const COUNT: usize = 7;
 const PARAMETERS: [(&str, &str); COUNT] = [
     ("alpha_c", "s"),
@@ -135,3 +138,46 @@ fn covariance(model: &Throughput, rows: &[Row], free: &[bool; COUNT]) -> Option<
     }
     Some(covariance)
 }
+
+/// Predicts `configuration` with a model that [`Fit::to_fitted`] wrote. The interval is that of one more measurement
+/// with the residuals of the fit.
+///
+/// # Errors
+///
+/// Returns an error on any of these: another model; a configuration without workers, or that is not synchronous.
+pub fn predict(fitted: &FittedModel, configuration: &Configuration) -> Result<Prediction, InputError> {
+    let throughput = Throughput::from_fitted(fitted)?;
+    let replicas = configuration.workers();
+    if replicas == 0 || configuration.protocol != Protocol::Bsp || configuration.servers > 0 {
+        return Err(InputError::new(MODEL, "this model knows only synchronous workers without servers"));
+    }
+    let pieces = configuration.accumulation.max(1);
+    let local_batch = configuration.batch as f64 / f64::from(replicas) / f64::from(pieces);
+    let nodes = configuration.nodes();
+    let step_s = throughput.step_s(nodes, replicas, local_batch, pieces - 1);
+    let residuals = &fitted.relative_residuals;
+    let squares: f64 = residuals.iter().map(|residual| residual.ln_1p().powi(2)).sum();
+    // Parameters at their bounds are known beforehand; a fit to fewer rows than there are others has no noise to tell.
+    let freedom = (residuals.len() as f64 - COUNT as f64 / 2.0).max(1.0);
+    let spread = (student_quantile(0.975, freedom) * (squares / freedom + NOISE * NOISE).sqrt()).exp();
+    let examples_per_s = configuration.batch as f64 / step_s;
+    let (least, most) = fitted.workers;
+    let validity = if (least..=most).contains(&replicas) {
+        Validity::Interpolated
+    } else {
+        Validity::Extrapolated(format!("{replicas} workers, measured with {least} to {most}"))
+    };
+    let exchange_s = throughput.exchange_s(nodes, replicas);
+    let waits = exchange_s > throughput.gradient_s(local_batch) * f64::from(pieces);
+    Ok(Prediction {
+        examples_per_s,
+        low: examples_per_s / spread,
+        high: examples_per_s * spread,
+        step_s,
+        bottleneck: if waits { Bottleneck::Link } else { Bottleneck::Compute },
+        validity,
+    })
+}
+
+/// Relative error that a measured step is believed to have at least.
+const NOISE: f64 = 0.02;

@@ -8,7 +8,8 @@ use super::validity::Ranges;
 use super::{Interval, Scaling};
 use crate::common::parameter::{kind, needed, parameter};
 
-const MODEL: &str = "scaling";
+/// What a fitted model of this module is called.
+pub const MODEL: &str = "scaling";
 
 impl Scaling {
     /// The model as data: `<form>.<parameter>` for each law, then what the interval and the range of validity need.
