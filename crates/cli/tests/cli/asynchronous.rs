@@ -323,11 +323,11 @@ fn a_server_that_holds_workers_up_is_named_in_the_journal() {
     let scene = Scene::new("");
     // Pulls and pushes of 4 MiB take longer than the gradients, and four workers want them at once.
     let job =
-        synthetic("crowd", 1, 1_000, 2.0).replace("4KiB", "4MiB") + "[sync]\npolicy = \"asp\"\nservers = 1\n";
+        synthetic("crowd", 1, 150, 2.0).replace("4KiB", "4MiB") + "[sync]\npolicy = \"asp\"\nservers = 1\n";
     scene.write("crowd.toml", &job);
-    let run = scene.call(&["run", "crowd.toml", "--workers", "4", "--name", "crowd"]);
+    let run = scene.call(&["run", "crowd.toml", "--workers", "4"]);
     assert_eq!(run.code, Some(0), "{run:?}");
-    let logs = scene.call(&["logs", "crowd", "-n", "10000"]).stdout;
+    let logs = scene.call(&["logs", "crowd-1", "-n", "10000"]).stdout;
     assert!(logs.contains("1 parameter server holds 4 workers up"), "{logs}");
     assert!(logs.contains("% of the"), "{logs}");
 }
