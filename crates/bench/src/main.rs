@@ -21,6 +21,7 @@ mod autoscale;
 mod chaos;
 mod crash;
 mod failure;
+mod field_study;
 mod folder;
 mod hang;
 mod jobs;
@@ -89,6 +90,8 @@ enum What {
     Asynchronous(asynchronous::AsynchronousArguments),
     /// A daemon: its decisions and times beside the simulator's, kills, and answers under load
     Serve(serve::ServeArguments),
+    /// Policies that believe profiles, beside those that know more or less, on many simulated and some real jobs
+    FieldStudy(field_study::FieldStudyArguments),
     /// Random faults on real runs: same bits, clean audit, no hang, nothing left over
     Chaos(chaos::ChaosArguments),
     /// One process of `allreduce`
@@ -152,6 +155,7 @@ fn bench(what: What, printer: &Printer) -> Result<(), Failure> {
         What::Parameters(arguments) => (parameters::measure(&arguments, printer)?, arguments.output),
         What::Sync(arguments) => (sync::measure(&arguments, printer)?, arguments.output),
         What::Serve(arguments) => (serve::measure(&arguments, printer)?, arguments.output),
+        What::FieldStudy(arguments) => (field_study::measure(&arguments, printer)?, arguments.output),
         What::Chaos(arguments) => (chaos::measure(&arguments, printer)?, arguments.output),
         What::AllreduceMember(arguments) => return allreduce::member(arguments),
         What::ParametersMember(arguments) => return parameters::member(arguments),

@@ -5,7 +5,7 @@ mod client;
 mod kills;
 mod load;
 mod simulated;
-mod stage;
+pub(super) mod stage;
 
 use clap::Args;
 use serde_json::json;

@@ -19,7 +19,7 @@ use crate::programs::bellwether;
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A daemon that can be killed and comes back.
-pub(super) struct Stage {
+pub(crate) struct Stage {
     folder: Folder,
     child: Child,
     pub(super) client: Client,
@@ -27,15 +27,19 @@ pub(super) struct Stage {
 
 impl Stage {
     pub(super) fn start(policy: &str) -> Result<Stage, Failure> {
+        Stage::start_with(policy, 4)
+    }
+
+    pub(crate) fn start_with(policy: &str, slots: u32) -> Result<Stage, Failure> {
         let folder = Folder::new("serve")?;
-        let child = launch(&folder, &["--policy", policy, "--slots", "4"])?;
+        let child = launch(&folder, &["--policy", policy, "--slots", &slots.to_string()])?;
         let client = Client::new(folder.path());
         let stage = Stage { folder, child, client };
         stage.wait_until_it_answers()?;
         Ok(stage)
     }
 
-    pub(super) fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.folder.path().into()
     }
 
@@ -71,7 +75,7 @@ impl Stage {
     }
 
     /// All jobs, when all have ended.
-    pub(super) fn wait_for_the_end(&self) -> Result<Vec<JobState>, Failure> {
+    pub(crate) fn wait_for_the_end(&self) -> Result<Vec<JobState>, Failure> {
         let since = Instant::now();
         loop {
             let jobs = self.client.jobs()?;
