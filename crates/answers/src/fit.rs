@@ -8,7 +8,8 @@ use bellwether_core::fitted::{FITTED_VERSION, FittedFile, FittedKind, FittedMode
 use bellwether_core::job::WorkerRange;
 use bellwether_core::prediction::{Configuration, DeviceGroup, Link, Protocol};
 use bellwether_core::{InputError, ParseError};
-use bellwether_model::calibrate::{self, Noise, all_reduce, asynchronous, kinds::as_measured};
+use bellwether_model::calibrate::kinds::{padded_batch, predict_kind};
+use bellwether_model::calibrate::{self, Noise, all_reduce, asynchronous};
 use bellwether_model::collective::Algorithm;
 use bellwether_model::elastic;
 use bellwether_model::predict::{ANSWERS_MAX, Answer, mark};
@@ -80,7 +81,7 @@ pub fn fit(sources: &Sources, bytes: Option<u64>, law: Law) -> Result<FittedFile
 }
 
 fn fit_kind(name: &str, measured: &Measured, bytes: Option<u64>, law: Law) -> Result<FittedKind, InputError> {
-    let Measured { measurements, bytes: known } = measured;
+    let Measured { measurements, bytes: known, virtual_nodes } = measured;
     let is_plain = |one: &Measurement| one.configuration.protocol == Protocol::Bsp;
     let synchronous = measurements.iter().all(is_plain);
     if !synchronous && measurements.iter().any(is_plain) {
@@ -89,7 +90,7 @@ fn fit_kind(name: &str, measured: &Measured, bytes: Option<u64>, law: Law) -> Re
     }
     if law != Law::Auto && !synchronous {
         let what = "of workers that do not wait for each other only the queueing model is known";
-        return Err(InputError::new("--law", what).hint("leave it out"));
+        return Err(InputError::new(name, what).hint("leave --law out"));
     }
     let bytes = known.or(bytes).unwrap_or(0);
     let per_node = measurements.iter().map(|one| {
@@ -97,23 +98,36 @@ fn fit_kind(name: &str, measured: &Measured, bytes: Option<u64>, law: Law) -> Re
         devices.iter().map(|group| group.count).max().unwrap_or(1)
     });
     let per_node = per_node.max().unwrap_or(1).max(1);
+    let measurements = &padded(measurements, virtual_nodes.filter(|_| synchronous))?;
     let law = if synchronous { best_law(measurements, bytes, law, per_node > 1) } else { law };
     let with = |measurements: &[Measurement]| match synchronous {
         true => fit_synchronous(measurements, bytes, law),
         false => asynchronous::fit(measurements, &asynchronous::Prior::default()),
     };
     let model = with(measurements)?;
-    let first = &measurements[0].configuration;
+    let first = &measured.measurements[0].configuration;
     let each = if synchronous { 1 } else { u64::from(first.workers().max(1)) };
     Ok(FittedKind {
         name: name.into(),
         batch: (first.batch / each).max(1),
         servers: first.servers,
         per_node,
+        virtual_nodes: virtual_nodes.filter(|_| synchronous),
         measurements: measurements.len() as u32,
         held_out_error: held_out_error(measurements, &with),
         model,
     })
+}
+
+/// The measurements with as many samples as if every worker had the virtual nodes of the one that has most.
+fn padded(measurements: &[Measurement], virtual_nodes: Option<u32>) -> Result<Vec<Measurement>, InputError> {
+    let one = |measurement: &Measurement| {
+        let Measurement { configuration, .. } = measurement;
+        let batch = padded_batch(configuration.batch, virtual_nodes, configuration.workers())?;
+        let configuration = Configuration { batch, ..configuration.clone() };
+        Ok(Measurement { configuration, ..measurement.clone() })
+    };
+    measurements.iter().map(one).collect()
 }
 
 /// The law that predicts left-out measurements best, of those that can be fitted to them without one.
@@ -262,9 +276,10 @@ impl<'a> Question<'a> {
     /// Those of [`kind`](Question::kind) and of the model; too many numbers of workers.
     pub fn answers(&self, kind: &FittedKind) -> Result<Vec<Answer>, InputError> {
         let measured = kind.model.workers;
+        let most = kind.virtual_nodes.unwrap_or(u32::MAX);
         let range = self
             .workers
-            .unwrap_or(WorkerRange { min: 1, max: measured.1.saturating_mul(4).min(ANSWERS_MAX) });
+            .unwrap_or(WorkerRange { min: 1, max: measured.1.saturating_mul(4).min(ANSWERS_MAX).min(most) });
         if range.max - range.min >= ANSWERS_MAX {
             let what = format!("{range} asks for more than {ANSWERS_MAX} predictions");
             return Err(InputError::new("--workers", what).hint("ask for fewer numbers of workers at once"));
@@ -300,7 +315,7 @@ impl<'a> Question<'a> {
             devices,
             ..on(workers, self.batch.unwrap_or(1))
         };
-        let prediction = calibrate::predict(&kind.model, &as_measured(kind, &asked))?;
+        let prediction = predict_kind(kind, &asked)?;
         Ok(Answer::of(workers, prediction, "fitted"))
     }
 }

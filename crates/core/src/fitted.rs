@@ -89,6 +89,10 @@ pub struct FittedKind {
     /// Most workers of a node where it was measured: predictions fill nodes of that many.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub per_node: u32,
+    /// Virtual nodes that share a synchronous step's samples, where they are known: the worker that has most of them
+    /// sets the pace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub virtual_nodes: Option<u32>,
     /// How many measurements it was fitted to.
     pub measurements: u32,
     /// Mean absolute error, relative, of each measurement as the others predict it; absent where they are too few.

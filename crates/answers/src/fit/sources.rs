@@ -11,7 +11,7 @@ use bellwether_core::prediction::{
     Configuration, JobDescription, Prediction, ProfiledRate, Protocol, StepModel,
 };
 use bellwether_core::record::StepRecord;
-use bellwether_model::calibrate::{self, kinds::as_measured};
+use bellwether_model::calibrate::kinds::predict_kind;
 use bellwether_model::collective::Algorithm;
 use bellwether_model::observed::{Calm, Observed, STEPS_MIN};
 use bellwether_runtime::metrics;
@@ -28,6 +28,8 @@ use crate::predict::read_profile;
 pub struct Measured {
     /// Bytes that workers exchange in every step, where they are known.
     pub bytes: Option<u64>,
+    /// Virtual nodes that share a step's samples, where they are known.
+    pub virtual_nodes: Option<u32>,
     /// What was measured, of synchronous training or of asynchronous.
     pub measurements: Vec<Measurement>,
 }
@@ -70,6 +72,7 @@ pub fn add_table(sources: &mut Sources, path: &Path) -> Result<(), InputError> {
     for row in read_rows(&text, &place)? {
         let kind = sources.entry(row.kind.clone().unwrap_or_else(|| stem.clone())).or_default();
         kind.bytes = row.bytes.or(kind.bytes);
+        kind.virtual_nodes = row.virtual_nodes.or(kind.virtual_nodes);
         kind.measurements.push(row.measurement());
     }
     Ok(())
@@ -84,6 +87,7 @@ pub fn add_profile(sources: &mut Sources, path: &Path) -> Result<(), InputError>
     let profile = read_profile(path)?;
     let kind = sources.entry(profile.job.clone()).or_default();
     kind.bytes = Some(profile.upload_bytes());
+    kind.virtual_nodes = Some(profile.virtual_nodes).filter(|nodes| *nodes > 1);
     let step_s = mean(&profile.steps.iter().map(|step| step.step_s).collect::<Vec<_>>());
     let configuration = on(1, profile.batch);
     kind.measurements.push(Measurement { configuration, step_s, exchange_s: None });
@@ -102,6 +106,7 @@ pub fn add_run(sources: &mut Sources, run: &RunDir) -> Result<(), InputError> {
     if !bytes.is_empty() {
         kind.bytes = Some(mean(&bytes).round() as u64);
     }
+    kind.virtual_nodes = Some(job.batch.virtual_nodes);
     kind.measurements.extend(by_workers.iter().map(|(workers, steps)| of_steps(&job, *workers, steps)));
     Ok(())
 }
@@ -143,7 +148,7 @@ pub fn rates_of_kind(kind: &FittedKind, job: &Job) -> Result<Vec<ProfiledRate>, 
             format!("it was measured with {batch} samples in a step, and this job has {}", job.batch.size);
         return Err(InputError::new(&kind.name, what).hint("fit measurements of this job"));
     }
-    rates(job, &|workers| calibrate::predict(&kind.model, &as_measured(kind, &on(workers, batch))))
+    rates(job, &|workers| predict_kind(kind, &on(workers, batch)))
 }
 
 fn rates(

@@ -10,10 +10,11 @@ use super::on;
 use crate::table::{Cells, Table};
 
 /// Columns that a table may have; `workers` and one of `step_s` and `examples_per_s` it needs.
-const COLUMNS: [&str; 10] = [
+const COLUMNS: [&str; 11] = [
     "kind",
     "workers",
     "nodes",
+    "virtual_nodes",
     "step_s",
     "examples_per_s",
     "exchange_s",
@@ -37,6 +38,8 @@ pub struct Row {
     step_s: f64,
     exchange_s: Option<f64>,
     batch: u64,
+    /// Virtual nodes that share a step's samples, where they are said.
+    pub virtual_nodes: Option<u32>,
     /// Bytes that workers exchange in a step, where they are said.
     pub bytes: Option<u64>,
     protocol: Protocol,
@@ -107,6 +110,7 @@ fn row(cells: &Cells<'_>) -> Result<Row, InputError> {
         step_s,
         exchange_s: seconds("exchange_s")?,
         batch,
+        virtual_nodes: whole("virtual_nodes", u64::from(WORKERS_MAX))?.map(|nodes| nodes as u32),
         bytes: whole("bytes", 1 << 50)?,
         protocol,
         servers: servers.unwrap_or(u32::from(protocol.needs_servers())),

@@ -59,7 +59,8 @@ pub(crate) fn fit(arguments: &FitArguments, printer: &Printer) -> Result<ExitCod
 
 fn table(file: &FittedFile) -> String {
     let of_kind = |kind: &FittedKind| {
-        let FittedKind { name, batch, servers, per_node, measurements, held_out_error, model } = kind;
+        let FittedKind { name, batch, servers, per_node, virtual_nodes, measurements, held_out_error, model } =
+            kind;
         let error = |error: f64| format!("{:.1} %", 100.0 * error);
         let (least, most) = model.workers;
         let how =
@@ -71,6 +72,9 @@ fn table(file: &FittedFile) -> String {
             ("measurements", format!("{measurements}, on {least} to {most} workers")),
             ("error, fitted", error(model.mean_absolute_residual())),
         ];
+        if let Some(nodes) = virtual_nodes {
+            rows.push(("virtual nodes", nodes.to_string()));
+        }
         if *per_node > 1 {
             rows.push(("workers of a node", format!("{per_node} at most")));
         }

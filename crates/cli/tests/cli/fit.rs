@@ -90,6 +90,23 @@ fn a_run_is_fitted_by_its_own_steps() {
     }
 }
 
+#[test]
+fn the_worker_with_most_virtual_nodes_sets_the_pace() {
+    let scene = Scene::new("");
+    let rows = [(1, 0.160), (2, 0.080), (4, 0.040), (8, 0.020)].map(|(n, s)| format!("{n},{s},8,8"));
+    scene.write("v.csv", format!("workers,step_s,batch,virtual_nodes\n{}\n", rows.join("\n")));
+    let ended = scene.call(&["fit", "v.csv", "-o", "fitted.json"]);
+    assert!(ended.stdout.contains("virtual nodes") && ended.code == Some(0), "{ended:?}");
+    let rows = predicted(&scene, &["--workers", "1..8"]);
+    let rate = |workers: usize| rows[workers - 1]["examples_per_s"].as_f64().expect("a number");
+    // Three of eight on one of three workers, two on one of five to seven.
+    for (workers, nodes) in [(1, 8.0), (2, 4.0), (3, 3.0), (4, 2.0), (5, 2.0), (6, 2.0), (7, 2.0), (8, 1.0)] {
+        let expected = 8.0 / (0.020 * nodes);
+        assert!((rate(workers) / expected - 1.0).abs() < 0.02, "{workers}: {} {expected}", rate(workers));
+    }
+    scene.call(&["predict", "fitted.json", "--workers", "9"]).refused_with(&["9", "8"]);
+}
+
 /// Four workers share the link of a node: 0.4 s of computing, and an exchange that two nodes wait for.
 const PLACED: &str = "workers,nodes,batch,step_s\n1,1,16,0.40\n2,1,32,0.42\n4,1,64,0.44\n2,2,32,0.52\n8,2,128,0.90\n\
     12,3,192,0.94\n16,4,256,0.97\n";
@@ -121,7 +138,7 @@ fn placements_are_fitted_by_laws_that_know_nodes() {
         scene.call(&["fit", "free.csv", "-o", "f.json", "--law", law]).refused_with(words);
     };
     scene.write("free.csv", ASYNCHRONOUS);
-    refused("scaling", &["--law", "queueing"]);
+    refused("scaling", &["`free`", "--law", "queueing"]);
     refused("power", &["all-reduce", "scaling"]);
     scene.write("free.csv", "workers,nodes,step_s\n2,3,1.0\n");
     refused("auto", &["free.csv, line 2", "nodes"]);

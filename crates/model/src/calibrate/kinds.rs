@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bellwether_core::InputError;
 use bellwether_core::fitted::{FittedFile, FittedKind};
 use bellwether_core::prediction::{
     Configuration, JobDescription, PredictError, Prediction, Protocol, StepModel, Validity,
@@ -9,6 +10,7 @@ use bellwether_core::prediction::{
 
 use super::predict;
 use crate::common::answer::{not_known, own_devices};
+use crate::compute::most_virtual_nodes;
 
 /// The models of a file, asked by [kind](JobDescription::model), on devices of these relative speeds.
 ///
@@ -46,6 +48,37 @@ pub fn as_measured(kind: &FittedKind, configuration: &Configuration) -> Configur
     }
 }
 
+/// The batch with which each of `workers` would compute as much as the one that has most of the virtual nodes. Where
+/// there are none, or the workers share them equally, the batch itself.
+///
+/// # Errors
+///
+/// More workers than virtual nodes.
+pub fn padded_batch(batch: u64, virtual_nodes: Option<u32>, workers: u32) -> Result<u64, InputError> {
+    let Some(nodes) = virtual_nodes.filter(|nodes| *nodes > 0) else { return Ok(batch) };
+    let slots = f64::from(most_virtual_nodes(nodes, workers)?) * f64::from(workers);
+    Ok((batch as f64 * slots / f64::from(nodes)).round() as u64)
+}
+
+/// Predicts a kind in a configuration whose batch may be left open (1) and whose protocol is the measured one.
+///
+/// # Errors
+///
+/// Same errors as [`predict`](super::predict) and [`padded_batch`].
+pub fn predict_kind(kind: &FittedKind, configuration: &Configuration) -> Result<Prediction, InputError> {
+    let asked = as_measured(kind, configuration);
+    if kind.servers > 0 {
+        return predict(&kind.model, &asked);
+    }
+    let batch = padded_batch(asked.batch, kind.virtual_nodes, asked.workers())?;
+    let mut prediction = predict(&kind.model, &Configuration { batch, ..asked.clone() })?;
+    let part = asked.batch as f64 / batch as f64;
+    for rate in [&mut prediction.examples_per_s, &mut prediction.low, &mut prediction.high] {
+        *rate *= part;
+    }
+    Ok(prediction)
+}
+
 impl StepModel for FittedKinds {
     fn predict(
         &self,
@@ -61,7 +94,7 @@ impl StepModel for FittedKinds {
                 format!("`{}` was measured under {measured}, not {}", kind.name, configuration.protocol);
             return Err(PredictError::Unsupported(why));
         }
-        let mut prediction = predict(&kind.model, &as_measured(kind, configuration))?;
+        let mut prediction = predict_kind(kind, configuration)?;
         let speed = |device: &str| self.speeds.get(device).copied().unwrap_or(1.0);
         let slowest =
             configuration.devices.iter().map(|group| speed(&group.device)).fold(f64::INFINITY, f64::min);
