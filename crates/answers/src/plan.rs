@@ -14,7 +14,7 @@ use bellwether_sched::plan::{self, Catalogue, Question};
 
 use crate::Refusal;
 use crate::options::Options;
-use crate::predict::profiled;
+use crate::predict::{BATCH, profiled};
 
 mod ways;
 mod work;
@@ -50,6 +50,8 @@ pub struct Request {
     pub ways: Ways,
     /// Whether servers may be transient.
     pub transient: bool,
+    /// Samples per step, of all workers where they share a batch, else of one; `None`: as profiled.
+    pub batch: Option<u64>,
     /// Most workers; `None`: 64, or as many as there are virtual nodes.
     pub max_workers: Option<u32>,
     /// Regions that may be used; empty: all.
@@ -76,6 +78,7 @@ impl Request {
             work: Work::of(&mut options)?,
             ways: Ways::of(&mut options)?,
             transient: options.is_set("transient"),
+            batch: options.whole("batch", BATCH)?,
             max_workers: options.whole("max_workers", WORKERS)?,
             regions: options.list("region"),
             runs: options.whole("runs", RUNS)?.unwrap_or(plan::RUNS),
@@ -97,12 +100,20 @@ impl Request {
         let model = catalogue.speeds_of(profiled(&self.profile)?)?;
         let profile = model.profile();
         note_join(&mut catalogue, profile, note);
-        let amount = self.work.samples(profile, note)?;
+        let batch = self.batch.unwrap_or(profile.batch);
+        if batch != profile.batch && self.work.target_loss.is_some() {
+            let what = "a curve says how many steps of its own batch a loss takes, and nothing of another";
+            return Err(InputError::new("--batch", what)
+                .hint("leave it out, or say --steps or --epochs")
+                .into());
+        }
+        let amount = self.work.samples(profile, batch, note)?;
         note_link(&catalogue, profile, note);
         let job = model.job();
         let ways: Vec<SyncStrategy> = self.ways.list()?;
         let usual = Question::new(&job, &model, &catalogue, amount.samples);
         let question = Question {
+            batch,
             deadline_s,
             budget_dollars: self.budget.map(Dollars::get),
             confidence: self.confidence,
@@ -118,7 +129,8 @@ impl Request {
         };
         let mut found = plan::plan(&question, &catalogue, &model)?;
         plan::order_parts(&mut found, profile);
-        found.computation.clone_from(&profile.computation);
+        // A job with another batch is another job.
+        found.computation = profile.computation.clone().filter(|_| batch == profile.batch);
         Ok(found)
     }
 }

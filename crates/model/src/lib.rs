@@ -6,6 +6,7 @@
 //! Parts of a step:
 //!
 //! - [`compute`]: computing, by batch and of the slowest worker;
+//! - [`batch_times`]: a micro-batch by its size, from a few sizes that were measured;
 //! - [`collective`]: an all-reduce, and how much of it the backward pass hides.
 //!
 //! Whole steps:
@@ -53,6 +54,7 @@
 //! - [`import`]: what the profilers of PyTorch and TensorFlow write.
 //!
 
+pub mod batch_times;
 pub mod biased;
 pub mod calibrate;
 pub mod collective;

@@ -5,6 +5,7 @@
 mod accuracy_asynchronous;
 mod accuracy_colocation;
 mod apart;
+mod batch_times;
 mod coarse_bad_input;
 mod coarse_calibrate;
 mod coarse_laws;

@@ -1,8 +1,8 @@
 //! How fast machines of the catalogue are together: asked of the step model once for each number of workers.
 //!
 //! Machines of one kind are the model's own question. Where two types of devices share one batch, virtual nodes are
-//! mapped unevenly by [`mapping::solve`]: a virtual node takes a device as long as a step of a lone device grows when
-//! the batch doubles, over V; the rest of a step of U workers is that of U equal ones (the slower of both types).
+//! mapped unevenly by [`mapping::solve`]: a virtual node takes a device as long as the model says or, where it does not
+//! know, as a step of a lone device grows when the batch doubles, over V; the rest of a step of U workers is that of U equal ones (the slower of both types).
 
 use std::collections::BTreeMap;
 
@@ -201,6 +201,10 @@ impl<'a> Speeds<'a> {
     fn node_s(&self, kind: usize) -> Option<f64> {
         let machine = &self.catalogue.machines[kind];
         let mut configuration = self.configuration(groups(machine, 1, 0), self.link(machine)?);
+        let known_s = self.model.virtual_node_s(self.question.job, &configuration);
+        if let Some(node_s) = known_s {
+            return (node_s > 0.0).then_some(node_s);
+        }
         let once_s = self.model.predict(self.question.job, &configuration).ok()?.step_s;
         configuration.batch *= 2;
         let twice_s = self.model.predict(self.question.job, &configuration).ok()?.step_s;
