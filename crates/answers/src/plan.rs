@@ -16,9 +16,11 @@ use crate::Refusal;
 use crate::options::Options;
 use crate::predict::{BATCH, profiled};
 
+mod nodes;
 mod ways;
 mod work;
 
+pub use nodes::VirtualNodes;
 pub use ways::Ways;
 pub use work::Work;
 
@@ -52,6 +54,8 @@ pub struct Request {
     pub transient: bool,
     /// Samples per step, of all workers where they share a batch, else of one; `None`: as profiled.
     pub batch: Option<u64>,
+    /// Virtual nodes that it is cut into; `None`: as profiled.
+    pub virtual_nodes: Option<VirtualNodes>,
     /// Most workers; `None`: 64, or as many as there are virtual nodes.
     pub max_workers: Option<u32>,
     /// Regions that may be used; empty: all.
@@ -79,12 +83,17 @@ impl Request {
             ways: Ways::of(&mut options)?,
             transient: options.is_set("transient"),
             batch: options.whole("batch", BATCH)?,
+            virtual_nodes: options.parsed("virtual_nodes", str::parse)?,
             max_workers: options.whole("max_workers", WORKERS)?,
             regions: options.list("region"),
             runs: options.whole("runs", RUNS)?.unwrap_or(plan::RUNS),
             seed: options.whole("seed", 0..=u64::MAX)?.unwrap_or(0),
         };
         options.end()?;
+        if request.batch.is_some() && request.virtual_nodes.is_some() {
+            let what = "a plan changes the batch or its cut, and not both";
+            return Err(InputError::new("--virtual-nodes", what).hint("profile the job with the other batch"));
+        }
         Ok(request)
     }
 
@@ -97,7 +106,10 @@ impl Request {
         let deadline_s = self.deadline.map(left_s).transpose()?;
         let mut catalogue = read_catalogue(&self.catalog)?;
         catalogue.check_regions(&self.regions)?;
-        let model = catalogue.speeds_of(profiled(&self.profile)?)?;
+        let mut model = catalogue.speeds_of(profiled(&self.profile)?)?;
+        if let Some(virtual_nodes) = self.virtual_nodes {
+            model = virtual_nodes.cut(model, &catalogue, note)?;
+        }
         let profile = model.profile();
         note_join(&mut catalogue, profile, note);
         let batch = self.batch.unwrap_or(profile.batch);

@@ -251,6 +251,20 @@ pub trait StepModel {
         None
     }
 
+    /// Whether each worker of `configuration` fits into `room_bytes` of memory, as far as the model knows.
+    ///
+    /// # Errors
+    ///
+    /// [`PredictError::DoesNotFit`], which says by how much it does not.
+    fn fits(
+        &self,
+        _job: &JobDescription,
+        _configuration: &Configuration,
+        _room_bytes: f64,
+    ) -> Result<(), PredictError> {
+        Ok(())
+    }
+
     /// Progress per sample at `batch`, relative to that at the job's own batch, after `progress` samples.
     fn efficiency(&self, _job: &JobDescription, _batch: u64, _progress: f64) -> f64 {
         1.0

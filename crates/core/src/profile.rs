@@ -80,11 +80,15 @@ pub struct Profile {
 pub struct MeasuredBatch {
     /// Samples of the micro-batch.
     pub samples: u64,
-    /// Seconds of computing it, of which a quarter of those that were measured took less: the others may have waited for
-    /// a processor.
+    /// Seconds of computing it, of which a quarter of those that were measured took less: the others may have waited
+    /// for a processor.
     pub compute_s: f64,
     /// Relative standard error of these seconds, by how much rounds of the measurement differ.
     pub error: f64,
+    /// Largest resident memory of a lone worker that computed all virtual nodes of this size, in bytes; absent where
+    /// the system does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_resident_bytes: Option<u64>,
 }
 
 /// What measurements apart from the profiled steps say.

@@ -15,13 +15,13 @@
 //! | t_i    | seconds that it took                                       | s        |
 //! | s_i    | seconds per sample between two measured sizes              | s/sample |
 //!
-//! Each piece is a fixed part and a part per sample. Small micro-batches do not fill a device: there the part per sample
-//! is small, and it grows to that of the full device over the pieces.
+//! Each piece is a fixed part and a part per sample. Small micro-batches do not fill a device: there the part per
+//! sample is small, and it grows to that of the full device over the pieces.
 //!
 //! # Source
 //!
-//! None: of the laws that were tried (one line, a line with a floor, power laws, monotone cubic curves), straight pieces
-//! miss the least on public tables. `cargo run --release -p bellwether-model --example accuracy_batches`.
+//! None: of the laws that were tried (one line, a line with a floor, power laws, monotone cubic curves), straight
+//! pieces miss the least on public tables. `cargo run --release -p bellwether-model --example accuracy_batches`.
 //!
 //! # Assumes
 //!
@@ -29,9 +29,10 @@
 //!
 //! # Valid
 //!
-//! Between the smallest and the largest measured size. [`Estimate::error`] is the distance to another belief that cannot
-//! be ruled out: between two sizes, and above them, that no sample is faster than in the next larger size, or the largest
-//! one (and no micro-batch shorter than the next smaller one); below them that none is shorter than the smallest one.
+//! Between the smallest and the largest measured size. [`Estimate::error`] is the distance to another belief that
+//! cannot be ruled out: between two sizes, and above them, that no sample is faster than in the next larger size, or
+//! the largest one (and no micro-batch shorter than the next smaller one); below them that none is shorter than the
+//! smallest one.
 //!
 //! # Checked by
 //!
@@ -52,14 +53,14 @@ use bellwether_core::InputError;
 use bellwether_core::profile::MeasuredBatch;
 
 use crate::common::check::not_positive;
+use crate::common::pieces::{Pieces, Value};
 
 const PLACE: &str = "batches";
 
 /// Seconds of a micro-batch by its size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BatchTimes {
-    /// Samples and seconds, by ascending samples; at least two.
-    points: Vec<(f64, f64)>,
+    pieces: Pieces,
 }
 
 /// What is expected of a micro-batch.
@@ -85,19 +86,12 @@ impl BatchTimes {
             not_positive(PLACE, "the samples of a micro-batch", samples)?;
             not_positive(PLACE, "the seconds of a micro-batch", seconds)?;
         }
-        let mut points = measured.to_vec();
-        points.sort_by(|one, other| one.0.total_cmp(&other.0));
-        if let Some(pair) = points.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-            let what = format!("micro-batches of {} samples were measured twice", pair[0].0);
-            return Err(InputError::new(PLACE, what).hint("give each size once"));
-        }
-        if points.len() < 2 {
-            let what = format!("{} sizes of a micro-batch say nothing of another", points.len());
-            return Err(
-                InputError::new(PLACE, what).hint("measure at least two: profile JOB --batches 16,64,256")
-            );
-        }
-        Ok(BatchTimes { points })
+        let pieces = Pieces::new(measured).ok_or_else(|| {
+            let what =
+                format!("{} sizes of a micro-batch, or one twice, say nothing of another", measured.len());
+            InputError::new(PLACE, what).hint("measure two or more: profile JOB --batches 16,64,256")
+        })?;
+        Ok(BatchTimes { pieces })
     }
 
     /// The law of a profile's batches; `None` where it measured none but its own.
@@ -116,44 +110,12 @@ impl BatchTimes {
 
     /// The smallest and the largest measured size, in samples.
     pub fn range(&self) -> (f64, f64) {
-        (self.points[0].0, self.points[self.points.len() - 1].0)
+        self.pieces.range()
     }
 
     /// What a micro-batch of `samples`, above 0, takes.
     pub fn at(&self, samples: f64) -> Estimate {
-        let points = &self.points;
-        let last = points.len() - 1;
-        let above = points.partition_point(|(size, _)| *size < samples);
-        let (seconds, other_s) = match above {
-            0 => {
-                let (size, first_s) = points[0];
-                let line_s = first_s + (samples - size) * self.slope(0);
-                let seconds = line_s.min(first_s).max(samples / size * first_s);
-                // At the smallest size itself both are equal.
-                (seconds, first_s)
-            }
-            above if above > last => {
-                let (size, last_s) = points[last];
-                (last_s + (samples - size) * self.slope(last - 1).max(0.0), samples / size * last_s)
-            }
-            above => {
-                let ((low, low_s), (high, high_s)) = (points[above - 1], points[above]);
-                let seconds = low_s + (samples - low) * self.slope(above - 1);
-                // No micro-batch is shorter than a smaller one, and no sample faster than in a larger one.
-                (seconds, low_s.max(samples / high * high_s))
-            }
-        };
-        let (smallest, largest) = self.range();
-        Estimate {
-            seconds,
-            error: (other_s / seconds - 1.0).abs(),
-            inside: (smallest..=largest).contains(&samples),
-        }
-    }
-
-    /// Seconds per sample of the piece that begins at a point.
-    fn slope(&self, piece: usize) -> f64 {
-        let ((low, low_s), (high, high_s)) = (self.points[piece], self.points[piece + 1]);
-        (high_s - low_s) / (high - low)
+        let Value { value: seconds, other: other_s, inside } = self.pieces.at(samples);
+        Estimate { seconds, error: (other_s / seconds - 1.0).abs(), inside }
     }
 }

@@ -17,6 +17,10 @@
 //! - [`predict`]: any configuration from the profile of one worker, by the models above;
 //! - [`rescale`]: another number of workers, from the first steps of a run.
 //!
+//! Memory:
+//!
+//! - [`memory`]: of a worker, by its micro-batch and its virtual nodes.
+//!
 //! Whole runs:
 //!
 //! - [`hybrid`]: the time of a run whose protocol changes;
@@ -67,6 +71,7 @@ pub mod event;
 pub mod gpu;
 pub mod hybrid;
 pub mod import;
+pub mod memory;
 pub mod named;
 pub mod observed;
 pub mod phase;

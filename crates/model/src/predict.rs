@@ -41,9 +41,9 @@
 //! may take. Workers of which none is more than K units ahead are no slower than workers that wait for each other after
 //! every K + 1 units; the mean of K + 1 units is taken to be spread as one is, by the root of K + 1 less. Devices of
 //! another speed do all computing faster or slower by that factor. Computing of a batch of other size is as
-//! [`crate::batch_times`] says where the profile has several, else proportional to it. Waiting for samples is proportional to their number, the same on devices of any
-//! speed, and as if each worker had a loader of its own. Where loading hides behind computing, a faster device waits
-//! longer than this says.
+//! [`crate::batch_times`] says where the profile has several, else proportional to it. Waiting for samples is
+//! proportional to their number, the same on devices of any speed, and as if each worker had a loader of its own. Where
+//! loading hides behind computing, a faster device waits longer than this says.
 //!
 //! # Valid
 //!
@@ -90,6 +90,7 @@ use crate::collective::{
 };
 use crate::compute::{Durations, most_virtual_nodes};
 use crate::event::server_bytes;
+use crate::memory::MemoryLaw;
 use crate::phase::{PhaseTime, Servers, synchronous_all_reduce, synchronous_servers};
 use crate::queueing::Shares;
 
@@ -98,6 +99,8 @@ mod batches;
 mod fine;
 mod handling;
 mod question;
+mod recut;
+mod room;
 mod slowest;
 mod units;
 mod waiting;
@@ -132,6 +135,8 @@ pub struct ProfileModel {
     downloads: bool,
     /// What a micro-batch takes by its size, where several were measured.
     batches: Option<BatchTimes>,
+    /// What a worker needs of memory, where it was measured.
+    memory: Option<MemoryLaw>,
 }
 
 /// A step in the making.
@@ -163,7 +168,8 @@ impl ProfileModel {
         let rest_s = if downloads { 0.0 } else { (step_s - compute - update_s - data_wait_s).max(0.0) };
         let speeds = BTreeMap::from([(profile.device.clone(), 1.0)]);
         let batches = BatchTimes::of(&profile.batches)?;
-        Ok(ProfileModel { profile, speeds, update_s, data_wait_s, rest_s, downloads, batches })
+        let memory = MemoryLaw::of(&profile);
+        Ok(ProfileModel { profile, speeds, update_s, data_wait_s, rest_s, downloads, batches, memory })
     }
 
     /// The same with a device type of another speed: 2 computes twice as fast as the profiled one.
@@ -407,20 +413,6 @@ impl ProfileModel {
         Ok(synchronous_servers(compute_s, configuration.workers(), bytes, &servers, 0.0)?)
     }
 
-    /// Half the 95 % interval of a step's throughput, relative to it: of what was measured only now and then, and of
-    /// what goes over links, which take `link_s` of the `step_s`.
-    pub fn uncertainty(&self, step_s: f64, link_s: f64) -> f64 {
-        let steps_s = self.gradients_s();
-        let variation =
-            Durations::new(&steps_s).map_or(0.0, |durations| durations.squared_variation().sqrt());
-        let own_s = (step_s - link_s).max(0.0);
-        let apart = self.profile.apart.unwrap_or_default();
-        let own_error = (variation / (steps_s.len() as f64).sqrt()).hypot(apart.step_error);
-        let own_error = own_error.hypot(self.contention() / LEVEL_95);
-        let link_error = LINK_UNCERTAINTY.hypot(apart.link_error);
-        LEVEL_95 * (own_error * own_s).hypot(link_error * link_s) / step_s
-    }
-
     /// A step of `step_s` with its relative `error` as a prediction, if these are finite.
     fn prediction(
         &self,
@@ -468,6 +460,10 @@ impl ProfileModel {
 impl StepModel for ProfileModel {
     fn virtual_node_s(&self, _: &JobDescription, configuration: &Configuration) -> Option<f64> {
         self.lone_node_s(configuration)
+    }
+
+    fn fits(&self, _: &JobDescription, configuration: &Configuration, room: f64) -> Result<(), PredictError> {
+        self.check_room(configuration, room)
     }
 
     fn predict(&self, _: &JobDescription, configuration: &Configuration) -> Result<Prediction, PredictError> {

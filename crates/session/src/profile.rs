@@ -78,7 +78,7 @@ pub fn measure(
         false => synchronous::measure(job, trained, how, observe)?,
     };
     if !how.batches.is_empty() {
-        profile.batches = batches::measure(job, &workload, how, observe)?;
+        profile.batches = batches::measure(job, (&workload, description.training_samples), how, observe)?;
     }
     // Two workers are measured at most.
     let processor_wait = pressure.and_then(|pressure| pressure.share(2));

@@ -85,7 +85,7 @@ pub(super) fn check(profile: &Profile) -> Result<(), InputError> {
 fn check_batches(batches: &[MeasuredBatch]) -> Result<(), InputError> {
     for (number, batch) in batches.iter().enumerate() {
         let wrong = |what: String| Err(InputError::new(format!("batches[{number}]"), what).hint(AGAIN));
-        let MeasuredBatch { samples, compute_s, error } = *batch;
+        let MeasuredBatch { samples, compute_s, error, peak_resident_bytes } = *batch;
         if samples == 0 || samples > BATCH_MAX {
             return wrong(format!("a micro-batch of {samples} samples cannot be measured"));
         }
@@ -97,6 +97,9 @@ fn check_batches(batches: &[MeasuredBatch]) -> Result<(), InputError> {
         }
         if !is_duration(error) {
             return wrong(format!("{error} is not a relative standard error"));
+        }
+        if peak_resident_bytes.is_some_and(|bytes| bytes == 0 || bytes > BYTES_MAX) {
+            return wrong("no worker has so much memory".into());
         }
     }
     match batches.len() {

@@ -2,8 +2,9 @@
 
 use bellwether_core::prediction::{Configuration, Protocol};
 
-use super::{LEVEL_95, ProfileModel};
+use super::{LEVEL_95, LINK_UNCERTAINTY, ProfileModel};
 use crate::batch_times::Estimate;
+use crate::compute::Durations;
 
 impl ProfileModel {
     /// How many samples more than a step of the profile this batch has: all workers' step where they share it, else one
@@ -26,7 +27,7 @@ impl ProfileModel {
 
     /// Samples of a micro-batch of this batch, what it would take if each sample took as long as in the profile, and
     /// what it is expected to take; `None` where it has the profile's size or nothing is known of others.
-    fn micro_batch(&self, configuration: &Configuration) -> Option<(f64, f64, Estimate)> {
+    pub(super) fn micro_batch(&self, configuration: &Configuration) -> Option<(f64, f64, Estimate)> {
         let times = self.batches.as_ref()?;
         let factor = self.batch_factor(configuration);
         if (factor - 1.0).abs() < 1e-9 || self.is_whole_units(configuration) {
@@ -51,6 +52,20 @@ impl ProfileModel {
             Some(_) => Some("a micro-batch beyond the measured ones"),
             None => other.then_some("another batch than the profiled one"),
         }
+    }
+
+    /// Half the 95 % interval of a step's throughput, relative to it: of what was measured only now and then, and of
+    /// what goes over links, which take `link_s` of the `step_s`.
+    pub fn uncertainty(&self, step_s: f64, link_s: f64) -> f64 {
+        let steps_s = self.gradients_s();
+        let variation =
+            Durations::new(&steps_s).map_or(0.0, |durations| durations.squared_variation().sqrt());
+        let own_s = (step_s - link_s).max(0.0);
+        let apart = self.profile.apart.unwrap_or_default();
+        let own_error = (variation / (steps_s.len() as f64).sqrt()).hypot(apart.step_error);
+        let own_error = own_error.hypot(self.contention() / LEVEL_95);
+        let link_error = LINK_UNCERTAINTY.hypot(apart.link_error);
+        LEVEL_95 * (own_error * own_s).hypot(link_error * link_s) / step_s
     }
 
     /// [`uncertainty`](Self::uncertainty) of a configuration, with what is not known of its batch.

@@ -110,13 +110,16 @@ pub struct Answer {
     /// Expected mean staleness of an update; absent where there is no such thing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub staleness: Option<f64>,
+    /// Bytes of memory that the largest worker needs; absent where it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker_bytes: Option<f64>,
 }
 
 impl Answer {
     /// A model's prediction for this many workers; its efficiency is not known before [`mark`].
     pub fn of(workers: u32, prediction: Prediction, model: &'static str) -> Answer {
         let Prediction { examples_per_s, low, high, step_s, bottleneck, validity } = prediction;
-        let (efficiency, knee, staleness) = (f64::NAN, false, None);
+        let (efficiency, knee, staleness, worker_bytes) = (f64::NAN, false, None, None);
         Answer {
             workers,
             examples_per_s,
@@ -129,6 +132,7 @@ impl Answer {
             validity,
             model,
             staleness,
+            worker_bytes,
         }
     }
 }
@@ -367,7 +371,8 @@ impl Question<'_> {
             let staleness = staleness::expected(self.protocol, workers).filter(|_| !self.synchronous());
             ("coarse", (prediction.map_err(|why| InputError::new("predict", why.to_string()))?, staleness))
         };
-        Ok(Answer { staleness, ..Answer::of(workers, prediction, model) })
+        let worker_bytes = self.model.memory(configuration).map(|need| need.bytes.round());
+        Ok(Answer { staleness, worker_bytes, ..Answer::of(workers, prediction, model) })
     }
 
     fn send_order(&self) -> Result<TransmissionOrder, InputError> {

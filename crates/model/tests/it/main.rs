@@ -24,6 +24,7 @@ mod gpu_published;
 mod gpu_sharing;
 mod hybrid;
 mod import;
+mod memory;
 mod named;
 mod observed;
 mod observed_steps;

@@ -52,7 +52,7 @@ pub fn trace(
     let workload = WorkloadBuilder::new(build).with_initial_weights(how.initial_weights.clone());
     observe(Progress::Note(Note::Tracing { warm_up: first, steps: STEPS }));
     // The step after the last one begins once the trace is written.
-    train(job, &workload, &spawn, first + STEPS + 1)?;
+    train(job, &workload, &spawn, first + STEPS + 1, 0)?;
     let new: Vec<PathBuf> = files(&folder)
         .map_err(|e| at(&place, e))?
         .into_iter()
@@ -68,9 +68,12 @@ pub fn trace(
 pub(super) struct Trained {
     /// All its steps.
     pub(super) steps: Vec<StepRecord>,
+    /// Largest resident memory of its worker, in bytes, where it is known.
+    pub(super) peak_resident_bytes: Option<u64>,
 }
 
-/// Trains this many steps on one worker, in a folder that vanishes.
+/// Trains this many steps on one worker, in a folder that vanishes; the held-out set is evaluated after each
+/// `evaluated_steps` of them, or never (0).
 ///
 /// # Errors
 ///
@@ -80,9 +83,11 @@ pub(super) fn train(
     workload: &WorkloadBuilder,
     spawn: &Spawn,
     steps: u64,
+    evaluated_steps: u64,
 ) -> Result<Trained, RunError> {
     let job = original.clone().edit(|edited| {
         endless(edited);
+        edited.evaluation.every_steps = evaluated_steps;
         (edited.sync, edited.workers) = (job::Sync::default(), WorkerRange { min: 1, max: 1 });
     })?;
     let description = WorkloadDescription::of(workload.build(&job)?.as_ref());
@@ -114,7 +119,10 @@ pub(super) fn train(
     let _ = helper.join();
     let (summary, outcome) = ended.map_err(|e| at("profile", e))?;
     match outcome {
-        RunOutcome::Stopped => Ok(Trained { steps: metrics::read(&run.path).collect() }),
+        RunOutcome::Stopped => Ok(Trained {
+            steps: metrics::read(&run.path).collect(),
+            peak_resident_bytes: Some(summary.peak_resident_bytes).filter(|bytes| *bytes > 0),
+        }),
         _ => {
             let what = format!("it could not be measured: {}", summary.outcome.reason());
             Err(at(&original.name, what).into())

@@ -24,16 +24,15 @@ pub(super) fn table(profile: &Profile) -> String {
         row("  waits for data", of(&waits_s));
     }
     if !profile.batches.is_empty() {
-        row("micro-batches", "samples and time of one".into());
+        row("micro-batches", "samples, and time and peak memory with one".into());
     }
     for batch in &profile.batches {
-        let MeasuredBatch { samples, compute_s, error } = batch;
+        let MeasuredBatch { samples, compute_s, error, peak_resident_bytes } = batch;
         let per_sample = milliseconds(compute_s / *samples as f64);
         let exact = error * 100.0;
-        row(
-            "",
-            format!("{samples:>6}  {} (± {exact:.1} %), {per_sample} a sample", milliseconds(*compute_s)),
-        );
+        let memory = peak_resident_bytes.map_or(String::new(), |peak| format!(", {}", bytes(peak)));
+        let seconds = milliseconds(*compute_s);
+        row("", format!("{samples:>6}  {seconds} (± {exact:.1} %), {per_sample} a sample{memory}"));
     }
     let parts = profile.parts.len();
     row("exchanged per step", format!("{} in {}", bytes(profile.upload_bytes()), count(parts, "part")));
