@@ -1,6 +1,5 @@
 //! Performance models by the texts that name them, and the files behind these.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +15,7 @@ use bellwether_model::named::ModelSpec;
 use bellwether_model::profiles::ProfiledJobs;
 use bellwether_model::speedup::Speedup;
 use bellwether_model::throughput_table::{ElasticFlowTables, GavelTable};
+use bellwether_sim::cluster::Cluster;
 
 /// A model, and what it knows of the work of applications.
 pub struct NamedModel {
@@ -25,18 +25,19 @@ pub struct NamedModel {
     pub applications: Option<Applications>,
 }
 
-/// The model that `text` names, such as `amdahl:0.1` or `gavel:FILE`; `speeds` are those of the types of device
-/// relative to each other. `place` names the text in errors.
+/// The model that `text` names, such as `amdahl:0.1` or `gavel:FILE`; `cluster` says how fast
+/// types of device are relative to each other, and what memory they have. `place` names the text in errors.
 ///
 /// # Errors
 ///
 /// Returns an error if the text names no model, and if a file cannot be read or used.
-pub fn read(text: &str, place: &str, speeds: &BTreeMap<String, f64>) -> Result<NamedModel, InputError> {
+pub fn read(text: &str, place: &str, cluster: &Cluster) -> Result<NamedModel, InputError> {
     let named: ModelSpec = text.parse().map_err(|error: ParseError| error.at(place))?;
-    make(&named, speeds)
+    make(&named, cluster)
 }
 
-fn make(named: &ModelSpec, speeds: &BTreeMap<String, f64>) -> Result<NamedModel, InputError> {
+fn make(named: &ModelSpec, cluster: &Cluster) -> Result<NamedModel, InputError> {
+    let speeds = &cluster.device_speeds;
     let plain = |model: Box<dyn StepModel + Sync>| NamedModel { model, applications: None };
     Ok(match named {
         ModelSpec::Law(law) => plain(Box::new(Speedup::new(law.clone(), speeds.clone())?)),
@@ -61,21 +62,22 @@ fn make(named: &ModelSpec, speeds: &BTreeMap<String, f64>) -> Result<NamedModel,
                 applications: Some(applications),
             }
         }
-        ModelSpec::Profiles(folder) => plain(Box::new(profiles(folder, speeds)?)),
+        ModelSpec::Profiles(folder) => plain(Box::new(profiles(folder, cluster)?)),
         ModelSpec::Fitted(file) => {
             let fitted = FittedFile::read(&text(Path::new(file))?, file)?;
             plain(Box::new(FittedKinds::new(fitted, speeds.clone())))
         }
         ModelSpec::Noisy { error, model } => {
-            let NamedModel { model, applications } = make(model, speeds)?;
+            let NamedModel { model, applications } = make(model, cluster)?;
             NamedModel { model: Box::new(Biased::new(model, *error, 0)?), applications }
         }
     })
 }
 
 /// `FOLDER/NAME.json`.
-fn profiles(folder: &str, speeds: &BTreeMap<String, f64>) -> Result<ProfiledJobs, InputError> {
-    let mut jobs = ProfiledJobs::new(speeds.clone());
+fn profiles(folder: &str, cluster: &Cluster) -> Result<ProfiledJobs, InputError> {
+    let mut jobs =
+        ProfiledJobs::new(cluster.device_speeds.clone()).with_memory(cluster.device_memory.clone());
     for (file, path) in entries(Path::new(folder))? {
         let Some(name) = file.strip_suffix(".json") else { continue };
         let place = path.display().to_string();

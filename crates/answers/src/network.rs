@@ -267,6 +267,7 @@ pub fn profile(network: &Network, estimate: &Estimate) -> Profile {
             data_wait_s: 0.0,
         }],
         collective: None,
+        batches: Vec::new(),
         network: None,
         parsing: None,
         checkpoint_s: estimate.checkpoint.as_ref().map(|time| time.seconds),

@@ -14,11 +14,13 @@ use bellwether_sched::plan::{self, Catalogue, Question};
 
 use crate::Refusal;
 use crate::options::Options;
-use crate::predict::profiled;
+use crate::predict::{BATCH, profiled};
 
+mod nodes;
 mod ways;
 mod work;
 
+pub use nodes::VirtualNodes;
 pub use ways::Ways;
 pub use work::Work;
 
@@ -50,6 +52,10 @@ pub struct Request {
     pub ways: Ways,
     /// Whether servers may be transient.
     pub transient: bool,
+    /// Samples per step, of all workers where they share a batch, else of one; `None`: as profiled.
+    pub batch: Option<u64>,
+    /// Virtual nodes that it is cut into; `None`: as profiled.
+    pub virtual_nodes: Option<VirtualNodes>,
     /// Most workers; `None`: 64, or as many as there are virtual nodes.
     pub max_workers: Option<u32>,
     /// Regions that may be used; empty: all.
@@ -76,12 +82,18 @@ impl Request {
             work: Work::of(&mut options)?,
             ways: Ways::of(&mut options)?,
             transient: options.is_set("transient"),
+            batch: options.whole("batch", BATCH)?,
+            virtual_nodes: options.parsed("virtual_nodes", str::parse)?,
             max_workers: options.whole("max_workers", WORKERS)?,
             regions: options.list("region"),
             runs: options.whole("runs", RUNS)?.unwrap_or(plan::RUNS),
             seed: options.whole("seed", 0..=u64::MAX)?.unwrap_or(0),
         };
         options.end()?;
+        if request.batch.is_some() && request.virtual_nodes.is_some() {
+            let what = "a plan changes the batch or its cut, and not both";
+            return Err(InputError::new("--virtual-nodes", what).hint("profile the job with the other batch"));
+        }
         Ok(request)
     }
 
@@ -94,15 +106,26 @@ impl Request {
         let deadline_s = self.deadline.map(left_s).transpose()?;
         let mut catalogue = read_catalogue(&self.catalog)?;
         catalogue.check_regions(&self.regions)?;
-        let model = catalogue.speeds_of(profiled(&self.profile)?)?;
+        let mut model = catalogue.speeds_of(profiled(&self.profile)?)?;
+        if let Some(virtual_nodes) = self.virtual_nodes {
+            model = virtual_nodes.cut(model, &catalogue, note)?;
+        }
         let profile = model.profile();
         note_join(&mut catalogue, profile, note);
-        let amount = self.work.samples(profile, note)?;
+        let batch = self.batch.unwrap_or(profile.batch);
+        if batch != profile.batch && self.work.target_loss.is_some() {
+            let what = "a curve says how many steps of its own batch a loss takes, and nothing of another";
+            return Err(InputError::new("--batch", what)
+                .hint("leave it out, or say --steps or --epochs")
+                .into());
+        }
+        let amount = self.work.samples(profile, batch, note)?;
         note_link(&catalogue, profile, note);
         let job = model.job();
         let ways: Vec<SyncStrategy> = self.ways.list()?;
         let usual = Question::new(&job, &model, &catalogue, amount.samples);
         let question = Question {
+            batch,
             deadline_s,
             budget_dollars: self.budget.map(Dollars::get),
             confidence: self.confidence,
@@ -118,7 +141,8 @@ impl Request {
         };
         let mut found = plan::plan(&question, &catalogue, &model)?;
         plan::order_parts(&mut found, profile);
-        found.computation.clone_from(&profile.computation);
+        // A job with another batch is another job.
+        found.computation = profile.computation.clone().filter(|_| batch == profile.batch);
         Ok(found)
     }
 }

@@ -89,7 +89,11 @@ pub mod serve {
         let view = &cluster.view;
         let speed = |name: &String| cluster.device_speeds.get(name).copied().unwrap_or(1.0);
         let fastest = view.device_types.iter().map(speed).fold(f64::MIN_POSITIVE, f64::max);
-        let kind = |name: &String| DeviceType { name: name.clone(), speed: speed(name) / fastest };
+        let kind = |name: &String| DeviceType {
+            name: name.clone(),
+            speed: speed(name) / fastest,
+            memory_bytes: cluster.device_memory.get(name).copied(),
+        };
         Machine {
             device_types: view.device_types.iter().map(kind).collect(),
             nodes: view

@@ -53,6 +53,9 @@ pub(crate) fn show(note: &Note, printer: &Printer) {
             printer.note(format_args!("one worker: {warm_up} steps to warm up, {steps} to measure"));
         }
         Note::TwoWorkers => printer.note(format_args!("two workers: as many steps again")),
+        Note::OneBatch { batch, steps } => {
+            printer.note(format_args!("one worker, batches of {batch}: {steps} steps to measure"));
+        }
         Note::OneServer { warm_up, updates } => printer.note(format_args!(
             "one worker and one server: {warm_up} updates to warm up, {updates} to measure"
         )),

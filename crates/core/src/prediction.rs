@@ -245,6 +245,26 @@ pub trait StepModel {
         configuration: &Configuration,
     ) -> Result<Prediction, PredictError>;
 
+    /// Seconds that a lone device of `configuration` needs for one of the equal parts that the job's batch is cut into,
+    /// its virtual nodes; `None` where the model does not know them.
+    fn virtual_node_s(&self, _job: &JobDescription, _configuration: &Configuration) -> Option<f64> {
+        None
+    }
+
+    /// Whether each worker of `configuration` fits into `room_bytes` of memory, as far as the model knows.
+    ///
+    /// # Errors
+    ///
+    /// [`PredictError::DoesNotFit`], which says by how much it does not.
+    fn fits(
+        &self,
+        _job: &JobDescription,
+        _configuration: &Configuration,
+        _room_bytes: f64,
+    ) -> Result<(), PredictError> {
+        Ok(())
+    }
+
     /// Progress per sample at `batch`, relative to that at the job's own batch, after `progress` samples.
     fn efficiency(&self, _job: &JobDescription, _batch: u64, _progress: f64) -> f64 {
         1.0

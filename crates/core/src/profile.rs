@@ -68,6 +68,27 @@ pub struct Profile {
     /// What was measured apart from the steps; absent when nothing was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apart: Option<MeasuredApart>,
+    /// What a micro-batch takes by its size, smallest first, this profile's own among them; empty when only that was
+    /// measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub batches: Vec<MeasuredBatch>,
+}
+
+/// What a micro-batch of one size takes: what a virtual node computes at once.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredBatch {
+    /// Samples of the micro-batch.
+    pub samples: u64,
+    /// Seconds of computing it, of which a quarter of those that were measured took less: the others may have waited
+    /// for a processor.
+    pub compute_s: f64,
+    /// Relative standard error of these seconds, by how much rounds of the measurement differ.
+    pub error: f64,
+    /// Largest resident memory of a lone worker that computed all virtual nodes of this size, in bytes; absent where
+    /// the system does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_resident_bytes: Option<u64>,
 }
 
 /// What measurements apart from the profiled steps say.
@@ -215,6 +236,11 @@ impl Profile {
             pairs.filter(|(_, operation)| counts(operation.kind)).map(|(seconds, _)| seconds).sum()
         };
         self.steps.iter().map(sum).collect()
+    }
+
+    /// Samples of one micro-batch of this profile: what a virtual node computes at once.
+    pub fn micro_batch(&self) -> f64 {
+        self.batch as f64 / f64::from(self.virtual_nodes)
     }
 
     /// Bytes that a worker of parameter servers pulls in one step: of the downloads, or, in a profile without any, as

@@ -64,6 +64,7 @@ fn network(parts: u32) -> Profile {
         processor_wait: None,
         boot: None,
         apart: None,
+        batches: Vec::new(),
     }
 }
 

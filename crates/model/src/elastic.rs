@@ -3,7 +3,7 @@
 //! # Model
 //!
 //! ```text
-//! T_grad(b)       = a_c + b_c b
+//! T_grad(b)       = a_c + b_c b                  or as measured by size (`Goodput::with_batch_times`)
 //! T_net(1)        = 0
 //! T_net(K)        = a_r + b_r max(K - 2, 0)                      all replicas in one node
 //!                 = a_n + b_n max(K - 2, 0)                      replicas in several nodes

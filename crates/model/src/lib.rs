@@ -6,6 +6,7 @@
 //! Parts of a step:
 //!
 //! - [`compute`]: computing, by batch and of the slowest worker;
+//! - [`batch_times`]: a micro-batch by its size, from a few sizes that were measured;
 //! - [`collective`]: an all-reduce, and how much of it the backward pass hides.
 //!
 //! Whole steps:
@@ -15,6 +16,10 @@
 //! - [`event`]: steps through servers, simulated operation by operation;
 //! - [`predict`]: any configuration from the profile of one worker, by the models above;
 //! - [`rescale`]: another number of workers, from the first steps of a run.
+//!
+//! Memory:
+//!
+//! - [`memory`]: of a worker, by its micro-batch and its virtual nodes.
 //!
 //! Whole runs:
 //!
@@ -53,6 +58,7 @@
 //! - [`import`]: what the profilers of PyTorch and TensorFlow write.
 //!
 
+pub mod batch_times;
 pub mod biased;
 pub mod calibrate;
 pub mod collective;
@@ -65,6 +71,7 @@ pub mod event;
 pub mod gpu;
 pub mod hybrid;
 pub mod import;
+pub mod memory;
 pub mod named;
 pub mod observed;
 pub mod phase;

@@ -32,7 +32,7 @@
 //!
 //! # Source
 //!
-//! The parts: [`crate::compute`], [`crate::collective`], [`crate::queueing`], [`crate::phase`].
+//! The parts: [`crate::compute`], [`crate::batch_times`], [`crate::collective`], [`crate::queueing`], [`crate::phase`].
 //!
 //! # Assumes
 //!
@@ -40,10 +40,10 @@
 //! is of one worker's batch, and each worker has its own. Virtual nodes are alike: what one took says what any other
 //! may take. Workers of which none is more than K units ahead are no slower than workers that wait for each other after
 //! every K + 1 units; the mean of K + 1 units is taken to be spread as one is, by the root of K + 1 less. Devices of
-//! another speed do all computing faster or slower by that factor. Computing of a batch of other size is proportional,
-//! as one profile shows one size. Waiting for samples is proportional to their number, the same on devices of any
-//! speed, and as if each worker had a loader of its own. Where loading hides behind computing, a faster device waits
-//! longer than this says.
+//! another speed do all computing faster or slower by that factor. Computing of a batch of other size is as
+//! [`crate::batch_times`] says where the profile has several, else proportional to it. Waiting for samples is
+//! proportional to their number, the same on devices of any speed, and as if each worker had a loader of its own. Where
+//! loading hides behind computing, a faster device waits longer than this says.
 //!
 //! # Valid
 //!
@@ -84,18 +84,23 @@ use bellwether_core::prediction::{
 use bellwether_core::profile::{CollectiveCost, OperationKind, Profile};
 use bellwether_des::statistics::mean;
 
+use crate::batch_times::BatchTimes;
 use crate::collective::{
     Algorithm, Bucket, DirectExchange, all_reduce_s, hierarchical_s, overlap_on_one_processor,
 };
 use crate::compute::{Durations, most_virtual_nodes};
 use crate::event::server_bytes;
+use crate::memory::MemoryLaw;
 use crate::phase::{PhaseTime, Servers, synchronous_all_reduce, synchronous_servers};
 use crate::queueing::Shares;
 
 mod asynchronous;
+mod batches;
 mod fine;
 mod handling;
 mod question;
+mod recut;
+mod room;
 mod slowest;
 mod units;
 mod waiting;
@@ -128,6 +133,10 @@ pub struct ProfileModel {
     rest_s: f64,
     /// Whether parts were received while it was measured.
     downloads: bool,
+    /// What a micro-batch takes by its size, where several were measured.
+    batches: Option<BatchTimes>,
+    /// What a worker needs of memory, where it was measured.
+    memory: Option<MemoryLaw>,
 }
 
 /// A step in the making.
@@ -158,7 +167,9 @@ impl ProfileModel {
         let data_wait_s = mean(&profile.data_wait_s());
         let rest_s = if downloads { 0.0 } else { (step_s - compute - update_s - data_wait_s).max(0.0) };
         let speeds = BTreeMap::from([(profile.device.clone(), 1.0)]);
-        Ok(ProfileModel { profile, speeds, update_s, data_wait_s, rest_s, downloads })
+        let batches = BatchTimes::of(&profile.batches)?;
+        let memory = MemoryLaw::of(&profile);
+        Ok(ProfileModel { profile, speeds, update_s, data_wait_s, rest_s, downloads, batches, memory })
     }
 
     /// The same with a device type of another speed: 2 computes twice as fast as the profiled one.
@@ -245,14 +256,6 @@ impl ProfileModel {
         Ok(sum / f64::from(configuration.workers()))
     }
 
-    /// How much more a step of the profile would compute with this batch: all workers' step where they share it,
-    /// else one worker's.
-    fn batch_factor(&self, configuration: &Configuration) -> f64 {
-        let shared = self.shares_batch() && configuration.protocol == Protocol::Bsp;
-        let own = if shared { 1.0 } else { f64::from(configuration.workers()) };
-        configuration.batch as f64 / own / self.profile.batch as f64
-    }
-
     /// Measured durations of this many of a worker's virtual nodes, wherever they stood in their step.
     fn durations(&self, nodes: u32) -> Result<Durations, InputError> {
         if nodes >= self.profile.virtual_nodes {
@@ -290,7 +293,7 @@ impl ProfileModel {
 
     /// Mean of the slowest worker's computing, and of any worker's, in seconds.
     fn slowest_s(&self, configuration: &Configuration, nodes: u32) -> Result<f64, PredictError> {
-        let factor = self.batch_factor(configuration);
+        let factor = self.compute_factor(configuration);
         let durations = self.durations(nodes)?;
         let speeds = self.worker_speeds(configuration)?;
         if let [(_, only)] = speeds.as_slice() {
@@ -410,20 +413,6 @@ impl ProfileModel {
         Ok(synchronous_servers(compute_s, configuration.workers(), bytes, &servers, 0.0)?)
     }
 
-    /// Half the 95 % interval of a step's throughput, relative to it: of what was measured only now and then, and of
-    /// what goes over links, which take `link_s` of the `step_s`.
-    pub fn uncertainty(&self, step_s: f64, link_s: f64) -> f64 {
-        let steps_s = self.gradients_s();
-        let variation =
-            Durations::new(&steps_s).map_or(0.0, |durations| durations.squared_variation().sqrt());
-        let own_s = (step_s - link_s).max(0.0);
-        let apart = self.profile.apart.unwrap_or_default();
-        let own_error = (variation / (steps_s.len() as f64).sqrt()).hypot(apart.step_error);
-        let own_error = own_error.hypot(self.contention() / LEVEL_95);
-        let link_error = LINK_UNCERTAINTY.hypot(apart.link_error);
-        LEVEL_95 * (own_error * own_s).hypot(link_error * link_s) / step_s
-    }
-
     /// A step of `step_s` with its relative `error` as a prediction, if these are finite.
     fn prediction(
         &self,
@@ -445,9 +434,7 @@ impl ProfileModel {
     /// Why a configuration lies beyond what was measured, if it does.
     pub fn validity(&self, configuration: &Configuration) -> Validity {
         let mut reasons = Vec::new();
-        if (self.batch_factor(configuration) - 1.0).abs() > 1e-9 && !self.is_whole_units(configuration) {
-            reasons.push("another batch than the profiled one");
-        }
+        reasons.extend(self.other_batch(configuration));
         let measured = self.profile.network.is_some_and(|network| {
             configuration.link.bandwidth_bytes_per_s <= network.bandwidth_bytes_per_s * (1.0 + 1e-9)
         });
@@ -471,6 +458,14 @@ impl ProfileModel {
 }
 
 impl StepModel for ProfileModel {
+    fn virtual_node_s(&self, _: &JobDescription, configuration: &Configuration) -> Option<f64> {
+        self.lone_node_s(configuration)
+    }
+
+    fn fits(&self, _: &JobDescription, configuration: &Configuration, room: f64) -> Result<(), PredictError> {
+        self.check_room(configuration, room)
+    }
+
     fn predict(&self, _: &JobDescription, configuration: &Configuration) -> Result<Prediction, PredictError> {
         let workers = configuration.workers();
         if workers == 0 {
@@ -489,7 +484,7 @@ impl StepModel for ProfileModel {
             Protocol::Gossip => self.gossip(configuration)?,
         };
         let step = self.with_handling(configuration, step)?;
-        let error = self.uncertainty(step.step_s, step.link_s);
+        let error = self.uncertainty_at(configuration, step.step_s, step.link_s);
         self.prediction(configuration, step.step_s, error, step.bottleneck)
     }
 }

@@ -12,7 +12,8 @@
 //!
 //! A device of relative speed 1 in the cluster is as fast as the one that the profile was measured on. A job of which
 //! no batch is said (or 1) has the profile's. Where the cluster's links are not described, they are as the profile's
-//! were; without a measured link there is none, and a job runs on one device only.
+//! were; without a measured link there is none, and a job runs on one device only. Where the memory of a device is
+//! known, a job of which a worker needs more ([`crate::memory`]) does not run there.
 //!
 //! # Valid
 //!
@@ -38,13 +39,21 @@ use crate::predict::ProfileModel;
 #[derive(Debug, Default)]
 pub struct ProfiledJobs {
     speeds: BTreeMap<String, f64>,
+    /// Bytes that a device of a type has for its worker, where it is known.
+    memory: BTreeMap<String, u64>,
     jobs: BTreeMap<String, ProfileModel>,
 }
 
 impl ProfiledJobs {
     /// No profiles yet, for devices of these relative speeds; of a type that is not named it is 1.
     pub fn new(speeds: BTreeMap<String, f64>) -> ProfiledJobs {
-        ProfiledJobs { speeds, jobs: BTreeMap::new() }
+        ProfiledJobs { speeds, memory: BTreeMap::new(), jobs: BTreeMap::new() }
+    }
+
+    /// The same, with the bytes that a device of a type has for its worker: jobs that need more do not run there.
+    #[must_use]
+    pub fn with_memory(self, memory: BTreeMap<String, u64>) -> ProfiledJobs {
+        ProfiledJobs { memory, ..self }
     }
 
     /// Adds the profile of jobs that are called `name`.
@@ -105,6 +114,16 @@ impl ProfiledJobs {
 }
 
 impl StepModel for ProfiledJobs {
+    fn fits(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+        room_bytes: f64,
+    ) -> Result<(), PredictError> {
+        let Some(model) = self.jobs.get(&job.model) else { return Ok(()) };
+        model.fits(job, &self.translated(model, configuration)?, room_bytes)
+    }
+
     fn predict(
         &self,
         job: &JobDescription,
@@ -112,6 +131,12 @@ impl StepModel for ProfiledJobs {
     ) -> Result<Prediction, PredictError> {
         let model =
             self.jobs.get(&job.model).ok_or_else(|| not_known(&job.model, "profile", self.names()))?;
-        model.predict(job, &self.translated(model, configuration)?)
+        let translated = self.translated(model, configuration)?;
+        let of_group = |device: &String| self.memory.get(device);
+        let rooms = configuration.devices.iter().filter(|group| group.count > 0);
+        if let Some(room) = rooms.filter_map(|group| of_group(&group.device)).min() {
+            model.fits(job, &translated, *room as f64)?;
+        }
+        model.predict(job, &translated)
     }
 }

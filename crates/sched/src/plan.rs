@@ -199,6 +199,10 @@ pub fn plan(question: &Question, catalogue: &Catalogue, model: &dyn StepModel) -
         Some(choice) => relax::why(&mut search, choice)?,
         None => relax::why_not(&mut search)?,
     };
+    let reason = match search.evaluator.speeds.left_out() {
+        Some(why) => format!("{reason} {why}."),
+        None => reason,
+    };
     search.simulate_on_demand()?;
     let front = search.front(choice, |_| true);
     let on_demand =
@@ -233,6 +237,10 @@ fn begin<'a>(
     let mut evaluator = Evaluator::new(question, catalogue, speeds);
     let setups = space::of_one_kind(question, catalogue, &evaluator.speeds);
     if setups.is_empty() {
+        if let Some(why) = evaluator.speeds.left_out() {
+            return Err(InputError::new("catalogue", format!("no machine is left; {why}"))
+                .hint("raise batch.virtual_nodes and profile again, or add machines with more memory"));
+        }
         return Err(nothing_to_be_had(question, catalogue));
     }
     let mut known = Known::new();

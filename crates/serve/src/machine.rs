@@ -26,6 +26,9 @@ pub struct DeviceType {
     pub name: String,
     /// How fast it is, relative to the fastest of this machine; workers on slower ones are slowed down.
     pub speed: f64,
+    /// Bytes of memory that a slot has for its worker; absent where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
 }
 
 /// Slots of one type.
@@ -69,7 +72,7 @@ impl Machine {
     /// ```
     pub fn slots(slots: u32) -> Machine {
         Machine {
-            device_types: vec![DeviceType { name: "cpu".into(), speed: 1.0 }],
+            device_types: vec![DeviceType { name: "cpu".into(), speed: 1.0, memory_bytes: None }],
             nodes: vec![MachineNode { device_type: 0, devices: slots }],
             link: None,
             local_link: None,

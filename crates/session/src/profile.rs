@@ -15,12 +15,14 @@ use crate::pressure::Pressure;
 use crate::{Observe, Spawn, WorkloadBuilder, kind};
 
 mod asynchronous;
+mod batches;
 mod build;
 mod by_parts;
 mod setup;
 pub(crate) mod synchronous;
 mod trace;
 
+pub use batches::BATCHES_MAX;
 pub use build::median;
 pub use trace::trace;
 
@@ -38,6 +40,8 @@ pub struct How {
     /// File with the weights that training begins from, as of
     /// [`Session::initial_weights`](crate::Session::initial_weights).
     pub initial_weights: Option<PathBuf>,
+    /// Batches to measure beside the job's own, on one worker, in samples of a step; usually none.
+    pub batches: Vec<u64>,
 }
 
 /// Measures what the job does first, in a folder that vanishes afterwards: that is what its profile says.
@@ -55,12 +59,27 @@ pub fn measure(
     let workload = WorkloadBuilder::new(build).with_initial_weights(how.initial_weights.clone());
     let description = WorkloadDescription::of(workload.build(job)?.as_ref());
     let trained = (&description, &workload);
-    let pressure = Pressure::begin();
-    let profile = match job.sync.policy.phases(job.total_steps(description.training_samples)).first() {
-        Some((_, Protocol::Asp | Protocol::Ssp(_))) => asynchronous::measure(job, trained, how, observe),
-        _ => synchronous::measure(job, trained, how, observe),
+    let asynchronous = match job.sync.policy.phases(job.total_steps(description.training_samples)).first() {
+        Some((_, protocol)) => matches!(protocol, Protocol::Asp | Protocol::Ssp(_)),
+        None => false,
     };
-    let profile = profile?;
+    if !how.batches.is_empty() {
+        if asynchronous {
+            let what = "what a batch takes is measured where all workers wait for all, and this job begins otherwise";
+            return Err(InputError::new("--batches", what)
+                .hint("say --set sync.policy=bsp, or leave it out")
+                .into());
+        }
+        batches::check(job, &how.batches)?;
+    }
+    let pressure = Pressure::begin();
+    let mut profile = match asynchronous {
+        true => asynchronous::measure(job, trained, how, observe)?,
+        false => synchronous::measure(job, trained, how, observe)?,
+    };
+    if !how.batches.is_empty() {
+        profile.batches = batches::measure(job, (&workload, description.training_samples), how, observe)?;
+    }
     // Two workers are measured at most.
     let processor_wait = pressure.and_then(|pressure| pressure.share(2));
     Ok(Profile { computation: Some(kind::computation(job)), processor_wait, ..profile })

@@ -38,6 +38,13 @@ pub enum Note {
     },
     /// It goes on with two workers, for as many steps again.
     TwoWorkers,
+    /// It goes on with one worker and another batch.
+    OneBatch {
+        /// Samples of a step.
+        batch: u64,
+        /// Steps to measure.
+        steps: u64,
+    },
     /// A measurement begins with one worker and one server.
     OneServer {
         /// Updates that do not count.

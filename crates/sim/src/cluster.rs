@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bellwether_core::cluster::{ClusterView, Node};
 use bellwether_core::prediction::NetworkFile;
-use bellwether_core::units::Seconds;
+use bellwether_core::units::{Bytes, Seconds};
 use bellwether_core::{InputError, ParseError, parse};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -26,6 +26,8 @@ pub struct Cluster {
     pub outages: Vec<Option<Outage>>,
     /// How fast a device of each type is, relative to the others; 1 where nothing is said.
     pub device_speeds: BTreeMap<String, f64>,
+    /// Bytes of memory that a device of each type has for its worker; of a type that is not there nothing is said.
+    pub device_memory: BTreeMap<String, u64>,
     /// Work since the last multiple of this many seconds of progress is lost with a node.
     pub checkpoint_s: Option<f64>,
 }
@@ -59,6 +61,9 @@ struct Group {
     device: String,
     /// How fast a device is, relative to those of other types; 1 where nothing is said.
     speed: Option<f64>,
+    /// Memory of a node, which its devices share in equal parts: a job whose profile says that a worker needs more does
+    /// not run there.
+    memory: Option<Bytes>,
     /// Mean of the exponential time for which a node works.
     mean_time_to_failure: Option<Seconds>,
     /// Mean of the exponential time for which it is away then.
@@ -96,6 +101,7 @@ impl Cluster {
                 devices: devices.trim().parse().ok()?,
                 device: device.trim().to_owned(),
                 speed: None,
+                memory: None,
                 mean_time_to_failure: None,
                 mean_time_to_repair: None,
                 longest_life: None,
@@ -172,6 +178,18 @@ fn add(cluster: &mut Cluster, group: &Group, place: &str) -> Result<(), InputErr
         let other = cluster.device_speeds.insert(group.device.clone(), speed);
         if other.is_some_and(|other| other != speed) {
             return Err(InputError::new(place, format!("`{}` has two speeds", group.device)));
+        }
+    }
+    if let Some(Bytes(memory)) = group.memory {
+        let each = memory / u64::from(group.devices.max(1));
+        if each == 0 {
+            return Err(InputError::new(place, "its devices have no memory")
+                .hint("write for example memory = \"64GiB\""));
+        }
+        let other = cluster.device_memory.insert(group.device.clone(), each);
+        if other.is_some_and(|other| other != each) {
+            let what = format!("a `{}` has {} here, and another memory before", group.device, Bytes(each));
+            return Err(InputError::new(place, what).hint("give devices with another memory another name"));
         }
     }
     let outage = outage(group, place)?;

@@ -23,7 +23,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ),
     ("des", 2000, "an engine that knows no domain"),
     ("numerics", 2500, "fits, searches, matrices and programs that know no domain"),
-    ("model", 22800, "a model per file, specified in its header; examples that choose beliefs"),
+    ("model", 23700, "a model per file, specified in its header; examples that choose beliefs"),
     ("federation", 9000, "federations: queues that overflow, games, and the answers of both"),
     ("sched", 15000, "a policy per file; planner, programs, control of one run"),
     (
@@ -44,7 +44,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("serve", 10500, "the daemon: ledger, its compaction and replay, engine, processes, HTTP API, dashboard"),
     (
         "session",
-        6600,
+        6700,
         "what a run begins with, its directors, its process, scripts with their logs and GPUs, the stages profile (with a \
          framework's own trace) and tune, \
          curves, work to a loss, plain weights, the machine",

@@ -14,7 +14,7 @@ use crate::options::Options;
 /// How much there is to train, as it is asked; one of the three ways is said.
 #[derive(Debug, Clone, Default)]
 pub struct Work {
-    /// Steps of the profile's batch.
+    /// Steps of the batch.
     pub steps: Option<u64>,
     /// Passes over the samples.
     pub epochs: Option<u64>,
@@ -46,8 +46,13 @@ impl Work {
         })
     }
 
-    pub(super) fn samples(&self, profile: &Profile, note: &mut dyn FnMut(String)) -> Result<Amount, Refusal> {
-        let batch = profile.batch as f64;
+    pub(super) fn samples(
+        &self,
+        profile: &Profile,
+        batch: u64,
+        note: &mut dyn FnMut(String),
+    ) -> Result<Amount, Refusal> {
+        let batch = batch as f64;
         match (self, self.samples) {
             (Work { steps: Some(steps), .. }, _) => {
                 Ok(Amount { samples: *steps as f64 * batch, earlier: None })

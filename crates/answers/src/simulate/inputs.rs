@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use bellwether_core::InputError;
-use bellwether_core::prediction::StepModel;
+use bellwether_core::prediction::{Configuration, DeviceGroup, Link, PredictError, StepModel};
 use bellwether_sim::cluster::Cluster;
 use bellwether_sim::trace::{self, Entry, Format, ReadOptions, Trace};
 use bellwether_sim::workload::{self, Workload};
@@ -33,9 +33,9 @@ pub(super) fn read(request: &Request) -> Result<Inputs, InputError> {
         cluster.view.restart_s = restart.get();
     }
     cluster.view.packs |= request.packing;
-    let truth = models::read(&request.truth, "--truth", &cluster.device_speeds)?;
+    let truth = models::read(&request.truth, "--truth", &cluster)?;
     let belief = request.belief.as_ref();
-    let belief = belief.map(|text| models::read(text, "--belief", &cluster.device_speeds)).transpose()?;
+    let belief = belief.map(|text| models::read(text, "--belief", &cluster)).transpose()?;
     let place = path.display().to_string();
     let mut inputs = Inputs { cluster, trace: None, workload: None, place, truth, belief };
     if path.extension().is_some_and(|extension| extension == "toml") {
@@ -56,6 +56,7 @@ pub(super) fn read(request: &Request) -> Result<Inputs, InputError> {
     };
     let mut trace = read_trace(path, request.trace_format, &options)?;
     inputs.give_work(&mut trace.entries)?;
+    inputs.check_memory(&trace.entries)?;
     inputs.trace = Some(trace);
     Ok(inputs)
 }
@@ -121,6 +122,43 @@ impl Inputs {
         Ok(())
     }
 
+    /// Refuses a job of which no device of the cluster could hold a worker: it would wait for ever.
+    fn check_memory(&self, entries: &[Entry]) -> Result<(), InputError> {
+        let (view, memory) = (&self.cluster.view, &self.cluster.device_memory);
+        if memory.is_empty() {
+            return Ok(());
+        }
+        let link = view.link.unwrap_or(Link::UNLIMITED);
+        for entry in entries {
+            let job = &entry.job;
+            let mut refused = None;
+            let mut fits = |(number, device): (u16, &String)| {
+                let Some(room) = memory.get(device).filter(|_| job.accepts(number)) else {
+                    return job.accepts(number);
+                };
+                let devices =
+                    vec![DeviceGroup { node: 0, device: device.clone(), count: job.min_devices.max(1) }];
+                let configuration = Configuration::synchronous(devices, job.description.batch, link);
+                match self.truth().fits(&job.description, &configuration, *room as f64) {
+                    Err(PredictError::DoesNotFit(why)) => {
+                        refused = Some(format!("`{device}`: {why}"));
+                        false
+                    }
+                    _ => true,
+                }
+            };
+            if !(0..).zip(&view.device_types).any(&mut fits)
+                && let Some(why) = refused
+            {
+                let what = format!("job `{}` fits on no device of the cluster; {why}", job.description.name);
+                return Err(InputError::new(format!("{}, row {}", self.place, entry.row), what).hint(
+                    "raise batch.virtual_nodes and profile the job again, or give the cluster more memory",
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// The jobs of a seed.
     pub(super) fn entries(&self, seed: u64) -> Result<Cow<'_, [Entry]>, InputError> {
         let Some(workload) = &self.workload else {
@@ -128,6 +166,7 @@ impl Inputs {
         };
         let mut drawn = workload::generate(workload, seed, &self.cluster.view.device_types)?;
         self.give_work(&mut drawn.entries)?;
+        self.check_memory(&drawn.entries)?;
         Ok(Cow::Owned(drawn.entries))
     }
 }

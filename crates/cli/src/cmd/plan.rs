@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bellwether_answers::plan::{CONFIDENCE, RUNS, Request, WORKERS, budget};
+use bellwether_answers::plan::{CONFIDENCE, RUNS, Request, VirtualNodes, WORKERS, budget};
+use bellwether_answers::predict::BATCH;
 use bellwether_core::deadline::Deadline;
 use bellwether_core::units::Dollars;
 use bellwether_sched::plan;
@@ -43,6 +44,13 @@ pub(crate) struct PlanArguments {
     /// Allow servers that their provider may take away
     #[arg(long)]
     transient: bool,
+    /// Samples per step: of all workers together where they share a batch, else of each [default: as profiled]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(BATCH))]
+    batch: Option<u64>,
+    /// Virtual nodes that the batch is cut into: a number, or `fit` for as few as fit into the machines' memory
+    /// [default: as profiled]
+    #[arg(long, value_name = "N|fit", conflicts_with = "batch")]
+    virtual_nodes: Option<VirtualNodes>,
     /// Most workers [default: 64, or as many as there are virtual nodes]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(of_u32(WORKERS)))]
     max_workers: Option<u32>,
@@ -90,6 +98,8 @@ impl PlanArguments {
             work: self.work.work(),
             ways: self.ways.ways(),
             transient: self.transient,
+            batch: self.batch,
+            virtual_nodes: self.virtual_nodes,
             max_workers: self.max_workers,
             regions: self.region.clone(),
             runs: self.runs,

@@ -54,7 +54,8 @@ fn measured(path: &Path, arguments: &ProfileArguments, printer: &Printer) -> Res
             .into());
     }
     let spawn = Spawn::Processes(session::program_of(trained)?);
-    let how = How { steps, listen, peer_by_hand, spawn, initial_weights: opened.initial_weights() };
+    let batches = arguments.batches.clone();
+    let how = How { steps, listen, peer_by_hand, spawn, initial_weights: opened.initial_weights(), batches };
     let show = &mut |progress: Progress<'_>| {
         if let Progress::Note(note) = progress {
             session::show(&note, printer);

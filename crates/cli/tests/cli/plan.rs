@@ -177,8 +177,8 @@ fn staleness_counts_where_a_loss_is_the_target() {
         planned(ended, 0).candidates.iter().filter_map(of).collect()
     };
     assert!(factors(&noisy).iter().all(|(_, factor)| (1.0..1.001).contains(factor)), "{noisy:?}");
-    // Without noise, updates of an eighth of the batch: an eighth of what a quadratic takes more of them, and never less
-    // than in synchronous training.
+    // Without noise, updates of an eighth of the batch: an eighth of what a quadratic takes more of them, and never
+    // less than in synchronous training.
     let quiet = factors(&ask(&[&asp[..], &["--noise-scale", "0"]].concat()));
     for (staleness, factor) in &quiet {
         let slower = 1.0 / (std::f64::consts::FRAC_PI_2 / (2.0 * staleness + 1.0)).sin();
@@ -186,6 +186,64 @@ fn staleness_counts_where_a_loss_is_the_target() {
     }
     assert!(quiet.iter().any(|(_, factor)| *factor > 1.03), "{quiet:?}");
     ask(&["--protocols", "gossip"]).refused_with(&["--protocols", "gossip", "hint"]);
+}
+
+#[test]
+fn machines_with_too_little_memory_are_left_out() {
+    let scene = scene();
+    let mut measured = profile();
+    measured["peak_resident_bytes"] = serde_json::json!(3_u64 << 30);
+    scene.write("p.json", measured.to_string());
+    let with_memory = |small: &str, big: &str| {
+        let prices = PRICES.replace("provision = \"60s\"", "MEMORY\nprovision = \"60s\"");
+        let prices = prices.replacen("MEMORY", &format!("memory = \"{small}\""), 1);
+        scene.write("prices.toml", prices.replacen("MEMORY", &format!("memory = \"{big}\""), 1));
+    };
+    with_memory("2GiB", "4GiB");
+    let plan = planned(&ask(&scene, &["--format", "json"]), 0);
+    assert!(plan.candidates.iter().all(|one| one.machines.iter().all(|m| m.machine == "big")), "{plan:?}");
+    assert!(plan.reason.contains("`small` is left out: a worker needs 3.0 GiB of memory"), "{}", plan.reason);
+    with_memory("4GiB", "4GiB");
+    let plan = planned(&ask(&scene, &["--format", "json"]), 0);
+    assert!(!plan.reason.contains("left out"), "{}", plan.reason);
+    with_memory("1GiB", "1GiB");
+    ask(&scene, &[]).refused_with(&["catalogue: no machine is left", "1.0 GiB, which is 2.0 GiB too little"]);
+    with_memory("0B", "1GiB");
+    ask(&scene, &[]).refused_with(&["machine 1 (box): it has no memory"]);
+}
+
+#[test]
+fn virtual_nodes_are_chosen_so_that_a_worker_fits() {
+    let scene = scene();
+    let mut measured = profile();
+    let batch = |samples: u64, compute_s: f64, mib: u64| {
+        let peak_resident_bytes = mib << 20;
+        serde_json::json!({
+            "samples": samples, "compute_s": compute_s, "error": 0.0, "peak_resident_bytes": peak_resident_bytes,
+        })
+    };
+    measured["batches"] = serde_json::json!([batch(2, 0.004, 1024), batch(8, 0.01, 2048)]);
+    scene.write("p.json", measured.to_string());
+    let memory = "memory = \"1500MiB\"\nprovision = \"60s\"";
+    scene.write("prices.toml", PRICES.replace("provision = \"60s\"", memory));
+    ask(&scene, &[]).refused_with(&[
+        "no machine is left",
+        "548.0 MiB too little",
+        "with 16 virtual nodes it fits",
+    ]);
+    let ended = ask(&scene, &["--virtual-nodes", "fit", "--format", "json"]);
+    ended.says(&["planned for 16 virtual nodes in place of 8"]);
+    let plan = planned(&ended, 0);
+    assert!(!plan.reason.contains("left out"), "{}", plan.reason);
+    // 4 samples take 6 ms, of which 16 make a step in place of 8 times 10 ms: 96 ms against 80 ms, and more workers.
+    let alone = |plan: &Plan| {
+        let one = plan.candidates.iter().chain(&plan.on_demand).find(|one| one.workers == 1);
+        one.map(|one| one.examples_per_s).expect("a single machine")
+    };
+    assert!(alone(&plan) < 1_400.0, "{plan:?}");
+    ask(&scene, &["--virtual-nodes", "64"]).refused_with(&["--virtual-nodes", "micro-batches of 1 samples"]);
+    ask(&scene, &["--virtual-nodes", "24"]).refused_with(&["--virtual-nodes", "not cut into 24 equal parts"]);
+    ask(&scene, &["--virtual-nodes", "none"]).refused_with(&["a number above 0, or fit"]);
 }
 
 #[test]

@@ -54,6 +54,46 @@ fn step(number: usize) -> Value {
     json!({ "step_s": compute_s + 4.0 * 0.0002 + 0.001, "operations_s": operations_s })
 }
 
+#[test]
+fn models_count_the_sums_that_a_worker_keeps() {
+    for nodes in 1..=40 {
+        for workers in 1..=nodes {
+            let needed = |range| tree::Accumulator::new(nodes, range, 0).buffers_needed();
+            let most = tree::ranges(nodes, workers).into_iter().map(needed).max().expect("a worker");
+            let vectors = bellwether_model::memory::vectors(nodes, workers).expect("they can share them");
+            assert_eq!(vectors as usize, most, "{nodes} virtual nodes, {workers} workers");
+        }
+    }
+}
+
+#[test]
+fn memory_is_predicted_where_it_was_measured() {
+    let scene = Scene::new("");
+    let mut measured = profile();
+    let batch = |samples: u64, peak: u64| json!({ "samples": samples, "compute_s": 0.01, "error": 0.0, "peak_resident_bytes": peak << 20 });
+    measured["batches"] = json!([batch(4, 100), batch(8, 110), batch(32, 170)]);
+    scene.write("p.json", measured.to_string());
+    let ask = |more: &[&str]| {
+        let ended = scene.call(&[&["predict", "p.json", "--workers", "1..2"], more].concat());
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        ended.stdout
+    };
+    let rows: Value = serde_json::from_str(&ask(&["--format", "json", "--batch", "128"])).expect("JSON");
+    // 16 samples: 130 MiB. One of two workers keeps a sum less, of 1 MB.
+    let memory = |row: usize| rows[row]["worker_bytes"].as_f64().expect("bytes");
+    assert_eq!((memory(0), memory(1)), (f64::from(130 << 20), f64::from(130 << 20) - 1e6));
+    let table = ask(&["--batch", "128"]);
+    assert!(table.contains("130.0 MiB") && table.contains("memory: of the largest worker"), "{table}");
+    assert!(ask(&["--format", "csv"]).lines().next().is_some_and(|head| head.ends_with("worker_bytes")));
+    scene.write("p.json", profile().to_string());
+    assert!(!ask(&["--batch", "128"]).contains("memory"), "nothing is known of it");
+    measured["batches"][1]["samples"] = json!(4);
+    scene.write("p.json", measured.to_string());
+    let ended = scene.call(&["predict", "p.json"]);
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    ended.says(&["batches[1]", "not more than those of the batch before it"]);
+}
+
 /// Throughput as it was measured.
 fn measured() -> f64 {
     let profile = profile();

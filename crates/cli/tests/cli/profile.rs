@@ -63,6 +63,54 @@ fn a_synthetic_job_is_measured() {
     assert!(!scene.path("state").exists(), "measuring leaves no run");
 }
 
+/// What `predict` says of one worker with this batch, in examples per second, and whether it extrapolates.
+fn predicted(scene: &Scene, batch: &str) -> (f64, String) {
+    let ended = scene.call(&["predict", "p.json", "--workers", "1", "--batch", batch, "--format", "json"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let rows: serde_json::Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    (rows[0]["examples_per_s"].as_f64().expect("a rate"), rows[0]["validity"].to_string())
+}
+
+#[test]
+fn other_batches_are_measured_and_predicted() {
+    // Up to 8 samples a micro-batch takes 8 ms, and then 1 ms for each.
+    let scene = Scene::new(&jobs::slow(8).replace("[data]", "saturation = 8\n[data]"));
+    let ended = scene.call(&["profile", "job.toml", "-o", "p.json", "--steps", "4", "--batches", "32,96,4"]);
+    let profile = profiled(&scene, &ended);
+    is_plausible(&profile, 4, 4);
+    let samples: Vec<u64> = profile.batches.iter().map(|batch| batch.samples).collect();
+    assert_eq!(samples, [1, 2, 8, 24], "with the job's own, 8 samples of 4 virtual nodes");
+    for (batch, at_least) in profile.batches.iter().zip([0.008, 0.008, 0.008, 0.024]) {
+        assert!(batch.compute_s >= at_least && batch.compute_s < 1.5 * at_least, "{batch:?}");
+    }
+    ended.says(&["batches of 96", "bellwether predict p.json"]);
+    assert!(ended.stdout.contains("micro-batches"), "{ended:?}");
+    // 16 samples take 16 ms each: a straight line from the profile's own batch would say 64 ms.
+    let (rate, validity) = predicted(&scene, "64");
+    assert!(rate > 600.0 && rate < 1_000.0 && !validity.contains("batch"), "{rate}: {validity}");
+    // Half as many samples as the job's own take as long.
+    let (rate, _) = predicted(&scene, "4");
+    assert!(rate > 75.0 && rate < 125.0, "{rate}");
+    let (_, validity) = predicted(&scene, "128");
+    assert!(validity.contains("a micro-batch beyond the measured ones"), "{validity}");
+}
+
+#[test]
+fn batches_that_cannot_be_measured_are_refused() {
+    let scene = Scene::new(&jobs::slow(1));
+    for (arguments, says) in [
+        (&["--batches", "6"][..], "a batch of 6 cannot be cut into the job's 4 virtual nodes"),
+        (&["--batches", "0"], "a batch of 0 cannot be cut"),
+        (&["--batches", "8"], "8 is the batch of the job, which is measured anyway"),
+        (&["--batches", "16", "--set", "sync.policy=asp"], "this job begins otherwise"),
+    ] {
+        let ended = scene.call(&[&["profile", "job.toml", "-o", "p.json"], arguments].concat());
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        ended.says(&["--batches", says]);
+        assert!(!scene.path("p.json").exists());
+    }
+}
+
 #[test]
 fn a_job_file_has_no_framework_to_trace() {
     let scene = jobs::momentum().scene();

@@ -66,6 +66,42 @@ fn a_simulation_takes_speeds_from_profiles() {
     simulate(&["--truth", "profiles:profiles", "--policy", "hell"]).refused_with(&["newer.json", "version"]);
 }
 
+#[test]
+fn jobs_do_not_run_where_their_workers_do_not_fit() {
+    let scene = Scene::new("");
+    fs::create_dir(scene.path("profiles")).expect("a folder");
+    let mut large = profile("large", 0.125, 1e12);
+    large["peak_resident_bytes"] = json!(3_u64 << 30);
+    scene.write("profiles/large.json", large.to_string());
+    scene.write(
+        "trace.csv",
+        "job_id,submit_time,num_gpu,duration,model,batch,min_gpu,max_gpu,work\na,0,1,,large,16,1,8,1600\n",
+    );
+    let simulate = |small: &str, big: &str| {
+        let nodes = |device: &str, speed: f64, memory: &str| {
+            let memory = format!("memory = \"{memory}\"");
+            format!("[[nodes]]\ncount = 1\ndevices = 4\ndevice = \"{device}\"\nspeed = {speed:?}\n{memory}\n")
+        };
+        scene.write("cluster.toml", [nodes("small", 2.0, small), nodes("big", 1.0, big)].concat());
+        let words = ["simulate", "--cluster", "cluster.toml", "--trace", "trace.csv", "--format", "json"];
+        scene.call(&[&words[..], &["--truth", "profiles:profiles", "--policy", "fifo"]].concat())
+    };
+    // Four devices share a node's memory: 4 GiB each.
+    let makespan_s = |ended: crate::harness::Ended| {
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let results: Vec<Value> = serde_json::from_str(&ended.stdout).expect("an array");
+        results[0]["makespan_s"].as_f64().expect("a number")
+    };
+    let anywhere_s = makespan_s(simulate("16GiB", "16GiB"));
+    let on_big_s = makespan_s(simulate("8GiB", "16GiB"));
+    assert!((on_big_s / anywhere_s - 2.0).abs() < 0.01, "{anywhere_s} s and {on_big_s} s");
+    simulate("8GiB", "8GiB").refused_with(&[
+        "trace.csv, row 2",
+        "job `a` fits on no device of the cluster",
+        "needs 3.0 GiB of memory and would have 2.0 GiB, which is 1.0 GiB too little",
+    ]);
+}
+
 /// The devices that the first decision gave the job with this number.
 fn first_devices(scene: &Scene, job: u64) -> u64 {
     let text = fs::read_to_string(ledger(scene)).expect("a ledger");
@@ -119,6 +155,32 @@ fn the_first_decision_about_a_job_rests_on_its_profile() {
     torn["steps"] = json!([]);
     let answer = daemon.submit("torn", &job, json!({ "profile": torn }));
     assert_eq!(answer.status, 422, "{answer:?}");
+}
+
+#[test]
+fn a_job_that_fits_on_no_slot_is_refused() {
+    let scene = Scene::new("");
+    let node = |memory: &str| {
+        format!("[[nodes]]\ncount = 1\ndevices = 2\ndevice = \"cpu\"\nmemory = \"{memory}\"\n")
+    };
+    scene.write("slots.toml", node("4GiB"));
+    let daemon = Served::start(&scene, &["--slots", "slots.toml", "--policy", "fifo"]);
+    scene.write("job.toml", synthetic("job", 1, 100_000, 2.0));
+    let mut measured = profile("job", 0.002, 1e9);
+    let submit = |measured: &Value, name: &str| {
+        scene.write("p.json", measured.to_string());
+        scene.call(&["submit", "job.toml", "--name", name, "--profile", "p.json"])
+    };
+    // 8 virtual nodes keep 4 sums, 16 keep 5: more do not help where nothing is known of smaller micro-batches.
+    measured["peak_resident_bytes"] = json!(3_u64 << 30);
+    submit(&measured, "large").refused_with(&[
+        "no slot can hold the job; on `cpu` a worker needs 3.0 GiB of memory and would have 2.0 GiB",
+        "which is 1.0 GiB too little; more virtual nodes do not make it fit",
+        "slots that have more memory",
+    ]);
+    measured["peak_resident_bytes"] = json!(1_u64 << 30);
+    assert_eq!(submit(&measured, "small").code, Some(0));
+    daemon.until("it runs", |jobs| jobs["small"]["workers"] == 2);
 }
 
 #[test]

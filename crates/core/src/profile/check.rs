@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{OperationKind, PROFILE_VERSION, Profile};
+use super::{MeasuredBatch, OperationKind, PROFILE_VERSION, Profile};
 use crate::error::InputError;
 
 const AGAIN: &str = "measure again with `bellwether profile`";
@@ -78,7 +78,34 @@ pub(super) fn check(profile: &Profile) -> Result<(), InputError> {
     if profile.peak_resident_bytes.is_some_and(|bytes| bytes == 0 || bytes > BYTES_MAX) {
         return wrong("peak_resident_bytes", "no worker has so much memory".into());
     }
+    check_batches(&profile.batches)?;
     check_costs(profile)
+}
+
+fn check_batches(batches: &[MeasuredBatch]) -> Result<(), InputError> {
+    for (number, batch) in batches.iter().enumerate() {
+        let wrong = |what: String| Err(InputError::new(format!("batches[{number}]"), what).hint(AGAIN));
+        let MeasuredBatch { samples, compute_s, error, peak_resident_bytes } = *batch;
+        if samples == 0 || samples > BATCH_MAX {
+            return wrong(format!("a micro-batch of {samples} samples cannot be measured"));
+        }
+        if number > 0 && samples <= batches[number - 1].samples {
+            return wrong(format!("its {samples} samples are not more than those of the batch before it"));
+        }
+        if !is_duration(compute_s) || compute_s == 0.0 {
+            return wrong(format!("{samples} samples cannot be computed in {compute_s} s"));
+        }
+        if !is_duration(error) {
+            return wrong(format!("{error} is not a relative standard error"));
+        }
+        if peak_resident_bytes.is_some_and(|bytes| bytes == 0 || bytes > BYTES_MAX) {
+            return wrong("no worker has so much memory".into());
+        }
+    }
+    match batches.len() {
+        1 => Err(InputError::new("batches", "one size says nothing of another").hint(AGAIN)),
+        _ => Ok(()),
+    }
 }
 
 fn check_operations(profile: &Profile) -> Result<(), InputError> {

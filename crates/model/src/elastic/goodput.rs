@@ -3,6 +3,7 @@
 use bellwether_core::error::InputError;
 
 use super::{Throughput, overlapped};
+use crate::batch_times::BatchTimes;
 use crate::common::check;
 
 /// Global batches that the search looks at.
@@ -22,9 +23,11 @@ pub struct BatchLimits {
 }
 
 /// Throughput and statistical efficiency of a job, ready for many questions.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Goodput {
     throughput: Throughput,
+    /// Of a micro-batch by its size, in place of the throughput's straight line.
+    batch_times: Option<BatchTimes>,
     noise_scale: f64,
     limits: BatchLimits,
 }
@@ -79,7 +82,15 @@ impl Goodput {
             return Err(InputError::new(place, what).hint("the largest must be at least the smallest"));
         }
         check::negative("goodput", "the noise scale in samples", noise_scale)?;
-        Ok(Goodput { throughput, noise_scale, limits })
+        Ok(Goodput { throughput, batch_times: None, noise_scale, limits })
+    }
+
+    /// The same, whose micro-batches take what was measured of them ([`crate::batch_times`]) in place of
+    /// `a_c + b_c b`: small ones that do not fill a device take longer than a line through large ones says, so that the
+    /// best batch is larger.
+    #[must_use]
+    pub fn with_batch_times(self, batch_times: BatchTimes) -> Goodput {
+        Goodput { batch_times: Some(batch_times), ..self }
     }
 
     /// The throughput and progress of one batch; its `local_batch` is not checked against the limits.
@@ -89,7 +100,10 @@ impl Goodput {
     }
 
     fn at(&self, exchange_s: f64, replicas: u32, local_batch: u64, accumulation_steps: u32) -> Optimum {
-        let gradient_s = self.throughput.gradient_s(local_batch as f64);
+        let gradient_s = match &self.batch_times {
+            Some(times) => times.at(local_batch as f64).seconds,
+            None => self.throughput.gradient_s(local_batch as f64),
+        };
         let step_s = f64::from(accumulation_steps) * gradient_s
             + overlapped(gradient_s, exchange_s, self.throughput.gamma);
         let batch = f64::from(replicas) * local_batch as f64 * (f64::from(accumulation_steps) + 1.0);

@@ -84,6 +84,7 @@ pub(super) fn assemble(
         processor_wait: None,
         boot: None,
         apart: None,
+        batches: Vec::new(),
     };
     profile.check().map_err(|error| {
         InputError::new(place, format!("the trace gives no usable profile: {}: {}", error.place, error.what))

@@ -20,7 +20,9 @@ impl ProfileModel {
         let own_s = match configuration.protocol {
             Protocol::Ssp(bound) => self.bounded_s(configuration, bound)?,
             // A worker of mean speed stands for all: throughput below saturation is the sum of the speeds.
-            _ => self.mean_compute_s() * self.batch_factor(configuration) / self.mean_speed(configuration)?,
+            _ => {
+                self.mean_compute_s() * self.compute_factor(configuration) / self.mean_speed(configuration)?
+            }
         };
         let waiting_s = self.waiting_s(configuration, self.profile.virtual_nodes);
         let compute_s = own_s + waiting_s + self.rest_s;
@@ -87,7 +89,7 @@ impl ProfileModel {
 
     /// Mean seconds of a unit's computing where all wait for all after every `bound + 1` units.
     fn bounded_s(&self, configuration: &Configuration, bound: u32) -> Result<f64, PredictError> {
-        let factor = self.batch_factor(configuration);
+        let factor = self.compute_factor(configuration);
         let nodes = self.unit_nodes(configuration);
         let durations = self.durations(nodes)?;
         let rest = factor * f64::from(self.profile.virtual_nodes) / f64::from(nodes);
@@ -103,7 +105,7 @@ impl ProfileModel {
 
     pub(super) fn gossip(&self, configuration: &Configuration) -> Result<Step, PredictError> {
         let workers = configuration.workers();
-        let own_s = self.mean_compute_s() * self.batch_factor(configuration);
+        let own_s = self.mean_compute_s() * self.compute_factor(configuration);
         let compute_s = own_s / self.mean_speed(configuration)?
             + self.waiting_s(configuration, self.profile.virtual_nodes)
             + self.rest_s

@@ -73,7 +73,7 @@ impl ProfileModel {
         let Step { step_s, link_s, bottleneck } = self
             .with_handling(configuration, step)
             .map_err(|why| InputError::new("predict", why.to_string()))?;
-        let measured = self.uncertainty(step_s, link_s);
+        let measured = self.uncertainty_at(configuration, step_s, link_s);
         let error = measured.hypot(rates.interval(LEVEL).relative());
         let prediction = self
             .prediction(configuration, step_s, error, bottleneck)
@@ -119,11 +119,13 @@ impl ProfileModel {
         // by a faster device.
         let per_worker = configuration.batch as f64 / f64::from(workers);
         let factor = self.profile.batch as f64 / per_worker;
+        let computed = self.compute_factor(configuration);
         let (mut turn, nodes) = self.turn(configuration)?;
         let work = match configuration.protocol {
             // Of workers with unequal numbers of virtual nodes those with the most count.
-            Protocol::Bsp if nodes < 1.0 => self.profile.batch as f64 / configuration.batch as f64,
-            _ => factor * nodes,
+            Protocol::Bsp if nodes < 1.0 => 1.0 / computed,
+            Protocol::Bsp => factor * nodes * self.batch_factor(configuration) / computed,
+            _ => nodes / computed,
         };
         let mean_speed = self.mean_speed(configuration).unwrap_or(1.0);
         self.add_rest(&mut turn, mean_speed * work);

@@ -20,7 +20,7 @@ impl ProfileModel {
         let both_ways = self.profile.upload_bytes() as f64 + self.profile.download_bytes() as f64;
         let handled_s =
             handling.fixed_s * self.profile.parts.len() as f64 + handling.s_per_byte * both_ways / 2.0;
-        let factor = self.batch_factor(configuration) / self.mean_speed(configuration)?;
+        let factor = self.compute_factor(configuration) / self.mean_speed(configuration)?;
         let waiting_s = self.waiting_s(configuration, self.profile.virtual_nodes);
         let worker_s = self.mean_compute_s() * factor + waiting_s + self.rest_s + handled_s;
         let all_s = f64::from(configuration.workers()) * (handled_s + self.update_s);

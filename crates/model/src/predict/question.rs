@@ -114,13 +114,16 @@ pub struct Answer {
     /// Expected mean staleness of an update; absent where there is no such thing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub staleness: Option<f64>,
+    /// Bytes of memory that the largest worker needs; absent where it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker_bytes: Option<f64>,
 }
 
 impl Answer {
     /// A model's prediction for this many workers; its efficiency is not known before [`mark`].
     pub fn of(workers: u32, prediction: Prediction, model: &'static str) -> Answer {
         let Prediction { examples_per_s, low, high, step_s, bottleneck, validity } = prediction;
-        let (efficiency, knee, stations, staleness) = (f64::NAN, false, None, None);
+        let (efficiency, knee, stations, staleness, worker_bytes) = (f64::NAN, false, None, None, None);
         Answer {
             workers,
             examples_per_s,
@@ -134,6 +137,7 @@ impl Answer {
             model,
             stations,
             staleness,
+            worker_bytes,
         }
     }
 }
@@ -374,7 +378,8 @@ impl Question<'_> {
         };
         let queues = matches!(self.protocol, Protocol::Asp | Protocol::Ssp(1..)) && model == "coarse";
         let stations = queues.then_some("exponential");
-        Ok(Answer { stations, staleness, ..Answer::of(workers, prediction, model) })
+        let worker_bytes = self.model.memory(configuration).map(|need| need.bytes.round());
+        Ok(Answer { stations, staleness, worker_bytes, ..Answer::of(workers, prediction, model) })
     }
 
     fn send_order(&self) -> Result<TransmissionOrder, InputError> {

@@ -5,6 +5,7 @@
 mod accuracy_asynchronous;
 mod accuracy_colocation;
 mod apart;
+mod batch_times;
 mod coarse_bad_input;
 mod coarse_calibrate;
 mod coarse_laws;
@@ -23,6 +24,7 @@ mod gpu_published;
 mod gpu_sharing;
 mod hybrid;
 mod import;
+mod memory;
 mod named;
 mod observed;
 mod observed_steps;

@@ -64,6 +64,7 @@ fn profile(nodes: u32, computes: usize, bytes: &[u64], sent: &[usize], steps: &[
         processor_wait: None,
         boot: None,
         apart: None,
+        batches: Vec::new(),
     }
 }
 

@@ -17,6 +17,9 @@ const KEPT_STEPS: usize = 1024;
 /// Reports between two looks at the memory, which costs a system call or three.
 const MEMORY_PERIOD: u32 = 50;
 
+/// First reports that all look: most of the memory is taken in the first steps, and a short run has no later ones.
+const MEMORY_FIRST: u32 = 50;
+
 /// What a worker tells of an update, its times left out.
 pub(super) fn record(steps: &Range<u64>, applied: &Applied) -> StepRecord {
     StepRecord {
@@ -108,7 +111,7 @@ impl Reporter {
     pub(super) fn flush(&mut self, connection: &Connection, epoch: u64, step: u64) {
         let mut report = std::mem::take(&mut self.pending);
         (report.epoch, report.step) = (epoch, step);
-        if self.reports.is_multiple_of(MEMORY_PERIOD) {
+        if self.reports < MEMORY_FIRST || self.reports.is_multiple_of(MEMORY_PERIOD) {
             report.resident_bytes = peak_resident_bytes();
         }
         self.reports += 1;

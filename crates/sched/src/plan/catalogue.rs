@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bellwether_core::parse::document;
 use bellwether_core::prediction::{Link, NetworkFile};
-use bellwether_core::units::{BytesPerSecond, DollarsPerHour, Seconds};
+use bellwether_core::units::{Bytes, BytesPerSecond, DollarsPerHour, Seconds};
 use bellwether_core::{InputError, ParseError};
 use bellwether_model::predict::ProfileModel;
 use bellwether_model::transient::{Law, LawSpec, samples};
@@ -53,6 +53,8 @@ pub struct Machine {
     pub provision_s: f64,
     /// Seconds from then until its workers are at work.
     pub join_s: f64,
+    /// Bytes of memory of one machine, which its devices share; `None` where the catalogue does not say.
+    pub memory_bytes: Option<u64>,
     /// How many may be had at once, on demand and transient together.
     pub limit: u32,
     /// Its link to others, where it is another than that of all.
@@ -110,6 +112,9 @@ struct MachineFile {
     /// Time from then until its workers are at work.
     #[serde(default)]
     join: Seconds,
+    /// Memory of a machine, which the workers on its devices share: kinds that have too little for the job are left
+    /// out.
+    memory: Option<Bytes>,
     /// How many may be had at once, on demand and transient together.
     limit: Option<u32>,
     /// Bandwidth of its link to other machines, in each direction.
@@ -244,6 +249,9 @@ fn machine(read: MachineFile, place: &str, read_file: ReadFile) -> Result<Machin
             "devices and limit are at least 1",
         );
     }
+    if read.memory == Some(Bytes(0)) {
+        return wrong("it has no memory".into(), "write for example memory = \"16GiB\", or leave it out");
+    }
     if let Some(speed) = read.speed.filter(|speed| !(speed.is_finite() && *speed > 0.0)) {
         return wrong(
             format!("a speed of {speed} computes nothing"),
@@ -276,6 +284,7 @@ fn machine(read: MachineFile, place: &str, read_file: ReadFile) -> Result<Machin
         transient,
         provision_s: read.provision.get(),
         join_s: read.join.get(),
+        memory_bytes: read.memory.map(|memory| memory.0),
         limit: read.limit.unwrap_or(LIMIT),
         link: own_link,
     })

@@ -1,8 +1,9 @@
 //! How fast machines of the catalogue are together: asked of the step model once for each number of workers.
 //!
 //! Machines of one kind are the model's own question. Where two types of devices share one batch, virtual nodes are
-//! mapped unevenly by [`mapping::solve`]: a virtual node takes a device as long as a step of a lone device grows when
-//! the batch doubles, over V; the rest of a step of U workers is that of U equal ones (the slower of both types).
+//! mapped unevenly by [`mapping::solve`]: a virtual node takes a device as long as the model says or, where it does not
+//! know, as a step of a lone device grows when the batch doubles, over V; the rest of a step of U workers is that of U
+//! equal ones (the slower of both types).
 
 use std::collections::BTreeMap;
 
@@ -25,6 +26,8 @@ pub(super) struct Speeds<'a> {
     /// By way, by kind, by workers from 0; what cannot run is absent.
     alone: Vec<Vec<Vec<Option<Speed>>>>,
     pairs: BTreeMap<(usize, usize), Pair>,
+    /// Kinds whose memory is too small for a worker, and by how much.
+    pub(super) unfit: Vec<(usize, String)>,
 }
 
 /// What some machines do when all are at work.
@@ -57,11 +60,17 @@ impl<'a> Speeds<'a> {
         catalogue: &'a Catalogue,
         model: &'a dyn StepModel,
     ) -> Result<Speeds<'a>, InputError> {
-        let mut speeds = Speeds { question, catalogue, model, alone: Vec::new(), pairs: BTreeMap::new() };
+        let (alone, pairs, unfit) = (Vec::new(), BTreeMap::new(), Vec::new());
+        let mut speeds = Speeds { question, catalogue, model, alone, pairs, unfit };
         for way in 0..question.ways.len().max(1) {
             let mut of_kinds = Vec::with_capacity(catalogue.machines.len());
             for (kind, machine) in catalogue.machines.iter().enumerate() {
                 let least = speeds.ask(way, kind, machine.devices);
+                if let Err(PredictError::DoesNotFit(why)) = least {
+                    speeds.leave_out(kind, why);
+                    of_kinds.push(Vec::new());
+                    continue;
+                }
                 if let Err(why) = &least {
                     let place = format!("machine `{}` of the catalogue", machine.name);
                     return Err(InputError::new(place, why.to_string()));
@@ -76,6 +85,20 @@ impl<'a> Speeds<'a> {
             speeds.alone.push(of_kinds);
         }
         Ok(speeds)
+    }
+
+    fn leave_out(&mut self, kind: usize, why: String) {
+        if !self.unfit.iter().any(|(other, _)| *other == kind) {
+            self.unfit.push((kind, why));
+        }
+    }
+
+    /// The kinds that are left out, in words; `None` if there are none.
+    pub(super) fn left_out(&self) -> Option<String> {
+        let name = |kind: usize| &self.catalogue.machines[kind].name;
+        let words = |(kind, why): &(usize, String)| format!("`{}` is left out: {why}", name(*kind));
+        let all: Vec<String> = self.unfit.iter().map(words).collect();
+        (!all.is_empty()).then(|| all.join("; "))
     }
 
     /// The first way in which all wait for all, without servers.
@@ -201,6 +224,10 @@ impl<'a> Speeds<'a> {
     fn node_s(&self, kind: usize) -> Option<f64> {
         let machine = &self.catalogue.machines[kind];
         let mut configuration = self.configuration(groups(machine, 1, 0), self.link(machine)?);
+        let known_s = self.model.virtual_node_s(self.question.job, &configuration);
+        if let Some(node_s) = known_s {
+            return (node_s > 0.0).then_some(node_s);
+        }
         let once_s = self.model.predict(self.question.job, &configuration).ok()?.step_s;
         configuration.batch *= 2;
         let twice_s = self.model.predict(self.question.job, &configuration).ok()?.step_s;
@@ -216,6 +243,10 @@ impl<'a> Speeds<'a> {
         };
         let link = self.link(machine).ok_or_else(no_link)?;
         let plain = self.configuration(groups(machine, workers, 0), link);
+        if let Some(memory) = machine.memory_bytes {
+            let room = memory as f64 / f64::from(workers.min(machine.devices));
+            self.model.fits(self.question.job, &plain, room)?;
+        }
         let Some(way) = self.question.ways.get(way) else {
             let Prediction { examples_per_s, step_s, validity, .. } =
                 self.model.predict(self.question.job, &plain)?;

@@ -2,7 +2,7 @@
 
 use bellwether_core::InputError;
 use bellwether_core::job::{CheckedJob, Reduce};
-use bellwether_core::prediction::{Link, ProfiledRate, Protocol};
+use bellwether_core::prediction::{Link, ProfiledRate, Protocol, StepModel};
 use bellwether_core::profile::Profile;
 use bellwether_model::predict::{Fidelity, ProfileModel, Question, QuestionError, SendOrder};
 use bellwether_session::kind;
@@ -23,6 +23,7 @@ pub(super) fn rates(
     machine: &Machine,
 ) -> Result<Vec<ProfiledRate>, InputError> {
     check(profile, job, task)?;
+    check_memory(profile, machine)?;
     let wrong = |error: InputError| InputError { place: format!("profile: {}", error.place), ..error };
     let sync = &job.sync;
     let phases = sync.policy.phases(job.total_steps(task.training_samples));
@@ -84,6 +85,24 @@ pub(super) fn checked(rates: Vec<ProfiledRate>, virtual_nodes: u32) -> Result<Ve
         }
     }
     Ok(rates)
+}
+
+/// Refuses a job of which no slot could hold a worker. Slots of a machine with several types may differ: the job is
+/// accepted if those of one type can.
+fn check_memory(profile: &Profile, machine: &Machine) -> Result<(), InputError> {
+    let model = ProfileModel::new(profile.clone())?;
+    let configuration = model.configuration(1, Link::UNLIMITED);
+    let mut refused = None;
+    for device in &machine.device_types {
+        let Some(room) = device.memory_bytes else { return Ok(()) };
+        match model.fits(&model.job(), &configuration, room as f64) {
+            Ok(()) => return Ok(()),
+            Err(why) => refused = Some(format!("no slot can hold the job; on `{}` {why}", device.name)),
+        }
+    }
+    let Some(what) = refused else { return Ok(()) };
+    Err(InputError::new("profile", what)
+        .hint("raise batch.virtual_nodes, or start the daemon with slots that have more memory"))
 }
 
 /// Refuses a profile of another job.

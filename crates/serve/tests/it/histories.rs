@@ -47,7 +47,7 @@ fn machine(seed: u64) -> Machine {
         machine.nodes = vec![MachineNode { device_type: 0, devices: SLOTS / 2 }; 2];
     }
     if which > 1 {
-        machine.device_types.push(DeviceType { name: "slow".into(), speed: 0.5 });
+        machine.device_types.push(DeviceType { name: "slow".into(), speed: 0.5, memory_bytes: None });
         machine.nodes[1].device_type = 1;
     }
     machine

@@ -31,7 +31,8 @@ pub(crate) fn choose(
     observe: &mut Observe<'_>,
 ) -> Result<Planned, RunError> {
     let spawn = spawn.plain();
-    let how = How { steps: STEPS, listen: None, peer_by_hand: false, spawn, initial_weights: None };
+    let (listen, initial_weights, batches) = (None, None, Vec::new());
+    let how = How { steps: STEPS, listen, peer_by_hand: false, spawn, initial_weights, batches };
     let profile = synchronous::measure(job, (description, workload), &how, observe)?;
     let model = ProfileModel::new(profile)?;
     // Workers of one machine talk over its memory, whose rate was measured where there are two.

@@ -76,6 +76,7 @@ pub(crate) fn profile(job: &Job, description: &WorkloadDescription, measured: &M
         processor_wait: None,
         boot: measured.boot,
         apart: None,
+        batches: Vec::new(),
     }
 }
 

@@ -81,6 +81,7 @@ pub(crate) fn profile(measured: &Measured) -> Profile {
         processor_wait: None,
         boot: measured.boot,
         apart: None,
+        batches: Vec::new(),
     }
 }
 

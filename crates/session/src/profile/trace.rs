@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 
 use bellwether_core::InputError;
 use bellwether_core::job::{self, CheckedJob, Job, WorkerRange};
-use bellwether_core::record::{Event, RunOutcome};
+use bellwether_core::record::{Event, RunOutcome, StepRecord};
 use bellwether_runtime::coordinator::{self, Observation, Options};
 use bellwether_runtime::membership::WorkloadDescription;
 use bellwether_runtime::run_dir::StateDir;
@@ -15,7 +15,7 @@ use bellwether_runtime::workload::Workload;
 use super::How;
 use super::setup::{Ask, LAST_CHECKPOINT_WAIT, endless, help};
 use crate::error::{RunError, at};
-use crate::metrics::WARM_UP_STEPS;
+use crate::metrics::{self, WARM_UP_STEPS};
 use crate::options::{LOOPBACK, options};
 use crate::scratch::Scratch;
 use crate::{Note, Observe, Progress, Spawn, WorkloadBuilder};
@@ -52,7 +52,7 @@ pub fn trace(
     let workload = WorkloadBuilder::new(build).with_initial_weights(how.initial_weights.clone());
     observe(Progress::Note(Note::Tracing { warm_up: first, steps: STEPS }));
     // The step after the last one begins once the trace is written.
-    train(job, &workload, &spawn, first + STEPS + 1)?;
+    train(job, &workload, &spawn, first + STEPS + 1, 0)?;
     let new: Vec<PathBuf> = files(&folder)
         .map_err(|e| at(&place, e))?
         .into_iter()
@@ -64,19 +64,34 @@ pub fn trace(
     Ok(new)
 }
 
-/// Trains this many steps on one worker, in a folder that vanishes.
-fn train(
+/// What a short run leaves.
+pub(super) struct Trained {
+    /// All its steps.
+    pub(super) steps: Vec<StepRecord>,
+    /// Largest resident memory of its worker, in bytes, where it is known.
+    pub(super) peak_resident_bytes: Option<u64>,
+}
+
+/// Trains this many steps on one worker, in a folder that vanishes; the held-out set is evaluated after each
+/// `evaluated_steps` of them, or never (0).
+///
+/// # Errors
+///
+/// Returns what keeps the job from being trained.
+pub(super) fn train(
     original: &CheckedJob,
     workload: &WorkloadBuilder,
     spawn: &Spawn,
     steps: u64,
-) -> Result<(), RunError> {
+    evaluated_steps: u64,
+) -> Result<Trained, RunError> {
     let job = original.clone().edit(|edited| {
         endless(edited);
+        edited.evaluation.every_steps = evaluated_steps;
         (edited.sync, edited.workers) = (job::Sync::default(), WorkerRange { min: 1, max: 1 });
     })?;
     let description = WorkloadDescription::of(workload.build(&job)?.as_ref());
-    let scratch = Scratch::new("trace")?;
+    let scratch = Scratch::new("profile")?;
     let run = StateDir::find(Some(scratch.0.clone()))?.create(&job, false)?;
     let options = Options {
         spawn: spawn.workers(&run, workload)?,
@@ -88,7 +103,7 @@ fn train(
         ..options(&run, job, &description, LOOPBACK)?
     };
     let (asks, asked) = channel();
-    let helper = help(run, asked);
+    let helper = help(run.clone(), asked);
     let mut over = false;
     let ended = coordinator::run(options, &mut |seen: Observation<'_>| {
         if let Observation::Journal(Event::Committed { last, .. }) = seen
@@ -104,9 +119,12 @@ fn train(
     let _ = helper.join();
     let (summary, outcome) = ended.map_err(|e| at("profile", e))?;
     match outcome {
-        RunOutcome::Stopped => Ok(()),
+        RunOutcome::Stopped => Ok(Trained {
+            steps: metrics::read(&run.path).collect(),
+            peak_resident_bytes: Some(summary.peak_resident_bytes).filter(|bytes| *bytes > 0),
+        }),
         _ => {
-            let what = format!("its framework could not be traced: {}", summary.outcome.reason());
+            let what = format!("it could not be measured: {}", summary.outcome.reason());
             Err(at(&original.name, what).into())
         }
     }

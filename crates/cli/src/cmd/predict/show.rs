@@ -2,6 +2,7 @@
 
 use std::fmt::{Display, Write};
 
+use bellwether_model::memory::bytes;
 use bellwether_model::predict::Answer;
 use bellwether_render as render;
 use bellwether_render::csv::Csv;
@@ -20,7 +21,11 @@ pub(super) fn render(rows: &[Answer], format: TableFormat) -> String {
 
 fn table(rows: &[Answer]) -> String {
     let stale = rows.iter().any(|row| row.staleness.is_some());
-    let head = if stale { format!("{:>9}  ", "staleness") } else { String::new() };
+    let known = rows.iter().any(|row| row.worker_bytes.is_some());
+    let mut head = if stale { format!("{:>9}  ", "staleness") } else { String::new() };
+    if known {
+        let _ = write!(head, "{:>10}  ", "memory");
+    }
     let mut text = format!(
         "{:>7}  {:>12}  {:>25}  {:>10}  {:>10}  {head}{:<8}\n",
         "workers", "examples/s", "95 % interval", "step", "efficiency", "bound by"
@@ -28,13 +33,16 @@ fn table(rows: &[Answer]) -> String {
     let steps = column(&rows.iter().map(|row| row.step_s).collect::<Vec<_>>());
     for (row, step) in rows.iter().zip(steps) {
         let interval = format!("{} … {}", figure(row.low), figure(row.high));
-        let staleness = match stale {
+        let mut beside = match stale {
             true => format!("{:>9.1}  ", row.staleness.unwrap_or(0.0)),
             false => String::new(),
         };
+        if known {
+            let _ = write!(beside, "{:>10}  ", row.worker_bytes.map_or("?".into(), bytes));
+        }
         let _ = writeln!(
             text,
-            "{:>7}  {:>12}  {:>25}  {:>10}  {:>8.0} %  {staleness}{}{}",
+            "{:>7}  {:>12}  {:>25}  {:>10}  {:>8.0} %  {beside}{}{}",
             row.workers,
             figure(row.examples_per_s),
             interval,
@@ -43,6 +51,9 @@ fn table(rows: &[Answer]) -> String {
             row.bottleneck,
             if row.knee { "  ← knee" } else { "" }
         );
+    }
+    if known {
+        text.push_str("memory: of the largest worker at its peak, as far as it is resident\n");
     }
     if rows.iter().any(|row| row.knee) {
         text.push_str("knee: beyond it, workers add less than half of what the first one does\n");
@@ -75,6 +86,10 @@ fn csv(rows: &[Answer]) -> String {
     if stale {
         head.push("staleness");
     }
+    let known = rows.iter().any(|row| row.worker_bytes.is_some());
+    if known {
+        head.push("worker_bytes");
+    }
     let mut csv = Csv::new(head);
     for row in rows {
         let validity =
@@ -83,20 +98,16 @@ fn csv(rows: &[Answer]) -> String {
             workers, examples_per_s, low, high, step_s, bottleneck, efficiency, knee, model, ..
         } = row;
         let staleness = row.staleness.unwrap_or(0.0);
-        let cells: [&dyn Display; 11] = [
-            workers,
-            examples_per_s,
-            low,
-            high,
-            step_s,
-            bottleneck,
-            efficiency,
-            knee,
-            &validity,
-            model,
-            &staleness,
-        ];
-        csv.row(&cells[..if stale { 11 } else { 10 }]);
+        let worker_bytes = row.worker_bytes.map_or(String::new(), |bytes| bytes.to_string());
+        let mut cells: Vec<&dyn Display> =
+            vec![workers, examples_per_s, low, high, step_s, bottleneck, efficiency, knee, &validity, model];
+        if stale {
+            cells.push(&staleness);
+        }
+        if known {
+            cells.push(&worker_bytes);
+        }
+        csv.row(&cells);
     }
     csv.text()
 }

@@ -30,6 +30,9 @@ pub(crate) struct ProfileArguments {
     /// Steps to measure, after warm-up, on one worker and again on two; of asynchronous training updates, on one worker
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(crate) steps: u64,
+    /// Measure these batches too, on one worker, in samples of a step: how long a micro-batch takes by its size
+    #[arg(long, value_name = "N,…", value_delimiter = ',', conflicts_with = "import")]
+    pub(crate) batches: Vec<u64>,
     /// Set a key of the job file, for example batch.size=64
     #[arg(long, value_name = "KEY=VALUE", value_parser = assignment)]
     pub(crate) set: Vec<(String, String)>,

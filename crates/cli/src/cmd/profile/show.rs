@@ -1,6 +1,6 @@
 //! A profile as a table for people.
 
-use bellwether_core::profile::Profile;
+use bellwether_core::profile::{MeasuredBatch, Profile};
 use bellwether_core::record::BUSY;
 use bellwether_render::table;
 use bellwether_render::words::count;
@@ -22,6 +22,17 @@ pub(super) fn table(profile: &Profile) -> String {
     let waits_s = profile.data_wait_s();
     if waits_s.iter().any(|seconds| *seconds > 0.0) {
         row("  waits for data", of(&waits_s));
+    }
+    if !profile.batches.is_empty() {
+        row("micro-batches", "samples, and time and peak memory with one".into());
+    }
+    for batch in &profile.batches {
+        let MeasuredBatch { samples, compute_s, error, peak_resident_bytes } = batch;
+        let per_sample = milliseconds(compute_s / *samples as f64);
+        let exact = error * 100.0;
+        let memory = peak_resident_bytes.map_or(String::new(), |peak| format!(", {}", bytes(peak)));
+        let seconds = milliseconds(*compute_s);
+        row("", format!("{samples:>6}  {seconds} (± {exact:.1} %), {per_sample} a sample{memory}"));
     }
     let parts = profile.parts.len();
     row("exchanged per step", format!("{} in {}", bytes(profile.upload_bytes()), count(parts, "part")));

@@ -53,6 +53,7 @@ impl Graph {
             processor_wait: None,
             boot: None,
             apart: None,
+            batches: Vec::new(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, missing_docs, clippy::print_stdout)]
 
+pub mod batches;
 pub mod cm_dare;
 pub mod colocation;
 pub mod curves;
