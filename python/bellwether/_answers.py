@@ -272,7 +272,12 @@ def fit_model(
     Raises InputError for what cannot be used.
     """
     named = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
-    options = {"sources": [os.fspath(source) for source in named], "bytes": bytes, "law": law, "state_dir": state_dir}
+    options = {
+        "sources": [os.fspath(source) for source in named],
+        "bytes": bytes,
+        "law": law,
+        "state_dir": state_dir,
+    }
     with _Errors():
         text = _native.fit_model(_text(options))
     if output is not None:

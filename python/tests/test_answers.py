@@ -77,7 +77,10 @@ class Answers(unittest.TestCase):
             self.assertEqual(json.loads(models.json), json.loads(theirs.read_text()))
             [kind] = models.kinds
             self.assertEqual((kind.name, kind.measurements), ("job", 4))
-            for ours in (bellwether.predict(file, workers=range(1, 5)), bellwether.predict(file, kind="job", workers="1..4")):
+            for ours in (
+                bellwether.predict(file, workers=range(1, 5)),
+                bellwether.predict(file, kind="job", workers="1..4"),
+            ):
                 for answer, row in zip(ours, printed("predict", theirs, "--workers", "1..4"), strict=True):
                     self.assert_same(answer, row)
             with self.assertRaisesRegex(bellwether.InputError, "no kind `other`"):

@@ -44,7 +44,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ("serve", 10500, "the daemon: ledger, its compaction and replay, engine, processes, HTTP API, dashboard"),
     (
         "session",
-        6700,
+        6900,
         "what a run begins with, its directors, its process, scripts with their logs and GPUs, the stages profile (with a \
          framework's own trace) and tune, \
          curves, work to a loss, plain weights, the machine",
@@ -57,7 +57,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ),
     (
         "answers",
-        2900,
+        3100,
         "questions without a run: named options, requests and their answers; speed models by name; fits of measurements",
     ),
     ("client", 1000, "the client of a daemon: endpoints, TLS, typed requests, streams"),
