@@ -64,7 +64,7 @@ pub fn padded_batch(batch: u64, virtual_nodes: Option<u32>, workers: u32) -> Res
 ///
 /// # Errors
 ///
-/// Same errors as [`predict`](super::predict) and [`padded_batch`].
+/// Same errors as [`predict`] and [`padded_batch`].
 pub fn predict_kind(kind: &FittedKind, configuration: &Configuration) -> Result<Prediction, InputError> {
     let asked = as_measured(kind, configuration);
     if kind.servers > 0 {
