@@ -33,6 +33,21 @@ pub enum Source {
     Network(Network, Option<PathBuf>),
 }
 
+impl Source {
+    fn of(options: &mut Options) -> Result<Source, InputError> {
+        options.exclusive(&["profile", "network"])?;
+        // Each is taken, also one that is there and not given.
+        let (network, known) = (options.parsed("network", str::parse)?, options.text("known"));
+        let profile = options.text("profile");
+        match (network, known, profile) {
+            (Some(network), known, _) => Ok(Source::Network(network, known.map(PathBuf::from))),
+            (None, Some(_), _) => Err(InputError::new("--known", "it is of no use without --network")),
+            (None, None, Some(profile)) => Ok(Source::Profile(profile.into())),
+            (None, None, None) => Err(InputError::new("profile", "it is not given")),
+        }
+    }
+}
+
 /// What is asked.
 #[derive(Debug, Clone)]
 pub struct Request {
@@ -78,11 +93,7 @@ impl Request {
     /// An option that is unknown, or whose value cannot be read.
     pub fn of(mut options: Options) -> Result<Request, InputError> {
         options.exclusive(&["protocol", "sync", "switch_at"])?;
-        options.exclusive(&["profile", "network"])?;
-        let source = match options.parsed("network", str::parse)? {
-            Some(network) => Source::Network(network, options.parsed("known", path)?),
-            None => Source::Profile(options.needed("profile")?.into()),
-        };
+        let source = Source::of(&mut options)?;
         let devices = options.list("device");
         let device = |text: &String| device(text).map_err(|error| error.at("--device"));
         let sync = options.parsed("sync", str::parse)?;
@@ -227,11 +238,6 @@ fn estimated(network: &Network, known: Option<&std::path::Path>) -> Result<Profi
     ProfileModel::new(network::profile(network, &estimate))
 }
 
-/// Every text is a path.
-fn path(text: &str) -> Result<PathBuf, ParseError> {
-    Ok(text.into())
-}
-
 /// The error of a question, whose place is an option of the command.
 pub fn on_command_line(error: QuestionError) -> InputError {
     match error {
@@ -310,5 +316,33 @@ pub fn order(text: &str) -> Result<SendOrder, ParseError> {
             Some(Ok(Bytes(bytes))) if bytes > 0 => Ok(SendOrder::RoundRobin(Bytes(bytes))),
             _ => Err(ParseError::new("order", text, "fifo, round-robin:1MiB, tic or tac")),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(text: &str) -> Result<Request, InputError> {
+        Request::of(Options::read(text)?)
+    }
+
+    #[test]
+    fn options_that_are_there_and_not_given_are_none() {
+        let of_profile = request(r#"{"profile": "p.json", "network": null, "known": null, "workers": null}"#);
+        assert!(
+            matches!(of_profile.unwrap().source, Source::Profile(path) if path == PathBuf::from("p.json"))
+        );
+        let network = "operations=1G,tensors=9,bytes=1MB,device=k80";
+        let of_network =
+            request(&format!(r#"{{"profile": null, "network": "{network}", "known": "k.csv"}}"#));
+        assert!(matches!(of_network.unwrap().source, Source::Network(_, Some(_))));
+        for (wrong, word) in [
+            (r#"{"profile": null}"#, "profile"),
+            (r#"{"profile": "p.json", "known": "k.csv"}"#, "--known"),
+            (r#"{"profile": "p.json", "nothing": null}"#, "nothing"),
+        ] {
+            assert!(request(wrong).unwrap_err().to_string().contains(word), "{wrong}");
+        }
     }
 }
