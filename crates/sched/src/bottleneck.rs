@@ -32,7 +32,7 @@ const CALM: f64 = 0.95;
 /// Windows in a row that say the same.
 const WINDOWS: u32 = 3;
 /// Units of each worker in a window.
-const UNITS: usize = 10;
+const UNITS: u32 = 10;
 /// A window is at least this long.
 const WINDOW_S: f64 = 0.25;
 /// Quickest exchanges of which the mean is taken.
@@ -92,7 +92,8 @@ pub struct ServerWatch {
 struct Window {
     servers: u32,
     elapsed_s: f64,
-    units: Vec<Unit>,
+    /// Of each worker its units, and the seconds of them in which it computed or waited for samples.
+    each: BTreeMap<u64, (u32, f64)>,
 }
 
 impl ServerWatch {
@@ -107,29 +108,29 @@ impl ServerWatch {
         self.quickest_s.sort_unstable_by(f64::total_cmp);
         self.quickest_s.truncate(QUICKEST);
         self.window.elapsed_s += elapsed_s;
-        self.window.units.extend_from_slice(units);
-        let each = self.window.of_each();
-        if self.window.elapsed_s < WINDOW_S
-            || each.values().any(|units| units.len() < UNITS)
-            || each.len() < 2
-        {
+        for unit in units {
+            let (count, own_s) = self.window.each.entry(unit.worker).or_default();
+            (*count, *own_s) = (*count + 1, *own_s + unit.own_s);
+        }
+        let Window { elapsed_s, each, .. } = &self.window;
+        if *elapsed_s < WINDOW_S || each.len() < 2 || each.values().any(|(count, _)| *count < UNITS) {
             return None;
         }
-        let own_per_s: f64 = each.values().map(|units| self.own_per_s(units)).sum();
-        let workers = each.len() as u32;
-        let window = std::mem::take(&mut self.window);
-        self.window.servers = servers;
-        self.judge(&window, own_per_s, workers)
+        let window = std::mem::replace(&mut self.window, Window { servers, ..Window::default() });
+        self.judge(&window)
     }
 
     /// What a worker would do per second if it waited for no other one.
-    fn own_per_s(&self, units: &[Unit]) -> f64 {
-        let own_s = units.iter().map(|unit| unit.own_s).sum::<f64>() / units.len() as f64;
-        1.0 / (own_s + self.quickest_s.iter().sum::<f64>() / self.quickest_s.len().max(1) as f64)
+    fn own_per_s(&self, (count, own_s): (u32, f64)) -> f64 {
+        let exchange_s = self.quickest_s.iter().sum::<f64>() / self.quickest_s.len().max(1) as f64;
+        1.0 / (own_s / f64::from(count) + exchange_s)
     }
 
-    fn judge(&mut self, window: &Window, own_per_s: f64, workers: u32) -> Option<News> {
-        let measured_per_s = window.units.len() as f64 / window.elapsed_s;
+    fn judge(&mut self, window: &Window) -> Option<News> {
+        let own_per_s: f64 = window.each.values().map(|done| self.own_per_s(*done)).sum();
+        let units: u32 = window.each.values().map(|(count, _)| count).sum();
+        let workers = window.each.len() as u32;
+        let measured_per_s = f64::from(units) / window.elapsed_s;
         let part = measured_per_s / own_per_s;
         let is_other = if self.is_told { part > CALM } else { part < ALARM };
         self.in_a_row = if is_other { self.in_a_row + 1 } else { 0 };
@@ -155,16 +156,8 @@ impl ServerWatch {
 
     /// Other workers train from now on: what is not a whole window yet says nothing of them.
     pub fn changed(&mut self) {
-        (self.window.units, self.window.elapsed_s) = (Vec::new(), 0.0);
+        self.window = Window { servers: self.window.servers, ..Window::default() };
         self.in_a_row = 0;
-    }
-}
-
-impl Window {
-    fn of_each(&self) -> BTreeMap<u64, Vec<Unit>> {
-        let mut each: BTreeMap<u64, Vec<Unit>> = BTreeMap::new();
-        self.units.iter().for_each(|unit| each.entry(unit.worker).or_default().push(*unit));
-        each
     }
 }
 
