@@ -20,7 +20,9 @@ use crate::predict::Request;
 mod sources;
 mod table;
 
-pub use sources::{Measured, Sources, add, add_profile, add_run, add_table, rates_of_kind, rates_of_run};
+pub use sources::{
+    Measured, Sources, add, add_profile, add_run, add_table, find_run, rates_of_kind, rates_of_run,
+};
 pub use table::{Row, read_rows};
 
 /// Measurements from which on each is predicted by the others.
@@ -28,8 +30,13 @@ const HELD_OUT_MIN: usize = 4;
 
 /// Equal workers, each on a node of its own, that all wait for all.
 fn on(workers: u32, batch: u64) -> Configuration {
-    let device = |node| DeviceGroup { node, device: "measured".into(), count: 1 };
-    Configuration::synchronous((0..workers).map(device).collect(), batch, Link::UNLIMITED)
+    on_nodes((0..workers).map(|_| 1), batch)
+}
+
+/// Equal workers that all wait for all, as many on each node as it says.
+fn on_nodes(counts: impl Iterator<Item = u32>, batch: u64) -> Configuration {
+    let group = |(node, count)| DeviceGroup { node, device: "measured".into(), count };
+    Configuration::synchronous((0..).zip(counts).map(group).collect(), batch, Link::UNLIMITED)
 }
 
 /// What is fitted to synchronous measurements.
@@ -99,7 +106,11 @@ fn fit_kind(name: &str, measured: &Measured, bytes: Option<u64>, law: Law) -> Re
     });
     let per_node = per_node.max().unwrap_or(1).max(1);
     let measurements = &padded(measurements, virtual_nodes.filter(|_| synchronous))?;
-    let law = if synchronous { best_law(measurements, bytes, law, per_node > 1) } else { law };
+    let law = match law {
+        // Of measurements that say nothing of nodes, all-reduce is the law.
+        Law::Auto if synchronous && per_node > 1 => best_law(measurements, bytes),
+        law => law,
+    };
     let with = |measurements: &[Measurement]| match synchronous {
         true => fit_synchronous(measurements, bytes, law),
         false => asynchronous::fit(measurements, &asynchronous::Prior::default()),
@@ -131,10 +142,7 @@ fn padded(measurements: &[Measurement], virtual_nodes: Option<u32>) -> Result<Ve
 }
 
 /// The law that predicts left-out measurements best, of those that can be fitted to them without one.
-fn best_law(measurements: &[Measurement], bytes: u64, asked: Law, has_nodes: bool) -> Law {
-    if asked != Law::Auto || !has_nodes {
-        return if asked == Law::Auto { Law::AllReduce } else { asked };
-    }
+fn best_law(measurements: &[Measurement], bytes: u64) -> Law {
     let error = |law: Law| {
         let with = |measurements: &[Measurement]| fit_synchronous(measurements, bytes, law);
         held_out_error(measurements, &with).map(|error| (law, error))
@@ -303,18 +311,9 @@ impl<'a> Question<'a> {
 
     fn answer(&self, kind: &FittedKind, workers: u32) -> Result<Answer, InputError> {
         let per_node = kind.per_node.max(1);
-        let nodes = workers.div_ceil(per_node);
-        let group = |node| DeviceGroup {
-            node,
-            device: "measured".into(),
-            count: per_node.min(workers - node * per_node),
-        };
-        let devices = (0..nodes).map(group).collect();
-        let asked = Configuration {
-            servers: self.servers.unwrap_or(0),
-            devices,
-            ..on(workers, self.batch.unwrap_or(1))
-        };
+        let counts = (0..workers.div_ceil(per_node)).map(|node| per_node.min(workers - node * per_node));
+        let asked =
+            Configuration { servers: self.servers.unwrap_or(0), ..on_nodes(counts, self.batch.unwrap_or(1)) };
         let prediction = predict_kind(kind, &asked)?;
         Ok(Answer::of(workers, prediction, "fitted"))
     }

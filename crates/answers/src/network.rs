@@ -9,7 +9,7 @@ use bellwether_core::profile::{
 };
 use bellwether_core::units::Bytes;
 use bellwether_core::{InputError, ParseError};
-use bellwether_model::regression::{Candidate, Chosen, Method, Sample, Scale, choose, step_time_candidates};
+use bellwether_model::regression::{Candidate, Chosen, Sample, Scale, choose, step_time_candidates};
 use serde::Serialize;
 
 use crate::table::{Cells, Table};
@@ -194,13 +194,7 @@ pub fn estimate(network: &Network, known: &[Known]) -> Result<Estimate, InputErr
     let checkpoints: Vec<Sample> = known.iter().filter_map(checkpoint).collect();
     // Of checkpoints a plain line predicts left-out networks best, better than any choice among more: see
     // docs/accuracy.md.
-    let line = Candidate {
-        name: "least squares of bytes".into(),
-        columns: vec![0],
-        inputs: Scale::Plain,
-        target: Scale::Plain,
-        method: Method::LeastSquares,
-    };
+    let line = Candidate::least_squares("least squares of bytes", &[0], Scale::Plain);
     let checkpoint = match checkpoints.is_empty() {
         true => None,
         false => Some(time(&checkpoints, &[line], &[network.bytes as f64], &["bytes"])?),
@@ -220,22 +214,18 @@ fn time(
         let what = "such a network lies so far beyond the measured ones that its time comes out below 0";
         return Err(InputError::new("--network", what).hint("measure networks like it for --known"));
     }
-    let Chosen { fitted, left_out_error, left_out_ratios, ranges } = &chosen;
-    let outside = features
-        .iter()
-        .zip(ranges)
-        .zip(names)
-        .find(|((value, (low, high)), _)| !(*low..=*high).contains(*value));
-    let beyond = outside.map(|((value, (low, high)), name)| {
+    let beyond = chosen.outside(features).map(|number| {
+        let (name, value, (low, high)) = (names[number], features[number], chosen.ranges[number]);
         format!("{name} of {value:.3e}; networks with {low:.3e} to {high:.3e} were measured")
     });
+    let Chosen { fitted, left_out_error, left_out_ratios, .. } = chosen;
     Ok(Time {
         seconds,
         low,
         high,
-        by: fitted.candidate.name.clone(),
+        by: fitted.candidate.name,
         networks: left_out_ratios.len(),
-        left_out_error: *left_out_error,
+        left_out_error,
         beyond,
     })
 }

@@ -52,8 +52,7 @@ pub(crate) fn open(
 ) -> Result<Opened, Failure> {
     let place = path.display().to_string();
     let is_script = path.extension().is_some_and(|extension| extension == "py");
-    let run = RunDir::at(path);
-    let of_run = run.job_file().is_file().then(|| run.job()).transpose()?;
+    let of_run = RunDir::open(path).map(|run| run.job()).transpose()?;
     let text = match &of_run {
         _ if is_script => String::new(),
         Some(job) => parse::to_text(job),

@@ -89,7 +89,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::common::answer::{not_known, own_devices};
 use crate::compute::most_virtual_nodes;
-use crate::regression::{Candidate, Method, Sample, Scale, choose};
+use crate::regression::{Candidate, Sample, Scale, choose};
 use crate::rescale::Rate;
 
 pub use calm::{Calm, SETTLING_STEPS, STEPS_MIN, WARM_UP_STEPS};
@@ -217,13 +217,7 @@ impl Observed {
         if samples.len() < NETWORK_KINDS_MIN {
             return None;
         }
-        let line = Candidate {
-            name: "power of the work".into(),
-            columns: vec![0],
-            inputs: Scale::Log,
-            target: Scale::Log,
-            method: Method::LeastSquares,
-        };
+        let line = Candidate::least_squares("power of the work", &[0], Scale::Log);
         let (typical, low, high) = choose(&samples, &[line]).ok()?.interval(&[kind.work()], 0.95).ok()?;
         (is_positive(low) && is_positive(high)).then_some(((low, typical, high), samples.len()))
     }
@@ -248,12 +242,11 @@ impl Observed {
     /// A forecast for a kind of which no step was observed.
     fn unobserved(&self, kind: &Kind, workers: u32, speed: f64) -> Result<Forecast, InputError> {
         let most = f64::from(most_virtual_nodes(kind.declared.virtual_nodes, workers)?);
-        let by_network = || self.by_network(kind);
         let ((fast_s, node_s, slow_s), why) = match kind.declared.node_s {
             Some(node_s) => {
                 ((node_s, node_s, node_s), "no step was observed: this is the declared time".to_string())
             }
-            None => match by_network() {
+            None => match self.by_network(kind) {
                 Some((times_s, count)) => {
                     let network = &kind.network;
                     let why = format!(

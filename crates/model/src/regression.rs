@@ -100,20 +100,12 @@ pub fn checkpoint_time_candidates() -> Vec<Candidate> {
 }
 
 fn line_candidates(columns: &[usize], with: &str) -> Vec<Candidate> {
-    let plain = |name: &str, method| Candidate {
-        name: format!("{name} of {with}"),
-        columns: columns.to_vec(),
-        inputs: Scale::Plain,
-        target: Scale::Plain,
-        method,
+    let of = |name: &str, scale| Candidate::least_squares(&format!("{name} of {with}"), columns, scale);
+    let relative = Candidate {
+        method: Method::RelativeLeastSquares,
+        ..of("least squares of relative errors", Scale::Plain)
     };
-    let log = Candidate {
-        inputs: Scale::Log,
-        target: Scale::Log,
-        ..plain("least squares of logarithms", Method::LeastSquares)
-    };
-    let relative = plain("least squares of relative errors", Method::RelativeLeastSquares);
-    vec![plain("least squares", Method::LeastSquares), relative, log]
+    vec![of("least squares", Scale::Plain), relative, of("least squares of logarithms", Scale::Log)]
 }
 
 fn vector_candidates(columns: &[usize], with: &str) -> Vec<Candidate> {

@@ -355,12 +355,12 @@ impl State {
         let servers = record.submitted.servers;
         let mut workers = wanted;
         if let Some(after) = &mut record.after_profile {
-            (workers, *after) = (WorkerRange { min: 1, max: 1 }, wanted);
+            (workers, *after) = (record::ONE, wanted);
         }
         let seen = self.seen_mut(job).ok_or(LineError::Job("an ended job is limited"))?;
         let limited = Arc::make_mut(&mut seen.job);
-        let [least, most] = [workers.min, workers.max].map(|count| count.saturating_add(servers));
-        (limited.min_devices, limited.max_devices, limited.weight) = (least, most, weight);
+        record::limit(limited, workers, servers);
+        limited.weight = weight;
         if self.view.jobs.contains_key(&job) {
             self.changes.revised.push(job);
         }
@@ -372,7 +372,8 @@ impl State {
         let Entry::Learnt { workers, speed, steps, processor_wait, matters, .. } = entry else {
             return Ok(());
         };
-        let record = self.known(job)?.clone();
+        self.known(job)?;
+        let Some(record) = self.jobs.get(&job) else { return Ok(()) };
         let wait = processor_wait.unwrap_or(0.0);
         let one_phase =
             |one: &StepRecord, next: &StepRecord| record.phase_at(one.step) == record.phase_at(next.step);
@@ -393,13 +394,13 @@ impl State {
         let servers = record.submitted.servers;
         record.submitted.profiled = rates.to_vec();
         record.why = if why.is_empty() { String::new() } else { format!("it could not be profiled: {why}") };
-        let record = record.clone();
-        self.belief.learn(|observed| record.describe(observed));
+        if let Some(record) = self.jobs.get(&job) {
+            self.belief.learn(|observed| record.describe(observed));
+        }
         let Some(seen) = self.seen_mut(job) else { return Ok(()) };
         let limited = Arc::make_mut(&mut seen.job);
-        let [least, most] = [workers.min, workers.max].map(|count| count.saturating_add(servers));
-        (limited.min_devices, limited.max_devices) = (least, most);
-        limited.description.devices = most;
+        record::limit(limited, workers, servers);
+        limited.description.devices = limited.max_devices;
         if self.view.jobs.contains_key(&job) {
             self.changes.revised.push(job);
         }

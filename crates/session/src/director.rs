@@ -6,6 +6,7 @@ pub(crate) mod autoscale;
 pub(crate) mod batch;
 pub(crate) mod lead;
 mod memberships;
+mod phases;
 pub(crate) mod revocations;
 pub(crate) mod servers;
 pub(crate) mod stragglers;

@@ -15,7 +15,7 @@ use bellwether_model::calibrate::kinds::predict_kind;
 use bellwether_model::collective::Algorithm;
 use bellwether_model::observed::{Calm, Observed, STEPS_MIN};
 use bellwether_runtime::metrics;
-use bellwether_runtime::run_dir::{RunDir, StateDir};
+use bellwether_runtime::run_dir::{RunDir, RunDirError, StateDir};
 use bellwether_session::kind;
 
 use super::table::read_rows;
@@ -50,13 +50,22 @@ pub fn add(sources: &mut Sources, source: &Path, state_dir: Option<&Path>) -> Re
         add_table(sources, source)?;
     } else if ends_with("json") {
         add_profile(sources, source)?;
-    } else if let Some(run) = RunDir::open(source) {
-        add_run(sources, &run)?;
     } else {
-        let run = StateDir::find(state_dir.map(Path::to_path_buf))?.run(&source.to_string_lossy())?;
-        add_run(sources, &run)?;
+        add_run(sources, &find_run(source, state_dir)?)?;
     }
     Ok(())
+}
+
+/// A run by its folder, or by its name in the state directory.
+///
+/// # Errors
+///
+/// Where there is none.
+pub fn find_run(source: &Path, state_dir: Option<&Path>) -> Result<RunDir, RunDirError> {
+    match RunDir::open(source) {
+        Some(run) => Ok(run),
+        None => StateDir::find(state_dir.map(Path::to_path_buf))?.run(&source.to_string_lossy()),
+    }
 }
 
 /// Adds the rows of a table (CSV), which are of the kind `stem` where they do not say another.

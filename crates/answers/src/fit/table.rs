@@ -4,9 +4,9 @@ use std::str::FromStr;
 
 use bellwether_core::InputError;
 use bellwether_core::fitted::Measurement;
-use bellwether_core::prediction::{Configuration, DeviceGroup, Protocol};
+use bellwether_core::prediction::{Configuration, Protocol};
 
-use super::on;
+use super::on_nodes;
 use crate::table::{Cells, Table};
 
 /// Columns that a table may have; `workers` and one of `step_s` and `examples_per_s` it needs.
@@ -49,15 +49,9 @@ pub struct Row {
 impl Row {
     /// The measurement in the words of the fits.
     pub fn measurement(&self) -> Measurement {
-        let configuration =
-            Configuration { protocol: self.protocol, servers: self.servers, ..on(self.workers, self.batch) };
-        let group = |node| DeviceGroup {
-            node,
-            device: "measured".into(),
-            count: self.workers / self.nodes + u32::from(node < self.workers % self.nodes),
-        };
-        let devices = (0..self.nodes).map(group).collect();
-        let configuration = Configuration { devices, ..configuration };
+        let Row { workers, nodes, protocol, servers, .. } = *self;
+        let counts = (0..nodes).map(|node| workers / nodes + u32::from(node < workers % nodes));
+        let configuration = Configuration { protocol, servers, ..on_nodes(counts, self.batch) };
         Measurement { configuration, step_s: self.step_s, exchange_s: self.exchange_s }
     }
 }

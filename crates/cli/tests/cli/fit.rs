@@ -193,31 +193,16 @@ fn a_network_that_was_never_run_is_estimated_and_goes_on_along_the_road() {
         assert!(low < seconds && seconds < high && (typical / seconds - 1.0).abs() < 0.25, "{estimate}");
     }
     // The estimate is a profile: for `predict`, and with its checkpoint for `plan`.
-    let one = scene.call(&[
-        "predict",
-        "estimated.json",
-        "--bandwidth",
-        "1Gbps",
-        "--workers",
-        "1",
-        "--format",
-        "json",
-    ]);
+    let alone = |of: &[&str]| {
+        let words = ["--bandwidth", "1Gbps", "--workers", "1", "--format", "json"];
+        scene.call(&[&["predict"], of, &words[..]].concat())
+    };
+    let one = alone(&["estimated.json"]);
     let rows: Value = serde_json::from_str(&one.stdout).expect("an array");
     let of_file = rows[0]["examples_per_s"].as_f64().expect("a number");
     assert!((of_file / (128.0 / time("step")[1]) - 1.0).abs() < 0.01, "{one:?}");
     assert!(rows[0]["low"].as_f64() < Some(0.97 * of_file), "its interval is that of the estimate");
-    let at_once = scene.call(&[
-        "predict",
-        "--network",
-        network,
-        "--bandwidth",
-        "1Gbps",
-        "--workers",
-        "1",
-        "--format",
-        "json",
-    ]);
+    let at_once = alone(&["--network", network]);
     assert_eq!(at_once.stdout, one.stdout);
     let profile: Value =
         serde_json::from_slice(&fs::read(scene.path("estimated.json")).expect("a file")).expect("an object");

@@ -157,7 +157,7 @@ pub fn predict(fitted: &FittedModel, configuration: &Configuration) -> Result<Pr
     let step_s = throughput.step_s(nodes, replicas, local_batch, pieces - 1);
     let residuals = &fitted.relative_residuals;
     let squares: f64 = residuals.iter().map(|residual| residual.ln_1p().powi(2)).sum();
-    // Parameters at their bounds are known beforehand; a fit to fewer rows than there are others has no noise to tell.
+    // Some of the parameters usually lie at a bound, where nothing is fitted: half of all count.
     let freedom = (residuals.len() as f64 - COUNT as f64 / 2.0).max(1.0);
     let spread = (student_quantile(0.975, freedom) * (squares / freedom + NOISE * NOISE).sqrt()).exp();
     let examples_per_s = configuration.batch as f64 / step_s;

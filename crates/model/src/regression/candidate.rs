@@ -99,6 +99,17 @@ impl Scale {
 }
 
 impl Candidate {
+    /// Least squares of these features, with features and target on this scale.
+    pub fn least_squares(name: &str, columns: &[usize], scale: Scale) -> Candidate {
+        Candidate {
+            name: name.into(),
+            columns: columns.to_vec(),
+            inputs: scale,
+            target: scale,
+            method: Method::LeastSquares,
+        }
+    }
+
     fn row(&self, features: &[f64]) -> Result<Vec<f64>, InputError> {
         let of = |column: &usize| {
             let value = features.get(*column).ok_or_else(|| {
@@ -183,13 +194,17 @@ impl Chosen {
         Ok((value, value / ratio, value * ratio))
     }
 
+    /// The number of the first feature that lies outside of those that it was fitted to; `None` where all lie inside.
+    pub fn outside(&self, features: &[f64]) -> Option<usize> {
+        let mut placed = features.iter().zip(&self.ranges);
+        placed.position(|(value, (low, high))| !(*low..=*high).contains(value))
+    }
+
     /// Why the features lie outside of those that it was fitted to; `None` where they lie inside.
     pub fn beyond(&self, features: &[f64]) -> Option<String> {
-        let outside = |(number, (value, (low, high))): (usize, (&f64, &(f64, f64)))| {
-            let inside = (*low..=*high).contains(value);
-            (!inside).then(|| format!("feature {number} is {value}, and was fitted in {low}..={high}"))
-        };
-        features.iter().zip(&self.ranges).enumerate().find_map(outside)
+        let number = self.outside(features)?;
+        let (value, (low, high)) = (features[number], self.ranges[number]);
+        Some(format!("feature {number} is {value}, and was fitted in {low}..={high}"))
     }
 }
 

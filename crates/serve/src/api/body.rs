@@ -58,18 +58,12 @@ pub struct Submit {
     pub rates: Vec<ProfiledRate>,
     /// Whether the daemon profiles the job before it trains, on one slot, for about a minute; not together with
     /// `profile` or `rates`.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub profile_first: bool,
     /// The client's own word for this submission: sent twice, it is accepted once. The header `Idempotency-Key` is the
     /// same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-}
-
-// Serde hands over a reference.
-#[allow(clippy::trivially_copy_pass_by_ref)]
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 /// Limits of a job that are to change; what is absent stays.

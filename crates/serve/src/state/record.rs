@@ -11,7 +11,7 @@ use crate::ledger::{Record, Submitted};
 const BEING_PROFILED: &str = "it is profiled first, on one slot";
 
 /// What a job may have while it is profiled.
-const ONE: WorkerRange = WorkerRange { min: 1, max: 1 };
+pub(super) const ONE: WorkerRange = WorkerRange { min: 1, max: 1 };
 
 impl Record {
     pub(super) fn new(submitted: &Submitted, now_s: f64) -> Record {
@@ -169,6 +169,12 @@ fn network(model: &Model) -> String {
         Some("python" | "synthetic") | None => String::new(),
         Some(kind) => kind.into(),
     }
+}
+
+/// Lets a job have as many devices as these numbers of workers need beside its servers.
+pub(super) fn limit(job: &mut Job, workers: WorkerRange, servers: u32) {
+    (job.min_devices, job.max_devices) =
+        (workers.min.saturating_add(servers), workers.max.saturating_add(servers));
 }
 
 /// Seconds of a virtual node on a slot of speed 1, where the job says it: a synthetic device.

@@ -7,6 +7,8 @@ use bellwether_runtime::coordinator::{Director, DirectorCommand, RunEvent, RunSt
 use bellwether_runtime::membership::WorkloadDescription;
 use bellwether_sched::bottleneck::{ServerWatch, Unit};
 
+use super::phases::Phases;
+
 /// For a run that may train through servers without waiting.
 pub(crate) fn director(job: &Job, description: &WorkloadDescription) -> Option<Box<dyn Director>> {
     let phases = job.sync.policy.phases(job.total_steps(description.training_samples));
@@ -14,7 +16,12 @@ pub(crate) fn director(job: &Job, description: &WorkloadDescription) -> Option<B
     let is_watched = may_switch || phases.iter().any(|(_, protocol)| *protocol == Protocol::Asp);
     is_watched.then(|| {
         let watch = ServerWatch::default();
-        Box::new(ServerAlarm { watch, servers: job.sync.servers, phases, workers: 0 }) as Box<dyn Director>
+        Box::new(ServerAlarm {
+            watch,
+            servers: job.sync.servers,
+            phases: Phases::planned(phases),
+            workers: 0,
+        }) as Box<dyn Director>
     })
 }
 
@@ -22,16 +29,13 @@ pub(crate) fn director(job: &Job, description: &WorkloadDescription) -> Option<B
 struct ServerAlarm {
     watch: ServerWatch,
     servers: u32,
-    /// The first step of each phase, and its protocol.
-    phases: Vec<(u64, Protocol)>,
+    phases: Phases,
     workers: usize,
 }
 
 impl ServerAlarm {
     fn step(&mut self, record: &StepRecord, now: &RunStatus<'_>) -> Option<DirectorCommand> {
-        let phase = self.phases.iter().rev().find(|(first, _)| *first <= record.step);
-        let waits_for_none = phase.is_some_and(|(_, protocol)| *protocol == Protocol::Asp);
-        if record.units.is_empty() || !waits_for_none {
+        if record.units.is_empty() || self.phases.at(record.step) != Protocol::Asp {
             return None;
         }
         let workers = record.workers as usize;
@@ -59,15 +63,14 @@ fn unit(record: &UnitRecord) -> Unit {
 impl Director for ServerAlarm {
     fn direct(&mut self, seen: RunEvent<'_>, now: &RunStatus<'_>) -> Vec<DirectorCommand> {
         match seen {
-            RunEvent::Journal(Event::Protocol { step, protocol, .. }) => {
-                self.phases.retain(|(first, _)| first < step);
-                self.phases.push((*step, *protocol));
+            RunEvent::Journal(event) => {
+                self.phases.note(event);
                 Vec::new()
             }
             RunEvent::Committed(records) => {
                 records.iter().filter_map(|record| self.step(record, now)).collect()
             }
-            RunEvent::Journal(_) | RunEvent::Reported(..) | RunEvent::Tick => Vec::new(),
+            RunEvent::Reported(..) | RunEvent::Tick => Vec::new(),
         }
     }
 }

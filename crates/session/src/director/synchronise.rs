@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use bellwether_core::InputError;
 use bellwether_core::job::{Job, Order, Reduce};
 use bellwether_core::plan::{Plan, Synchronisation, TransmissionOrder};
-use bellwether_core::prediction::Protocol;
 use bellwether_core::record::{Decision, Event, StepRecord};
 use bellwether_runtime::coordinator::{Director, DirectorCommand, RunEvent, RunStatus};
 use bellwether_runtime::membership::{WorkerId, WorkloadDescription};
 use bellwether_runtime::run_dir::StateDir;
 use bellwether_sched::synchronise::{Setup, SyncCommand, Synchroniser};
 
+use super::phases::Phases;
 use super::windows::Windows;
 use crate::begin::planned;
 use crate::error::RunError;
@@ -73,7 +73,7 @@ pub(crate) fn director(setup: Setup) -> Box<dyn Director> {
         decider: Synchroniser::new(setup),
         opening: setup.reason().map(|reason| reason.to_string()),
         windows: Windows::new(BTreeMap::new(), LEAST_WORKERS),
-        phases: Vec::new(),
+        phases: Phases::default(),
     })
 }
 
@@ -83,19 +83,14 @@ struct SyncDirector {
     /// Why the run begins as it does, until it is told.
     opening: Option<String>,
     windows: Windows,
-    /// The first step of each phase, and its protocol.
-    phases: Vec<(u64, Protocol)>,
+    phases: Phases,
 }
 
 impl SyncDirector {
-    fn protocol(&self, step: u64) -> Protocol {
-        let phase = self.phases.iter().rev().find(|(first, _)| *first <= step);
-        phase.map_or(Protocol::Bsp, |(_, protocol)| *protocol)
-    }
-
     fn committed(&mut self, records: &[StepRecord]) {
         for record in records {
-            self.decider.committed(record.step, self.protocol(record.step), record.loss.unwrap_or(f64::NAN));
+            let protocol = self.phases.at(record.step);
+            self.decider.committed(record.step, protocol, record.loss.unwrap_or(f64::NAN));
         }
     }
 }
@@ -104,10 +99,7 @@ impl Director for SyncDirector {
     fn direct(&mut self, seen: RunEvent<'_>, now: &RunStatus<'_>) -> Vec<DirectorCommand> {
         let windows = self.windows.see(seen);
         match seen {
-            RunEvent::Journal(Event::Protocol { step, protocol, .. }) => {
-                self.phases.retain(|(first, _)| first < step);
-                self.phases.push((*step, *protocol));
-            }
+            RunEvent::Journal(event) if matches!(event, Event::Protocol { .. }) => self.phases.note(event),
             RunEvent::Journal(Event::Membership { .. }) => {
                 let number = |worker: &WorkerId| u32::try_from(*worker).ok();
                 let members: Vec<u32> = self.windows.members().iter().filter_map(number).collect();

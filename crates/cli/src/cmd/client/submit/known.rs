@@ -12,7 +12,7 @@ use bellwether_core::profile::Profile;
 
 use super::SubmitArguments;
 use crate::failure::Failure;
-use crate::runs::{RunDir, StateDir};
+use crate::runs::RunDir;
 
 /// Durations that a profile is sent with: its text stays below half of the longest request.
 const PROFILE_VALUES: usize = 20_000;
@@ -33,11 +33,7 @@ pub(super) fn read(path: &Path, arguments: &SubmitArguments) -> Result<Known, Fa
     if ends_with_json || path.is_file() {
         return Ok(Known::Profile(Box::new(short(read_profile(path)?))));
     }
-    if let Some(run) = RunDir::open(path) {
-        return Ok(Known::Run(run));
-    }
-    let states = StateDir::find(arguments.daemon.state.state_dir.clone())?;
-    Ok(Known::Run(states.run(&path.to_string_lossy())?))
+    Ok(Known::Run(fit::find_run(path, arguments.daemon.state.state_dir.as_deref())?))
 }
 
 impl Known {
