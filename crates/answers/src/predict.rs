@@ -330,9 +330,7 @@ mod tests {
     #[test]
     fn options_that_are_there_and_not_given_are_none() {
         let of_profile = request(r#"{"profile": "p.json", "network": null, "known": null, "workers": null}"#);
-        assert!(
-            matches!(of_profile.unwrap().source, Source::Profile(path) if path == PathBuf::from("p.json"))
-        );
+        assert!(matches!(of_profile.unwrap().source, Source::Profile(path) if path.as_os_str() == "p.json"));
         let network = "operations=1G,tensors=9,bytes=1MB,device=k80";
         let of_network =
             request(&format!(r#"{{"profile": null, "network": "{network}", "known": "k.csv"}}"#));
