@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::job::WorkerRange;
 use crate::prediction::{JobDescription, Link};
 
 mod allocation_error;
@@ -50,6 +51,9 @@ pub struct Job {
     /// When it goes on in another way, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<Switch>,
+    /// Numbers of workers that it may have whatever way is chosen, where its ways differ in their servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<WorkerRange>,
 }
 
 impl Job {
@@ -340,6 +344,13 @@ impl ClusterView {
     /// Devices of nodes that are up, of all types or of one.
     pub fn devices(&self, device_type: Option<u16>) -> u32 {
         self.sum(device_type, |node| node.devices)
+    }
+
+    /// Most devices of one of these types, or of any where none is named, of nodes that are up.
+    pub fn widest(&self, types: &[u16]) -> u32 {
+        let named = |kind: &u16| types.is_empty() || types.contains(kind);
+        let kinds = (0..self.device_types.len() as u16).filter(named);
+        kinds.map(|kind| self.devices(Some(kind))).max().unwrap_or(0)
     }
 
     /// Devices of nodes that are up and that no job holds, of all types or of one.

@@ -82,7 +82,8 @@ use std::collections::BTreeMap;
 
 use bellwether_core::InputError;
 use bellwether_core::prediction::{
-    Bottleneck, Configuration, JobDescription, PredictError, Prediction, ProfiledRate, StepModel, Validity,
+    Bottleneck, Configuration, JobDescription, PredictError, Prediction, ProfiledRate, Protocol, StepModel,
+    Validity,
 };
 use bellwether_core::record::{BUSY, StepRecord};
 use serde::{Deserialize, Serialize};
@@ -123,13 +124,16 @@ pub struct Observed {
     /// Relative speed by type of device; 1 for a type that is not named.
     device_speeds: BTreeMap<String, f64>,
     kinds: BTreeMap<String, Kind>,
+    /// Jobs whose ways are open, by their own name: which kind they are of in each.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    open: BTreeMap<String, Vec<(Protocol, u32, String)>>,
 }
 
 impl Observed {
     /// Nothing known of any job, on devices of these relative speeds; 1 for a type that is not named, or whose speed is
     /// not finite and above 0.
     pub fn new(device_speeds: BTreeMap<String, f64>) -> Observed {
-        Observed { device_speeds, kinds: BTreeMap::new() }
+        Observed { device_speeds, ..Observed::default() }
     }
 
     /// Relative speed of a type of device.
@@ -158,6 +162,19 @@ impl Observed {
         if let Some(known) = self.kinds.get_mut(kind) {
             network.clone_into(&mut known.network);
         }
+    }
+
+    /// Says of jobs whose protocol and number of servers are still open, under the name `open`, which kind they are of
+    /// in each of their ways.
+    pub fn leave_open(&mut self, open: &str, kinds: Vec<(Protocol, u32, String)>) {
+        self.open.insert(open.into(), kinds);
+    }
+
+    /// The kind that a job under this name is of as it is configured.
+    fn kind_of<'a>(&'a self, name: &'a str, configuration: &Configuration) -> &'a str {
+        let kinds = self.open.get(name).map_or(&[][..], Vec::as_slice);
+        let (protocol, servers) = (configuration.protocol, configuration.servers);
+        kinds.iter().find(|kind| (kind.0, kind.1) == (protocol, servers)).map_or(name, |(.., kind)| kind)
     }
 
     /// Takes in what a profile says of a kind that was described, in place of what an earlier one said. A rate that is
@@ -199,7 +216,12 @@ impl Observed {
     /// Whether predictions for this kind rest on its own steps, on a profile, on a declared time or on a regression
     /// over kinds of its network, rather than on a guess.
     pub fn knows(&self, kind: &str) -> bool {
-        self.kinds.get(kind).is_some_and(|kind| kind.node_s().is_some() || self.by_network(kind).is_some())
+        let knows = |name: &str| {
+            self.kinds
+                .get(name)
+                .is_some_and(|kind| kind.node_s().is_some() || self.by_network(kind).is_some())
+        };
+        self.open.get(kind).map_or_else(|| knows(kind), |kinds| kinds.iter().any(|(.., kind)| knows(kind)))
     }
 
     /// Smallest, typical and largest time of a virtual node of `kind` on a device of speed 1, in seconds, by a
@@ -276,10 +298,11 @@ impl StepModel for Observed {
         configuration: &Configuration,
     ) -> Result<Prediction, PredictError> {
         let workers = own_devices(configuration)?;
+        let name = self.kind_of(&job.model, configuration);
         let kind = self
             .kinds
-            .get(&job.model)
-            .ok_or_else(|| not_known(&job.model, "kind of job", self.kinds.keys().map(String::as_str)))?;
+            .get(name)
+            .ok_or_else(|| not_known(name, "kind of job", self.kinds.keys().map(String::as_str)))?;
         if configuration.batch == 0 {
             return Err(PredictError::Incomplete("a step without samples takes no time".into()));
         }

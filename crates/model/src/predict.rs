@@ -23,6 +23,8 @@
 //! | k      | units of a worker in a synchronous step through servers              | 1       |
 //! | K      | bound of staleness                                                   | units of a worker |
 //!
+//! Of workers of several speeds, each speed is a class with a Z of its own, and X is that of all classes together.
+//!
 //! Where a profile says which parts computing waits for, and sends while it computes, Z is what is left of a lone
 //! worker's mean step, as [`crate::event`] says it, without the largest server's D.
 //!
@@ -48,7 +50,9 @@
 //! # Valid
 //!
 //! Interpolated for the profile's own batch and device, and a link that was measured; extrapolated otherwise. The
-//! interval is that of the mean of the measured computing, and of [`LINK_UNCERTAINTY`] on what goes over links.
+//! interval is that of the mean of the measured computing, and of [`LINK_UNCERTAINTY`] on what goes over links. Where
+//! asynchronous workers mostly wait for their servers, its lower end is what they do if they fall into step, which was
+//! measured, and which the models do not foresee.
 //!
 //! # Checked by
 //!
@@ -422,7 +426,10 @@ impl ProfileModel {
         bottleneck: Bottleneck,
     ) -> Result<Prediction, PredictError> {
         let examples_per_s = configuration.batch as f64 / step_s;
-        let (low, high) = (examples_per_s / (1.0 + error), examples_per_s * (1.0 + error));
+        let (mut low, high) = (examples_per_s / (1.0 + error), examples_per_s * (1.0 + error));
+        if let Some(slowest_s) = self.in_step_s(configuration, bottleneck)? {
+            low = low.min(configuration.batch as f64 / slowest_s);
+        }
         if ![low, high, step_s].iter().all(|value| value.is_finite() && *value > 0.0) {
             return Err(PredictError::OutOfRange(format!("a step of {step_s} s is beyond all measure")));
         }

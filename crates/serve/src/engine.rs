@@ -11,6 +11,7 @@ mod profiled;
 mod publish;
 mod reports;
 mod requests;
+mod ways;
 
 use std::collections::BTreeMap;
 use std::io;

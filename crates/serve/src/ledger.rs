@@ -6,7 +6,7 @@ mod lines;
 mod repair;
 
 use bellwether_core::cluster::JobId;
-use bellwether_core::job::{Job, WorkerRange};
+use bellwether_core::job::{Job, Sync, WorkerRange};
 use bellwether_core::policy::Decision;
 use bellwether_core::prediction::ProfiledRate;
 use bellwether_core::record::StepRecord;
@@ -141,6 +141,9 @@ pub enum Entry {
         job: JobId,
         /// What the profile says of it on the slots; empty where there is none.
         rates: Vec<ProfiledRate>,
+        /// Types of slot that can hold a worker, as places in the machine's list; empty for all.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        device_types: Vec<u16>,
         /// Why there is none.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         why: String,
@@ -259,11 +262,31 @@ pub struct Submitted {
     /// What its profile says of it on the slots, where it came with one: the first decisions about it rest on that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub profiled: Vec<ProfiledRate>,
+    /// Types of slot that can hold a worker, by the profile, as places in the machine's list; empty for all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub device_types: Vec<u16>,
+    /// The ways in which its workers may be kept together, where that is open until its first start; `kind` is then a
+    /// name for all of them together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ways: Vec<OpenWay>,
     /// Whether it is profiled on one slot before it trains.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub profile_first: bool,
     /// The client's own word for this submission, if it gave one: the same word is the same submission.
     pub key: Option<String>,
+}
+
+/// One of the ways in which the workers of a job may be kept together, and what is so then.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OpenWay {
+    /// The job's table `[sync]`.
+    pub sync: Sync,
+    /// Slots of its servers and their replicas.
+    pub servers: u32,
+    /// What jobs of equal speed have in common.
+    pub kind: String,
+    /// What its profile says of it on the slots.
+    pub profiled: Vec<ProfiledRate>,
 }
 
 // Serde hands over a reference.

@@ -1,7 +1,7 @@
 //! What clients ask of the engine, and what it answers.
 
 use bellwether_core::InputError;
-use bellwether_core::job::{CheckedJob, WorkerRange};
+use bellwether_core::job::{CheckedJob, SyncPolicy, WorkerRange};
 use bellwether_core::prediction::ProfiledRate;
 use bellwether_core::profile::Profile;
 use std::sync::Arc;
@@ -65,6 +65,10 @@ pub struct Submission {
     pub profile: Option<Box<Profile>>,
     /// What is known of its speed otherwise.
     pub rates: Vec<ProfiledRate>,
+    /// Who may wait for whom, where that is not what the job file says; of several, its first start decides.
+    pub protocols: Vec<SyncPolicy>,
+    /// Numbers of parameter servers, where they are not the job file's; of several, its first start decides.
+    pub servers: Option<WorkerRange>,
     /// Whether it is to be profiled on one slot before it trains.
     pub profile_first: bool,
     /// The client's own word for this submission: asked twice, it is accepted once.

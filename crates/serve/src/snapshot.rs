@@ -153,6 +153,12 @@ pub struct JobState {
     /// Parameter servers, and their replicas, each with a slot of its own beside those of the workers.
     #[serde(default)]
     pub servers: u32,
+    /// Types of slot that can hold a worker, by its profile; empty where all can, or nothing is known of that.
+    #[serde(default)]
+    pub fits: Vec<String>,
+    /// The ways in which its workers may be kept together, where its first start decides that.
+    #[serde(default)]
+    pub ways: Vec<String>,
     /// Committed steps.
     pub step: u64,
     /// Steps of the whole job.

@@ -12,10 +12,9 @@ mod slots;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use bellwether_core::cluster::{Allocation, ClusterView, JobId, JobView, Way};
+use bellwether_core::cluster::{Allocation, ClusterView, JobId, JobView};
 use bellwether_core::job::WorkerRange;
 use bellwether_core::policy::Changes;
-use bellwether_core::prediction::ProfiledRate;
 use bellwether_core::record::StepRecord;
 use bellwether_model::observed::Observed;
 
@@ -270,7 +269,11 @@ impl State {
             return Err(LineError::JobTwice { name: submitted.name.clone() });
         }
         let record = Record::new(submitted, self.now_s);
-        let seen = JobView::waiting(Arc::new(record.scheduled()), self.now_s, Some(record.work()));
+        let seen = JobView::waiting(
+            Arc::new(record.scheduled(self.view.widest(&submitted.device_types))),
+            self.now_s,
+            Some(record.work()),
+        );
         self.introduce(record);
         self.arrive(id, seen);
         Ok(())
@@ -319,7 +322,7 @@ impl State {
                 self.leave(*job);
             }
             Entry::Learnt { job, .. } => self.learnt(*job, entry)?,
-            Entry::Profiled { job, rates, why } => self.profiled(*job, rates, why)?,
+            Entry::Profiled { job, .. } => self.profiled(*job, entry)?,
             Entry::Held { job, slots } => {
                 self.known(*job)?;
                 self.slots.hold(*job, slots, now_s)?;
@@ -351,15 +354,16 @@ impl State {
 
     /// A job's user changed its limits; while it is profiled, they are those that it will have.
     fn limited(&mut self, job: JobId, wanted: WorkerRange, weight: f64) -> Result<(), LineError> {
+        let types = self.known(job)?.submitted.device_types.clone();
+        let widest = self.view.widest(&types);
         let record = self.known(job)?;
-        let servers = record.submitted.servers;
         let mut workers = wanted;
         if let Some(after) = &mut record.after_profile {
             (workers, *after) = (record::ONE, wanted);
         }
         let seen = self.seen_mut(job).ok_or(LineError::Job("an ended job is limited"))?;
         let limited = Arc::make_mut(&mut seen.job);
-        record::limit(limited, workers, servers);
+        record::limit(limited, workers, widest);
         limited.weight = weight;
         if self.view.jobs.contains_key(&job) {
             self.changes.revised.push(job);
@@ -386,20 +390,23 @@ impl State {
     }
 
     /// A job was profiled, or could not be: it may have the workers that it was submitted with.
-    fn profiled(&mut self, job: JobId, rates: &[ProfiledRate], why: &str) -> Result<(), LineError> {
+    fn profiled(&mut self, job: JobId, entry: &Entry) -> Result<(), LineError> {
+        let Entry::Profiled { rates, device_types, why, .. } = entry else { return Ok(()) };
+        let widest = self.view.widest(device_types);
         let record = self.known(job)?;
         let Some(workers) = record.after_profile.take() else {
             return Err(LineError::Job("a job is profiled that should not be"));
         };
-        let servers = record.submitted.servers;
-        record.submitted.profiled = rates.to_vec();
+        record.submitted.profiled.clone_from(rates);
+        record.submitted.device_types.clone_from(device_types);
         record.why = if why.is_empty() { String::new() } else { format!("it could not be profiled: {why}") };
         if let Some(record) = self.jobs.get(&job) {
             self.belief.learn(|observed| record.describe(observed));
         }
         let Some(seen) = self.seen_mut(job) else { return Ok(()) };
         let limited = Arc::make_mut(&mut seen.job);
-        record::limit(limited, workers, servers);
+        limited.device_types.clone_from(device_types);
+        record::limit(limited, workers, widest);
         limited.description.devices = limited.max_devices;
         if self.view.jobs.contains_key(&job) {
             self.changes.revised.push(job);
@@ -471,7 +478,7 @@ impl State {
         let record = self.known(progress.job)?;
         let work = record.work();
         record.step = (progress.done / record.submitted.job.batch.size as f64).round() as u64;
-        let (kind, way) = (record.kind_at(record.step), record.way_at(record.step));
+        let (kind, ways) = (record.kind_at(record.step), record.ways_at(record.step));
         let Some(seen) = self.view.jobs.get_mut(&progress.job) else {
             return Err(LineError::Idle(progress.job));
         };
@@ -479,7 +486,7 @@ impl State {
             // From its switch on it is another kind of job.
             let switched = Arc::make_mut(&mut seen.job);
             switched.description.model = kind;
-            switched.ways = if way == Way::default() { Vec::new() } else { vec![way] };
+            switched.ways = ways;
             self.changes.revised.push(progress.job);
         }
         seen.done = progress.done.clamp(0.0, work);

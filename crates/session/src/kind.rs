@@ -54,6 +54,11 @@ pub fn of(job: &Job) -> String {
     format!("{computation}-{}", digest(&sync))
 }
 
+/// A name for jobs of which a decision makes one of these kinds.
+pub fn open(kinds: &[&str]) -> String {
+    digest(&serde_json::json!({ "one of": kinds }))
+}
+
 /// Refuses `what`, a profile or a plan of a job `name` with this [`computation`], for another job.
 ///
 /// # Errors

@@ -157,14 +157,16 @@ fn the_first_decision_about_a_job_rests_on_its_profile() {
     assert_eq!(answer.status, 422, "{answer:?}");
 }
 
+/// The lines of a file of slots: two of this device type, which share this much memory.
+fn two_slots(device: &str, memory: &str) -> String {
+    format!("[[nodes]]\ncount = 1\ndevices = 2\ndevice = \"{device}\"\nmemory = \"{memory}\"\n")
+}
+
 #[test]
-fn a_job_that_fits_on_no_slot_is_refused() {
+fn a_job_runs_only_on_slots_that_can_hold_it() {
     let scene = Scene::new("");
-    let node = |memory: &str| {
-        format!("[[nodes]]\ncount = 1\ndevices = 2\ndevice = \"cpu\"\nmemory = \"{memory}\"\n")
-    };
-    scene.write("slots.toml", node("4GiB"));
-    let daemon = Served::start(&scene, &["--slots", "slots.toml", "--policy", "fifo"]);
+    scene.write("slots.toml", two_slots("small", "4GiB") + &two_slots("big", "16GiB"));
+    let daemon = Served::start(&scene, &["--slots", "slots.toml", "--policy", "fifo_skip"]);
     scene.write("job.toml", synthetic("job", 1, 100_000, 2.0));
     let mut measured = profile("job", 0.002, 1e9);
     let submit = |measured: &Value, name: &str| {
@@ -172,15 +174,40 @@ fn a_job_that_fits_on_no_slot_is_refused() {
         scene.call(&["submit", "job.toml", "--name", name, "--profile", "p.json"])
     };
     // 8 virtual nodes keep 4 sums, 16 keep 5: more do not help where nothing is known of smaller micro-batches.
-    measured["peak_resident_bytes"] = json!(3_u64 << 30);
-    submit(&measured, "large").refused_with(&[
-        "no slot can hold the job; on `cpu` a worker needs 3.0 GiB of memory and would have 2.0 GiB",
-        "which is 1.0 GiB too little; more virtual nodes do not make it fit",
+    measured["peak_resident_bytes"] = json!(10_u64 << 30);
+    submit(&measured, "huge").refused_with(&[
+        "no slot can hold the job; on `big` a worker needs 10.0 GiB of memory and would have 8.0 GiB",
+        "which is 2.0 GiB too little; more virtual nodes do not make it fit",
         "slots that have more memory",
     ]);
-    measured["peak_resident_bytes"] = json!(1_u64 << 30);
-    assert_eq!(submit(&measured, "small").code, Some(0));
-    daemon.until("it runs", |jobs| jobs["small"]["workers"] == 2);
+    measured["peak_resident_bytes"] = json!(3_u64 << 30);
+    assert_eq!(submit(&measured, "large").code, Some(0));
+    daemon.until("it runs", |jobs| jobs["large"]["workers"] == 2);
+    assert!(scene.call(&["show", "large"]).stdout.contains("fits on                  big"));
+    // One of its kind is known to be as large; another one is not, and takes the small slots.
+    assert_eq!(scene.call(&["submit", "job.toml", "--name", "again"]).code, Some(0));
+    let unlike = ["submit", "job.toml", "--name", "unlike", "--set", "batch.size=32"];
+    assert_eq!(scene.call(&unlike).code, Some(0));
+    daemon.until("it runs", |jobs| jobs["unlike"]["workers"] == 2);
+    assert_eq!(daemon.job("again")["state"], "queued");
+    assert_eq!(scene.call(&["cancel", "large"]).code, Some(0));
+    daemon.until("the large slots are its own", |jobs| jobs["again"]["workers"] == 2);
+}
+
+#[test]
+fn a_job_that_turns_out_to_fit_nowhere_is_suspended() {
+    let scene = Scene::new("");
+    // Less than any process needs.
+    scene.write("slots.toml", two_slots("small", "2MiB"));
+    let daemon = Served::start(&scene, &["--slots", "slots.toml", "--policy", "fifo"]);
+    scene.write("job.toml", synthetic("job", 1, 100_000, 2.0));
+    assert_eq!(scene.call(&["submit", "job.toml", "--name", "job", "--profile-first"]).code, Some(0));
+    daemon.until("it was profiled", |jobs| jobs["job"]["state"] == "suspended");
+    let shown = scene.call(&["show", "job"]).stdout;
+    assert!(shown.contains("suspended by the daemon: no slot can hold the job; on `small`"), "{shown}");
+    // Who knows better lets it train.
+    assert_eq!(scene.call(&["resume", "job"]).code, Some(0));
+    daemon.until("it trains", |jobs| jobs["job"]["workers"] == 2);
 }
 
 #[test]
@@ -215,6 +242,53 @@ fn an_asynchronous_job_is_scheduled_by_its_own_steps() {
     let many = daemon.submit("many", &job.replace("servers = 1", "servers = 4"), json!({}));
     assert_eq!(many.status, 422, "{many:?}");
     assert!(scene.call(&["show", "free"]).stdout.contains("with a slot each"));
+}
+
+#[test]
+fn a_job_trains_in_the_way_that_is_fastest_on_its_first_slots() {
+    let scene = Scene::new("");
+    scene.write("job.toml", synthetic("job", 1, 100_000, 4.0));
+    scene.write("fast.json", profile("job", 0.004, 1e12).to_string());
+    // A transfer takes half as long as a virtual node: one server is full with a few workers.
+    scene.write("slow.json", profile("job", 0.004, 2e6).to_string());
+    let daemon = Served::start(&scene, &["--slots", "7", "--policy", "equi"]);
+    let submit = |name: &str, more: &[&str]| {
+        let words = ["submit", "job.toml", "--name", name, "--workers", "1..8"];
+        scene.call(&[&words[..], more].concat())
+    };
+    // Synchronous, seven workers wait for the one with two virtual nodes: six that do not wait are faster.
+    let open = ["--protocols", "bsp,asp", "--profile", "fast.json"];
+    assert_eq!(submit("free", &open).code, Some(0));
+    daemon.until("it runs", |jobs| jobs["free"]["workers"] == 6 && jobs["free"]["servers"] == 1);
+    let file = fs::read_to_string(scene.path("state/free/job.toml")).expect("the job of its run");
+    assert!(file.contains("asp"), "{file}");
+    // What waits is shown as it was left open; what it trains in once it starts stays.
+    assert_eq!(scene.call(&["policy", "fifo"]).code, Some(0));
+    let servers = ["--protocols", "asp", "--servers", "1..3", "--profile", "slow.json"];
+    assert_eq!(submit("wide", &servers).code, Some(0));
+    let shown = scene.call(&["show", "wide"]).stdout;
+    assert!(shown.contains("asp with 1 server, asp with 2 servers, asp with 3 servers"), "{shown}");
+    assert_eq!(scene.call(&["cancel", "free"]).code, Some(0));
+    daemon.until("one server would be full", |jobs| {
+        jobs["wide"]["workers"] == 5 && jobs["wide"]["servers"] == 2
+    });
+    assert_eq!(scene.call(&["policy", "equi"]).code, Some(0));
+    // On eight slots it would wait for none; here it is as it was.
+    let synchronous = ["--protocols", "bsp,asp", "--servers", "2", "--profile", "slow.json"];
+    assert_eq!(submit("other", &synchronous).code, Some(0));
+    daemon.until("both run", |jobs| jobs["other"]["workers"].as_u64() > Some(0));
+    assert_eq!(daemon.job("wide")["servers"], 2);
+
+    submit("none", &["--protocols", "bsp", "--servers", "2"]).refused_with(&["servers", "asp"]);
+    submit("none", &["--protocols", "bsp,asp"]).refused_with(&["profile", "bellwether profile"]);
+    submit("none", &["--protocols", "bsp,switch:0.5", "--profile", "fast.json"])
+        .refused_with(&["switch:0.5", "several phases"]);
+    submit("none", &["--servers", "0..2"]).refused_with(&["--servers"]);
+    let text = fs::read_to_string(ledger(&scene)).expect("a ledger");
+    drop(daemon);
+    scene.write("ledger.jsonl", text);
+    let replayed = scene.call(&["simulate", "--replay", "ledger.jsonl", "--format", "json"]);
+    assert_eq!(replayed.code, Some(0), "{replayed:?}");
 }
 
 #[test]

@@ -66,6 +66,8 @@ impl Written {
             kind: "kind".into(),
             servers: 0,
             profiled: Vec::new(),
+            device_types: Vec::new(),
+            ways: Vec::new(),
             profile_first: false,
             key: None,
         };

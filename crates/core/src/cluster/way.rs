@@ -38,6 +38,12 @@ impl Job {
         self.ways.first().copied().unwrap_or_default()
     }
 
+    /// Whether a way leaves it as many of `devices` for workers as it may have.
+    fn allows(&self, way: Way, devices: u32) -> bool {
+        let workers = devices.saturating_sub(way.servers);
+        workers > 0 && self.workers.is_none_or(|range| (range.min..=range.max).contains(&workers))
+    }
+
     /// The ways that a decision may choose from.
     pub fn ways(&self) -> impl Iterator<Item = Way> + '_ {
         let plain = self.ways.is_empty().then(Way::default);
@@ -112,7 +118,7 @@ impl ClusterView {
         batch: Option<Batch>,
     ) -> Option<(Way, Prediction)> {
         let mut best: Option<(Way, Prediction)> = None;
-        for way in job.ways().filter(|way| way.servers < allocation.devices()) {
+        for way in job.ways().filter(|way| job.allows(*way, allocation.devices())) {
             let configuration = self.configuration_in(way, job, allocation, batch);
             let Ok(prediction) = model.predict(&job.description, &configuration) else { continue };
             if best.as_ref().is_none_or(|(_, known)| prediction.examples_per_s > known.examples_per_s) {

@@ -397,6 +397,31 @@ fn whole_virtual_nodes_are_as_they_were_measured() {
     assert!(matches!(validity(&odd), Validity::Extrapolated(why) if why.contains("batch")));
 }
 
+/// Each worker meets the other as it is found alone: at a link for D of its Z + 2 D seconds.
+#[test]
+fn workers_of_two_speeds_meet_at_the_server() {
+    let (own_s, transfer_s) = (0.1, 0.1);
+    let model = ProfileModel::new(profile(1, 1, &[1_000_000], &[0], &vec![vec![own_s, 0.0, 0.0]; 5]));
+    let model = model.expect("a profile").with_device("slow", 0.25).expect("a speed");
+    let link = Link { bandwidth_bytes_per_s: 1e7, latency_s: 0.0 };
+    let on = |quick: u32, slow: u32| {
+        let group = |device: &str, count| DeviceGroup { node: 0, device: device.into(), count };
+        let devices = vec![group("device", quick), group("slow", slow)];
+        let asked = Configuration::synchronous(devices, 96 * u64::from(quick + slow), link);
+        let asked = Configuration { protocol: Protocol::Asp, servers: 1, ..asked };
+        f64::from(quick + slow) / model.predict(&model.job(), &asked).expect("a prediction").step_s
+    };
+    let alone_s = |delay_s: f64| delay_s + 2.0 * transfer_s;
+    let rate = |delay_s: f64, other_s: f64| {
+        1.0 / (delay_s + 2.0 * transfer_s * (1.0 + transfer_s / alone_s(other_s)))
+    };
+    let by_hand = rate(own_s, 4.0 * own_s) + rate(4.0 * own_s, own_s);
+    assert!((on(1, 1) / by_hand - 1.0).abs() < 1e-9, "{} and {by_hand}", on(1, 1));
+    assert!((on(0, 1) * alone_s(4.0 * own_s) - 1.0).abs() < 1e-9);
+    // A slow one more helps less than a quick one more, and does no harm.
+    assert!(on(2, 0) < on(2, 1) && on(2, 1) < on(3, 0));
+}
+
 #[test]
 fn a_unit_is_its_virtual_nodes_and_their_transfers() {
     let model = shared();

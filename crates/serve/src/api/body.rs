@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, StatusCode, header};
-use bellwether_core::job::{Job, WorkerRange};
+use bellwether_core::job::{Job, SyncPolicy, WorkerRange};
 use bellwether_core::prediction::ProfiledRate;
 use bellwether_core::profile::Profile;
 use bellwether_core::units::Seconds;
@@ -56,6 +56,14 @@ pub struct Submit {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<std::collections::BTreeMap<String, serde_json::Value>>")]
     pub rates: Vec<ProfiledRate>,
+    /// Who may wait for whom, where that is not what the job file says, as in its `sync.policy`. Of several, its first
+    /// start decides, by its profile.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub protocols: Vec<SyncPolicy>,
+    /// Numbers of parameter servers, where they are not the job file's. Of several, its first start decides, by its
+    /// profile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub servers: Option<Workers>,
     /// Whether the daemon profiles the job before it trains, on one slot, for about a minute; not together with
     /// `profile` or `rates`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

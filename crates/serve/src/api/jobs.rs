@@ -88,8 +88,10 @@ pub(super) async fn submit(call: Call) -> Result<Response, Failure> {
 
 /// The submission in a body, its task not yet known.
 fn read(bytes: &[u8], header_key: Option<String>) -> Result<Submission, Failure> {
-    let Submit { job, job_toml, name, workers, priority, deadline, profile, rates, profile_first, key } =
-        body::read(bytes)?;
+    let body: Submit = body::read(bytes)?;
+    let Submit {
+        job, job_toml, name, workers, priority, deadline, profile, rates, profile_first, key, ..
+    } = body;
     let job = match (job, job_toml) {
         (Some(job), None) => {
             let located =
@@ -140,6 +142,8 @@ fn read(bytes: &[u8], header_key: Option<String>) -> Result<Submission, Failure>
         task: crate::ledger::Task { training_samples: 0, bytes: 0 },
         profile,
         rates,
+        protocols: body.protocols,
+        servers: body.servers.map(|servers| servers.0),
         profile_first,
         key,
     })

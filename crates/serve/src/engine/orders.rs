@@ -159,7 +159,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         let Some(record) = self.state.jobs.get(&job) else { return };
         let (name, known_end_unix_s) = (record.submitted.name.clone(), record.run_ended_unix_s);
         let profiles = record.after_profile.is_some();
-        let workers = slots.saturating_sub(record.submitted.servers);
+        let workers = record.workers_on(slots);
         let run = match (self.options.prepare)(&name, &record.submitted.job) {
             Ok(run) => run,
             Err(why) => {

@@ -23,7 +23,6 @@ pub(super) fn rates(
     machine: &Machine,
 ) -> Result<Vec<ProfiledRate>, InputError> {
     check(profile, job, task)?;
-    check_memory(profile, machine)?;
     let wrong = |error: InputError| InputError { place: format!("profile: {}", error.place), ..error };
     let sync = &job.sync;
     let phases = sync.policy.phases(job.total_steps(task.training_samples));
@@ -87,22 +86,28 @@ pub(super) fn checked(rates: Vec<ProfiledRate>, virtual_nodes: u32) -> Result<Ve
     Ok(rates)
 }
 
-/// Refuses a job of which no slot could hold a worker. Slots of a machine with several types may differ: the job is
-/// accepted if those of one type can.
-fn check_memory(profile: &Profile, machine: &Machine) -> Result<(), InputError> {
+/// The types of slot that can hold a worker of the job, as places in the machine's list; empty for all.
+///
+/// # Errors
+///
+/// Returns an error if none can.
+pub(super) fn types_that_fit(profile: &Profile, machine: &Machine) -> Result<Vec<u16>, InputError> {
     let model = ProfileModel::new(profile.clone())?;
     let configuration = model.configuration(1, Link::UNLIMITED);
-    let mut refused = None;
-    for device in &machine.device_types {
-        let Some(room) = device.memory_bytes else { return Ok(()) };
-        match model.fits(&model.job(), &configuration, room as f64) {
-            Ok(()) => return Ok(()),
+    let (mut fit, mut refused) = (Vec::new(), None);
+    for (number, device) in (0..).zip(&machine.device_types) {
+        let room = device.memory_bytes.map_or(f64::INFINITY, |bytes| bytes as f64);
+        match model.fits(&model.job(), &configuration, room) {
+            Ok(()) => fit.push(number),
             Err(why) => refused = Some(format!("no slot can hold the job; on `{}` {why}", device.name)),
         }
     }
-    let Some(what) = refused else { return Ok(()) };
-    Err(InputError::new("profile", what)
-        .hint("raise batch.virtual_nodes, or start the daemon with slots that have more memory"))
+    match refused {
+        None => Ok(Vec::new()),
+        Some(what) if fit.is_empty() => Err(InputError::new("profile", what)
+            .hint("raise batch.virtual_nodes, or start the daemon with slots that have more memory")),
+        Some(_) => Ok(fit),
+    }
 }
 
 /// Refuses a profile of another job.

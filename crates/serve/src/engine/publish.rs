@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bellwether_core::cluster::{JobId, JobView, NodeId};
+use bellwether_core::cluster::{JobId, JobView, NodeId, Way};
 use bellwether_core::job::WorkerRange;
 use tokio::sync::watch;
 
@@ -160,6 +160,8 @@ fn job_state(
         workers: record.training,
         target_workers: seen.map_or(0, JobView::workers),
         servers: submitted.servers,
+        fits: submitted.device_types.iter().filter_map(|kind| name_of_type(state, *kind)).collect(),
+        ways: if submitted.ways.is_empty() { Vec::new() } else { ways_of(record) },
         step,
         total_steps: record.total_steps,
         loss: live.and_then(|live| live.loss).or(record.loss).filter(|loss| loss.is_finite()),
@@ -174,6 +176,19 @@ fn job_state(
         digest: record.end.as_ref().and_then(|end| end.digest.clone()),
         run_dir: folder.join(&submitted.name),
     }
+}
+
+fn name_of_type(state: &State, kind: u16) -> Option<String> {
+    state.machine.device_types.get(usize::from(kind)).map(|device| device.name.clone())
+}
+
+fn ways_of(record: &Record) -> Vec<String> {
+    let told = |way: Way| match way.servers {
+        0 => way.protocol.to_string(),
+        1 => format!("{} with 1 server", way.protocol),
+        servers => format!("{} with {servers} servers", way.protocol),
+    };
+    record.ways_at(0).into_iter().map(told).collect()
 }
 
 fn name_of(state: &State, job: JobId) -> String {

@@ -32,9 +32,9 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         match report {
             Report::Training { job, workers, .. } => self.training(job, workers),
             Report::Settled { job, workers } => {
-                let servers = self.state.jobs.get(&job).map_or(0, |record| record.submitted.servers);
+                let Some(record) = self.state.jobs.get(&job) else { return Ok(()) };
                 let live = self.live.entry(job).or_default();
-                live.settled = live.order.is_some_and(|(ordered, _)| ordered == workers + servers);
+                live.settled = live.order.is_some_and(|(ordered, _)| record.workers_on(ordered) == workers);
                 Ok(())
             }
             Report::Progress { job, step, loss, examples_per_s } => {
@@ -120,16 +120,32 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         let Some(record) = self.state.jobs.get(&job).filter(|record| record.after_profile.is_some()) else {
             return Ok(());
         };
-        let submitted = &record.submitted;
+        let (submitted, machine) = (&record.submitted, &self.state.machine);
         let told = profile.and_then(|profile| {
-            let rates = submitted.job.clone().check().and_then(|checked| {
+            let told = submitted.job.clone().check().and_then(|checked| {
                 profile.check()?;
-                profiled::rates(&profile, &checked, submitted.task, &self.state.machine)
+                let rates = profiled::rates(&profile, &checked, submitted.task, machine)?;
+                Ok((rates, profiled::types_that_fit(&profile, machine).map_err(|error| error.what)))
             });
-            rates.map_err(|error| error.to_string())
+            told.map_err(|error| error.to_string())
         });
-        let (rates, why) = told.map_or_else(|why| (Vec::new(), why), |rates| (rates, String::new()));
-        self.write(Entry::Profiled { job, rates, why })
+        let needed = record.after_profile.map_or(1, |workers| workers.min).saturating_add(submitted.servers);
+        let (mut rates, mut device_types, mut why, mut too_large) = Default::default();
+        match told {
+            Err(error) => why = error,
+            Ok((told, Err(error))) => (rates, too_large) = (told, Some(error)),
+            Ok((told, Ok(types))) if needed > self.state.view.widest(&types) => {
+                let error = "there are too few slots that can hold a worker".to_owned();
+                (rates, too_large) = (told, Some(error));
+            }
+            Ok((told, Ok(types))) => (rates, device_types) = (told, types),
+        }
+        self.write(Entry::Profiled { job, rates, device_types, why })?;
+        match too_large {
+            // It is not known to fail: who knows better resumes it.
+            Some(by) => self.write(Entry::Suspended { job, by: format!("the daemon: {by}") }),
+            None => Ok(()),
+        }
     }
 
     /// Writes down what the last decision about a job brought.

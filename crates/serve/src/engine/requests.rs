@@ -2,14 +2,16 @@
 
 use bellwether_core::InputError;
 use bellwether_core::cluster::JobId;
-use bellwether_core::job::WorkerRange;
+use bellwether_core::job::{CheckedJob, WorkerRange};
 use bellwether_core::parse::nearest;
 use bellwether_core::policy::Fault;
+use bellwether_core::profile::Profile;
 use bellwether_runtime::run_dir::RunDir;
+use bellwether_session::kind;
 
-use super::{Accepted, Engine, profiled};
+use super::{Accepted, Engine, profiled, ways};
 use crate::clock::Clock;
-use crate::ledger::{Entry, Outcome, Submitted};
+use crate::ledger::{Entry, OpenWay, Outcome, Submitted, Task};
 use crate::request::{Refusal, RefusalKind, Request, Submission};
 use crate::runner::JobRunner;
 use crate::state::server_slots;
@@ -88,8 +90,10 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
 
     /// What a submission becomes, if it can be accepted.
     fn admit(&self, submission: Submission) -> Result<Submitted, Refusal> {
-        let Submission { job, name, workers, weight, deadline_s, task, profile, rates, profile_first, key } =
+        let Submission { job, name, workers, weight, deadline_s, task, protocols, servers, key, .. } =
             submission;
+        let (profile, rates, profile_first) =
+            (submission.profile, submission.rates, submission.profile_first);
         let invalid = |error| refused(RefusalKind::Invalid, error);
         let name = match name {
             Some(name) => {
@@ -106,38 +110,85 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         if job.total_steps(task.training_samples) == 0 {
             return Err(invalid(InputError::new("epochs", "the job has no steps at all")));
         }
+        let total_steps = job.total_steps(task.training_samples);
+        let variants = ways::variants(&job, &protocols, servers, total_steps).map_err(invalid)?;
+        let (ways, job) = match <[CheckedJob; 1]>::try_from(variants) {
+            Ok([only]) => (Vec::new(), only),
+            Err(several) => (several, job),
+        };
         let nodes = job.batch.virtual_nodes;
-        let servers = server_slots(&job, job.total_steps(task.training_samples));
-        let workers = self
-            .fitting(workers.unwrap_or(job.workers), nodes, servers)
-            .map_err(|error| refused(RefusalKind::Invalid, error))?;
-        if !(weight.is_finite() && weight > 0.0 && weight <= 1e6) {
-            let error = InputError::new("priority", format!("{weight} is not a weight"));
-            return Err(invalid(error.hint("write a number above 0, up to a million; 1 is usual")));
-        }
-        if deadline_s.is_some_and(|s| !(s.is_finite() && s > 0.0)) {
-            return Err(invalid(
-                InputError::new("deadline", "is not a time from now").hint("write for example 2h"),
-            ));
-        }
+        let of_ways = ways.iter().map(|way| server_slots(way, total_steps)).min();
+        let servers = of_ways.unwrap_or_else(|| server_slots(&job, total_steps));
+        let device_types = match &profile {
+            Some(profile) => profiled::types_that_fit(profile, &self.state.machine).map_err(invalid)?,
+            None => self.types_of_kind(&job),
+        };
+        let wanted = workers.unwrap_or(job.workers);
+        let workers = self.fitting(wanted, nodes, servers, &device_types).map_err(invalid)?;
+        check_wishes(weight, deadline_s).map_err(invalid)?;
         let profiled = match &profile {
             Some(profile) => profiled::rates(profile, &job, task, &self.state.machine).map_err(invalid)?,
             None => profiled::checked(rates, nodes).map_err(invalid)?,
         };
+        let ways =
+            self.open_ways(&ways, workers, profile.as_deref(), task, &device_types).map_err(invalid)?;
+        let kind = match &ways[..] {
+            [] => kind::of(&job),
+            ways => kind::open(&ways.iter().map(|way| way.kind.as_str()).collect::<Vec<_>>()),
+        };
         Ok(Submitted {
             id: self.state.next_job(),
             deadline_s: deadline_s.map(|s| self.now_s() + s * self.state.time_scale),
-            kind: bellwether_session::kind::of(&job),
+            kind,
             name,
             workers,
             weight,
             task,
-            servers,
-            profiled,
+            servers: if ways.is_empty() { servers } else { 0 },
+            profiled: if ways.is_empty() { profiled } else { Vec::new() },
+            device_types,
+            ways,
             profile_first,
             key,
             job: job.into_job(),
         })
+    }
+
+    /// The types of slot that can hold a worker of such a job, as an earlier profile of its kind said; empty for all.
+    fn types_of_kind(&self, job: &CheckedJob) -> Vec<u16> {
+        if self.state.machine.device_types.iter().all(|device| device.memory_bytes.is_none()) {
+            return Vec::new();
+        }
+        let kind = kind::of(job);
+        let known = self.state.jobs.values().rev().map(|record| &record.submitted);
+        let mut of_kind = known.filter(|known| known.kind == kind && !known.device_types.is_empty());
+        of_kind.next().map_or_else(Vec::new, |known| known.device_types.clone())
+    }
+
+    /// Several ways of a job, each with what its profile says of it; those for which there are too few slots are left
+    /// out.
+    fn open_ways(
+        &self,
+        ways: &[CheckedJob],
+        workers: WorkerRange,
+        profile: Option<&Profile>,
+        task: Task,
+        device_types: &[u16],
+    ) -> Result<Vec<OpenWay>, InputError> {
+        let mut open = Vec::new();
+        for job in ways {
+            let Some(profile) = profile else {
+                let what = "several ways to train the job, and no profile that says how fast each is";
+                return Err(InputError::new("profile", what)
+                    .hint("measure it with `bellwether profile JOB -o PROFILE.json`, and submit it with `--profile`"));
+            };
+            let servers = server_slots(job, job.total_steps(task.training_samples));
+            if workers.min.saturating_add(servers) <= self.state.view.widest(device_types) {
+                let profiled = profiled::rates(profile, job, task, &self.state.machine)?;
+                open.push(OpenWay { sync: job.sync.clone(), servers, kind: kind::of(job), profiled });
+            }
+        }
+        Ok(open)
     }
 
     /// Numbers of workers that the job and the slots beside its servers' allow.
@@ -146,9 +197,9 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         workers: WorkerRange,
         virtual_nodes: u32,
         servers: u32,
+        device_types: &[u16],
     ) -> Result<WorkerRange, InputError> {
-        let types = 0..self.state.machine.device_types.len() as u16;
-        let widest = types.map(|kind| self.state.view.devices(Some(kind))).max().unwrap_or(0);
+        let widest = self.state.view.widest(device_types);
         if workers.min == 0 || workers.min > workers.max {
             return Err(InputError::new("workers", format!("{workers} is not a range"))
                 .hint("write for example 1..4"));
@@ -200,7 +251,8 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             return Ok(Err(over(name, outcome)));
         };
         let (now, servers) = (record.workers(seen), record.submitted.servers);
-        let wanted = self.fitting(workers.unwrap_or(now), record.submitted.job.batch.virtual_nodes, servers);
+        let Submitted { job, device_types, .. } = record.submitted.as_ref();
+        let wanted = self.fitting(workers.unwrap_or(now), job.batch.virtual_nodes, servers, device_types);
         let weight = weight.unwrap_or(seen.job.weight);
         let workers = match wanted {
             Ok(workers) if weight.is_finite() && weight > 0.0 && weight <= 1e6 => workers,
@@ -238,4 +290,16 @@ fn over(name: &str, outcome: Outcome) -> Refusal {
     let error =
         InputError::new(name, format!("the job {how}")).hint("submit it again with `bellwether submit`");
     refused(RefusalKind::Conflict, error)
+}
+
+/// Refuses a share and a deadline that are none.
+fn check_wishes(weight: f64, deadline_s: Option<f64>) -> Result<(), InputError> {
+    if !(weight.is_finite() && weight > 0.0 && weight <= 1e6) {
+        let error = InputError::new("priority", format!("{weight} is not a weight"));
+        return Err(error.hint("write a number above 0, up to a million; 1 is usual"));
+    }
+    if deadline_s.is_some_and(|s| !(s.is_finite() && s > 0.0)) {
+        return Err(InputError::new("deadline", "is not a time from now").hint("write for example 2h"));
+    }
+    Ok(())
 }

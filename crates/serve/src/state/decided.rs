@@ -1,11 +1,14 @@
 //! Decisions: they change the view at once, and their effects are written down as they show.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use bellwether_core::cluster::{Allocation, ClusterView, JobId};
+use bellwether_core::cluster::{Allocation, ClusterView, JobId, Way};
 use bellwether_core::policy::{Action, Decision};
 use bellwether_core::prediction::StepModel;
 
+use super::record::limit;
 use super::{DECISIONS_KEPT, LineError, State};
 use crate::snapshot::{ActionState, DecisionState};
 
@@ -55,17 +58,19 @@ impl State {
         self.check(decision)?;
         self.decided += 1;
         let mut touched: Vec<(JobId, Allocation)> = Vec::new();
+        let mut ways = BTreeMap::new();
         let mut refused = Vec::new();
         let mut expectations = BTreeMap::new();
         for action in &decision.actions {
             match action {
-                Action::Allocate { job, allocation, expected, .. } => {
+                Action::Allocate { job, allocation, expected, way, .. } => {
                     let Some(seen) = self.view.jobs.get_mut(job) else { continue };
                     // A guess does not count as an expectation.
                     let knows = self.belief.knows(&seen.job.description.model);
                     let before = std::mem::replace(&mut seen.allocation, allocation.clone());
                     self.view.release(&before);
                     self.view.take(allocation);
+                    ways.insert(*job, *way);
                     // A decision may name a job twice: what counts is what it had, and what it has in the end.
                     if touched.iter().all(|(id, _)| id != job) {
                         touched.push((*job, before));
@@ -85,17 +90,20 @@ impl State {
             }
         }
         let mut actions = Vec::new();
+        let mut revised = Vec::new();
         for (job, before) in touched {
-            let servers = self.jobs.get(&job).map_or(0, |record| record.submitted.servers);
+            revised.extend(self.settle_way(job, ways.get(&job).copied().flatten()));
             let to = self.settle(job, &before);
             if to != before.devices() || to > 0 {
-                let workers = |devices: u32| devices.saturating_sub(servers);
+                let workers =
+                    |devices| self.jobs.get(&job).map_or(devices, |record| record.workers_on(devices));
                 let expected = expectations.get(&job).copied().flatten();
                 actions.push(self.action(job, workers(before.devices()), workers(to), expected));
             }
         }
         actions.extend(refused);
         self.changes.clear();
+        self.changes.revised.extend(revised);
         self.decisions_changed = true;
         // That nothing is to be done is in the ledger once; it need not be repeated.
         if actions.is_empty() {
@@ -113,6 +121,30 @@ impl State {
             self.decisions.pop_front();
         }
         Ok(())
+    }
+
+    /// A job whose way was open, and that has devices now, trains in this way from now on, or in the one that is
+    /// believed to be fastest: it is a job like others then, and what may be given to it has changed.
+    fn settle_way(&mut self, job: JobId, chosen: Option<Way>) -> Option<JobId> {
+        let seen = self.view.jobs.get(&job).filter(|seen| seen.is_running())?;
+        let workers = seen.job.workers?;
+        let widest = self.view.widest(&seen.job.device_types);
+        let devices = seen.allocation.devices();
+        let fastest = || self.view.fastest_way(&self.belief, &seen.job, &seen.allocation, None);
+        // Where the model can speak of none: that with most workers, within what they may be if that can be.
+        let most = || {
+            let leaves = |way: &Way| devices.saturating_sub(way.servers);
+            seen.job.ways().max_by_key(|way| (leaves(way).min(workers.max), Reverse(leaves(way))))
+        };
+        let way = chosen.or_else(|| fastest().map(|(way, _)| way)).or_else(most)?;
+        let record = self.jobs.get_mut(&job)?;
+        record.settle_way(way);
+        let (kind, ways) = (record.kind_at(record.step), record.ways_at(record.step));
+        let settled = Arc::make_mut(&mut self.view.jobs.get_mut(&job)?.job);
+        (settled.description.model, settled.ways, settled.workers) = (kind, ways, None);
+        limit(settled, workers, widest);
+        settled.description.devices = settled.max_devices;
+        Some(job)
     }
 
     fn action(&self, job: JobId, from: u32, to: u32, expected: Option<f64>) -> ActionState {

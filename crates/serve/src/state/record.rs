@@ -1,11 +1,11 @@
 //! One job's account.
 
 use bellwether_core::cluster::{Job, JobView, Way};
-use bellwether_core::job::{Model, Reduce, WorkerRange};
+use bellwether_core::job::{Model, Reduce, Sync, WorkerRange};
 use bellwether_core::prediction::{JobDescription, Protocol};
 use bellwether_model::observed::Observed;
 
-use crate::ledger::{Record, Submitted};
+use crate::ledger::{OpenWay, Record, Submitted};
 
 /// Why a job does not train yet.
 const BEING_PROFILED: &str = "it is profiled first, on one slot";
@@ -72,28 +72,33 @@ impl Record {
         why.clone_into(&mut self.why);
     }
 
-    /// The job in the words of policies, within the limits with which it was submitted.
-    pub fn scheduled(&self) -> Job {
+    /// The job in the words of policies, within the limits with which it was submitted; at most `widest` slots are of
+    /// one type that can hold it.
+    pub fn scheduled(&self, widest: u32) -> Job {
         let Submitted { name, job, weight, deadline_s, .. } = self.submitted.as_ref();
         let workers = if self.after_profile.is_some() { ONE } else { self.submitted.workers };
-        let way = self.way_at(self.step);
-        Job {
+        let (ways, is_open) = (self.ways_at(self.step), !self.submitted.ways.is_empty());
+        let mut scheduled = Job {
             description: JobDescription {
                 name: name.clone(),
                 model: self.kind_at(self.step),
                 batch: job.batch.size,
-                devices: workers.max.saturating_add(way.servers),
+                devices: 0,
             },
             arrival_s: self.submitted_s,
-            min_devices: workers.min.saturating_add(way.servers),
-            max_devices: workers.max.saturating_add(way.servers),
-            device_types: Vec::new(),
+            min_devices: 0,
+            max_devices: 0,
+            device_types: self.submitted.device_types.clone(),
             weight: *weight,
             deadline_s: *deadline_s,
             adaptive_batch: false,
-            ways: if way == Way::default() { Vec::new() } else { vec![way] },
+            ways,
             switch: None,
-        }
+            workers: is_open.then_some(workers),
+        };
+        limit(&mut scheduled, workers, widest);
+        scheduled.description.devices = scheduled.max_devices;
+        scheduled
     }
 
     /// The numbers of workers that `seen`, this job as policies see it, may have now, or once it was profiled.
@@ -101,10 +106,18 @@ impl Record {
         if let Some(workers) = self.after_profile {
             return workers;
         }
+        if let Some(workers) = seen.job.workers {
+            return workers;
+        }
         let servers = self.submitted.servers;
         let [min, max] =
             [seen.job.min_devices, seen.job.max_devices].map(|count| count.saturating_sub(servers));
         WorkerRange { min, max }
+    }
+
+    /// How many workers it has on this number of slots, of which its servers take theirs.
+    pub(crate) fn workers_on(&self, slots: u32) -> u32 {
+        slots.saturating_sub(self.submitted.servers).min(self.submitted.job.batch.virtual_nodes)
     }
 
     /// Who waits for whom, and from which step on.
@@ -126,23 +139,54 @@ impl Record {
     fn kind_of(&self, phase: usize) -> String {
         let (phases, kind) = (self.phases(), &self.submitted.kind);
         match phases.get(phase) {
-            Some((_, protocol)) if phases.len() > 1 => format!("{kind}@{protocol}"),
+            Some((_, protocol)) if phases.len() > 1 && self.submitted.ways.is_empty() => {
+                format!("{kind}@{protocol}")
+            }
             _ => kind.clone(),
         }
     }
 
     /// How its workers are kept together after `step` committed steps; the servers are those of all its phases.
-    pub(super) fn way_at(&self, step: u64) -> Way {
+    fn way_at(&self, step: u64) -> Way {
         let Submitted { job, servers, .. } = self.submitted.as_ref();
-        let phase = self.phases().get(self.phase_at(step)).copied();
-        let protocol = phase.map_or(Protocol::Bsp, |(_, protocol)| protocol);
-        let nodes_per_update = if *servers > 0 { job.sync.nodes_per_update } else { 1 };
-        Way { protocol, servers: *servers, nodes_per_update }
+        way(&job.sync, *servers, self.total_steps, step)
     }
 
-    /// Introduces jobs of its kind.
+    /// The ways in which its workers may be kept together after `step` committed steps, in the words of policies.
+    pub(crate) fn ways_at(&self, step: u64) -> Vec<Way> {
+        let Submitted { ways, .. } = self.submitted.as_ref();
+        if !ways.is_empty() {
+            return ways.iter().map(|open| way(&open.sync, open.servers, self.total_steps, 0)).collect();
+        }
+        Some(self.way_at(step)).filter(|way| *way != Way::default()).into_iter().collect()
+    }
+
+    /// Its way is this one from now on; it was open.
+    pub(super) fn settle_way(&mut self, chosen: Way) {
+        let total_steps = self.total_steps;
+        let ways = std::mem::take(&mut self.submitted.ways);
+        let is_chosen = |open: &OpenWay| way(&open.sync, open.servers, total_steps, 0) == chosen;
+        let Some(OpenWay { sync, servers, kind, profiled }) = ways.into_iter().find(is_chosen) else {
+            return;
+        };
+        let submitted = self.submitted.as_mut();
+        submitted.job.sync = sync;
+        (submitted.servers, submitted.kind, submitted.profiled) = (servers, kind, profiled);
+    }
+
+    /// Introduces jobs of its kind, or of all that it may yet be of.
     pub(super) fn describe(&self, observed: &mut Observed) {
-        let Submitted { job, task, profiled, .. } = self.submitted.as_ref();
+        let Submitted { job, task, profiled, ways, kind, .. } = self.submitted.as_ref();
+        if !ways.is_empty() {
+            let mut kinds = Vec::new();
+            for way in self.ways_at(0) {
+                let mut settled = self.clone();
+                settled.settle_way(way);
+                settled.describe(observed);
+                kinds.push((way.protocol, way.servers, settled.kind_of(0)));
+            }
+            return observed.leave_open(kind, kinds);
+        }
         for phase in 0..self.phases().len() {
             let kind = self.kind_of(phase);
             observed.describe(
@@ -171,10 +215,26 @@ fn network(model: &Model) -> String {
     }
 }
 
-/// Lets a job have as many devices as these numbers of workers need beside its servers.
-pub(super) fn limit(job: &mut Job, workers: WorkerRange, servers: u32) {
-    (job.min_devices, job.max_devices) =
-        (workers.min.saturating_add(servers), workers.max.saturating_add(servers));
+/// The way that a table `[sync]` means after `step` committed steps. The slots of servers are those of all phases.
+fn way(sync: &Sync, servers: u32, total_steps: u64, step: u64) -> Way {
+    let phases = sync.policy.phases(total_steps);
+    let phase = phases.partition_point(|(from, _)| *from <= step).saturating_sub(1);
+    let protocol = phases.get(phase).map_or(Protocol::Bsp, |(_, protocol)| *protocol);
+    let nodes_per_update = if servers > 0 { sync.nodes_per_update } else { 1 };
+    Way { protocol, servers, nodes_per_update }
+}
+
+/// Lets a job have as many devices as these numbers of workers need beside its servers, of which `widest` are of one
+/// type at most.
+pub(super) fn limit(job: &mut Job, workers: WorkerRange, widest: u32) {
+    let servers = || job.ways().map(|way| way.servers);
+    let (fewest, most) = (servers().min().unwrap_or(0), servers().max().unwrap_or(0));
+    let min_devices = workers.min.saturating_add(fewest);
+    let max_devices = workers.max.saturating_add(most).min(widest).max(min_devices);
+    (job.min_devices, job.max_devices) = (min_devices, max_devices);
+    if job.workers.is_some() {
+        job.workers = Some(workers);
+    }
 }
 
 /// Seconds of a virtual node on a slot of speed 1, where the job says it: a synthetic device.

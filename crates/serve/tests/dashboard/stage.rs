@@ -260,6 +260,8 @@ fn job(name: &str, folder: &Path) -> JobState {
         workers: 0,
         target_workers: 0,
         servers: 0,
+        fits: Vec::new(),
+        ways: Vec::new(),
         step: 0,
         total_steps: 5000,
         loss: None,

@@ -226,6 +226,8 @@ pub(crate) fn submission(name: &str, workers: &str) -> Submission {
         task: Task { training_samples: 800, bytes: 1024 },
         profile: None,
         rates: Vec::new(),
+        protocols: Vec::new(),
+        servers: None,
         profile_first: false,
         key: None,
     }

@@ -254,6 +254,7 @@ impl JobBuilder {
             adaptive_batch: self.adaptive_batch,
             ways,
             switch,
+            workers: None,
         };
         Ok(Entry { job: Arc::new(job), work, is_duration, row: self.row })
     }

@@ -131,6 +131,7 @@ impl Class {
             adaptive_batch: self.adaptive_batch,
             ways,
             switch,
+            workers: None,
         }
     }
 }

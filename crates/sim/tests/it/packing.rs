@@ -61,6 +61,7 @@ fn job(row: usize, arrival_s: f64, kind: u64, devices: u32, seconds: f64) -> Ent
         adaptive_batch: false,
         ways: Vec::new(),
         switch: None,
+        workers: None,
     };
     Entry { job: Arc::new(job), work: seconds, is_duration: true, row }
 }

@@ -53,6 +53,7 @@ fn entries(applications: &Applications) -> Vec<Entry> {
             adaptive_batch: true,
             ways: Vec::new(),
             switch: None,
+            workers: None,
         };
         Entry {
             job: Arc::new(job),

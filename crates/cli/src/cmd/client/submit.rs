@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use bellwether_client::{Client, ClientError};
 use bellwether_core::deadline::Deadline;
-use bellwether_core::job::{CheckedJob, WorkerRange};
+use bellwether_core::job::{CheckedJob, SyncPolicy, WorkerRange};
 use bellwether_core::{InputError, ParseError};
 use bellwether_render::json_line;
 use bellwether_render::table::facts;
@@ -50,6 +50,14 @@ pub(crate) struct SubmitArguments {
     /// decisions about it rest on that
     #[arg(long, value_name = "PROFILE.json|FITTED.json|RUN")]
     pub(crate) profile: Option<PathBuf>,
+    /// Who may wait for whom: bsp, asp, ssp:K, gossip; of several, the job's first start decides, by its profile
+    /// [default: the job file's]
+    #[arg(long, value_name = "POLICY,…", value_delimiter = ',')]
+    pub(crate) protocols: Vec<SyncPolicy>,
+    /// Parameter servers that it may have; of several numbers, its first start decides, by its profile [default: the
+    /// job file's]
+    #[arg(long, value_name = "N|MIN..MAX")]
+    pub(crate) servers: Option<WorkerRange>,
     /// Let the daemon profile each job before it trains, on one slot, for about a minute
     #[arg(long, conflicts_with = "profile")]
     pub(crate) profile_first: bool,
@@ -211,6 +219,8 @@ fn send(
         deadline: deadline_s.map(body::Deadline),
         profile: known.and_then(Known::profile),
         rates: known.map_or_else(|| Ok(Vec::new()), |known| known.rates(job))?,
+        protocols: arguments.protocols.clone(),
+        servers: arguments.servers.map(Workers),
         profile_first: arguments.profile_first,
         key: Some(key),
         ..Submit::default()

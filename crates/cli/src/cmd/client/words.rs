@@ -93,6 +93,12 @@ pub(super) fn facts(job: &JobState, now_s: f64) -> Vec<(&'static str, String)> {
     if job.servers > 0 {
         rows.push(("servers", format!("{}, with a slot each", job.servers)));
     }
+    if !job.fits.is_empty() {
+        rows.push(("fits on", job.fits.join(", ")));
+    }
+    if !job.ways.is_empty() {
+        rows.push(("ways", format!("{}; its first start decides", job.ways.join(", "))));
+    }
     rows.push((
         "steps",
         format!("{} ({:.0} %)", steps(job), 100.0 * job.step as f64 / job.total_steps.max(1) as f64),

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bellwether_core::job::{CheckedJob, WorkerRange};
+use bellwether_core::job::{CheckedJob, SyncPolicy, WorkerRange};
 use bellwether_core::parse;
+use bellwether_core::profile::Profile;
 use bellwether_serve::ledger::Task;
 use bellwether_serve::request::{Refusal, Reply, Request, Submission};
+use serde_json::{Value, json};
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::POLICIES;
@@ -32,6 +34,29 @@ pub(crate) struct Users {
     template: Option<CheckedJob>,
 }
 
+fn protocol(word: &str) -> SyncPolicy {
+    word.parse().expect("a policy")
+}
+
+/// Eight virtual nodes of 10 ms, over a link that is full with a few asynchronous workers.
+fn profile() -> Box<Profile> {
+    let compute = |node: usize| {
+        let after: Vec<usize> = node.checked_sub(1).into_iter().collect();
+        json!({ "name": node.to_string(), "kind": "compute", "after": after })
+    };
+    let mut operations: Vec<Value> = (0..8).map(compute).collect();
+    operations.push(json!({ "name": "send", "kind": { "upload": 0 }, "after": [7] }));
+    operations.push(json!({ "name": "update", "kind": { "update": 0 }, "after": [8] }));
+    let operations_s = [vec![0.01; 8], vec![0.0; 2]].concat();
+    let text = json!({
+        "version": 1, "job": "job", "source": "by hand", "device": "box", "batch": 8, "virtual_nodes": 8,
+        "parameter_bytes": 1024, "parts": [{ "name": "all", "bytes": 1024 }], "operations": operations,
+        "steps": vec![json!({ "step_s": 0.08, "operations_s": operations_s }); 3],
+        "network": { "bandwidth_bytes_per_s": 2e5, "latency_s": 0.0 },
+    });
+    Box::new(Profile::read(&text.to_string(), "test").expect("a profile"))
+}
+
 impl Users {
     fn job(&mut self) -> CheckedJob {
         let text = "name = \"job\"\nsteps = 100\n[model]\nkind = \"synthetic\"\nstep_time = \"10ms\"\nparameters = \"1KiB\"\n\
@@ -50,6 +75,9 @@ impl Users {
             0..=3 if self.sent < JOBS_MAX => {
                 self.sent += 1;
                 let number = self.sent - 1;
+                // Some leave open how their workers are kept together.
+                let is_open = random.below(3) == 0;
+                let servers = |most| WorkerRange { min: 1, max: most };
                 Request::Submit(Box::new(Submission {
                     job: self.job(),
                     name: Some(format!("job-{number}")),
@@ -57,9 +85,11 @@ impl Users {
                     weight: 1.0 + random.below(3) as f64,
                     deadline_s: (random.below(4) == 0).then(|| 1.0 + random.below(100) as f64),
                     task: Task { training_samples: 800, bytes: 1024 },
-                    profile: None,
+                    profile: is_open.then(profile),
                     rates: Vec::new(),
-                    profile_first: random.below(3) == 0,
+                    protocols: if is_open { vec![protocol("asp"), protocol("bsp")] } else { Vec::new() },
+                    servers: is_open.then(|| servers(1 + random.below(2) as u32)),
+                    profile_first: !is_open && random.below(3) == 0,
                     key: Some(format!("key-{number}")),
                 }))
             }

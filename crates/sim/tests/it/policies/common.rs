@@ -85,6 +85,7 @@ pub(crate) fn rigid(row: usize, arrival_s: f64, devices: u32, seconds: f64) -> E
         adaptive_batch: false,
         ways: Vec::new(),
         switch: None,
+        workers: None,
     };
     Entry { job: Arc::new(job), work: seconds, is_duration: true, row }
 }
