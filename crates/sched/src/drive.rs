@@ -1,7 +1,7 @@
 //! The loop that asks a policy and hands its decisions to a backend: the same for every backend.
 
 use bellwether_core::cluster::ClusterView;
-use bellwether_core::policy::{Action, Backend, Decision, Fault, Policy};
+use bellwether_core::policy::{Action, Backend, Decision, Fault, Policy, PolicyInput};
 use bellwether_core::prediction::{Prediction, StepModel};
 
 /// Asks `policy` whenever `backend` says that something has changed, until all is over. `model` is what the policy
@@ -14,20 +14,26 @@ pub fn drive(policy: &mut dyn Policy, backend: &mut dyn Backend, model: &dyn Ste
     let expects = backend.wants_expectations();
     let mut wakeup_s = None;
     while let Some(input) = backend.next(wakeup_s, model)? {
-        let mut decision = policy.decide(&input);
+        let mut decision = ask(policy, &input);
         wakeup_s = decision.next_wakeup_s;
         if wakeup_s.is_some_and(|time_s| time_s.is_nan() || time_s <= input.now_s) {
             let what =
                 format!("at {} s it asks to be woken at {wakeup_s:?}, which is not later", input.now_s);
             return Err(Fault::Broken(what));
         }
-        choose_ways(&mut decision, input.view, model);
         if expects {
             foresee(&mut decision, input.view, model);
         }
         backend.apply(decision)?;
     }
     Ok(())
+}
+
+/// What a policy decides, and in which way each job trains where the policy leaves that open.
+pub fn ask(policy: &mut dyn Policy, input: &PolicyInput<'_>) -> Decision {
+    let mut decision = policy.decide(input);
+    choose_ways(&mut decision, input.view, input.model);
+    decision
 }
 
 /// Says in which way the workers of each job are kept together whose author left several: a job whose devices stay goes

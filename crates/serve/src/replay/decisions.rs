@@ -2,6 +2,7 @@
 
 use bellwether_core::cluster::JobId;
 use bellwether_core::policy::{Action, Decision, Policy, PolicyInput};
+use bellwether_sched::drive::ask;
 use bellwether_sched::registry::Registry;
 
 use super::Recorded;
@@ -88,10 +89,9 @@ impl Compared {
             let (_, fresh) = registry.parse(&state.policy).map_err(|error| error.to_string())?;
             self.policy = Some((state.policies, fresh));
         }
-        let policy = self.policy.as_mut().map(|(_, policy)| policy);
         let State { now_s, view, changes, belief, .. } = state;
         let input = PolicyInput { now_s: *now_s, view, changes, model: belief };
-        self.answer = policy.map(|policy| policy.decide(&input));
+        self.answer = self.policy.as_mut().map(|(_, policy)| ask(policy.as_mut(), &input));
         Ok(())
     }
 }
