@@ -270,7 +270,9 @@ fn a_job_trains_in_the_way_that_is_fastest_on_its_first_slots() {
     // Synchronous, seven workers wait for the one with two virtual nodes: six that do not wait are faster.
     assert_eq!(scene.call(&["cancel", "wide"]).code, Some(0));
     daemon.until("it runs", |jobs| jobs["free"]["workers"] == 6 && jobs["free"]["servers"] == 1);
-    let file = fs::read_to_string(scene.path("state/free/job.json")).expect("the job of its run");
+    let shown = daemon.job("free");
+    let folder = std::path::Path::new(shown["run_dir"].as_str().expect("a folder"));
+    let file = fs::read_to_string(folder.join("job.json")).expect("the job of its run");
     assert!(file.contains("\"policy\": \"asp\""), "{file}");
     // What it trains in once it has started stays.
     assert_eq!(scene.call(&["policy", "equi"]).code, Some(0));
