@@ -24,36 +24,36 @@
 //! | p_kj   | part of the time in which j finds k exchanging                                       | 1    |
 //! | kept   | part of its speed alone that a job keeps                                             | 1    |
 //!
-//! A job that is slowed down exchanges for more of the time, so these are equations for `f`. They are solved from below,
-//! where all are alone: more of one makes no other smaller, so the rounds rise to the smallest solution. Few are up to
-//! [`FEW`] jobs that are connected through links; the chain has a state for each set of them.
+//! A job that is slowed down exchanges for more of the time, so these are equations for `f`. They are solved from
+//! below, where all are alone: more of one makes no other smaller, so the rounds rise to the smallest solution. Few
+//! are up to [`FEW`] jobs that are connected through links; the chain has a state for each set of them.
 //!
 //! # Source
 //!
-//! This project's. Many: what a job finds at its links is what would happen there without it, the arrival theorem of closed
-//! queueing networks (Reiser and Lavenberg, Mean-value analysis, JACM 1980), here for each pair, as in the cavity method.
-//! Max-min fairness: Bertsekas and Gallager, Data Networks, section 6.5.2. That jobs slow each other down by how their
-//! exchanges fall together: Rajasekaran et al., CASSINI, NSDI 2024.
+//! This project's. Many: what a job finds at its links is what would happen there without it, the arrival theorem of
+//! closed queueing networks (Reiser and Lavenberg, Mean-value analysis, JACM 1980), here for each pair, as in the
+//! cavity method. Max-min fairness: Bertsekas and Gallager, Data Networks, section 6.5.2. That jobs slow each other
+//! down by how their exchanges fall together: Rajasekaran et al., CASSINI, NSDI 2024.
 //!
 //! # Assumes
 //!
 //! An exchange loads all links of its job alike, and for its whole time. The links of nodes are the only bottlenecks:
-//! the network between them carries whatever they send. How the steps of two jobs lie to each other changes all the time:
-//! no scheduler of the network keeps it at what is best, and their steps are not equally long for long. The chain draws
-//! exponential times; on one link their law changes nothing (queues that share their server are insensitive to it), over
-//! several links little.
+//! the network between them carries whatever they send. How the steps of two jobs lie to each other changes all the
+//! time: no scheduler of the network keeps it at what is best, and their steps are not equally long for long. The
+//! chain draws exponential times; on one link their law changes nothing (queues that share their server are
+//! insensitive to it), over several links little.
 //!
 //! # Valid
 //!
-//! Where the step model tells the exchange from the rest. One that ignores the links says `T(f) = 1`: such jobs neither
-//! slow others down nor are slowed down. Two jobs with constant steps of one length stay as they began, and lose nothing
-//! or twice as much.
+//! Where the step model tells the exchange from the rest. One that ignores the links says `T(f) = 1`: such jobs
+//! neither slow others down nor are slowed down. Two jobs with constant steps of one length stay as they began, and
+//! lose nothing, or more than the mean.
 //!
 //! # Checked by
 //!
-//! `tests/it/shared_links.rs`: cases by hand; simulations of every exchange, on one link and over several. Steps of few
-//! jobs are right to 0.6 % with exponential times, to 1.5 % with uniform ones and to 3 % with constant ones; of more, and
-//! where computing hides a part of the exchange, to 4 %.
+//! `tests/it/shared_links.rs`: cases by hand; simulations of every exchange, on one link and over several. Steps of
+//! few jobs are right to 0.6 % with exponential times, to 1.5 % with uniform ones and to 3 % with constant ones; of
+//! more, and where computing hides a part of the exchange, to 4 %.
 //!
 //! ```
 //! use bellwether_model::shared_links::{Exchange, Flow, kept};
@@ -74,7 +74,7 @@ pub use exchange::Exchange;
 pub const FEW: usize = 6;
 
 /// Change of a part of the time, or of a step, at which the equations are solved, ...
-const SETTLED: f64 = 1e-9;
+const SETTLED: f64 = 1e-7;
 
 /// ... or given up as solved well enough: a round leaves a part of the error that depends on the load.
 const ROUNDS_MAX: u32 = 200;
@@ -88,7 +88,7 @@ pub struct Flow<'a> {
     pub exchange: &'a Exchange,
 }
 
-/// The part of its speed alone that each of some jobs keeps while all of them are there; 1 for those that share no link.
+/// The part of its speed alone that each of some jobs keeps while all of them are there; 1 where it shares no link.
 pub fn kept(flows: &[Flow<'_>]) -> Vec<f64> {
     let mut kept = vec![1.0; flows.len()];
     for members in connected(flows) {

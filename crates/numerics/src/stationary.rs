@@ -1,8 +1,8 @@
 //! The stationary distribution of a small Markov chain, by elimination without a subtraction.
 //!
-//! Grassmann, Taksar and Heyman, Operations Research 33(5), 1985: states are taken out one by one, and what goes through
-//! them is added to the rates between the others. Only positive numbers are added, multiplied and divided, so each
-//! probability is right to a few units of its own last place, however far the rates lie apart.
+//! Grassmann, Taksar and Heyman, Operations Research 33(5), 1985: states are taken out one by one, and what goes
+//! through them is added to the rates between the others. Only positive numbers are added, multiplied and divided, so
+//! each probability is right to a few units of its own last place, however far the rates lie apart.
 
 /// The probability of each of `size` states of a chain in continuous time; `rates` has the rate from state `i` to state
 /// `j` at `i * size + j`, and its diagonal does not count.

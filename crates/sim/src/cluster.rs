@@ -49,8 +49,8 @@ struct File {
     /// Whether two jobs may use the same devices, under policies that pack and with models that know what both lose.
     #[serde(default)]
     packing: bool,
-    /// Whether jobs that span several nodes slow each other down where they have a node in common, with models that know
-    /// what part of a step is exchange. Otherwise each is as fast as with the nodes' links for itself.
+    /// Whether jobs that span several nodes slow each other down where they have a node in common, with models that
+    /// know what part of a step is exchange. Otherwise each is as fast as with the nodes' links for itself.
     #[serde(default)]
     shared_links: bool,
 }

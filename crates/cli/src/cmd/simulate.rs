@@ -65,7 +65,7 @@ pub(crate) struct SimulateArguments {
     /// Let two jobs share devices, under policies that pack (gandiva, gavel_max_min:packing=1), where the model knows what both lose
     #[arg(long)]
     pub(crate) packing: bool,
-    /// Let jobs that span nodes slow each other down where they share a node's link, where the model knows their exchanges
+    /// Let jobs over several nodes slow each other down where they share a node's link, if the model knows exchanges
     #[arg(long, conflicts_with = "replay")]
     pub(crate) shared_links: bool,
     /// Let every job whose row does not say otherwise run on MIN to MAX devices

@@ -278,6 +278,16 @@ fn links_are_shared_where_that_is_asked_for() {
     assert_eq!(mean_s("2x4", &[]), mean_s("2x4", &["--shared-links"]));
     scene.write("links.toml", "shared_links = true\n[[nodes]]\ncount = 3\ndevices = 2\n");
     assert_eq!(mean_s("links.toml", &[]), shared_s);
+    // The example: who fills nodes in parts is slower, and Pollux leaves a node to one job that spans several.
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/simulate/exchange.toml");
+    let of_example = |more: &[&str]| {
+        let arguments = ["--cluster", "16x4", "--truth", &truth, "--policy", "fifo,pollux"];
+        simulated_of(&scene, example, &[&arguments[..], more].concat())
+    };
+    let (alone, shared) = (of_example(&[]), of_example(&["--shared-links"]));
+    let figure = |results: &[Value], place: usize| results[place]["avg_jct_s"].as_f64().expect("a number");
+    assert!(figure(&shared, 0) > 1.2 * figure(&alone, 0), "{alone:?} {shared:?}");
+    assert_eq!(figure(&shared, 1), figure(&alone, 1));
     let arguments = ["simulate", "--trace", "two.csv", "--policy", "fifo", "--truth", "linear"];
     for cluster in [&["--cluster", "3x2", "--shared-links"][..], &["--cluster", "links.toml"]] {
         let refused = scene.call(&[&arguments[..], cluster].concat());

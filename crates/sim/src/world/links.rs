@@ -10,6 +10,10 @@ use bellwether_model::shared_links::{self, Exchange};
 use super::World;
 use super::apply::speed_unknown;
 
+/// A change of a job's speed by less than this part of it is left out: what a job does to others fades with every job
+/// between them, and the far ones of a large cluster need not be looked at.
+const LEAST_CHANGE: f64 = 1e-4;
+
 /// The running jobs that span nodes, if jobs share the nodes' links.
 #[derive(Debug, Default)]
 pub(super) struct Links {
@@ -41,8 +45,8 @@ impl Links {
         Links { by_node, ..Links::default() }
     }
 
-    /// A job is about to hold other devices, or none, or to go on in another way: until [`World::share_links`] it counts
-    /// as alone.
+    /// A job is about to hold other devices, or none, or to go on in another way: until [`World::share_links`] it
+    /// counts as alone.
     pub(super) fn touch(&mut self, id: JobId) {
         if self.by_node.is_empty() {
             return;
@@ -132,7 +136,7 @@ impl World<'_> {
         };
         let kept = shared_links::kept(&jobs.iter().map(flow_of).collect::<Vec<_>>());
         for (id, kept) in jobs.into_iter().zip(kept) {
-            if self.links.kept(id) != kept {
+            if (kept / self.links.kept(id) - 1.0).abs() > LEAST_CHANGE {
                 self.keep(id, kept)?;
             }
         }

@@ -12,7 +12,7 @@ use bellwether_sched::registry::Registry;
 use bellwether_sim::trace::Entry;
 use bellwether_sim::world::{Outage, Recording, Scenario, World};
 
-/// A sample per second and device alone; over several nodes this part of a step waits for the link of 1 byte per second.
+/// A sample per second and device alone; over several nodes this part of a step waits for the link of 1 byte/s.
 struct Exchanging(f64);
 
 impl StepModel for Exchanging {
