@@ -7,6 +7,7 @@ use bellwether_core::policy::{Action, Decision, Policy, PolicyInput, Reason, Rul
 use bellwether_core::prediction::{
     Bottleneck, Configuration, JobDescription, Link, PredictError, Prediction, StepModel, Validity,
 };
+use bellwether_model::shared_links::{Exchange, Flow, kept};
 use bellwether_sched::drive::drive;
 use bellwether_sched::registry::Registry;
 use bellwether_sim::trace::Entry;
@@ -129,6 +130,15 @@ fn only_those_that_are_there_count() {
     let shared = placed(&Exchanging(1.0), nodes, &jobs, &scenario(4, 2, true));
     // The second at half until 60 s, the others at half meanwhile.
     assert_eq!(ends_s(&shared), [130.0, 60.0, 140.0]);
+    // The first is slower for the third, which slows down the second: until it ends nothing else changes.
+    let exchange = Exchange::in_turn(0.5);
+    let flows: Vec<Flow<'_>> =
+        nodes.iter().map(|nodes| Flow { links: nodes.to_vec(), exchange: &exchange }).collect();
+    let (two, three) = (kept(&flows[..2])[0], kept(&flows)[0]);
+    let jobs = [(0.0, 100.0), (0.0, 100.0), (20.0, 200.0)];
+    let shared = placed(&Exchanging(0.5), nodes, &jobs, &scenario(4, 2, true));
+    let end_s = 20.0 + (100.0 - 20.0 * two) / three;
+    assert!((ends_s(&shared)[0] - end_s).abs() < 1e-3 && three < two - 0.005, "{two} {three} {end_s}");
 }
 
 #[test]
