@@ -227,6 +227,7 @@ def simulate(
     start: Time | None = None,
     round: Time | None = None,
     packing: bool = False,
+    shared_links: bool = False,
     elastic: Workers | None = None,
     early: str | None = None,
 ) -> list[Simulation]:
@@ -248,6 +249,7 @@ def simulate(
         "start": _span(start),
         "round": _span(round),
         "packing": packing,
+        "shared_links": shared_links,
         "elastic": elastic,
         "early": early,
     }

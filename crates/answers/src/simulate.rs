@@ -58,6 +58,8 @@ pub struct Request {
     pub round: Option<Seconds>,
     /// Whether two jobs may share devices.
     pub packing: bool,
+    /// Whether jobs that span nodes share the nodes' links.
+    pub shared_links: bool,
     /// Devices of every job whose row does not say otherwise.
     pub elastic: Option<WorkerRange>,
     /// How jobs end early.
@@ -88,6 +90,7 @@ impl Request {
             start: options.parsed("start", str::parse)?,
             round: options.parsed("round", str::parse)?,
             packing: options.is_set("packing"),
+            shared_links: options.is_set("shared_links"),
             elastic: options.parsed("elastic", str::parse)?,
             early: options.parsed("early", str::parse)?,
             keep_spans: false,
@@ -139,6 +142,7 @@ impl Request {
         let mut scenario = Scenario::new(inputs.cluster.view.clone());
         scenario.outages.clone_from(&inputs.cluster.outages);
         scenario.checkpoint_s = inputs.cluster.checkpoint_s;
+        scenario.shared_links = inputs.cluster.shared_links;
         scenario.knowledge = self.remaining;
         scenario.early_termination = self.early;
         scenario.start_s = self.start.map_or(0.0, Seconds::get);

@@ -245,6 +245,24 @@ pub trait StepModel {
         configuration: &Configuration,
     ) -> Result<Prediction, PredictError>;
 
+    /// The same while the links between the job's nodes carry only `part` (above 0, at most 1) of their bandwidth for
+    /// it. A model that does not read [`Configuration::link`] says of any part what it says of the whole, unless it
+    /// knows the time of the exchange otherwise.
+    ///
+    /// # Errors
+    ///
+    /// Same errors as [`predict`](StepModel::predict).
+    fn predict_on_part(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+        part: f64,
+    ) -> Result<Prediction, PredictError> {
+        let mut less = configuration.clone();
+        less.link.bandwidth_bytes_per_s *= part;
+        self.predict(job, &less)
+    }
+
     /// Seconds that a lone device of `configuration` needs for one of the equal parts that the job's batch is cut into,
     /// its virtual nodes; `None` where the model does not know them.
     fn virtual_node_s(&self, _job: &JobDescription, _configuration: &Configuration) -> Option<f64> {

@@ -68,17 +68,13 @@ impl<M: ?Sized> Biased<M> {
     }
 }
 
-impl<M: StepModel + ?Sized> StepModel for Biased<M> {
-    fn is_relative(&self) -> bool {
-        self.model.is_relative()
-    }
-
-    fn predict(
+impl<M: StepModel + ?Sized> Biased<M> {
+    fn wrong(
         &self,
+        right: Prediction,
         job: &JobDescription,
         configuration: &Configuration,
     ) -> Result<Prediction, PredictError> {
-        let right = self.model.predict(job, configuration)?;
         let factor = self.factor(&job.model, configuration.workers());
         let wrong = Prediction {
             examples_per_s: right.examples_per_s * factor,
@@ -93,6 +89,30 @@ impl<M: StepModel + ?Sized> StepModel for Biased<M> {
         } else {
             Err(PredictError::OutOfRange(format!("{} samples/s are out of range", wrong.examples_per_s)))
         }
+    }
+}
+
+impl<M: StepModel + ?Sized> StepModel for Biased<M> {
+    fn is_relative(&self) -> bool {
+        self.model.is_relative()
+    }
+
+    fn predict(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+    ) -> Result<Prediction, PredictError> {
+        self.wrong(self.model.predict(job, configuration)?, job, configuration)
+    }
+
+    /// A part of the links slows a job down as it truly does: all parts are wrong by the same factor.
+    fn predict_on_part(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+        part: f64,
+    ) -> Result<Prediction, PredictError> {
+        self.wrong(self.model.predict_on_part(job, configuration, part)?, job, configuration)
     }
 
     /// What a job keeps beside another is right: it is a part of a speed that is wrong already.

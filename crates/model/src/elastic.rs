@@ -107,6 +107,12 @@ impl Throughput {
         }
     }
 
+    /// The same while the links between nodes carry this part of their bandwidth: all of an exchange over several nodes
+    /// waits for them.
+    pub(crate) fn on_part(self, part: f64) -> Throughput {
+        Throughput { alpha_n: self.alpha_n / part, beta_n: self.beta_n / part, ..self }
+    }
+
     /// Seconds of one step of `replicas` replicas, each with `local_batch` samples and
     /// `accumulation_steps` further micro-batches before it.
     pub fn step_s(&self, nodes: u32, replicas: u32, local_batch: f64, accumulation_steps: u32) -> f64 {

@@ -34,6 +34,7 @@
 //! - [`profiles`]: profiles by name;
 //! - [`observed`]: what was measured while jobs ran, and what follows from it;
 //! - [`colocation`]: what two jobs lose that share a device;
+//! - [`shared_links`]: what jobs lose whose exchanges go over the same links;
 //! - [`biased`]: any of them with a known error;
 //! - [`named`]: all of them by the words of a command line.
 //!
@@ -81,6 +82,7 @@ pub mod queueing;
 pub mod regression;
 pub mod rescale;
 pub mod scaling;
+pub mod shared_links;
 pub mod speedup;
 pub mod staleness;
 pub mod throughput_table;

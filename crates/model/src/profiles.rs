@@ -129,9 +129,20 @@ impl StepModel for ProfiledJobs {
         job: &JobDescription,
         configuration: &Configuration,
     ) -> Result<Prediction, PredictError> {
+        self.predict_on_part(job, configuration, 1.0)
+    }
+
+    /// A link that is not described is the profile's, of which there is a part then.
+    fn predict_on_part(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+        part: f64,
+    ) -> Result<Prediction, PredictError> {
         let model =
             self.jobs.get(&job.model).ok_or_else(|| not_known(&job.model, "profile", self.names()))?;
-        let translated = self.translated(model, configuration)?;
+        let mut translated = self.translated(model, configuration)?;
+        translated.link.bandwidth_bytes_per_s *= part;
         let of_group = |device: &String| self.memory.get(device);
         let rooms = configuration.devices.iter().filter(|group| group.count > 0);
         if let Some(room) = rooms.filter_map(|group| of_group(&group.device)).min() {

@@ -13,6 +13,7 @@
 //!
 //! - [`matrix`]: small dense symmetric ones;
 //! - [`tridiagonal`]: eigenvalues of symmetric tridiagonal ones;
+//! - [`stationary`]: probabilities of the states of a small Markov chain;
 //! - [`krylov`]: sparse systems that are only known by what they do to a vector.
 //!
 //! Linear programs:
@@ -28,4 +29,5 @@ pub mod least_squares;
 pub mod matrix;
 pub mod minimize;
 pub mod production;
+pub mod stationary;
 pub mod tridiagonal;

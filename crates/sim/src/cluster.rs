@@ -30,6 +30,8 @@ pub struct Cluster {
     pub device_memory: BTreeMap<String, u64>,
     /// Work since the last multiple of this many seconds of progress is lost with a node.
     pub checkpoint_s: Option<f64>,
+    /// Whether jobs that span several nodes share the nodes' links, and slow each other down there.
+    pub shared_links: bool,
 }
 
 /// A cluster file.
@@ -47,6 +49,10 @@ struct File {
     /// Whether two jobs may use the same devices, under policies that pack and with models that know what both lose.
     #[serde(default)]
     packing: bool,
+    /// Whether jobs that span several nodes slow each other down where they have a node in common, with models that
+    /// know what part of a step is exchange. Otherwise each is as fast as with the nodes' links for itself.
+    #[serde(default)]
+    shared_links: bool,
 }
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -112,7 +118,15 @@ impl Cluster {
             let wrong = || ParseError::new("cluster", words, expected).at("--cluster");
             nodes.push(group(words.trim()).ok_or_else(wrong)?);
         }
-        build(&File { nodes, network: None, restart: None, checkpoint: None, packing: false }, "--cluster")
+        let file = File {
+            nodes,
+            network: None,
+            restart: None,
+            checkpoint: None,
+            packing: false,
+            shared_links: false,
+        };
+        build(&file, "--cluster")
     }
 
     /// A cluster file.
@@ -157,6 +171,7 @@ fn build(file: &File, place: &str) -> Result<Cluster, InputError> {
     }
     cluster.view.restart_s = file.restart.map_or(0.0, Seconds::get);
     cluster.view.packs = file.packing;
+    cluster.shared_links = file.shared_links;
     Ok(cluster)
 }
 

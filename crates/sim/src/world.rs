@@ -7,6 +7,7 @@
 mod admission;
 mod apply;
 mod belief;
+mod links;
 mod outage;
 mod record;
 mod together;
@@ -49,6 +50,8 @@ pub struct Scenario {
     /// Policies are asked only at multiples of this many seconds after the first arrival, as those that decide in
     /// rounds; `None`: whenever something has changed.
     pub round_s: Option<f64>,
+    /// Whether jobs that span several nodes share the nodes' links, and slow each other down there.
+    pub shared_links: bool,
     /// Decides every draw.
     pub seed: u64,
     /// Keep who held what when, for pictures.
@@ -68,6 +71,7 @@ impl Scenario {
             checkpoint_s: None,
             start_s: 0.0,
             round_s: None,
+            shared_links: false,
             seed: 0,
             keep_spans: false,
             audit: false,
@@ -130,6 +134,7 @@ pub struct World<'a> {
     touched: BTreeMap<JobId, Before>,
     outages: outage::Outages,
     admission: admission::Admission,
+    links: links::Links,
     idle_moments: u32,
     stalled_moments: u32,
     running: u32,
@@ -168,6 +173,7 @@ impl<'a> World<'a> {
             touched: BTreeMap::new(),
             outages,
             admission: admission::Admission::default(),
+            links: links::Links::new(scenario.shared_links, &scenario.cluster),
             idle_moments: 0,
             stalled_moments: 0,
             running: 0,
@@ -247,6 +253,7 @@ impl<'a> World<'a> {
 
     fn complete(&mut self, id: JobId) {
         let Some(mut seen) = self.view.jobs.remove(&id) else { return };
+        self.links.touch(id);
         self.truths.remove(&id);
         self.running -= 1;
         match seen.beside {
@@ -309,9 +316,11 @@ impl Backend for World<'_> {
             };
             self.now_s = self.now_s.max(time_s);
             self.happen();
+            self.share_links()?;
             if let Some(fault) = self.fault.take() {
                 return Err(fault);
             }
+            self.tell_unheard();
             let woken = wakeup_s.is_some_and(|wakeup_s| wakeup_s <= self.now_s);
             let no_more = self.next_arrival == self.entries.len();
             let moved = !self.changes.ended.is_empty() || !self.changes.arrived.is_empty();
@@ -350,6 +359,7 @@ impl Backend for World<'_> {
             self.carry_out(action)?;
         }
         self.settle_touched()?;
+        self.share_links()?;
         if self.scenario.audit { self.audit() } else { Ok(()) }
     }
 }

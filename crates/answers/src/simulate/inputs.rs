@@ -5,7 +5,9 @@ use std::fs;
 use std::path::Path;
 
 use bellwether_core::InputError;
+use bellwether_core::cluster::Allocation;
 use bellwether_core::prediction::{Configuration, DeviceGroup, Link, PredictError, StepModel};
+use bellwether_model::shared_links::Exchange;
 use bellwether_sim::cluster::Cluster;
 use bellwether_sim::trace::{self, Entry, Format, ReadOptions, Trace};
 use bellwether_sim::workload::{self, Workload};
@@ -23,6 +25,7 @@ pub struct Inputs {
     /// The trace's name, for messages.
     pub place: String,
     truth: NamedModel,
+    truth_name: String,
     belief: Option<NamedModel>,
 }
 
@@ -33,11 +36,13 @@ pub(super) fn read(request: &Request) -> Result<Inputs, InputError> {
         cluster.view.restart_s = restart.get();
     }
     cluster.view.packs |= request.packing;
+    cluster.shared_links |= request.shared_links;
     let truth = models::read(&request.truth, "--truth", &cluster)?;
     let belief = request.belief.as_ref();
     let belief = belief.map(|text| models::read(text, "--belief", &cluster)).transpose()?;
     let place = path.display().to_string();
-    let mut inputs = Inputs { cluster, trace: None, workload: None, place, truth, belief };
+    let truth_name = request.truth.clone();
+    let mut inputs = Inputs { cluster, trace: None, workload: None, place, truth, truth_name, belief };
     if path.extension().is_some_and(|extension| extension == "toml") {
         let of_traces =
             [("--elastic", request.elastic.is_some()), ("--trace-format", request.trace_format.is_some())];
@@ -57,6 +62,7 @@ pub(super) fn read(request: &Request) -> Result<Inputs, InputError> {
     let mut trace = read_trace(path, request.trace_format, &options)?;
     inputs.give_work(&mut trace.entries)?;
     inputs.check_memory(&trace.entries)?;
+    inputs.check_links(&trace.entries)?;
     inputs.trace = Some(trace);
     Ok(inputs)
 }
@@ -159,6 +165,39 @@ impl Inputs {
         Ok(())
     }
 
+    /// Refuses shared links where the truth does not know what they change for any of the jobs.
+    fn check_links(&self, entries: &[Entry]) -> Result<(), InputError> {
+        let view = &self.cluster.view;
+        if !self.cluster.shared_links {
+            return Ok(());
+        }
+        let mut is_known = false;
+        for job in entries.iter().map(|entry| &entry.job) {
+            let width = job.asked().max(2).min(job.max_devices);
+            // Half of its devices on one node, so that it has others on another.
+            let half = width.div_ceil(2);
+            for kind in (0..view.device_types.len() as u16).filter(|kind| width > 1 && job.accepts(*kind)) {
+                let rooms = view.nodes_of(kind).map(|(node, devices)| (node, devices.min(half)));
+                let Some(allocation) = Allocation::filling(rooms, width) else { continue };
+                let configuration = view.configuration(job, &allocation, None);
+                match Exchange::of(self.truth(), &job.description, &configuration) {
+                    Ok(exchange) if exchange.waits_for_links() => return Ok(()),
+                    Ok(_) => is_known = true,
+                    // Whether it runs anywhere is found out when it arrives.
+                    Err(_) => {}
+                }
+            }
+        }
+        if !is_known {
+            return Ok(());
+        }
+        let what = "jobs share links, and by this model no job is slower with less of a link";
+        Err(InputError::new(format!("--truth {}", self.truth_name), what).hint(
+            "choose profiles:FOLDER, measured:FOLDER or goodput:FOLDER, which know what part of a step is exchange; \
+             or leave out --shared-links, and `shared_links` in the cluster file",
+        ))
+    }
+
     /// The jobs of a seed.
     pub(super) fn entries(&self, seed: u64) -> Result<Cow<'_, [Entry]>, InputError> {
         let Some(workload) = &self.workload else {
@@ -167,6 +206,7 @@ impl Inputs {
         let mut drawn = workload::generate(workload, seed, &self.cluster.view.device_types)?;
         self.give_work(&mut drawn.entries)?;
         self.check_memory(&drawn.entries)?;
+        self.check_links(&drawn.entries)?;
         Ok(Cow::Owned(drawn.entries))
     }
 }

@@ -65,6 +65,9 @@ pub(crate) struct SimulateArguments {
     /// Let two jobs share devices, under policies that pack (gandiva, gavel_max_min:packing=1), where the model knows what both lose
     #[arg(long)]
     pub(crate) packing: bool,
+    /// Let jobs over several nodes slow each other down where they share a node's link, if the model knows exchanges
+    #[arg(long, conflicts_with = "replay")]
+    pub(crate) shared_links: bool,
     /// Let every job whose row does not say otherwise run on MIN to MAX devices
     #[arg(long, value_name = "MIN..MAX")]
     pub(crate) elastic: Option<bellwether_core::job::WorkerRange>,
@@ -151,6 +154,7 @@ fn request(arguments: &SimulateArguments) -> Result<Request, InputError> {
         start: arguments.start,
         round: arguments.round,
         packing: arguments.packing,
+        shared_links: arguments.shared_links,
         elastic: arguments.elastic,
         early: arguments.early,
         keep_spans: arguments.plot.is_some(),

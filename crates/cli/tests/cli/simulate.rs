@@ -255,6 +255,46 @@ fn packing_is_asked_for_and_ends_jobs_earlier() {
     assert!((0..4).all(|place| by_file[place]["avg_jct_s"] == shared[place]["avg_jct_s"]), "{by_file:?}");
 }
 
+/// Two jobs with a node in common slow each other down where the command or the cluster file says so, by a truth that
+/// knows their exchanges.
+#[test]
+fn links_are_shared_where_that_is_asked_for() {
+    let scene = Scene::new("");
+    let row = "bert,36,100000";
+    scene.write(
+        "two.csv",
+        format!("job_id,submit_time,num_gpu,duration,model,batch,work\n1,0,3,,{row}\n2,0,3,,{row}\n"),
+    );
+    let truth = format!("measured:{DATA}/pollux-tables");
+    let mean_s = |cluster: &str, more: &[&str]| {
+        let arguments = ["--cluster", cluster, "--truth", &truth, "--policy", "fifo"];
+        let results = simulated_of(&scene, "two.csv", &[&arguments[..], more].concat());
+        results[0]["avg_jct_s"].as_f64().expect("a number")
+    };
+    let (alone_s, shared_s) = (mean_s("3x2", &[]), mean_s("3x2", &["--shared-links"]));
+    // Half of a step is exchange: 1.25 of the time alone, if all of the step were as the tables say of three GPUs.
+    assert!((1.1..1.5).contains(&(shared_s / alone_s)), "{alone_s} {shared_s}");
+    // No node is shared where each has a node for itself.
+    assert_eq!(mean_s("2x4", &[]), mean_s("2x4", &["--shared-links"]));
+    scene.write("links.toml", "shared_links = true\n[[nodes]]\ncount = 3\ndevices = 2\n");
+    assert_eq!(mean_s("links.toml", &[]), shared_s);
+    // The example: who fills nodes in parts is slower, and Pollux leaves a node to one job that spans several.
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/simulate/exchange.toml");
+    let of_example = |more: &[&str]| {
+        let arguments = ["--cluster", "16x4", "--truth", &truth, "--policy", "fifo,pollux"];
+        simulated_of(&scene, example, &[&arguments[..], more].concat())
+    };
+    let (alone, shared) = (of_example(&[]), of_example(&["--shared-links"]));
+    let figure = |results: &[Value], place: usize| results[place]["avg_jct_s"].as_f64().expect("a number");
+    assert!(figure(&shared, 0) > 1.2 * figure(&alone, 0), "{alone:?} {shared:?}");
+    assert_eq!(figure(&shared, 1), figure(&alone, 1));
+    let arguments = ["simulate", "--trace", "two.csv", "--policy", "fifo", "--truth", "linear"];
+    for cluster in [&["--cluster", "3x2", "--shared-links"][..], &["--cluster", "links.toml"]] {
+        let refused = scene.call(&[&arguments[..], cluster].concat());
+        refused.refused_with(&["--truth linear", "no job is slower with less of a link", "profiles:FOLDER"]);
+    }
+}
+
 #[test]
 fn tables_of_models_say_how_fast_jobs_are() {
     let scene = Scene::new("");

@@ -34,6 +34,7 @@ mod profiles;
 mod regression;
 mod rescale;
 mod scaling;
+mod shared_links;
 mod speedup;
 mod staleness;
 mod tables;

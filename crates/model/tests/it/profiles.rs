@@ -4,6 +4,7 @@ use bellwether_core::prediction::{
     Configuration, DeviceGroup, JobDescription, Link, PredictError, StepModel,
 };
 use bellwether_core::profile::Profile;
+use bellwether_model::biased::Biased;
 use bellwether_model::predict::ProfileModel;
 use bellwether_model::profiles::ProfiledJobs;
 
@@ -60,6 +61,25 @@ fn a_cluster_without_links_has_those_of_the_profile() {
     let slow = Link { bandwidth_bytes_per_s: 1e6, latency_s: 0.0 };
     assert!(rate(&jobs, &on("gpu", &[2], slow)) < rate(&jobs, &on("gpu", &[2], link)) / 2.0);
     assert_eq!(rate(&jobs, &on("fast", &[1], link)), 2.0 * rate(&jobs, &on("gpu", &[1], link)));
+}
+
+#[test]
+fn a_part_of_a_link_that_is_not_described_is_a_part_of_the_profiles() {
+    let jobs = jobs(NETWORK);
+    let half = Link { bandwidth_bytes_per_s: 5e6, latency_s: 0.0 };
+    let on_part = |part: f64| {
+        let asked = jobs.predict_on_part(&job("net"), &on("gpu", &[1, 1], Link::UNLIMITED), part);
+        asked.expect("a prediction").examples_per_s
+    };
+    assert_eq!(on_part(1.0), rate(&jobs, &on("gpu", &[1, 1], Link::UNLIMITED)));
+    assert_eq!(on_part(0.5), rate(&jobs, &on("gpu", &[1, 1], half)));
+    assert!(on_part(0.5) < on_part(1.0));
+    let factor = |part: f64| {
+        let noisy = Biased::new(Box::new(self::jobs(NETWORK)), 0.3, 1).expect("a model");
+        let wrong = noisy.predict_on_part(&job("net"), &on("gpu", &[1, 1], Link::UNLIMITED), part);
+        wrong.expect("a prediction").examples_per_s / on_part(part)
+    };
+    assert!(factor(1.0) != 1.0 && (factor(0.1) / factor(1.0) - 1.0).abs() < 1e-12);
 }
 
 #[test]

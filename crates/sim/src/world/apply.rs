@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bellwether_core::cluster::{JobId, JobView};
 use bellwether_core::policy::{Action, Fault};
-use bellwether_core::prediction::PredictError;
+use bellwether_core::prediction::{JobDescription, PredictError};
 
 use super::{Before, Event, Truth, World, together};
 
@@ -66,6 +66,7 @@ impl World<'_> {
             if !before.is_empty() && seen.allocation.is_empty() {
                 self.recording.preempted(id);
             }
+            self.links.touch(id);
             let is_start = seen.started_s.is_none() && seen.is_running();
             let (now_beside, begins_s) = (std::mem::replace(&mut seen.beside, beside), seen.progress_s);
             seen.turn(&before, self.now_s, self.view.restart_s);
@@ -147,6 +148,9 @@ impl World<'_> {
             .zip(held)
             .position(|(node, held)| node.free + held != node.devices || (held > 0 && !node.up));
         match wrong {
+            None if !self.links.are_those_of(&self.view) => {
+                Err(Fault::Broken("the jobs that share links are not those that span nodes".into()))
+            }
             Some(node) => {
                 Err(Fault::Broken(format!("node {node}: what is held and what is free is not what there is")))
             }
@@ -159,15 +163,13 @@ impl World<'_> {
         let way = seen.way();
         let configuration = self.view.configuration_in(way, &seen.job, &seen.allocation, seen.batch);
         let description = &seen.job.description;
-        let unknown = |why: PredictError| {
-            Fault::World(format!("job `{}` runs where its speed is not known: {why}", description.name))
-        };
+        let unknown = |why: PredictError| speed_unknown(description, &why);
         let prediction = self.truth.predict(description, &configuration).map_err(unknown)?;
         let efficiency = match seen.batch {
             Some(batch) => self.truth.efficiency(description, batch.samples, seen.done),
             None => 1.0,
         };
-        let alone = prediction.examples_per_s * efficiency;
+        let alone = prediction.examples_per_s * efficiency * self.links.kept(id);
         match seen.beside {
             None => Ok(alone),
             Some(other) => Ok(alone * self.kept(id, &configuration, other).map_err(unknown)?),
@@ -188,6 +190,7 @@ impl World<'_> {
         if let Some(switch) = job.switch.take() {
             (job.ways, seen.way) = (switch.ways, None);
         }
+        self.links.touch(id);
         let at = self.truths.get_mut(&id).and_then(|truth| truth.switch_at.take());
         self.reach(id, at);
     }
@@ -206,6 +209,10 @@ impl World<'_> {
             self.fault.get_or_insert(fault);
         }
     }
+}
+
+pub(super) fn speed_unknown(description: &JobDescription, why: &PredictError) -> Fault {
+    Fault::World(format!("job `{}` runs where its speed is not known: {why}", description.name))
 }
 
 fn broken(id: JobId, what: &str) -> Fault {

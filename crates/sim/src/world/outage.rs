@@ -65,7 +65,8 @@ impl World<'_> {
             let before = seen.allocation.clone();
             seen.settle(&before, self.now_s);
             if let Some(checkpoint_s) = self.scenario.checkpoint_s {
-                let since_s = (self.now_s - seen.progress_s).max(0.0) % checkpoint_s;
+                let begins_s = self.links.begins_s(job).unwrap_or(seen.progress_s);
+                let since_s = (self.now_s - begins_s).max(0.0) % checkpoint_s;
                 let lost = (seen.rate * since_s).min(seen.done);
                 seen.done -= lost;
                 seen.remaining = seen.remaining.map(|work| work + lost);
@@ -76,6 +77,7 @@ impl World<'_> {
         }
         for job in hit {
             let freed = self.view.vacate(job);
+            self.links.touch(job);
             self.running -= 1;
             // A waiting job has no event and no speed, so nothing can go wrong.
             let _ = self.advance(job);

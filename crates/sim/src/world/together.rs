@@ -79,6 +79,7 @@ impl World<'_> {
         (seen.allocated_s, seen.progress_s) = (self.now_s, self.now_s);
         self.leave_alone(other);
         let freed = self.view.vacate(id);
+        self.links.touch(id);
         self.running -= 1;
         let _ = self.advance(id);
         self.changes.lost.push((id, freed));

@@ -6,6 +6,7 @@ mod gavel_trace;
 mod packing;
 mod policies;
 mod pollux;
+mod shared_links;
 mod trace;
 mod workload;
 mod workload_arrivals;

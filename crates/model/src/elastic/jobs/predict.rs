@@ -89,13 +89,24 @@ impl StepModel for FittedJobs {
         job: &JobDescription,
         configuration: &Configuration,
     ) -> Result<Prediction, PredictError> {
+        self.predict_on_part(job, configuration, 1.0)
+    }
+
+    /// Over several nodes all of the fitted exchange waits for the links.
+    fn predict_on_part(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+        part: f64,
+    ) -> Result<Prediction, PredictError> {
         let application = self.0.get(&job.model)?;
         let Shares { replicas, local_batch, accumulation } = application.shares(configuration)?;
         let fitted = &application.fitted;
         let nodes = configuration.nodes();
-        let step_s = fitted.throughput.step_s(nodes, replicas, local_batch, accumulation as u32 - 1);
-        let exchange_s = fitted.throughput.exchange_s(nodes, replicas);
-        let bound_by_link = exchange_s > fitted.throughput.gradient_s(local_batch) * accumulation;
+        let throughput = fitted.throughput.on_part(part);
+        let step_s = throughput.step_s(nodes, replicas, local_batch, accumulation as u32 - 1);
+        let exchange_s = throughput.exchange_s(nodes, replicas);
+        let bound_by_link = exchange_s > throughput.gradient_s(local_batch) * accumulation;
         let validity = if replicas > fitted.most_replicas {
             Validity::Extrapolated(format!("at most {} devices were measured", fitted.most_replicas))
         } else {
@@ -135,17 +146,23 @@ impl StepModel for MeasuredJobs {
         job: &JobDescription,
         configuration: &Configuration,
     ) -> Result<Prediction, PredictError> {
+        self.predict_on_part(job, configuration, 1.0)
+    }
+
+    /// Over several nodes all of the measured exchange waits for the links.
+    fn predict_on_part(
+        &self,
+        job: &JobDescription,
+        configuration: &Configuration,
+        part: f64,
+    ) -> Result<Prediction, PredictError> {
         let application = self.0.get(&job.model)?;
         let Shares { local_batch, accumulation, .. } = application.shares(configuration)?;
         let step = application.steps.around(&placement(configuration))?.at(local_batch);
         let gradients_s = accumulation * (step.step_s - step.exchange_s);
-        prediction(
-            configuration,
-            gradients_s + step.exchange_s,
-            0.0,
-            step.exchange_s > gradients_s,
-            of_batch(step.measured),
-        )
+        let exchange_s = if configuration.nodes() > 1 { step.exchange_s / part } else { step.exchange_s };
+        let validity = of_batch(step.measured);
+        prediction(configuration, gradients_s + exchange_s, 0.0, exchange_s > gradients_s, validity)
     }
 
     fn efficiency(&self, job: &JobDescription, batch: u64, progress: f64) -> f64 {
