@@ -40,6 +40,7 @@ fn job(row: usize, arrival_s: f64, (min_devices, max_devices): (u32, u32), work:
         adaptive_batch: false,
         ways: Vec::new(),
         switch: None,
+        workers: None,
     };
     Entry { job: Arc::new(job), work, is_duration: false, row }
 }
