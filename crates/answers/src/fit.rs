@@ -12,11 +12,12 @@ use bellwether_model::calibrate::kinds::{padded_batch, predict_kind};
 use bellwether_model::calibrate::{self, Noise, all_reduce, asynchronous};
 use bellwether_model::collective::Algorithm;
 use bellwether_model::elastic;
-use bellwether_model::predict::{ANSWERS_MAX, Answer, mark};
+use bellwether_model::predict::{ANSWERS_MAX, Answer, DeviceSpec, mark};
 use bellwether_model::scaling::Scaling;
 
 use crate::predict::Request;
 
+mod devices;
 mod sources;
 mod table;
 
@@ -224,6 +225,8 @@ pub struct Question<'a> {
     pub servers: Option<u32>,
     /// Samples per step of all workers; `None`: as measured.
     pub batch: Option<u64>,
+    /// The workers' devices, each with how many there are; empty: those that were measured.
+    pub devices: Vec<DeviceSpec>,
 }
 
 impl<'a> Question<'a> {
@@ -245,14 +248,18 @@ impl<'a> Question<'a> {
             ("--nodes-per-update", request.nodes_per_update != 1),
             ("--bandwidth", request.bandwidth.is_some()),
             ("--latency", request.latency.is_some()),
-            ("--device", !request.devices.is_empty()),
         ];
         if let Some((flag, _)) = of_profiles.iter().find(|(_, given)| *given) {
             let what = "fitted models speak of what was measured, and of other numbers of workers";
             return Err(InputError::new(*flag, what).hint("leave it out, or predict from a profile"));
         }
         let Request { workers, servers, batch, .. } = *request;
-        Ok(Question { file, place, kind, workers, servers, batch })
+        let devices = request.devices.clone();
+        if workers.is_some() && !devices.is_empty() {
+            let what = "the devices say how many workers there are";
+            return Err(InputError::new("--workers", what).hint("leave it out"));
+        }
+        Ok(Question { file, place, kind, workers, servers, batch, devices })
     }
 
     /// The kind that is asked about.
@@ -261,6 +268,9 @@ impl<'a> Question<'a> {
     ///
     /// A file that holds no such kind, or several of which none is named.
     pub fn kind(&self) -> Result<&FittedKind, InputError> {
+        if let Some(first) = self.devices.first() {
+            return self.kind_on(first);
+        }
         let (place, file) = (self.place.display().to_string(), &self.file);
         let names: Vec<String> = file.kinds.iter().map(|kind| kind.name.clone()).collect();
         let wanted = match self.kind {
@@ -299,6 +309,9 @@ impl<'a> Question<'a> {
         if self.servers.is_some_and(|servers| (servers == 0) != (kind.servers == 0)) {
             let what = format!("`{}` was measured with {} servers", kind.name, kind.servers);
             return Err(InputError::new("--servers", what).hint("leave it out, or measure with servers"));
+        }
+        if !self.devices.is_empty() {
+            return self.together();
         }
         let mut answers = Vec::new();
         for workers in range.min..=range.max {

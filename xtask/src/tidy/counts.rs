@@ -23,7 +23,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ),
     ("des", 2000, "an engine that knows no domain"),
     ("numerics", 2500, "fits, searches, matrices and programs that know no domain"),
-    ("model", 24000, "a model per file, specified in its header; examples that choose beliefs"),
+    ("model", 24200, "a model per file, specified in its header; examples that choose beliefs"),
     ("federation", 9000, "federations: queues that overflow, games, and the answers of both"),
     ("sched", 15000, "a policy per file; planner, programs, control of one run"),
     (
@@ -57,7 +57,7 @@ const BUDGETS: &[(&str, usize, &str)] = &[
     ),
     (
         "answers",
-        3100,
+        3200,
         "questions without a run: named options, requests and their answers; speed models by name; fits of measurements",
     ),
     ("client", 1000, "the client of a daemon: endpoints, TLS, typed requests, streams"),

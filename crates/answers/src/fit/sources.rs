@@ -68,6 +68,11 @@ pub fn find_run(source: &Path, state_dir: Option<&Path>) -> Result<RunDir, RunDi
     }
 }
 
+/// What a kind of job on one type of device is called.
+pub(super) fn on_device(kind: &str, device: &str) -> String {
+    format!("{kind} on {device}")
+}
+
 /// Adds the rows of a table (CSV), which are of the kind `stem` where they do not say another.
 ///
 /// # Errors
@@ -79,7 +84,10 @@ pub fn add_table(sources: &mut Sources, path: &Path) -> Result<(), InputError> {
         .map_err(|error| InputError::new(&place, format!("the measurements cannot be read: {error}")))?;
     let stem = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
     for row in read_rows(&text, &place)? {
-        let kind = sources.entry(row.kind.clone().unwrap_or_else(|| stem.clone())).or_default();
+        let kind = row.kind.clone().unwrap_or_else(|| stem.clone());
+        // Each type of device has a model of its own; several together are predicted from these.
+        let kind = row.device.as_ref().map_or(kind.clone(), |device| on_device(&kind, device));
+        let kind = sources.entry(kind).or_default();
         kind.bytes = row.bytes.or(kind.bytes);
         kind.virtual_nodes = row.virtual_nodes.or(kind.virtual_nodes);
         kind.measurements.push(row.measurement());

@@ -10,8 +10,9 @@ use super::on_nodes;
 use crate::table::{Cells, Table};
 
 /// Columns that a table may have; `workers` and one of `step_s` and `examples_per_s` it needs.
-const COLUMNS: [&str; 11] = [
+const COLUMNS: [&str; 12] = [
     "kind",
+    "device",
     "workers",
     "nodes",
     "virtual_nodes",
@@ -32,6 +33,8 @@ const WORKERS_MAX: u32 = 100_000;
 pub struct Row {
     /// The kind of job, where it is said.
     pub kind: Option<String>,
+    /// The type of its workers' devices, where it is said.
+    pub device: Option<String>,
     workers: u32,
     /// Nodes that hold them, as evenly as may be.
     nodes: u32,
@@ -99,6 +102,7 @@ fn row(cells: &Cells<'_>) -> Result<Row, InputError> {
     let servers = whole("servers", u64::from(WORKERS_MAX))?.map(|servers| servers as u32);
     Ok(Row {
         kind: cell("kind").map(String::from),
+        device: cell("device").map(String::from),
         workers,
         nodes,
         step_s,

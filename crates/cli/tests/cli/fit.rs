@@ -53,6 +53,45 @@ fn tables_become_models_that_predict_and_simulate() {
     assert!(results.iter().all(|result| result["jobs"] == 2 && result["refused"] == 0), "{ended:?}");
 }
 
+/// Workers of two speeds at one server: a lone step takes 1 s on the one and 0.25 s on the other.
+#[test]
+fn types_of_device_are_fitted_apart_and_predicted_together() {
+    let scene = Scene::new("");
+    let row =
+        |device: &str, workers: u32, rate: f64| format!("net,{device},{workers},{rate},{workers},asp,1\n");
+    let rows = [
+        row("slow", 1, 1.0),
+        row("slow", 2, 1.99),
+        row("slow", 4, 3.95),
+        row("quick", 1, 4.0),
+        row("quick", 2, 7.9),
+        row("quick", 4, 15.3),
+    ];
+    let header = "kind,device,workers,examples_per_s,batch,protocol,servers\n".to_string();
+    scene.write("mixed.csv", header + &rows.concat());
+    let ended = scene.call(&["fit", "mixed.csv", "-o", "fitted.json"]);
+    assert!(ended.code == Some(0) && ended.stdout.contains("net on quick"), "{ended:?}");
+    let both = predicted(&scene, &["--device", "slow=1:2", "--device", "quick=1:1"]);
+    let (rate, low, high) = (&both[0]["examples_per_s"], &both[0]["low"], &both[0]["high"]);
+    // Far from full the server adds up their own speeds.
+    assert!((rate.as_f64().expect("a number") / 5.95 - 1.0).abs() < 0.02, "{both:?}");
+    assert!(low.as_f64() < rate.as_f64() && rate.as_f64() < high.as_f64(), "{both:?}");
+    assert!(both[0]["workers"] == 3 && both[0]["validity"].to_string().contains("together"), "{both:?}");
+    // Of one type they are what its own model says.
+    let alike = predicted(&scene, &["--device", "quick=1:4"]);
+    let own = predicted(&scene, &["--kind", "net on quick", "--workers", "4"]);
+    let ratio =
+        |one: &Value, other: &Value| one.as_f64().expect("a number") / other.as_f64().expect("a number");
+    assert!((ratio(&alike[0]["examples_per_s"], &own[0]["examples_per_s"]) - 1.0).abs() < 1e-6, "{alike:?}");
+    let refused = |more: &[&str], words: &[&str]| {
+        scene.call(&[&["predict", "fitted.json"], more].concat()).refused_with(words);
+    };
+    refused(&["--device", "other=1:2"], &["--device", "not measured on `other`", "net on quick"]);
+    refused(&["--device", "quick=1"], &["--device", "how many workers", "quick=1:2"]);
+    refused(&["--device", "quick=1:2", "--workers", "3"], &["--workers", "leave it out"]);
+    refused(&["--device", "quick=1:0"], &["--device", "how many workers"]);
+}
+
 #[test]
 fn few_measurements_are_enough_for_fewer_terms() {
     let scene = Scene::new("");

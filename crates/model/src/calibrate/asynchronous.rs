@@ -16,14 +16,14 @@
 
 use bellwether_core::InputError;
 use bellwether_core::fitted::{FittedModel, Measurement, Parameter};
-use bellwether_core::prediction::{Bottleneck, Configuration, Prediction, Protocol};
+use bellwether_core::prediction::{Bottleneck, Configuration, Prediction, Protocol, Validity};
 use bellwether_des::statistics::{mean, student_probability};
 
 use super::noise::student_point;
 use super::{LEVEL, Noise, Point, fitted_range, needed, points, validity};
 use crate::common::parameter::parameter;
 use crate::common::{SPREAD_MAX, check};
-use crate::queueing::{ClosedNetwork, low_variance};
+use crate::queueing::{self, ClosedNetwork, exact, low_variance, multiclass};
 
 /// Name of the fitted model.
 pub(super) const MODEL: &str = "queueing";
@@ -338,6 +338,83 @@ pub fn fit(measurements: &[Measurement], prior: &Prior) -> Result<FittedModel, I
     }
     let model = MODEL.to_owned();
     Ok(FittedModel { model, parameters, covariance: Vec::new(), relative_residuals, workers, batch })
+}
+
+/// Workers of one class: what [`fit`] found of them, how many they are, and how much faster than those that it was
+/// fitted to they compute.
+#[derive(Debug, Clone, Copy)]
+pub struct Class<'a> {
+    /// What was fitted.
+    pub fitted: &'a FittedModel,
+    /// How many workers.
+    pub workers: u32,
+    /// Speed of their devices, relative to the fitted ones.
+    pub speed: f64,
+}
+
+/// Predicts workers of several classes at the same servers, which take as long for a step of any: exact mean-value
+/// analysis of the classes, corrected by what steady stations are worth to as many equal workers. The station's time is
+/// the geometric mean of what the classes were fitted to, its ends the least and the largest of theirs.
+///
+/// # Errors
+///
+/// Returns an error on any of these: no class; classes with different samples per step; a speed that is not above 0; a
+/// model that lacks parameters or is of another kind.
+pub fn predict_classes(classes: &[Class<'_>], servers: u32) -> Result<Prediction, InputError> {
+    let workers = classes.iter().fold(0_u32, |sum, class| sum.saturating_add(class.workers));
+    check::workers(PLACE, workers)?;
+    let samples = needed(classes[0].fitted, "samples_per_step")?;
+    for class in classes {
+        check::not_positive(PLACE, "the speed of a device", class.speed)?;
+        let other = needed(class.fitted, "samples_per_step")?;
+        if (other / samples - 1.0).abs() > SAME_SAMPLES {
+            let what = format!("the classes were measured with {samples} and {other} samples per step");
+            return Err(InputError::new(PLACE, what).hint("measure all with one batch per worker"));
+        }
+    }
+    let solve = |prefix: &str, joined: &dyn Fn(&[f64]) -> f64| -> Result<(f64, f64), InputError> {
+        let mut found = Vec::with_capacity(classes.len());
+        for class in classes {
+            let demand_s = needed(class.fitted, &format!("{prefix}demand_s"))?;
+            let scale = needed(class.fitted, "servers")? / f64::from(servers.max(1));
+            let step_s = needed(class.fitted, &format!("{prefix}delay_s"))? + demand_s;
+            found.push((step_s, demand_s * scale));
+        }
+        let demand_s = joined(&found.iter().map(|(_, demand_s)| *demand_s).collect::<Vec<_>>());
+        let of_class = |(class, (step_s, _)): (&Class<'_>, &(f64, f64))| queueing::Class {
+            workers: class.workers,
+            delay_s: (step_s - demand_s).max(0.0) / class.speed,
+            demands_s: vec![demand_s],
+        };
+        let stations: Vec<queueing::Class> = classes.iter().zip(&found).map(of_class).collect();
+        let throughput_per_s: f64 = multiclass(&stations)?.throughput_per_s.iter().sum();
+        let delays_s = stations.iter().map(|class| f64::from(class.workers) * class.delay_s);
+        let equal = ClosedNetwork::new(delays_s.sum::<f64>() / f64::from(workers), &[demand_s])?;
+        let steady = low_variance(&equal, needed(classes[0].fitted, "squared_variation")?, workers)?;
+        let correction = steady.throughput_per_s / exact(&equal, workers)?.throughput_per_s;
+        Ok((throughput_per_s * correction, equal.lone_step_s() / demand_s))
+    };
+    let geometric = |values: &[f64]| mean(&values.iter().map(|value| value.ln()).collect::<Vec<_>>()).exp();
+    let (throughput_per_s, knee) = solve("", &geometric)?;
+    let least = |values: &[f64]| values.iter().copied().fold(f64::INFINITY, f64::min);
+    let largest = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
+    let (most_per_s, _) = solve("optimistic_", &least)?;
+    let (least_per_s, _) = solve("pessimistic_", &largest)?;
+    let mut noise = 0.0_f64;
+    for class in classes {
+        noise = noise.max(needed(class.fitted, "relative_noise")?);
+    }
+    let down = (throughput_per_s / least_per_s).ln().max(0.0).hypot(noise).min(SPREAD_MAX);
+    let up = (most_per_s / throughput_per_s).ln().max(0.0).hypot(noise).min(SPREAD_MAX);
+    let examples_per_s = throughput_per_s * samples;
+    Ok(Prediction {
+        examples_per_s,
+        low: examples_per_s * (-down).exp(),
+        high: examples_per_s * up.exp(),
+        step_s: f64::from(workers) / throughput_per_s,
+        bottleneck: if f64::from(workers) < knee { Bottleneck::Compute } else { Bottleneck::Server },
+        validity: Validity::Extrapolated("several types of device together were not measured".into()),
+    })
 }
 
 /// Predicts with what [`fit`] found.

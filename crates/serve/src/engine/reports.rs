@@ -143,8 +143,11 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         self.write(Entry::Profiled { job, rates, device_types, why })?;
         match too_large {
             // It is not known to fail: who knows better resumes it.
-            Some(by) => self.write(Entry::Suspended { job, by: format!("the daemon: {by}") }),
-            None => Ok(()),
+            Some(by) if self.state.view.jobs.contains_key(&job) => {
+                self.write(Entry::Suspended { job, by: format!("the daemon: {by}") })
+            }
+            // Its user has suspended it meanwhile, and will hear of it from the run.
+            _ => Ok(()),
         }
     }
 

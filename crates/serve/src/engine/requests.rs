@@ -250,7 +250,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             let outcome = record.end.as_ref().map_or(Outcome::Cancelled, |end| end.outcome);
             return Ok(Err(over(name, outcome)));
         };
-        let (now, servers) = (record.workers(seen), record.submitted.servers);
+        let (now, servers) = (record.workers(seen), record.fewest_servers());
         let Submitted { job, device_types, .. } = record.submitted.as_ref();
         let wanted = self.fitting(workers.unwrap_or(now), job.batch.virtual_nodes, servers, device_types);
         let weight = weight.unwrap_or(seen.job.weight);

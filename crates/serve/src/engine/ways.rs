@@ -5,8 +5,9 @@ use bellwether_core::job::{CheckedJob, Job, SyncPolicy, WorkerRange};
 
 use crate::state::server_slots;
 
-/// Most ways of a job: each is predicted from its profile.
-const WAYS_MAX: usize = 64;
+/// Most ways of a job: while each is predicted from its profile for every number of slots, the daemon does nothing
+/// else.
+const WAYS_MAX: usize = 16;
 
 /// The job with each of `protocols`, else its own, and each number of servers where a protocol has them, else its own.
 ///

@@ -115,6 +115,12 @@ impl Record {
         WorkerRange { min, max }
     }
 
+    /// The fewest slots of servers that it may have.
+    pub(crate) fn fewest_servers(&self) -> u32 {
+        let Submitted { ways, servers, .. } = self.submitted.as_ref();
+        ways.iter().map(|way| way.servers).min().unwrap_or(*servers)
+    }
+
     /// How many workers it has on this number of slots, of which its servers take theirs.
     pub(crate) fn workers_on(&self, slots: u32) -> u32 {
         slots.saturating_sub(self.submitted.servers).min(self.submitted.job.batch.virtual_nodes)

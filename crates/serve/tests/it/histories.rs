@@ -39,7 +39,7 @@ const FAILURES_MAX: usize = 50;
 /// Daemons of a history, the last of which lives until all is over.
 const DAEMONS: u64 = 6;
 
-/// One node, two equal ones, or a fast and a slow one, in turn.
+/// One node, two equal ones, or a fast and a slow one, in turn; some slots have little memory.
 fn machine(seed: u64) -> Machine {
     let mut machine = Machine::slots(SLOTS);
     let which = seed % 3;
@@ -47,8 +47,12 @@ fn machine(seed: u64) -> Machine {
         machine.nodes = vec![MachineNode { device_type: 0, devices: SLOTS / 2 }; 2];
     }
     if which > 1 {
-        machine.device_types.push(DeviceType { name: "slow".into(), speed: 0.5, memory_bytes: None });
+        let memory_bytes = Some(1 << 30);
+        machine.device_types.push(DeviceType { name: "slow".into(), speed: 0.5, memory_bytes });
         machine.nodes[1].device_type = 1;
+    }
+    if seed % 5 == 0 {
+        machine.device_types[0].memory_bytes = Some(1 << 30);
     }
     machine
 }

@@ -7,6 +7,7 @@ use bellwether_core::record::{RunFailure, RunOutcome};
 use bellwether_serve::runner::{Report, Wanted};
 
 use super::replay::Followed;
+use super::users::profile;
 use super::world::{CRASHES_MAX, STEPS, World};
 
 /// How long the runner waits for a run that should leave.
@@ -149,7 +150,12 @@ impl World {
                 if self.random.below(20) == 0 {
                     post.wish.iter_mut().for_each(|wish| wish.profiles = false);
                     self.count("profiled", 1);
-                    self.send(job, Report::Profiled { job, profile: Err("it is played".into()) });
+                    let profile = match self.random.below(2) {
+                        0 => Err("it is played".into()),
+                        // More than some slots have.
+                        _ => Ok(profile(2 << 30)),
+                    };
+                    self.send(job, Report::Profiled { job, profile });
                 }
             }
             _ => {

@@ -38,8 +38,8 @@ fn protocol(word: &str) -> SyncPolicy {
     word.parse().expect("a policy")
 }
 
-/// Eight virtual nodes of 10 ms, over a link that is full with a few asynchronous workers.
-fn profile() -> Box<Profile> {
+/// Eight virtual nodes of 10 ms, over a link that is full with a few asynchronous workers, each of this size.
+pub(super) fn profile(peak_resident_bytes: u64) -> Box<Profile> {
     let compute = |node: usize| {
         let after: Vec<usize> = node.checked_sub(1).into_iter().collect();
         json!({ "name": node.to_string(), "kind": "compute", "after": after })
@@ -52,7 +52,7 @@ fn profile() -> Box<Profile> {
         "version": 1, "job": "job", "source": "by hand", "device": "box", "batch": 8, "virtual_nodes": 8,
         "parameter_bytes": 1024, "parts": [{ "name": "all", "bytes": 1024 }], "operations": operations,
         "steps": vec![json!({ "step_s": 0.08, "operations_s": operations_s }); 3],
-        "network": { "bandwidth_bytes_per_s": 2e5, "latency_s": 0.0 },
+        "peak_resident_bytes": peak_resident_bytes, "network": { "bandwidth_bytes_per_s": 2e5, "latency_s": 0.0 },
     });
     Box::new(Profile::read(&text.to_string(), "test").expect("a profile"))
 }
@@ -85,7 +85,7 @@ impl Users {
                     weight: 1.0 + random.below(3) as f64,
                     deadline_s: (random.below(4) == 0).then(|| 1.0 + random.below(100) as f64),
                     task: Task { training_samples: 800, bytes: 1024 },
-                    profile: is_open.then(profile),
+                    profile: is_open.then(|| profile(1 << 20)),
                     rates: Vec::new(),
                     protocols: if is_open { vec![protocol("asp"), protocol("bsp")] } else { Vec::new() },
                     servers: is_open.then(|| servers(1 + random.below(2) as u32)),
