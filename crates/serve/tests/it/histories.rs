@@ -51,7 +51,7 @@ fn machine(seed: u64) -> Machine {
         machine.device_types.push(DeviceType { name: "slow".into(), speed: 0.5, memory_bytes });
         machine.nodes[1].device_type = 1;
     }
-    if seed % 5 == 0 {
+    if seed.is_multiple_of(5) {
         machine.device_types[0].memory_bytes = Some(1 << 30);
     }
     machine
