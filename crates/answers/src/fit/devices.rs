@@ -39,18 +39,16 @@ impl Question<'_> {
         let mut kinds = Vec::new();
         for device in &self.devices {
             let kind = self.kind_on(device)?;
+            if kind.servers == 0 {
+                let what =
+                    format!("the workers of `{}` wait for each other, and so for the slowest", kind.name);
+                return Err(InputError::new("--device", what).hint("leave it out, or predict from a profile"));
+            }
             let Some(count) = device.count.filter(|count| *count > 0) else {
                 let what = format!("how many workers have a `{}` is missing", device.name);
                 let example = format!("write for example {}={}:2", device.name, device.speed);
                 return Err(InputError::new("--device", what).hint(example));
             };
-            if kind.servers == 0 {
-                let what =
-                    format!("the workers of `{}` wait for each other, and so for the slowest", kind.name);
-                return Err(
-                    InputError::new("--device", what).hint("leave it out, and predict the slowest type")
-                );
-            }
             kinds.push((kind, count, device.speed));
         }
         let Some((first, ..)) = kinds.first() else { return Ok(Vec::new()) };
