@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::leftovers::{Leftover, Leftovers};
@@ -52,7 +53,7 @@ impl RunDir {
         let Some(_lock) = self.lock().map_err(RunDirError::io(&self.lock_file()))? else { return Ok(false) };
         // First what makes the folder a run: if the rest cannot be removed, no half of a run is left in the lists.
         for path in [self.job_file(), self.path.clone()] {
-            let removed = if path == self.path { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            let removed = if path == self.path { remove_whole(&path) } else { fs::remove_file(&path) };
             match removed {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(RunDirError::io(&path)(error));
@@ -61,5 +62,44 @@ impl RunDir {
             }
         }
         Ok(true)
+    }
+}
+
+/// Removes a folder with all that is in it. A process of the run that is about to end may still write there, so a
+/// folder that is not empty yet is tried again for a while.
+fn remove_whole(path: &Path) -> io::Result<()> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match fs::remove_dir_all(path) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty && Instant::now() < until => {
+                std::thread::sleep(LOOK);
+            }
+            removed => return removed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_removed_under_one_that_writes_a_little_longer() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("run");
+        fs::create_dir(&path).expect("a folder");
+        let writing = path.clone();
+        let writer = std::thread::spawn(move || {
+            let until = Instant::now() + 4 * LOOK;
+            let mut number = 0_u64;
+            while Instant::now() < until {
+                number += 1;
+                // It is gone now and then.
+                let _ = fs::write(writing.join(number.to_string()), b"late");
+            }
+        });
+        remove_whole(&path).expect("it is removed");
+        writer.join().expect("it ends");
+        assert!(!path.exists());
     }
 }
