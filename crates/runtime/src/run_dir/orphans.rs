@@ -88,10 +88,14 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("run");
         fs::create_dir(&path).expect("a folder");
+        // The time that these take is enough for the other one to write more.
+        let mut number = 2_000_u64;
+        for number in 0..number {
+            fs::write(path.join(number.to_string()), b"early").expect("a file");
+        }
         let writing = path.clone();
         let writer = std::thread::spawn(move || {
             let until = Instant::now() + 4 * LOOK;
-            let mut number = 0_u64;
             while Instant::now() < until {
                 number += 1;
                 // It is gone now and then.
