@@ -404,17 +404,37 @@ pub fn predict_classes(classes: &[Class<'_>], servers: u32) -> Result<Prediction
     for class in classes {
         noise = noise.max(needed(class.fitted, "relative_noise")?);
     }
-    let down = (throughput_per_s / least_per_s).ln().max(0.0).hypot(noise).min(SPREAD_MAX);
-    let up = (most_per_s / throughput_per_s).ln().max(0.0).hypot(noise).min(SPREAD_MAX);
-    let examples_per_s = throughput_per_s * samples;
-    Ok(Prediction {
-        examples_per_s,
-        low: examples_per_s * (-down).exp(),
-        high: examples_per_s * up.exp(),
-        step_s: f64::from(workers) / throughput_per_s,
-        bottleneck: if f64::from(workers) < knee { Bottleneck::Compute } else { Bottleneck::Server },
-        validity: Validity::Extrapolated("several types of device together were not measured".into()),
-    })
+    let rates = Rates { throughput_per_s, least_per_s, most_per_s, noise, knee };
+    let validity = Validity::Extrapolated("several types of device together were not measured".into());
+    Ok(rates.prediction(workers, samples, validity))
+}
+
+/// Steps per second of all workers, with what the station's time leaves open.
+struct Rates {
+    throughput_per_s: f64,
+    least_per_s: f64,
+    most_per_s: f64,
+    /// Half the width of the interval of a measurement, in logarithms.
+    noise: f64,
+    /// Workers from which on the station is what they wait for.
+    knee: f64,
+}
+
+impl Rates {
+    fn prediction(&self, workers: u32, samples: f64, validity: Validity) -> Prediction {
+        let Rates { throughput_per_s, least_per_s, most_per_s, noise, knee } = *self;
+        let down = (throughput_per_s / least_per_s).ln().max(0.0).hypot(noise).min(SPREAD_MAX);
+        let up = (most_per_s / throughput_per_s).ln().max(0.0).hypot(noise).min(SPREAD_MAX);
+        let examples_per_s = throughput_per_s * samples;
+        Prediction {
+            examples_per_s,
+            low: examples_per_s * (-down).exp(),
+            high: examples_per_s * up.exp(),
+            step_s: f64::from(workers) / throughput_per_s,
+            bottleneck: if f64::from(workers) < knee { Bottleneck::Compute } else { Bottleneck::Server },
+            validity,
+        }
+    }
 }
 
 /// Predicts with what [`fit`] found.
@@ -467,15 +487,6 @@ pub fn predict(fitted: &FittedModel, configuration: &Configuration) -> Result<Pr
         _ => least_per_s,
     };
     let noise = needed(fitted, "relative_noise")?;
-    let down = (throughput_per_s / least_per_s).ln().max(0.0).hypot(noise).min(SPREAD_MAX);
-    let up = (most_per_s / throughput_per_s).ln().max(0.0).hypot(noise).min(SPREAD_MAX);
-    let examples_per_s = throughput_per_s * samples;
-    Ok(Prediction {
-        examples_per_s,
-        low: examples_per_s * (-down).exp(),
-        high: examples_per_s * up.exp(),
-        step_s: f64::from(workers) / throughput_per_s,
-        bottleneck: if f64::from(workers) < knee { Bottleneck::Compute } else { Bottleneck::Server },
-        validity: validity(fitted, configuration, &further),
-    })
+    let rates = Rates { throughput_per_s, least_per_s, most_per_s, noise, knee };
+    Ok(rates.prediction(workers, samples, validity(fitted, configuration, &further)))
 }
