@@ -1,13 +1,15 @@
-//! Tasks of the house, run as `cargo xtask <verb>`: `test`, `python`, `gpu-check`, `wheel`, `tidy`, `generate` and
-//! `modes`.
+//! Tasks of the house, run as `cargo xtask <verb>`: `test`, `python`, `gpu-check`, `slurm`, `wheel`, `tidy`, `generate`
+//! and `modes`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "these tasks are a command line of their own")]
 
 mod browser;
 mod code;
+mod debian;
 mod generate;
 mod problem;
 mod python;
+mod slurm;
 mod test;
 mod tidy;
 mod tree;
@@ -29,6 +31,8 @@ Usage: cargo xtask <verb>
                         run the tests in Python, or those in files and with names that contain FILE and TEST
   gpu-check             run the tests in Python that need a GPU: bits, copies and speed on this machine's own
   wheel [--check]       write what `pip install` installs to target/wheels; try it in a new environment
+  slurm up|test|down    start a Slurm of four nodes on this machine, run the tests on one, end it (as root);
+                        `slurm --all test` takes those of many minutes, too
   tidy                  check the tree against the rules of the house and print its size
   generate              write the gRPC code again from proto/bellwether.proto
   modes                 write docs/modes.md from the table of training modes";
@@ -48,7 +52,7 @@ fn main() -> ExitCode {
 /// Runs one verb; `false` says that it did its work and found something wrong.
 fn run(arguments: &[String]) -> Result<bool> {
     let mut words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let all = matches!(words.as_slice(), ["test" | "python", "--all", ..]);
+    let all = matches!(words.as_slice(), ["test" | "python" | "slurm", "--all", ..]);
     if all {
         words.remove(1);
     }
@@ -63,6 +67,7 @@ fn run(arguments: &[String]) -> Result<bool> {
         ["gpu-check"] => python::run(&Choice { gpu: true, ..Choice::default() }),
         ["wheel"] => wheel::run(false),
         ["wheel", "--check"] => wheel::run(true),
+        ["slurm", verb] => slurm::run(verb, all),
         ["tidy"] => tidy::run(),
         ["generate"] => generate::run(),
         ["modes"] => tidy::modes::run(),

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::slurm::{self, Cluster};
 use crate::{browser, python, tidy, tree};
 
 /// Compiles and runs all tests, in Rust and in Python, then checks the tree; goes on after a failure, so that one run
@@ -13,10 +14,15 @@ use crate::{browser, python, tidy, tree};
 pub(crate) fn run(extra: &[&str], all: bool) -> Result<bool> {
     check_compiler()?;
     let has_browser = browser::find_or_install();
+    let slurm = slurm::find_or_install();
     let mut parts = Vec::new();
-    let compiled = timed("compile", &mut parts, || cargo_test(&["--no-run"], &[], false))?;
-    let passed =
-        compiled && timed("tests", &mut parts, || cargo_test(&["--no-fail-fast"], extra, has_browser))?;
+    let compiled = timed("compile", &mut parts, || cargo_test(&["--no-run"], &[], false, None))?;
+    let passed = compiled
+        && timed("tests", &mut parts, || {
+            cargo_test(&["--no-fail-fast"], extra, has_browser, slurm.as_ref())
+        })?;
+    drop(slurm);
+    let on_slurm = !(all && compiled) || timed("slurm", &mut parts, slurm::long)?;
     let choice = python::Choice { all, ..python::Choice::default() };
     let python = !compiled || timed("python", &mut parts, || python::run(&choice))?;
     let tidy = timed("tidy", &mut parts, tidy::run)?;
@@ -24,7 +30,7 @@ pub(crate) fn run(extra: &[&str], all: bool) -> Result<bool> {
     for (name, took, good) in &parts {
         println!("{name:<10} {:>7.1} s  {}", took.as_secs_f64(), if *good { "passed" } else { "FAILED" });
     }
-    Ok(passed && python && tidy)
+    Ok(passed && on_slurm && python && tidy)
 }
 
 /// The C compiler is the one thing beyond cargo: it links programs and builds the C parts of crates.
@@ -55,9 +61,10 @@ fn timed(name: &'static str, parts: &mut Vec<Part>, work: impl FnOnce() -> Resul
 
 /// Runs `cargo test` over the whole workspace: libraries, programs, integration and documentation tests.
 /// Where there is a browser, a test that does not find it has failed.
-fn cargo_test(options: &[&str], extra: &[&str], has_browser: bool) -> Result<bool> {
+fn cargo_test(options: &[&str], extra: &[&str], has_browser: bool, slurm: Option<&Cluster>) -> Result<bool> {
     let status = Command::new(tree::cargo())
         .envs(has_browser.then_some(("BELLWETHER_REQUIRE_BROWSER", "1")))
+        .envs(slurm.map(|cluster| (slurm::VARIABLE, cluster.configuration())))
         .args(["test", "--release", "--workspace"])
         .args(options)
         .arg("--")

@@ -3,9 +3,11 @@
 mod by_hand;
 mod cmd;
 mod colour;
+mod elsewhere;
 mod failure;
 mod files;
 mod job;
+mod join;
 mod options;
 mod outlook;
 mod printer;

@@ -392,6 +392,11 @@ pub enum Event {
         /// Why.
         reason: String,
     },
+    /// The cluster that runs the workers tells something of their machines.
+    Cluster {
+        /// In one sentence.
+        message: String,
+    },
     /// Something that a person should know.
     Warning {
         /// In one sentence.

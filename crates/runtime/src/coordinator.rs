@@ -73,6 +73,8 @@ pub struct Options {
     pub data_listen: SocketAddr,
     /// Workers at the start.
     pub workers: u32,
+    /// Fewest workers to begin with while the others wait for machines.
+    pub min_workers: u32,
     /// Most workers that those who join by hand may raise the number to.
     pub max_workers: u32,
     /// Scheduled changes of the number of workers, by step.
@@ -258,6 +260,7 @@ fn config(options: &Options, resumed: Option<Resumed>) -> Config {
     Config {
         virtual_nodes: options.job.batch.virtual_nodes,
         wanted: options.workers,
+        min_workers: options.min_workers,
         max_workers: options.max_workers,
         schedule: options.schedule.clone(),
         spawns: options.spawn.is_some(),
@@ -456,7 +459,7 @@ impl Run {
         // not have heard that the run is over, and would wait for another coordinator.
         let folder = self.options.folder.clone();
         let runs = |run: &mut Self| {
-            run.processes().any(|child| child.ended().is_none())
+            run.processes().any(|child| child.is_waited_for() && child.ended().is_none())
                 || !run.workers_by_session.is_empty()
                 || !run.leftovers.alive(&folder).is_empty()
         };

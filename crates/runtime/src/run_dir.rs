@@ -16,6 +16,9 @@
 //! | `summary.json` | how the last coordinator ended | the coordinator |
 //! | `coordinator.log` | what a coordinator says that runs in the background | the coordinator |
 //! | `served` | nothing; the run is a daemon's job | the daemon |
+//! | `cluster_jobs.json` | how workers are submitted as jobs of a cluster | the program that starts a coordinator |
+//! | `placement.json` | on which nodes they may run, where another program says that | the daemon |
+//! | `tickets/` | what those jobs are told when they begin | the coordinator |
 //! | `said` | what a coordinator says that a search started | the coordinator |
 //!
 //! A folder with a `job.json` is a run. No other module spells these names.
@@ -36,6 +39,7 @@ use crate::control::Token;
 use crate::journal::{self, Reader, RunHistory};
 use crate::private;
 
+mod cluster_jobs;
 mod error;
 pub(crate) mod leftovers;
 mod lock;
@@ -44,6 +48,7 @@ mod orphans;
 mod state_dir;
 mod words;
 
+pub use cluster_jobs::ClusterJobs;
 pub use error::RunDirError;
 pub use log::{RunLog, RunWord};
 pub use state_dir::StateDir;
@@ -411,7 +416,12 @@ impl RunDir {
     ///
     /// Returns the file system's error.
     pub fn server_log(&self, server: u64) -> io::Result<File> {
-        log(&self.path.join(format!("server-{server}.log")))
+        log(&self.server_log_file(server))
+    }
+
+    /// `server-N.log`.
+    pub fn server_log_file(&self, server: u64) -> PathBuf {
+        self.path.join(format!("server-{server}.log"))
     }
 
     /// Whether a file of this name in a run's folder is shown as its log: that of the coordinator or of a worker.

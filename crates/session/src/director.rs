@@ -9,6 +9,7 @@ mod memberships;
 mod phases;
 pub(crate) mod revocations;
 pub(crate) mod servers;
+pub(crate) mod slurm;
 pub(crate) mod stragglers;
 pub(crate) mod synchronise;
 mod windows;

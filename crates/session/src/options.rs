@@ -56,6 +56,7 @@ pub(crate) fn options(
         listen,
         data_listen: SocketAddr::new(listen.ip(), 0),
         workers: 1,
+        min_workers: 1,
         max_workers: 1,
         schedule: Vec::new(),
         spawn: None,

@@ -111,6 +111,9 @@ impl Session {
         }
         directors.extend(servers::director(&self.job, description));
         directors.extend(setup.map(synchronise::director));
+        if let Spawn::Slurm(program, slurm) = &self.spawn {
+            directors.push(slurm.director(&run, program)?);
+        }
         directors.append(&mut self.directors);
         let filled = Options {
             speeds,
@@ -150,7 +153,12 @@ impl Session {
             let trained = (&description, &self.workload);
             planned = Some(choose::choose(&self.job, trained, &self.spawn, workers, self.price, observe)?);
         }
-        let told = self.start.unwrap_or(workers.initial());
+        // A cluster gives what it has, and the run begins with that.
+        let usual = match self.spawn {
+            Spawn::Slurm(..) if !outset.is_scaled => workers.max,
+            _ => workers.initial(),
+        };
+        let told = self.start.unwrap_or(usual);
         let initial = planned.as_ref().map_or(told, |planned| planned.workers);
         Ok(Beginning { outset, description, planned, initial })
     }
@@ -170,7 +178,9 @@ impl Session {
         // A run that is taken up again, or has a schedule, begins as it was told.
         let is_told = self.resumed.is_some() || !outset.schedule.is_empty() || self.start.is_some();
         let is_range = outset.workers.min < outset.workers.max;
-        self.chooses && !is_told && !matches!(self.spawn, Spawn::ByHand) && is_range
+        // What a job of a cluster does here first, its own folder apart, would have to wait in the queue once more.
+        let is_elsewhere = matches!(self.spawn, Spawn::ByHand | Spawn::Slurm(..));
+        self.chooses && !is_told && !is_elsewhere && is_range
     }
 
     /// Finds out what this session would start, and begins nothing.
@@ -204,6 +214,7 @@ impl Session {
         let plan = self.plan.as_ref();
         Ok(Options {
             workers: *initial,
+            min_workers: outset.workers.min,
             max_workers: outset.workers.max,
             schedule: outset.schedule.clone(),
             spawn: self.spawn.workers(run, &self.workload)?,

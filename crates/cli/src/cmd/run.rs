@@ -11,6 +11,7 @@ use bellwether_runtime::ending::EndSignal;
 use bellwether_session::script::{Lead, Trained};
 use bellwether_session::{Progress, RunError, Session, Spawn, Timeouts};
 
+use crate::elsewhere::{self, Elsewhere};
 use crate::failure::Failure;
 use crate::job::Opened;
 use crate::options::{Format, StateArguments};
@@ -50,8 +51,9 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
         Some(run) => crate::job::stored(run, arguments.output())?,
         None => job::read(&arguments, plan.as_ref())?,
     };
-    let range = arguments.workers.unwrap_or(opened.job.workers);
-    let spawn = spawn(&arguments, opened.trained.as_ref())?;
+    let Elsewhere { spawn, listen, room } =
+        place(&arguments, opened.trained.as_ref(), resumed.as_ref(), printer)?;
+    let range = elsewhere::within(arguments.workers.unwrap_or(opened.job.workers), room)?;
     let (build, initial_weights) = (build_of(opened.trained.as_ref()), opened.initial_weights());
     let Opened { job, lead, .. } = opened;
     let mut session = Session::builder(job)
@@ -63,8 +65,8 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
         .spawn(spawn)
         .choose_start()
         .timeouts(timeouts(&arguments));
-    if let Some(workers) = arguments.workers {
-        session = session.workers(workers);
+    if arguments.workers.is_some() || room.is_some() {
+        session = session.workers(range);
     }
     if let Some(lead) = &lead {
         session = session.led_by(lead.watch());
@@ -81,7 +83,7 @@ pub(crate) fn run(arguments: RunArguments, printer: &Printer) -> Result<ExitCode
     if let Some(plan) = plan {
         session = session.plan(plan);
     }
-    if let Some(address) = arguments.listen {
+    if let Some(address) = arguments.listen.or(listen) {
         session = session.listen(address);
     }
     if arguments.accept_other_data {
@@ -135,10 +137,15 @@ fn timeouts(arguments: &RunArguments) -> Timeouts {
     }
 }
 
-/// How workers and servers are started, unless all join by hand.
-fn spawn(arguments: &RunArguments, trained: Option<&Trained>) -> Result<Spawn, Failure> {
+/// How and where workers and servers are started, unless all join by hand.
+fn place(
+    arguments: &RunArguments,
+    trained: Option<&Trained>,
+    resumed: Option<&RunDir>,
+    printer: &Printer,
+) -> Result<Elsewhere, Failure> {
     if arguments.no_spawn {
-        return Ok(Spawn::ByHand);
+        return Ok(Elsewhere { spawn: Spawn::ByHand, listen: None, room: None });
     }
     let (paces, all, flip) = (paces::relative(&arguments.worker_speed), arguments.speed, arguments.flip_bit);
     // Each computes at its pace; those that have none of their own at that of all.
@@ -147,7 +154,11 @@ fn spawn(arguments: &RunArguments, trained: Option<&Trained>) -> Result<Spawn, F
         let flip = flip.filter(|(who, _)| *who == worker).map(|(_, flip)| format!("--flip-bit={flip}"));
         pace.into_iter().chain(flip).collect()
     };
-    Ok(Spawn::Processes(program_of(trained)?.arguments(more)))
+    let mut place = arguments.elsewhere.place(program_of(trained)?.arguments(more), resumed, printer)?;
+    // Workers look for the next coordinator where the last one was.
+    let is_known = resumed.is_some_and(|run| run.endpoint().is_some());
+    place.listen = place.listen.filter(|_| !is_known);
+    Ok(place)
 }
 
 /// The exit code, which names the signal that stopped the run, and what a person should hear beside the result.

@@ -1,12 +1,9 @@
 //! `bellwether server`: joins a run as a parameter server.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use bellwether_core::InputError;
-use bellwether_core::units::Seconds;
 use bellwether_runtime::notice::Listening;
 use bellwether_runtime::server::run;
 use bellwether_runtime::worker::{Options, WorkerError};
@@ -14,25 +11,13 @@ use clap::Args;
 
 use crate::colour::When;
 use crate::failure::Failure;
-use crate::options::host_and_port;
+use crate::join::JoinArguments;
 use crate::printer::Printer;
-use crate::runs::read_token;
-use bellwether_session::reachable;
 
 #[derive(Debug, Args)]
 pub(crate) struct ServerArguments {
-    /// The coordinator of the run
-    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
-    pub(crate) join: String,
-    /// File with the run's token
-    #[arg(long, value_name = "FILE")]
-    pub(crate) token_file: PathBuf,
-    /// Address on which workers reach this server; anything but loopback must be asked for
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:0")]
-    pub(crate) listen: SocketAddr,
-    /// How long to wait when the coordinator is gone
-    #[arg(long, value_name = "TIME", default_value = "10min")]
-    pub(crate) orphan_timeout: Seconds,
+    #[command(flatten)]
+    pub(crate) join: JoinArguments,
     /// Number that the coordinator gave to a server it started itself
     #[arg(long, hide = true, default_value_t = 0)]
     pub(crate) server_id: u64,
@@ -40,17 +25,17 @@ pub(crate) struct ServerArguments {
 
 pub(crate) fn server(arguments: ServerArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     // What a coordinator's own servers say is in its log.
-    let by_hand = arguments.server_id == 0;
+    let joining = arguments.join.joining(arguments.server_id)?;
+    let by_hand = joining.number == 0;
     if by_hand {
-        printer.note(format_args!("joins the run at {}", arguments.join));
+        printer.note(format_args!("joins the run at {}", joining.coordinator));
     }
-    reachable(arguments.listen)?;
     let options = Options {
-        token: read_token(&arguments.token_file)?,
-        coordinator: arguments.join.clone(),
-        worker: arguments.server_id,
-        listen: arguments.listen,
-        orphan_timeout: Duration::from_secs_f64(arguments.orphan_timeout.get()),
+        token: arguments.join.token()?,
+        coordinator: joining.coordinator,
+        worker: joining.number,
+        listen: joining.listen,
+        orphan_timeout: Duration::from_secs_f64(arguments.join.orphan_timeout.get()),
         notices: Listening {
             sources: Vec::new(),
             interval: Duration::from_secs(5),

@@ -1,9 +1,7 @@
 //! `bellwether worker`: joins a run.
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode};
 use std::time::Duration;
 
@@ -18,27 +16,16 @@ use clap::Args;
 
 use crate::colour::When;
 use crate::failure::Failure;
-use crate::options::host_and_port;
+use crate::join::{JoinArguments, Joining};
 use crate::printer::Printer;
-use crate::runs::read_token;
 use crate::session;
 use bellwether_session::gpus::{Gpus, Place};
-use bellwether_session::{reachable, script};
+use bellwether_session::script;
 
 #[derive(Debug, Args)]
 pub(crate) struct WorkerArguments {
-    /// The coordinator of the run
-    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
-    pub(crate) join: String,
-    /// File with the run's token
-    #[arg(long, value_name = "FILE")]
-    pub(crate) token_file: PathBuf,
-    /// Address on which other workers reach this one; anything but loopback must be asked for
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:0")]
-    pub(crate) listen: SocketAddr,
-    /// How long to keep the state and wait when the coordinator is gone
-    #[arg(long, value_name = "TIME", default_value = "10min")]
-    pub(crate) orphan_timeout: Seconds,
+    #[command(flatten)]
+    pub(crate) join: JoinArguments,
     /// Compute as if the device had this part of its speed, from some time on if SPEED@TIME
     #[arg(long, value_name = "SPEED[@TIME]")]
     pub(crate) speed: Option<Pace>,
@@ -83,18 +70,18 @@ fn notice_interval(text: &str) -> Result<Seconds, ParseError> {
 }
 
 pub(crate) fn worker(arguments: WorkerArguments, printer: &Printer) -> Result<ExitCode, Failure> {
+    let joining = arguments.join.joining(arguments.worker_id)?;
     // What a coordinator's own workers say is in its log.
-    let by_hand = arguments.worker_id == 0;
-    reachable(arguments.listen)?;
+    let by_hand = joining.number == 0;
     if !arguments.script.is_empty() {
-        return run_script(&arguments);
+        return run_script(&arguments, &joining);
     }
     let options = Options {
-        token: read_token(&arguments.token_file)?,
-        coordinator: arguments.join.clone(),
-        worker: arguments.worker_id,
-        listen: arguments.listen,
-        orphan_timeout: Duration::from_secs_f64(arguments.orphan_timeout.get()),
+        token: arguments.join.token()?,
+        coordinator: joining.coordinator.clone(),
+        worker: joining.number,
+        listen: joining.listen,
+        orphan_timeout: Duration::from_secs_f64(arguments.join.orphan_timeout.get()),
         notices: Listening {
             sources: arguments.notices.0,
             interval: Duration::from_secs_f64(arguments.notice_interval.get()),
@@ -104,7 +91,7 @@ pub(crate) fn worker(arguments: WorkerArguments, printer: &Printer) -> Result<Ex
     };
     let build = |job: &Job, _: &Stages<'_>| -> Result<Box<dyn Workload>, InputError> {
         if by_hand {
-            printer.note(format_args!("joined the run of `{}` at {}", job.name, arguments.join));
+            printer.note(format_args!("joined the run of `{}` at {}", job.name, joining.coordinator));
         }
         let workload = session::build(job)?;
         let workload = match arguments.speed {
@@ -130,20 +117,21 @@ pub(crate) fn worker(arguments: WorkerArguments, printer: &Printer) -> Result<Ex
 }
 
 /// Becomes the script's process in the role of a worker: it keeps this one's number.
-fn run_script(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
+fn run_script(arguments: &WorkerArguments, joining: &Joining) -> Result<ExitCode, Failure> {
     let only_built_in =
         [("--speed", arguments.speed.is_some()), ("--flip-bit", arguments.flip_bit.is_some())];
     if let Some((option, _)) = only_built_in.iter().find(|(_, given)| *given) {
         let error = InputError::new(*option, "only built-in models can compute otherwise than they do");
         return Err(error.hint("leave it out: a script computes as it says").into());
     }
-    let token_file = std::path::absolute(&arguments.token_file);
+    let file = &arguments.join.token_file;
+    let token_file = std::path::absolute(file).map_err(|e| Failure::at(file.display().to_string(), e))?;
     let options = script::WorkerOptions {
-        join: arguments.join.clone(),
-        token_file: token_file.map_err(|e| Failure::at(arguments.token_file.display().to_string(), e))?,
-        worker: arguments.worker_id,
-        listen: arguments.listen.to_string(),
-        orphan_timeout_s: arguments.orphan_timeout.get(),
+        join: joining.coordinator.clone(),
+        token_file,
+        worker: joining.number,
+        listen: joining.listen.to_string(),
+        orphan_timeout_s: arguments.join.orphan_timeout.get(),
     };
     let command = || {
         let mut command = Command::new(&arguments.script[0]);

@@ -96,6 +96,7 @@ impl Event {
                     "steps {first}…{last} are in the checkpoint, and no line of the journal tells of them"
                 )
             }
+            Event::Cluster { message } => message.clone(),
             Event::Warning { message } => format!("warning: {message}"),
             Event::Refused { peer, reason } => format!("refused {peer}: {reason}"),
             _ => return None,

@@ -74,6 +74,8 @@ pub enum Command {
     Unpause,
     /// Start a worker that takes the place of this one, which goes on until then.
     Replace(WorkerId),
+    /// Let this worker leave at the next boundary, because its machine goes soon: another one takes its place.
+    Relieve(WorkerId),
     /// Tell a worker of ours that its server will be taken away (SIGTERM, of a process).
     Warn(WorkerId),
     /// Take the server of a worker of ours away (SIGKILL, of a process).
@@ -121,6 +123,7 @@ impl Run {
             Command::Pause(worker) => self.handle(Event::Pause(worker)),
             Command::Unpause => self.handle(Event::Unpause),
             Command::Replace(worker) => self.handle(Event::Replace(worker)),
+            Command::Relieve(worker) => self.handle(Event::Relieve(worker)),
             Command::Warn(worker) => {
                 self.handle(Event::Revoked(worker));
                 self.tell(worker, |process| process.warn());

@@ -54,14 +54,17 @@ impl Run {
 
     /// Takes note of processes that have ended.
     pub(super) fn reap(&mut self) {
-        let (mut ended, mut awaited) = (Vec::new(), Vec::new());
+        let (mut ended, mut awaited, mut queued) = (Vec::new(), Vec::new(), Vec::new());
         for (worker, child) in &mut self.children {
             ended.extend(child.ended().map(|how| (*worker, how)));
-            if child.is_awaited() {
+            if child.is_queued() {
+                queued.push(*worker);
+            } else if child.is_awaited() {
                 awaited.push(*worker);
             }
         }
         awaited.into_iter().for_each(|worker| self.machine.await_start(worker));
+        queued.into_iter().for_each(|worker| self.machine.await_machine(worker));
         for (worker, how) in ended {
             self.children.remove(&worker);
             self.handle(Event::Gone(worker, how));

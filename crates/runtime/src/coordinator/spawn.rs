@@ -22,6 +22,11 @@ pub trait Spawned {
         false
     }
 
+    /// Whether it waits for a machine, for which it may wait long: a run that has enough others begins without it.
+    fn is_queued(&mut self) -> bool {
+        false
+    }
+
     /// Tells it that its server will be taken away: it should leave the run at the next boundary.
     fn warn(&mut self);
 
@@ -30,6 +35,11 @@ pub trait Spawned {
 
     /// Kills it, and waits for its end where that is sure to come.
     fn end(&mut self);
+
+    /// Whether the end of the run waits for its end; else who started it sees to that.
+    fn is_waited_for(&self) -> bool {
+        true
+    }
 
     /// Its worker no longer belongs to the run, though it may still run for a while, and come back: what it has to
     /// itself may go to another.

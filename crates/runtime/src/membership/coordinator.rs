@@ -361,6 +361,7 @@ impl Coordinator {
             Event::Ended(worker) => self.ended(worker),
             Event::Scale(workers) => self.want(workers),
             Event::Replace(worker) => self.replace(worker),
+            Event::Relieve(worker) => self.relieve(worker),
             Event::Revoked(worker) => {
                 self.workers.entry(worker).and_modify(|w| w.revoked = true);
             }

@@ -43,6 +43,7 @@ fn options(folder: &Path, token: Token, ticks: &Arc<AtomicU64>) -> Options {
         listen: ([127, 0, 0, 1], 0).into(),
         data_listen: ([127, 0, 0, 1], 0).into(),
         workers: 1,
+        min_workers: 1,
         max_workers: 4,
         schedule: Vec::new(),
         spawn: None,

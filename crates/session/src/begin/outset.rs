@@ -16,6 +16,8 @@ pub(crate) struct Outset {
     pub(crate) schedule: Vec<(u64, u32)>,
     /// Steps that are done.
     pub(crate) first_step: u64,
+    /// Whether the run was told a number of workers while it trained, which still holds.
+    pub(crate) is_scaled: bool,
 }
 
 /// What was asked for.
@@ -42,7 +44,8 @@ impl Outset {
         observe: &mut Observe<'_>,
     ) -> Result<Outset, RunError> {
         let range = asked.workers.unwrap_or(asked.range);
-        let mut outset = Outset { workers: range, schedule: asked.schedule.to_vec(), first_step: 0 };
+        let mut outset =
+            Outset { workers: range, schedule: asked.schedule.to_vec(), first_step: 0, is_scaled: false };
         let Some(run) = resumed else { return Ok(outset) };
         let history = unfinished(run)?;
         outset.first_step = history.committed();
@@ -57,6 +60,7 @@ impl Outset {
             outset.schedule.retain(|(step, _)| *step > history.committed());
         } else if let Some(count) = history.scaled_to {
             outset.workers = WorkerRange { min: count, max: range.max.max(count) };
+            outset.is_scaled = true;
         }
         Ok(outset)
     }

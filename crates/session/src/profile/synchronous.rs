@@ -60,6 +60,7 @@ pub(crate) fn measure(
     reachable(listen)?;
     let two = job.batch.virtual_nodes >= 2;
     let options = Options {
+        min_workers: 1,
         max_workers: if two { 2 } else { 1 },
         spawn: how.spawn.workers(&run, workload)?.map(|spawn| only(spawn, how.peer_by_hand)),
         measure_link: true,

@@ -12,6 +12,7 @@ use clap::{Args, Parser};
 
 use super::revocations::RevocationArguments;
 use super::steer::SteerArguments;
+use crate::elsewhere::ElsewhereArguments;
 use crate::failure::Failure;
 use crate::job::ScriptArguments;
 use crate::options::{Format, StateArguments, assignment};
@@ -67,6 +68,8 @@ pub(crate) struct RunArguments {
     /// the first time only
     #[arg(long, value_name = "WORKER:STEP:NODE[:once]", value_parser = planted, conflicts_with = "no_spawn")]
     pub(crate) flip_bit: Option<(u64, Flip)>,
+    #[command(flatten)]
+    pub(crate) elsewhere: ElsewhereArguments,
     #[command(flatten)]
     pub(crate) revocation: RevocationArguments,
     #[command(flatten)]

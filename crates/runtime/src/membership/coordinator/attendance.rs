@@ -2,12 +2,16 @@
 
 use bellwether_core::record::{Boot, Event as Journal};
 
+use super::plan::WAVE_PATIENCE_S;
 use super::{Coordinator, Lifecycle};
 use crate::membership::{Activity, Position, ToWorker, WorkerId, WorkloadDescription, different_parts};
 
 /// Looks at the clock are never so far apart unless this coordinator stood still: stopped, moved to another machine, or
 /// without a processor.
 const PAUSE_S: f64 = 0.1;
+
+/// A worker that waited for a machine this long ago still does: that is told many times a second.
+const QUEUED_S: f64 = 1.0;
 
 /// Workers that were told to go and are remembered.
 const DISMISSED_MAX: usize = 10_000;
@@ -55,6 +59,8 @@ pub(super) struct Worker {
     pub(super) instance: u64,
     pub(super) heard_s: f64,
     pub(super) started_s: f64,
+    /// When it last waited for a machine, if it did.
+    pub(super) queued_s: Option<f64>,
     /// Seconds from the request for it until its session was open; 0 where it joined by hand.
     pub(super) start_s: f64,
     /// Whether this coordinator started it.
@@ -309,6 +315,31 @@ impl Coordinator {
         }
     }
 
+    /// A worker that was asked for waits for a machine, perhaps for long: the others need not wait for it.
+    pub fn await_machine(&mut self, worker: WorkerId) {
+        self.await_start(worker);
+        let now_s = self.now_s;
+        self.workers.entry(worker).and_modify(|entry| entry.queued_s = Some(now_s));
+    }
+
+    /// Whether workers that are here begin without the others: they are enough, and all others wait for machines.
+    pub(super) fn begins_without_others(&self, here: &[WorkerId]) -> bool {
+        let is_queued = |w: &Worker| w.queued_s.is_some_and(|at_s| self.now_s - at_s <= QUEUED_S);
+        let others_queue = self.workers.values().all(|w| match w.stage {
+            Stage::Started => is_queued(w),
+            Stage::Booting => false,
+            _ => true,
+        });
+        let waited_s = here.iter().map(|id| self.now_s - self.workers[id].started_s).fold(f64::MAX, f64::min);
+        here.len() >= self.config.min_workers.max(1) as usize && others_queue && waited_s > WAVE_PATIENCE_S
+    }
+
+    /// A member leaves at the next boundary, because its machine goes; another one takes its place.
+    pub(super) fn relieve(&mut self, worker: WorkerId) {
+        self.workers.entry(worker).and_modify(|entry| entry.revoked = true);
+        self.asked_to_leave(worker, true);
+    }
+
     /// Lets time pass. No worker is charged with time in which this coordinator itself stood still.
     pub(super) fn pass(&mut self, now_s: f64) {
         let gap_s = now_s - self.now_s;
@@ -378,6 +409,7 @@ impl Worker {
             instance: 0,
             heard_s: now_s,
             started_s: now_s,
+            queued_s: None,
             start_s: 0.0,
             is_ours: false,
             step: 0,

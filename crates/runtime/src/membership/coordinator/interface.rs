@@ -18,6 +18,8 @@ pub struct Config {
     pub virtual_nodes: u32,
     /// Workers wanted at the start.
     pub wanted: u32,
+    /// Fewest workers to begin with while the others wait for machines.
+    pub min_workers: u32,
     /// Most workers that those who join by hand may raise the number to.
     pub max_workers: u32,
     /// Scheduled changes: at this boundary, this many workers. Rising steps.
@@ -106,6 +108,8 @@ pub enum Event {
     Scale(u32),
     /// Another worker is to take this one's place; it computes until that one has joined.
     Replace(WorkerId),
+    /// A worker's machine goes soon: it leaves at the next boundary, and another one takes its place.
+    Relieve(WorkerId),
     /// Its provider takes a worker's server away: should it go without coming up, nothing is wrong with the workers.
     Revoked(WorkerId),
     /// How fast these workers compute, relative to each other; the others are taken for 1.

@@ -7,7 +7,7 @@ use crate::membership::{Active, Membership, Reason, Shadow, ToWorker, WorkerId};
 use crate::tree::ranges_by_speed;
 
 /// How long warm newcomers wait for others that are still starting, so that they join together.
-const WAVE_PATIENCE_S: f64 = 2.0;
+pub(super) const WAVE_PATIENCE_S: f64 = 2.0;
 
 /// Reports are no older than this, so that a plan for a later boundary can still be replaced.
 const UNHEARD_S: f64 = 0.5;

@@ -351,7 +351,7 @@ impl Coordinator {
         self.spawn_missing();
         let standby = self.staged(Stage::Standby);
         let hopeless = self.starts.failures() >= MAX_BOOT_FAILURES && !standby.is_empty();
-        if standby.len() < self.wanted as usize && !hopeless {
+        if standby.len() < self.wanted as usize && !hopeless && !self.begins_without_others(&standby) {
             return;
         }
         let members = standby[..standby.len().min(self.wanted as usize)].to_vec();

@@ -19,6 +19,7 @@ pub(crate) fn config(wanted: u32) -> Config {
     Config {
         virtual_nodes: 8,
         wanted,
+        min_workers: wanted,
         max_workers: wanted,
         schedule: Vec::new(),
         spawns: false,

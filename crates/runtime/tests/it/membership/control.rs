@@ -297,6 +297,7 @@ impl World {
         let config = Config {
             virtual_nodes: self.scenario.virtual_nodes,
             wanted: self.asked.unwrap_or(self.scenario.wanted),
+            min_workers: 1,
             max_workers: self.scenario.max_workers,
             schedule: self.scenario.schedule.clone(),
             spawns: self.scenario.spawns,

@@ -25,6 +25,7 @@ impl World {
         let config = Config {
             virtual_nodes: 4,
             wanted: self.plan.wanted,
+            min_workers: 1,
             max_workers: 4,
             schedule: self.plan.schedule.clone(),
             spawns: self.plan.spawns,

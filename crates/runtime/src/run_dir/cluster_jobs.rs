@@ -1,0 +1,88 @@
+//! What the folder of a run knows of a cluster whose jobs its workers are.
+
+use std::path::PathBuf;
+use std::{fs, io};
+
+use serde::{Deserialize, Serialize};
+
+use super::{RunDir, RunDirError, write_json};
+use crate::state::hex;
+
+const CLUSTER_JOBS: &str = "cluster_jobs.json";
+const PLACEMENT: &str = "placement.json";
+const TICKETS: &str = "tickets";
+
+/// How the workers of a run are submitted as jobs of a cluster: the content of `cluster_jobs.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterJobs {
+    /// A random word by which the jobs of this run are known.
+    pub key: String,
+    /// Options of the program that submits them.
+    pub options: Vec<String>,
+    /// The beginning of each job's script.
+    pub script: String,
+}
+
+impl RunDir {
+    /// How workers are submitted as jobs of a cluster; `None` for a run whose workers are not.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read or holds something else.
+    pub fn cluster_jobs(&self) -> Result<Option<ClusterJobs>, RunDirError> {
+        let path = self.path.join(CLUSTER_JOBS);
+        match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(RunDirError::io(&path)(error)),
+            Ok(text) => serde_json::from_slice(&text).map(Some).map_err(RunDirError::malformed(&path)),
+        }
+    }
+
+    /// Keeps how workers are submitted as jobs of a cluster. The key stays what it was.
+    ///
+    /// # Errors
+    ///
+    /// As the file system says.
+    pub fn keep_cluster_jobs(
+        &self,
+        options: Vec<String>,
+        script: String,
+    ) -> Result<ClusterJobs, RunDirError> {
+        let kept = self.cluster_jobs()?.map(|kept| kept.key);
+        let key = match kept {
+            Some(key) => key,
+            None => {
+                let mut bytes = [0; 8];
+                let drawn = getrandom::fill(&mut bytes);
+                drawn.map_err(|error| RunDirError::Random(io::Error::other(error.to_string())))?;
+                hex(&bytes)
+            }
+        };
+        let jobs = ClusterJobs { key, options, script };
+        write_json(&self.path.join(CLUSTER_JOBS), &jobs, true)?;
+        Ok(jobs)
+    }
+
+    /// Lets workers be what they were before jobs of a cluster: processes of one machine.
+    ///
+    /// # Errors
+    ///
+    /// As the file system says.
+    pub fn forget_cluster_jobs(&self) -> Result<(), RunDirError> {
+        let path = self.path.join(CLUSTER_JOBS);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(RunDirError::io(&path)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// `placement.json`: nodes and how many workers and servers may run on each.
+    pub fn placement_file(&self) -> PathBuf {
+        self.path.join(PLACEMENT)
+    }
+
+    /// `tickets/`: what jobs of a cluster are told when they begin.
+    pub fn tickets(&self) -> PathBuf {
+        self.path.join(TICKETS)
+    }
+}
