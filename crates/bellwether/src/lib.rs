@@ -80,7 +80,7 @@ pub mod serve {
     pub use bellwether_serve::daemon::{Daemon, DaemonError, Endpoint, Options, Protection, Stopper};
     pub use bellwether_serve::engine::EngineError;
     pub use bellwether_serve::loading::LoadLimits;
-    pub use bellwether_serve::machine::{DeviceType, Machine, MachineNode};
+    pub use bellwether_serve::machine::{DeviceType, Machine, MachineNode, SlurmJobs};
     use bellwether_sim::cluster::Cluster;
 
     /// The machine that a daemon shares as if it were this cluster. Speeds are relative to the fastest: no slot can be
@@ -99,11 +99,16 @@ pub mod serve {
             nodes: view
                 .nodes
                 .iter()
-                .map(|node| MachineNode { device_type: node.device_type, devices: node.devices })
+                .map(|node| MachineNode {
+                    name: String::new(),
+                    device_type: node.device_type,
+                    devices: node.devices,
+                })
                 .collect(),
             link: view.link,
             local_link: view.local_link,
             restart_s: view.restart_s,
+            slurm: None,
         }
     }
 }

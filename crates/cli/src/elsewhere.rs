@@ -1,7 +1,7 @@
 //! Where the workers of a run are: on this machine, in an allocation of Slurm's, or jobs of Slurm's of their own.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bellwether_core::InputError;
 use bellwether_core::job::WorkerRange;
@@ -94,25 +94,31 @@ impl ElsewhereArguments {
             }
             On::Slurm => {
                 let slurm = match before.filter(|_| !has_options) {
+                    // It worked before, and a controller that is away now is waited for.
                     Some(before) => before,
-                    None => Slurm::new(self.submit()?),
+                    None => {
+                        let slurm = Slurm::new(self.submit()?);
+                        slurm.check()?;
+                        slurm
+                    }
                 };
-                slurm.check()?;
-                let listen = slurm.own_address()?;
-                Ok(Elsewhere { spawn: Spawn::Slurm(program, slurm), listen: Some(listen), room: None })
+                let is_known = resumed.is_some_and(|run| run.endpoint().is_some());
+                let listen = if is_known { None } else { Some(slurm.own_address()?) };
+                Ok(Elsewhere { spawn: Spawn::Slurm(program, slurm), listen, room: None })
             }
         }
     }
 
     fn submit(&self) -> Result<Submit, Failure> {
-        let script = match &self.sbatch_script {
-            Some(path) => {
-                std::fs::read_to_string(path).map_err(|e| Failure::at(path.display().to_string(), e))?
-            }
-            None => String::new(),
-        };
+        let script = script_in(self.sbatch_script.as_deref())?;
         Ok(Submit { options: self.sbatch.clone(), script })
     }
+}
+
+/// The beginning of jobs' scripts in this file; empty without one.
+pub(crate) fn script_in(path: Option<&Path>) -> Result<String, Failure> {
+    let Some(path) = path else { return Ok(String::new()) };
+    std::fs::read_to_string(path).map_err(|e| Failure::at(path.display().to_string(), e))
 }
 
 /// The part of a range for which there is room.

@@ -24,9 +24,10 @@ use crate::engine::{self, Engine, EngineError, Prepare};
 use crate::ledger::{Compaction, Damage};
 use crate::loading::{self, LoadLimits};
 use crate::local;
-use crate::machine::Machine;
+use crate::machine::{Machine, SlurmJobs};
 use crate::private::write_line;
 use crate::runner::Processes;
+use crate::runner::cluster::NodeWatch;
 use crate::secret::Secret;
 use crate::tls::{self, Fingerprint};
 
@@ -128,6 +129,8 @@ pub struct Daemon {
     connection: Option<PathBuf>,
     fingerprint: Option<Fingerprint>,
     folder: PathBuf,
+    /// The nodes, where slots are those of a cluster.
+    watch: Option<NodeWatch>,
     _lock: File,
 }
 
@@ -162,9 +165,16 @@ fn unmade(error: RunDirError) -> DaemonError {
 
 /// Makes the folders of jobs' runs.
 fn prepare(state_dir: StateDir) -> Prepare {
-    Box::new(move |name, job| {
-        let run = state_dir.create_named(name, job).and_then(|run| run.mark_served().map(|()| run.path));
-        run.map_err(|error| error.to_string())
+    Box::new(move |name, job, slurm| {
+        let made = || {
+            let run = state_dir.create_named(name, job)?;
+            run.mark_served()?;
+            if let Some(SlurmJobs { options, script, .. }) = slurm {
+                run.keep_cluster_jobs(options.clone(), script.clone())?;
+            }
+            Ok(run.path)
+        };
+        made().map_err(|error: RunDirError| error.to_string())
     })
 }
 
@@ -223,6 +233,11 @@ impl Daemon {
             // An engine that is gone hears nothing more.
             Processes::new(program, move |report| drop(reports.send(report)))
         })?;
+        let watch = engine.slurm().map(|slurm| {
+            let reports = ends.reports.clone();
+            NodeWatch::start(slurm.partition.clone(), move |report| drop(reports.send(report)))
+        });
+        let watch = watch.transpose().map_err(failed(&folder))?;
         let sessions = Arc::new(Sessions::default());
         let api_options = ApiOptions { token: token.clone(), sessions, describe, registry: options.registry };
         let serving = api::serve(doors, ends.engine, api_options).map_err(failed(&folder))?;
@@ -245,6 +260,7 @@ impl Daemon {
             connection,
             fingerprint,
             folder,
+            watch,
             _lock: lock,
         })
     }
@@ -290,10 +306,11 @@ impl Daemon {
     ///
     /// See [`Engine::run`].
     pub fn run(self) -> Result<(), DaemonError> {
-        let Daemon { engine, stop, serving, folder, _lock, .. } = self;
+        let Daemon { engine, stop, serving, folder, watch, _lock, .. } = self;
         std::thread::spawn(move || wait_for_signal(&stop));
         let result = engine.run();
         drop(serving);
+        drop(watch);
         // Clients should not look for it here any more; where a crash leaves the files, no daemon answers.
         let _ = fs::remove_file(folder.join("endpoint.json"));
         let _ = fs::remove_file(folder.join("socket"));

@@ -6,6 +6,7 @@
 
 mod begin;
 mod compact;
+mod nodes;
 mod orders;
 mod profiled;
 mod publish;
@@ -29,7 +30,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::clock::{Clock, Inbox, SystemClock};
 use crate::ledger::{Compaction, Damage, Entry, FileStore, LedgerFile, Line, Outcome, Progress, Store};
-use crate::machine::Machine;
+use crate::machine::{Machine, SlurmJobs};
 use crate::request::{EngineHandle, Refusal, RefusalKind, Reply};
 use crate::runner::{JobRunner, Report};
 use crate::snapshot::Snapshot;
@@ -51,8 +52,8 @@ const CLOCK_TOLERANCE_S: f64 = 1.0;
 /// The shortest time between two looks at it: a clock that is set all the time shall not fill the ledger.
 const CLOCK_PERIOD: Duration = Duration::from_secs(10);
 
-/// Makes the folder of a job's run, or finds it; says where it is.
-pub type Prepare = Box<dyn Fn(&str, &Job) -> Result<PathBuf, String> + Send>;
+/// Makes the folder of a job's run, or finds it; says where it is. On a cluster it holds how workers are submitted.
+pub type Prepare = Box<dyn Fn(&str, &Job, Option<&SlurmJobs>) -> Result<PathBuf, String> + Send>;
 
 /// How a daemon works.
 pub struct Options {
@@ -251,6 +252,11 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         (self.state.policy.clone(), self.state.view.devices(None), open)
     }
 
+    /// How workers are submitted, where slots are those of a cluster.
+    pub fn slurm(&self) -> Option<&SlurmJobs> {
+        self.state.machine.slurm.as_ref()
+    }
+
     /// What the ledger had lost when it was opened.
     pub fn damage(&self) -> Option<&Damage> {
         self.damage.as_ref()
@@ -413,7 +419,10 @@ impl<C: JobRunner, T: Clock> Backend for Engine<C, T> {
             if now.saturating_sub(self.clock_seen) >= CLOCK_PERIOD {
                 self.correct_clock()?;
             }
-            self.give_orders()?;
+            // What went with a node is decided again before processes are told anything.
+            if self.state.changes.lost.is_empty() {
+                self.give_orders()?;
+            }
             self.commit()?;
             self.publish(now);
             self.answer();

@@ -5,7 +5,7 @@ mod kept;
 mod lines;
 mod repair;
 
-use bellwether_core::cluster::JobId;
+use bellwether_core::cluster::{JobId, NodeId};
 use bellwether_core::job::{Job, Sync, WorkerRange};
 use bellwether_core::policy::Decision;
 use bellwether_core::prediction::ProfiledRate;
@@ -89,6 +89,16 @@ pub enum Entry {
         policy: String,
         /// Who chose.
         by: String,
+    },
+    /// A node takes no more processes, or takes them again.
+    Node {
+        /// The node.
+        node: NodeId,
+        /// Whether it takes processes from now on.
+        up: bool,
+        /// Why it does not.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        why: String,
     },
     /// A job was accepted.
     Submitted(Box<Submitted>),

@@ -17,6 +17,21 @@ pub struct Machine {
     pub local_link: Option<Link>,
     /// Seconds without progress that a job is expected to pay when it goes on after a stop.
     pub restart_s: f64,
+    /// How workers are started where nodes are machines of their own: as Slurm's jobs. Absent where this machine plays
+    /// all nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slurm: Option<SlurmJobs>,
+}
+
+/// How workers and servers are submitted as jobs of Slurm's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlurmJobs {
+    /// The partition whose nodes these are.
+    pub partition: String,
+    /// Options of `sbatch`.
+    pub options: Vec<String>,
+    /// The beginning of each job's script.
+    pub script: String,
 }
 
 /// A type of slot.
@@ -32,8 +47,11 @@ pub struct DeviceType {
 }
 
 /// Slots of one type.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineNode {
+    /// Its name, where it is a machine of its own.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
     /// Their type, as an index into [`Machine::device_types`].
     pub device_type: u16,
     /// How many there are.
@@ -73,10 +91,11 @@ impl Machine {
     pub fn slots(slots: u32) -> Machine {
         Machine {
             device_types: vec![DeviceType { name: "cpu".into(), speed: 1.0, memory_bytes: None }],
-            nodes: vec![MachineNode { device_type: 0, devices: slots }],
+            nodes: vec![MachineNode { name: String::new(), device_type: 0, devices: slots }],
             link: None,
             local_link: None,
             restart_s: 0.0,
+            slurm: None,
         }
     }
 
@@ -95,6 +114,11 @@ impl Machine {
             return Err(MachineError::Slots);
         }
         Ok(())
+    }
+
+    /// Whether each node is a machine of its own: processes on one node are not on another.
+    pub fn is_cluster(&self) -> bool {
+        self.slurm.is_some()
     }
 
     /// The machine when it is empty, as a policy sees it.

@@ -1,5 +1,6 @@
 //! The seam to the processes: what the engine wants of a job's processes, and what they report.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bellwether_core::cluster::JobId;
@@ -8,6 +9,7 @@ use bellwether_core::record::{EarlyEnd, RunOutcome, StepRecord};
 
 pub use processes::{Patience, Processes};
 
+pub mod cluster;
 mod processes;
 
 /// What a job's processes should be.
@@ -21,6 +23,8 @@ pub struct Wanted {
     pub workers: u32,
     /// Speed of their slots, relative to the fastest; below 1 they are slowed down.
     pub speed: f64,
+    /// On a cluster, the nodes on which its workers and servers may run, and how many on each.
+    pub places: Option<BTreeMap<String, u32>>,
     /// Whether the job is to be profiled before its workers train.
     pub profiles: bool,
     /// Whether there are no processes as far as is known, so that some begin; else a change of those that are there is
@@ -47,7 +51,16 @@ pub trait JobRunner {
     fn want(&mut self, wanted: Wanted);
 }
 
-/// What happened to a job's processes. Times are seconds since the Unix epoch.
+/// A node of a cluster, as the cluster tells of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeSeen {
+    /// Its name.
+    pub name: String,
+    /// Why it takes no processes; `None` where it does.
+    pub down: Option<String>,
+}
+
+/// What happened to a job's processes, or to nodes. Times are seconds since the Unix epoch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Report {
     /// This many workers are active since then.
@@ -74,6 +87,8 @@ pub enum Report {
         /// What was measured.
         profile: Result<Box<Profile>, String>,
     },
+    /// How nodes are now; those that are not named have not changed.
+    Nodes(Vec<NodeSeen>),
     /// Steps were committed; a few times per second.
     Progress {
         /// The job.

@@ -56,6 +56,12 @@ pub struct ClusterState {
 /// A node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeState {
+    /// Its name, where it is a machine of its own.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Why it takes no processes now; absent where it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub down: Option<String>,
     /// Type of its slots.
     pub device_type: String,
     /// Speed of its slots, relative to the fastest.

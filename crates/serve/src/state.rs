@@ -3,16 +3,18 @@
 //! Two things are kept apart. The *view* is what was decided: policies see it. The *slots* are what processes hold;
 //! they follow the view as soon as processes start and leave.
 
+mod clock;
 mod decided;
 mod kept;
 mod line_error;
+mod nodes;
 mod record;
 mod slots;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use bellwether_core::cluster::{Allocation, ClusterView, JobId, JobView};
+use bellwether_core::cluster::{Allocation, ClusterView, JobId, JobView, NodeId};
 use bellwether_core::job::WorkerRange;
 use bellwether_core::policy::Changes;
 use bellwether_core::record::StepRecord;
@@ -48,6 +50,10 @@ pub struct State {
     pub policies: u64,
     /// What was decided.
     pub view: ClusterView,
+    /// Nodes that take no processes, with the reason.
+    pub down: BTreeMap<NodeId, String>,
+    /// Whether something was said of a node since this was last cleared.
+    pub nodes_changed: bool,
     /// What happened since the policy was last asked.
     pub changes: Changes,
     /// Jobs by number, those that ended included.
@@ -101,6 +107,8 @@ impl State {
             policy: String::new(),
             policies: 0,
             view: machine.view(),
+            down: BTreeMap::new(),
+            nodes_changed: false,
             changes: Changes::default(),
             jobs: BTreeMap::new(),
             names: BTreeMap::new(),
@@ -178,6 +186,7 @@ impl State {
                 Ok(())
             }
             Entry::ClockCorrected { unix_s, .. } => self.correct_clock(*unix_s),
+            Entry::Node { node, up, why } => self.node(*node, *up, why),
             Entry::Submitted(submitted) => self.submitted(submitted),
             Entry::Moment { progress } => progress.iter().try_for_each(|progress| self.progress(progress)),
             Entry::Decided { decision, deciding_s } => self.decide(decision, *deciding_s),
@@ -188,24 +197,6 @@ impl State {
             }
             entry => self.of_job(entry),
         }
-    }
-
-    /// All past times are read again: how long ago they were has not changed.
-    fn correct_clock(&mut self, unix_s: f64) -> Result<(), LineError> {
-        if !unix_s.is_finite() {
-            return Err(LineError::Clock);
-        }
-        let by_s = unix_s - std::mem::replace(&mut self.unix_s, unix_s);
-        self.decisions.iter_mut().for_each(|decision| decision.time_s += by_s);
-        self.decisions_changed = true;
-        self.slots.version += 1;
-        self.touched.extend(self.jobs.keys());
-        Ok(())
-    }
-
-    /// Seconds since the Unix epoch.
-    pub fn unix_s(&self, time_s: f64) -> f64 {
-        self.unix_s + time_s / self.time_scale
     }
 
     /// The number of the next job. Where a line was lost, that of its job is not given again as long as later ones are

@@ -13,6 +13,8 @@ use std::process::{Command, Stdio};
 use bellwether_runtime::control::client::{ClientError, Control};
 use bellwether_runtime::run_dir::RunDir;
 
+use crate::slurm;
+
 mod kill;
 mod resume;
 mod started;
@@ -140,6 +142,11 @@ impl RunProcess {
             kill::coordinator(&self.run, process);
         }
         kill::workers(&self.run);
+        if matches!(self.run.cluster_jobs(), Ok(Some(_))) {
+            // Slurm may take its time, and jobs that are left end by themselves.
+            let run = self.run.clone();
+            std::thread::spawn(move || slurm::end_jobs(&run));
+        }
     }
 
     /// Why the process is gone that leads the run no longer, and did not say so in the journal.

@@ -14,6 +14,7 @@ use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
 
 use bellwether_core::InputError;
 use bellwether_runtime::coordinator::{self, Director};
@@ -41,6 +42,9 @@ mod clerk;
 pub(crate) mod desk;
 mod programs;
 mod ticket;
+
+/// How long a controller that is away is waited for where nothing can be done without it.
+const AWAY_PATIENCE: Duration = Duration::from_secs(60);
 
 /// How jobs are submitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -117,8 +121,16 @@ impl Slurm {
             InputError::new("--on slurm", what)
                 .hint("name an address of this machine that the nodes reach with --listen ADDRESS:0")
         };
-        let text = Call::new("scontrol", ["--oneliner", "show", "node"]).answer();
-        let text = text.map_err(|error| wrong(error.to_string()))?;
+        let since = Instant::now();
+        let text = loop {
+            match Call::new("scontrol", ["--oneliner", "show", "node"]).answer() {
+                Ok(text) => break text,
+                Err(error) if error.is_passing() && since.elapsed() < AWAY_PATIENCE => {
+                    std::thread::sleep(Duration::from_secs(1));
+                }
+                Err(error) => return Err(wrong(error.to_string())),
+            }
+        };
         let nodes = text.split_whitespace().filter_map(|word| word.strip_prefix("NodeAddr="));
         let address = nodes.take(16).find_map(|node| route_to((node, 1)).ok());
         let address = address.ok_or_else(|| wrong("no address of a node is known here".into()))?;
@@ -151,7 +163,7 @@ impl Slurm {
                 Role::Worker => run.worker_log_file(post.number),
                 Role::Server => run.server_log_file(post.number),
             };
-            let name = format!("bellwether-{}-{}", run.name, role.word());
+            let name = job_name(&run, role);
             let mut text = slurm.head(Some((&name, &log)));
             text.push_str("exec");
             for word in program.ticket_words(role.word(), &run, ticket, post.number) {
@@ -202,6 +214,32 @@ impl Slurm {
         let desk = self.desk(run, program)?;
         Ok(Box::new(SlurmDirector::new(desk)))
     }
+}
+
+/// The nodes of a partition.
+///
+/// # Errors
+///
+/// What keeps Slurm from telling them.
+pub fn nodes_of(partition: &str) -> Result<Vec<SlurmNode>, SlurmError> {
+    let option = format!("--partition={partition}");
+    let text = Call::new("sinfo", ["--noheader", "--Node", &option, "-o", answers::NODE_COLUMNS]).answer()?;
+    nodes(&text).map_err(|what| SlurmError::Garbled { program: "sinfo", what })
+}
+
+/// Ends the jobs of a run whose coordinator is gone and comes no more.
+///
+/// # Errors
+///
+/// What keeps Slurm from ending them; they end by themselves when they have waited for a coordinator for long enough.
+pub fn end_jobs(run: &RunDir) -> Result<(), SlurmError> {
+    let names = [Role::Worker, Role::Server].map(|role| job_name(run, role)).join(",");
+    let user = format!("--user={}", rustix::process::geteuid().as_raw());
+    Call::new("scancel", [format!("--name={names}"), user]).answer().map(drop)
+}
+
+fn job_name(run: &RunDir, role: Role) -> String {
+    format!("bellwether-{}-{}", run.name, role.word())
 }
 
 /// The address of this machine from which a packet to `there` would come. Nothing is sent.

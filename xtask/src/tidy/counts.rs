@@ -41,7 +41,11 @@ const BUDGETS: &[(&str, usize, &str)] = &[
         3200,
         "four models, eight kinds of data and a look at a table, a synthetic device, job files to begin with",
     ),
-    ("serve", 10650, "the daemon: ledger, its compaction and replay, engine, processes, HTTP API, dashboard"),
+    (
+        "serve",
+        10950,
+        "the daemon: ledger, its compaction and replay, engine, processes and nodes, HTTP API, dashboard",
+    ),
     (
         "session",
         8900,

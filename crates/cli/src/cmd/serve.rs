@@ -13,11 +13,14 @@ use bellwether_serve::daemon::{self, Daemon, DaemonError, Protection};
 use bellwether_serve::engine::EngineError;
 use bellwether_serve::ledger::Damage;
 use bellwether_serve::loading::LoadLimits;
-use bellwether_serve::machine::Machine;
+use bellwether_serve::machine::{Machine, SlurmJobs};
+use bellwether_serve::runner::cluster;
 use bellwether_session::reachable;
+use bellwether_session::slurm::{Slurm, Submit};
 use bellwether_sim::cluster::Cluster;
-use clap::Args;
+use clap::{Args, ValueEnum};
 
+use crate::elsewhere;
 use crate::failure::Failure;
 use crate::options::Format;
 use crate::printer::Printer;
@@ -33,6 +36,22 @@ pub(crate) struct ServeArguments {
     /// at first one for each core]
     #[arg(long, value_name = "N|CLUSTER")]
     pub(crate) slots: Option<String>,
+    /// Where jobs run: on this machine, or on the nodes of a Slurm partition, as jobs that Slurm starts [default: as
+    /// before, at first here]
+    #[arg(long, value_enum, conflicts_with = "slots")]
+    pub(crate) on: Option<On>,
+    /// The partition whose nodes are dealt out
+    #[arg(long, value_name = "NAME", requires = "on")]
+    pub(crate) partition: Option<String>,
+    /// Processors of a slot, on nodes without GPUs; where there are GPUs, each is a slot
+    #[arg(long, value_name = "N", requires = "on", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) processors_per_slot: Option<u32>,
+    /// An option of sbatch for each worker's job, passed on untouched: --sbatch=--account=research
+    #[arg(long, value_name = "OPTION", allow_hyphen_values = true, requires = "on")]
+    pub(crate) sbatch: Vec<String>,
+    /// The beginning of each job's script: #SBATCH lines, passed on untouched, and commands such as `module load`
+    #[arg(long, value_name = "FILE", requires = "on")]
+    pub(crate) sbatch_script: Option<PathBuf>,
     /// Where the HTTP API listens [default: where it was, or a free port of 127.0.0.1]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<SocketAddr>,
@@ -72,6 +91,37 @@ pub(crate) struct ServeArguments {
     pub(crate) format: Format,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum On {
+    Here,
+    Slurm,
+}
+
+/// The nodes of a partition as slots.
+fn partition(arguments: &ServeArguments) -> Result<Option<Machine>, Failure> {
+    if arguments.on != Some(On::Slurm) {
+        let options =
+            [("--partition", arguments.partition.is_some()), ("--sbatch", !arguments.sbatch.is_empty())];
+        if let Some((option, _)) = options.iter().find(|(_, given)| *given) {
+            let error =
+                InputError::new(*option, "jobs are processes of this machine, and no jobs of Slurm's");
+            return Err(error.hint("say --on slurm").into());
+        }
+        return Ok(None);
+    }
+    let Some(partition) = arguments.partition.clone() else {
+        let error = InputError::new("--on slurm", "which nodes are to be dealt out is not said");
+        return Err(error.hint("name a partition: --partition NAME; `sinfo` lists them").into());
+    };
+    let script = elsewhere::script_in(arguments.sbatch_script.as_deref())?;
+    let jobs = SlurmJobs { partition, options: arguments.sbatch.clone(), script };
+    let machine = cluster::machine(jobs, arguments.processors_per_slot.unwrap_or(1))?;
+    if let Some(SlurmJobs { options, script, .. }) = machine.slurm.clone() {
+        Slurm::new(Submit { options, script }).check()?;
+    }
+    Ok(Some(machine))
+}
+
 pub(crate) fn serve(arguments: ServeArguments, printer: &Printer) -> Result<ExitCode, Failure> {
     let registry = Registry::built_in();
     if let Some(name) = &arguments.policy {
@@ -89,6 +139,7 @@ pub(crate) fn serve(arguments: ServeArguments, printer: &Printer) -> Result<Exit
         Some(folder) => format!("bellwether dashboard --state-dir {}", folder.display()),
         None => "bellwether dashboard".into(),
     };
+    let partition = partition(&arguments)?;
     let protection = match (arguments.certificate, arguments.key) {
         (Some(certificate), Some(key)) => Protection::Https(Some((certificate, key))),
         _ if arguments.https => Protection::Https(None),
@@ -97,7 +148,10 @@ pub(crate) fn serve(arguments: ServeArguments, printer: &Printer) -> Result<Exit
     };
     let state_dir = StateDir::find(arguments.state_dir)?;
     state_dir.make()?;
-    let machine = arguments.slots.as_deref().map(machine).transpose()?;
+    let machine = match partition {
+        Some(partition) => Some(partition),
+        None => arguments.slots.as_deref().map(machine).transpose()?,
+    };
     let daemon = Daemon::open(daemon::Options {
         state_dir,
         listen: arguments.listen,

@@ -74,6 +74,7 @@ impl<'s> Daemon<'s> {
             run,
             workers,
             speed,
+            places: None,
             profiles: false,
             begins: true,
             known_end_unix_s,
@@ -260,7 +261,16 @@ fn a_change_that_crosses_the_end_begins_nothing() {
     assert_eq!(daemon.until_ended(0).0, RunOutcome::Finished);
     let change = |workers, begins| {
         let run = scene.run_folder();
-        Wanted { job: JobId(1), run, workers, speed: 1.0, profiles: false, begins, known_end_unix_s: None }
+        Wanted {
+            job: JobId(1),
+            run,
+            workers,
+            speed: 1.0,
+            places: None,
+            profiles: false,
+            begins,
+            known_end_unix_s: None,
+        }
     };
     // A daemon that has not heard of the end wants it to grow.
     daemon.runner.want(change(2, false));

@@ -7,7 +7,7 @@ use crate::cluster::Cluster;
 use crate::harness::{Live, Scene, wait_for};
 
 /// Steps that sleep, so that a run lasts as long as a test needs it to.
-fn job(steps: u64, more: &str) -> String {
+pub(crate) fn job(steps: u64, more: &str) -> String {
     job_of(steps, "8ms", more)
 }
 
@@ -21,7 +21,7 @@ fn job_of(steps: u64, step_time: &str, more: &str) -> String {
 }
 
 /// The digest of a run that nothing disturbed, on this machine. It does not sleep: what is computed is the same.
-fn undisturbed(steps: u64) -> String {
+pub(crate) fn undisturbed(steps: u64) -> String {
     let scene = Scene::new(&job_of(steps, "1us", ""));
     let summary = scene.train(&["--workers=2"]).summary();
     summary.params_digest.expect("a finished run has one")

@@ -9,3 +9,4 @@ mod cluster;
 #[allow(dead_code, unused_imports, reason = "the other tests use the rest")]
 mod harness;
 mod jobs;
+mod served;

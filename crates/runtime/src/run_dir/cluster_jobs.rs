@@ -1,5 +1,6 @@
 //! What the folder of a run knows of a cluster whose jobs its workers are.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::{fs, io};
 
@@ -74,6 +75,15 @@ impl RunDir {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(RunDirError::io(&path)(error)),
             _ => Ok(()),
         }
+    }
+
+    /// Keeps on which nodes workers and servers may run, and how many on each.
+    ///
+    /// # Errors
+    ///
+    /// As the file system says.
+    pub fn keep_placement(&self, placement: &BTreeMap<String, u32>) -> Result<(), RunDirError> {
+        write_json(&self.placement_file(), placement, true)
     }
 
     /// `placement.json`: nodes and how many workers and servers may run on each.

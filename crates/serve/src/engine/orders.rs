@@ -1,5 +1,6 @@
 //! From what was decided to what processes are told: said again and again until it is so.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bellwether_core::cluster::{Allocation, JobId};
@@ -10,6 +11,7 @@ use crate::clock::Clock;
 use crate::ledger::{Entry, Outcome};
 use crate::machine::Slot;
 use crate::runner::{JobRunner, Wanted};
+use crate::state::State;
 
 /// Between a failure and the next try, doubled with every failure.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
@@ -91,14 +93,39 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         if is_settled && held.len() as u32 > target {
             let slots = self.keep(job, allocation, &held);
             self.write(Entry::Held { job, slots })?;
+            if self.state.machine.is_cluster() {
+                // Those that go on where another job is next have to move.
+                self.commit()?;
+                self.order(job, target, speed);
+            }
         }
         Ok(())
     }
 
     /// Of the slots that a job holds, those to keep.
     fn keep(&self, job: JobId, allocation: &Allocation, held: &[Slot]) -> Vec<Slot> {
-        let found = self.state.slots.find(&self.state.machine, job, allocation);
+        let found = self.slots_for(job, allocation);
         found.unwrap_or_else(|| held[..(allocation.devices() as usize).min(held.len())].to_vec())
+    }
+
+    /// Slots for an allocation, those that the job holds first.
+    fn slots_for(&self, job: JobId, allocation: &Allocation) -> Option<Vec<Slot>> {
+        let State { machine, slots, .. } = &self.state;
+        slots.find(machine, |node| self.state.is_up(node), job, allocation)
+    }
+
+    /// On which nodes a job's processes may be: where it holds slots.
+    fn places(&self, job: JobId) -> Option<BTreeMap<String, u32>> {
+        let State { machine, slots, .. } = &self.state;
+        machine.is_cluster().then(|| {
+            let mut places = BTreeMap::new();
+            for slot in slots.of(job) {
+                if let Some(node) = machine.nodes.get(slot.node.0 as usize) {
+                    *places.entry(node.name.clone()).or_default() += 1;
+                }
+            }
+            places
+        })
     }
 
     /// Slots that are free are taken, and processes started on them.
@@ -120,16 +147,24 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             None => 0,
         };
         if ordered == target {
-            // On the machine that plays all nodes, moving from one to another of equal speed is a matter of names.
+            // On the machine that plays all nodes, moving from one to another of equal speed is a matter of names. On a
+            // cluster processes move only if they must.
+            let is_cluster = self.state.machine.is_cluster();
+            let moves = !is_cluster || held.iter().any(|slot| !self.state.is_up(slot.node));
             if held.len() as u32 == target
-                && let Some(slots) = self.state.slots.find(&self.state.machine, job, allocation)
+                && moves
+                && let Some(slots) = self.slots_for(job, allocation)
                 && slots != held
             {
                 self.write(Entry::Held { job, slots })?;
+                if is_cluster {
+                    self.commit()?;
+                    self.order(job, target, speed);
+                }
             }
             return Ok(());
         }
-        let Some(mut slots) = self.state.slots.find(&self.state.machine, job, allocation) else {
+        let Some(mut slots) = self.slots_for(job, allocation) else {
             return Ok(());
         };
         // What it holds elsewhere is given up when no more processes are there than should be.
@@ -160,7 +195,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         let (name, known_end_unix_s) = (record.submitted.name.clone(), record.run_ended_unix_s);
         let profiles = record.after_profile.is_some();
         let workers = record.workers_on(slots);
-        let run = match (self.options.prepare)(&name, &record.submitted.job) {
+        let run = match (self.options.prepare)(&name, &record.submitted.job, self.slurm()) {
             Ok(run) => run,
             Err(why) => {
                 // The runner says the same of every start that fails.
@@ -173,7 +208,8 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         let begins = live.order.replace((slots, speed)).is_none();
         (live.not_before, live.settled) = (None, false);
         // Servers are the coordinator's own affair: it starts as many as the job says.
-        self.runner.want(Wanted { job, run, workers, speed, profiles, begins, known_end_unix_s });
+        let places = self.places(job);
+        self.runner.want(Wanted { job, run, workers, speed, places, profiles, begins, known_end_unix_s });
     }
 
     /// How long a job waits before it is tried again.

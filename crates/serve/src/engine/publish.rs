@@ -52,7 +52,8 @@ impl Publisher {
 
 impl<C: JobRunner, T: Clock> Engine<C, T> {
     fn has_news(&self) -> bool {
-        !self.state.touched.is_empty() || self.publisher.decided != self.state.decided
+        let State { touched, decided, nodes_changed, .. } = &self.state;
+        !touched.is_empty() || *nodes_changed || self.publisher.decided != *decided
     }
 
     /// How long nothing has to be published; where there is no news, for ever.
@@ -67,6 +68,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
             return;
         }
         let touched = std::mem::take(&mut self.state.touched);
+        self.state.nodes_changed = false;
         let now_s = self.now_s();
         self.publish_jobs(&touched, now_s);
         let publisher = &mut self.publisher;
@@ -212,7 +214,8 @@ fn cluster(state: &State, phases: &BTreeMap<JobId, Phase>, now_s: f64) -> Cluste
         let kind = &machine.device_types[usize::from(node.device_type)];
         let holder = |index| state.slots.holder(Slot { node: NodeId(place as u32), index });
         let slots = (0..node.devices).map(|index| holder(index).map(|job| name_of(state, job))).collect();
-        NodeState { device_type: kind.name.clone(), speed: kind.speed, slots }
+        let down = state.down.get(&NodeId(place as u32)).cloned();
+        NodeState { name: node.name.clone(), down, device_type: kind.name.clone(), speed: kind.speed, slots }
     });
     let slots = machine.nodes.iter().map(|node| node.devices).sum::<u32>();
     let mut jobs = BTreeMap::new();

@@ -44,6 +44,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
                 self.state.touched.insert(job);
                 self.show_effect(job)
             }
+            Report::Nodes(nodes) => self.nodes(&nodes),
             Report::Profiled { job, profile } => self.profiled(job, profile),
             Report::Steps { job, workers, speed, steps, processor_wait } => {
                 self.lesson(job, workers, speed, steps, processor_wait)

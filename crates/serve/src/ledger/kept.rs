@@ -6,9 +6,9 @@
 //!
 //! A field that a later release adds needs a default: these lines are read by it, too.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use bellwether_core::cluster::{JobId, JobView};
+use bellwether_core::cluster::{JobId, JobView, NodeId};
 use bellwether_core::job::WorkerRange;
 use bellwether_core::policy::Changes;
 use bellwether_model::observed::Observed;
@@ -101,6 +101,9 @@ pub struct KeptState {
     pub observed: Observed,
     /// Number of decisions.
     pub decided: u64,
+    /// Nodes that take no processes, with the reason.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub down: BTreeMap<NodeId, String>,
 }
 
 /// The slots that processes hold, and those that they held.

@@ -59,6 +59,7 @@ impl State {
             unsettled: self.unsettled.clone(),
             observed: self.belief.observed(),
             decided: self.decided,
+            down: self.down.clone(),
         }));
         once(opened).chain(jobs).chain(decisions).chain(once(rest))
     }
@@ -116,8 +117,21 @@ impl State {
 
     /// What is of a job whose line was lost goes with it.
     pub(super) fn keep_state(&mut self, kept: &KeptState) {
-        let KeptState { policy, policies, mut changes, mut slots, mut unsettled, observed, decided } =
-            kept.clone();
+        let KeptState {
+            policy,
+            policies,
+            mut changes,
+            mut slots,
+            mut unsettled,
+            observed,
+            decided,
+            mut down,
+        } = kept.clone();
+        down.retain(|node, _| (node.0 as usize) < self.view.nodes.len());
+        for node in down.keys() {
+            self.view.nodes[node.0 as usize].up = false;
+        }
+        self.down = down;
         slots.held.retain(|held| self.jobs.contains_key(&held.job));
         unsettled.retain(|job| self.jobs.contains_key(job));
         for named in [&mut changes.arrived, &mut changes.revised] {

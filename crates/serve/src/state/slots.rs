@@ -6,7 +6,7 @@ use bellwether_core::cluster::{Allocation, JobId, NodeId};
 
 use super::LineError;
 use crate::ledger::{Held, KeptSlots};
-use crate::machine::{Machine, Slot};
+use crate::machine::{Machine, MachineNode, Slot};
 
 /// Past holdings that are remembered.
 const PAST_KEPT: usize = 2000;
@@ -116,7 +116,13 @@ impl Slots {
     ///
     /// Where a node has too few, others of its type lend theirs: two jobs that change places would otherwise each wait
     /// for the other for ever, and others for both.
-    pub fn find(&self, machine: &Machine, job: JobId, allocation: &Allocation) -> Option<Vec<Slot>> {
+    pub fn find(
+        &self,
+        machine: &Machine,
+        is_up: impl Fn(NodeId) -> bool,
+        job: JobId,
+        allocation: &Allocation,
+    ) -> Option<Vec<Slot>> {
         let mut found = BTreeSet::new();
         let mut lent = Vec::new();
         for share in allocation.shares() {
@@ -125,7 +131,8 @@ impl Slots {
             lent.push((node.device_type, short));
         }
         for (kind, short) in lent.into_iter().filter(|(_, short)| *short > 0) {
-            let nodes = (0..).map(NodeId).zip(&machine.nodes).filter(|(_, node)| node.device_type == kind);
+            let is_fit = |(place, node): &(NodeId, &MachineNode)| node.device_type == kind && is_up(*place);
+            let nodes = (0..).map(NodeId).zip(&machine.nodes).filter(is_fit);
             if self.add(&mut found, job, short, nodes.map(|(place, node)| (place, node.devices))) > 0 {
                 return None;
             }

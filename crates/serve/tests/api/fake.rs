@@ -89,6 +89,8 @@ impl Server {
             slots: SLOTS,
             free: SLOTS,
             nodes: vec![NodeState {
+                name: String::new(),
+                down: None,
                 device_type: "cpu".into(),
                 speed: 1.0,
                 slots: vec![None; SLOTS as usize],

@@ -229,7 +229,13 @@ fn add(snapshot: &mut Snapshot, job: JobState) {
 }
 
 fn cluster() -> ClusterState {
-    let node = NodeState { device_type: "cpu".into(), speed: 1.0, slots: vec![None; SLOTS as usize] };
+    let node = NodeState {
+        name: String::new(),
+        down: None,
+        device_type: "cpu".into(),
+        speed: 1.0,
+        slots: vec![None; SLOTS as usize],
+    };
     ClusterState {
         version: "0.1.0".into(),
         since_s: now_s() - 1500.0,

@@ -44,7 +44,7 @@ fn machine(seed: u64) -> Machine {
     let mut machine = Machine::slots(SLOTS);
     let which = seed % 3;
     if which > 0 {
-        machine.nodes = vec![MachineNode { device_type: 0, devices: SLOTS / 2 }; 2];
+        machine.nodes = vec![MachineNode { name: String::new(), device_type: 0, devices: SLOTS / 2 }; 2];
     }
     if which > 1 {
         let memory_bytes = Some(1 << 30);

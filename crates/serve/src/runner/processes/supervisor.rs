@@ -68,6 +68,7 @@ impl Supervisor {
         let mut process = None;
         while let Ok(Some(wish)) = self.idle(&mut process) {
             let process = process.get_or_insert_with(|| RunProcess::of(RunDir::at(&wish.run)));
+            place(&wish);
             let Ok(last) = Attempt::new(&self, process, wish).play() else { return };
             (self.tell)(last);
         }
@@ -129,6 +130,13 @@ struct Attempt<'s> {
     /// The patience with which it was killed.
     killed: Option<Duration>,
     probe_at: Instant,
+}
+
+/// Tells the coordinator of a run on a cluster where its workers may be. It looks there again and again.
+fn place(wish: &Wanted) {
+    let Some(places) = wish.places.as_ref().filter(|_| wish.workers > 0) else { return };
+    // A disk that is full now has room when the next wish comes; until then workers are where they are.
+    let _ = RunDir::at(&wish.run).keep_placement(places);
 }
 
 /// What the last steps of a run took.
@@ -328,6 +336,7 @@ impl<'s> Attempt<'s> {
         if let Some(mut wish) = self.of.post.wait(patience)? {
             // One that was asked for before it was known that the job was profiled does not ask for that again.
             wish.profiles &= self.wish.profiles;
+            place(&wish);
             (self.wish, self.settled) = (wish, false);
         }
         Ok(())
