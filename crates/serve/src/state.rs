@@ -261,7 +261,7 @@ impl State {
         }
         let record = Record::new(submitted, self.now_s);
         let seen = JobView::waiting(
-            Arc::new(record.scheduled(self.view.widest(&submitted.device_types))),
+            Arc::new(record.scheduled(self.widest(&submitted.device_types))),
             self.now_s,
             Some(record.work()),
         );
@@ -346,7 +346,7 @@ impl State {
     /// A job's user changed its limits; while it is profiled, they are those that it will have.
     fn limited(&mut self, job: JobId, wanted: WorkerRange, weight: f64) -> Result<(), LineError> {
         let types = self.known(job)?.submitted.device_types.clone();
-        let widest = self.view.widest(&types);
+        let widest = self.widest(&types);
         let record = self.known(job)?;
         let mut workers = wanted;
         if let Some(after) = &mut record.after_profile {
@@ -383,7 +383,7 @@ impl State {
     /// A job was profiled, or could not be: it may have the workers that it was submitted with.
     fn profiled(&mut self, job: JobId, entry: &Entry) -> Result<(), LineError> {
         let Entry::Profiled { rates, device_types, why, .. } = entry else { return Ok(()) };
-        let widest = self.view.widest(device_types);
+        let widest = self.widest(device_types);
         let record = self.known(job)?;
         let Some(workers) = record.after_profile.take() else {
             return Err(LineError::Job("a job is profiled that should not be"));

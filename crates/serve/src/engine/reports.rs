@@ -135,7 +135,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         match told {
             Err(error) => why = error,
             Ok((told, Err(error))) => (rates, too_large) = (told, Some(error)),
-            Ok((told, Ok(types))) if needed > self.state.view.widest(&types) => {
+            Ok((told, Ok(types))) if needed > self.state.widest(&types) => {
                 let error = "there are too few slots that can hold a worker".to_owned();
                 (rates, too_large) = (told, Some(error));
             }

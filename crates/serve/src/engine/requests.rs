@@ -183,7 +183,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
                     .hint("measure it with `bellwether profile JOB -o PROFILE.json`, and submit it with `--profile`"));
             };
             let servers = server_slots(job, job.total_steps(task.training_samples));
-            if workers.min.saturating_add(servers) <= self.state.view.widest(device_types) {
+            if workers.min.saturating_add(servers) <= self.state.widest(device_types) {
                 let profiled = profiled::rates(profile, job, task, &self.state.machine)?;
                 open.push(OpenWay { sync: job.sync.clone(), servers, kind: kind::of(job), profiled });
             }
@@ -199,7 +199,7 @@ impl<C: JobRunner, T: Clock> Engine<C, T> {
         servers: u32,
         device_types: &[u16],
     ) -> Result<WorkerRange, InputError> {
-        let widest = self.state.view.widest(device_types);
+        let widest = self.state.widest(device_types);
         if workers.min == 0 || workers.min > workers.max {
             return Err(InputError::new("workers", format!("{workers} is not a range"))
                 .hint("write for example 1..4"));

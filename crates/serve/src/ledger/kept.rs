@@ -6,7 +6,7 @@
 //!
 //! A field that a later release adds needs a default: these lines are read by it, too.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use bellwether_core::cluster::{JobId, JobView, NodeId};
 use bellwether_core::job::WorkerRange;
@@ -101,9 +101,10 @@ pub struct KeptState {
     pub observed: Observed,
     /// Number of decisions.
     pub decided: u64,
-    /// Nodes that take no processes, with the reason.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub down: BTreeMap<NodeId, String>,
+    /// Nodes that take no processes, each with the reason. Not a map: its keys would be text, which is not read back as
+    /// numbers among the other fields of a line.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub down: Vec<(NodeId, String)>,
 }
 
 /// The slots that processes hold, and those that they held.

@@ -128,7 +128,7 @@ impl State {
     fn settle_way(&mut self, job: JobId, chosen: Option<Way>) -> Option<JobId> {
         let seen = self.view.jobs.get(&job).filter(|seen| seen.is_running())?;
         let workers = seen.job.workers?;
-        let widest = self.view.widest(&seen.job.device_types);
+        let widest = self.widest(&seen.job.device_types);
         let devices = seen.allocation.devices();
         let fastest = || self.view.fastest_way(&self.belief, &seen.job, &seen.allocation, None);
         // Where the model can speak of none: that with most workers, within what they may be if that can be.

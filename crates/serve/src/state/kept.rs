@@ -59,7 +59,7 @@ impl State {
             unsettled: self.unsettled.clone(),
             observed: self.belief.observed(),
             decided: self.decided,
-            down: self.down.clone(),
+            down: self.down.clone().into_iter().collect(),
         }));
         once(opened).chain(jobs).chain(decisions).chain(once(rest))
     }
@@ -127,11 +127,11 @@ impl State {
             decided,
             mut down,
         } = kept.clone();
-        down.retain(|node, _| (node.0 as usize) < self.view.nodes.len());
-        for node in down.keys() {
+        down.retain(|(node, _)| (node.0 as usize) < self.view.nodes.len());
+        for (node, _) in &down {
             self.view.nodes[node.0 as usize].up = false;
         }
-        self.down = down;
+        self.down = down.into_iter().collect();
         slots.held.retain(|held| self.jobs.contains_key(&held.job));
         unsettled.retain(|job| self.jobs.contains_key(job));
         for named in [&mut changes.arrived, &mut changes.revised] {

@@ -1,8 +1,9 @@
 //! Nodes that go and come back: what was decided for them is void, and a policy decides again at once.
 
-use bellwether_core::cluster::{JobId, NodeId};
+use bellwether_core::cluster::{JobId, NodeId, Share};
 
 use super::{LineError, State};
+use crate::machine::Machine;
 
 impl State {
     /// A node takes no processes any more, for this reason, or takes them again. Jobs that were given devices there
@@ -32,7 +33,7 @@ impl State {
 
     fn void(&mut self, node: NodeId) {
         let now_s = self.now_s;
-        let is_there = |share: &bellwether_core::cluster::Share| share.node == node;
+        let is_there = |share: &Share| share.node == node;
         let jobs = self.view.jobs.iter().filter(|(_, seen)| seen.allocation.shares().iter().any(is_there));
         for job in jobs.map(|(job, _)| *job).collect::<Vec<JobId>>() {
             if let Some(seen) = self.view.jobs.get_mut(&job) {
@@ -46,6 +47,17 @@ impl State {
             self.changes.revised.push(job);
             self.touched.insert(job);
         }
+    }
+
+    /// The most slots of one of these types (of any, if empty), those of nodes that are down included: they come back.
+    pub fn widest(&self, types: &[u16]) -> u32 {
+        let Machine { device_types, nodes, .. } = &self.machine;
+        let named = |kind: &u16| types.is_empty() || types.contains(kind);
+        let slots = |kind: u16| {
+            let of_type = nodes.iter().filter(|node| node.device_type == kind);
+            of_type.fold(0_u32, |sum, node| sum.saturating_add(node.devices))
+        };
+        (0..device_types.len() as u16).filter(named).map(slots).max().unwrap_or(0)
     }
 
     /// Whether processes may begin on a node.

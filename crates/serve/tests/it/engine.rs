@@ -202,7 +202,7 @@ pub(crate) fn options(folder: &Path, policy: Option<&str>, slots: u32) -> Option
         compact_at: u64::MAX,
         prepare: {
             let folder = folder.to_path_buf();
-            Box::new(move |name, _| Ok(folder.join(name)))
+            Box::new(move |name, _, _| Ok(folder.join(name)))
         },
     }
 }
@@ -669,6 +669,7 @@ fn a_failure_is_told_once() {
             run,
             workers: 0,
             speed: 1.0,
+            places: None,
             profiles: false,
             begins: true,
             known_end_unix_s,

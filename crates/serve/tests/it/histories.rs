@@ -20,7 +20,7 @@ use bellwether_core::cluster::JobId;
 use bellwether_sched::registry::Registry;
 use bellwether_serve::engine::{Engine, EngineError, Options};
 use bellwether_serve::ledger::{Entry, Outcome};
-use bellwether_serve::machine::{DeviceType, Machine, MachineNode};
+use bellwether_serve::machine::{DeviceType, Machine, MachineNode, SlurmJobs};
 use bellwether_serve::snapshot::Phase;
 use bellwether_serve::state::{Record, State};
 
@@ -39,7 +39,13 @@ const FAILURES_MAX: usize = 50;
 /// Daemons of a history, the last of which lives until all is over.
 const DAEMONS: u64 = 6;
 
-/// One node, two equal ones, or a fast and a slow one, in turn; some slots have little memory.
+/// Whether the nodes of a history are machines of their own, which go and come back.
+pub(crate) fn is_cluster(seed: u64) -> bool {
+    seed % 6 == 4
+}
+
+/// One node, two equal ones (some of them a cluster's), or a fast and a slow one, in turn; some slots have little
+/// memory.
 fn machine(seed: u64) -> Machine {
     let mut machine = Machine::slots(SLOTS);
     let which = seed % 3;
@@ -50,6 +56,13 @@ fn machine(seed: u64) -> Machine {
         let memory_bytes = Some(1 << 30);
         machine.device_types.push(DeviceType { name: "slow".into(), speed: 0.5, memory_bytes });
         machine.nodes[1].device_type = 1;
+    }
+    if is_cluster(seed) {
+        for (number, node) in machine.nodes.iter_mut().enumerate() {
+            node.name = format!("n{number}");
+        }
+        let (partition, script) = ("all".into(), String::new());
+        machine.slurm = Some(SlurmJobs { partition, options: Vec::new(), script });
     }
     if seed.is_multiple_of(5) {
         machine.device_types[0].memory_bytes = Some(1 << 30);
@@ -96,7 +109,7 @@ fn one_daemon(seed: u64, folder: &std::path::Path, shared: &Shared, is_last: boo
         time_scale: None,
         retries: CRASHES_MAX,
         compact_at: compact_at(seed),
-        prepare: Box::new(move |name, _| Ok(runs.join(name))),
+        prepare: Box::new(move |name, _, _| Ok(runs.join(name))),
     };
     let (clock, store) = (PlayedClock(shared.clone()), Box::new(PlayedStore(shared.clone())));
     let opened = Engine::open_with(options, clock, store, |reports| {
@@ -104,7 +117,10 @@ fn one_daemon(seed: u64, folder: &std::path::Path, shared: &Shared, is_last: boo
         Players(shared.clone())
     });
     let lived = opened.and_then(|(engine, ends)| {
-        shared.lock().ends = Some(ends);
+        let mut world = shared.lock();
+        world.ends = Some(ends);
+        world.tell_of_nodes();
+        drop(world);
         engine.run()
     });
     let mut world = shared.lock();
@@ -242,6 +258,7 @@ fn every_promise_is_kept_whatever_happens() {
             ("ledgers compacted", 100),
             ("coordinators died", 100),
             ("stopped by hand", 50),
+            ("nodes down", 100),
         ] {
             let count = counts.get(what).copied().unwrap_or(0);
             assert!(count >= least, "{what}: {count} of {least}");

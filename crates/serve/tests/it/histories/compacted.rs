@@ -22,7 +22,7 @@ fn folded<'l>(lines: impl IntoIterator<Item = &'l Line>) -> State {
 /// All that the state says, but for what tells clients of changes.
 fn told(state: &mut State) -> String {
     state.touched.clear();
-    (state.decisions_changed, state.slots.version) = (false, 0);
+    (state.decisions_changed, state.nodes_changed, state.slots.version) = (false, false, 0);
     format!("{state:?}")
 }
 

@@ -61,6 +61,9 @@ impl World {
     pub(crate) fn want(&mut self, wanted: Wanted) {
         self.tell(|| format!("wanted: job {} with {} workers", wanted.job.0, wanted.workers));
         let (job, workers) = (wanted.job, wanted.workers);
+        assert_eq!(wanted.places.is_some(), !self.nodes.is_empty(), "job {}", job.0);
+        let room: u32 = wanted.places.iter().flat_map(|places| places.values()).sum();
+        assert!(self.nodes.is_empty() || room >= workers, "job {}: {wanted:?}", job.0);
         let known = self.posts.contains_key(&job);
         let run = self.runs.entry(job).or_default();
         // Also where both crossed: it is the daemon's stop then.

@@ -8,11 +8,12 @@ use bellwether_core::cluster::JobId;
 use bellwether_serve::clock::{Clock, Inbox};
 use bellwether_serve::engine::Channels;
 use bellwether_serve::ledger::{Entry, Line};
-use bellwether_serve::runner::{JobRunner, Report, Wanted};
+use bellwether_serve::runner::{JobRunner, NodeSeen, Report, Wanted};
 use bellwether_serve::snapshot::JobState;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::disk::Disk;
+use super::is_cluster;
 use super::replay::Followed;
 use super::runs::{Post, Run};
 use super::users::Users;
@@ -54,6 +55,8 @@ pub(crate) struct World {
     pub(crate) dead: bool,
     /// What the daemon may still do until it is killed.
     pub(crate) deeds_left: Option<u64>,
+    /// Nodes of a cluster, each with whether it is down; empty where one machine plays all nodes.
+    pub(crate) nodes: Vec<bool>,
     /// Nothing breaks any more, and users only wait.
     pub(crate) calm: bool,
     /// Turns since then.
@@ -85,6 +88,7 @@ impl Shared {
             skew_s: 0.0,
             dead: false,
             deeds_left: None,
+            nodes: if is_cluster(seed) { vec![false; 2] } else { Vec::new() },
             calm: false,
             calm_turns: 0,
             counts: BTreeMap::new(),
@@ -195,6 +199,34 @@ impl World {
         self.count("clocks set", 1);
     }
 
+    /// The living daemon hears how the nodes are.
+    pub(crate) fn tell_of_nodes(&mut self) {
+        if self.nodes.is_empty() {
+            return;
+        }
+        if self.calm {
+            self.nodes.fill(false);
+        }
+        let seen = self.nodes.iter().enumerate().map(|(number, down)| NodeSeen {
+            name: format!("n{number}"),
+            down: down.then(|| "it is drained".to_owned()),
+        });
+        let seen: Vec<NodeSeen> = seen.collect();
+        self.tell(|| format!("nodes: {:?}", seen.iter().map(|node| node.down.is_some()).collect::<Vec<_>>()));
+        if let Some(reports) = &self.reports {
+            // An engine that is gone hears nothing.
+            let _ = reports.send(Report::Nodes(seen));
+        }
+    }
+
+    /// A node goes, or comes back.
+    fn change_nodes(&mut self) {
+        let node = self.random.below(self.nodes.len() as u64) as usize;
+        self.nodes[node] = !self.nodes[node];
+        self.count("nodes down", u64::from(self.nodes[node]));
+        self.tell_of_nodes();
+    }
+
     /// A moment passes in which no one waits.
     pub(crate) fn turn(&mut self, patience: Duration) {
         let pause = match self.random.below(200) {
@@ -206,6 +238,9 @@ impl World {
         self.calm_turns += u64::from(self.calm);
         if !self.calm && self.random.below(150) == 0 {
             self.set_clock();
+        }
+        if !self.nodes.is_empty() && !self.calm && self.random.below(100) == 0 {
+            self.change_nodes();
         }
         if !self.calm && self.ends.is_some() && self.random.below(300) == 0 {
             self.disk.full_until = self.elapsed + Duration::from_millis(self.random.below(5000));
