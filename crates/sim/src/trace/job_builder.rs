@@ -255,6 +255,7 @@ impl JobBuilder {
             ways,
             switch,
             workers: None,
+            queue: None,
         };
         Ok(Entry { job: Arc::new(job), work, is_duration, row: self.row })
     }

@@ -186,6 +186,7 @@ impl<'a> Live<'a> {
                     (job.min_devices, job.max_devices, job.weight);
                 own.device_types.clone_from(&job.device_types);
                 own.deadline_s = job.deadline_s;
+                own.queue.clone_from(&job.queue);
                 self.changes.revised.push(id);
             }
             Event::Learn(salt) => {
