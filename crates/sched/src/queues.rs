@@ -21,6 +21,7 @@ use bellwether_core::cluster::{ClusterView, JobId, JobView, Node};
 use bellwether_core::policy::{Action, Decision, Policy, PolicyInput};
 use bellwether_core::queue::QueueTree;
 
+mod account;
 mod draft;
 mod follow;
 mod history;
@@ -29,6 +30,8 @@ mod offered;
 mod reclaim;
 mod rights;
 
+pub use account::Account;
+use account::Standing;
 use draft::Draft;
 pub use history::History;
 use leaf::Leaf;
@@ -49,6 +52,10 @@ pub struct WithQueues {
     /// By job, the place of its queue among the leaves.
     of_job: BTreeMap<JobId, usize>,
     history: History,
+    /// By leaf, with where it stood after the last decision.
+    accounts: Vec<(Account, Standing)>,
+    /// When the last decision was, in seconds.
+    last_s: Option<f64>,
     begun: bool,
     /// The cluster's nodes, with what is free as far as this decision has got.
     nodes: Vec<Node>,
@@ -77,13 +84,48 @@ impl WithQueues {
         let places = leaves.iter().enumerate().map(|(place, leaf)| (leaf.queue, place)).collect();
         let history = History::new(tree.queues().len());
         let of_job = BTreeMap::new();
+        let accounts = vec![(Account::default(), Standing::default()); leaves.len()];
         let (nodes, rights, idle, claims) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        WithQueues { tree, leaves, places, of_job, history, begun: false, nodes, rights, idle, claims }
+        WithQueues {
+            tree,
+            leaves,
+            places,
+            of_job,
+            history,
+            accounts,
+            last_s: None,
+            begun: false,
+            nodes,
+            rights,
+            idle,
+            claims,
+        }
     }
 
     /// What queues have had of late. All else that it remembers follows from what it is shown.
     pub fn history(&self) -> &History {
         &self.history
+    }
+
+    /// The names of the queues where jobs are, and what became of their guarantees.
+    pub fn accounts(&self) -> impl Iterator<Item = (&str, Account)> {
+        let name = |place: usize| self.tree.queues()[self.leaves[place].queue].name.as_str();
+        self.accounts.iter().enumerate().map(move |(place, (account, _))| (name(place), *account))
+    }
+
+    /// Counts what was since the last decision, and what is from now on.
+    fn count(&mut self, now_s: f64) {
+        let seconds = self.last_s.map_or(0.0, |last_s| (now_s - last_s).max(0.0));
+        for (place, (account, standing)) in self.accounts.iter_mut().enumerate() {
+            account.pass(*standing, seconds);
+            *standing = Standing::default();
+            let leaf = &self.leaves[place];
+            for (kind, rights) in self.rights.iter().enumerate() {
+                let guarantee = rights.guarantee[leaf.queue];
+                standing.add(leaf.held[kind], guarantee, leaf.demand(kind, guarantee));
+            }
+        }
+        self.last_s = Some(now_s);
     }
 
     /// Goes on from what queues had before, as [`history`](WithQueues::history) of the same tree told it.
@@ -121,7 +163,12 @@ impl WithQueues {
         let bounds = (self.tree.guarantees(name, up), self.tree.limits(name, whole));
         let leaf = |queue: usize| &self.leaves[self.places[&queue]];
         let demand = |queue: usize, most: u32| leaf(queue).demand(kind, most);
-        Rights::new(&self.tree, bounds, up, demand, |queue, most| leaf(queue).widest(kind, most))
+        let widest = |queue: usize, most: u32| leaf(queue).widest(kind, most);
+        let order = |queue: usize, width: u32| {
+            let holds = leaf(queue).held.get(kind).is_some_and(|held| *held >= width);
+            (!holds, self.history.place(&self.tree, queue))
+        };
+        Rights::new(&self.tree, bounds, up, demand, widest, order)
     }
 
     /// By leaf, devices of a type that it lacks of what it is entitled to, as far as they are free or lent.
@@ -265,6 +312,7 @@ impl Policy for WithQueues {
             let Some(leaf) = self.next() else { break };
             self.ask(leaf, input, &mut draft);
         }
+        self.count(input.now_s);
         let is_unfinished = (0..self.leaves.len()).any(|leaf| self.is_open(leaf));
         let again_s = is_unfinished.then(|| (input.now_s + AGAIN_S).max(input.now_s.next_up()));
         let wakeups = self.leaves.iter().filter_map(|leaf| leaf.wakeup_s).chain(again_s);

@@ -150,7 +150,10 @@ impl Leaf {
 
     /// Something else is known of a job.
     pub(super) fn revise(&mut self, id: JobId, seen: &JobView) {
-        self.renew(id, seen);
+        // One that was stopped just now is not as the cluster shows it.
+        if !self.touched.contains(&id) {
+            self.renew(id, seen);
+        }
         if self.view.jobs.contains_key(&id) {
             self.changes.revised.push(id);
         }

@@ -8,6 +8,9 @@ use bellwether_core::queue::QueueTree;
 /// Parts that differ by less from a whole number are that number.
 const ROUNDING: f64 = 1e-9;
 
+/// Whether a queue does not hold what a job of it needs, and what it had of late.
+pub(super) type Order = (bool, Vec<(u64, usize)>);
+
 /// Rights to devices of one type, by queue.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Rights {
@@ -24,13 +27,15 @@ impl Rights {
     /// at least, and `widest` how many the job needs that needs most, of those that need at most this many.
     ///
     /// A job that needs more than its queue is entitled to is left out: with it the queue would keep devices from
-    /// others that it cannot use.
+    /// others that it cannot use. Where that is so in several, the one that comes last by `order` leaves its job out
+    /// first, which may give another one what it needs.
     pub(super) fn new(
         tree: &QueueTree,
         (guarantee, limit): (Vec<u32>, Vec<u32>),
         up: u32,
         demand: impl Fn(usize, u32) -> u64,
         widest: impl Fn(usize, u32) -> u32,
+        order: impl Fn(usize, u32) -> Order,
     ) -> Rights {
         let mut rights = Rights { entitled: vec![0; guarantee.len()], guarantee, limit };
         let leaves: Vec<usize> = tree.leaves().collect();
@@ -42,7 +47,8 @@ impl Rights {
         loop {
             rights.deal(tree, up, |leaf| demand(leaf, widths[leaf]));
             let is_too_wide = |leaf: &&usize| widths[**leaf] > rights.entitled[**leaf];
-            let Some(&leaf) = leaves.iter().find(is_too_wide) else { return rights };
+            let wide = leaves.iter().filter(is_too_wide);
+            let Some(&leaf) = wide.max_by_key(|leaf| order(**leaf, widths[**leaf])) else { return rights };
             widths[leaf] = widest(leaf, rights.entitled[leaf]);
         }
     }
@@ -124,7 +130,8 @@ mod tests {
         let widest = |leaf: usize, most: u32| {
             if widths[place(leaf)] <= most { widths[place(leaf)] } else { 0 }
         };
-        let rights = Rights::new(&tree, bounds, 16, demand, widest);
+        let order = |leaf: usize, _| (true, vec![(0, leaf)]);
+        let rights = Rights::new(&tree, bounds, 16, demand, widest, order);
         of.map(|at| rights.entitled[at])
     }
 

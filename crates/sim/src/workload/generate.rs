@@ -132,7 +132,7 @@ impl Class {
             ways,
             switch,
             workers: None,
-            queue: None,
+            queue: self.queue.clone(),
         }
     }
 }
